@@ -1,12 +1,12 @@
-//! Where a replica is reached: a fixed address, or a host name that is resolved again at each use.
+//! The address of a replica: a fixed one, or a host name that is resolved again at each use.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// Bytes of a host name at most (RFC 1035, section 2.3.4).
+/// Most bytes of a host name (RFC 1035, section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
-/// Bytes between two dots of a host name at most.
+/// Most bytes between two dots of a host name.
 const LABEL_BYTES_MAX: usize = 63;
 
 /// `host:port`, as an operator wrote it.
@@ -14,7 +14,7 @@ const LABEL_BYTES_MAX: usize = 63;
 pub enum Address {
     /// An IP address and a port.
     Fixed(SocketAddr),
-    /// A host name, which may mean another IP address tomorrow, and a port.
+    /// A host name, whose IP address may change, and a port.
     Named {
         /// The name.
         host: String,
@@ -24,7 +24,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// The IP addresses and the port that it means now. A host name is looked up, which may take seconds.
+    /// The current IP addresses and the port. A host name is looked up, which may take seconds.
     ///
     /// # Errors
     /// The name does not resolve; the text has the name and the reason.
@@ -81,7 +81,7 @@ impl FromStr for Address {
     }
 }
 
-/// Whether a name server can be asked for it: letters, digits, `-` and `_` between dots, and no misspelled IP address.
+/// Whether a name server can resolve it: letters, digits, `-` and `_` between dots, and no misspelled IP address.
 fn is_host_name(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host);
     let is_label = |label: &str| {
@@ -93,7 +93,7 @@ fn is_host_name(host: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     name.len() <= NAME_BYTES_MAX
         && name.split('.').all(is_label)
-        // No top-level domain is a number: what ends in one was meant as an IPv4 address.
+        // No top-level domain is a number: a text that ends in one was meant as an IPv4 address.
         && !last.bytes().all(|byte| byte.is_ascii_digit())
         && name.parse::<Ipv4Addr>().is_err()
 }

@@ -21,7 +21,7 @@ pub enum AdminCommand {
     Status,
     /// Asks for a digest of the whole state at one position; answered by a [`StateDigest`].
     Digest {
-        /// At the position of a digest that another replica gave; none = at a new one.
+        /// The position of a digest that another replica returned; none = a new one.
         #[serde(default)]
         at: Option<Position>,
     },
@@ -32,13 +32,13 @@ pub enum AdminCommand {
         /// Number of the last record already seen; 0 for all that are kept.
         after: u64,
     },
-    /// An operator's word: the group begins, empty; answered by a [`Decided`]. For replica 1.
+    /// An operator's decision: the group begins, empty; answered by a [`Decided`]. For replica 1.
     BeginGroup,
-    /// An operator's word: what too many others had is lost for ever, and the group goes on with what this
-    /// replica has; answered by a [`Decided`]. For that replica first. Others take its state on its word
-    /// alone, and give up what they have without it.
+    /// An operator's decision: the data of too many other replicas is lost for ever, and the group continues with that
+    /// of the named replica; answered by a [`Decided`]. To be sent to that replica first. The others take its state
+    /// without further agreement, and give up data that it does not have.
     KeepState {
-        /// Which, from 1.
+        /// The replica, from 1.
         replica: u8,
     },
     /// Stops the replica cleanly.
@@ -48,15 +48,15 @@ pub enum AdminCommand {
 /// A fault to inject into one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inject {
-    /// What is corrupted, and when.
+    /// The kind of corruption, and its time.
     pub kind: CorruptionKind,
-    /// Which object, by the service's name (`item:KEY`, `slot:KEY`); none = a random one of a region chosen by `seed`.
+    /// The object, by the service's name (`item:KEY`, `slot:KEY`); none = a random one of a region chosen by `seed`.
     #[serde(default)]
     pub object: Option<String>,
-    /// Which bit of the object's tracked members; none = chosen by `seed`.
+    /// The bit of the object's tracked members; none = chosen by `seed`.
     #[serde(default)]
     pub bit: Option<u64>,
-    /// Which tracked member of the object, by its number in the order of declaration; none = chosen by `seed`.
+    /// The tracked member of the object, by its number in the order of declaration; none = chosen by `seed`.
     #[serde(default)]
     pub member: Option<u8>,
     /// Decides everything left open, so that an injection can be repeated.
@@ -64,7 +64,7 @@ pub struct Inject {
     pub seed: u64,
 }
 
-/// What is corrupted, and when.
+/// The kind of corruption, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorruptionKind {
@@ -80,9 +80,9 @@ pub enum CorruptionKind {
     Id,
     /// A length: a member sequence loses or gains an element.
     Length,
-    /// An object vanishes from its store.
+    /// An object is removed from its store.
     Lost,
-    /// An object stands in its store twice.
+    /// An object is in its store twice.
     Doubled,
     /// The digest of the next request, in the state delta.
     Digest,
@@ -98,7 +98,7 @@ pub enum CorruptionKind {
     Request,
     /// The checksum of the next client request, before it is ordered: wrong for every replica.
     Asked,
-    /// Some bytes of a resting object, as a write that was meant for another one leaves them.
+    /// Some bytes of a resting object, as if a write to another object had hit this one.
     Stray,
     /// The handler of the next request does nothing.
     Skip,
@@ -109,21 +109,21 @@ pub enum CorruptionKind {
     Sticky,
     /// As [`CorruptionKind::Sticky`], at irregular intervals: a core that is wrong sometimes.
     Erratic,
-    /// The locks that the next request is given tickets for, on their way from its decoding to the dispatcher.
+    /// The locks that the next request gets tickets for, between its decoding and the dispatcher.
     Footprint,
     /// The worker's count of positions: one too high from the next request on.
     Position,
-    /// A bit of the before-images of the next request that has kept some; its handler then fails, and is
-    /// undone with them.
+    /// A bit of the before-images of the next request that has kept some; its handler then fails, and is undone from
+    /// them.
     Image,
 }
 
 /// Answer to [`AdminCommand::Inject`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injected {
-    /// Whether a fault was placed (an armed fault strikes at the next occasion).
+    /// Whether a fault was placed (an armed fault is injected at the next occasion).
     pub done: bool,
-    /// What was hit, or why nothing was.
+    /// The target that was hit, or the reason why none was.
     pub what: String,
     /// Lock of the object that was hit.
     pub home: Option<u32>,
@@ -134,11 +134,11 @@ pub struct Injected {
 /// Answer to [`AdminCommand::BeginGroup`] and [`AdminCommand::KeepState`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
-    /// What the replica does now.
+    /// The replica's next action.
     pub what: String,
 }
 
-/// How far a replica is in its life.
+/// The phases of a replica's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplicaPhase {
@@ -148,7 +148,7 @@ pub enum ReplicaPhase {
     Joining,
     /// Serves clients.
     Serving,
-    /// On its way out.
+    /// Is stopping.
     Stopping,
 }
 
@@ -159,7 +159,7 @@ pub struct Status {
     pub replica: u8,
     /// Its process.
     pub pid: u32,
-    /// How far it is in its life.
+    /// The phase of its process.
     pub phase: ReplicaPhase,
     /// The protections that are on, in the paper's letters.
     pub mode: String,
@@ -169,9 +169,9 @@ pub struct Status {
     pub incarnation: u64,
     /// Last entry of its log.
     pub logged: u64,
-    /// Last log index agreed on.
+    /// Last committed log index.
     pub committed: u64,
-    /// Last batch whose requests have all run here; batches are counted alike at every replica.
+    /// Last batch whose requests have all run here; batches have the same numbers at every replica.
     pub executed: u64,
     /// Last batch up to which the vote is closed: every live replica's result is known, and right or repaired.
     pub validated: u64,
@@ -181,21 +181,21 @@ pub struct Status {
     pub connections: u64,
     /// Peers connected now, from 1.
     pub peers: Vec<u8>,
-    /// Requests on which replicas disagreed, as this replica saw it.
+    /// Requests on which replicas disagreed, as observed by this replica.
     pub mismatches: u64,
-    /// Objects this replica had repaired.
+    /// Objects of this replica that were repaired.
     pub repairs: u64,
     /// Entry checks that failed here.
     pub failed_checks: u64,
     /// Frames dropped because their checksum failed.
     pub dropped_frames: u64,
-    /// Connections of others that were refused at the peers' port.
+    /// Connections that were refused at the peers' port.
     #[serde(default)]
     pub refused: RefusedPeers,
-    /// What this replica cannot go on without, and what can be done about it; none while it lacks nothing.
+    /// The condition that this replica cannot continue without, and the remedy; none while all conditions are met.
     #[serde(default)]
     pub waits_for: Option<String>,
-    /// Memory that clients take, and what was done where it was too much.
+    /// Memory that clients take, and the connections that were closed because it was too much.
     #[serde(default)]
     pub buffers: Buffers,
     /// Replies held back now because no f+1 replicas agree on them.
@@ -203,14 +203,14 @@ pub struct Status {
     /// Faults that were placed here on purpose and wait for their occasion; always 0 in a build without the injector.
     #[serde(default)]
     pub armed: u64,
-    /// Too few replicas are there for a vote to tell which one is wrong: every request is run until two runs agree.
+    /// Too few replicas are connected for a vote to show which one is wrong: every request is run until two runs agree.
     #[serde(default)]
     pub alone: bool,
     /// Time from verdict to installed object, of the last repair, in microseconds.
     pub last_repair_us: u64,
-    /// The last evidence record, told in one line.
+    /// The last evidence record, in one line.
     pub last_evidence: Option<String>,
-    /// Classes of which a scrub has seen an object that is too large, with the first such object and what to do.
+    /// Classes with an object that a scrub found too large, with the first such object and the remedy.
     #[serde(default)]
     pub large: Vec<String>,
     /// What this replica has sent to its peers since it started.
@@ -218,38 +218,38 @@ pub struct Status {
     pub sent: Sent,
 }
 
-/// Who was refused at the peers' port.
+/// The connections that were refused at the peers' port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedPeers {
     /// Connections whose other end did not prove that it belongs to the group.
     pub strangers: u64,
-    /// Replicas that are not talked to, each with the reason: a setting that differs, say.
+    /// Replicas that were refused, each with the reason: for example a setting that differs.
     pub replicas: Vec<String>,
 }
 
-/// Memory that clients make a replica hold, in bytes, and what was done where it was too much.
+/// Memory that a replica holds for its clients, in bytes, and the connections that were closed because it was too much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buffers {
     /// The configured limit. Half of it is for clients, the rest for the log and the vote.
     pub limit: u64,
-    /// What is held for client connections now: input, requests on their way, replies.
+    /// Memory held for client connections now: input, requests in flight, replies.
     pub held: u64,
-    /// What long replies take now, on their way and kept for other replicas.
+    /// Memory that long replies take now, both those in flight and those kept for other replicas.
     pub replies: u64,
     /// Entries of the log that are in memory.
     pub log: u64,
     /// Connections that wait for room now.
     pub waiting: u64,
-    /// Connections that were closed because they held room, did not move, and others waited for it.
+    /// Connections that were closed because they held room and made no progress, while others waited for room.
     pub evicted: u64,
     /// Connections that were closed because nothing came from them for too long.
     pub idle: u64,
 }
 
-/// Frames to peers, by what they are for; bytes with the frames' headers, to each peer counted on its own.
+/// Frames to peers, by their purpose. Bytes include the frames' headers; a frame to several peers counts once for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Agreement on the order, and requests on their way to the leader.
+    /// Agreement on the order, and requests that are forwarded to the leader.
     pub order: Traffic,
     /// Digests and pairs that are compared.
     pub check: Traffic,
@@ -262,9 +262,9 @@ pub struct Sent {
 /// Frames and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// How many.
+    /// Their number.
     pub messages: u64,
-    /// How long all of them are.
+    /// Their total length.
     pub bytes: u64,
 }
 
@@ -273,19 +273,19 @@ pub struct Traffic {
 pub struct Position {
     /// Number of the batch.
     pub index: u64,
-    /// Which of its requests, as the replica that was asked first calls it.
+    /// The ticket of its request, assigned by the replica that received the command first.
     pub ticket: u64,
 }
 
 /// A digest of the whole state at one position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateDigest {
-    /// Where it was taken: only digests of the same position can be compared.
+    /// The position at which it was taken: only digests of the same position can be compared.
     #[serde(flatten)]
     pub position: Position,
     /// 128 bits over every object, in hexadecimal.
     pub digest: String,
-    /// Objects it covers.
+    /// The number of objects that it covers.
     pub objects: u64,
 }
 
@@ -296,23 +296,23 @@ pub struct EvidenceRecord {
     pub number: u64,
     /// Wall clock of the pipeline, microseconds since 1970 (shown to people; reaches no state).
     pub time_us: u64,
-    /// The faulty replica, from 1; none when nobody could be blamed.
+    /// The faulty replica, from 1; none when no replica could be blamed.
     pub replica: Option<u8>,
     /// Log index and request within the batch.
     pub request: Option<(u64, u32)>,
-    /// The wrong objects: `name (Class, object LOCK:ID)` and what was wrong, of a repair field by field. Names become
+    /// The wrong objects: `name (Class, object LOCK:ID)` and its errors; for a repair, field by field. Names become
     /// known when the objects are packed for the repair; records get them then.
     pub objects: Vec<String>,
     /// hardware-like, nondeterminism or software-bug.
     pub class: String,
-    /// Where it was noticed: entry-check, in-request, digest, reply, message, schedule, repair, scrub, panic,
-    /// clock, or evidence: the record itself.
+    /// The stage at which it was detected: entry-check, in-request, digest, reply, message, schedule, repair, scrub,
+    /// panic, clock, or evidence: the record itself.
     pub stage: String,
     /// How it ended: repaired, dropped, held, replaced.
     pub outcome: String,
     /// CPU core the request ran on at the blamed replica, where known.
     pub core: Option<u32>,
-    /// Of a repair: microseconds from the verdict to the installed objects, as the repaired replica saw it.
+    /// For a repair: microseconds from the verdict to the installed objects, as measured by the repaired replica.
     #[serde(default)]
     pub took_us: Option<u64>,
     /// The kind of request, as the service calls it (`get`); none for a request of the pipeline itself.
@@ -330,6 +330,6 @@ pub struct EvidenceList {
 /// Answer to a command that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Why, and what to do about it.
+    /// The reason and the remedy.
     pub error: String,
 }

@@ -1,4 +1,5 @@
-//! The admin endpoint: one thread per connection reads JSON lines and asks the order thread, which knows the answers.
+//! The admin endpoint: one thread per connection reads JSON lines and passes the commands to the order thread, which
+//! has the answers.
 
 mod open;
 #[cfg(test)]
@@ -18,12 +19,12 @@ use crate::admin::{AdminCommand, AdminStream, Endpoint, Refused, Token, line};
 use crate::{ServeError, limits};
 use open::SocketFile;
 
-/// A command on its way to the order thread, with the way back.
+/// A command to the order thread, with the channel for its answer.
 #[derive(Debug)]
 pub struct Call {
-    /// What is asked.
+    /// The command.
     pub command: AdminCommand,
-    /// Takes the answer, one JSON value. A caller that has gone is no error.
+    /// Receives the answer, one JSON value. A caller that has disconnected is no error.
     pub answer: mpsc::Sender<serde_json::Value>,
 }
 
@@ -34,7 +35,7 @@ impl Call {
         let _ = self.answer.send(value);
     }
 
-    /// Answers that it cannot be done, why, and what would help.
+    /// Answers that the command cannot be carried out, with the reason and the remedy.
     pub fn refuse(self, why: &str) {
         let _ = self.answer.send(refused(why));
     }
@@ -44,7 +45,7 @@ fn refused(why: &str) -> serde_json::Value {
     serde_json::json!(Refused { error: why.to_owned() })
 }
 
-/// What callers may take.
+/// The bounds on callers.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Connections at the same time.
@@ -75,8 +76,8 @@ impl Default for Bounds {
 /// process; the socket file is removed when the returned value is dropped.
 ///
 /// # Errors
-/// [`ServeError::Operator`] when the socket file stands where it must not, [`ServeError::Io`] when the kernel
-/// refuses or another process listens there. The message names the endpoint and the remedy.
+/// [`ServeError::Operator`] when the socket file must not be at this path, [`ServeError::Io`] when the kernel refuses
+/// or another process listens there. The message names the endpoint and the remedy.
 pub fn listen(
     endpoint: &Endpoint,
     bounds: Bounds,
@@ -93,7 +94,7 @@ pub fn listen(
         loop {
             match listener.accept() {
                 Ok(stream) => serve(stream, strangers.clone(), bounds, &open, ask.clone()),
-                // Out of descriptors, most likely: waiting is all that can help.
+                // The process is probably out of descriptors: only waiting helps.
                 Err(_) => thread::sleep(limits::ADMIN_RETRY),
             }
         }
@@ -101,8 +102,8 @@ pub fn listen(
     Ok(file)
 }
 
-/// Gives a connection a thread of its own, or one line that says why not. Where callers need a secret, one
-/// that has not presented it takes no place of those that have.
+/// Gives a connection a thread of its own, or one line with the reason why not. Where callers need a secret, a caller
+/// that has not presented it takes no place of one that has.
 fn serve(
     mut stream: AdminStream,
     strangers: Option<(Token, Strangers)>,
@@ -141,17 +142,17 @@ fn tell_full(stream: &mut AdminStream, most: usize) {
     // The answer fits into an empty socket; a caller for which it does not sees its connection close.
     let why = format!("{most} admin connections are open, and no more are served; close some");
     let _ = stream.set_nonblocking(true).and_then(|()| send(stream, &refused(&why)));
-    // What has been sent already and is not read would make the kernel throw the answer away.
+    // Reads what the caller has sent already: if it were left unread, the kernel would discard the answer.
     let _ = stream.read(&mut [0; 4096]);
 }
 
-/// Connections whose callers have not presented the secret, the oldest first: few, and who comes later takes
-/// the place of an older one, so that nobody can keep others out.
+/// Connections whose callers have not presented the secret, the oldest first. Their number is small, and a later one
+/// takes the place of an older one, so that no caller can keep others out.
 #[derive(Clone, Default)]
 struct Strangers(Arc<Mutex<VecDeque<(u64, AdminStream)>>>);
 
 impl Strangers {
-    /// One more; none when there is no descriptor left for it.
+    /// Adds a connection; none when there is no descriptor left for it.
     fn take_in(&self, stream: &AdminStream) -> Option<Stranger> {
         let second = stream.try_clone().ok()?;
         let mut all = self.0.lock();
@@ -166,7 +167,7 @@ impl Strangers {
     }
 }
 
-/// One of them, until it is dropped.
+/// One of these connections, until it is dropped.
 struct Stranger {
     number: u64,
     all: Strangers,
@@ -205,7 +206,8 @@ fn is_known(stream: &mut AdminStream, lines: &mut Lines, token: &Token, bounds: 
     }
 }
 
-/// Answers line by line, until the caller ends the connection, is silent for too long, or sends what is no command.
+/// Answers line by line, until the caller ends the connection, is silent for too long, or sends a line that is no
+/// command.
 fn converse(
     stream: &mut AdminStream,
     mut lines: Lines,
@@ -216,7 +218,7 @@ fn converse(
     while let Some(next) = lines.next(stream, bounds.idle)? {
         match line::command(&next) {
             Ok(command) => send(stream, &answer(command, bounds.answer, ask))?,
-            // What follows may be the body of an HTTP request that a web page has sent here.
+            // The following lines may be the body of an HTTP request from a web page.
             Err(refusal) => return send(stream, &serde_json::json!(refusal)),
         }
     }
@@ -237,15 +239,15 @@ fn answer(command: AdminCommand, patience: Duration, ask: &impl Fn(Call)) -> ser
     })
 }
 
-/// Splits what a connection sends into lines.
+/// Splits the bytes of a connection into lines.
 #[derive(Default)]
 struct Lines {
     unread: Vec<u8>,
 }
 
 impl Lines {
-    /// The next line with its end; at the end of the connection what is left, then none. A line that is too
-    /// long is given as far as it was read: [`line::command`] refuses it.
+    /// The next line with its end; at the end of the connection the remaining bytes, then none. Of a line that is too
+    /// long, returns the part that was read: [`line::command`] refuses it.
     ///
     /// # Errors
     /// Those of the socket, and a line that is not whole after `patience`.
@@ -261,7 +263,7 @@ impl Lines {
             if seen > limits::ADMIN_LINE {
                 return Ok(Some(std::mem::take(&mut self.unread)));
             }
-            // One byte now and then does not keep a connection: the whole line has one deadline.
+            // An occasional byte does not keep a connection open: the whole line has one deadline.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());

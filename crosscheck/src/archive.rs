@@ -1,5 +1,4 @@
-//! Evidence records as they are kept: each with its checksum, since memory that forgets what was wrong may
-//! also make something up.
+//! Stored evidence records, each with its checksum: memory can corrupt a record of a fault just as it corrupts objects.
 
 use std::collections::VecDeque;
 
@@ -11,8 +10,8 @@ use crate::{evidence, limits};
 /// The last records, numbered from 1 since the start of the process.
 #[derive(Debug, Default)]
 pub struct Archive {
-    /// A record that is damaged is shown as such: that is no reason to replace the replica. So each is sealed with
-    /// its number, and the queue itself need not be.
+    /// Each record is sealed with its number, and the queue itself is not: a damaged record is shown as damaged, and is
+    /// no reason to replace the replica.
     kept: VecDeque<Sealed<(u64, Box<[u8]>)>>,
     total: u64,
 }
@@ -23,7 +22,7 @@ impl Archive {
         self.total + 1
     }
 
-    /// Keeps a record, which has [`Archive::next_number`]; the oldest goes when there are too many.
+    /// Keeps a record, which has [`Archive::next_number`]; removes the oldest when there are too many.
     pub fn keep(&mut self, record: &EvidenceRecord) {
         self.total += 1;
         if self.kept.len() == limits::EVIDENCE_KEPT {
@@ -32,7 +31,7 @@ impl Archive {
         self.kept.push_back(seal(record, self.total));
     }
 
-    /// Puts what is known by now into the texts of the last records: the names of their objects.
+    /// Adds names of objects that have become known to the texts of the last records.
     pub fn amend(&mut self, text: impl Fn(&str) -> String) {
         let mut number = self.next_number();
         for sealed in self.kept.iter_mut().rev().take(limits::RECORDS_NAMED_LATER) {
@@ -46,7 +45,8 @@ impl Archive {
         }
     }
 
-    /// Records with a greater number than `after`, oldest first. One that is damaged says so, and nothing else.
+    /// Records with a greater number than `after`, oldest first. A damaged one is replaced by a record that only says
+    /// so.
     pub fn after(&self, after: u64) -> Vec<EvidenceRecord> {
         let first = self.next_number() - self.kept.len() as u64;
         (first..)
@@ -61,14 +61,14 @@ impl Archive {
         self.kept.back().map(|sealed| read(sealed, self.total))
     }
 
-    /// Records kept.
+    /// The number of kept records.
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 }
 
 fn seal(record: &EvidenceRecord, number: u64) -> Sealed<(u64, Box<[u8]>)> {
-    // Plain members are always JSON; a record that were none would read as damaged.
+    // Plain members can always be written as JSON; a record that cannot would be read as damaged.
     let bytes = serde_json::to_vec(record).unwrap_or_default().into_boxed_slice();
     Sealed::new((number, bytes))
 }

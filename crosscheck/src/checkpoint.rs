@@ -1,12 +1,12 @@
-//! Where in the order a checkpoint stands.
+//! The position of a checkpoint in the order.
 
-/// What belongs to a checkpoint besides the objects.
+/// The part of a checkpoint in addition to the objects.
 #[derive(Clone, Debug)]
 pub struct CheckpointHead {
     /// Log index of the checkpoint.
     pub index: u64,
     /// Number of its batch.
     pub batch: u64,
-    /// What delivery depends on from here on.
+    /// The state that later deliveries depend on.
     pub order: order::State,
 }

@@ -1,25 +1,24 @@
-//! The clock that a replica stamps by, held against the clocks of the others: one wrong clock is one fault.
+//! The clock that a replica stamps with, compared with the clocks of the others: a wrong clock is a single fault.
 //!
-//! Ordered time decides what has expired, so no single clock may decide it. A replica looks at its machine's
-//! wall clock once, when it starts; from then on its clock is the monotonic one and an offset, and steps of
-//! the wall clock move nothing (as in stock memcached). Replicas exchange their clocks with their heartbeats,
-//! as NTP does: each measures how far ahead every other one is, up to half of the time that a message and its
-//! echo take.
+//! Ordered time decides what has expired, so no single clock may decide it. A replica reads its machine's wall clock
+//! once, when it starts. From then on its clock is the monotonic clock plus an offset, and steps of the wall clock have
+//! no effect (as in stock memcached). Replicas exchange their clocks with their heartbeats, as NTP does: each measures
+//! how far ahead every other one is, up to half of the time that a message and its echo take.
 //!
-//! - A replica whose clock is [`limits::CLOCK_TOLERANCE`] away from f+1 others that agree with one another
-//!   takes theirs over.
-//! - Smaller differences are made up for slowly, towards the one in the middle, so that clocks that drift
-//!   stay together.
-//! - A leader stamps with its own clock, but not beyond what f+1 clocks have reached, and a follower refuses
-//!   a stamp that is beyond it ([`GroupClock::latest_us`]): whatever a single clock or a corrupted stamp
-//!   says, time does not run ahead.
+//! - A replica whose clock is [`limits::CLOCK_TOLERANCE`] away from f+1 others that agree with one another is set to
+//!   theirs.
+//! - Smaller differences are corrected slowly, towards the clock in the middle, so that clocks that drift stay
+//!   together.
+//! - A leader stamps with its own clock, but not beyond what f+1 clocks have reached, and a follower refuses a stamp
+//!   that is beyond it ([`GroupClock::latest_us`]): whatever the value of a single clock or a corrupted stamp, time
+//!   does not run ahead.
 //!
-//! It owns no clock: the pipeline tells it the monotonic time.
+//! This module owns no clock: the pipeline passes the monotonic time to it.
 
 use crate::limits;
 
-/// What another replica's clock is, as an offset to the monotonic time here: so a change of this replica's
-/// clock changes nothing in it.
+/// Another replica's clock, as an offset to this machine's monotonic time: a change of this replica's clock does not
+/// affect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sample {
     offset_us: i64,
@@ -27,10 +26,10 @@ struct Sample {
     round_trip_us: u64,
 }
 
-/// What is known of one other replica's clock.
+/// The measurements of one other replica's clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
-    /// Its monotonic time in its last heartbeat, and the one here when that came: the echo.
+    /// The monotonic time in its last heartbeat, and the local one when that came: the echo.
     said: Option<(u64, u64)>,
     /// The best sample of this period and of the one before.
     best: [Option<Sample>; 2],
@@ -41,14 +40,14 @@ struct Other {
     away_since_us: Option<u64>,
 }
 
-/// The words about clocks in a heartbeat.
+/// The numbers about clocks in a heartbeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClockWords {
     /// The sender's clock now; microseconds since 1970.
     pub now_us: u64,
     /// The sender's monotonic time, to be echoed.
     pub sent_us: u64,
-    /// The receiver's monotonic time, as its last heartbeat said; 0 for none.
+    /// The receiver's monotonic time in its last heartbeat; 0 for none.
     pub echo_us: u64,
     /// How long ago that heartbeat came.
     pub held_us: u64,
@@ -63,14 +62,14 @@ pub(crate) enum ClockFault {
     Other(u8, i64),
 }
 
-/// This replica's clock, and what it knows of the others'.
+/// This replica's clock, and its measurements of the others.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupClock {
     me: usize,
     offset_us: i64,
-    /// The same of the machine's wall clock, as of the last look.
+    /// The same for the machine's wall clock, as of the last check.
     wall_offset_us: i64,
-    /// The same of the latest stamp to believe.
+    /// The same for the latest stamp to accept.
     latest_offset_us: i64,
     others: Vec<Other>,
 }
@@ -87,14 +86,14 @@ impl GroupClock {
         clock
     }
 
-    /// Microseconds since 1970, as this replica has it.
+    /// Microseconds since 1970, by this replica's clock.
     pub fn now_us(&self, monotonic_us: u64) -> u64 {
         monotonic_us.saturating_add_signed(self.offset_us)
     }
 
-    /// The latest stamp to believe, or to give: [`limits::CLOCK_TOLERANCE`] beyond what f+1 clocks have
-    /// reached; while fewer are known, beyond the earliest of them. As of the last heartbeat: a clock that is
-    /// corrupted since moves nothing.
+    /// The latest stamp to accept or to give: [`limits::CLOCK_TOLERANCE`] beyond the time that f+1 clocks have reached;
+    /// while fewer are known, beyond the earliest of them. It is as of the last heartbeat: a clock that was corrupted
+    /// since then does not affect it.
     pub fn latest_us(&self, monotonic_us: u64) -> u64 {
         monotonic_us.saturating_add_signed(self.latest_offset_us)
     }
@@ -107,12 +106,12 @@ impl GroupClock {
         self.latest_offset_us = self.offset_us.saturating_add(reached).saturating_add(tolerance_us);
     }
 
-    /// What f+1 clocks have reached; while fewer are known, what all of them have.
+    /// The time that f+1 clocks have reached; while fewer are known, the time that all of them have reached.
     pub fn reached_us(&self, monotonic_us: u64) -> u64 {
         self.latest_us(monotonic_us).saturating_sub(limits::CLOCK_TOLERANCE.as_micros() as u64)
     }
 
-    /// By how much the machine's wall clock was set since this was asked last, if it was set by much.
+    /// The step of the machine's wall clock since the last call, if it was a large one.
     pub fn wall_stepped(&mut self, monotonic_us: u64, wall_us: u64) -> Option<i64> {
         let offset_us = difference(wall_us, monotonic_us);
         let before_us = std::mem::replace(&mut self.wall_offset_us, offset_us);
@@ -120,12 +119,12 @@ impl GroupClock {
         (stepped_us.unsigned_abs() > limits::CLOCK_STEP.as_micros() as u64).then_some(stepped_us)
     }
 
-    /// What to stamp with now.
+    /// The stamp to give now.
     pub fn stamp_us(&self, monotonic_us: u64) -> u64 {
         self.now_us(monotonic_us).min(self.latest_us(monotonic_us))
     }
 
-    /// What to say to `peer` in a heartbeat.
+    /// The numbers for a heartbeat to `peer`.
     pub fn words_for(&self, peer: u8, monotonic_us: u64) -> ClockWords {
         let said = self.others.get(usize::from(peer)).and_then(|other| other.said);
         let (echo_us, came_us) = said.unwrap_or((0, monotonic_us));
@@ -133,12 +132,12 @@ impl GroupClock {
         ClockWords { now_us: self.now_us(monotonic_us), sent_us: monotonic_us, echo_us, held_us }
     }
 
-    /// What `peer` has said in a heartbeat.
+    /// Records the numbers of a heartbeat from `peer`.
     pub fn hear(&mut self, peer: u8, words: ClockWords, monotonic_us: u64) {
         let Some(other) = self.others.get_mut(usize::from(peer)) else { return };
         other.said = Some((words.sent_us, monotonic_us));
         let since_us = monotonic_us.checked_sub(words.echo_us).filter(|_| words.echo_us > 0);
-        // Otherwise it is an echo of another process, or of no time at all.
+        // Without a round trip, the echo is that of another process, or none.
         let Some(round_trip_us) = since_us.and_then(|since_us| since_us.checked_sub(words.held_us)) else {
             return;
         };
@@ -153,7 +152,7 @@ impl GroupClock {
             other.period = period;
         }
         let is_better = |best: Sample| round_trip_us <= best.round_trip_us;
-        // One that contradicts the best is news, not noise.
+        // A sample that contradicts the best one is a change of the clock, and no measurement error.
         let is_news = |best: Sample| {
             let apart_us = sample.offset_us.abs_diff(best.offset_us);
             apart_us > round_trip_us + best.round_trip_us
@@ -168,15 +167,14 @@ impl GroupClock {
         self.reckon(monotonic_us);
     }
 
-    /// A new connection to `peer`, perhaps of another process, whose clock may be another one.
+    /// A new connection to `peer`, perhaps to another process with another clock.
     pub fn forget(&mut self, peer: u8) {
         if let Some(other) = self.others.get_mut(usize::from(peer)) {
             *other = Other::default();
         }
     }
 
-    /// Sets or slews this clock by the others', and tells what is wrong with whose. Called with every round
-    /// of heartbeats.
+    /// Sets or slews this clock by the others', and returns the wrong clocks. Called with every round of heartbeats.
     pub fn discipline(&mut self, monotonic_us: u64) -> Vec<ClockFault> {
         let mut faults = Vec::new();
         if let Some(theirs_us) = self.agreed_by_others(monotonic_us) {
@@ -192,7 +190,7 @@ impl GroupClock {
         faults
     }
 
-    /// How far ahead f+1 others are that agree with one another: the middle one of the closest f+1.
+    /// How far f+1 others that agree with one another are ahead: the middle one of the closest f+1.
     fn agreed_by_others(&self, monotonic_us: u64) -> Option<i64> {
         let mut ahead: Vec<i64> =
             (0..self.others.len()).filter_map(|other| self.ahead_us(other, monotonic_us)).collect();
@@ -204,7 +202,7 @@ impl GroupClock {
         agree.then(|| closest[(quorum - 1) / 2])
     }
 
-    /// Makes up for a small difference to the clock in the middle.
+    /// Corrects a small difference to the clock in the middle.
     fn slew(&mut self, monotonic_us: u64) {
         let mut ahead = self.known(monotonic_us);
         ahead.sort_unstable();
@@ -217,7 +215,7 @@ impl GroupClock {
         }
     }
 
-    /// The others whose clocks have been away from f+1 others', this one's included, for a while. Each is told once.
+    /// The others whose clocks have for a while been away from f+1 others, including this one. Each is reported once.
     fn others_away(&mut self, monotonic_us: u64) -> Vec<ClockFault> {
         let known = self.known(monotonic_us);
         let tolerance_us = limits::CLOCK_TOLERANCE.as_micros() as i64;
@@ -245,7 +243,7 @@ impl GroupClock {
         away
     }
 
-    /// How far ahead a replica's clock is, if that was measured not long ago.
+    /// How far a replica's clock is ahead, if it was measured recently.
     fn ahead_us(&self, other: usize, monotonic_us: u64) -> Option<i64> {
         let fresh_us = limits::SILENCE.as_micros() as u64;
         let state = self.others.get(other).filter(|_| other != self.me)?;
@@ -257,7 +255,7 @@ impl GroupClock {
         Some(best.offset_us.saturating_sub(self.offset_us))
     }
 
-    /// All clocks that are known, this one included, as differences to it.
+    /// All known clocks, including this one, as differences to this one.
     fn known(&self, monotonic_us: u64) -> Vec<i64> {
         let others = (0..self.others.len()).filter_map(|other| self.ahead_us(other, monotonic_us));
         others.chain([0]).collect()
@@ -291,10 +289,10 @@ mod tests {
     const HOUR: i64 = 3_600_000_000;
     const WALL: u64 = 1_800_000_000 * S;
 
-    /// Clocks of a group; each is told the monotonic time of its machine. Messages take 1 to 3 ms.
+    /// Clocks of a group; each receives the monotonic time of its machine. Messages take 1 to 3 ms.
     struct Group {
         clocks: Vec<GroupClock>,
-        /// What each machine's monotonic clock has begun with.
+        /// The first value of each machine's monotonic clock.
         begun: Vec<u64>,
         true_us: u64,
         heard: Vec<bool>,
@@ -302,7 +300,7 @@ mod tests {
     }
 
     impl Group {
-        /// Of replicas whose wall clocks are wrong by so much.
+        /// A group of replicas whose wall clocks are wrong by so much.
         fn new(wrong: &[i64]) -> Group {
             let begun: Vec<u64> = (1..).map(|number| number * 77 * S).take(wrong.len()).collect();
             let clock = |(number, wrong): (usize, &i64)| {
@@ -403,7 +401,8 @@ mod tests {
             (0..3).all(|number| number == 0 || is_near(group.latest(number) - 500_000)),
             "own clock alone"
         );
-        // Two of three, one of them an hour ahead: nobody can tell which is right, so the later one is not believed.
+        // Two of three clocks are known, one of them an hour ahead: it is unknown which is right, so the later one is
+        // not accepted.
         let mut group = Group::new(&[HOUR, 0, 0]);
         group.heard[2] = false;
         group.beat(50);
@@ -426,7 +425,7 @@ mod tests {
         let mut group = Group::new(&[0, 0, 0]);
         for step in 0..3_000 {
             group.beat(1);
-            // One machine gains, and one loses, 200 us in a tenth of a second: far more than a quartz does.
+            // One machine gains, and one loses, 200 us in a tenth of a second: far more than a quartz clock does.
             group.begun[0] += 200;
             group.begun[2] -= 200;
             let wrong = group.wrong();
@@ -436,7 +435,7 @@ mod tests {
         assert_eq!(group.faults, []);
     }
 
-    /// A replica that answers heartbeats, and whose clock stays wrong: it is named by the others.
+    /// A replica that answers heartbeats, and whose clock stays wrong: the others report it.
     #[test]
     fn a_clock_that_stays_wrong_is_named_once() {
         let mut group = Group::new(&[0, 0, 0]);

@@ -1,4 +1,4 @@
-//! What a handler sees: the schedule ([`schedule::Cx`]), and a typed way to start requests of its own service.
+//! The context of a handler: the schedule ([`schedule::Cx`]), and a typed way to start requests of its own service.
 
 use std::ops::Deref;
 
@@ -8,7 +8,7 @@ use schedule::Spawn;
 use crate::job::Job;
 use crate::service::Service;
 
-/// The running request's view of locks, time and random numbers, and what it can start. Dereferences to
+/// The running request's access to locks, time and random numbers, and a way to start requests. Dereferences to
 /// [`schedule::Cx`], which has `lock`, `read`, `write`, `lock_two`, `now_us` and `rng`.
 pub struct Cx<'a, S: Service> {
     schedule: schedule::Cx<'a, Job<S::Request>>,
@@ -16,7 +16,8 @@ pub struct Cx<'a, S: Service> {
 }
 
 impl<'a, S: Service> Cx<'a, S> {
-    /// The view of a handler that runs on `service` in a turn with `schedule`: for those who run handlers themselves.
+    /// The context of a handler that runs on `service` in a turn with `schedule`: for callers that run handlers
+    /// themselves.
     pub fn new(schedule: schedule::Cx<'a, Job<S::Request>>, service: &'a S) -> Self {
         Cx { schedule, service }
     }
@@ -194,7 +195,7 @@ mod tests {
         requests.iter().map(job).collect()
     }
 
-    /// Runs what there is; returns the checkpoint that a job without a request asks for.
+    /// Runs all jobs; returns the checkpoint that a job without a request makes.
     fn run(service: &Ticker, worker: &mut Worker<Job<Request>>) -> Option<Bytes> {
         let mut checkpoint = None;
         while let Step::Run(mut turn) = worker.next() {

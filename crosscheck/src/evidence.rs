@@ -1,4 +1,4 @@
-//! Evidence as people read it: every disagreement ends in one record, so that repair does not hide a bug.
+//! Evidence in readable form: every disagreement ends in one record, so that repair does not hide a bug.
 
 use vote::{Evidence, Failure, FaultClass, FaultStage, Place, WrongObject};
 
@@ -21,9 +21,9 @@ pub fn record(evidence: &Evidence, kind: Option<String>) -> EvidenceRecord {
     }
 }
 
-/// What was wrong, object by object.
+/// The errors, object by object.
 fn objects(evidence: &Evidence) -> Vec<String> {
-    // The replica abandoned the request at this object: that its digest lacks the others says nothing about them.
+    // The replica abandoned the request at this object: that its digest lacks the others is no evidence against them.
     if let Some(Failure::Check { home, id } | Failure::Missing { home, id }) = evidence.failure {
         return vec![format!("object {home}:{id}")];
     }
@@ -54,14 +54,14 @@ pub fn unchecked(me: u8, place: Place, failure: &Failure, kind: Option<String>) 
     }
 }
 
-/// A request that `origin` had ordered with bytes that nobody can run; nobody is blamed where that is not
-/// remembered any more.
+/// A request from `origin` whose ordered bytes no replica can run. If the origin is not known any more, no replica is
+/// blamed.
 pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {
     let outcome = "not executed on any replica; reply withheld";
     hardware_like(origin, Some(place), vec![told(&Failure::Invalid)], stage(FaultStage::Message), outcome)
 }
 
-/// What a scrub found in objects at rest.
+/// Errors that a scrub found in objects at rest.
 pub fn scrubbed(
     me: u8,
     place: Place,
@@ -78,13 +78,13 @@ pub fn scrubbed(
     hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
 }
 
-/// In the place of a record that does not fit its checksum any more: nothing in it is believed.
+/// Takes the place of a record that does not fit its checksum any more: nothing in that record is trusted.
 pub fn damaged(number: u64) -> EvidenceRecord {
     let outcome = "damaged since it was kept: it does not fit its checksum";
     EvidenceRecord { number, ..hardware_like(None, None, vec!["this record".into()], "evidence", outcome) }
 }
 
-/// A request that did one thing in one run and another in two others, at this replica.
+/// A request of which one run at this replica differed from two others.
 pub fn masked(me: u8, place: Place, core: u32, kind: Option<String>) -> EvidenceRecord {
     let objects = vec!["a run of the request".into()];
     let outcome = "masked: two other runs of it agree";
@@ -100,8 +100,8 @@ pub fn clock(replica: u8, what: &str) -> EvidenceRecord {
     hardware_like(replica, None, vec![what.into()], "clock", "not followed")
 }
 
-/// Objects that were overwritten by what f+1 replicas agree on; `notes` tell class, member and bits of each.
-/// It took `took_us` from the verdict.
+/// Objects that were overwritten with versions that f+1 replicas agree on; `notes` have class, member and bits of each.
+/// The repair took `took_us` from the verdict.
 pub fn repaired(me: u8, turn: Place, notes: Vec<String>, took_us: Option<u64>) -> EvidenceRecord {
     EvidenceRecord { took_us, ..hardware_like(me, Some(turn), notes, "repair", "repaired") }
 }
@@ -121,7 +121,7 @@ pub fn line(record: &EvidenceRecord) -> String {
     )
 }
 
-/// One member that was wrong: how, and in which bits.
+/// One member that was wrong: its values, and the wrong bits.
 pub fn difference(member: &object::MemberDifference) -> String {
     let name = member.member;
     match (member.bits, member.first_bit, member.last_bit) {
@@ -139,8 +139,8 @@ pub fn difference(member: &object::MemberDifference) -> String {
     }
 }
 
-/// A record of what looks like a fault of the hardware of `replica`, where that is known. Its number and time
-/// come when it is kept.
+/// A record of a probable hardware fault of `replica`, where that is known. It gets its number and time when it is
+/// kept.
 fn hardware_like(
     replica: impl Into<Option<u8>>,
     place: Option<Place>,
@@ -173,7 +173,7 @@ fn describe(wrong: &WrongObject) -> String {
     }
 }
 
-/// No f+1 replicas agreed on it: the other checksum is the one it has now.
+/// An object on which no f+1 replicas agreed: the other checksum is the one that it has now.
 fn describe_settled(wrong: &WrongObject) -> String {
     if wrong.id.is_none() {
         return format!("region {}", wrong.home);
@@ -183,7 +183,7 @@ fn describe_settled(wrong: &WrongObject) -> String {
     format!("object {}:{}: checksum {had} here before, {has} now", wrong.home, wrong.id)
 }
 
-/// How a request failed, as an operator reads it.
+/// The failure of a request, as text for an operator.
 pub fn told(failure: &Failure) -> String {
     match failure {
         Failure::Check { home, id } => format!("object {home}:{id} does not fit its checksum"),

@@ -1,4 +1,5 @@
-//! The secret that the replicas of one group share: who has it is one of them, and a replica of another group is not.
+//! The secret that the replicas of one group share: a process that has it belongs to the group, and a replica of
+//! another group does not have it.
 
 use std::fmt;
 use std::io;
@@ -9,17 +10,17 @@ use crate::{limits, private};
 /// A group's name and its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GroupKey {
-    /// Tells groups apart in messages; see [`GroupKey::parse`] for what it may be.
+    /// Distinguishes groups in messages; see [`GroupKey::parse`] for the valid names.
     pub cluster: String,
     /// The secret.
     pub key: [u8; 32],
 }
 
 impl GroupKey {
-    /// A new key of the operating system's randomness, for the group `cluster`, or for one with a random name.
+    /// A new key from the operating system's randomness, for the group `cluster`, or for one with a random name.
     ///
     /// # Errors
-    /// The name is not one, or the system gives no randomness.
+    /// The name is not valid, or the system gives no randomness.
     pub fn random(cluster: Option<&str>) -> Result<Self, String> {
         let random = |bytes: &mut [u8]| {
             getrandom::fill(bytes)
@@ -50,7 +51,7 @@ impl GroupKey {
     /// digits.
     ///
     /// # Errors
-    /// Which line is wrong. What it holds is not told.
+    /// The number of the wrong line, without its content.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.strip_suffix('\n').unwrap_or(text);
         let (first, second) = text.split_once('\n').unwrap_or((text, ""));
@@ -68,7 +69,7 @@ impl GroupKey {
     }
 }
 
-/// Logs and panics print settings; the secret must not be among them.
+/// Logs and panics print settings; the secret must not be in them.
 impl fmt::Debug for GroupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupKey").field("cluster", &self.cluster).finish_non_exhaustive()

@@ -32,26 +32,26 @@ pub enum ThreadRole {
     Helper,
 }
 
-/// What becomes of an operator's command to inject a fault.
+/// The outcome of an operator's command to inject a fault.
 #[cfg_attr(
     not(feature = "inject"),
     expect(dead_code, reason = "without an injector all of them are refused")
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arming {
-    /// Nothing: why not.
+    /// Nothing was injected, for this reason.
     Refused(&'static str),
-    /// The fault waits for its occasion: which one.
+    /// The fault waits for this occasion.
     Armed(&'static str),
     /// It needs an ordered turn on this lock ([`Hooks::arm_at_turn`]).
     NeedsTurn(Home),
 }
 
-/// What a fault injector may change. A handle: clones share the faults that wait for their occasions.
+/// The interface of a fault injector. It is a handle: clones share the faults that wait for their occasions.
 pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     // The admin socket.
 
-    /// An operator wants a fault. `service` and the number of its locks are there once this replica has a state.
+    /// An operator requests a fault. `service` and the number of its locks are present once this replica has a state.
     fn arm<S: Service>(&self, _inject: &Inject, _service: Option<(&S, u32)>) -> Arming {
         Arming::Refused(
             "this build carries no fault injector; build with --features inject (`crosscheck up` of such a \
@@ -69,7 +69,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
 
     // The order thread, along the path of a request.
 
-    /// Whether any time is taken from a leader, and given as one, whatever the other clocks say.
+    /// Whether this replica accepts any time from a leader, and gives any as a leader, without comparing clocks.
     fn trusts_any_clock(&self) -> bool {
         false
     }
@@ -102,32 +102,32 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         request
     }
 
-    /// What a request will lock, of so many locks.
+    /// The footprint of a request, of so many locks.
     fn on_footprint(&self, footprint: Footprint, _locks: u32) -> Footprint {
         footprint
     }
 
-    /// A batch has its results. Gives the replies that leave at once, before any vote.
+    /// A batch has its results. Returns the replies that leave at once, before any vote.
     fn on_executed(&self, _batch: u64, _results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
         Vec::new()
     }
 
-    /// Whether it is forgotten how old batches were run.
+    /// Whether the notes on how old batches were run are removed.
     fn forgets_runs(&self) -> bool {
         true
     }
 
-    /// How the voter is configured; `hold_replies` is the setting of that name.
+    /// The voter's configuration; `hold_replies` is the setting of that name.
     fn on_voter(&self, config: vote::Config, _hold_replies: bool) -> vote::Config {
         config
     }
 
-    /// Whether the voter hears its peers.
+    /// Whether the voter receives its peers' messages.
     fn hears_votes(&self) -> bool {
         true
     }
 
-    /// A message of the voter, and the same encoded; false if it does not leave.
+    /// A message of the voter, and its encoding; false if it does not leave.
     fn on_vote_message(&self, _message: &Message, _body: &mut [u8]) -> bool {
         true
     }
@@ -153,7 +153,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     /// A frame to a peer, before it is sealed.
     fn on_frame(&self, _frame: &mut [u8]) {}
 
-    /// Whether the watchdogs ask how far other replicas are.
+    /// Whether the watchdogs request the progress of other replicas.
     fn asks_others(&self) -> bool {
         true
     }
@@ -165,7 +165,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
 
     // The thread that runs a request.
 
-    /// How long the service's request at this position still has to take.
+    /// The time that the service's request at this position still has to take.
     fn delay(&self, _position: u64, _thread: ThreadRole) -> Duration {
         Duration::ZERO
     }
@@ -178,23 +178,23 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         false
     }
 
-    /// How often the handler runs, if not once. It says so for one run.
+    /// How often the handler runs, if not once. Only one run gets such a number.
     fn runs<R>(&self, _turn: &Turn<'_, R>) -> Option<u32> {
         None
     }
 
-    /// What happens between the handler and its seal.
+    /// The hook between the handler and its seal.
     fn between(&self) -> impl Between + '_ {}
 
     /// A reply, after it was rendered and before it is digested.
     fn on_reply<R>(&self, _turn: &Turn<'_, R>, _reply: &mut [u8]) {}
 
-    /// Which bits of the result's digest are wrong.
+    /// The bits of the result's digest to invert.
     fn wrong_digest_bits<R>(&self, _turn: &Turn<'_, R>) -> u128 {
         0
     }
 
-    /// The turn of [`Hooks::arm_at_turn`]: what came of it; none if another replica asked for it.
+    /// The turn of [`Hooks::arm_at_turn`]: returns its outcome; none if another replica requested it.
     fn on_noop<S: Service>(
         &self,
         _service: &S,
@@ -206,7 +206,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     }
 }
 
-/// No fault injection: what a production build has.
+/// No fault injection, for production builds.
 #[cfg(not(feature = "inject"))]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NoHooks(());

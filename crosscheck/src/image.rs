@@ -1,8 +1,8 @@
-//! The program's own code and constants, looked at again and again.
+//! Repeated checks of the program's own code and constants.
 //!
-//! A bit that changes in a jump table, a constant or an instruction makes its replica wrong in the same way
-//! from then on: it is outvoted, repaired, and wrong again. No object is at fault, so no repair of objects
-//! ends it. A new process does, because it begins with the bytes of the file.
+//! A bit that changes in a jump table, a constant or an instruction makes its replica wrong in the same way from then
+//! on: it is outvoted, repaired, and wrong again. No object is wrong, so no repair of objects ends this. A new process
+//! does, because it begins with the bytes of the file.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,12 +11,12 @@ use std::os::unix::fs::FileExt;
 
 use crate::limits::IMAGE_PIECE;
 
-/// What the kernel says about this process's memory, and the memory itself.
+/// The kernel's map of this process's memory, and the memory itself.
 const MAPS: &str = "/proc/self/maps";
 const MEMORY: &str = "/proc/self/mem";
 
-/// Everything of this process that is mapped from a file and cannot be written to: its code, its constants,
-/// and those of the libraries it was started with, in pieces with their digests.
+/// All memory of this process that is mapped from a file and not writable: its code, its constants, and those of the
+/// libraries it was started with, in pieces with their digests.
 #[derive(Debug)]
 pub(crate) struct Image {
     memory: File,
@@ -29,7 +29,7 @@ impl Image {
     /// This process's image as it is now.
     ///
     /// # Errors
-    /// Where the kernel does not show a process its own memory.
+    /// When the kernel does not let a process read its own memory.
     pub fn of_this_process() -> io::Result<Self> {
         let maps = fs::read_to_string(MAPS)?;
         let mut image =
@@ -37,7 +37,7 @@ impl Image {
         for range in maps.lines().filter_map(constant) {
             for start in range.clone().step_by(IMAGE_PIECE) {
                 let piece = start..range.end.min(start + IMAGE_PIECE as u64);
-                // Some pages cannot be read: those behind the end of their file.
+                // Some pages cannot be read: those beyond the end of their file.
                 if let Ok(digest) = image.digest(piece.clone()) {
                     image.pieces.push((piece, digest));
                 }
@@ -46,14 +46,14 @@ impl Image {
         Ok(image)
     }
 
-    /// Whether the next piece is still what it was; all of them have their turn.
+    /// Whether the next piece is unchanged; the calls go through all pieces in turn.
     pub fn next_is_sound(&mut self) -> bool {
         let Some((piece, digest)) = self.pieces.get(self.next).cloned() else {
             self.next = 0;
             return true;
         };
         self.next += 1;
-        // What cannot be read any more has not been seen to change.
+        // A piece that cannot be read any more counts as unchanged.
         self.digest(piece).map_or(true, |now| now == digest)
     }
 
@@ -64,8 +64,8 @@ impl Image {
     }
 }
 
-/// The range of a line of the map, if it is of a file, can be read and not written to, and is this process's
-/// own: what is shared, another process may write to.
+/// The range of a line of the map, if it is mapped from a file, readable, not writable and private: another process may
+/// write to shared memory.
 fn constant(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     let (range, rights) = (words.next()?, words.next()?);

@@ -1,4 +1,4 @@
-//! What the scheduler schedules: one request of one batch, and the batch's place where its results are gathered.
+//! The unit of scheduling: one request of one batch, and the slot of its result in the batch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,50 +11,50 @@ use crate::Corrupted;
 use crate::checkpoint::CheckpointHead;
 use crate::ordered::Control;
 
-/// One request as the workers see it.
+/// One request, for the workers.
 #[derive(Clone)]
 pub struct Job<R> {
     pub(crate) work: Work<R>,
     /// The request as ordered bytes, for a state transfer that finds it still waiting.
     pub(crate) ordered: Bytes,
-    /// Where the result goes; none for what the service started itself.
+    /// The slot for the result; none for a request that the service started itself.
     pub(crate) result: Option<ResultSlot>,
 }
 
-/// What there is to do.
+/// The work of a job.
 #[derive(Clone)]
 pub(crate) enum Work<R> {
     /// A client's request, or one that the service started itself.
     Service(R),
-    /// One of the pipeline's own.
+    /// A request of the pipeline itself.
     Control(Control),
-    /// The ordered bytes are not what was ordered any more: this replica cannot run them.
+    /// The ordered bytes have changed since they were ordered: this replica cannot run them.
     Unsound,
-    /// What was ordered is nothing that anybody can run, at any replica.
+    /// The ordered bytes are no request: no replica can run them.
     Invalid,
-    /// Runs behind a batch that asked for a checkpoint: the state as of that batch.
+    /// Runs after a batch that requested a checkpoint: packs the state as of that batch.
     Checkpoint(Arc<CheckpointHead>),
 }
 
-/// Where one request's result goes.
+/// The slot for one request's result.
 #[derive(Clone)]
 pub(crate) struct ResultSlot {
     pub batch: Arc<InFlight>,
     pub request: u16,
     /// Whether this replica owes a client the reply.
     pub mine: bool,
-    /// Whether a client asked for it, and not the pipeline itself.
+    /// Whether a client sent it, and not the pipeline itself.
     pub of_client: bool,
     /// Checksum of the ordered request.
     pub checksum: u32,
-    /// Where in the schedule the request runs; 0 until its turn.
+    /// The request's position in the schedule; 0 until its turn.
     pub position: u64,
     /// Ordered time at which the request runs; 0 until its turn.
     pub time_us: u64,
 }
 
 impl ResultSlot {
-    /// What the result answers; of what kind it is, the service says.
+    /// The request that the result answers; the service determines its kind.
     pub fn asked(&self) -> Asked {
         Asked {
             position: self.position,
@@ -72,14 +72,14 @@ impl ResultSlot {
 }
 
 impl<R> Job<R> {
-    /// A request that the service starts itself, with the bytes that [`crate::Service::decode`] makes it from. Its
-    /// effects are compared when a client's request next touches them. [`crate::Cx::spawn`] and [`crate::Cx::at`] make
-    /// it; a test that has a schedule of its own makes it here.
+    /// A request that the service starts itself, with the bytes that [`crate::Service::decode`] accepts. Its effects
+    /// are compared when a client's request next touches them. [`crate::Cx::spawn`] and [`crate::Cx::at`] make it; a
+    /// test that has a schedule of its own makes it here.
     pub fn internal(request: R, ordered: Bytes) -> Self {
         Job { work: Work::Service(request), ordered, result: None }
     }
 
-    /// The service's request; `None` if it is one of the pipeline's own.
+    /// The service's request; `None` if it is one of the pipeline itself.
     pub fn request(&self) -> Option<&R> {
         match &self.work {
             Work::Service(request) => Some(request),
@@ -90,21 +90,21 @@ impl<R> Job<R> {
 
 /// A batch whose requests are being executed.
 pub(crate) struct InFlight {
-    /// Number of the batch: dense, counted at every replica alike.
+    /// Number of the batch: without gaps, and equal at every replica.
     pub batch: u64,
     /// Ordered time of the batch.
     pub time_us: u64,
-    /// The replica whose clients asked for it.
+    /// The replica whose clients sent it.
     pub origin: u8,
     missing: AtomicUsize,
     results: Mutex<Vec<Option<(RequestResult, RunNotes)>>>,
 }
 
-/// Everything a batch came to at this replica.
+/// All results of a batch at this replica.
 pub(crate) struct Executed {
     /// Number of the batch.
     pub batch: u64,
-    /// The replica whose clients asked for it, and wait.
+    /// The replica whose clients sent it, and wait.
     pub origin: u8,
     /// One result per request, in order.
     pub results: Vec<RequestResult>,
@@ -114,20 +114,20 @@ pub(crate) struct Executed {
 
 /// How a batch was run at this replica.
 pub(crate) struct Runs {
-    /// The replica whose clients asked for it.
+    /// The replica whose clients sent it.
     pub origin: u8,
-    /// How each request was.
+    /// How each request was run.
     pub of_requests: Vec<RunNotes>,
 }
 
 /// How a request was run at this replica: for evidence and for the no-majority rules, not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunNotes {
-    /// The processor core it ended on: a core that is wrong again and again shows in the evidence.
+    /// The processor core it ended on: a core that is wrong repeatedly is visible in the evidence.
     pub core: u32,
-    /// What the service calls the kind of request ([`crate::Service::kind`]).
+    /// The kind of request ([`crate::Service::kind`]).
     pub kind: u16,
-    /// It was run more than once, and two runs did the same.
+    /// It was run more than once, and two runs agreed.
     pub reproduced: bool,
 }
 
@@ -137,7 +137,7 @@ impl InFlight {
         Arc::new(InFlight { batch, time_us, origin, missing: AtomicUsize::new(requests), results })
     }
 
-    /// Leaves one result; gives all of them to whoever leaves the last one.
+    /// Stores one result; returns all of them to the caller that stores the last one.
     ///
     /// # Errors
     /// When the batch has no such request, or it ended before: its number, or the worker's place, was corrupted.

@@ -1,4 +1,4 @@
-//! One replica of a CrossCheck service, and the face that a service author imports.
+//! One replica of a CrossCheck service, and the interface that a service author imports.
 //!
 //! A service implements [`Service`] and [`Protocol`] with protected objects ([`object`]) behind deterministic locks
 //! ([`schedule`]); [`serve`] runs it as one replica of a group. ARCHITECTURE.md has the path of a request.
@@ -44,7 +44,7 @@ mod transfer;
 mod worker;
 mod world;
 
-/// Entrances for the fuzz targets to what is private otherwise. Not for use.
+/// Access for the fuzz targets to items that are private otherwise. Not for use.
 #[doc(hidden)]
 pub use peers::fuzzing;
 
@@ -66,7 +66,7 @@ pub use wire::Malformed;
 /// Whether this build can inject faults into its replicas.
 pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 
-/// How to get what a build without the injector lacks.
+/// How to build with the injector.
 pub const WITH_INJECTOR: &str =
     "build with `--features inject` (`cargo run --release --features inject -- up`)";
 
@@ -91,11 +91,11 @@ impl Stopper {
     }
 }
 
-/// Runs one replica of `service` until it is told to stop, or must be replaced. Blocks; `started` is given a way to
-/// stop it as soon as its sockets are open.
+/// Runs one replica of `service` until it is stopped, or must be replaced. Blocks; `started` receives a handle to stop
+/// it as soon as its sockets are open.
 ///
 /// # Errors
-/// [`ServeError`] says what is wrong and what would help.
+/// [`ServeError`] has the cause and the remedy.
 pub fn serve<S: Service, P: Protocol>(
     settings: Settings,
     service: S,
@@ -180,8 +180,8 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     watch(replica, open_clients, watchdog, slow, probe)
 }
 
-/// Runs the replica on its order thread, and watches that nothing holds that thread up for longer than `limit`
-/// while its peers, as `probe` hears, go on.
+/// Runs the replica on its order thread, and detects if that thread makes no progress for longer than `limit` while its
+/// peers do, as `probe` learns.
 fn watch<S: Service, E: order::OrderEngine + 'static>(
     replica: Replica<S, E>,
     open_clients: replica::OpenClients<world::Os>,
@@ -197,12 +197,12 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
     loop {
         match end.recv_timeout(limits::WATCH) {
             Ok(outcome) => {
-                // Its sockets are closed when its thread is over. If that takes too long, they are closed
-                // with the process.
+                // Its sockets are closed when its thread ends. If that takes too long, they are closed with the
+                // process.
                 let _ = end.recv_timeout(limit);
                 return outcome;
             }
-            // Its thread cannot be ended from here; it ends with the process.
+            // The thread cannot be ended from here; it ends with the process.
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
                 match watchdog.judge(probe.others(limits::PROBE), pulse.executed()) {
                     Judged::Waits { is_news: true } => message(format_args!(
@@ -217,7 +217,7 @@ fn watch<S: Service, E: order::OrderEngine + 'static>(
             }
             Err(RecvTimeoutError::Timeout) => slow.look(pulse.oldest()),
             Err(RecvTimeoutError::Disconnected) => match order.join() {
-                // It always says how it ended.
+                // A healthy thread would have reported how it ended.
                 Ok(()) => return Ok(Stop::Replace(ReplaceReason::Corrupted(Corrupted::MainLoop))),
                 Err(payload) => std::panic::resume_unwind(payload),
             },

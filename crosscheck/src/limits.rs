@@ -3,33 +3,32 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Memory for what is on its way, unless configured otherwise, in bytes: half of it for clients, the rest for
-/// the log and the vote.
+/// Memory for requests and replies in flight, unless configured otherwise, in bytes: half of it for clients, the rest
+/// for the log and the vote.
 pub const BUFFERS: usize = 128 << 20;
 /// Replies that one client connection may be waiting for; its socket is not read while it has more.
 pub const PIPELINED_PER_CONNECTION: usize = 1024;
-/// Requests that one client thread may have on their way; no client socket is read while it has more.
+/// Requests that one client thread may have in flight; no client socket is read while it has more.
 pub const OUTSTANDING_PER_CLIENT_THREAD: usize = 16 * 1024;
-/// Bytes of requests on their way and of replies that one client connection may have at most before its
-/// socket is no longer read. With little memory it is less: a sixteenth of what all clients may have.
+/// Bytes of requests in flight and of replies that one client connection may have before its socket is no longer read.
+/// With little memory it is less: a sixteenth of the bound for all clients.
 pub const UNSENT_PER_CONNECTION: usize = 4 << 20;
-/// A connection that holds more than this is one that holds much: these wait for one another, and others do
-/// not wait for them.
+/// A connection that holds more than this has a large holding: such connections wait for one another, and others do not
+/// wait for them.
 pub const SMALL_HOLDING: usize = 64 << 10;
 /// A request that costs more than this, with its reply, is large: it waits for other large ones, and small
 /// ones do not wait for it.
 pub const SMALL_COST: usize = 16 << 10;
-/// What any reply is expected to have at least, with what administers it.
+/// The least expected size of any reply, with its metadata.
 pub const SMALLEST_REPLY: u32 = 64;
-/// Cost of the large requests of a replica's clients that are on their way at the same time, and of the small
-/// ones, at most (a single request may cost more). It is what a request may have to wait for: some tens of
-/// milliseconds of work.
+/// The largest total cost of a replica's large client requests in flight, and that of the small ones (a single request
+/// may cost more). A request may have to wait for this much: some tens of milliseconds of work.
 pub const COST_IN_EXECUTION: usize = 8 << 20;
-/// Where connections have waited for room for so long, those that hold some and do not move are closed.
+/// When connections have waited for room for so long, connections that hold room and make no progress are closed.
 pub const ROOM_PATIENCE: Duration = Duration::from_millis(250);
-/// A connection moves if it sends or takes so many bytes in that time.
+/// A connection makes progress if it sends or takes so many bytes in that time.
 pub const LEAST_MOVED: u64 = 16 << 10;
-/// Input of one connection that is read without asking for room: more than the longest line of most commands.
+/// Input of one connection that is read without a request for room: more than the longest line of most commands.
 pub const FREE_INPUT: usize = 4 << 10;
 /// Memory that an empty input buffer keeps.
 pub const KEPT_INPUT: usize = 8 << 10;
@@ -41,15 +40,15 @@ pub const WRITE_PER_TURN: usize = 1 << 20;
 /// Size of the buffer that sockets are read into.
 pub const READ_CHUNK: usize = 64 << 10;
 
-/// Ticks after which what connections hold is counted anew, and between two messages about connections that
-/// were closed.
+/// Ticks between two recounts of the room that connections hold, and between two messages about connections that were
+/// closed.
 pub const RECOUNT_TICKS: u64 = 400;
-/// Connections that are looked at per tick although nothing was said of them, one system call each.
+/// Connections that are checked per tick although no event reported them, one system call each.
 pub const LOOKS_PER_TICK: usize = 16;
 /// A reply that is waited for longer than this, while the votes go on, is lost.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 
-/// A client side that nobody drives for so long is lost.
+/// A client side that no thread drives for so long is lost.
 pub const CLIENTS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Most replicas of a group.
@@ -64,13 +63,13 @@ pub const UNSENT_PER_PEER: usize = 128 << 20;
 pub const RECONNECT: Duration = Duration::from_millis(20);
 /// Pause after an attempt that one of the two ends refused: settings do not change by themselves.
 pub const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// Attempts in a row that a peer ends without an answer before that is told.
+/// Attempts in a row that a peer ends without an answer before this is reported.
 pub const UNANSWERED: u32 = 5;
-/// A connection whose other end has not proved who it is for so long is closed.
+/// A connection whose other end has not proved its identity for so long is closed.
 pub const HANDSHAKE: Duration = Duration::from_secs(2);
 /// Bytes that are sealed for a peer before they are given to its socket.
 pub const SEALED_AT_ONCE: usize = 256 << 10;
-/// A peer that was dialled and does not say who it is for so long is dialled again.
+/// A peer that was dialled and does not send its identity for so long is dialled again.
 pub const DIAL_PATIENCE: Duration = Duration::from_millis(500);
 /// A connection whose peer acknowledges nothing for so long is given up and dialled again. The kernel alone
 /// would try for a quarter of an hour, in ever longer intervals, and be as late after a partition as the
@@ -85,78 +84,80 @@ pub const TICK: Duration = Duration::from_millis(25);
 /// Longest time the order thread sleeps while something may be due.
 pub const IDLE: Duration = Duration::from_millis(25);
 
-/// The order thread of a replica with one worker runs handlers for so long before it looks at its sockets again.
+/// The order thread of a replica with one worker runs handlers for so long before it polls its sockets again.
 pub const SOLO_RUN: Duration = Duration::from_micros(500);
 /// A run of handlers that messages to peers may wait for.
 pub const SOLO_SHORT: Duration = Duration::from_micros(50);
-/// The order thread is looked at this often: does a handler hold it up?
+/// Interval of the watchdog's checks of the order thread.
 pub const WATCH: Duration = Duration::from_millis(100);
-/// Replicas are spared by their watchdogs for what has taken others as long within this time, or twice this time.
+/// A watchdog does not replace its replica for work that has taken others as long within this time, or twice this time.
 pub const SLOWNESS_KEPT: Duration = Duration::from_secs(300);
-/// Looks after which a batch that is still in execution is noted for the next process, should this one end of it.
+/// Checks after which a batch that is still in execution is recorded for the next process, in case this one ends
+/// because of it.
 pub const SLOW_BATCH_LOOKS: u32 = 10;
 
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
 
-/// Bytes of the program's own code and constants that are looked at per tick: all of it in some seconds.
+/// Bytes of the program's own code and constants that are checked per tick: all of them in some seconds.
 pub const IMAGE_PIECE: usize = 128 << 10;
 
-/// A replica tells its peers this often that it is there.
+/// Interval of a replica's heartbeats.
 pub const GREETING: Duration = Duration::from_millis(100);
-/// A peer that says nothing for so long is no longer waited for.
+/// The voter no longer waits for a peer that sends nothing for so long.
 pub const SILENCE: Duration = Duration::from_secs(3);
-/// A peer that says nothing for so long may be away: should too few be left for a vote, requests are run twice.
+/// A peer that sends nothing for so long may be absent: if too few are left for a vote, requests are run twice.
 pub const QUIET: Duration = Duration::from_millis(300);
-/// A clock that is further away than this from f+1 others is wrong, and a stamp that is further ahead of f+1
-/// clocks is not believed.
+/// A clock that is further away than this from f+1 others is wrong, and a stamp that is further ahead of f+1 clocks is
+/// not accepted.
 pub const CLOCK_TOLERANCE: Duration = Duration::from_millis(500);
-/// Differences between clocks that are left alone: less can hardly be measured over a wide-area network.
+/// Differences between clocks that are not corrected: smaller ones can hardly be measured over a wide-area network.
 pub const CLOCK_DEAD_ZONE: Duration = Duration::from_millis(20);
-/// Larger ones are made up for by so much with every round of heartbeats.
+/// Larger differences are corrected by so much with every round of heartbeats.
 pub const CLOCK_SLEW: Duration = Duration::from_millis(5);
-/// The best measurement of a period, and of the one before, is the one that counts.
+/// The best measurement of a period and of the one before counts.
 pub const CLOCK_PERIOD: Duration = Duration::from_secs(1);
-/// Another replica's clock that has been wrong for so long is told of.
+/// Another replica's clock that has been wrong for so long is reported.
 pub const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// Steps of the machine's wall clock that are told of.
+/// Steps of the machine's wall clock that are reported.
 pub const CLOCK_STEP: Duration = Duration::from_secs(2);
-/// What may happen again and again is told of so often at most.
+/// Shortest interval between two reports of an event that may repeat.
 pub const TOLD_AGAIN: Duration = Duration::from_secs(1);
-/// What stays as it is is told again after this long.
+/// Interval after which a condition that lasts is reported again.
 pub const TOLD_STILL: Duration = Duration::from_secs(60);
-/// What a replica waits for is told when it has waited for so long.
+/// A replica reports what it waits for when it has waited for so long.
 pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
-/// A peer that a watchdog asks how far it is has so long to answer.
+/// Time for a peer to answer a watchdog's request for its progress.
 pub const PROBE: Duration = Duration::from_millis(500);
-/// Log entries kept behind what every live replica has, for one that was away for a moment.
+/// Log entries kept although every live replica has them, for one that was absent for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (docs/design.md, section 5).
 pub const COMPACTIONS_PER_TICK: usize = 8;
 
 /// Log entries after which a replica with its log on disk writes its state, so that the log can be shortened.
 pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
-/// One in so many of these entries is kept behind what every live replica has, for one whose connection is
-/// lost for a moment.
+/// One in so many of these entries is kept although every live replica has it, for one whose connection is lost for a
+/// moment.
 pub const KEPT_SHARE: u64 = 8;
 
-/// The leader has one region after the other looked at as a whole, at this pace.
+/// Interval at which the leader has regions checked as a whole, one after the other.
 pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
-/// After a look at a region, this many times as long nothing is looked at: scrubbing takes at most 1/200 of the time.
+/// After a region's check, this many times its duration passes without a check: scrubbing takes at most 1/200 of the
+/// time.
 pub const SCRUB_REST: u32 = 200;
-/// A look that is not done after this long is asked for again.
+/// A scrub that is not done after this long is requested again.
 pub const SCRUB_PATIENCE: Duration = Duration::from_secs(1);
-/// A CHECKPOINT that is not made after this long is asked for again: a large state takes seconds, and one
-/// that was ordered wrongly is void.
+/// A CHECKPOINT that is not made after this long is requested again: a large state takes seconds, and a request that
+/// was ordered wrongly has no effect.
 pub const CUT_PATIENCE: Duration = Duration::from_secs(30);
 /// A worker that waits longer for a repair passes its turn without it.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(6);
-/// Repairs in a row that may fail to arrive before the replica starts anew.
+/// Repairs in a row that may fail to arrive before the replica is replaced.
 pub const REPAIRS_GIVEN_UP: u32 = 3;
 /// Findings of one scrub that are named; with more the whole region is repaired.
 pub const SCRUB_FINDINGS: usize = 64;
 
-/// Objects whose names are known for evidence: those that were last in question.
+/// Objects whose names are kept for evidence: those of the last records.
 pub const NAMES_KEPT: usize = 256;
 /// The last evidence records, which still get names that become known when their objects are repaired.
 pub const RECORDS_NAMED_LATER: usize = 16;
@@ -164,21 +165,21 @@ pub const RECORDS_NAMED_LATER: usize = 16;
 pub const LARGE_CLASSES_REPORTED: usize = 32;
 /// Evidence records kept for `crosscheck evidence`.
 pub const EVIDENCE_KEPT: usize = 4096;
-/// Digests of the whole state that are kept for whoever compares them.
+/// Digests of the whole state that are kept for comparison.
 pub const DIGESTS_KEPT: usize = 64;
 /// Verdicts on this replica and repairs of it whose times are kept until the objects are installed.
 pub const REPAIRS_TIMED: usize = 4096;
-/// Batches of which it is known how their requests were run.
+/// Batches for which notes on how their requests were run are kept.
 pub const RUNS_KEPT: usize = 1024;
 /// Longest line of the admin protocol.
 pub const ADMIN_LINE: usize = 64 << 10;
-/// Admin connections at the same time, each with a thread; more are told so and closed.
+/// Admin connections at the same time, each with a thread; further ones are closed with a message.
 pub const ADMIN_CONNECTIONS: usize = 32;
-/// The same before they have presented the secret: the oldest gives way to the next.
+/// The same for connections that have not presented the secret yet: the next one replaces the oldest.
 pub const ADMIN_STRANGERS: usize = 8;
 /// An admin connection that sends no whole line for so long ends.
 pub const ADMIN_IDLE: Duration = Duration::from_secs(300);
-/// The same of one that has yet to present its secret: anybody on this machine can make such connections.
+/// The same for one that has not presented its secret yet: any user of this machine can open such connections.
 pub const ADMIN_TOKEN: Duration = Duration::from_secs(5);
 /// An admin connection that takes nothing of its answer for so long ends.
 pub const ADMIN_WRITE: Duration = Duration::from_secs(10);
@@ -186,7 +187,7 @@ pub const ADMIN_WRITE: Duration = Duration::from_secs(10);
 pub const ADMIN_ANSWER: Duration = Duration::from_secs(30);
 /// Pause after an admin connection could not be accepted.
 pub const ADMIN_RETRY: Duration = Duration::from_millis(50);
-/// Admin commands that wait for an ordered position, those included that their callers gave up on.
+/// Admin commands that wait for an ordered position, including those whose callers gave up.
 pub const CALLS_WAITING: usize = 1024;
 /// Characters of the secret of an admin port.
 pub const TOKEN_BYTES: RangeInclusive<usize> = 32..=1024;
@@ -194,21 +195,21 @@ pub const TOKEN_BYTES: RangeInclusive<usize> = 32..=1024;
 pub const CLUSTER_NAME_BYTES: usize = 64;
 /// Longest path of a socket file: the kernel's 108 bytes, with the zero at the end.
 pub const SOCKET_PATH_BYTES: usize = 107;
-/// Open files that are not for clients: 3 standard streams, 4 of two polls and what wakes them, 1 for the
-/// look at the program's own memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at
-/// a new one), 64 for connections whose peer is not known yet, 33 for admin commands (one of them refused),
-/// 18 for callers who have not presented their secret, 16 for log and state on disk (their files, directories
-/// and lock), 1 for a client that is told that there are too many, and 17 to spare.
+/// Open files that are not for clients: 3 standard streams, 4 for two polls and their wakers, 1 for the check of the
+/// program's own memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at a new one), 64 for
+/// connections whose peer is not known yet, 33 for admin commands (one of them refused), 18 for callers who have not
+/// presented their secret, 16 for log and state on disk (their files, directories and lock), 1 for a client that is
+/// refused because there are too many, and 17 to spare.
 pub const DESCRIPTORS_RESERVED: usize = 176;
 
-/// Clients that may wait to be accepted, as memcached has it. With a shorter queue a burst of connections
-/// overflows it between two looks, and those that find no place try again a second later.
+/// Clients that may wait to be accepted, as in memcached. A burst of connections would overflow a shorter queue between
+/// two polls, and clients that find no place try again a second later.
 pub const LISTEN_BACKLOG: i32 = 1024;
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
 /// Longest message on a transfer connection: a manifest of a large state.
 pub const TRANSFER_MESSAGE: usize = 16 << 20;
-/// A transfer that gets nothing for so long asks another donor.
+/// A transfer that receives nothing for so long sends its request to another donor.
 pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
 
 const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD);
@@ -222,7 +223,7 @@ const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
-// The sum of its comment; one more is for the client that is told.
+// The sum in its comment; one more is for the client that is refused.
 const _: () = assert!(
     3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 2 * (ADMIN_STRANGERS + 1) + 16
         < DESCRIPTORS_RESERVED

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use mio::{Token, Waker};
 use parking_lot::Mutex;
 
-/// The one token of a poll that is no socket's: something was left in a mailbox of its thread.
+/// The only token of a poll that belongs to no socket: a mailbox of its thread has an item.
 pub const MAILBOX: Token = Token(0);
 
 /// The receiving thread's end is [`Mailbox::take`]; every clone is a sending end.
 ///
-/// It has no bound of its own: each sender is bounded by what it may have on its way (`limits`).
+/// It has no bound of its own: each sender has a bound on its items in flight (`limits`).
 pub struct Mailbox<T> {
     shared: Arc<MailboxState<T>>,
 }
@@ -28,12 +28,12 @@ impl<T> Clone for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// A mailbox into the thread whose poll `waker` wakes. A poll has one waker, which its mailboxes share.
+    /// A mailbox of the thread whose poll `waker` wakes. A poll has one waker, which its mailboxes share.
     pub fn new(waker: &Arc<Waker>) -> Self {
         Self::waking(Some(waker.clone()))
     }
 
-    /// A mailbox whose receiver looks when it is stepped.
+    /// A mailbox whose receiver checks it when it is stepped.
     pub fn silent() -> Self {
         Self::waking(None)
     }
@@ -42,12 +42,12 @@ impl<T> Mailbox<T> {
         Mailbox { shared: Arc::new(MailboxState { queue: Mutex::new(Vec::new()), waker }) }
     }
 
-    /// Leaves one item.
+    /// Sends one item.
     pub fn send(&self, item: T) {
         self.send_all(std::iter::once(item));
     }
 
-    /// Leaves several items with at most one wake-up.
+    /// Sends several items with at most one wake-up.
     pub fn send_all(&self, items: impl IntoIterator<Item = T>) {
         let (was_empty, is_empty) = {
             let mut queue = self.shared.queue.lock();
@@ -59,17 +59,17 @@ impl<T> Mailbox<T> {
             && !is_empty
             && let Some(waker) = &self.shared.waker
         {
-            // A failed wake-up only delays: the receiver looks again after `limits::IDLE`.
+            // A failed wake-up only delays the items: the receiver checks again after `limits::IDLE`.
             let _ = waker.wake();
         }
     }
 
-    /// Whether nothing is left to take.
+    /// Whether there is nothing to take.
     pub fn is_empty(&self) -> bool {
         self.shared.queue.lock().is_empty()
     }
 
-    /// Swaps everything left so far into `into`, which must be empty.
+    /// Moves all items sent so far into `into`, which must be empty.
     pub fn take(&self, into: &mut Vec<T>) {
         debug_assert!(into.is_empty());
         std::mem::swap(&mut *self.shared.queue.lock(), into);

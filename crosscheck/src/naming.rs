@@ -1,4 +1,4 @@
-//! What objects are called: by the class of every service's author, and by the service itself, for evidence.
+//! Names of objects for evidence: the class from the service's author, and the name from the service itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,7 +9,7 @@ use vote::{Content, Packed};
 
 use crate::limits;
 
-/// How a service calls an object ([`crate::Service::name_of`]).
+/// The function by which a service names an object ([`crate::Service::name_of`]).
 pub(crate) type NameOf = dyn Fn(&Members<'_>) -> Option<String>;
 
 /// One object with its class, and the service's name for it if it has one.
@@ -17,13 +17,13 @@ pub(crate) type NameOf = dyn Fn(&Members<'_>) -> Option<String>;
 pub(crate) struct Named {
     pub home: Home,
     pub id: ObjectId,
-    /// Without its path.
+    /// The class, without its path.
     pub class: &'static str,
     pub name: Option<String>,
 }
 
 impl Named {
-    /// An object by its right bytes; `None` if they are those of no class of the region.
+    /// Names an object by its right bytes; `None` if they belong to no class of the region.
     pub fn of(
         region: &dyn object::Region,
         home: Home,
@@ -72,12 +72,13 @@ pub(crate) fn region_of<'a>(access: &'a Access<'_>) -> &'a dyn object::Region {
     }
 }
 
-/// The names of the objects that were last in question. They are a peer's bytes or this replica's: for people only.
+/// The names of the objects in the last records. They come from the bytes of a peer or of this replica, and are only
+/// shown to people.
 #[derive(Debug, Default)]
 pub(crate) struct Names(VecDeque<Named>);
 
 impl Names {
-    /// Takes names in, and returns whether any of them says something new. A class alone does not replace a name.
+    /// Stores names, and returns whether any of them is new. A class alone does not replace a name.
     pub fn learn(&mut self, names: Vec<Named>) -> bool {
         let mut is_new = false;
         for new in names {
@@ -94,7 +95,7 @@ impl Names {
         is_new
     }
 
-    /// The text with the names of the objects that it calls `object HOME:ID`.
+    /// The text with the names of the objects that appear in it as `object HOME:ID`.
     pub fn put_into(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -125,7 +126,7 @@ impl Named {
         format!("object {}:{}", self.home, self.id)
     }
 
-    /// Whether `text` begins with this object, and not with one whose number only begins alike.
+    /// Whether `text` begins with this object, and not with one whose number only has the same first digits.
     fn is_meant_at(&self, text: &str) -> bool {
         text.strip_prefix(&self.plain())
             .is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))

@@ -1,11 +1,11 @@
-//! What an ordered request can be: a client's, or one of the pipeline's own, which take their position like any other.
+//! Ordered requests: those of clients, and those of the pipeline itself, which get a position in the same way.
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
 use vote::{Place, Recover};
 use wire::{Put, Reader};
 
-/// First byte of the pipeline's own requests; a service's encodings begin below it.
+/// First byte of the pipeline's own requests; the first bytes of a service's encodings are lower.
 pub const CONTROL: u8 = 0xf0;
 
 /// A request with the checksum that goes with it until it is executed.
@@ -13,17 +13,17 @@ pub fn summed(bytes: Bytes) -> order::Request {
     order::Request { checksum: order::batch::checksum(&bytes), bytes }
 }
 
-/// A request of the pipeline itself. Each has a footprint, so it holds up nothing but what it concerns
+/// A request of the pipeline itself. Each has a footprint, so it only delays requests on the same locks
 /// (docs/design.md, section 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
     /// RECOVER: at this position some replicas pack the named objects, and the others replace theirs.
     Recover(Recover),
-    /// A turn on one lock and nothing else: where an injected fault strikes a resting object.
+    /// A turn on one lock and nothing else: at this turn a fault is injected into a resting object.
     Noop {
         /// The lock.
         home: Home,
-        /// Tells the replica that asked for it which of its waiting callers this serves.
+        /// Identifies the waiting caller at the replica that submitted it.
         ticket: u64,
     },
     /// Check every object of one region, and let the vote compare the whole region.
@@ -33,19 +33,19 @@ pub enum Control {
     },
     /// Digest of the whole state, alone at its position.
     Digest {
-        /// Tells the replica that asked for it which of its waiting callers this serves.
+        /// Identifies the waiting caller at the replica that submitted it.
         ticket: u64,
     },
-    /// A replica looks at objects of its own, because no majority was found about a request that touched them.
+    /// A replica checks its own objects, because there was no majority for a request that touched them.
     Recheck {
-        /// Who looks; the others only pass the turn.
+        /// The replica that checks; the others only pass the turn.
         by: u8,
         /// The request in question.
         place: Place,
         /// The objects, sorted.
         objects: Vec<(Home, ObjectId)>,
     },
-    /// Every healthy replica keeps a copy of the whole state as of this position, for whoever needs it.
+    /// Every healthy replica keeps a copy of the whole state as of this position, for a replica that needs it.
     Checkpoint,
 }
 
@@ -80,7 +80,7 @@ impl Control {
         out.into()
     }
 
-    /// Whether these ordered bytes are the pipeline's own.
+    /// Whether these ordered bytes are a request of the pipeline itself.
     pub fn is_control(ordered: &[u8]) -> bool {
         ordered.first().is_some_and(|first| *first >= CONTROL)
     }
@@ -160,7 +160,7 @@ mod tests {
             let bytes = control.encode();
             for cut in 0..bytes.len() {
                 let shorter = Control::decode(&bytes.slice(..cut));
-                // A shorter list of objects to look at is a request of its own.
+                // A shorter list of objects to check is a valid request as well.
                 assert!(
                     shorter.is_none() || matches!(shorter, Some(Control::Recheck { .. })),
                     "{control:?} at {cut}"

@@ -1,4 +1,4 @@
-//! How the run of a replica ends, in good order or with what an operator has to know.
+//! The outcomes of a replica's run: in good order, or with an error for the operator.
 
 use std::io;
 
@@ -8,20 +8,21 @@ use crate::snapshot;
 /// Why a replica stopped in good order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was told to.
+    /// It was asked to stop.
     Asked,
     /// It cannot be repaired in place: start it again, and its peers will fill it.
     Replace(ReplaceReason),
 }
 
-/// Why a replica could not start or go on. Each says everything itself: what it was made of is no source,
-/// which would be printed again.
+/// The reason why a replica could not start or continue. Each message is complete: the underlying error is not returned
+/// as its source, which would be printed again.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The operating system refused something.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The operator has to change something first: what, and how. Starting again does not help before that.
+    /// The operator has to change something first: the text has the change and the way to make it. Starting again does
+    /// not help before that.
     #[error("{0}")]
     Operator(String),
     /// The group has other replicas, and no key by which they know each other.
@@ -29,7 +30,7 @@ pub enum ServeError {
         "no group key is set: make one with `crosscheck key new`, and name its file in group_key on every replica"
     )]
     NoKey,
-    /// Going on would break a promise; nothing acknowledged is lost.
+    /// To continue would break a promise; no acknowledged request is lost.
     #[error("stopped: {0}")]
     FailStop(order::FailStop),
     /// The log cannot be used.

@@ -1,24 +1,24 @@
-//! Files that hold a secret: read only if nobody else can read them, and never overwritten.
+//! Files that hold a secret: read only if no other user can read them, and never overwritten.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Longest such file that is read.
+/// Largest such file that is read.
 const LONGEST: u64 = 4096;
 
 /// Reads a secret.
 ///
 /// # Errors
-/// What is wrong with the file, and the remedy.
+/// The problem with the file, and the remedy.
 pub fn read(path: &Path) -> Result<String, (String, String)> {
     let name = path.display();
     let unreadable = |error: io::Error| {
         (format!("{name} cannot be read: {error}"), "give a file that this user can read".to_owned())
     };
     let file = File::open(path).map_err(unreadable)?;
-    // Of the open file: its name may mean another one a moment later.
+    // The metadata of the open file: its name may refer to another file a moment later.
     let found = file.metadata().map_err(unreadable)?;
     if !found.is_file() {
         return Err((format!("{name} is no file"), "give the path of a file".to_owned()));

@@ -1,5 +1,5 @@
-//! Why a replica replaces itself: it ends, the next incarnation starts, and peers fill it. One list of
-//! reasons, as an operator reads them.
+//! The reasons for which a replica replaces itself: it ends, the next incarnation starts, and peers fill it. This is
+//! the only list of the reasons and their texts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ use crate::evidence;
 /// A reason for which a replica ends so that it is started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplaceReason {
-    /// State that is no object was corrupted. No repair of objects sets it right.
+    /// State that is no object was corrupted. No repair of objects corrects it.
     Corrupted(Corrupted),
-    /// The vote says that it cannot be repaired in place.
+    /// The voter found that it cannot be repaired in place.
     Vote(BeyondRepair),
     /// A handler did not end in time, and f+1 replicas have executed the request.
     HandlerHangs {
         /// Position of the request.
         position: u64,
     },
-    /// Nothing that is ordered was executed in time, and f+1 replicas have executed it.
+    /// No ordered request was executed in time, and f+1 replicas have executed more.
     ExecutionStopped,
-    /// The order thread made no progress in time, and f+1 replicas have gone on.
+    /// The order thread made no progress in time, and f+1 replicas did.
     OrderThreadHangs,
     /// A worker thread ended before the replica stopped.
     WorkerEnded,
     /// Repairs were ordered, and no replica sent the right objects.
     RepairsMissing,
-    /// A request failed in a mode in which no vote finds out what it should have changed.
+    /// A request failed in a mode without a vote, so its right changes are unknown.
     RequestFailed {
         /// The request.
         place: Place,
@@ -54,7 +54,7 @@ pub enum ReplaceReason {
     Operator(String),
 }
 
-/// State that is no object, and what showed that it was corrupted.
+/// State that is no object and was found corrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrupted {
     /// Checksums of known bytes are wrong.
@@ -63,9 +63,9 @@ pub enum Corrupted {
     Digests,
     /// Its own number, or its table of peers.
     Peers,
-    /// The client side does not get on, and does not say why.
+    /// The client side makes no progress, and reports no reason.
     ClientsStopped,
-    /// The kernel refused a descriptor or a buffer that the client side takes for its own.
+    /// The kernel refused a descriptor or a buffer that the client side holds as its own.
     ClientSockets,
     /// The settings of the service.
     ServiceSettings,
@@ -75,13 +75,13 @@ pub enum Corrupted {
     RequestQueue,
     /// The main loop ended without a reason.
     MainLoop,
-    /// Who is owed the replies to what the log delivers.
+    /// The recipients of the replies to delivered requests.
     PendingReplies,
-    /// The results of a batch that is executed.
+    /// The results of a batch in execution.
     Results,
     /// A worker's place in the schedule.
     Schedule,
-    /// Something of the orderer or of the consensus engine.
+    /// A part of the orderer or of the consensus engine.
     Order(order::CorruptPart),
 }
 

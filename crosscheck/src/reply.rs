@@ -1,28 +1,31 @@
-//! Where handlers write replies, and where the replies stay until they have left and no peer can need them.
+//! The buffers in which handlers write replies, and in which replies stay until they have left and no peer can need
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::{Bytes, BytesMut};
 
-/// Kept replies lie behind one another in blocks of this size: a block is allocated once for many of them.
+/// Kept replies are stored one after the other in blocks of this size: a block is allocated once for many of them.
 const BLOCK: usize = 16 << 10;
-/// A reply from this length on has its own allocation, so that one that is kept for long keeps little else.
+/// A reply of at least this length has its own allocation, so that a reply that is kept for long keeps little other
+/// memory.
 pub(crate) const LARGE: usize = BLOCK / 4;
-/// One from this length on is kept where its handler wrote it: copying it costs more than a new place for the next one.
+/// A reply of at least this length is kept where its handler wrote it: to copy it costs more than a new buffer for the
+/// next one.
 const HUGE: usize = 256 << 10;
 
-/// Bytes that the large replies of a replica take together, from when their handlers end until nobody needs
-/// them, and the bound of them.
+/// The bytes that the large replies of a replica take together, from the end of their handlers until they are no longer
+/// needed, and their bound.
 ///
-/// What a client may ask for is bounded by what its replies are expected to come to (`clients::Budget`). This
-/// is the bound for those that turn out longer: the last one, and the only one that cannot be wrong. One
-/// reply that takes much of it is kept beside the others, so that a client that takes long to read such a one
+/// The requests of clients are bounded by the expected lengths of their replies (`clients::Budget`). This is the bound
+/// for replies that are longer than expected: the last bound, and the only one that does not depend on an estimate. One
+/// reply that takes much of it is counted separately from the others, so that a client that reads such a reply slowly
 /// does not cost others their replies.
 #[derive(Debug)]
 pub(crate) struct KeptReplies {
     bytes: AtomicUsize,
-    /// The one beside the others; 0: none.
+    /// The reply that is counted separately; 0: none.
     beside: AtomicUsize,
     bound: usize,
 }
@@ -35,22 +38,22 @@ enum CountedAs {
 }
 
 impl KeptReplies {
-    /// At most so many bytes, and one long reply.
+    /// A bound of so many bytes, plus one long reply.
     pub fn new(bound: usize) -> Arc<Self> {
         Arc::new(KeptReplies { bytes: AtomicUsize::new(0), beside: AtomicUsize::new(0), bound })
     }
 
-    /// What they take now.
+    /// The bytes that they take now.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed) + self.beside.load(Relaxed)
     }
 
-    /// What they may take.
+    /// The bytes that they may take.
     pub fn bound(&self) -> usize {
         self.bound
     }
 
-    /// Budget for so many bytes more, if there is.
+    /// Reserves so many bytes more, if the bound allows.
     fn take(&self, bytes: usize) -> Option<CountedAs> {
         if bytes > self.bound / 4 && self.beside.compare_exchange(0, bytes, Relaxed, Relaxed).is_ok() {
             return Some(CountedAs::Beside);
@@ -100,12 +103,12 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// Of a worker whose replica keeps its large replies there.
+    /// The replies of a worker whose replica counts its large replies in `kept`.
     pub fn new(kept: Arc<KeptReplies>) -> Self {
         Replies { current: Vec::new(), block: BytesMut::new(), kept }
     }
 
-    /// The next request runs. The place of a long reply that was not kept is given back.
+    /// The next request runs. Frees the buffer of a long reply that was not kept.
     pub fn begin(&mut self) {
         self.current.clear();
         if self.current.capacity() > 2 * HUGE {
@@ -113,7 +116,7 @@ impl Replies {
         }
     }
 
-    /// The current reply, to be kept; none if there is no room for it. A long one is gone from here afterwards.
+    /// Takes the current reply, to be kept; none if there is no room for it. A long one is not in `current` afterwards.
     pub fn keep(&mut self) -> Option<Bytes> {
         if self.current.len() >= LARGE {
             return self.keep_large();
@@ -136,7 +139,7 @@ impl Replies {
             std::mem::swap(&mut reply, &mut self.current);
             reply.shrink_to_fit();
         }
-        // The allocator may have given a little more than was asked for.
+        // The allocator may have allocated a little more than requested.
         kept.count(place).fetch_add(reply.capacity() - length, Relaxed);
         Some(Bytes::from_owner(Counted { reply, kept, place }))
     }

@@ -1,7 +1,7 @@
-//! The guards of memory that is no object, in one table: what each covers, what finds a corruption, what happens then.
+//! The guards of memory that is no object, in one table: what each covers, how a corruption is found, and the reaction.
 //!
-//! No vote repairs such memory, so most guards have one reaction, [`ReplaceReason::Corrupted`]. The replica walks
-//! those that are checked at a tick; docs/vulnerabilities.md has the whole table, and a test keeps it true.
+//! No vote repairs such memory, so most guards have one reaction, [`ReplaceReason::Corrupted`]. The replica runs those
+//! that are checked at a tick; docs/vulnerabilities.md has the whole table, and a test keeps it true.
 //!
 //! [`ReplaceReason::Corrupted`]: crate::ReplaceReason::Corrupted
 
@@ -9,24 +9,24 @@ use order::CorruptPart;
 
 use crate::Corrupted;
 
-/// What is checked at every tick.
+/// The checks of every tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     /// Known answers of the checksum of objects.
     Checksums,
     /// Known answers of the digests that are voted on.
     Digests,
-    /// What never changes about the peers.
+    /// The constant data about the peers.
     Peers,
     /// Whether the client side is driven.
     ClientsDriven,
-    /// What the client side found wrong with itself.
+    /// Errors that the client side found in itself.
     Clients,
     /// The settings of the service.
     ServiceSettings,
     /// Code and constants.
     Program,
-    /// What the workers found wrong with their schedule.
+    /// Errors that the workers found in their schedule.
     Schedule,
     /// The ends of the queue of requests.
     RequestQueue,
@@ -35,7 +35,7 @@ pub(crate) enum Check {
 }
 
 impl Check {
-    /// For what a replica is replaced in which this does not hold.
+    /// The reason for which a replica is replaced if this check fails.
     pub(crate) fn corrupted(self) -> Corrupted {
         match self {
             Check::Checksums => Corrupted::Checksums,
@@ -58,13 +58,13 @@ impl Check {
 enum Detected {
     /// At the next tick.
     Tick(Check),
-    /// When it is used, and not before; what then happens.
+    /// When the data is used, and not before; with the reaction.
     Use(Then),
     /// By the watchdog.
     Watchdog,
 }
 
-/// What happens where a corruption is found at its use.
+/// The reaction to a corruption that is found at its use.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "a test compares the document with it"))]
 enum Then {
@@ -74,11 +74,11 @@ enum Then {
     Outvoted,
     /// One client's connection is closed.
     Closed,
-    /// An evidence record reads as damaged.
+    /// An evidence record is shown as damaged.
     Shown,
 }
 
-/// By what a guard recognizes a corruption.
+/// The means by which a guard recognizes a corruption.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "a test compares the document with it"))]
 enum By {
@@ -86,7 +86,7 @@ enum By {
     Seal,
     /// `object::SealedQueue`.
     Queue,
-    /// A way of its own, and the reason for it.
+    /// A method of its own, and the reason for it.
     Own(&'static str),
 }
 
@@ -229,13 +229,13 @@ const GUARDS: [Guard; 25] = [
     ),
 ];
 
-/// What the tick checks, in order.
+/// The checks of a tick, in order.
 pub(crate) fn at_tick() -> impl Iterator<Item = Check> {
     let checks = GUARDS.iter().filter_map(|guard| match guard.found {
         Detected::Tick(check) => Some(check),
         Detected::Use(_) | Detected::Watchdog => None,
     });
-    // Several guards may be read by one check.
+    // One check may serve several guards.
     checks.scan(None, |last, check| Some((last.replace(check) != Some(check)).then_some(check))).flatten()
 }
 

@@ -1,4 +1,4 @@
-//! What a service author implements: a deterministic service, and the protocol its clients speak.
+//! The traits that a service author implements: a deterministic service, and the protocol of its clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use wire::Malformed;
 use crate::Cx;
 use crate::counters::ClientCounters;
 
-/// A deterministic, multithreaded service; docs/determinism.md, section 9, says what it may do.
+/// A deterministic, multithreaded service; docs/determinism.md, section 9, lists what it may do.
 ///
 /// Everything `execute` sees is a function of the ordered log: state behind the locks it takes through [`Cx`], the time
 /// of [`now_us`](schedule::Cx::now_us), the ids of new objects. It keeps no other state that could reach a reply.
@@ -26,58 +26,59 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// this is corruption, never a client's mistake.
     fn decode(&self, ordered: &Bytes) -> Result<Self::Request, Malformed>;
 
-    /// The bytes from which [`Service::decode`] makes `request`: the reverse of it. What [`Cx::spawn`] and [`Cx::at`]
-    /// start has them too, because a request that was started and has not run yet is part of a checkpoint. The first
-    /// byte is below 0xf0, as of [`Action::Order`]. [`object::to_bytes`] does it for a request that is
+    /// The bytes from which [`Service::decode`] makes `request`: the reverse of it. Requests that [`Cx::spawn`] and
+    /// [`Cx::at`] start have them too, because a request that was started and has not run yet is part of a checkpoint.
+    /// The first byte is below 0xf0, as of [`Action::Order`]. [`object::to_bytes`] does it for a request that is
     /// [`object::Summed`], and [`object::from_bytes`] is its `decode`.
     fn encode(&self, request: &Self::Request) -> Vec<u8>;
 
     /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].
     fn footprint(&self, request: &Self::Request, footprint: &mut Footprint);
 
-    /// The handler: does the request and appends to `reply` the very bytes that the client gets.
+    /// The handler: executes the request and appends to `reply` exactly the bytes that the client gets.
     ///
     /// # Errors
-    /// [`Retry`] is passed on from a lock outside the footprint; the request is undone and runs again later.
+    /// [`Retry`] is returned by a lock outside the footprint; the request is undone and runs again later.
     fn execute(&self, cx: &Cx<'_, Self>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
 
     /// Every lock of the service; the index is the lock's number.
     fn locks(&self) -> Vec<&dyn Lock>;
 
-    /// The same locks, while nobody else can reach the service: to load a state that was transferred.
+    /// The same locks, while no other thread can reach the service: to load a state that was transferred.
     fn locks_mut(&mut self) -> Vec<&mut dyn Lock>;
 
-    /// The reply to a request whose handler panicked: the same on every replica, as the panic is.
+    /// The reply to a request whose handler panicked: equal on every replica, as the panic is.
     fn panicked(&self, request: &Self::Request, reply: &mut Vec<u8>);
 
-    /// What kind of request it is, as a small number from 1: evidence tells a bug, which picks a kind, from a bit flip.
+    /// The kind of request, as a small number from 1: with it, evidence can distinguish a bug, which affects one kind,
+    /// from a bit flip.
     fn kind(&self, _request: &Self::Request) -> u16 {
         0
     }
 
-    /// What an operator calls a [kind](Service::kind) of request (`get`, `transfer`), for evidence and messages.
+    /// The operator's name for a [kind](Service::kind) of request (`get`, `transfer`), for evidence and messages.
     fn kind_name(_kind: u16) -> Option<&'static str> {
         None
     }
 
-    /// Whether what never changes once the service serves (settings, tables) is still what it was. Asked at
-    /// every tick, so it is short; a replica whose service says no replaces itself.
+    /// Whether data that never changes once the service serves (settings, tables) is unchanged. It is called at every
+    /// tick, so it must be short. A replica whose service returns false replaces itself.
     fn is_sound(&self) -> bool {
         true
     }
 
-    /// What an operator calls an object (`item "k"`), for evidence; `None` if it has no name but its id. The
-    /// bytes are a peer's: nothing about them is certain.
+    /// The operator's name for an object (`item "k"`), for evidence; `None` if it has no name but its id. The bytes are
+    /// from a peer: they may be wrong in any way.
     fn name_of(_object: &Members<'_>) -> Option<String> {
         None
     }
 
-    /// The lock behind which a named object lives (`item:KEY`), for the fault injector.
+    /// The lock that protects a named object (`item:KEY`), for the fault injector.
     ///
-    /// A function of the name alone; the object itself is looked up by [`Service::find`] once the lock is held.
+    /// It depends on the name alone; [`Service::find`] looks up the object itself once the lock is held.
     fn home_of(&self, name: &str) -> Option<Home>;
 
-    /// The object of that name, called while its lock's turn is held.
+    /// The object of that name. It is called while the turn on its lock is held.
     fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId>;
 }
 
@@ -88,57 +89,58 @@ pub(crate) fn declared<S: Service>(service: &S, request: &S::Request) -> Footpri
     footprint
 }
 
-/// What a kind of request is called in messages and evidence. Kind 0 is that of the pipeline's own requests, and of a
-/// service that names none.
+/// The name of a kind of request in messages and evidence. Kind 0 is that of the pipeline's own requests, and of a
+/// service without kinds.
 pub(crate) fn kind_in_words<S: Service>(kind: u16) -> Option<String> {
     (kind != 0).then(|| S::kind_name(kind).map_or_else(|| format!("kind {kind}"), str::to_owned))
 }
 
-/// What a connection's bytes ask for.
+/// The action that a connection's bytes request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing that anybody waits for (an empty line, a skipped block).
+    /// Nothing that has a reply (an empty line, a skipped block).
     Nothing,
     /// A request for the service, in the service's own encoding; its reply comes from [`Service::execute`]. Its first
-    /// byte is below 0xf0: what begins above is the pipeline's own.
+    /// byte is below 0xf0: higher ones are for the pipeline's own requests.
     Order(Vec<u8>),
-    /// Answered here and now (a syntax error, `version`); sent in its place among the replies.
+    /// Answered immediately (a syntax error, `version`); sent in its place among the replies.
     Reply(Vec<u8>),
     /// Send these last bytes in their place, then close.
     Close(Vec<u8>),
 }
 
-/// How far [`Protocol::next`] came.
+/// The progress of [`Protocol::next`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The input ends inside a request; call again with at least this many bytes in all.
     NeedMore(usize),
-    /// `used` bytes (at least 1) are done with.
+    /// `used` bytes (at least 1) are consumed.
     Done {
-        /// Bytes of the input that are consumed.
+        /// Bytes of the input that were consumed.
         used: usize,
-        /// What they ask for.
+        /// The action that they request.
         action: Action,
     },
 }
 
-/// One client connection's protocol. It owns no socket: the pipeline hands it what has arrived.
+/// One client connection's protocol. It owns no socket: the pipeline passes the received bytes to it.
 ///
-/// Where requests are decoded twice there are two of it, each is copied before each step, and they are
-/// compared afterwards, so that both should be cheap: a few words.
+/// Where requests are decoded twice, each connection has two instances. Each is copied before each step, and they are
+/// compared afterwards, so both operations should be cheap: an instance has a few words.
 pub trait Protocol: Clone + PartialEq + Send + 'static {
-    /// Takes the next step over `input`, the unconsumed bytes from the last step on. Total: any bytes are answered.
+    /// Takes the next step over `input`, the bytes that earlier steps have not consumed. Total: it has a result for any
+    /// bytes.
     fn next(&mut self, input: &[u8]) -> Progress;
 
-    /// About how many bytes the reply to the request will have that the last [`Protocol::next`] ordered. It
-    /// decides when the request is let in, so that replies find room in memory, and nothing else: it may be
-    /// wrong, and may differ from replica to replica.
+    /// The approximate number of bytes in the reply to the request that the last [`Protocol::next`] ordered. It only
+    /// decides when the request is admitted, so that replies find room in memory. It may be wrong, and may differ from
+    /// replica to replica.
     fn reply_bytes(&self) -> usize {
         4096
     }
 }
 
-/// Processor time that this process has used so far, of all its threads.
+/// Processor time that all threads of this process have used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessorTime {
     /// In the program.
@@ -148,7 +150,7 @@ pub struct ProcessorTime {
 }
 
 /// Processor time of this process, for statistics: it differs from replica to replica. Zero where the system does not
-/// tell.
+/// report it.
 pub fn processor_time() -> ProcessorTime {
     use nix::sys::resource::{UsageWho, getrusage};
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return ProcessorTime::default() };

@@ -1,4 +1,4 @@
-//! What one replica is told at its start: who it is, whom it talks to, and which protections are on.
+//! The settings of one replica: its number, the addresses of its peers, and the protections that are on.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// Every mode there is, from no protection to all of them.
+    /// All modes, from no protection to all of them.
     pub const ALL: [&'static str; 6] = ["0000", "00G0", "R000", "RD00", "RDG0", "RDGX"];
 }
 
@@ -60,61 +60,61 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Where the ordered log lives.
+/// The place of the ordered log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// In memory: a replica that dies comes back empty, as a new incarnation, and is filled by its peers.
+    /// In memory: a replica that ends comes back empty, as the next incarnation, and is filled by its peers.
     Memory,
     /// On disk below this directory, synced before it is acknowledged.
     Disk(PathBuf),
 }
 
-/// Everything one replica is told at its start.
+/// All settings of one replica.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// This replica, from 0 (shown to people from 1).
     pub me: u8,
     /// Address of every replica for its peers; index = replica. A host name is resolved at each dial.
     pub peers: Vec<Address>,
-    /// Where clients connect to this replica.
+    /// The address for clients of this replica.
     pub clients: SocketAddr,
-    /// Where `status`, `inject` and the like connect. Whoever gets in may stop the replica.
+    /// The endpoint for `status`, `inject` and similar commands. A caller with access may stop the replica.
     pub admin: Endpoint,
     /// Which protections are on.
     pub mode: Mode,
-    /// Threads that run handlers. A single one also does everything else: no request waits for another thread.
+    /// Threads that run handlers. A single one also does all other work: no request waits for another thread.
     pub workers: usize,
-    /// Where the ordered log lives.
+    /// The place of the ordered log.
     pub durability: Durability,
     /// Client connections at the same time; more are refused with a message.
     pub max_connections: usize,
     /// Longest request in bytes that a client connection may buffer.
     pub max_request: usize,
-    /// Memory in bytes for what is on its way: half of it for clients (input, requests, replies), a quarter
-    /// for the log that is kept, a quarter for the vote.
+    /// Memory in bytes for requests in flight: half of it for clients (input, requests, replies), a quarter for the log
+    /// that is kept, a quarter for the vote.
     pub buffer_limit: usize,
-    /// A client connection from which nothing comes for so long, and that waits for nothing, is closed; none = never.
+    /// A client connection that sends nothing for so long, and waits for nothing, is closed; none = never.
     pub idle_timeout: Option<Duration>,
-    /// Settings of the service that have to be equal on all replicas, because they decide what is computed or
-    /// compared: name and value, as the operator knows them.
+    /// Settings of the service that have to be equal on all replicas, because they affect computations or comparisons:
+    /// names and values as in the configuration.
     pub service: Vec<(String, String)>,
     /// The secret that the replicas of the group share; none where there are no other replicas.
     pub group_key: Option<GroupKey>,
-    /// Replica 1 alone: the group is to begin, empty, when all replicas are there and none has data of one.
-    /// Otherwise that waits for an operator's word ([`crate::admin::Command::BeginGroup`]): replicas that
-    /// lost everything look like new ones.
+    /// Replica 1 alone: the group is to begin, empty, when all replicas are connected and none has data of a group.
+    /// Otherwise this waits for an operator's decision ([`crate::admin::Command::BeginGroup`]): replicas that lost
+    /// everything look like new ones.
     pub begins: bool,
-    /// A follower that hears nothing from the leader for a random time in this range calls an election.
+    /// A follower that receives nothing from the leader for a random time in this range calls an election.
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.
     pub watchdog: Duration,
-    /// With X: whether a reply waits for its vote. Only a build with the injector lets it leave at once, to
-    /// measure what a comparison that comes afterwards would have missed.
+    /// With X: whether a reply waits for its vote. Only a build with the injector lets it leave at once, to measure the
+    /// errors that a later comparison would have let through.
     pub hold_replies: bool,
 }
 
 impl Settings {
-    /// With one worker, one thread does everything: requests, order, handlers, votes, replies.
+    /// With one worker, one thread does all work: requests, order, handlers, votes, replies.
     pub fn is_solo(&self) -> bool {
         self.workers == 1
     }

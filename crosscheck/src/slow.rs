@@ -1,10 +1,10 @@
-//! Remembers across lives of a replica which batch it was executing when it ended, where its log is on disk.
+//! A note, for a replica with its log on disk, on the batch that its last processes were executing when they ended.
 //!
-//! A batch that ends the process that executes it (the watchdog takes it for a hang, or the kernel refuses
-//! the memory it needs) lies in the log, and the next process meets it again: without a memory of that the
-//! replica would die of it for ever. So the watchdog's thread notes a batch that takes long, before anything
-//! comes of it, and takes the note back when the batch is done. A replica that finds notes of two lives about
-//! the same batch executes it without a watchdog.
+//! A batch that ends the process that executes it (the watchdog takes it for a hang, or the kernel refuses the memory
+//! it needs) stays in the log, and the next process executes it again: without a note on it, every process of the
+//! replica would end at it. So the watchdog's thread writes a note on a batch that takes long, before it can end the
+//! process, and removes the note when the batch is done. A replica that finds notes of two processes on the same batch
+//! executes it without a watchdog.
 
 use std::fs;
 use std::io::Write;
@@ -13,48 +13,48 @@ use std::path::{Path, PathBuf};
 
 use crate::limits;
 
-/// What it puts into the data directory: the note, and the note while it is being written.
+/// The files in the data directory: the note, and the note while it is being written.
 pub(crate) const NAMES: [&str; 2] = ["slow-batch", "slow-batch.new"];
 
-/// Lives that ended at one batch, after which it is executed without a watchdog.
+/// The number of processes that ended at one batch after which it is executed without a watchdog.
 const LIVES: u32 = 2;
 
-/// What one life of the replica left for the next.
+/// The note of one process of the replica for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SlowNote {
     /// Log index of the batch.
     index: u64,
-    /// Lives in a row that ended while they executed it.
+    /// Processes in a row that ended while they executed it.
     lives: u32,
 }
 
-/// The note of the lives before, and the one that this life may leave.
+/// The note of the processes before, and the one that this process may leave.
 #[derive(Debug, Default)]
 pub(crate) struct SlowBatch {
     /// None where no log survives the process.
     path: Option<PathBuf>,
     before: Option<SlowNote>,
     noted: Option<u64>,
-    /// Log index of the oldest batch in execution at the last look, and how many looks have found it.
+    /// Log index of the oldest batch in execution at the last check, and how many checks have found it.
     seen: u64,
     looks: u32,
 }
 
 impl SlowBatch {
-    /// Reads what earlier lives have left in `directory`. A note that cannot be read is none: it only ever
-    /// switches a watchdog off.
+    /// Reads the note of earlier processes in `directory`. A note that cannot be read counts as none: its only effect
+    /// is to switch a watchdog off.
     pub fn open(directory: &Path) -> Self {
         let path = directory.join(NAMES[0]);
         let before = fs::read_to_string(&path).ok().and_then(|text| parse(&text));
         SlowBatch { path: Some(path), before, ..SlowBatch::default() }
     }
 
-    /// Log index of the batch at which the last lives ended; 0 for none. Nothing up to there is watched.
+    /// Log index of the batch at which the last processes ended; 0 for none. Batches up to it have no watchdog.
     pub fn unwatched(&self) -> u64 {
         self.before.filter(|note| note.lives >= LIVES).map_or(0, |note| note.index)
     }
 
-    /// What the operator should know at the start.
+    /// The message to the operator at the start.
     pub fn told(&self) -> Option<String> {
         let note = self.before.filter(|note| note.lives >= LIVES)?;
         Some(format!(
@@ -75,14 +75,14 @@ impl SlowBatch {
             Some(noted) if noted != oldest => self.erase(),
             _ => {}
         }
-        // The batch at which earlier lives ended has passed.
+        // The batch at which earlier processes ended is done.
         if self.noted.is_none() && self.before.is_some_and(|note| oldest > note.index) {
             self.before = None;
             self.erase();
         }
     }
 
-    /// Nothing can be done about a disk that refuses: the note is a help, no promise.
+    /// Errors of the disk are ignored: the note is an aid, and no promise depends on it.
     fn write(&mut self, index: u64) {
         let Some(path) = &self.path else { return };
         self.noted = Some(index);
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(SlowBatch::open(directory.path()).unwatched(), 0);
     }
 
-    /// The third life executes the batch faster than anybody looks: the fourth need not know of it.
+    /// The third process executes the batch between two checks: the fourth needs no note of it.
     #[test]
     fn a_note_of_a_batch_that_passed_quickly_is_taken_back() {
         let directory = tempfile::tempdir().unwrap();

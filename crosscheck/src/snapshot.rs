@@ -1,9 +1,9 @@
-//! The last checkpoint on disk, for `durability = "disk"`: the log before it can then be dropped, and a
-//! restarted replica begins there. The file is believed only as a whole: its checksum covers every byte.
+//! The last checkpoint on disk, for `durability = "disk"`: the log before it can then be dropped, and a restarted
+//! replica begins there. The file is trusted only as a whole: its checksum covers every byte.
 //!
-//! `DATA/state.cut` is ours if it begins as one does; so is `DATA/state.cut.new`, which a crash may leave
-//! while a checkpoint is being written: it begins with a part of that, or with zeros. Other files of these
-//! names are left as they are.
+//! `DATA/state.cut` belongs to this program if it begins with the magic number. So does `DATA/state.cut.new`, which a
+//! crash may leave while a checkpoint is being written, if it begins with a part of that number, or with zeros. Other
+//! files of these names are not changed.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const NAME: &str = "state.cut";
 /// Its name while it is being written.
 const UNFINISHED: &str = "state.cut.new";
 
-/// Why there is no usable snapshot although there is a file. The text of each is complete: none has a source.
+/// The reason why a snapshot's file is not usable. The text of each is complete: none has a source.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The operating system refused.
@@ -29,15 +29,15 @@ pub enum SnapshotError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The bytes are not what was written: the replica must lose its data and join anew.
+    /// The bytes are not those that were written: the replica must drop its data and join again.
     #[error("{} is corrupt: {why}; {}", path.display(), refill(path))]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         why: String,
     },
     /// This program did not write the file, and leaves it as it is.
@@ -50,7 +50,7 @@ pub enum SnapshotError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is what was written, by another version of this program or with other settings.
+    /// The file is intact, but was written by another version of this program or with other settings.
     #[error(
         "{} cannot be loaded ({why}): another version wrote it, or other settings; go back to those, or {}",
         path.display(), refill(path)
@@ -58,7 +58,7 @@ pub enum SnapshotError {
     Unloadable {
         /// The file.
         path: PathBuf,
-        /// What cannot be read of it.
+        /// The part that cannot be read.
         why: String,
     },
 }
@@ -104,7 +104,7 @@ pub fn write(disk: &impl Disk, directory: &Path, state: &[u8]) -> Result<(), Sna
         file.write_all_at(state, HEAD as u64)?;
         file.sync_all()?;
         disk.rename(&fresh, &path)?;
-        // The rename itself rests in the directory.
+        // The rename itself is part of the directory.
         disk.sync_directory(directory)
     };
     written().map_err(SnapshotError::of(&path))
@@ -113,7 +113,7 @@ pub fn write(disk: &impl Disk, directory: &Path, state: &[u8]) -> Result<(), Sna
 /// Reads the snapshot; `None` if there never was one.
 ///
 /// # Errors
-/// When the file cannot be read, or is not what was written.
+/// When the file cannot be read, or has changed since it was written.
 pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, SnapshotError> {
     is_ours(disk, &directory.join(UNFINISHED))?;
     let path = directory.join(NAME);
@@ -137,7 +137,7 @@ pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, Snapsho
     if length != written {
         return Err(corrupt(format!("it has {length} bytes and was written with {written}")));
     }
-    // Its length is what the file has, so this takes no more memory than the file does.
+    // The length is that of the file, so this takes no more memory than the file.
     let bytes = Bytes::from(disk.read(&path, written).map_err(&io)?);
     let state = bytes.slice(HEAD.min(bytes.len())..);
     if *digest != xxh3_128(&state).to_le_bytes() {
@@ -146,11 +146,11 @@ pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, Snapsho
     Ok(Some(state))
 }
 
-/// The snapshot for the log beside it. Where the log is `empty`, a snapshot is left from one that was given
-/// up: no entry leads on from it, and it is deleted.
+/// The snapshot for the log in the same directory. If the log is `empty`, a snapshot belongs to a log that was given
+/// up: no entry follows it, and it is deleted.
 ///
 /// # Errors
-/// As [`read`]; and when what is left cannot be deleted.
+/// Those of [`read`]; and when such a snapshot cannot be deleted.
 pub fn for_log(disk: &impl Disk, directory: &Path, empty: bool) -> Result<Option<Bytes>, SnapshotError> {
     if !empty {
         return read(disk, directory);
@@ -164,8 +164,8 @@ pub fn for_log(disk: &impl Disk, directory: &Path, empty: bool) -> Result<Option
     Ok(None)
 }
 
-/// Takes the rights to what this room writes into the data directory from everybody but its owner, and to the
-/// directory if nothing else lies in it: then it was made for this replica alone.
+/// Restricts the files that this crate writes into the data directory to their owner, and the directory too if it has
+/// no other files: then it was made for this replica alone.
 ///
 /// # Errors
 /// When the system refuses.
@@ -185,7 +185,7 @@ pub fn restrict(disk: &impl Disk, directory: &Path) -> Result<(), SnapshotError>
     Ok(())
 }
 
-/// Whether there is a snapshot, or a first part of one that a crash left, or zeros in its place.
+/// Whether the file is a snapshot, or a first part of one that a crash left, or zeros in its place.
 fn is_ours(disk: &impl Disk, path: &Path) -> Result<bool, SnapshotError> {
     match disk.read(path, MAGIC.len() as u64) {
         Ok(head) if head.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours || byte == 0) => Ok(true),
@@ -195,7 +195,7 @@ fn is_ours(disk: &impl Disk, path: &Path) -> Result<bool, SnapshotError> {
     }
 }
 
-/// What to do about data that cannot be used.
+/// The remedy for data that cannot be used.
 fn refill(path: &Path) -> String {
     let directory = path.parent().unwrap_or(path);
     format!(
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(read(&System, directory.path()).unwrap().unwrap(), &b"second, and longer"[..]);
     }
 
-    /// The log was given up. A group that begins anew must not begin with what its members had in the one before.
+    /// The log was given up. A new group must not begin with the state that its members had in the group before.
     #[test]
     fn a_snapshot_without_its_log_is_deleted() {
         let directory = tempfile::tempdir().unwrap();
@@ -268,7 +268,7 @@ mod tests {
         assert!(refused().contains("it has 41 bytes and was written with 37"));
     }
 
-    /// It says that it is as long as all memory: nothing is taken for that.
+    /// Its length field is as large as all memory: no memory is allocated for it.
     #[test]
     fn a_length_is_believed_only_if_the_file_has_it() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,24 +1,24 @@
-//! Whose fault it is that the kernel refuses a call on a socket: this process's, the other end's, or one attempt's.
+//! The cause of an error of the kernel on a socket: this process, the other end, or one attempt.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Whether the kernel refused a call on a socket because of what this process asked for, not because of what
-/// the other end or the network did: a buffer that is not its memory, a descriptor that is not open. A
-/// healthy process does not make such a call. (EINVAL is no such sign on a connection: Linux says it to who
-/// reads or writes when the route has become a black hole.)
+/// Whether the kernel refused a call on a socket because of this process's arguments, not because of the other end or
+/// the network: a buffer that is not its memory, a descriptor that is not open. A healthy process does not make such a
+/// call. (EINVAL is no such sign on a connection: Linux returns it for a read or write when the route has become a
+/// black hole.)
 pub(crate) fn is_own_fault(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::FAULT | Errno::BADF | Errno::NOTSOCK))
 }
 
-/// The same of what has no other end yet: accepting, and asking the poll to hear of a socket.
+/// The same for calls without another end: accepting, and registering a socket with the poll.
 pub(crate) fn is_own_fault_without_peer(error: &io::Error) -> bool {
     is_own_fault(error) || Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Whether accepting failed because of what befell the one connection that was next, or was interrupted:
-/// others may wait behind it (accept(2): "treat them like EAGAIN by retrying").
+/// Whether accepting failed because of an error of the next connection, or was interrupted: others may wait behind it
+/// (accept(2): "treat them like EAGAIN by retrying").
 pub(crate) fn is_of_one_attempt(error: &io::Error) -> bool {
     let of_one = [
         Errno::INTR,
@@ -53,10 +53,10 @@ mod tests {
             }
         };
         assert!(!is_own_fault(&lost), "{lost}");
-        // Opened for reading alone.
+        // The file is opened for reading only.
         let refused = std::fs::File::open("/dev/null").unwrap().write(b"more").unwrap_err();
         assert!(is_own_fault(&refused), "{refused}");
-        // A connection over a route that has become a black hole says so; a socket without another end does not.
+        // A connection over a route that has become a black hole returns this; a socket without another end does not.
         let invalid = Errno::INVAL.into();
         assert!(!is_own_fault(&invalid) && is_own_fault_without_peer(&invalid));
     }

@@ -1,4 +1,4 @@
-//! The whole state of a replica at one position, as bytes: what a CHECKPOINT keeps and a state transfer brings.
+//! The whole state of a replica at one position, as bytes: a CHECKPOINT keeps it and a state transfer sends it.
 
 use bytes::Bytes;
 use schedule::{Access, DispatcherState, Turn};
@@ -8,7 +8,7 @@ pub use crate::checkpoint::CheckpointHead;
 use crate::job::{Job, Work};
 use crate::service::Service;
 
-/// Where a loaded state stands: its head, and the schedule's state behind it.
+/// The position of a loaded state: its head, and the schedule's state after it.
 pub type Base<S> = (CheckpointHead, DispatcherState<Job<<S as Service>::Request>>);
 
 const VERSION: u8 = 1;
@@ -40,10 +40,10 @@ pub fn pack<S: Service>(
     Ok(out.into())
 }
 
-/// Loads a packed state into a service that nobody else can reach.
+/// Loads a packed state into a service that no other thread can reach.
 ///
 /// # Errors
-/// What does not fit; the service is then of no use.
+/// The part that does not fit; the service is then not usable.
 pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, String> {
     let mut reader = Reader::new(packed);
     let head = take_head(&mut reader)?;
@@ -63,10 +63,10 @@ pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, Strin
     Ok((head, dispatcher))
 }
 
-/// Where a packed state stands, without loading it.
+/// The position of a packed state, without loading it.
 ///
 /// # Errors
-/// What does not fit.
+/// The part that does not fit.
 pub fn head(packed: &[u8]) -> Result<CheckpointHead, String> {
     take_head(&mut Reader::new(packed))
 }

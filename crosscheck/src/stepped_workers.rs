@@ -1,6 +1,5 @@
-//! The workers of a stepped replica that has several: threads of their own, of which one runs at a time. Who
-//! runs next, and where it is interrupted, one seed decides, so that a simulation can repeat every
-//! interleaving.
+//! The workers of a stepped replica with several of them. Each has a thread of its own, and one runs at a time. One
+//! seed decides which runs next and where it is interrupted, so that a simulation can repeat every interleaving.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -12,38 +11,38 @@ use wire::SplitMix64;
 /// A worker is interrupted at one in so many points where it could be.
 const INTERRUPTED: u64 = 3;
 
-/// Who of a replica's workers runs: one of them, or the order thread.
+/// Decides which thread of a replica runs: one of its workers, or the order thread.
 pub(crate) struct SteppedWorkers {
     watch: Mutex<StepWatch>,
-    /// By worker: it is its move.
+    /// By worker: signals that it may run.
     moves: Vec<Condvar>,
-    /// It is the order thread's move.
+    /// Signals that the order thread may run.
     rests: Condvar,
 }
 
 struct StepWatch {
-    /// None: the order thread.
+    /// The worker that runs; none: the order thread.
     runs: Option<usize>,
     state: Vec<StepState>,
     /// The order thread's clock, and until when each worker is inside a handler that takes long.
     now_us: u64,
     until_us: Vec<u64>,
     rng: SplitMix64,
-    /// The replica stops: nothing is waited for any more.
+    /// The replica stops: no worker waits for anything any more.
     ends: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepState {
-    /// It goes on when it is chosen, unless the schedule says that it waits.
+    /// It continues when it is chosen, unless it waits for the schedule.
     Works,
-    /// It waits for something the order thread brings.
+    /// It waits for something that the order thread sends.
     Awaits,
     Ended,
 }
 
 impl SteppedWorkers {
-    /// A set of `workers`, none of which has begun.
+    /// A set of `workers` that have not begun.
     pub fn new(workers: usize, seed: u64) -> Arc<Self> {
         let state = vec![StepState::Works; workers];
         let (now_us, until_us, rng) = (0, vec![0; workers], SplitMix64::new(seed));
@@ -52,8 +51,8 @@ impl SteppedWorkers {
         Arc::new(SteppedWorkers { watch: Mutex::new(watch), moves, rests: Condvar::new() })
     }
 
-    /// The order thread lets one worker go on that can, up to where it is interrupted, waits or ends. False
-    /// if none can.
+    /// Lets one worker that can run continue until it is interrupted, waits or ends. Called by the order thread. False
+    /// if none can run.
     pub fn step(&self, waits: impl Fn(usize) -> bool) -> bool {
         let mut watch = self.watch.lock();
         let can = |worker: &usize| {
@@ -69,12 +68,12 @@ impl SteppedWorkers {
         true
     }
 
-    /// It is so late now.
+    /// Sets the time.
     pub fn set_now(&self, now_us: u64) {
         self.watch.lock().now_us = now_us;
     }
 
-    /// What a worker awaits may be there now.
+    /// The items that workers wait for may have been sent now.
     pub fn stir(&self) {
         let mut watch = self.watch.lock();
         watch
@@ -84,7 +83,7 @@ impl SteppedWorkers {
             .for_each(|state| *state = StepState::Works);
     }
 
-    /// Lets every worker go on until it has ended. The schedule has been aborted.
+    /// Lets every worker continue until it has ended. The schedule has been aborted.
     pub fn finish(&self) {
         let mut watch = self.watch.lock();
         watch.ends = true;
@@ -103,8 +102,8 @@ impl SteppedWorkers {
         }
     }
 
-    /// Gives the move back, as `state`, and returns when it is `worker`'s again; false if nothing is waited
-    /// for any more.
+    /// Passes control to the order thread, with the worker in `state`, and returns when `worker` may run again; false
+    /// if the replica stops.
     fn rest(&self, worker: usize, state: StepState) -> bool {
         let mut watch = self.watch.lock();
         watch.state[worker] = state;
@@ -126,14 +125,14 @@ impl YieldPoint for SteppedWorkers {
     }
 }
 
-/// One worker's place among them, for as long as its thread runs.
+/// One worker's place in the set, for as long as its thread runs.
 pub(crate) struct SteppedWorker {
     workers: Arc<SteppedWorkers>,
     worker: usize,
 }
 
 impl SteppedWorker {
-    /// Returns when it is this worker's first move.
+    /// Returns when this worker may run for the first time.
     pub fn take(workers: Arc<SteppedWorkers>, worker: usize) -> Self {
         let mut watch = workers.watch.lock();
         while watch.runs != Some(worker) {
@@ -152,7 +151,7 @@ impl SteppedWorker {
         self.workers.rest(self.worker, StepState::Works);
     }
 
-    /// What the order thread sends; none when nothing comes any more.
+    /// Receives an item from the order thread; none when no more are sent.
     pub fn receive<T>(&self, sent: &Receiver<T>) -> Option<T> {
         loop {
             match sent.try_recv() {
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Starts a thread that notes its number, then receives, then notes what came.
+    /// Starts a thread that notes its number, then receives, then notes what it received.
     fn worker(
         workers: &Arc<SteppedWorkers>,
         number: usize,

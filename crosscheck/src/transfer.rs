@@ -2,8 +2,8 @@
 //! f+1 of them agree on. No replica trusts a single peer's snapshot (docs/design.md, section 7).
 //!
 //! No socket and no clock: [`Donor`] and [`Receiver`] turn messages into messages. Pieces travel on the peers' ordinary
-//! connection, a few at a time: small messages beside bulk data took 33 us one way, against 21 us on a connection and
-//! thread of their own (docs/design.md, section 5), which does not pay for another thread.
+//! connection, a few at a time: small messages next to bulk data took 33 us one way, against 21 us on a connection and
+//! thread of their own (docs/design.md, section 5). This gain does not justify another thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,43 +16,43 @@ use crate::limits;
 
 /// Version of the digests below; a change of the format changes them all.
 const DIGEST_SEED: u64 = 0x4352_4f53_5343_0001;
-/// Pieces asked for and not yet here.
+/// Pieces that were requested and have not arrived.
 const WINDOW: usize = 8;
 
-/// What donors and receivers say to each other.
+/// The messages between donors and receivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// "Which state do you have to give, at log index `at_least` or later?"
+    /// A receiver requests the manifest of a state at log index `at_least` or later.
     AskManifest {
         /// Log index below which a state is of no use.
         at_least: u64,
     },
-    /// "This one."
+    /// A donor's manifest.
     Manifest(Manifest),
-    /// "Give me that piece."
+    /// A receiver requests a piece.
     AskPiece {
         /// Log index of the checkpoint.
         index: u64,
         /// Number of the piece, from 0.
         piece: u32,
     },
-    /// "Here."
+    /// A donor's piece.
     Piece {
         /// Log index of the checkpoint.
         index: u64,
         /// Number of the piece, from 0.
         piece: u32,
-        /// Its bytes, believed only if their digest is the manifest's.
+        /// Its bytes, accepted only if their digest is that of the manifest.
         bytes: Bytes,
     },
-    /// "I do not have it (any more)."
+    /// The donor does not have the requested state (any more).
     Nothing {
-        /// Log index asked for.
+        /// The requested log index.
         index: u64,
     },
 }
 
-/// What a state consists of: equal at every healthy replica that made the checkpoint.
+/// The description of a state: equal at every healthy replica that made the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Manifest {
     /// Log index of the checkpoint: the state holds the effect of every entry up to it.
@@ -119,18 +119,18 @@ impl Message {
     }
 }
 
-/// The giving side: the last state that was cut.
+/// The sending side: the last checkpoint that was made.
 #[derive(Debug, Default)]
 pub struct Donor {
     checkpoint: Option<(Manifest, Bytes)>,
-    /// Who asked for a state that was not cut yet, and from which log index on. It may have got it elsewhere
-    /// meanwhile, and drops what it is told then.
+    /// Receivers that requested a state that was not made yet, with its least log index. A receiver that has got it
+    /// from another donor meanwhile drops the manifest.
     waiting: BTreeMap<u8, u64>,
 }
 
 impl Donor {
-    /// Offers `state`, cut after the entry at `index`, in place of the one before. Says whom to tell: those
-    /// who wait for it.
+    /// Offers `state`, made after the entry at `index`, in place of the one before. Returns its manifest and the
+    /// receivers that wait for it.
     pub fn offer(&mut self, index: u64, state: Bytes) -> Option<(Message, Vec<u8>)> {
         let (manifest, _) = self.checkpoint.insert((Manifest::of(index, &state), state));
         let served: Vec<u8> =
@@ -166,7 +166,7 @@ impl Donor {
     }
 }
 
-/// The receiving side, until it has a state that f+1 peers vouch for.
+/// The receiving side, until it has a state that f+1 peers agree on.
 #[derive(Debug)]
 pub struct Receiver {
     me: u8,
@@ -176,9 +176,9 @@ pub struct Receiver {
     agreed: Option<Arc<Manifest>>,
     pieces: Vec<Option<Bytes>>,
     missing: usize,
-    /// A donor that is believed alone.
+    /// A donor that is trusted without the agreement of others.
     trusted: Option<u8>,
-    /// When each piece on its way is asked for again, and of whom it was asked.
+    /// For each requested piece, when it is requested again, and its donor.
     asked: BTreeMap<u32, (u64, u8)>,
     asked_manifests_us: Option<u64>,
     /// Pieces that came with a wrong digest, by sender: evidence.
@@ -208,37 +208,37 @@ impl Receiver {
         self.at_least
     }
 
-    /// An operator said that this donor's word is enough: nobody else has the state any more.
+    /// Trusts this donor alone, as an operator decided: no other replica has the state any more.
     pub fn trust(&mut self, donor: u8) {
         self.trusted = Some(donor);
         self.asked_manifests_us = None;
     }
 
-    /// Whether enough donors have named the same state.
+    /// Whether enough donors have offered the same state.
     pub fn is_agreed(&self) -> bool {
         self.agreed.is_some()
     }
 
-    /// Donors that have named a state.
+    /// Donors that have offered a state.
     pub fn named(&self) -> impl Iterator<Item = u8> + '_ {
         self.manifests.keys().copied()
     }
 
-    /// Whether the donors have gone on to a later checkpoint than the one that is wanted.
+    /// Whether the donors have made a later checkpoint than the requested one.
     pub fn is_overtaken(&self) -> bool {
         self.agreed.as_ref().is_some_and(|manifest| manifest.index > self.at_least)
     }
 
-    /// Another peer can be asked now: f+1 have to say what there is, so it is asked at once.
+    /// Another peer is connected. It gets a request at once, since f+1 manifests are needed.
     pub fn on_up(&mut self) {
         self.asked_manifests_us = None;
     }
 
-    /// Messages to send at `now_us`: what was never asked, and what was asked too long ago.
+    /// Messages to send at `now_us`: requests that were never sent, and those that were sent too long ago.
     pub fn poll(&mut self, now_us: u64) -> Vec<(u8, Message)> {
         let patience = limits::TRANSFER_PATIENCE.as_micros() as u64;
         let Some(manifest) = self.agreed.clone() else {
-            // Donors tell when they have cut it; what they say may get lost, so they are asked again.
+            // Donors send a manifest once they have made the checkpoint. It may get lost, so the request is repeated.
             if self.asked_manifests_us.is_some_and(|asked| now_us < asked + patience / 20) {
                 return Vec::new();
             }
@@ -268,7 +268,7 @@ impl Receiver {
         asks
     }
 
-    /// Takes a donor's answer. Returns the whole state and its log index when the last piece is here.
+    /// Takes a donor's answer. Returns the whole state and its log index when the last piece has arrived.
     pub fn on_message(&mut self, from: u8, message: Message) -> Option<(u64, Bytes)> {
         match message {
             Message::Manifest(manifest) => self.on_manifest(from, manifest),
@@ -278,7 +278,7 @@ impl Receiver {
         }
     }
 
-    /// The f+1 rule of state transfer: this replica has no state, so f+1 *others* must name the same one.
+    /// The f+1 rule of state transfer: this replica has no state, so f+1 *others* must offer the same one.
     fn on_manifest(&mut self, from: u8, manifest: Manifest) -> Option<(u64, Bytes)> {
         if self.agreed.is_some()
             || manifest.index < self.at_least
@@ -305,7 +305,7 @@ impl Receiver {
             return None;
         }
         if digest(&bytes) != wanted {
-            // The next poll asks another donor.
+            // The next poll sends the request to another donor.
             self.rejected += 1;
             if let Some((again_us, _)) = self.asked.get_mut(&piece) {
                 *again_us = 0;
@@ -318,14 +318,14 @@ impl Receiver {
         self.finish()
     }
 
-    /// A donor that has gone on to another checkpoint: start again with whatever is offered now.
+    /// A donor has made another checkpoint: start again with the states that are offered now.
     fn on_nothing(&mut self, from: u8, index: u64) -> Option<(u64, Bytes)> {
         if self.agreed.as_ref().is_some_and(|agreed| agreed.index == index) {
             self.manifests.remove(&from);
             let agreed = self.agreed.take()?;
             if self.manifests.values().any(|manifest| *manifest == *agreed) {
                 self.agreed = Some(agreed);
-                // Who still has it is asked at once.
+                // A donor that still has the state gets the request at once.
                 let its = self.asked.values_mut().filter(|(_, asked)| *asked == from);
                 its.for_each(|(again_us, _)| *again_us = 0);
             } else {
@@ -427,7 +427,7 @@ mod tests {
     fn a_donor_that_has_gone_on_is_not_waited_for() {
         let (mut a, mut b) = (donor(9, 1), donor(9, 1));
         let mut receiver = Receiver::new(2, 3, 5);
-        // In the first moments of a process, when its clock has not reached the patience for a piece.
+        // At the start of a process, when its clock has not reached the timeout for a piece.
         let answered = |receiver: &mut Receiver, donors: [&mut Donor; 2], now_us: u64| {
             let mut done = None;
             for (to, ask) in receiver.poll(now_us) {

@@ -1,4 +1,4 @@
-//! Execute: the body of a worker thread. It runs what the schedule hands out, one turn after the other.
+//! Execute: the body of a worker thread. It runs the turns that the schedule assigns to it, one after the other.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,11 +25,11 @@ use crate::state;
 use crate::stepped_workers::SteppedWorker;
 use crate::{Corrupted, evidence, limits};
 
-/// What a worker tells the order thread.
+/// The reports of a worker to the order thread.
 pub(crate) enum Report {
     /// A batch has all its results.
     Executed(Executed),
-    /// What a worker needs, and is no object, was corrupted.
+    /// Data of a worker that is no object was corrupted.
     Corrupted(Corrupted),
     /// A RECOVER has its turn.
     RecoverTurn {
@@ -37,73 +37,73 @@ pub(crate) enum Report {
         turn: Place,
         /// Ordered time of its batch.
         time_us: u64,
-        /// What is to be repaired.
+        /// The request, with the objects to repair.
         recover: Recover,
         /// The objects, packed; nothing at a replica that overwrites its own.
         packed: Vec<Packed>,
-        /// At a replica that overwrites its own: where the right objects are awaited.
+        /// At a replica that overwrites its own: the channel for the right objects.
         install: Option<mpsc::Sender<Vec<Packed>>>,
     },
     /// Wrong objects were overwritten.
     Installed {
         /// Place of the RECOVER.
         turn: Place,
-        /// Per object: its class, and which bits of which member were wrong.
+        /// Per object: its class, and the wrong bits of each member.
         notes: Vec<String>,
     },
     /// The state as of a batch.
     Checkpoint {
-        /// Of which.
+        /// The checkpoint's head.
         head: Arc<state::CheckpointHead>,
-        /// All of it.
+        /// The whole state.
         state: Bytes,
     },
     /// The digest of the whole state.
     Digest {
-        /// Who asked.
+        /// The ticket of the waiting caller.
         ticket: u64,
-        /// At which batch.
+        /// The batch at which it was taken.
         batch: u64,
         /// 128 bits over every region.
         digest: u128,
-        /// Objects in all.
+        /// The number of objects.
         objects: u64,
     },
-    /// An ordered turn on a lock has passed; what an injected fault did.
+    /// An ordered turn on a lock has passed; with the result of an injected fault.
     Nudged {
-        /// Who asked.
+        /// The ticket of the waiting caller.
         ticket: u64,
-        /// What became of it.
+        /// The result of the injection.
         injected: Injected,
     },
-    /// Objects in question were looked at.
+    /// Suspected objects were checked.
     Rechecked {
         /// The request in question.
         place: Place,
         /// Those that do not fit their checksums.
         corrupt: Vec<(Home, ObjectId)>,
     },
-    /// A region was looked at as a whole, and is not what it should be.
+    /// A region was checked as a whole, and has errors.
     Scrubbed {
         /// Place of the SCRUB.
         place: Place,
         /// The region.
         home: Home,
-        /// What is wrong with it.
+        /// The errors.
         findings: Vec<object::ScrubFinding>,
     },
-    /// How long a SCRUB took here: for the pace of the next ones.
+    /// The duration of a SCRUB here: it determines the pace of the next ones.
     ScrubTook(Duration),
-    /// One of three runs of a request did something else than the other two.
+    /// One of three runs of a request differed from the other two.
     Masked {
         /// The request.
         place: Place,
         /// The processor core.
         core: u32,
-        /// What the service calls the kind of request ([`Service::kind`]).
+        /// The kind of request ([`Service::kind`]).
         kind: u16,
     },
-    /// What objects in question are called.
+    /// Names of suspected objects.
     Named(Vec<Named>),
     /// A region has objects that are too large: the largest one of each class.
     Large {
@@ -112,35 +112,36 @@ pub(crate) enum Report {
         /// The objects.
         objects: Vec<object::Large>,
     },
-    /// The helper has given the only worker back (`replica::solo`).
+    /// The helper has returned the only worker (`replica::solo`).
     Returned,
     /// This worker runs nothing more.
     Ended,
 }
 
-/// Where a worker's reports go.
+/// The receiver of a worker's reports.
 pub(crate) type ReportSink = Box<dyn Fn(Report) + Send + Sync>;
 
 /// One worker's share of the schedule.
 pub(crate) type WorkerContext<S> = Worker<Job<<S as Service>::Request>>;
 
-/// The schedule as a handler of `S` sees it.
+/// The schedule's interface for a handler of `S`.
 type ScheduleCx<'a, S> = schedule::Cx<'a, Job<<S as Service>::Request>>;
 
-/// What the vote compares about one of the pipeline's own requests, or why this replica blames itself.
+/// The result of one of the pipeline's own requests: the pairs that the vote compares, or the failure for which this
+/// replica blames itself.
 type ControlResult = Result<Pairs, Failure>;
 
-/// What a worker needs besides its share of the schedule.
+/// The data that a worker needs in addition to its share of the schedule.
 pub(crate) struct Context<S: Service> {
     pub service: Arc<S>,
     pub me: u8,
     pub mode: Mode,
-    /// Too few replicas are there for a vote to find the wrong one: run every request twice.
+    /// Too few replicas are connected for a vote to find the wrong one: run every request twice.
     pub alone: Arc<AtomicBool>,
-    /// What the replies take together.
+    /// The memory that all replies take together.
     pub kept: Arc<KeptReplies>,
     pub report: ReportSink,
-    /// Where somebody steps the workers.
+    /// The worker's place in a simulation that steps it.
     pub seat: Option<SteppedWorker>,
     pub hooks: hooks::Active,
     /// The thread that runs the requests.
@@ -157,8 +158,8 @@ pub(crate) fn run<S: Service>(mut worker: WorkerContext<S>, context: &Context<S>
     }
 }
 
-/// Runs what is there up to some request behind batch `last`, and gives the worker back; none when the
-/// schedule was closed or aborted, or the worker unwinds.
+/// Runs jobs up to some request after batch `last`, and returns the worker; none when the schedule was closed or
+/// aborted, or the worker unwinds.
 pub(crate) fn run_until<S: Service>(
     mut worker: WorkerContext<S>,
     last: &AtomicU64,
@@ -183,7 +184,7 @@ pub(crate) fn run_until<S: Service>(
     Some(worker)
 }
 
-/// Tells when the worker ends, however it ends: a replica without workers must not look as if it served.
+/// Reports the end of the worker in all cases: a replica without workers must not appear to serve.
 struct LastWords<'a>(&'a (dyn Fn(Report) + Send + Sync));
 
 impl Drop for LastWords<'_> {
@@ -193,7 +194,7 @@ impl Drop for LastWords<'_> {
 }
 
 impl<S: Service> Context<S> {
-    /// One request, to its end.
+    /// Runs one request to its end.
     pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], replies: &mut Replies) {
         replies.begin();
         if matches!(turn.request().work, Work::Service(_)) {
@@ -207,7 +208,7 @@ impl<S: Service> Context<S> {
         turn.finish(outcome);
     }
 
-    /// One request, up to the point where its turns can be passed.
+    /// Runs one request up to the point where its turns can be passed.
     fn step(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -241,7 +242,7 @@ impl<S: Service> Context<S> {
         }
     }
 
-    /// A request of the service: its handler runs on checked objects, which are then sealed.
+    /// Runs a request of the service: its handler runs on checked objects, which are then sealed.
     fn handle(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -312,7 +313,7 @@ impl<S: Service> Context<S> {
         }
     }
 
-    /// What a request came to: digested for the vote, or as much of it as somebody waits for.
+    /// The result of a request: digested for the vote, or only the part that is needed without one.
     fn result(&self, asked: Asked, touched: &[Pair], replies: &mut Replies) -> RequestResult {
         if self.mode.crosschecked {
             let pairs = Pairs::from_slice(touched);
@@ -354,12 +355,11 @@ impl<S: Service> Context<S> {
         (end, outcome, None)
     }
 
-    /// The handler wanted a lock outside its footprint. That is a function of the log, and then it runs again
-    /// at a later position, at every replica; unless the footprint, or the request itself, is no longer what
-    /// the ordered bytes say. That retry would be this replica's alone, and everything behind it would have
-    /// other positions here than at its peers. So the bytes are asked once more: with the same footprint the
-    /// handler runs again, on the request as it is in the log; with another one there are no turns to run it
-    /// in, and this replica blames itself.
+    /// The handler requested a lock outside its footprint. Normally this follows from the log alone, and the request
+    /// runs again at a later position, at every replica. But if the footprint, or the request itself, no longer matches
+    /// the ordered bytes, only this replica would retry, and all later requests would have other positions here than at
+    /// its peers. So the bytes are decoded once more: with the same footprint the handler runs again, on the request as
+    /// it is in the log; with another one there are no turns to run it in, and this replica blames itself.
     fn confirm_retry(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -384,7 +384,7 @@ impl<S: Service> Context<S> {
         Ok(runner.once(turn, reply, handler))
     }
 
-    /// A request of the pipeline itself.
+    /// Runs a request of the pipeline itself.
     fn control(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -393,8 +393,7 @@ impl<S: Service> Context<S> {
         slot: Option<ResultSlot>,
     ) -> Outcome {
         turn.take_all();
-        // A structure may be damaged in ways that only unwinding tells: then this replica blames itself, as
-        // in a handler.
+        // Damage of a structure may show only as a panic: then this replica blames itself, as in a handler.
         let performed = catch_unwind(AssertUnwindSafe(|| self.perform(turn, locks, control, slot.as_ref())));
         let compared = performed.unwrap_or_else(|payload| {
             if let Control::Noop { ticket, .. } = control {
@@ -417,7 +416,7 @@ impl<S: Service> Context<S> {
         })
     }
 
-    /// Does what the request asks for; what it returns is compared.
+    /// Executes the request; the vote compares the returned pairs.
     fn perform(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -481,7 +480,7 @@ impl<S: Service> Context<S> {
                 install: Some(install),
             };
             (self.report)(report);
-            // The turn is kept: nobody enters the objects before they are right. The sender goes when the
+            // The turn is held: no request enters the objects before they are right. The sender is dropped when the
             // replica stops.
             let objects = match &self.seat {
                 Some(seat) => seat.receive(&awaited),
@@ -504,8 +503,8 @@ impl<S: Service> Context<S> {
         }
     }
 
-    /// Looks at every object of a region, also at those no request touches: what is found is repaired, and the vote
-    /// compares the region as a whole. A replica that found something blames itself.
+    /// Checks every object of a region, including those that no request touches: wrong ones are repaired, and the vote
+    /// compares the region as a whole. A replica that found errors blames itself.
     fn scrub(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
@@ -536,7 +535,7 @@ impl<S: Service> Context<S> {
         compared
     }
 
-    /// Leaves a result in its batch; with the last one the whole batch goes to the vote.
+    /// Stores a result in its batch; with the last one the whole batch goes to the vote.
     fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(Asked) -> RequestResult) -> Outcome {
         self.leave_ran(slot, RunNotes { core: core(), kind: 0, reproduced: false }, result)
     }
@@ -557,7 +556,7 @@ impl<S: Service> Context<S> {
         Outcome::Done
     }
 
-    /// What kind of request it is, for evidence.
+    /// The kind of request, for evidence.
     fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
         match &turn.request().work {
             Work::Service(request) => self.service.kind(request),
@@ -566,7 +565,7 @@ impl<S: Service> Context<S> {
     }
 }
 
-/// The processor core this thread is on, or 0 where the system does not tell: for evidence only, it reaches no state
+/// The processor core of this thread, or 0 where the system does not report it: for evidence only, it reaches no state
 /// and no reply.
 fn core() -> u32 {
     #[cfg(target_os = "linux")]
@@ -599,7 +598,7 @@ fn recheck<R>(
     corrupt
 }
 
-/// The objects a RECOVER names, as this replica has them.
+/// The objects that a RECOVER names, with this replica's content.
 fn pack<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Vec<Packed> {
     let mut packed = Vec::new();
     turn.visit_regions(locks, |held, access| {
@@ -611,7 +610,7 @@ fn pack<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Ve
     packed
 }
 
-/// An object that fails its own check is not sent: this replica has no say about it.
+/// An object that fails its own check is not sent: this replica's version of it does not count.
 fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     if id.is_none() {
         let sound = region.scrub(1).is_empty();
@@ -626,8 +625,8 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     }
 }
 
-/// The code that overwrites corrupted objects, with what f+1 replicas agree on. Tells what was wrong with each; objects
-/// that were only suspected and are as they should be are not told.
+/// Overwrites corrupted objects with versions that f+1 replicas agree on. Returns the errors of each object; objects
+/// that were only suspected and are correct are left out.
 fn overwrite<R>(
     turn: &mut Turn<'_, R>,
     locks: &[&dyn Lock],
@@ -657,7 +656,7 @@ fn overwrite<R>(
     notes
 }
 
-/// Which bits of which field were wrong. The name is that of the right bytes.
+/// The wrong bits of each field. The name comes from the right bytes.
 fn describe(
     region: &dyn object::Region,
     home: Home,
@@ -690,8 +689,8 @@ fn describe(
     }
 }
 
-/// The repaired objects go into the state delta of the RECOVER, so that the vote sees whether they are right now.
-/// (A region that was replaced as a whole is looked at by its next SCRUB.)
+/// The repaired objects go into the state delta of the RECOVER, so that the vote detects whether they are right now. (A
+/// region that was replaced as a whole is checked by its next SCRUB.)
 fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> ControlResult {
     let mut compared = Ok(Pairs::new());
     turn.visit_regions(locks, |held, access| {
@@ -713,7 +712,7 @@ fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Reco
 }
 
 /// Digest of the whole state: folds the digests of all regions in the order of their locks. Where objects are guarded,
-/// those that do not fit their checksums count too: such a replica is not as the others are.
+/// those that do not fit their checksums are part of the digest: such a replica differs from the others.
 fn digest<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], guarded: bool) -> (u128, u64) {
     let (mut bytes, mut objects) = (Vec::new(), 0);
     turn.visit_regions(locks, |home, access| {

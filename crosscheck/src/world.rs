@@ -1,5 +1,6 @@
-//! The few ties of a replica's order thread to the world outside: its clocks, what it says to people, and how long its
-//! helper may take. A process of its own has [`Os`]; a simulation brings its own, so that one seed decides everything.
+//! The few interfaces of a replica's order thread to its environment: its clocks, its messages to people, and the time
+//! of its helper. A real process uses [`Os`]; a simulation has its own implementation, so that one seed decides
+//! everything.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,12 +21,12 @@ use crate::snapshot::SnapshotError;
 use crate::stepped_workers::SteppedWorkers;
 use crate::{ServeError, limits, snapshot};
 
-/// Something a replica did that a checker from outside wants to see. [`Os`] looks at none of it, which costs nothing.
+/// An event in a replica, for an external checker. [`Os`] ignores all events, so they cost nothing.
 #[derive(Debug)]
 pub enum Observation<'a> {
     /// A batch was taken from the order.
     Delivered {
-        /// Its number, counted alike at every replica.
+        /// Its number, equal at every replica.
         batch: u64,
         /// Its requests as ordered.
         requests: &'a order::Batch,
@@ -37,32 +38,32 @@ pub enum Observation<'a> {
         /// One result per request.
         results: &'a [RequestResult],
     },
-    /// A reply passed the gate.
+    /// A reply was released.
     Released {
         /// The request.
         place: Place,
-        /// Who gets it, if a client of this replica does.
+        /// Its recipient, if it is a client of this replica.
         to: Option<ReplyTo>,
-        /// The very bytes.
+        /// Its bytes.
         reply: &'a Bytes,
     },
-    /// At the turn of a RECOVER: the objects as this replica has them, none at the one that is repaired.
+    /// At the turn of a RECOVER: this replica's versions of the objects, none at the replica that is repaired.
     Packed {
         /// Turn of the RECOVER.
         turn: Place,
-        /// Them.
+        /// The objects.
         objects: &'a [Packed],
     },
     /// Objects that f+1 replicas agree on are about to overwrite this replica's.
     Installing {
         /// Turn of the RECOVER.
         turn: Place,
-        /// Them.
+        /// The objects.
         objects: &'a [Packed],
     },
     /// The whole state was digested at an ordered position.
     Digest {
-        /// Which batch, and who asked.
+        /// The batch and the ticket.
         position: Position,
         /// 128 bits over every object of every region.
         digest: u128,
@@ -71,9 +72,9 @@ pub enum Observation<'a> {
     Evidence(&'a EvidenceRecord),
 }
 
-/// The world as the order thread of a replica sees it.
+/// The environment of a replica's order thread.
 pub trait World: Send + 'static {
-    /// What the peers' connections stand on.
+    /// The network of the peers' connections.
     type Net: Net;
 
     /// Microseconds since the start; monotonic.
@@ -85,16 +86,16 @@ pub trait World: Send + 'static {
     /// Begins to measure how long handlers run.
     fn stopwatch(&self) -> impl Fn() -> Duration;
 
-    /// How long a SCRUB took that was measured to take `time`.
+    /// The duration of a SCRUB that was measured to take `time`.
     fn scrub_took(&self, time: Duration) -> Duration;
 
-    /// Tells the operator.
+    /// Writes a message to the operator.
     fn say(&self, what: fmt::Arguments<'_>);
 
-    /// Writes the state of a checkpoint into `directory`, meanwhile if that takes time; `done` is told how it went.
+    /// Writes the state of a checkpoint into `directory`, in the background if this takes time; `done` gets the result.
     ///
     /// # Errors
-    /// When it cannot even be begun.
+    /// When writing cannot begin.
     fn keep(
         &self,
         directory: &Path,
@@ -107,12 +108,12 @@ pub trait World: Send + 'static {
         limits::ENTRIES_PER_SNAPSHOT
     }
 
-    /// Whether the program itself, of which a piece is looked at, is still what it was.
+    /// Checks a piece of the program itself; whether it is unchanged.
     fn program_is_sound(&mut self) -> bool {
         true
     }
 
-    /// Something happened that a checker may want to see.
+    /// Passes an event to a checker.
     fn see(&mut self, seen: Observation<'_>);
 }
 
@@ -121,20 +122,20 @@ pub(crate) struct Os {
     pub poll: Poll,
     waker: Arc<Waker>,
     started: Instant,
-    /// None where the kernel does not show it.
+    /// The program's image; none where the kernel does not show it.
     image: Option<Image>,
 }
 
 impl Os {
     /// # Errors
-    /// When the kernel gives no poll.
+    /// When the kernel creates no poll.
     pub fn new() -> Result<Self, ServeError> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
         Ok(Os { poll, waker, started: Instant::now(), image: Image::of_this_process().ok() })
     }
 
-    /// A mailbox into the thread that sleeps in the poll.
+    /// A mailbox of the thread that sleeps in the poll.
     pub fn mailbox<T>(&self) -> Mailbox<T> {
         Mailbox::new(&self.waker)
     }
@@ -187,21 +188,21 @@ impl World for Os {
     fn see(&mut self, _seen: Observation<'_>) {}
 }
 
-/// Makes the other threads of a stepped replica and its order thread take turns: while one runs, the others
-/// wait. So it makes no difference that they are several.
+/// Makes the other threads of a stepped replica and its order thread take turns: while one runs, the others wait. So
+/// several threads behave like one.
 #[derive(Clone, Default)]
 pub(crate) enum Lockstep {
-    /// All run as they can.
+    /// All threads run freely.
     #[default]
     Free,
-    /// The helper of a single worker goes, or rests.
+    /// The helper of a single worker: whether it runs.
     Helper(Arc<(Mutex<bool>, Condvar)>),
     /// Several workers.
     SteppedWorkers(Arc<SteppedWorkers>),
 }
 
 impl Lockstep {
-    /// For a replica that is stepped, with so many workers; `seed` decides how they overtake each other.
+    /// The lockstep of a stepped replica with so many workers; `seed` decides how they interleave.
     pub fn strict(workers: usize, seed: u64) -> Self {
         if workers == 1 {
             Lockstep::Helper(Arc::default())
@@ -218,8 +219,8 @@ impl Lockstep {
         }
     }
 
-    /// The order thread does what sets the helper going (and says whether it did), then waits until the
-    /// helper can do nothing more by itself. A worker of several goes on when it is chosen.
+    /// Calls `set_going`, which wakes the helper (and returns whether it did), then waits until the helper can do
+    /// nothing more by itself. Called by the order thread. One of several workers continues when it is chosen.
     pub fn hand_over(&self, set_going: impl FnOnce() -> bool) {
         match self {
             Lockstep::Free => {
@@ -242,7 +243,7 @@ impl Lockstep {
         }
     }
 
-    /// The helper can do nothing more by itself: it says so as the last thing before it waits.
+    /// Reports that the helper can do nothing more by itself; its last call before it waits.
     pub fn rest(&self) {
         if let Lockstep::Helper(pair) = self {
             let (goes, rests) = &**pair;

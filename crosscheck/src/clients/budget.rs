@@ -1,25 +1,25 @@
-//! What clients' bytes may take in one replica, and who waits when there is no budget.
+//! The memory budget for clients' bytes in one replica, and the queues of connections that wait for it.
 //!
-//! Everything that a client can make a replica hold is counted: input that is not decoded yet, requests on
-//! their way, replies that are promised to them, replies that wait for their socket. A connection is not read
-//! from while there is no budget for what it asks.
+//! Everything that a client can make a replica hold is counted: input that is not decoded yet, requests in flight, the
+//! replies expected for them, replies that wait for their socket. A connection is not read from while there is no
+//! budget for its request.
 //!
-//! Who asks for little must not wait for those who ask for much. So what is asked for has one of three sizes,
-//! and each has a pool for requests and replies, a bound on what is in execution, and a queue. A request
-//! counts with what its connection holds already. What is larger than half a pool is executed and sent one at
-//! a time. What waits is served in its order. Where nothing moves, connections that hold budget and do not
-//! move themselves are closed (`Clients::make_room`), as Redis does with `maxmemory-clients`.
+//! Small requests must not wait for large ones. So each request has one of three sizes, and each size has a pool for
+//! requests and replies, a bound on the cost in execution, and a queue. The size of a request includes the present
+//! holding of its connection. Requests larger than half a pool are executed and sent one at a time. Each queue is
+//! served in its order. If a queue makes no progress, connections that hold budget and make none themselves are closed
+//! (`Clients::make_room`), as Redis does with `maxmemory-clients`.
 //!
-//! Nobody may wait for budget that is given back only when it is served itself. So input has pools of its
-//! own: a request that has been read waits for those that are on their way, whose budget comes back as their
-//! clients read, and never for input. A long request waits for others that are being sent. Short ones are
-//! read ahead in large pieces while there is budget for that, and in small ones otherwise.
+//! No connection may wait for budget that is released only when the connection itself is served. So input has pools of
+//! its own: a request that has been read waits for requests in flight, whose budget is released as their clients read,
+//! and never for input. A long request waits for others that are being sent. Short ones are read ahead in large pieces
+//! while there is budget for that, and in small ones otherwise.
 
 use std::collections::VecDeque;
 
 use crate::limits;
 
-/// What one request takes while it is on its way, in bytes: itself, and the reply it is expected to have.
+/// The bytes that one request takes while it is in flight: those of the request, and those of its expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// The ordered request.
@@ -29,7 +29,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Of a request of so many bytes, with an expected reply of so many.
+    /// The cost of a request of so many bytes, with an expected reply of so many.
     pub fn new(request: usize, reply: usize) -> Self {
         let bytes = |count: usize| u32::try_from(count).unwrap_or(u32::MAX >> 1);
         Cost { request: bytes(request), reply: bytes(reply).max(limits::SMALLEST_REPLY) }
@@ -41,23 +41,23 @@ impl Cost {
     }
 }
 
-/// How much is asked for, or held: nobody waits for what is larger.
+/// The size of a request or a holding: no connection waits for one with a larger size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Size {
     Small,
     Large,
-    /// There is budget for one at a time.
+    /// Larger than half a pool: one at a time.
     Huge,
 }
 
-/// What a connection waits for.
+/// The kinds of budget that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Budget for a request that costs little, on a connection that holds little.
+    /// Budget for a request with a low cost, on a connection with a small holding.
     Small,
-    /// Budget for one that costs much, or on a connection that holds much.
+    /// Budget for one with a high cost, or on a connection with a large holding.
     Large,
-    /// Budget for one that costs more than half of what there is for these.
+    /// Budget for one that costs more than half of the pool for these.
     Huge,
     /// Budget to read the rest of a long request.
     Input,
@@ -66,19 +66,19 @@ pub enum Wait {
 /// Requests that are complete go before input, which may never become one.
 const WAITS: [Wait; 4] = [Wait::Small, Wait::Large, Wait::Huge, Wait::Input];
 
-/// What one connection holds, in bytes.
+/// The holding of one connection, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Short requests that were read ahead.
     pub ahead: usize,
-    /// A long request: what has come of it, and budget for the rest; or one that waits to be ordered.
+    /// A long request: the bytes that have come, and budget for the rest; or one that waits to be ordered.
     pub long: usize,
-    /// Requests on their way, and replies.
+    /// Requests in flight, and replies.
     pub outgoing: usize,
 }
 
 impl Usage {
-    /// All of it.
+    /// The total.
     pub fn bytes(self) -> usize {
         self.ahead + self.long + self.outgoing
     }
@@ -91,18 +91,18 @@ pub struct Shares {
     ahead: usize,
     /// For long requests until they are ordered.
     long: usize,
-    /// For requests and replies of connections that hold little of them, all together.
+    /// For requests and replies of all connections with a small holding together.
     small: usize,
-    /// For those of connections that hold much, all together. One connection may hold more beside them.
+    /// For those of all connections with a large holding together. One connection may hold more in addition.
     large: usize,
-    /// Requests and replies of one connection; beyond it no further request of it is taken.
+    /// For requests and replies of one connection; beyond it no further request of the connection is taken.
     pub connection: usize,
-    /// Cost of requests in execution, of large ones and of small ones.
+    /// For the cost of requests in execution: a bound for the large ones, and one for the small ones.
     in_execution: usize,
 }
 
 impl Shares {
-    /// Of so many bytes for clients.
+    /// The shares of so many bytes for clients.
     pub fn of(bytes: usize) -> Self {
         let sixteenth = bytes / 16;
         Shares {
@@ -115,12 +115,12 @@ impl Shares {
         }
     }
 
-    /// Of what a connection holds of requests on their way and replies.
+    /// The size of a connection's holding of requests in flight and replies.
     fn size_of_holding(&self, outgoing: usize) -> Size {
         self.size(outgoing, limits::SMALL_HOLDING)
     }
 
-    /// Of what one request costs.
+    /// The size of one request's cost.
     fn size_of_cost(&self, cost: usize) -> Size {
         self.size(cost, limits::SMALL_COST)
     }
@@ -134,29 +134,29 @@ impl Shares {
     }
 }
 
-/// Connections that wait for one kind of budget, first come first.
+/// Connections that wait for one kind of budget, in order of arrival.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<(u32, u32)>,
-    /// Tick at which the first one got its place at the head.
+    /// Tick at which the first one came to the head.
     since: u64,
 }
 
-/// The budget of one client side. While a connection is at work its own holding is taken out: the rest is
-/// what others hold.
+/// The budget of one client side. While a connection is processed, its own holding is subtracted: the rest is the
+/// holding of others.
 #[derive(Debug)]
 pub struct Budget {
     shares: Shares,
     ahead: usize,
     long: usize,
-    /// By [`Size`].
+    /// Held bytes by [`Size`].
     outgoing: [usize; 3],
     in_execution: [usize; 3],
     queues: [Queue; 4],
 }
 
 impl Budget {
-    /// All of it.
+    /// The total.
     pub fn new(shares: Shares) -> Self {
         Budget {
             shares,
@@ -168,7 +168,7 @@ impl Budget {
         }
     }
 
-    /// How it is divided.
+    /// Its division.
     pub fn shares(&self) -> Shares {
         self.shares
     }
@@ -178,14 +178,14 @@ impl Budget {
         self.ahead + self.long + self.outgoing.iter().sum::<usize>()
     }
 
-    /// A connection that holds so much is at work.
+    /// Subtracts the holding of a connection that is processed now.
     pub fn take_out(&mut self, held: Usage) {
         for (pool, bytes) in self.pools(held) {
             *pool = pool.saturating_sub(bytes);
         }
     }
 
-    /// It holds so much now.
+    /// Adds its holding after that.
     pub fn put_back(&mut self, held: Usage) {
         for (pool, bytes) in self.pools(held) {
             *pool += bytes;
@@ -197,19 +197,19 @@ impl Budget {
         [(&mut self.ahead, held.ahead), (&mut self.long, held.long), (outgoing, held.outgoing)]
     }
 
-    /// Whether a connection at work may read ahead until it holds so many bytes.
+    /// Whether the connection that is processed may read ahead until it holds so many bytes.
     pub fn may_read_ahead(&self, ahead: usize) -> bool {
         self.ahead + ahead <= self.shares.ahead
     }
 
-    /// Whether a long request may take so many bytes, of which `counted` are counted here already (none while
-    /// its connection is at work).
+    /// Whether a long request may take so many bytes, of which `counted` are counted here already (none while its
+    /// connection is processed).
     pub fn may_read(&self, long: usize, counted: usize) -> bool {
         fits(self.long.saturating_sub(counted), long, self.shares.long)
     }
 
-    /// Whether a connection may have so many bytes of requests on their way and of replies, of which
-    /// `counted` are counted here already.
+    /// Whether a connection may have so many bytes of requests in flight and of replies, of which `counted` are counted
+    /// here already.
     pub fn may_send(&self, outgoing: usize, counted: usize) -> bool {
         let size = self.shares.size_of_holding(outgoing);
         let own = if self.shares.size_of_holding(counted) == size { counted } else { 0 };
@@ -221,33 +221,33 @@ impl Budget {
         }
     }
 
-    /// Whether a request of this cost may be executed now, with those that are on their way.
+    /// Whether a request of this cost may be executed now, with those in flight.
     pub fn may_execute(&self, cost: Cost) -> bool {
         let size = self.shares.size_of_cost(cost.bytes());
         let others = self.in_execution[size as usize];
         others == 0 || (size != Size::Huge && others + cost.bytes() <= self.shares.in_execution)
     }
 
-    /// A request is on its way; says what to give back when it has its reply.
+    /// A request is submitted; returns the cost to release when it has its reply.
     pub fn begin(&mut self, cost: Cost) -> u32 {
         let size = self.shares.size_of_cost(cost.bytes());
         self.in_execution[size as usize] += cost.bytes();
         cost.bytes() as u32
     }
 
-    /// It has its reply, or none will come.
+    /// A request has its reply, or none will come.
     pub fn end(&mut self, cost: u32) {
         let size = self.shares.size_of_cost(cost as usize);
         let pool = &mut self.in_execution[size as usize];
         *pool = pool.saturating_sub(cost as usize);
     }
 
-    /// Cost of everything on its way.
+    /// Cost of all requests in flight.
     pub fn cost_in_execution(&self) -> usize {
         self.in_execution.iter().sum()
     }
 
-    /// What a request of this cost waits for, on a connection that holds so much.
+    /// The budget that a request of this cost waits for, on a connection that holds so much.
     pub fn wait_of(&self, cost: Cost, outgoing: usize) -> Wait {
         let holds = self.shares.size_of_holding(outgoing + cost.bytes());
         match self.shares.size_of_cost(cost.bytes()).max(holds) {
@@ -257,7 +257,7 @@ impl Budget {
         }
     }
 
-    /// Whether that connection is among those that wait.
+    /// Whether this connection is in a queue.
     pub fn has(&self, connection: (u32, u32)) -> bool {
         self.queues.iter().any(|queue| queue.waiting.contains(&connection))
     }
@@ -276,7 +276,7 @@ impl Budget {
         self.queues[wait as usize].waiting.front().copied()
     }
 
-    /// It waits no more.
+    /// Removes that connection from the queue.
     pub fn dequeue(&mut self, wait: Wait, tick: u64) {
         let queue = self.queue(wait);
         queue.waiting.pop_front();
@@ -287,22 +287,22 @@ impl Budget {
         &mut self.queues[wait as usize]
     }
 
-    /// What is waited for, complete requests first.
+    /// All kinds of waits, complete requests first.
     pub fn waits(&self) -> impl Iterator<Item = Wait> + use<> {
         WAITS.into_iter()
     }
 
-    /// Something was done about what starves: it is looked at again in a while.
+    /// Restarts the time of a starved queue, after connections were closed for it.
     pub fn look_again(&mut self, wait: Wait, tick: u64) {
         self.queue(wait).since = tick;
     }
 
-    /// How many connections wait.
+    /// The number of connections that wait.
     pub fn waiting(&self) -> usize {
         self.queues.iter().map(|queue| queue.waiting.len()).sum()
     }
 
-    /// What has been waited for, at the heads of the queues, for longer than [`limits::ROOM_PATIENCE`].
+    /// The first wait whose queue has had the same head for longer than [`limits::ROOM_PATIENCE`].
     pub fn starved(&self, tick: u64) -> Option<Wait> {
         let patience = limits::ROOM_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
         let is_starved = |wait: &Wait| {
@@ -313,8 +313,8 @@ impl Budget {
     }
 }
 
-/// Whether so many bytes fit into a pool beside those of the others. What is longer than half of the pool
-/// goes beyond it once the others have left the other half.
+/// Whether so many bytes fit into a pool together with those of the others. More than half of the pool may exceed it
+/// once the others hold no more than the other half.
 fn fits(others: usize, bytes: usize, pool: usize) -> bool {
     others + bytes <= pool || (bytes > pool / 2 && others <= pool / 2)
 }

@@ -1,4 +1,4 @@
-//! Clients that ask for much, send slowly, or do not read: what they hold is bounded, and others are served.
+//! Clients that send large requests, send slowly, or do not read: their holding is bounded, and others are served.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,8 +12,8 @@ use super::*;
 use crate::service::{Action, Progress};
 
 const KB: usize = 1 << 10;
-/// Memory for clients: 256 KiB for replies to those that hold little, 384 KiB to the others (and one of more
-/// than 192 KiB beside them), 320 KiB for long requests.
+/// Memory for clients: 256 KiB for replies to those with a small holding, 384 KiB to the others (and one of more than
+/// 192 KiB in addition), 320 KiB for long requests.
 const MEMORY: usize = 1 << 20;
 
 /// `LENGTH EXPECTED` and a line end, then so many bytes: a request whose reply is expected to have so many KiB.
@@ -42,7 +42,7 @@ impl Protocol for Blocks {
     }
 }
 
-/// A client side that is stepped: it hears of no event, and looks at its connections with every tick.
+/// A client side that is stepped: it receives no event, and checks its connections with every tick.
 struct Side {
     clients: Clients<Blocks>,
     address: SocketAddr,
@@ -111,7 +111,7 @@ impl Side {
         self.clients.budget.held()
     }
 
-    /// A client that asks for little gets its reply although others wait.
+    /// A client with a small request gets its reply although others wait.
     fn assert_serves(&mut self) {
         let mut small = self.connect();
         small.write_all(b"5 0\nsmall").unwrap();
@@ -189,7 +189,7 @@ fn half_sent_requests_hold_what_there_is_and_are_closed_when_others_want_it() {
     side.ticks(PATIENCE / 2);
     assert!(side.held() <= MEMORY + 100 * 2 * limits::READ_CHUNK, "{}", side.held());
     side.assert_serves();
-    // An honest client with a long request waits behind them, and not for ever.
+    // An honest client with a long request waits behind them, but not for ever.
     let mut honest = side.connect();
     let text = [b"200000 0\n".as_slice(), &vec![b'y'; 200_000]].concat();
     let writer = std::thread::spawn(move || honest.write_all(&text).map(|()| honest));
@@ -205,7 +205,7 @@ fn slow_readers_lose_their_connection_only_when_others_wait_for_their_room() {
     // With small receive buffers: the kernel must not take all replies for them.
     let mut slow: Vec<TcpStream> = (0..3).map(|_| connect_slow(&mut side)).collect();
     for client in &mut slow {
-        // More than the sockets' buffers take.
+        // More than the sockets' buffers hold.
         client.write_all(&b"0 60\n".repeat(100)).unwrap();
     }
     for _ in 0..300 {
@@ -222,7 +222,7 @@ fn slow_readers_lose_their_connection_only_when_others_wait_for_their_room() {
     let is_its = |one: &Submission| one.to.cost as usize > 150 * KB;
     let begun = Instant::now();
     while !side.submissions.iter().any(is_its) {
-        // What is still asked for by the slow ones is answered: it is they who do not take it.
+        // The slow clients' remaining requests are answered: only the clients do not read the replies.
         side.reply(60 * KB);
         side.tick();
         assert!(begun.elapsed() < Duration::from_secs(20), "{} held", side.held());
@@ -246,7 +246,7 @@ fn a_silent_connection_is_closed_after_its_time_and_one_that_waits_is_not() {
     assert_eq!(side.counters.idle.load(Relaxed), 2);
 }
 
-/// Takes what has come to these clients.
+/// Reads the bytes that have come to these clients.
 fn take_all(clients: &mut [TcpStream], got: &mut [usize]) {
     let mut buffer = vec![0; 1 << 20];
     for (client, got) in clients.iter_mut().zip(got) {
@@ -258,8 +258,8 @@ fn take_all(clients: &mut [TcpStream], got: &mut [usize]) {
     }
 }
 
-/// Honest clients that send many small requests at once and read all replies. What is read ahead of them must
-/// not take the budget that their requests wait for.
+/// Honest clients that send many small requests at once and read all replies. Their input that is read ahead must not
+/// take the budget that their requests wait for.
 #[test]
 fn clients_that_send_far_ahead_are_all_served() {
     for (memory, count, each) in [(MEMORY, 12, 9000), (64 << 20, 380, 2500)] {
@@ -268,7 +268,7 @@ fn clients_that_send_far_ahead_are_all_served() {
         side.clients.budget = Budget::new(side.clients.bounds.shares);
         let mut clients: Vec<TcpStream> = (0..count).map(|_| side.connect()).collect();
         let mut got = vec![0; count];
-        // A few requests first, which have more read at once from then on.
+        // A few requests first: from then on more is read at once.
         for (part, all) in [(8, 8), (each, 8 + each)] {
             clients.iter_mut().for_each(|client| client.write_all(&b"0 1\n".repeat(part)).unwrap());
             let begun = Instant::now();
@@ -285,7 +285,7 @@ fn clients_that_send_far_ahead_are_all_served() {
     }
 }
 
-/// One who has sent the beginning of another request behind many keeps no budget that others could have.
+/// A client that has sent many requests and the beginning of another keeps no budget that others could use.
 #[test]
 fn what_was_read_ahead_is_given_back_when_it_is_served() {
     let mut side = side(None);
@@ -305,7 +305,7 @@ fn what_was_read_ahead_is_given_back_when_it_is_served() {
     assert_eq!(side.held(), 0);
 }
 
-/// A client that takes what it is sent in small pieces.
+/// A client that reads its replies in small pieces.
 fn connect_slow(side: &mut Side) -> TcpStream {
     let open = side.counters.open.load(Relaxed);
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -315,16 +315,16 @@ fn connect_slow(side: &mut Side) -> TcpStream {
     socket.into()
 }
 
-/// It takes a little, if there is some.
+/// Reads a few bytes, if there are any.
 fn take_some(client: &mut TcpStream) {
     client.set_nonblocking(true).unwrap();
     let _ = client.read(&mut [0; 16 * KB]);
     client.set_nonblocking(false).unwrap();
 }
 
-/// What the defaults come to: one reader holds its whole share, another one is sent 60 MB, both take 640 KB a
-/// second, which is too much to be hung up on, and a third one asks for 60 MB as well. Who asks for 5 bytes,
-/// or for 20 KB, waits for none of them.
+/// The effect of the defaults: one reader holds its whole share, another one gets 60 MB, both read 640 KB a second,
+/// which is too fast for their connections to be closed, and a third one requests 60 MB as well. Clients that request 5
+/// bytes or 20 KB wait for none of them.
 #[test]
 fn who_asks_for_less_does_not_wait_for_slow_readers_of_more() {
     let mut side = side(None);
@@ -353,7 +353,7 @@ fn who_asks_for_less_does_not_wait_for_slow_readers_of_more() {
         for _ in 0..count {
             take_some(&mut holder);
             take_some(&mut greedy[0]);
-            // The kernel's timers have their part in what is taken.
+            // The kernel's timers affect how much is read.
             std::thread::sleep(limits::TICK);
             side.tick();
         }
@@ -375,7 +375,7 @@ fn who_asks_for_less_does_not_wait_for_slow_readers_of_more() {
     assert_eq!(side.counters.evicted.load(Relaxed), 0);
 }
 
-/// What counts of the budget or a connection is struck: its own replica finds out, before somebody waits for ever.
+/// A fault hits a counter of the budget or of a connection: its own replica detects it, before a client waits for ever.
 #[test]
 fn what_is_struck_in_the_count_of_room_is_noticed() {
     type Strike = fn(&mut Clients<Blocks>);
@@ -404,7 +404,7 @@ fn what_is_struck_in_the_count_of_room_is_noticed() {
     }
 }
 
-/// The negative control: without the bounds, what the tests above see held would be held many times over.
+/// The negative control: without the bounds, the holdings in the tests above would be many times larger.
 #[test]
 fn without_shares_everything_is_held() {
     let mut side = side(None);

@@ -1,4 +1,5 @@
-//! One client connection: bytes in, requests out; replies in any order in, bytes in request order out.
+//! One client connection: it turns bytes into requests, and replies in any order into bytes in the order of the
+//! requests.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -18,48 +19,48 @@ use crate::limits;
 use crate::service::Protocol;
 use crate::socket_errors::is_own_fault;
 
-/// What becomes of a connection after a step.
+/// The state of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Goes on when its socket or a reply says so.
+    /// Continues with the next event of its socket or the next reply.
     Open {
-        /// Has input left that nobody will announce again: call `read` again soon.
+        /// Has input left that no event will announce again: call `read` again soon.
         unread: bool,
-        /// Has replies left that its socket would take: call `write` again soon.
+        /// Has replies left that its socket would accept: call `write` again soon.
         unsent: bool,
         /// Waits for budget, and is not read from meanwhile: call `go_on` when there is some.
         waits: Option<Wait>,
     },
-    /// Is over.
+    /// Ended.
     Closed,
 }
 
 /// A place in the sequence of replies.
 enum ReplySlot {
-    /// The request with this checksum is on its way.
+    /// The request with this checksum is in flight.
     Waiting(u32, Cost),
     /// The reply waits for those before it.
     Ready(VerifiedReply),
     /// The last reply: after it the connection is closed.
     Last(VerifiedReply),
-    /// No correct reply can be had: the connection ends here, without these bytes.
+    /// There is no correct reply: the connection ends here, without these bytes.
     Broken,
 }
 
-/// How long the first reply in turn has been waited for.
+/// The wait for the first reply in turn.
 #[derive(Clone, Copy)]
 struct Overdue {
     /// Its number.
     first: u64,
-    /// The tick at which it should have been there for long.
+    /// The tick after which it is overdue.
     until: u64,
-    /// What the log was agreed on up to when the wait began: its entries are at least as many as the batches.
+    /// The commit index when the wait began: there are at least as many entries as batches.
     committed: u64,
-    /// So many replies will have come back when all have that were on their way then.
+    /// The number of replies that will have come once all those have that were in flight when the wait began.
     due: u64,
 }
 
-/// What is known at a look of all connections together.
+/// The counts for all connections together at the time of a check.
 pub(super) struct Now {
     /// Ticks so far.
     pub tick: u64,
@@ -67,29 +68,29 @@ pub(super) struct Now {
     pub answers: u64,
     /// The tick of the last one.
     pub answered_at: u64,
-    /// Requests on their way.
+    /// Requests in flight.
     pub outstanding: u64,
-    /// Last log entry known to be agreed on.
+    /// The known commit index.
     pub committed: u64,
     /// Last batch up to which the vote is closed.
     pub validated: u64,
 }
 
-/// What all connections of a client thread share when they read.
+/// Data that all connections of a client thread share when they read.
 pub(super) struct Reading<'a> {
-    /// What may be asked.
+    /// The limits on requests.
     pub bounds: Bounds,
-    /// Bytes in and out.
+    /// The counters of bytes in and out.
     pub counters: &'a ClientCounters,
-    /// What a socket is read into.
+    /// The buffer for reads of a socket.
     pub scratch: &'a mut [u8],
-    /// What others hold, and what is in execution.
+    /// The holdings of others, and the cost in execution.
     pub budget: &'a mut Budget,
-    /// Requests that may be taken.
+    /// The number of requests that may still be taken.
     pub left: usize,
 }
 
-/// What a connection cannot go on without.
+/// The budget that a connection waits for.
 enum Wants {
     Nothing,
     /// Budget for the rest of a long request, which has not been read.
@@ -103,48 +104,49 @@ pub(super) struct Connection<P> {
     /// The descriptor that `stream` had when it was accepted.
     descriptor: Sealed<RawFd>,
     input: Input<P>,
-    /// Bytes of `input` that the protocol wants to see before it is asked again.
+    /// Bytes of `input` that the protocol needs before it is called again.
     wanted: usize,
-    /// Bytes of `input` for which there is budget: 0 while it asks for little.
+    /// Bytes of `input` for which there is budget: 0 while its requests are short.
     reserved: usize,
-    /// Bytes that the next read takes at most: more, as long as what was read was short requests.
+    /// Most bytes that the next read takes: it grows as long as the input has short requests.
     chunk: usize,
     wants: Wants,
-    /// It was not read to the end because of what it has on its way.
+    /// It was not read to the end because of its requests in flight.
     paused: bool,
-    /// It stands in a queue of [`Budget`].
+    /// It is in a queue of [`Budget`].
     queued: bool,
     /// The socket may have more input than was read.
     readable: bool,
-    /// The client has sent its last byte, which may not have been read yet.
+    /// The client has sent its last byte, which may still be unread.
     ending: bool,
-    /// The client's last byte has been read (it may still read).
+    /// The client's last byte has been read (the client may still read).
     half_closed: bool,
-    /// The protocol said that what follows is not to be read.
+    /// The protocol decided that no further input is read.
     closing: bool,
-    /// Under their numbers in the sequence of replies: a place that is not the one that was meant is not used.
+    /// The places, under their numbers in the sequence of replies: a place with another number than the expected one is
+    /// not used.
     places: SealedQueue<ReplySlot>,
-    /// Cost of its requests on their way.
+    /// Cost of its requests in flight.
     on_its_way: usize,
     /// Bytes of replies that wait for those before them.
     ready: usize,
-    /// Requests on their way and replies may have so many bytes before nothing more is read.
+    /// Bytes of requests in flight and of replies at which no more input is read.
     share: usize,
     leaving: Leaving,
     broken: bool,
-    /// The socket was full, and has not said since that it is not.
+    /// The socket was full, and no event since has reported room.
     blocked: bool,
     wait: Option<Overdue>,
-    /// Bytes that it has sent and taken, and how many these were at the last mark.
+    /// Bytes that it has sent and received, and their number at the last mark.
     moved: u64,
     marked: u64,
-    /// The same when it was looked at last, and the tick at which it was seen to have moved.
+    /// The same at the last check, and the tick at which progress was last observed.
     seen_moved: u64,
     active: u64,
 }
 
 impl<P: Protocol> Connection<P> {
-    /// A client that has just been accepted, at this tick, and may have so many bytes on their way.
+    /// A client that was accepted at this tick, and may have `share` bytes in flight.
     pub(super) fn new(stream: TcpStream, protocol: P, share: usize, tick: u64) -> Self {
         Connection {
             descriptor: Sealed::new(stream.as_raw_fd()),
@@ -175,27 +177,27 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// The end of it. A socket that is not its own is left alone: once closed, its number would be given to
-    /// the next client, who would then be sent somebody else's replies.
+    /// Ends the connection. A socket that is not its own is not closed: the kernel would give its number to the next
+    /// client, which would then get the replies of another one.
     pub(super) fn end(mut self, registry: &Registry, counters: &ClientCounters) {
         if !self.has_own_socket(counters) {
             return std::mem::forget(self);
         }
-        // Closing the descriptor would do it as well; an error changes nothing.
+        // Closing the descriptor has the same effect; an error is harmless.
         let _ = registry.deregister(&mut self.stream);
     }
 
-    /// Whether its socket is still the one that was accepted. Another one belongs to somebody else, who would
-    /// lose requests or get replies that are not for them; and the right one would never be closed, so that
-    /// its client waits for ever.
+    /// Whether its socket is still the one that was accepted. Another socket belongs to another connection, whose
+    /// client would lose requests or get wrong replies. The right one would never be closed, so that its client waits
+    /// for ever.
     fn has_own_socket(&self, counters: &ClientCounters) -> bool {
         let is_own = self.descriptor.get() == Ok(&self.stream.as_raw_fd());
         counters.own_faults.fetch_add(u64::from(!is_own), Relaxed);
         is_own
     }
 
-    /// Reads what has come and hands on as many requests as there is budget for. `ending` says that the
-    /// client has sent its last byte.
+    /// Reads the received bytes and passes on as many requests as there is budget for. `ending` means that the client
+    /// has sent its last byte.
     pub(super) fn read(
         &mut self,
         ending: bool,
@@ -228,8 +230,8 @@ impl<P: Protocol> Connection<P> {
                     taken += read;
                     self.moved += read as u64;
                     reading.counters.bytes_in.fetch_add(read as u64, Relaxed);
-                    // A short read has emptied the socket, and what comes from now on is announced by a new
-                    // event. (An end that came with this event is not.)
+                    // A short read has emptied the socket, and a new event announces later bytes. (No new event
+                    // announces an end that came with this one.)
                     self.readable = self.ending || read == most;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -250,8 +252,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// How many bytes the next read may take of its socket; none if it wants more of a long request than
-    /// there is budget for.
+    /// The number of bytes that the next read may take from its socket; none if there is no budget for the rest of a
+    /// long request.
     fn may_read(&mut self, reading: &mut Reading<'_>) -> Option<usize> {
         let twice = reading.bounds.twice;
         let half = Input::<P>::most(reading.scratch, twice);
@@ -278,24 +280,23 @@ impl<P: Protocol> Connection<P> {
         Some((self.reserved - there).clamp(1, half))
     }
 
-    /// Bytes of input that there should be budget for. What a line without an end will come to is not known:
-    /// it doubles.
+    /// Bytes of input that need budget. The final length of a line without an end is unknown: the estimate doubles.
     fn whole(&self, longest: usize) -> usize {
         self.wanted.max((2 * self.input.len()).min(longest))
     }
 
-    /// Memory that its input takes with these.
+    /// Memory that its input takes with these bytes.
     fn with_whole(&self, bounds: &Bounds) -> usize {
         let lacking = self.whole(bounds.request).saturating_sub(self.input.len());
         self.input_held() + lacking * (1 + usize::from(bounds.twice))
     }
 
-    /// Whether it cannot go on without budget.
+    /// Whether it waits for budget.
     fn is_waiting(&self) -> bool {
         !matches!(self.wants, Wants::Nothing)
     }
 
-    /// What it waits for, if it does.
+    /// The budget that it waits for, if any.
     pub(super) fn waits(&self) -> Option<Wait> {
         match &self.wants {
             Wants::Nothing => None,
@@ -304,8 +305,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether what it waits for would find budget now. It is the first of those who wait, and what it holds
-    /// is counted.
+    /// Whether there is now the budget that it waits for. It is the first in its queue, and its own holding is counted.
     pub(super) fn would_fit(&self, budget: &Budget, bounds: &Bounds) -> bool {
         let held = self.held();
         match &self.wants {
@@ -315,7 +315,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// There is budget for what it wanted: its request is on its way, or its input is read.
+    /// There is the budget that it waited for: submits its request, or reads its input.
     pub(super) fn go_on(
         &mut self,
         reading: &mut Reading<'_>,
@@ -324,7 +324,7 @@ impl<P: Protocol> Connection<P> {
         if let Wants::Order(request, cost, _) = std::mem::replace(&mut self.wants, Wants::Nothing) {
             reading.left = reading.left.saturating_sub(1);
             self.take(request, cost, reading.budget, &mut submit);
-            // One at a time: what it asks next waits behind the others.
+            // One request at a time: its next one waits behind those of others.
             self.queued = false;
         }
         let fate = self.read(false, reading, submit);
@@ -332,7 +332,7 @@ impl<P: Protocol> Connection<P> {
         fate
     }
 
-    /// It stands in a queue from now on; false if it did before.
+    /// Marks it as queued; false if it was queued before.
     pub(super) fn enqueue(&mut self) -> bool {
         !std::mem::replace(&mut self.queued, true)
     }
@@ -349,17 +349,17 @@ impl<P: Protocol> Connection<P> {
         self.places.len() >= limits::PIPELINED_PER_CONNECTION || self.outgoing() >= self.share
     }
 
-    /// Bytes of requests on their way and of replies.
+    /// Bytes of requests in flight and of replies.
     fn outgoing(&self) -> usize {
         self.on_its_way + self.ready + self.leaving.held()
     }
 
-    /// Bytes of input, but for the little that each may have.
+    /// Bytes of input, without the small amount that each connection may have.
     fn input_held(&self) -> usize {
         self.input.capacity().saturating_sub(2 * limits::KEPT_INPUT)
     }
 
-    /// Bytes that the replica holds for this client, but for the little that each may have.
+    /// Bytes that the replica holds for this client, without the small amount that each connection may have.
     pub(super) fn held(&self) -> Usage {
         let waits = match &self.wants {
             Wants::Order(request, ..) => request.bytes.len(),
@@ -370,8 +370,8 @@ impl<P: Protocol> Connection<P> {
         Usage { ahead, long: long + waits, outgoing: self.outgoing() }
     }
 
-    /// Whether it holds budget of the kind that is waited for, could move without anybody's help but its
-    /// client's, and has hardly moved since the last mark. Which is now.
+    /// Whether it holds budget of the kind that others wait for, only its client keeps it from progress, and it has
+    /// made hardly any since the last mark. Sets the mark.
     pub(super) fn is_stalled(&mut self, wait: Wait) -> bool {
         let has_moved = self.moved - self.marked >= limits::LEAST_MOVED;
         self.marked = self.moved;
@@ -380,7 +380,7 @@ impl<P: Protocol> Connection<P> {
         !has_moved && if wait == Wait::Input { sends_nothing() } else { takes_nothing() }
     }
 
-    /// Notes that it has moved, if it has; says for how many ticks it has not, and nothing of it is on its way.
+    /// Records progress, if there was any. Returns for how many ticks there was none with nothing in flight.
     pub(super) fn idle_ticks(&mut self, tick: u64) -> u64 {
         let is_busy = !self.places.is_empty() || !self.leaving.is_empty() || self.is_waiting();
         if is_busy || self.moved != self.seen_moved {
@@ -406,7 +406,7 @@ impl<P: Protocol> Connection<P> {
             match step {
                 InputStep::NeedMore(wanted) => {
                     self.wanted = wanted.max(there + 1);
-                    // By what both decodings came to alone.
+                    // This depends only on the result of both decodings.
                     if wanted > bounds.request {
                         let refusal = Bytes::from_static(b"SERVER_ERROR request too long\r\n");
                         self.push_here(refusal, bounds.twice, true);
@@ -419,13 +419,13 @@ impl<P: Protocol> Connection<P> {
                 InputStep::Order(_, request) => self.order(request, reading, submit),
             }
             self.wanted = 1;
-            // Something was consumed: a short request, or a long one to its end.
+            // Input was consumed: a short request, or a long one to its end.
             self.chunk = (2 * self.chunk).min(limits::READ_CHUNK);
             self.settle_input();
         }
     }
 
-    /// A request is on its way, or waits until there is budget for it.
+    /// Submits a request, or keeps it until there is budget for it.
     fn order(
         &mut self,
         request: order::Request,
@@ -459,7 +459,7 @@ impl<P: Protocol> Connection<P> {
         submit(sequence, request, budget.begin(cost));
     }
 
-    /// Gives back the budget of a long request once it is decoded.
+    /// Releases the budget of a long request once it is decoded.
     fn settle_input(&mut self) {
         if self.reserved > 0 {
             self.reserved = 0;
@@ -467,7 +467,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// A reply of the connection itself, to what is not ordered; the last one if nothing more is to be read.
+    /// A reply of the connection itself, to a command that is not ordered; the last one if no more input is to be read.
     fn push_here(&mut self, reply: Bytes, twice: bool, is_last: bool) {
         self.ready += reply.len();
         let reply = VerifiedReply::here(reply, twice);
@@ -475,13 +475,12 @@ impl<P: Protocol> Connection<P> {
         self.closing |= is_last;
     }
 
-    /// The last place so far; returns its number.
+    /// Adds a place at the end; returns its number.
     fn push(&mut self, place: ReplySlot) -> u64 {
         self.places.push(place)
     }
 
-    /// A reply takes its place, if it answers the request that waits there; `None` means that no correct one
-    /// can be had.
+    /// A reply takes its place, if it answers the request that waits there; `None` means that there is no correct one.
     pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
         let Ok(Some(place)) = self.places.get_mut(sequence) else { return };
         if let ReplySlot::Waiting(asked, cost) = *place {
@@ -520,7 +519,7 @@ impl<P: Protocol> Connection<P> {
             if !self.has_own_socket(counters) {
                 return Fate::Closed;
             }
-            // Without libc, which stores what the kernel has taken in memory and reads it back (V19 in
+            // Called without libc, which stores the kernel's result in memory and reads it back (V19 in
             // docs/vulnerabilities.md).
             match rustix::io::writev(&self.stream, &slices).map_err(io::Error::from) {
                 Ok(0) => return Fate::Closed,
@@ -539,7 +538,7 @@ impl<P: Protocol> Connection<P> {
         self.fate()
     }
 
-    /// The socket takes more, or is asked whether it does.
+    /// The socket accepts more, or a write will show whether it does.
     pub(super) fn unblock(&mut self) {
         self.blocked = false;
     }
@@ -549,7 +548,7 @@ impl<P: Protocol> Connection<P> {
             let first = self.places.first_number();
             let (reply, last) = match self.places.front_mut() {
                 Ok(None) => return,
-                // What a queue gave up stays in memory for a while, and looks like a reply.
+                // An entry that a queue has removed stays in memory for a while, and looks like a reply.
                 Err(_) => {
                     self.broken = true;
                     return self.leaving.push(first, VerifiedReply::default(), twice);
@@ -567,10 +566,10 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether the first reply in turn is lost: it has been waited for since more than
-    /// [`limits::REPLY_PATIENCE`]; every batch that was agreed on when that began has had its vote (without a
-    /// majority nothing has, and a reply that is held back keeps its batch open); and either more replies
-    /// have come back than were on their way then, or none any more. A long queue that moves loses nothing.
+    /// Whether the first reply in turn is lost. This is so if the wait for it has been longer than
+    /// [`limits::REPLY_PATIENCE`]; every batch that was committed when the wait began has had its vote (without a
+    /// majority none has, and a reply that is held back keeps its batch open); and either more replies have come than
+    /// were in flight then, or no more come. So a long queue that makes progress does not count as lost.
     pub(super) fn is_overdue(&mut self, now: &Now) -> bool {
         let first = self.places.first_number();
         if !matches!(self.places.front(), Ok(Some(ReplySlot::Waiting(..)))) {
@@ -592,9 +591,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether what decides on its reading can be as it is, where a connection may have `share` bytes on
-    /// their way. Nothing more is read because a last reply is on its way, and for no other reason; what it
-    /// has on its way is what its places say.
+    /// Whether the data that controls its reading is consistent, where a connection may have `share` bytes in flight.
+    /// Reading may have ended only because of a last reply, and its bytes in flight must be those of its places.
     pub(super) fn is_sound(&self, share: usize) -> bool {
         let last = matches!(self.places.back(), Some(ReplySlot::Last(_) | ReplySlot::Broken));
         let (mut on_its_way, mut ready) = (0, 0);
@@ -613,20 +611,20 @@ impl<P: Protocol> Connection<P> {
             && self.reserved <= self.input.capacity()
     }
 
-    /// What the protocol said it wants to see before it is asked again is forgotten.
+    /// Forgets how many bytes the protocol needs before it is called again.
     pub(super) fn ask_anew(&mut self) {
         if !self.is_waiting() {
             self.wanted = 1;
         }
     }
 
-    /// The first reply in turn is waited for from now on.
+    /// Restarts the wait for the first reply in turn.
     #[cfg(test)]
     pub(super) fn forget_wait(&mut self) {
         self.wait = None;
     }
 
-    /// As a struck connection has it.
+    /// Injects a fault.
     #[cfg(test)]
     pub(super) fn strike(&mut self, share: usize, on_its_way: usize, chunk: usize) {
         self.share ^= share;
@@ -634,19 +632,19 @@ impl<P: Protocol> Connection<P> {
         self.chunk ^= chunk;
     }
 
-    /// As a struck connection has it: the socket of somebody else, which is given back.
+    /// Injects a fault: the socket of another connection. Returns the right one.
     #[cfg(test)]
     pub(super) fn has_instead(&mut self, stream: TcpStream) -> TcpStream {
         std::mem::replace(&mut self.stream, stream)
     }
 
-    /// As a struck connection has it.
+    /// Injects a fault.
     #[cfg(test)]
     pub(super) fn reads_no_more(&mut self) {
         self.closing = true;
     }
 
-    /// As a struck connection has it.
+    /// Injects a fault.
     #[cfg(test)]
     pub(super) fn wants(&mut self, bytes: usize) {
         self.wanted = bytes;
@@ -661,7 +659,7 @@ impl<P: Protocol> Connection<P> {
         self.open(false)
     }
 
-    /// What was left unread because of a limit is not announced by the socket again.
+    /// The socket does not announce input again that was left unread because of a limit.
     fn open(&self, unsent: bool) -> Fate {
         Fate::Open { unread: self.paused && self.may_go_on(), unsent, waits: self.waits() }
     }
@@ -672,7 +670,7 @@ impl<P: Protocol> Connection<P> {
     }
 }
 
-/// The socket is of no use any more: mostly because of the other end.
+/// The socket is not usable any more, mostly because of the other end.
 fn lost(error: &io::Error, counters: &ClientCounters) -> Fate {
     counters.own_faults.fetch_add(u64::from(is_own_fault(error)), Relaxed);
     Fate::Closed

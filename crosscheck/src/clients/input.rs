@@ -1,9 +1,9 @@
-//! Decode: what a client sent becomes requests. With cross-checking, twice, from two copies that never meet.
+//! Decode: a client's bytes become requests. With cross-checking, they are decoded twice, from two independent copies.
 //!
-//! The bytes of a client have no checksum: nothing could tell later that a request is not what its client
-//! sent, and all replicas would agree on a wrong one. So the kernel gives them twice, each copy is decoded by
-//! itself, and a request is ordered only if both come to the same, checksum included. A bit that changes in
-//! one copy, in what its protocol remembers, or a mistake in one decoding, shows here.
+//! The bytes of a client have no checksum: no later check could detect that a request is not the one that its client
+//! sent, and all replicas would agree on a wrong one. So they are read from the kernel twice, each copy is decoded
+//! separately, and a request is ordered only if both have the same result, including the checksum. A bit flip in one
+//! copy or in the state of its protocol, or an error in one decoding, is detected here.
 
 use std::io::{self, Read};
 
@@ -12,7 +12,7 @@ use mio::net::TcpStream;
 use crate::limits;
 use crate::service::{Action, Progress, Protocol};
 
-/// Bytes from a client, how many of them are done with, and what the protocol remembers of those.
+/// Bytes from a client, how many of them are consumed, and the protocol's state after those.
 struct InputBuffer<P> {
     bytes: Vec<u8>,
     done: usize,
@@ -28,7 +28,7 @@ impl<P> InputBuffer<P> {
         self.bytes.get(self.done..).unwrap_or_default()
     }
 
-    /// What is done with is forgotten.
+    /// Drops the consumed bytes.
     fn forget(&mut self) {
         self.bytes.drain(..self.done.min(self.bytes.len()));
         self.done = 0;
@@ -37,22 +37,21 @@ impl<P> InputBuffer<P> {
         }
     }
 
-    /// The step that was made of the rest is taken; none if it consumes what is not there, or nothing at all.
+    /// Applies a step over the rest; none if it consumes more bytes than there are, or none at all.
     fn take(&mut self, step: &InputStep) -> Option<()> {
         let used = step.used()?;
         (used <= self.rest().len()).then(|| self.done += used)
     }
 }
 
-/// What has come from a client and is not done with. The copies have nothing in common, not even how far they
-/// are done with.
+/// The bytes from a client that are not consumed. The copies share nothing, not even the number of consumed bytes.
 pub(super) struct Input<P> {
     heard: InputBuffer<P>,
-    /// The same bytes, as the kernel gave them a second time; unused without cross-checking.
+    /// The same bytes, read from the kernel a second time; unused without cross-checking.
     again: InputBuffer<P>,
 }
 
-/// What the input comes to, and how much of it; a request with its checksum.
+/// The action of a step, with the number of consumed bytes; a request with its checksum.
 #[derive(PartialEq, Eq)]
 pub(super) enum InputStep {
     NeedMore(usize),
@@ -63,7 +62,7 @@ pub(super) enum InputStep {
 }
 
 impl InputStep {
-    /// Bytes that it consumes. Only waiting for more consumes none; of any other step that is corrupted.
+    /// Bytes that it consumes. Only a step that waits for more consumes none; any other step that does is corrupted.
     fn used(&self) -> Option<usize> {
         match *self {
             InputStep::NeedMore(_) => Some(0),
@@ -99,7 +98,7 @@ impl<P: Protocol> Input<P> {
         input
     }
 
-    /// Bytes that are not done with.
+    /// The number of bytes that are not consumed.
     pub fn len(&self) -> usize {
         self.heard.rest().len().max(self.again.rest().len())
     }
@@ -114,7 +113,7 @@ impl<P: Protocol> Input<P> {
         self.heard.bytes.capacity() + self.again.bytes.capacity()
     }
 
-    /// Makes budget for `length` bytes in each copy, and for no more.
+    /// Reserves memory for `length` bytes in each copy, and no more.
     pub fn reserve(&mut self, length: usize, twice: bool) {
         let copies = [Some(&mut self.heard), Some(&mut self.again).filter(|_| twice)];
         for heard in copies.into_iter().flatten() {
@@ -123,7 +122,7 @@ impl<P: Protocol> Input<P> {
         }
     }
 
-    /// Gives back the memory that a long request took.
+    /// Frees the memory that a long request took.
     pub fn release(&mut self) {
         for heard in [&mut self.heard, &mut self.again] {
             heard.forget();
@@ -131,8 +130,8 @@ impl<P: Protocol> Input<P> {
         }
     }
 
-    /// Gives back what is done with, if that is nearly everything and there is no long request: a client that
-    /// is silent from now on keeps little memory.
+    /// Frees the consumed bytes, if they are nearly all and there is no long request: a client that is silent from now
+    /// on keeps little memory.
     pub fn tidy(&mut self, is_long: bool) {
         if self.len() == 0 {
             self.heard.forget();
@@ -142,15 +141,15 @@ impl<P: Protocol> Input<P> {
         }
     }
 
-    /// How many bytes its protocol expects the reply to the last ordered request to have.
+    /// The number of bytes that its protocol expects in the reply to the last ordered request.
     pub fn reply_bytes(&self) -> usize {
         self.heard.protocol.reply_bytes()
     }
 
-    /// Reads at most `most` bytes of what has come; 0 when the client has sent its last byte.
+    /// Reads at most `most` received bytes; 0 when the client has sent its last byte.
     ///
     /// # Errors
-    /// As reading the socket; `WouldBlock` when nothing has come.
+    /// Those of reading the socket; `WouldBlock` when nothing has come.
     pub fn fill(
         &mut self,
         stream: &mut TcpStream,
@@ -167,15 +166,16 @@ impl<P: Protocol> Input<P> {
         }
         let (first, second) = scratch.split_at_mut(scratch.len() / 2);
         let peeked = stream.peek(&mut first[..most])?;
-        // The kernel gives all that it has shown. Each copy goes by its own count: a wrong one would cut both alike.
+        // The kernel returns all the bytes that it returned for the peek. Each copy uses its own count: a wrong count
+        // for both would cut both alike.
         let read = stream.read(&mut second[..peeked])?;
         self.again.bytes.extend_from_slice(&first[..peeked]);
         self.heard.bytes.extend_from_slice(&second[..read]);
         Ok(read)
     }
 
-    /// Takes the next step; with `twice`, only if both copies come to it. `None` when they do not, and not at
-    /// a second try either; or when the step consumes what is not there.
+    /// Takes the next step; with `twice`, only if both copies agree on it. `None` when they differ in two attempts, or
+    /// when the step consumes more bytes than there are.
     pub fn next(&mut self, twice: bool) -> Option<InputStep> {
         if !twice {
             let InputBuffer { bytes, done, protocol } = &mut self.heard;
@@ -194,7 +194,7 @@ impl<P: Protocol> Input<P> {
                 agreed = Some((first, its, second, other));
                 break;
             }
-            // What is answered here and now may differ from one time to the next (statistics), but not that it is.
+            // The text of an immediate answer may differ between two calls (statistics), but not the kind of step.
             let are_answers = matches!((&first, &second), (InputStep::Reply(..), InputStep::Reply(..)));
             agreed = (is_same && are_answers && bytes == again).then_some((first, its, second, other));
         }
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(input.len(), 2);
     }
 
-    /// As a struck processor leaves it: one copy is thought to be further, or less far, than it is.
+    /// The effects of a fault: the position in one copy is too large or too small.
     #[test]
     fn a_copy_that_lost_its_place_decides_nothing() {
         let strikes: [fn(&mut Input<Lines>); 5] = [
@@ -230,7 +230,7 @@ mod tests {
             |input| input.again.done ^= 8,
             |input| input.again.done ^= 1 << 40,
             |input| input.heard.bytes.truncate(8),
-            // Both would take the same step here, and answer what comes behind it once too often.
+            // Both copies would take the same step here, and answer the next request once too often.
             |input| _ = input.again.bytes.drain(..4),
         ];
         for (number, strike) in strikes.into_iter().enumerate() {

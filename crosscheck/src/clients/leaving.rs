@@ -1,8 +1,7 @@
-//! What is about to leave on a connection: the last look at every reply before the kernel has it.
+//! Replies that are about to leave on a connection: the last check of each before the kernel has it.
 //!
-//! A reply that is another one, that was forgotten, or that leaves twice answers the wrong request, and no
-//! vote sees it any more. So each comes with a digest and with the number of its place, and what has left is
-//! counted in two ways.
+//! A reply that was exchanged, lost, or sent twice answers the wrong request, and no vote detects it any more. So each
+//! has a digest and the number of its place, and the sent bytes are counted in two ways.
 
 use std::io::IoSlice;
 
@@ -11,35 +10,34 @@ use object::{SealBroken, SealedQueue};
 
 use crate::reply;
 
-/// Replies that one system call writes.
+/// Most replies that one system call writes.
 const SLICES: usize = 64;
 
-/// Longest stretch of one reply that a look covers: a slow reader of a reply much longer than this has it
-/// looked at stretch by stretch. A list that holds so much ends: what a full socket does not take is looked
-/// at again.
+/// Longest part of one reply that a check covers: for a slow reader, a much longer reply is checked part by part. A
+/// list with so many bytes ends: bytes that a full socket does not accept are checked again.
 const STRETCH: usize = 1 << 20;
 
-/// In the place of a request's checksum, in the digest of a reply to what is not ordered.
+/// Replaces a request's checksum, in the digest of a reply to a command that is not ordered.
 const NOT_ORDERED: u32 = 0;
 
-/// A reply, and what shows that it is one.
+/// A reply, and the digest that verifies it.
 #[derive(Default)]
 pub(super) struct VerifiedReply {
     pub bytes: Bytes,
-    /// What it answers and its digest: the one that was voted on, or one made where the reply was. None
-    /// without cross-checking.
+    /// The checksum of its request, and its digest: the one that was voted on, or one computed where the reply was
+    /// made. None without cross-checking.
     pub digest: Option<(u32, u128)>,
 }
 
 impl VerifiedReply {
-    /// A reply of this connection itself, to what is not ordered.
+    /// A reply of this connection itself, to a command that is not ordered.
     pub fn here(bytes: impl Into<Bytes>, twice: bool) -> Self {
         let bytes = bytes.into();
         let digest = twice.then(|| (NOT_ORDERED, vote::digest::reply(NOT_ORDERED, &bytes)));
         VerifiedReply { bytes, digest }
     }
 
-    /// Whether the bytes still are the reply; with cross-checking, what nobody vouches for is none.
+    /// Whether the bytes still are the reply; with cross-checking, bytes without a digest are not.
     fn is_right(&self, twice: bool) -> bool {
         let fits = |(asked, digest)| vote::digest::reply(asked, &self.bytes) == digest;
         self.digest.map_or(!twice, fits)
@@ -51,9 +49,9 @@ struct Unsent {
     reply: VerifiedReply,
     /// Bytes of it that have left.
     sent: usize,
-    /// Its bytes have a place of their own: see [`Leaving::set_apart`].
+    /// Its bytes have an allocation of their own: see [`Leaving::set_apart`].
     is_apart: bool,
-    /// Digests of the stretches of a long reply, which as a whole was right when they were made.
+    /// Digests of the parts of a long reply, computed when the whole reply was right.
     stretches: Vec<u128>,
 }
 
@@ -65,7 +63,7 @@ impl Unsent {
         if is_long {
             stretches.extend(reply.bytes.chunks(STRETCH).map(stretch));
             if !reply.is_right(twice) {
-                // It is looked at as a whole, and does not leave.
+                // Without parts it is checked as a whole, and does not leave.
                 stretches.clear();
             }
         }
@@ -77,18 +75,18 @@ impl Unsent {
         self.reply.bytes.len().saturating_sub(self.sent)
     }
 
-    /// Where in the reply the stretch ends that leaves next.
+    /// The end of the part of the reply that leaves next.
     fn end(&self) -> usize {
         let len = self.reply.bytes.len();
         if self.stretches.is_empty() { len } else { len.min((self.sent / STRETCH + 1) * STRETCH) }
     }
 
-    /// What leaves next: all the rest, unless it is long.
+    /// The bytes that leave next: all the rest, unless it is long.
     fn rest(&self) -> &[u8] {
         self.reply.bytes.get(self.sent..self.end()).unwrap_or_default()
     }
 
-    /// Whether what leaves next still is what was voted on.
+    /// Whether the bytes that leave next are those that were voted on.
     fn is_right(&self, twice: bool) -> bool {
         if self.stretches.is_empty() {
             return self.reply.is_right(twice);
@@ -102,8 +100,8 @@ impl Unsent {
 /// The replies whose turn has come.
 #[derive(Default)]
 pub(super) struct Leaving {
-    /// Each under the number of its place. Every place comes by here, also one without bytes: a gap is a reply
-    /// that was lost.
+    /// Each reply, under the number of its place. Every place is entered here, also one without bytes: a gap is a lost
+    /// reply.
     unsent: SealedQueue<Unsent>,
     /// Bytes of them that have not left.
     bytes: usize,
@@ -115,7 +113,7 @@ impl Leaving {
         self.bytes
     }
 
-    /// Bytes that are held for them: a reply that has left in part is there as a whole.
+    /// Bytes that are held for them: a reply that has left in part is held as a whole.
     pub fn held(&self) -> usize {
         self.unsent.as_is().next().map_or(0, |unsent| unsent.sent).saturating_add(self.bytes)
     }
@@ -125,8 +123,8 @@ impl Leaving {
         self.unsent.is_empty()
     }
 
-    /// The socket takes no more for now. Each short reply gets a place of its own: until now it lay between
-    /// those of other clients (`reply::Replies`), and kept the memory of all of them.
+    /// The socket accepts no more for now. Each short reply gets an allocation of its own: before, it was in a block
+    /// with those of other clients (`reply::Replies`), and kept the memory of all of them.
     pub fn set_apart(&mut self) {
         for unsent in self.unsent.as_is_mut().rev().take_while(|unsent| !unsent.is_apart) {
             unsent.is_apart = true;
@@ -136,14 +134,14 @@ impl Leaving {
         }
     }
 
-    /// The reply of the place with this number.
+    /// Adds the reply of the place with this number.
     pub fn push(&mut self, number: u64, reply: VerifiedReply, twice: bool) {
         self.bytes += reply.bytes.len();
         self.unsent.push_as(number, Unsent::new(reply, twice));
     }
 
-    /// Passes over replies without bytes, which no call can send; false if one should have some, or what is
-    /// here is not everything before the place `next` that has not left.
+    /// Removes replies without bytes, which no call can send; false if one should have bytes, or if the queue does not
+    /// hold all unsent replies before the place `next`.
     pub fn pass_empty(&mut self, next: u64, twice: bool) -> bool {
         loop {
             match self.unsent.pop_if(|front| front.left() == 0 && front.reply.is_right(twice)) {
@@ -156,16 +154,16 @@ impl Leaving {
         !self.unsent.as_is().next().is_some_and(is_wrong) && (!twice || self.adds_up(next))
     }
 
-    /// Whether what is to leave is all that was collected and has not left: as many replies, and as many
-    /// bytes. One that was forgotten, or is sent again, would be taken for the reply to another request.
+    /// Whether the queue holds all collected replies that have not left: the right number of replies, and of bytes.
+    /// After one that was lost or is sent again, replies would be taken for those to other requests.
     fn adds_up(&self, next: u64) -> bool {
         let bytes: usize = self.unsent.as_is().map(Unsent::left).sum();
         self.unsent.is_intact() && self.unsent.next_number() == next && bytes == self.bytes
     }
 
-    /// So many bytes have left. What has left as a whole is forgotten.
+    /// So many bytes have left. Removes replies that have left as a whole.
     pub fn sent(&mut self, mut count: usize) {
-        // A wrong count does not add up at the next look.
+        // The next check detects a wrong count.
         self.bytes = self.bytes.wrapping_sub(count);
         while count > 0
             && let Ok(Some(front)) = self.unsent.front_mut()
@@ -182,14 +180,14 @@ impl Leaving {
         }
     }
 
-    /// What the system call will read, up to the first reply that is not what was voted on. The last look:
-    /// behind this line only the kernel sees the bytes.
+    /// The list that the system call will read, up to the first reply that differs from the one voted on. This is the
+    /// last check: after it only the kernel reads the bytes.
     ///
-    /// The list is made first and looked at afterwards, as it lies in memory: an entry that was not written,
-    /// and still is what an earlier list had there, leads to another reply. And only then it is added up: how
-    /// far a reply has left is what the list was made by.
+    /// The list is made first and checked afterwards, in memory: an entry that was not written, and still has the value
+    /// of an earlier list, refers to another reply. The counts are compared only then: the list was made from the sent
+    /// bytes of each reply.
     pub fn slices(&self, next: u64, twice: bool) -> Vec<IoSlice<'_>> {
-        // Nothing leaves behind a reply that leaves in part.
+        // Nothing leaves after a reply that leaves in part.
         let (mut follows, mut held) = (true, 0);
         let is_next = |unsent: &&Unsent| {
             let is_next = follows && held < STRETCH;
@@ -229,7 +227,7 @@ mod tests {
         }
     }
 
-    /// What would leave, of replies numbered from 5.
+    /// The bytes that would leave, of replies numbered from 5.
     fn leaves(replies: Vec<(u64, Unsent)>, twice: bool) -> String {
         let bytes = replies.iter().map(|(_, unsent)| unsent.rest().len()).sum();
         let next = 5 + replies.len() as u64;
@@ -300,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Who has read most of a long reply would ask for the next one while this one still takes its budget.
+    /// A client that has read most of a long reply would request the next one while this one still takes its budget.
     #[test]
     fn a_reply_is_held_as_a_whole_until_all_of_it_has_left() {
         for (taken, held) in [(0, 8), (3, 8), (4, 4), (7, 4), (8, 0)] {
@@ -309,7 +307,7 @@ mod tests {
         }
     }
 
-    /// As a struck processor leaves it: one reply is forgotten, sent again, or thought to have no bytes.
+    /// The effects of a fault: one reply is lost, sent again, or counted as empty.
     #[test]
     fn nothing_leaves_where_the_replies_do_not_add_up() {
         type Corrupt = fn(&mut Leaving);
@@ -335,7 +333,8 @@ mod tests {
         assert!(!three(2).pass_empty(4, true), "a place was taken and its reply did not come here");
     }
 
-    /// A place that was lost on its way here, and what looks like a reply and is none: nothing behind them leaves.
+    /// A place that was lost before it came here, and bytes that look like a reply and are none: nothing after them
+    /// leaves.
     #[test]
     fn nothing_leaves_behind_a_gap_or_a_reply_that_nobody_vouches_for() {
         let right = || unsent("right\n", "right\n");
@@ -351,7 +350,7 @@ mod tests {
         assert_eq!(leaves(vec![(5, begun)], true), "");
     }
 
-    /// A reply of two and a half stretches, and one behind it.
+    /// A reply of two and a half parts, and one after it.
     fn long(bytes: Vec<u8>, digest_of: &[u8]) -> Leaving {
         let mut leaving = Leaving::default();
         let digest = Some((7, vote::digest::reply(7, digest_of)));
@@ -369,7 +368,7 @@ mod tests {
             assert!(leaving.pass_empty(2, true));
             let given: Vec<u8> = leaving.slices(2, true).iter().flat_map(|slice| slice.to_vec()).collect();
             assert!(!given.is_empty() && given.len() <= STRETCH + 5);
-            // The kernel takes less than it was given.
+            // The kernel accepts fewer bytes than it was given.
             let taken = given.len().min(700_000);
             left.extend_from_slice(&given[..taken]);
             leaving.sent(taken);

@@ -1,6 +1,6 @@
-//! Decode and Externalize: the client sockets. Their bytes become requests, with a checksum from that moment
-//! on, and each connection gets its replies in the order of its requests. [`Clients`] owns no thread:
-//! [`thread`] gives it one of its own, and a replica with one worker serves it between its other sockets.
+//! Decode and Externalize: the client sockets. Their bytes become requests, which have a checksum from then on, and
+//! each connection gets its replies in the order of its requests. [`Clients`] owns no thread: [`thread`] runs it on one
+//! of its own, and a replica with one worker runs it on the order thread.
 
 mod budget;
 #[cfg(test)]
@@ -37,77 +37,80 @@ pub const FIRST_TOKEN: usize = 1 << 32;
 const LISTENER: Token = Token(FIRST_TOKEN);
 const CONNECTIONS: usize = FIRST_TOKEN + 1;
 
-/// Where a reply goes: one place in the reply sequence of one connection.
+/// The destination of a reply: one place in the reply sequence of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     /// Slot of the connection in its thread's table.
     pub slot: u32,
-    /// Tells this connection from earlier ones in the same slot.
+    /// Distinguishes this connection from earlier ones in the same slot.
     pub generation: u32,
     /// Place in the connection's sequence of replies.
     pub sequence: u64,
-    /// What the request was reckoned to cost, in bytes: budget that comes back with its reply.
+    /// The estimated cost of the request, in bytes: budget that is released with its reply.
     pub cost: u32,
 }
 
-/// A reply, and what it answers.
+/// A reply, and the checksum of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Checksum of the ordered request at whose position it was made, as the log has it. A connection takes
-    /// no reply to anything but the request that waits there: the vote is about positions, and only this
-    /// replica knows whose they are.
+    /// Checksum of the ordered request at whose position it was made, as the log has it. A connection accepts a reply
+    /// only to the request that waits there: the vote compares positions, and only this replica knows to which client
+    /// each belongs.
     pub asked: u32,
-    /// The very bytes.
+    /// Its bytes.
     pub bytes: Bytes,
-    /// Their digest, if they were voted on: what the socket is given is compared with it once more.
+    /// Their digest, if they were voted on: the bytes are compared with it once more before the socket gets them.
     pub voted: Option<u128>,
 }
 
-/// A request on its way to the order thread.
+/// A request that is sent to the order thread.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// Counts the requests of this replica's clients, from 0: none is ordered twice, and none is passed over.
+    /// The number of the request among those of this replica's clients, from 0: none is ordered twice, and none is
+    /// skipped.
     pub number: u64,
-    /// Where its reply goes.
+    /// The destination of its reply.
     pub to: ReplyTo,
     /// The service's encoding of it, summed when it was made (`order::batch`).
     pub request: order::Request,
 }
 
-/// The client side as whoever drives it sees it.
+/// The interface of the client side for the thread that drives it.
 pub trait ClientSide: Send {
-    /// Handles what the poll said about a token of this module; what is asked for goes into `submissions`.
+    /// Handles an event of the poll for a token of this module; appends requests to `submissions`.
     fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>);
 
-    /// Goes on with input that no event will announce again.
+    /// Continues with input that no event will announce again.
     fn read_on(&mut self, submissions: &mut Vec<Submission>);
 
-    /// Whether [`ClientSide::read_on`] or [`ClientSide::flush`] would find something: do not sleep.
+    /// Whether [`ClientSide::read_on`] or [`ClientSide::flush`] has work: the thread must not sleep.
     fn has_unread(&self) -> bool;
 
-    /// A validated reply takes its place; it leaves with the next [`ClientSide::flush`]. `None` means that no
-    /// correct reply can be had: the connection is closed rather than answered wrongly.
+    /// A validated reply takes its place; it leaves with the next [`ClientSide::flush`]. `None` means that there is no
+    /// correct reply: the connection is closed rather than answered wrongly.
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>);
 
     /// The last stage: replies leave, one system call per connection.
     fn flush(&mut self);
 
-    /// Comes every [`limits::TICK`]. Some connections, in turn, are looked at as if their sockets had just
-    /// said everything they can say, and one whose reply is overdue is closed: an event, a request or a reply
-    /// that a fault has swallowed is announced by nobody.
+    /// Called every [`limits::TICK`]. Handles some connections, in turn, as if their sockets had just reported all
+    /// possible events, and closes those with an overdue reply: no event announces an event, a request or a reply that
+    /// a fault has lost.
     fn tick(&mut self, submissions: &mut Vec<Submission>);
 }
 
-/// Tells whether somebody drives the client side: what holds it may be struck, and its thread may be gone.
+/// Detects whether a thread drives the client side: the reference to it may be corrupted, and its thread may have
+/// ended.
 #[derive(Debug, Default)]
 pub(crate) struct Driven {
     looks: u64,
-    /// Ticks since it last moved.
+    /// Ticks since it last made progress.
     still: u32,
 }
 
 impl Driven {
-    /// Asked once per [`limits::TICK`]: false when it has begun, and has stood still for [`limits::CLIENTS_PATIENCE`].
+    /// Called once per [`limits::TICK`]: false when the client side has begun, and has stood still for
+    /// [`limits::CLIENTS_PATIENCE`].
     pub(crate) fn looks_so(&mut self, counters: &ClientCounters) -> bool {
         let looks = counters.looks.load(Relaxed);
         self.still = if looks > 0 && looks == self.looks { self.still + 1 } else { 0 };
@@ -116,18 +119,18 @@ impl Driven {
     }
 }
 
-/// What clients may do, and what is done about corruption on the way from their bytes to a request.
+/// The limits on clients, and the protection against corruption between their bytes and a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections at a time.
+    /// Most connections at a time.
     pub connections: usize,
     /// Longest request, bytes.
     pub request: usize,
-    /// What a client sends is taken from the kernel and decoded twice (see [`input`]).
+    /// Whether a client's bytes are read from the kernel and decoded twice (see [`input`]).
     pub twice: bool,
     /// How the memory for clients is divided.
     pub shares: Shares,
-    /// A connection of which nothing is on its way, and from which nothing comes for so long, is closed.
+    /// A connection with nothing in flight that sends nothing for so long is closed.
     pub idle: Option<Duration>,
 }
 
@@ -140,26 +143,26 @@ pub struct Clients<P> {
     bounds: Bounds,
     connections: Vec<ConnectionEntry<P>>,
     free: Vec<u32>,
-    /// Connections with input left unread, because of a limit or their turn's end.
+    /// Connections with unread input, because of a limit or the end of their turn.
     unread: Vec<u32>,
     /// Connections whose replies leave with the next flush.
     answered: Vec<u32>,
     outstanding: usize,
     budget: Budget,
-    /// Replies that ever came back, and the tick of the last one.
+    /// The number of replies so far, and the tick of the last one.
     answers: u64,
     answered_at: u64,
     ticks: u64,
-    /// Slot of the connection that the next tick looks at first.
+    /// Slot of the connection that the next tick checks first.
     next_look: usize,
-    /// Requests that were ever handed on.
+    /// The number of requests passed on so far.
     submitted: u64,
-    /// Connections that were closed to make budget and of which nobody was told, and the tick at which somebody was.
+    /// Connections that were closed to free budget and not reported yet, and the tick of the last report.
     closed_unmoved: usize,
     told_unmoved: Option<u64>,
-    /// Why no client can be accepted at present, once that was told.
+    /// The reason why no client can be accepted at present, once it was reported.
     told_refusal: Option<i32>,
-    /// What one socket is read into; its connection keeps only what was read.
+    /// The buffer for reads of a socket; its connection keeps only the bytes that were read.
     scratch: Vec<u8>,
 }
 
@@ -169,7 +172,7 @@ struct ConnectionEntry<P> {
 }
 
 impl<P: Protocol> Clients<P> {
-    /// Listens on `address`; the poll behind `registry` hears of the sockets.
+    /// Listens on `address`; the poll of `registry` reports events of the sockets.
     ///
     /// # Errors
     /// When the address cannot be bound; the message names it.
@@ -229,7 +232,7 @@ impl<P: Protocol> Clients<P> {
         self.read(slot, submissions, |connection, reading, submit| connection.read(ending, reading, submit));
     }
 
-    /// One connection reads, or goes on with what it has read, in the way of `read`.
+    /// Lets one connection read, or continue with its input, by `read`.
     fn read(
         &mut self,
         slot: u32,
@@ -283,7 +286,7 @@ impl<P: Protocol> Clients<P> {
         let entry = &mut self.connections[slot as usize];
         if let Some(connection) = entry.connection.take() {
             self.budget.take_out(connection.held());
-            // Replies still on their way find another generation; they are counted when they come.
+            // Replies in flight will find another generation; they are counted when they come.
             connection.end(&self.registry, &self.counters);
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
@@ -291,8 +294,8 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// The first connection that waits for this, if it is still there and would find budget now. Others in
-    /// front of it are gone.
+    /// The first connection that waits for this, if it is still open and would find budget now. Closed connections
+    /// before it are removed.
     fn next_fitting(&self, wait: Wait) -> Option<u32> {
         let (slot, generation) = self.budget.head(wait)?;
         let entry = &self.connections[slot as usize];
@@ -303,7 +306,7 @@ impl<P: Protocol> Clients<P> {
         connection.is_none_or(fits).then_some(slot)
     }
 
-    /// Connections that waited for budget go on, in their order, as far as there is some.
+    /// Lets connections that waited for budget continue, in their order, as far as there is some.
     fn let_in(&mut self, submissions: &mut Vec<Submission>) {
         for wait in self.budget.waits() {
             while self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD
@@ -320,7 +323,7 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// Closes the connections that hold budget and do not move, where others have waited for some for too long.
+    /// Closes connections that hold budget and make no progress, if others have waited for budget for too long.
     fn make_room(&mut self) {
         let Some(wait) = self.budget.starved(self.ticks) else { return };
         self.budget.look_again(wait, self.ticks);
@@ -337,7 +340,7 @@ impl<P: Protocol> Clients<P> {
         stalled.iter().for_each(|slot| self.close(*slot));
         self.counters.evicted.fetch_add(stalled.len() as u64, Relaxed);
         self.closed_unmoved += stalled.len();
-        // A crowd of them would fill the log.
+        // Many messages of this kind would fill the log.
         if self.told_unmoved.is_none_or(|told| self.ticks - told >= limits::RECOUNT_TICKS) {
             crate::message(format_args!(
                 "{} client connections were closed: their replies filled the buffers (the last \
@@ -351,9 +354,9 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// Whether what concerns all connections can be as it is. An empty buffer reads nothing, which looks as
-    /// if every client had hung up; no client is read from while more requests are on their way than are let
-    /// through; and none is accepted while more are counted than may be there.
+    /// Whether the data for all connections is possible. With an empty buffer, reads return nothing, as if every client
+    /// had hung up. No client is read from while more requests are in flight than allowed. None is accepted while more
+    /// connections are counted than allowed.
     fn is_sound(&self) -> bool {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
         let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
@@ -396,13 +399,13 @@ impl<P: Protocol> Clients<P> {
         self.on_readable(slot, false, submissions);
     }
 
-    /// The kernel refused a call; perhaps one that no healthy process makes.
+    /// The kernel refused a call, possibly one that no healthy process makes.
     fn on_refused(&self, error: &io::Error) {
         self.counters.own_faults.fetch_add(u64::from(is_own_fault_without_peer(error)), Relaxed);
     }
 
-    /// No client can be accepted at present. Of an error that stays, as a limit on open files does, each tick
-    /// would tell.
+    /// No client can be accepted at present. A lasting error, such as a limit on open files, would otherwise be
+    /// reported at each tick.
     fn on_refused_client(&mut self, error: &io::Error) {
         self.on_refused(error);
         self.counters.note_accepts(false);
@@ -423,12 +426,12 @@ impl<P: Protocol> Clients<P> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return self.counters.note_accepts(true);
                 }
-                // That one client hung up while it waited says nothing of those behind it.
+                // The next client hung up while it waited; those after it may be accepted.
                 Err(error) if is_of_one_attempt(&error) => continue,
                 Err(error) => return self.on_refused_client(&error),
             };
             if self.counters.open.load(Relaxed) as usize >= self.bounds.connections {
-                // The text memcached sends; a socket that cannot even take it is closed all the same.
+                // The text that memcached sends; a socket that does not accept it is closed as well.
                 let _ = io::Write::write(&mut stream, b"ERROR Too many open connections\r\n");
                 self.counters.refused.fetch_add(1, Relaxed);
                 continue;
@@ -456,10 +459,11 @@ impl<P: Protocol> Clients<P> {
     }
 }
 
-/// As the standard library listens, with a longer queue.
+/// Listens like the standard library, with a longer queue.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // Connections of an earlier process, which the kernel remembers for a minute, would keep a new one from its port.
+    // Without it, connections of an earlier process, which the kernel keeps for a minute, would keep a new process from
+    // its port.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -491,7 +495,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
     }
 
     fn has_unread(&self) -> bool {
-        // With too much on its way, only an answer lets unread input go on.
+        // With too much in flight, unread input can continue only after an answer.
         let has_input =
             !self.unread.is_empty() || self.budget.waits().any(|wait| self.next_fitting(wait).is_some());
         (has_input && self.outstanding < limits::OUTSTANDING_PER_CLIENT_THREAD) || !self.answered.is_empty()
@@ -516,9 +520,9 @@ impl<P: Protocol> ClientSide for Clients<P> {
     }
 
     fn flush(&mut self) {
-        // What is still to be sent then has its next turn with the next flush.
+        // Bytes that are still unsent then have their turn with the next flush.
         let mut answered = std::mem::take(&mut self.answered);
-        // One turn each, however many replies came.
+        // Each connection has one turn, however many replies came.
         answered.sort_unstable();
         answered.dedup();
         for slot in answered.drain(..) {

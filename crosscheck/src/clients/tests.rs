@@ -146,7 +146,8 @@ fn a_reply_to_another_request_closes_the_connection_without_a_byte_of_it() {
     let one = server.take();
     second.write_all(b"two\n").unwrap();
     let two = server.take();
-    // The order thread has taken one's place for two's: the reply is right for its position, and the client is not.
+    // The order thread has exchanged the places of `one` and `two`: the reply is right for its position, but goes to
+    // the wrong client.
     let mistaken = Submission { number: 0, to: one.to, request: two.request.clone() };
     server.answers.send(mistaken.answered(b"2\n".as_slice()));
     server.answers.send(two.answered(b"2\n".as_slice()));
@@ -257,7 +258,7 @@ fn a_reply_that_is_not_what_was_voted_on_does_not_leave() {
     assert_eq!(server.counters.withheld.load(Relaxed), 1);
 }
 
-/// Decodes `flaky` as something else each time, and `once` only the first time.
+/// Decodes `flaky` differently each time, and `once` only the first time.
 #[derive(Clone, Default)]
 struct Flaky(Arc<std::sync::atomic::AtomicU64>);
 
@@ -282,8 +283,7 @@ impl Protocol for Flaky {
     }
 }
 
-/// Refuses every request longer than its limit, which one of its copies, the `bad`th, has not got: it was not
-/// made as it should be.
+/// Refuses every request longer than its limit. One of its copies, the `bad`th, lacks the limit: it was copied wrongly.
 #[derive(Debug)]
 struct Limited {
     limit: usize,
@@ -373,7 +373,7 @@ fn without_a_second_look_what_was_read_wrongly_is_ordered() {
     assert_eq!(&server.take().request.bytes[..], b"wrong 0");
 }
 
-/// A client side that hears of no event at all: what moves, moves because it is looked at.
+/// A client side that receives no event: all progress comes from the checks of ticks.
 fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
     let poll = mio::Poll::new().unwrap();
     let counters = Arc::new(ClientCounters::default());
@@ -416,7 +416,7 @@ fn what_no_event_announces_is_found_by_looking() {
     client.write_all(b"t").unwrap();
     std::thread::sleep(Duration::from_millis(20));
     clients.tick(&mut submissions);
-    // What the protocol wants to see is struck.
+    // The number of bytes that the protocol needs is corrupted.
     clients.connections[0].connection.as_mut().unwrap().wants(1 << 40);
     client.write_all(b"wo\n").unwrap();
     look_until(&mut clients, &mut submissions, 2);
@@ -435,7 +435,7 @@ fn a_lost_reply_ends_its_connection_once_its_vote_must_be_over() {
     waits.write_all(b"lost\n").unwrap();
     look_until(&mut clients, &mut submissions, 1);
     clients.tick(&mut submissions);
-    // What was agreed on is not decided: that may be as it should be, for as long as it takes.
+    // A committed batch is undecided: this may be correct, for any time.
     counters.committed.store(9, Relaxed);
     counters.validated.store(7, Relaxed);
     (0..3 * patience).for_each(|_| clients.tick(&mut submissions));
@@ -467,8 +467,8 @@ fn a_reply_that_takes_its_time_is_not_overdue_before_its_time() {
     assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 0));
 }
 
-/// Two connections with a queue of requests each: the replies to one come, slowly, and then those to later
-/// requests of it.
+/// Two connections with a queue of requests each: only one of them gets replies, slowly, and then those to its later
+/// requests.
 #[test]
 fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
     let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
@@ -479,7 +479,7 @@ fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
     look_until(&mut clients, &mut submissions, 1);
     moves.write_all(&b"next\n".repeat(20)).unwrap();
     look_until(&mut clients, &mut submissions, 21);
-    // The wait of the first begins with all of them on their way.
+    // The wait of the first begins with all requests in flight.
     clients.connections[0].connection.as_mut().unwrap().forget_wait();
     counters.validated.store(10, Relaxed);
     let mut give_next = {
@@ -502,7 +502,7 @@ fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
     assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 1));
 }
 
-/// A reader as fast as this writer would otherwise keep it for as long as there is something to write.
+/// A reader as fast as this writer would otherwise keep it for as long as there are bytes to write.
 #[test]
 fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
     let (mut clients, address, counters, mut poll) = unheard();
@@ -518,7 +518,8 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
     clients.flush();
     let first = counters.bytes_out.load(Relaxed) as usize;
     assert!(first > 0 && first < limits::WRITE_PER_TURN + (2 << 20), "{first}");
-    // Nobody reads: sooner or later the socket is full, and nothing is left to do until it says that it is not.
+    // The client does not read: at some point the socket is full, and there is no more work until an event reports
+    // room.
     let begun = std::time::Instant::now();
     while clients.has_unread() {
         clients.flush();
@@ -536,8 +537,8 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
     reader.join().unwrap();
 }
 
-/// A connection at its limits has input that is announced by nobody: what of its replies left in a turn makes
-/// budget for it at once.
+/// A connection at its limits has input that no event announces: the replies that left in a turn free budget for it at
+/// once.
 #[test]
 fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
     let (mut clients, address, counters, _poll) = unheard();
@@ -563,7 +564,7 @@ fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
         while clients.has_unread() || counters.bytes_out.load(Relaxed) < (given * large.len()) as u64 {
             clients.flush();
             clients.read_on(&mut submissions);
-            // As an event does when the socket was full.
+            // The same as an event after the socket was full.
             clients.unblock(0);
             clients.on_writable(0);
             assert!(begun.elapsed() < Duration::from_secs(60), "{given}");
@@ -572,8 +573,8 @@ fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
     assert_eq!(reader.join().unwrap().unwrap(), length as u64);
 }
 
-/// V30 in docs/vulnerabilities.md: a corrupted address put a length where the descriptor is. The connection was closed,
-/// its socket was not, and its client waited for ever.
+/// V30 in docs/vulnerabilities.md: a corrupted address put a length in place of the descriptor. The connection was
+/// closed, its socket was not, and its client waited for ever.
 #[test]
 fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
     let (mut clients, address, counters, _poll) = unheard();
@@ -589,12 +590,12 @@ fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
     give(&mut clients, &submissions[0], "not theirs");
     clients.flush();
     assert!(counters.own_faults.load(Relaxed) > 0);
-    // Neither written to nor closed: its number must not become that of the next client's socket.
+    // The other socket is neither written to nor closed: its number must not become that of the next client's socket.
     somebody_else.set_nonblocking(true).unwrap();
     assert_eq!(somebody_else.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
-/// How often the client side finds itself at fault in a tick, after this was done to it.
+/// The number of faults that the client side finds in itself in a tick, after this fault.
 fn own_faults(strike: impl Fn(&mut Clients<Lines>)) -> u64 {
     let (mut clients, address, counters, _poll) = unheard();
     let _client = TcpStream::connect(address).unwrap();
@@ -607,7 +608,7 @@ fn own_faults(strike: impl Fn(&mut Clients<Lines>)) -> u64 {
     counters.own_faults.load(Relaxed)
 }
 
-/// V21 and V24 in docs/vulnerabilities.md: no client was read from any more, and no replica noticed anything.
+/// V21 and V24 in docs/vulnerabilities.md: no client was read from any more, and no replica detected it.
 #[test]
 fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
     assert_eq!(own_faults(|_| ()), 0);

@@ -10,12 +10,12 @@ use super::{ClientSide, Reply, ReplyTo, Submission};
 use crate::limits;
 use crate::mailbox::Mailbox;
 
-/// What comes back to the thread.
+/// The messages to the thread.
 #[derive(Clone, Debug)]
 pub enum ThreadAnswer {
     /// The validated reply.
     Reply(ReplyTo, Reply),
-    /// No correct reply can be had: the connection is closed rather than answered wrongly.
+    /// There is no correct reply: the connection is closed rather than answered wrongly.
     Drop(ReplyTo),
     /// Stop: close the listener and every connection.
     Stop,
@@ -23,10 +23,11 @@ pub enum ThreadAnswer {
 
 const MAILBOX: Token = Token(0);
 
-/// Starts the thread over what `bind` opens, and gives back where answers go. `submit` takes the requests of one round.
+/// Starts the thread on the client side that `bind` opens, and returns the mailbox for answers. `submit` takes the
+/// requests of one round.
 ///
 /// # Errors
-/// When a socket cannot be opened, or the kernel gives no thread.
+/// When a socket cannot be opened, or the kernel creates no thread.
 pub fn start<C: ClientSide + 'static>(
     bind: impl FnOnce(Registry) -> io::Result<C>,
     submit: impl FnMut(&mut Vec<Submission>) + Send + 'static,

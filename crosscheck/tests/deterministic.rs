@@ -12,7 +12,7 @@ use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::testing::{Difference, check_deterministic};
 use crosscheck::{Cx, Malformed, Service};
 
-/// What a request of kind [`TRAP`] does besides.
+/// The additional action of a request of kind [`TRAP`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trap {
     Nothing,
@@ -36,7 +36,7 @@ const AT: usize = 21;
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
-/// A collection that packs sorted and behaves by the order of insertion.
+/// A collection that is packed in sorted order, but whose behaviour depends on the order of insertion.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Bag(Vec<u64>);
 
@@ -63,7 +63,7 @@ impl Bag {
     }
 }
 
-/// Two numbers, of which one is summed and not packed.
+/// Two numbers. One is summed but not packed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Partly(u64, u64);
 
@@ -100,7 +100,7 @@ impl Shelf {
     fn total(&self) -> u64 {
         self.numbers.iter().fold(0, |sum, number| sum.wrapping_mul(31).wrapping_add(*number))
     }
-    /// Takes out the number that was put in last; two others are left.
+    /// Removes the number that was added last; two others are left.
     fn swap(&mut self, number: u64) -> u64 {
         if self.bag.0.is_empty() {
             self.bag.0.extend([3, 1, 2]);
@@ -117,7 +117,7 @@ impl Shelf {
 /// A service whose requests are a kind and the number of a shelf.
 struct Faulty {
     shelves: Vec<DetMutex<Shelf>>,
-    /// By shelf and position.
+    /// The hidden state, by shelf and position.
     hidden: Mutex<HashSet<(Home, u64)>>,
     trap: Trap,
 }
@@ -128,7 +128,7 @@ impl Faulty {
         Faulty { shelves: (0..4).map(shelf).collect(), hidden: Mutex::default(), trap }
     }
 
-    /// What the trap adds to the reply.
+    /// The number that the trap adds to the reply.
     fn fall(&self, cx: &Cx<'_, Self>, home: Home, shelf: &mut Shelf) -> u64 {
         let local = 0u8;
         match self.trap {
@@ -145,7 +145,8 @@ impl Faulty {
             Trap::ThreadName => thread::current().name().map_or(0, |name| name.bytes().map(u64::from).sum()),
             Trap::Hidden => {
                 let mut hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
-                // Ordered by the shelf's lock, and not counted twice: only a replica that was filled has it not.
+                // The access is ordered by the shelf's lock, and is not counted twice: only a replica that was filled
+                // lacks this state.
                 hidden.insert((home, cx.position()));
                 hidden.iter().filter(|(other, _)| *other == home).count() as u64
             }
@@ -191,12 +192,12 @@ impl Service for Faulty {
         guard.put(u64::from(kind));
         let more = match kind {
             TRAP => self.fall(cx, Home::from(shelf % 4), &mut guard),
-            // A request that the service starts itself has no reply; what it leaves counts.
+            // A request that the service starts itself has no reply; its effect on the state counts.
             8 => {
                 guard.put(nanos());
                 0
             }
-            // A lock that is not declared: the request runs again with it.
+            // This lock is not declared: the request runs again with it.
             6 => {
                 cx.lock(&self.shelves[usize::from((shelf + 1) % 4)])?.put(9);
                 0
@@ -233,7 +234,7 @@ impl Service for Faulty {
     }
 }
 
-/// Requests of kinds 0 to 6, and from [`AT`] on some that fall into the trap.
+/// Executes requests of kinds 0 to 6, and from [`AT`] on some of the kind of the trap.
 fn check(trap: Trap) -> Result<(), Difference> {
     let kind = |index: usize| if index >= AT && index % 5 == AT % 5 { TRAP } else { (index % 7) as u8 };
     let log: Vec<Vec<u8>> = (0..90).map(|index| vec![kind(index), (index / 3) as u8]).collect();
@@ -284,7 +285,7 @@ fn state_outside_of_objects_is_caught_behind_a_state_transfer() {
 
 #[test]
 fn a_type_that_packs_less_than_it_is_is_caught_by_unpacking_it() {
-    // To undo a request unpacks as well, which every variant does for requests that run again.
+    // To undo a request unpacks objects as well, which every variant does for requests that run again.
     let heap = caught(Trap::Heap);
     let variants = ["packed and unpacked", "undone"];
     assert!(variants.iter().any(|variant| heap.variant.contains(variant)), "{heap}");

@@ -1,5 +1,5 @@
-//! Any bytes are an admin command or a refusal; a command reads back from the line that carries it; and only
-//! the secret is the secret.
+//! Any bytes are an admin command or a refusal; a command can be read back from its line; and only the secret is
+//! accepted as the secret.
 #![no_main]
 
 use crosscheck::admin::{Token, line};

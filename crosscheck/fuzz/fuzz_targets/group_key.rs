@@ -1,4 +1,4 @@
-//! Any text is a group's key or an error; and a key is written as the very text that it was read from.
+//! Any text is a group's key or an error; and a key is written as exactly the text that it was read from.
 #![no_main]
 
 use crosscheck::GroupKey;

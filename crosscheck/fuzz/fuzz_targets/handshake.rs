@@ -1,5 +1,5 @@
-//! Any bytes at the peers' port: a hello or none, an answer to nobody without the key, and nothing of a
-//! stream but what was sealed.
+//! Any bytes at the peers' port: a hello or none; no answer to a process without the key; and from a stream only sealed
+//! records.
 #![no_main]
 
 use crosscheck::fuzzing::{a_hello, a_stranger, a_stream};

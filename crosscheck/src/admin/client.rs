@@ -1,4 +1,4 @@
-//! The asking end of the admin protocol: one JSON line out, one JSON line back, with a deadline on every step.
+//! The client of the admin protocol: one JSON line out, one JSON line back, with a deadline on every step.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -9,26 +9,26 @@ use serde::de::DeserializeOwned;
 use super::{AdminCommand, AdminStream, Endpoint, Refused, line};
 use crate::limits;
 
-/// Longest answer line that is believed, in bytes: evidence lists are the longest there are.
+/// Longest answer line that is accepted, in bytes: evidence lists are the longest.
 const LONGEST_ANSWER: u64 = 16 << 20;
-/// A listener of this machine that does not accept in this time is stopped or gone.
+/// A listener on this machine that does not accept in this time is stopped or has ended.
 const CONNECT: Duration = Duration::from_millis(500);
 
-/// Why a replica gave no answer.
+/// The reason why a replica gave no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// Nobody listens, or it stopped answering: the replica is down, starting, or stopped by a signal.
+    /// No process listens, or it stopped answering: the replica is down, starting, or stopped by a signal.
     Silent(io::Error),
-    /// The replica answered that it will not.
+    /// The replica refused the command.
     Refused(String),
-    /// The answer is not what this version of the protocol says.
+    /// The answer does not follow this version of the protocol.
     Garbled(String),
 }
 
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // A read that timed out has the name of a socket that would block.
+            // A read that timed out has the error kind of a socket that would block.
             NoAnswer::Silent(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 f.write_str("no answer in time")
             }
@@ -44,11 +44,11 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Connects, and presents the endpoint's secret if it has one: what is sent next is a command. For callers
-/// that do not wait for each answer; others use [`Link`].
+/// Connects, and presents the endpoint's secret if it has one: the next line is a command. For callers that do not wait
+/// for each answer; others use [`Link`].
 ///
 /// # Errors
-/// Nobody listens there, or it is not for this user.
+/// No process listens there, or this user has no access.
 pub fn connect(endpoint: &Endpoint, patience: Duration) -> io::Result<AdminStream> {
     let mut stream = AdminStream::dial(endpoint, CONNECT.min(patience))?;
     stream.set_write_timeout(patience)?;
@@ -66,12 +66,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects nowhere yet.
+    /// A link that is not connected yet.
     pub fn new(endpoint: Endpoint) -> Self {
         Link { endpoint, stream: None }
     }
 
-    /// Asks and waits at most `patience` for the answer.
+    /// Sends a command and waits at most `patience` for the answer.
     ///
     /// # Errors
     /// See [`NoAnswer`]; the connection is dropped, so that a late answer is never taken for the next one.
@@ -82,7 +82,7 @@ impl Link {
     ) -> Result<T, NoAnswer> {
         let answer = self.exchange(&line::of_command(command), patience).map_err(NoAnswer::Silent)?;
         if let Ok(Refused { error }) = serde_json::from_str(&answer) {
-            // Some refusals end the connection at the other end.
+            // After some refusals the replica ends the connection.
             self.stream = None;
             return Err(NoAnswer::Refused(error));
         }
@@ -97,7 +97,7 @@ impl Link {
     /// # Errors
     /// No whole line comes; the connection is dropped.
     pub fn exchange(&mut self, line: &str, patience: Duration) -> io::Result<String> {
-        // The replica is about to close a connection that was idle for so long.
+        // The replica will soon close a connection that was idle for so long.
         let kept = self.stream.take().filter(|(_, used)| used.elapsed() < limits::ADMIN_IDLE / 2);
         let mut stream = match kept {
             Some((stream, _)) => stream,
@@ -109,7 +109,7 @@ impl Link {
         if sent.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
             sent?;
         }
-        // A replica that closed before it was asked has perhaps said why.
+        // A replica that closed the connection before the command may have sent the reason.
         let mut answer = String::new();
         Read::take(&mut stream, LONGEST_ANSWER).read_line(&mut answer)?;
         if !answer.ends_with('\n') {
@@ -120,7 +120,7 @@ impl Link {
     }
 }
 
-/// Asks once, over a connection of its own.
+/// Sends one command over a connection of its own.
 ///
 /// # Errors
 /// See [`NoAnswer`].
@@ -145,7 +145,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(5);
     const DIGEST: AdminCommand = AdminCommand::Digest { at: None };
 
-    /// Answers each line it is sent with the next of `answers`; an empty one closes the connection.
+    /// Answers each received line with the next of `answers`; an empty one closes the connection.
     fn replica_that_says(folder: &tempfile::TempDir, answers: &'static [&'static str]) -> Endpoint {
         let path = folder.path().join("admin.sock");
         let listener = UnixListener::bind(&path).expect("a socket");

@@ -1,5 +1,5 @@
-//! Where a replica takes admin commands: a socket file that only its own user can open, or on request a
-//! loopback port with a secret.
+//! The endpoint for a replica's admin commands: a socket file that only its own user can open, or on request a loopback
+//! port with a secret.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,17 +7,17 @@ use std::path::PathBuf;
 
 use crate::limits;
 
-/// Where a replica takes admin commands, and where the command line sends them.
+/// The address at which a replica receives admin commands, and to which the command line sends them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A Unix stream socket of mode 0600. The kernel keeps other users out, and no web page can open a file.
+    /// A Unix stream socket of mode 0600. The kernel refuses other users, and no web page can open a file.
     Unix(PathBuf),
-    /// A TCP port, for whoever cannot reach a socket file. Every local process and every web page can connect
-    /// to it, so a connection has to present the secret before its first command.
+    /// A TCP port, for callers that cannot reach a socket file. Every local process and every web page can connect to
+    /// it, so a connection has to present the secret before its first command.
     Tcp {
         /// Loopback, at the replica's end.
         address: SocketAddr,
-        /// What a connection presents.
+        /// The secret that a connection presents.
         token: Token,
     },
 }
@@ -31,7 +31,7 @@ impl Endpoint {
     /// The endpoint of a socket file.
     ///
     /// # Errors
-    /// What is wrong with the path, and the remedy: the kernel takes no more than [`limits::SOCKET_PATH_BYTES`].
+    /// The problem with the path, and the remedy: the kernel accepts no more than [`limits::SOCKET_PATH_BYTES`].
     pub fn unix(path: impl Into<PathBuf>) -> Result<Self, (String, String)> {
         let path = path.into();
         let bytes = path.as_os_str().len();
@@ -46,7 +46,7 @@ impl Endpoint {
     }
 }
 
-/// As an operator writes it; never the secret.
+/// The form that an operator writes, without the secret.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -61,11 +61,11 @@ impl fmt::Display for Endpoint {
 pub struct Token(String);
 
 impl Token {
-    /// Reads a secret as a file holds it: one line of [`limits::TOKEN_BYTES`] printable ASCII characters
-    /// without a space.
+    /// Reads a secret from a file's text: one line of [`limits::TOKEN_BYTES`] printable ASCII characters without a
+    /// space.
     ///
     /// # Errors
-    /// Which rule the text breaks. The text itself is not told.
+    /// The rule that the text breaks, without the text itself.
     pub fn parse(text: &str) -> Result<Self, String> {
         let secret = text.strip_suffix('\n').unwrap_or(text);
         if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -86,7 +86,7 @@ impl Token {
         for (at, byte) in presented.bytes().enumerate() {
             difference |= byte ^ own[at % own.len()];
         }
-        // Without it a compiler may leave the loop at the first difference.
+        // Without `black_box` a compiler may leave the loop at the first difference.
         std::hint::black_box(difference) == 0
     }
 
@@ -96,7 +96,7 @@ impl Token {
     }
 }
 
-/// Logs and panics print settings; the secret must not be among them.
+/// Logs and panics print settings; the secret must not be in them.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")

@@ -1,5 +1,5 @@
-//! Reads one line of the admin protocol. What is no command is refused, and its connection ends: so the body
-//! of an HTTP request, which follows lines that are no commands, is never read as one.
+//! Reads one line of the admin protocol. A line that is no command is refused, and its connection ends: so the body of
+//! an HTTP request, which follows lines that are no commands, is never read as one.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub fn command(line: &[u8]) -> Result<AdminCommand, Refused> {
 /// Whether the first line of a connection presents `token`.
 ///
 /// # Errors
-/// It does not; the same answer whatever else the line is.
+/// It does not; the answer is the same for every other line.
 pub fn presents(line: &[u8], token: &Token) -> Result<(), Refused> {
     within_bound(line)?;
     match serde_json::from_slice::<Presented<'_>>(line) {

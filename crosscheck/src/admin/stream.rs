@@ -1,4 +1,4 @@
-//! An open admin connection, whichever kind of socket it is.
+//! An open admin connection, over either kind of socket.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::Endpoint;
 
-/// A connection to, or of, an [`Endpoint`].
+/// A connection to an [`Endpoint`], at either end.
 #[derive(Debug)]
 pub enum AdminStream {
     /// To a socket file.
@@ -23,12 +23,12 @@ impl AdminStream {
     /// Connects; waits at most `patience` for a listener that accepts nothing.
     ///
     /// # Errors
-    /// Nobody listens there, or it is not for this user.
+    /// No process listens there, or this user has no access.
     pub(super) fn dial(endpoint: &Endpoint, patience: Duration) -> io::Result<Self> {
         match endpoint {
             Endpoint::Unix(path) => {
                 let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-                // The kernel takes it as the bound of connecting too: a stopped process leaves its queue full.
+                // The kernel uses it as the bound of connecting as well: a stopped process leaves its queue full.
                 socket.set_write_timeout(Some(patience))?;
                 socket.connect(&SockAddr::unix(path)?)?;
                 Ok(AdminStream::Unix(UnixStream::from(OwnedFd::from(socket))))
@@ -41,7 +41,7 @@ impl AdminStream {
         }
     }
 
-    /// The same connection once more, to end it while somebody reads from it.
+    /// A second handle of the connection, to end it while another thread reads from it.
     ///
     /// # Errors
     /// When there is no descriptor left.
@@ -52,7 +52,7 @@ impl AdminStream {
         })
     }
 
-    /// Ends it: whoever reads from it reads its end.
+    /// Ends the connection: a thread that reads from it gets its end.
     ///
     /// # Errors
     /// When it has ended.

@@ -1,5 +1,5 @@
-//! Opens the admin endpoint. Nobody but this user can connect to a socket file, not even for a moment while
-//! it is made, and no other process's endpoint is taken away from it.
+//! Opens the admin endpoint. No other user can connect to a socket file, not even for a moment while it is made, and no
+//! endpoint of another process is removed.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -15,7 +15,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::admin::{AdminStream, Endpoint};
 use crate::{ServeError, limits};
 
-/// Where connections come from.
+/// The listener for connections.
 pub(super) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
@@ -38,7 +38,7 @@ impl Listener {
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and number of the file: another process's socket may have taken its place.
+    /// Device and inode of the file: another process's socket may have replaced it.
     identity: (u64, u64),
 }
 
@@ -55,7 +55,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Opens the endpoint; of a socket file also what removes it.
+/// Opens the endpoint; for a socket file, also returns the guard that removes it.
 ///
 /// # Errors
 /// See [`super::listen`].
@@ -78,7 +78,8 @@ fn refusal(endpoint: &Endpoint, error: &io::Error) -> ServeError {
     io::Error::new(error.kind(), format!("the admin socket {endpoint} cannot be opened: {error}")).into()
 }
 
-/// Whoever may write to the directory could put a socket of his own in the place of ours. It is made if it is missing.
+/// Checks the directory: a user who may write to it could put another socket in place of this replica's. It is created
+/// if it is missing.
 fn check_directory(path: &Path) -> Result<(), ServeError> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -105,7 +106,7 @@ fn check_directory(path: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Removes what a replica that was killed has left; anything else in the place is not ours to remove.
+/// Removes the socket file of a replica that was killed; any other file at this path must not be removed.
 fn make_way(path: &Path) -> Result<(), ServeError> {
     let name = path.display();
     let found = match fs::symlink_metadata(path) {
@@ -119,7 +120,7 @@ fn make_way(path: &Path) -> Result<(), ServeError> {
         )));
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A listener whose queue is full lives too: do not wait until it accepts.
+    // A listener whose queue is full is alive as well: do not wait until it accepts.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)?),
@@ -137,7 +138,7 @@ fn make_way(path: &Path) -> Result<(), ServeError> {
     }
 }
 
-/// Nobody can connect before the socket listens, and by then its mode is set.
+/// No process can connect before the socket listens, and by then its mode is set.
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;

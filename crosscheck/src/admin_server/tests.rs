@@ -1,4 +1,4 @@
-//! The admin endpoint as its callers meet it: who gets in, what ends a connection, and what is left behind.
+//! The admin endpoint for its callers: who has access, what ends a connection, and which files are left.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -49,7 +49,7 @@ impl Server {
         PathBuf::from(self.endpoint.to_string())
     }
 
-    /// Sends bytes over a connection that presents nothing by itself, and reads until the server closes it.
+    /// Sends bytes over a connection without a secret, and reads until the server closes it.
     fn says_to(&self, bytes: &[u8]) -> String {
         let mut stream = match &self.endpoint {
             Endpoint::Unix(path) => AdminStream::Unix(UnixStream::connect(path).expect("connected")),
@@ -65,7 +65,7 @@ impl Server {
             match stream.read(&mut piece) {
                 Ok(0) => break,
                 Ok(count) => answer.extend_from_slice(&piece[..count]),
-                // Closed with lines of ours unread.
+                // The server closed with lines of this client unread.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
                 Err(error) => panic!("the server keeps the connection: {error}"),
             }
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// What a web page makes a browser send, to whatever listens.
+/// The bytes that a web page can make a browser send to any listener.
 const HTTP: &[u8] =
     b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\nContent-Length: 19\r\n\r\n\
                       {\"cmd\":\"shutdown\"}\n";
@@ -89,7 +89,7 @@ fn the_body_of_an_http_request_is_not_executed() {
         let answer = server.says_to(HTTP);
         assert_eq!(answer.lines().count(), 1, "one refusal, then the end: {answer}");
         assert!(answer.contains("error"), "{answer}");
-        // The server still works, and nothing had reached it.
+        // The server still works, and no command had reached it.
         assert_eq!(server.ask(&mut Link::new(server.endpoint.clone())), 1);
     }
 }
@@ -146,7 +146,7 @@ fn one_connection_too_many_is_told_so_while_the_others_are_served() {
     let told = Link::new(server.endpoint.clone()).ask::<usize>(&AdminCommand::Status, PATIENCE).unwrap_err();
     assert!(told.to_string().contains("32 admin connections are open"), "{told}");
     links.iter_mut().for_each(|link| _ = server.ask(link));
-    // A place that is given back is taken again, as soon as the server has noticed.
+    // A freed place is taken again, as soon as the server has detected it.
     links.pop();
     let deadline = Instant::now() + PATIENCE;
     while Link::new(server.endpoint.clone()).ask::<usize>(&AdminCommand::Status, PATIENCE).is_err() {
@@ -194,7 +194,7 @@ fn what_a_killed_replica_left_is_replaced_and_a_living_one_is_not() {
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("admin.sock");
     let endpoint = Endpoint::unix(&path).expect("a short path");
-    // A listener that is dropped leaves its file, as a process does that is killed.
+    // A listener that is dropped leaves its file, like a process that is killed.
     drop(UnixListener::bind(&path).expect("bound"));
     let first = Server::start(endpoint.clone(), Bounds::default()).expect("it takes the place");
     let told = match Server::start(endpoint, Bounds::default()) {

@@ -1,4 +1,4 @@
-//! Somebody who calls a replica and says that he is another one of its group: for a simulation, where he does
+//! A process that connects to a replica and claims to be another one of its group: for a simulation, in which it does
 //! not have the group's key.
 
 use order::FrameKind;
@@ -8,14 +8,14 @@ use crate::peers::hello::Hello;
 use crate::peers::secure::{Channel, Dialling, Records};
 use crate::{ServeError, Settings};
 
-/// A call, until it is answered.
+/// An open connection attempt, until it is answered.
 pub struct Caller {
     me: u8,
     dialling: Dialling,
 }
 
 impl Caller {
-    /// Begins a call as the replica that has these settings, with their key. Gives the bytes to be sent first.
+    /// Begins as the replica that has these settings, with their key. Returns the first bytes to send.
     ///
     /// # Errors
     /// When no key is set.
@@ -27,8 +27,8 @@ impl Caller {
         Ok((Caller { me: settings.me, dialling }, first))
     }
 
-    /// The replica has said `heard`. If that is an answer to who has the key, gives what makes it believe the
-    /// caller, and behind it a frame that no replica has sent.
+    /// The replica has sent `heard`. If this is the answer to a holder of the key, returns the proof that makes the
+    /// replica accept the caller, and after it a frame that no replica has sent.
     pub fn go_on(self, heard: &[u8], forged: &[u8]) -> Option<Vec<u8>> {
         let mut records = Records::default();
         records.feed(heard);

@@ -1,5 +1,5 @@
-//! Fault injection: what the admin socket arms, and the promises that a simulation has a replica break. Only in builds
-//! with the feature `inject`, never in production.
+//! Fault injection: faults that the admin socket arms, and promises that a simulation makes a replica break. Only in
+//! builds with the feature `inject`, never in production.
 
 mod caller;
 mod objects;
@@ -28,14 +28,14 @@ pub use crate::hooks::ThreadRole;
 pub use caller::Caller;
 pub use sabotage::Sabotage;
 
-/// Wrong results of a core that is wrong again and again.
+/// Wrong results of a core that is wrong repeatedly.
 const WRONG_IN_A_ROW: u64 = 8;
 
-/// How long the request at a position takes. One of several workers waits for so long; any other thread that asks
-/// lets the time pass before it has the answer.
+/// The time that the request at a position takes. One of several workers waits for so long; for any other thread, the
+/// time passes before the function returns.
 pub type Slowness = Arc<dyn Fn(u64, ThreadRole) -> Duration + Send + Sync>;
 
-/// The injector of one replica. Its clones share what is armed.
+/// The injector of one replica. Its clones share the armed faults.
 #[derive(Clone, Default)]
 pub(crate) struct Injector(Arc<Faults>);
 
@@ -43,15 +43,15 @@ pub(crate) struct Injector(Arc<Faults>);
 struct Faults {
     pending: PendingFaults,
     sabotaged: Sabotaged,
-    /// Of the service's requests, in a simulation.
+    /// The slowness of the service's requests, in a simulation.
     slowness: OnceLock<Slowness>,
 }
 
 /// For simulations.
 impl Injector {
-    /// From now on requests take as long as `slowness` says.
+    /// From now on requests take as long as `slowness` determines.
     pub fn set_slowness(&self, slowness: Slowness) {
-        // There is one for a life of the replica.
+        // It is set once per process of the replica.
         let _ = self.0.slowness.set(slowness);
     }
 
@@ -65,12 +65,12 @@ impl Injector {
         self.0.pending.kinds()
     }
 
-    /// Gives up on the faults of a kind; says on how many.
+    /// Disarms the faults of a kind; returns how many.
     pub fn disarm(&self, kind: CorruptionKind) -> usize {
         self.0.pending.disarm(kind)
     }
 
-    /// The objects that were damaged before their seal since this was asked last, with their locks.
+    /// The objects that were damaged before their seal since the last call, with their locks.
     pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
         self.0.pending.take_damaged()
     }
@@ -83,7 +83,7 @@ impl Injector {
         })
     }
 
-    /// A core that is wrong some times in a row: at equal distances, or at changing ones.
+    /// Arms faults of a core that is wrong some times in a row: at equal intervals, or at varying ones.
     fn arm_repeatedly(&self, inject: &Inject, home: Home) {
         let pending = &self.0.pending;
         let every = 2 + inject.seed % 14;
@@ -122,7 +122,7 @@ impl Hooks for Injector {
             | CorruptionKind::Lost
             | CorruptionKind::Stray
             | CorruptionKind::Doubled => return Arming::NeedsTurn(home),
-            // Which object a name means is known at an ordered turn only.
+            // The object of a name is known at an ordered turn only.
             CorruptionKind::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),
             CorruptionKind::Sticky | CorruptionKind::Erratic => {
                 self.arm_repeatedly(inject, home);
@@ -255,7 +255,7 @@ impl Hooks for Injector {
         self.0.slowness.get().map_or(Duration::ZERO, |slowness| slowness(position, thread))
     }
 
-    /// A worker that counts one position too many, from this request on.
+    /// Makes a worker count one position too many, from this request on.
     fn on_turn<R>(&self, turn: &mut Turn<'_, R>) {
         if self.take(turn, CorruptionKind::Position).is_some() {
             turn.lose_count();

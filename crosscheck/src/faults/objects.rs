@@ -1,4 +1,4 @@
-//! Faults in objects: at rest, behind an ordered turn, and between a handler and its seal.
+//! Faults in objects: at rest, at an ordered turn, and between a handler and its seal.
 
 use execute::Between;
 use object::{Home, ObjectId, Region};
@@ -9,7 +9,7 @@ use crate::admin::{CorruptionKind, Injected};
 use crate::job::Job;
 use crate::service::Service;
 
-/// Strikes between a handler and its seal: the seal then covers the wrong content.
+/// Injects faults between a handler and its seal: the seal then covers the wrong content.
 pub(crate) struct InRequest<'a>(pub &'a PendingFaults);
 
 impl Between for InRequest<'_> {
@@ -42,21 +42,21 @@ impl Between for InRequest<'_> {
 }
 
 impl InRequest<'_> {
-    /// What a request would be undone with is wrong, and it must be undone.
+    /// Damages a request's before-images, and makes it fail so that it is undone from them.
     fn damage_images(&self, lock: LockId) {
         let counted = self.0.requests();
         let here =
             |armed: &Armed| armed.kind == CorruptionKind::Image && armed.is_due(counted, |home| home == lock);
         let Some(armed) = self.0.take(here) else { return };
         if object::request::damage_images(armed.target.seed) {
-            // As a panic of the handler, and without its words on the terminal.
+            // Like a panic of the handler, but without its message on the terminal.
             std::panic::resume_unwind(Box::new("a fault: the request ends here"));
         }
         self.0.arm(armed);
     }
 }
 
-/// An ordered turn on the lock of an object at rest, which is to be corrupted: tells what was done.
+/// Corrupts an object at rest, at an ordered turn on its lock; returns what was done.
 pub(super) fn at_turn<S: Service>(
     pending: &PendingFaults,
     service: &S,
@@ -112,7 +112,7 @@ fn strike(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> Op
         let target = Target { seed: armed.target.seed.wrapping_add(attempt * 977), ..armed.target.clone() };
         let id = choose(&objects, target.seed)?;
         if let Some(injected) = region.inject(id, &target.injection(armed.kind)) {
-            // A write is rarely of one byte.
+            // A write rarely has only one byte.
             for more in (1..target.seed % 8).filter(|_| armed.kind == CorruptionKind::Stray) {
                 let seed = target.seed.wrapping_add(more);
                 let _ = region.inject(id, &Target { seed, ..target.clone() }.injection(armed.kind));

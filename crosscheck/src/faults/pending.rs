@@ -9,17 +9,17 @@ use schedule::Footprint;
 
 use crate::admin::{CorruptionKind, Inject};
 
-/// Damaged objects that are remembered until they are taken. Only a simulation takes them.
+/// Most damaged objects that are recorded until they are taken. Only a simulation takes them.
 const REMEMBERED: usize = 64;
 
 /// A fault that waits for its occasion.
 #[derive(Clone, Debug)]
 pub(crate) struct Armed {
-    /// What it does.
+    /// Its kind.
     pub kind: CorruptionKind,
-    /// When.
+    /// Its occasion.
     pub occasion: Occasion,
-    /// To what.
+    /// Its target.
     pub target: Target,
 }
 
@@ -30,7 +30,7 @@ impl Armed {
         Armed { kind, occasion: Occasion::AnyRequest, target }
     }
 
-    /// Whether it strikes at a request that `holds` locks, after so many that have been `counted`.
+    /// Whether it is injected at a request that `holds` locks, after so many that have been `counted`.
     pub fn is_due(&self, counted: u64, holds: impl Fn(Home) -> bool) -> bool {
         match self.occasion {
             Occasion::Noop(_) => false,
@@ -41,7 +41,7 @@ impl Armed {
     }
 }
 
-/// When an armed fault strikes.
+/// The occasion at which an armed fault is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     /// At the ordered turn with this ticket.
@@ -54,31 +54,31 @@ pub(crate) enum Occasion {
     Later(u64),
 }
 
-/// What an armed fault strikes.
+/// The target of an armed fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Lock of the object.
     pub home: Home,
     /// The service's name of the object; none = any object of the region, chosen by `seed`.
     pub name: Option<String>,
-    /// That object, once an ordered turn has looked it up.
+    /// The object's id, once an ordered turn has looked it up.
     pub id: Option<ObjectId>,
-    /// Which bit; none = chosen by `seed`.
+    /// The bit; none = chosen by `seed`.
     pub bit: Option<u64>,
-    /// Which tracked member; none = chosen by `seed`.
+    /// The tracked member; none = chosen by `seed`.
     pub member: Option<u8>,
     /// Decides everything left open.
     pub seed: u64,
 }
 
 impl Target {
-    /// What an operator asked for, of an object behind lock `home`.
+    /// The target that an operator requested, with an object behind lock `home`.
     pub fn of(inject: &Inject, home: Home) -> Self {
         let Inject { bit, member, seed, .. } = *inject;
         Target { home, name: inject.object.clone(), id: None, bit, member, seed }
     }
 
-    /// The damage to the object that `kind` means.
+    /// The damage to the object for `kind`.
     pub fn injection(&self, kind: CorruptionKind) -> object::Injection {
         use object::Injection;
         let (seed, bit) = (self.seed, self.bit.unwrap_or(self.seed) as u32);
@@ -95,7 +95,7 @@ impl Target {
     }
 }
 
-/// The armed faults of one replica. Empty, it costs a request one relaxed load.
+/// The armed faults of one replica. While there are none, a request costs one relaxed load.
 #[derive(Default)]
 pub(crate) struct PendingFaults {
     count: AtomicUsize,
@@ -134,7 +134,7 @@ impl PendingFaults {
         self.armed.lock().iter().map(|armed| armed.kind).collect()
     }
 
-    /// A footprint as a flipped bit leaves it, if that is armed: another lock instead of one of its own.
+    /// A footprint after a bit flip, if that is armed: another lock instead of one of its own.
     pub fn wrong_footprint(&self, footprint: Footprint, locks: u32) -> Footprint {
         if footprint.is_all() || footprint.iter().next().is_none() {
             return footprint;
@@ -153,7 +153,7 @@ impl PendingFaults {
         wrong
     }
 
-    /// Gives up on the faults of a kind; says on how many.
+    /// Disarms the faults of a kind; returns how many.
     pub fn disarm(&self, kind: CorruptionKind) -> usize {
         std::iter::from_fn(|| self.take_kind(kind)).count()
     }
@@ -167,7 +167,7 @@ impl PendingFaults {
         damaged.push_back((home, id));
     }
 
-    /// The objects that were damaged before their seal since this was asked last.
+    /// The objects that were damaged before their seal since the last call.
     pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
         std::mem::take(&mut *self.damaged.lock()).into()
     }
@@ -177,7 +177,7 @@ impl PendingFaults {
         self.take(|armed| armed.kind == kind)
     }
 
-    /// Takes the first fault whose occasion this is.
+    /// Takes the first fault that is due on this occasion.
     pub fn take(&self, is_now: impl Fn(&Armed) -> bool) -> Option<Armed> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;

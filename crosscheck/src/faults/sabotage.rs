@@ -1,4 +1,4 @@
-//! Promises broken on purpose: so that each checker of the simulation is seen to fail.
+//! Promises broken on purpose, to show that each checker of the simulation can fail.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,49 +16,49 @@ pub enum Sabotage {
     ReleasesUnvoted,
     /// Every client request is ordered a second time.
     SubmitsTwice,
-    /// What the queue of requests gives is ordered, however often it gave it before.
+    /// Every request that the queue returns is ordered, even if the queue returned it before.
     BelievesQueue,
-    /// Now and then a connection is given its last reply again, with the position that it had.
+    /// From time to time a connection gets its last reply again, with the position that it had.
     ReleasesStale,
     /// One batch of another replica is left out.
     SkipsBatch,
     /// A worker counts one position too many, once.
     LosesCount,
-    /// What f+1 replicas agree on is not what overwrites the objects.
+    /// The bytes that overwrite objects are not those that f+1 replicas agree on.
     FlipsInstalled,
     /// Evidence names the next replica.
     BlamesNeighbour,
-    /// The digest of a result differs now and then although the result does not.
+    /// The digest of a result differs from time to time although the result does not.
     DiffersAtTimes,
-    /// A long request is executed with another last byte now and then.
+    /// From time to time a long request is executed with another last byte.
     Misplaces,
-    /// No CHECK is sent, and none is heard.
+    /// No CHECK is sent, and none is received.
     MutesVotes,
     /// No RECOVER is ever proposed.
     NeverRepairs,
     /// Evidence names the object behind another lock.
     BlamesOtherObject,
-    /// How batches were run is never forgotten.
+    /// Notes on how batches were run are never removed.
     Hoards,
-    /// Stamps are given by the own clock alone, and any is believed.
+    /// Stamps are given by the own clock alone, and any stamp is accepted.
     BelievesClocks,
-    /// The watchdog asks nobody whether what takes long here takes long elsewhere, too.
+    /// The watchdog does not ask other replicas whether they are as slow.
     AsksNobody,
-    /// The watchdog looks at batches, and not at the requests in them.
+    /// The watchdog checks batches, and not the requests in them.
     CountsBatches,
 }
 
-/// What is sabotaged at one replica. Nothing, it costs a question one relaxed load.
+/// The promises that one replica breaks. While there are none, each check costs one relaxed load.
 #[derive(Debug, Default)]
 pub(crate) struct Sabotaged {
-    /// A bit for each.
+    /// A bit for each promise.
     set: AtomicU32,
     released: Mutex<Option<(Place, Bytes)>>,
     count: AtomicU64,
 }
 
 impl Sabotaged {
-    /// From now on.
+    /// Breaks a promise from now on.
     pub fn begin(&self, one: Sabotage) {
         self.set.fetch_or(bit(one), Ordering::Relaxed);
     }
@@ -67,12 +67,12 @@ impl Sabotaged {
         self.set.load(Ordering::Relaxed) & bit(one) != 0
     }
 
-    /// Every `n`-th time it is asked.
+    /// True at every `n`-th call.
     fn now_and_then(&self, one: Sabotage, n: u64) -> bool {
         self.has(one) && (self.count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(n)
     }
 
-    /// The first time that `now` holds.
+    /// True the first time that `now` is true.
     fn once(&self, one: Sabotage, now: bool) -> bool {
         now && self.set.fetch_and(!bit(one), Ordering::Relaxed) & bit(one) != 0
     }
@@ -81,12 +81,12 @@ impl Sabotaged {
         self.once(Sabotage::SkipsBatch, batch > 100 && delivered.tags.is_empty())
     }
 
-    /// Whether the worker loses count now.
+    /// Whether the worker's count becomes wrong now.
     pub fn loses_count(&self, batch: u64) -> bool {
         self.once(Sabotage::LosesCount, batch > 100)
     }
 
-    /// The same batches at every replica.
+    /// Corrupts a request. The batches are the same at every replica.
     pub fn request(&self, batch: u64, request: order::Request) -> order::Request {
         if !self.has(Sabotage::Misplaces) || !batch.is_multiple_of(8) || request.bytes.len() < 80 {
             return request;
@@ -123,22 +123,21 @@ impl Sabotaged {
         }
     }
 
-    /// What is released instead of a reply.
+    /// The reply that is released instead of this one.
     pub fn released(&self, place: Place, reply: Bytes) -> (Place, Bytes) {
         if self.now_and_then(Sabotage::ReleasesStale, 50)
             && let Some(stale) = self.released.lock().clone()
         {
             return stale;
         }
-        // One that was kept here for nothing would count as long as nothing else leaves: a long one takes all
-        // the room there is.
+        // A reply that is kept here without need would count until the next one leaves: a long one takes all the room.
         if self.has(Sabotage::ReleasesStale) {
             *self.released.lock() = Some((place, reply.clone()));
         }
         (place, reply)
     }
 
-    /// A batch has its results. Gives the replies that leave without a vote.
+    /// A batch has its results. Returns the replies that leave without a vote.
     pub fn executed(&self, batch: u64, results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
         if self.now_and_then(Sabotage::DiffersAtTimes, 20) {
             results.iter_mut().for_each(|result| result.digest ^= 1);

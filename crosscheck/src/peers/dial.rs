@@ -1,4 +1,4 @@
-//! Dialling: which missing peer is called when, and what is known of the last attempt to reach each.
+//! Dialling: when each missing peer is dialled, and the outcome of the last attempt to reach it.
 
 use std::io;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::limits;
 pub(super) struct Dialled {
     at_us: Option<u64>,
     pub(super) was_refused: bool,
-    /// How often in a row it has hung up without an answer.
+    /// How often in a row the peer has hung up without an answer.
     pub(super) unanswered: u32,
     /// Its name did not resolve at the last attempt.
     is_unresolved: bool,
 }
 
 impl<N: Net> Peers<N> {
-    /// Dials whoever is missing, and whoever was dialled and never answered: the higher number dials the lower.
+    /// Dials missing peers, and peers that were dialled and never answered: the higher number dials the lower.
     pub fn dial(&mut self, now_us: u64) {
         for peer in 0..self.me {
             let index = usize::from(peer);
@@ -50,7 +50,7 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// Whether a peer's name resolved, as the outcome of an attempt to connect tells it.
+    /// Records whether a peer's name resolved, from the outcome of an attempt to connect.
     fn note_name(&mut self, peer: u8, error: Option<&io::Error>) {
         let dialled = &mut self.dialled[usize::from(peer)];
         let why = match error {
@@ -60,7 +60,7 @@ impl<N: Net> Peers<N> {
         };
         if why.is_some() || dialled.is_unresolved {
             dialled.is_unresolved = why.is_some();
-            // A name server that does not know it is not asked again at once.
+            // A name that a name server does not know is not resolved again at once.
             dialled.was_refused |= why.is_some();
             self.unresolved.push(PeerEvent::Unresolved { peer, why });
         }
@@ -75,12 +75,12 @@ impl<N: Net> Peers<N> {
             .min()
     }
 
-    /// Between two attempts to reach a peer: longer where the last one was refused.
+    /// The pause between two attempts to reach a peer: longer if the last one was refused.
     fn pause(&self, peer: usize) -> Duration {
         if self.dialled[peer].was_refused { limits::REFUSED_PAUSE } else { limits::RECONNECT }
     }
 
-    /// When `pause` has passed since a peer was dialled; at once, when it never was.
+    /// The time at which `pause` has passed since a peer was dialled; at once, if it never was.
     fn dial_at(&self, peer: usize, pause: Duration) -> u64 {
         self.dialled[peer].at_us.map_or(0, |at_us| at_us + pause.as_micros() as u64)
     }

@@ -1,4 +1,4 @@
-//! Entrances for the fuzz target of the peers' handshake, whose parts are private.
+//! Access for the fuzz target to the peers' handshake, whose parts are private.
 
 use super::hello::{Hello, PROTOCOL, Purpose};
 use super::secure::{self, Channel, Dialling, Records, Secret};
@@ -19,7 +19,7 @@ fn secret(seed: u64) -> Secret {
     Secret { key: [7; 32], seed: Some(seed) }
 }
 
-/// The records in `bytes`, given in pieces of `piece` bytes; what comes behind something that is none is not looked at.
+/// The records in `bytes`, fed in pieces of `piece` bytes; bytes after an invalid record are ignored.
 fn records(bytes: &[u8], piece: usize) -> Vec<(u64, Vec<u8>)> {
     let (mut records, mut found) = (Records::default(), Vec::new());
     for chunk in bytes.chunks(piece.max(1)) {
@@ -35,7 +35,7 @@ fn records(bytes: &[u8], piece: usize) -> Vec<(u64, Vec<u8>)> {
     found
 }
 
-/// Two ends that know each other.
+/// Two ends after a handshake.
 fn meet() -> (Channel, Channel) {
     let (mut first, mut second) = (Vec::new(), Vec::new());
     let dialling = Dialling::begin(&mut secret(1), &hello(1), &mut first).expect("it begins");
@@ -47,7 +47,7 @@ fn meet() -> (Channel, Channel) {
     (dialled, accepted)
 }
 
-/// Any bytes are a hello or none, and a hello is written as it was read.
+/// Any bytes are decoded as a hello or refused, and a hello is encoded to the bytes that it was decoded from.
 pub fn a_hello(bytes: &[u8]) {
     if let Ok(hello) = Hello::decode(bytes)
         && hello.protocol == PROTOCOL
@@ -57,7 +57,7 @@ pub fn a_hello(bytes: &[u8]) {
     }
 }
 
-/// Whoever does not have the key is answered by nobody, as the one who dialled and as the one who was dialled.
+/// A process without the key gets no answer, whether it dialled or was dialled.
 pub fn a_stranger(bytes: &[u8], piece: usize) {
     let mut out = Vec::new();
     for (_, sealed) in records(bytes, piece) {
@@ -68,7 +68,7 @@ pub fn a_stranger(bytes: &[u8], piece: usize) {
     assert!(out.is_empty());
 }
 
-/// What was sealed, with one change and cut anywhere: whatever is opened was sealed, in that order.
+/// Sealed bytes, with one change and cut anywhere: all opened records were sealed, in that order.
 pub fn a_stream(plain: &[u8], piece: usize, at: usize, change: u8) {
     let (mut sender, mut receiver) = meet();
     let (mut stream, mut said) = (Vec::new(), Vec::new());

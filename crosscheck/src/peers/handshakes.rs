@@ -1,5 +1,5 @@
-//! Connections that somebody opened to this replica, and whose other end has not proved who it is: few, for a
-//! short time, and believed in nothing.
+//! Connections to this replica whose other end has not proved its identity: their number and duration are bounded, and
+//! nothing from them is trusted.
 
 use std::io::{self, Read, Write};
 
@@ -14,38 +14,38 @@ use super::{GUESTS, Identity, PeerEvent, Refusal};
 use crate::limits;
 use crate::socket_errors::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
 
-/// How many there may be at a time.
+/// Most such connections at a time.
 const MOST: usize = 64;
-/// Ticks that one may take.
+/// Ticks that a handshake may take.
 const TICKS: u32 = limits::HANDSHAKE.as_millis().div_ceil(limits::TICK.as_millis()) as u32;
 
-/// One of them.
+/// One such connection.
 struct PendingHandshake<N: Net> {
     stream: N::Stream,
-    /// Where it calls from, for messages.
+    /// The address of the other end, for messages.
     remote: String,
     records: Records,
-    /// It has said a hello that was answered; its next record proves that it is no recording.
+    /// Set once its hello was answered; its next record proves that the hello is no recording.
     answered: Option<(u8, Purpose, Box<Channel>)>,
     ticks: u32,
 }
 
-/// All of them.
+/// All such connections.
 pub(super) struct PendingHandshakes<N: Net> {
     places: Vec<Option<PendingHandshake<N>>>,
     /// Connections accepted so far.
     accepted: usize,
     answered: Answered,
-    /// Where those called from that went without having proved anything, until that is told.
+    /// Addresses of other ends that left without a proof, until this is reported.
     gone: Vec<String>,
 }
 
-/// A peer that has proved who it is.
+/// A peer that has proved its identity.
 pub(super) struct Arrival<N: Net> {
     pub peer: u8,
     pub stream: N::Stream,
     pub channel: Channel,
-    /// What came behind its proof.
+    /// The records after its proof.
     pub records: Records,
 }
 
@@ -61,18 +61,18 @@ impl<N: Net> Default for PendingHandshakes<N> {
 }
 
 impl<N: Net> PendingHandshakes<N> {
-    /// Whether there is room for as many as there should be.
+    /// Whether the table has the right number of places.
     pub fn is_sound(&self) -> bool {
         self.places.len() == MOST
     }
 
-    /// Whether nobody is here.
+    /// Whether there is no such connection.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.places.iter().all(Option::is_none)
     }
 
-    /// Takes in who waits. Tells whether the kernel refused a call that no healthy process makes.
+    /// Accepts waiting connections. Returns whether the kernel refused a call that no healthy process makes.
     pub fn accept(&mut self, net: &mut N) -> bool {
         loop {
             let mut stream = match net.accept() {
@@ -90,8 +90,8 @@ impl<N: Net> PendingHandshakes<N> {
         }
     }
 
-    /// A free place; with none, one after the other gives way, those first who have not shown that they have
-    /// the key: a crowd of strangers keeps no peer out.
+    /// A free place. If there is none, connections are replaced in turn, first those that have not shown that they have
+    /// the key: many strangers cannot keep a peer out.
     fn place(&mut self) -> usize {
         self.accepted += 1;
         let free = self.places.iter().position(Option::is_none);
@@ -101,7 +101,7 @@ impl<N: Net> PendingHandshakes<N> {
         free.or_else(|| next.find(gives_way)).unwrap_or(self.accepted % MOST)
     }
 
-    /// A tick has passed: who has taken too long goes.
+    /// A tick has passed: ends connections that have taken too long.
     pub fn tick(&mut self) {
         for place in 0..self.places.len() {
             if let Some(guest) = &mut self.places[place] {
@@ -113,19 +113,19 @@ impl<N: Net> PendingHandshakes<N> {
         }
     }
 
-    /// Whoever has this place goes, without having proved who it is.
+    /// Ends the connection at this place, which has not proved its identity.
     fn go(&mut self, place: usize) {
         self.gone.extend(self.places[place].take().map(|guest| guest.remote));
     }
 
-    /// Tells of those that went.
+    /// Reports the connections that ended.
     pub fn tell(&mut self, events: &mut Vec<PeerEvent>) {
         let silent = |remote| Refusal::Unsound(secure::Unsound::Silent, Some(remote));
         events
             .extend(self.gone.drain(..).map(|remote| PeerEvent::Refused { peer: None, why: silent(remote) }));
     }
 
-    /// The guest at this place has something to say; a peer that has proved itself leaves this place.
+    /// Handles an event of the connection at this place; a peer that has proved its identity leaves the table.
     pub fn on_event(
         &mut self,
         place: usize,
@@ -167,18 +167,18 @@ impl<N: Net> PendingHandshakes<N> {
     }
 }
 
-/// How far a guest has come.
+/// The progress of a handshake.
 enum Took {
-    /// It has more to say.
+    /// More records are needed.
     More,
-    /// It had one question, and has the answer.
+    /// It requested the progress, and has the answer.
     Done,
-    /// It is the peer that it says it is.
+    /// It has proved that it is this peer.
     Proved,
 }
 
 impl<N: Net> PendingHandshake<N> {
-    /// Reads what has come, no more than a handshake has; tells whether the other end has hung up.
+    /// Reads the received bytes, no more than a handshake has; returns whether the other end has hung up.
     fn read(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
         let most = scratch.len().min(2 * HELLO_BYTES);
         while self.records.len() < 2 * HELLO_BYTES {
@@ -214,7 +214,7 @@ impl<N: Net> PendingHandshake<N> {
                         secure::answer(&mut identity.secret, &identity.hello, record.sealed, &mut out);
                     let (theirs, channel) = answer.map_err(stranger)?;
                     answered.note(record.sealed);
-                    // Whoever is refused is told who is here, and finds the difference for itself.
+                    // A process that is refused gets this replica's hello, and finds the difference itself.
                     let is_told = self.stream.write(&out).is_ok_and(|written| written == out.len());
                     let peer = theirs.replica;
                     if let Some(why) = refusal_of(&identity.hello, &theirs, None) {
@@ -229,13 +229,13 @@ impl<N: Net> PendingHandshake<N> {
                 Some((_, purpose, channel)) => {
                     let mut plain = vec![0; record.sealed.len()];
                     let opened = channel.open(&record, &mut plain).map_err(stranger)?;
-                    // A record that is older than this connection proves nothing.
+                    // A record from before this connection proves nothing.
                     opened.ok_or_else(|| stranger(secure::Unsound::Key))?;
                     if *purpose == Purpose::Link {
                         return Ok(Took::Proved);
                     }
                     let out = channel.sealed(&pace.encode());
-                    // Without an answer it learns nothing, and asks again.
+                    // If the answer is lost, the peer sends its request again.
                     let _ = self.stream.write(&out);
                     return Ok(Took::Done);
                 }

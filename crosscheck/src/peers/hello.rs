@@ -1,26 +1,27 @@
-//! What two replicas tell each other in their handshake: who they are, and what must be equal for them to be one group.
+//! The data that two replicas exchange in their handshake: their identities, and the settings that must be equal in one
+//! group.
 
 use std::fmt;
 
 use wire::{Malformed, Put, Reader};
 
-/// Version of what peers say to each other.
+/// Version of the protocol between peers.
 pub const PROTOCOL: u8 = 4;
-/// Settings that are told at most.
+/// Most settings in a hello.
 const SETTINGS: usize = 64;
-/// Bytes of the longest hello: a decoder reads no more.
+/// Most bytes of a hello: a decoder reads no more.
 pub const HELLO_BYTES: usize = 4096;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Everything that replicas say to each other; there is one of these a pair.
+    /// All frames between two replicas; each pair has one such connection.
     Link,
-    /// One question: how far is the other one? Asked by a watchdog, beside the link.
+    /// One request for the other replica's progress, by a watchdog, separate from the link.
     Progress,
 }
 
-/// One end of a handshake. The order of the settings is that of the configuration.
+/// The message of one end in a handshake. The order of the settings is that of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Version of the protocol that follows.
@@ -35,14 +36,14 @@ pub struct Hello {
     pub cluster: String,
     /// Its release.
     pub release: String,
-    /// Settings that decide what replicas compute or compare: name and value.
+    /// Settings that affect what replicas compute or compare: name and value.
     pub settings: Vec<(String, String)>,
 }
 
 /// Something that has to be equal at both ends, and is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What, as the configuration calls it.
+    /// Its name in the configuration.
     pub field: String,
     /// Its value here.
     pub here: String,
@@ -57,8 +58,8 @@ impl fmt::Display for Difference {
 }
 
 impl Hello {
-    /// The hello as bytes. What is too long for its place is cut: it differs from the other end's all the
-    /// same, or not at all.
+    /// The hello as bytes. A value that is too long for its field is cut: it then still differs from the other end's,
+    /// or both are cut to the same value.
     pub fn encode(&self) -> Vec<u8> {
         let purpose = match self.purpose {
             Purpose::Link => 1,
@@ -79,7 +80,8 @@ impl Hello {
         bytes
     }
 
-    /// Reads what [`Hello::encode`] wrote. Of another version only what all versions have is read: the rest is empty.
+    /// Decodes the bytes of [`Hello::encode`]. From another version only the fields of all versions are decoded: the
+    /// rest is empty.
     ///
     /// # Errors
     /// When the bytes are no hello.
@@ -107,7 +109,7 @@ impl Hello {
         Ok(Hello { protocol, purpose, replica, replicas, cluster, release, settings })
     }
 
-    /// The first thing that keeps the two from being replicas of one group.
+    /// The first difference for which the two cannot be replicas of one group.
     pub fn differs_from(&self, other: &Hello) -> Option<Difference> {
         let difference = |field: &str, here: &dyn fmt::Display, there: &dyn fmt::Display| {
             let (here, there) = (here.to_string(), there.to_string());

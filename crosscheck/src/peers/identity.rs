@@ -1,21 +1,22 @@
-//! Who a replica is for its peers: what it says of itself, and the secret by which it proves that it belongs to them.
+//! The identity of a replica for its peers: its hello, and the secret by which it proves that it belongs to the group.
 
 use super::hello::{Hello, PROTOCOL, Purpose};
 use super::secure::Secret;
 use crate::outcome::ServeError;
 use crate::settings::{Durability, Settings};
 
-/// Who this replica is for its peers.
+/// The identity of this replica for its peers.
 #[derive(Clone)]
 pub struct Identity {
-    /// What it says of itself.
+    /// Its hello.
     pub hello: Hello,
     /// The group's secret.
     pub secret: Secret,
 }
 
 impl Identity {
-    /// That of the replica with these settings. With a `seed`, the random numbers of its handshakes are made of that.
+    /// The identity of the replica with these settings. With a `seed`, the random numbers of its handshakes come from
+    /// it.
     ///
     /// # Errors
     /// When the group has other replicas and no key is set.

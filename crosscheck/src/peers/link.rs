@@ -13,9 +13,9 @@ use super::{PeerEvent, Refusal};
 use crate::limits;
 use crate::socket_errors::is_own_fault;
 
-/// How far the two ends know each other.
+/// The stages of a connection.
 enum Stage {
-    /// This replica dialled, and waits for the answer; none once it has come to nothing.
+    /// This replica dialled, and waits for the answer; none once the handshake has failed.
     Dialling(Option<Box<Dialling>>),
     /// Both have the group's key, and frames may be sent.
     Up(Box<Channel>),
@@ -27,11 +27,11 @@ pub(super) struct Link<N: Net> {
     stage: Stage,
     records: Records,
     decoder: Decoder,
-    /// Frames, of which so many bytes are sealed.
+    /// Frames to send, and how many of their bytes are sealed.
     pub(super) output: Vec<u8>,
     taken: usize,
     sealed: Sealed,
-    /// Somebody waits for some of `output`.
+    /// A part of `output` is urgent.
     pub(super) is_urgent: bool,
     /// Frames in `output`.
     pub(super) deferred: usize,
@@ -39,20 +39,20 @@ pub(super) struct Link<N: Net> {
     pub(super) is_refused: bool,
 }
 
-/// What a link needs of its replica to read.
+/// Data of its replica that a link needs to read.
 pub(super) struct Reading<'a> {
-    /// Who this replica is.
+    /// This replica's hello.
     pub hello: &'a Hello,
-    /// What a socket is read into.
+    /// The buffer for reads of a socket.
     pub scratch: &'a mut [u8],
-    /// What records are opened into.
+    /// The buffer for opened records.
     pub plain: &'a mut Vec<u8>,
-    /// What came of it.
+    /// The resulting events.
     pub events: &'a mut Vec<PeerEvent>,
 }
 
 impl<N: Net> Link<N> {
-    /// A connection that this replica opened with this first record: it speaks first and waits for the answer.
+    /// A connection that this replica opened with this first record: it sends first and waits for the answer.
     pub(super) fn dialled(
         peer: u8,
         stream: N::Stream,
@@ -67,7 +67,7 @@ impl<N: Net> Link<N> {
         Ok(link)
     }
 
-    /// A connection whose other end has proved who it is; `records` has what came behind that.
+    /// A connection whose other end has proved its identity; `records` has the bytes after the proof.
     pub(super) fn accepted(
         peer: u8,
         stream: N::Stream,
@@ -97,7 +97,7 @@ impl<N: Net> Link<N> {
         }
     }
 
-    /// Whether frames may be sent: both ends know each other.
+    /// Whether frames may be sent: the handshake is complete.
     pub(super) fn is_up(&self) -> bool {
         matches!(self.stage, Stage::Up(_))
     }
@@ -111,7 +111,7 @@ impl<N: Net> Link<N> {
         self.unsent() > 0
     }
 
-    /// As a struck link has it; see [`Channel::strike`].
+    /// Injects a fault; see [`Channel::strike`].
     #[cfg(test)]
     pub(super) fn strike(&mut self, takes: u64, sends: u64) {
         if let Stage::Up(channel) = &mut self.stage {
@@ -123,9 +123,9 @@ impl<N: Net> Link<N> {
         net.deregister(&mut self.stream);
     }
 
-    /// Reads all there is; returns whether the connection is still good.
+    /// Reads all received bytes; returns whether the connection is still usable.
     pub(super) fn read(&mut self, net: &mut N, reading: &mut Reading<'_>) -> bool {
-        // Something may have come with the end of the handshake.
+        // Records may have come with the end of the handshake.
         if !self.take_records(net, reading) {
             return false;
         }
@@ -148,7 +148,7 @@ impl<N: Net> Link<N> {
         }
     }
 
-    /// The connection is of no use any more.
+    /// The connection is not usable any more.
     fn lost(&mut self, error: &io::Error) -> bool {
         self.is_refused |= is_own_fault(error);
         false
@@ -193,13 +193,14 @@ impl<N: Net> Link<N> {
         }
     }
 
-    /// The other end has answered and has the key: whether it is who was dialled, with the same settings.
+    /// The other end has answered and has the key. Checks that it is the replica that was dialled, with the same
+    /// settings.
     fn meet(&mut self, theirs: &Hello, mut channel: Channel, reading: &mut Reading<'_>) -> bool {
         if let Some(why) = refusal_of(reading.hello, theirs, Some(self.peer)) {
             reading.events.push(PeerEvent::Refused { peer: Some(self.peer), why });
             return false;
         }
-        // It proves itself with the first record: until that comes, the other end believes nothing.
+        // The first record proves this replica's identity: until it comes, the other end trusts nothing.
         channel.seal(&[], &mut self.sealed);
         self.stage = Stage::Up(Box::new(channel));
         self.is_urgent = true;
@@ -207,7 +208,7 @@ impl<N: Net> Link<N> {
         true
     }
 
-    /// What came is no record of this connection. Where both ends know each other, that is corruption.
+    /// The bytes are no record of this connection. After the handshake, this is corruption.
     fn unsound(&self, unsound: Unsound, events: &mut Vec<PeerEvent>) -> bool {
         let peer = self.peer;
         events.push(match self.stage {
@@ -234,7 +235,7 @@ impl<N: Net> Link<N> {
         }
     }
 
-    /// Writes what waits; returns whether the connection is still good.
+    /// Writes waiting bytes; returns whether the connection is still usable.
     pub(super) fn write(&mut self) -> bool {
         loop {
             while !self.sealed.unwritten().is_empty() {
@@ -242,7 +243,7 @@ impl<N: Net> Link<N> {
                     Ok(0) => return false,
                     Ok(written) => self.sealed.wrote(written),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.is_kept(),
-                    // The connection is still being opened; the socket says when it is.
+                    // The connection is still being opened; an event of the socket reports when it is.
                     Err(error) if error.kind() == io::ErrorKind::NotConnected && !self.is_up() => {
                         return true;
                     }
@@ -256,7 +257,7 @@ impl<N: Net> Link<N> {
         }
     }
 
-    /// Seals the next of what waits; false if nothing does.
+    /// Seals the next waiting bytes; false if there are none.
     fn seal_some(&mut self) -> bool {
         let Stage::Up(channel) = &mut self.stage else { return false };
         let rest = &self.output[self.taken..];
@@ -274,7 +275,7 @@ impl<N: Net> Link<N> {
         true
     }
 
-    /// The socket is full: whether the peer is not too far behind.
+    /// The socket is full. Returns whether the peer is not too far behind.
     fn is_kept(&mut self) -> bool {
         if self.taken > limits::PEER_FRAME {
             self.output.drain(..self.taken);
@@ -284,7 +285,8 @@ impl<N: Net> Link<N> {
     }
 }
 
-/// Why a replica with this hello is not talked to, if it is not: it should be the replica `expected`, if that is known.
+/// The reason to refuse a replica with this hello, if there is one. It should be the replica `expected`, if that is
+/// known.
 pub(super) fn refusal_of(ours: &Hello, theirs: &Hello, expected: Option<u8>) -> Option<Refusal> {
     let is_other = theirs.replica != ours.replica
         && theirs.replica < ours.replicas

@@ -1,7 +1,7 @@
-//! The connections between replicas: one TCP connection a pair, dialled by the higher number, read and
-//! written by the order thread. Both ends prove that they have the group's key before either believes a word
-//! (`secure.rs`), and tell each other what has to be equal (`hello.rs`). Every frame carries a checksum; a
-//! connection that delivers a wrong one is closed and opened again.
+//! The connections between replicas: one TCP connection a pair, dialled by the higher number, read and written by the
+//! order thread. Both ends prove that they have the group's key before either trusts any bytes (`secure.rs`), and
+//! exchange the settings that have to be equal (`hello.rs`). Every frame carries a checksum; a connection that delivers
+//! a wrong one is closed and opened again.
 
 mod dial;
 pub mod fuzzing;
@@ -42,23 +42,23 @@ const LISTENER: usize = FIRST_TOKEN;
 const LINKS: usize = FIRST_TOKEN + 1;
 const GUESTS: usize = FIRST_TOKEN + 1024;
 
-/// What the peers' sockets have to say.
+/// Events of the peers' sockets.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PeerEvent {
-    /// A peer can be talked to.
+    /// A peer is connected.
     Up(u8),
     /// A peer's connection is gone.
     Down(u8),
-    /// A whole frame whose checksum holds.
+    /// A whole frame whose checksum is right.
     Frame {
-        /// Who sent it.
+        /// Its sender.
         from: u8,
-        /// Which room reads it.
+        /// The crate that reads it.
         kind: FrameKind,
-        /// What it says.
+        /// Its body.
         body: Bytes,
     },
-    /// Bytes whose checksum does not hold: nothing of them was used, the connection is reset.
+    /// Bytes whose checksum is wrong: none of them was used, and the connection is reset.
     Corrupt(FrameError),
     /// A connection was refused.
     Refused {
@@ -67,7 +67,7 @@ pub enum PeerEvent {
         /// Why.
         why: Refusal,
     },
-    /// A peer's host name does not resolve, for this reason; or it does again.
+    /// A peer's host name does not resolve, for this reason; or it resolves again.
     Unresolved {
         /// The peer that cannot be dialled.
         peer: u8,
@@ -79,13 +79,13 @@ pub enum PeerEvent {
 /// Why a connection was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The other end, which called from there, did not prove that it belongs to the group.
+    /// The other end, at this address, did not prove that it belongs to the group.
     Unsound(Unsound, Option<String>),
-    /// It has the key, and something that must be equal is not.
+    /// It has the key, but a value differs that must be equal.
     Differs(Difference),
-    /// It has the key, and is not who should be there: it calls itself this.
+    /// It has the key, but reports this number instead of the expected one.
     Number(u8),
-    /// It hangs up without an answer, again and again.
+    /// It repeatedly hangs up without an answer.
     HungUp,
 }
 
@@ -114,26 +114,26 @@ impl fmt::Display for Refusal {
 pub struct Peers<N: Net = Tcp> {
     me: u8,
     identity: Identity,
-    /// Checksum of the secret, which a fault may hit as anything else.
+    /// Checksum of the secret, which a fault may corrupt like any data.
     sum: u32,
     net: N,
     links: Vec<Option<Link<N>>>,
     handshakes: PendingHandshakes<N>,
     /// When each peer was dialled last, and whether it or this replica refused the connection.
     dialled: Vec<Dialled>,
-    /// News of names that do not resolve, at most one per attempt, until the next [`Peers::flush`].
+    /// Events about names that do not resolve, at most one per attempt, until the next [`Peers::flush`].
     unresolved: Vec<PeerEvent>,
-    /// What one socket is read into, and one record is opened into.
+    /// The buffers for reads of a socket, and for an opened record.
     scratch: Vec<u8>,
     plain: Vec<u8>,
     /// The kernel has refused a call that no healthy process makes, and would refuse the next one as well; or a frame
-    /// was longer than any can be.
+    /// was longer than the largest possible one.
     is_refused: bool,
-    /// How far this replica is, and how slow it has been: what a watchdog elsewhere is told.
+    /// This replica's progress, and how slow it has been: sent to other replicas' watchdogs.
     pub pace: PeerProgress,
-    /// What went out so far.
+    /// The counts of sent frames.
     pub sent: Sent,
-    /// May corrupt a frame on its way out.
+    /// Hooks that may corrupt a frame before it is sent.
     pub hooks: hooks::Active,
 }
 
@@ -169,8 +169,8 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// Whether what never changes is still what it was for replica `me`: a wrong number, a list that lost a
-    /// peer, or a buffer that is elsewhere, would cut this replica off for ever, and it would not know.
+    /// Whether constant data is still right for replica `me`: a wrong number, a list that lost a peer, or a buffer at
+    /// another address would cut this replica off for ever without any sign.
     pub fn is_sound(&self, me: u8, addresses: &[Address]) -> bool {
         !self.is_refused
             && self.me == me
@@ -179,22 +179,22 @@ impl<N: Net> Peers<N> {
             && self.net.goes_to(addresses)
             && self.links.len() == self.dialled.len()
             && self.handshakes.is_sound()
-            // An empty buffer reads nothing, which looks as if every peer had hung up.
+            // With an empty buffer, reads return nothing, as if every peer had hung up.
             && self.scratch.len() == limits::READ_CHUNK
     }
 
-    /// Bytes that wait for the peer that most wait for.
+    /// The bytes that wait for one peer, at most over all peers.
     pub fn most_unsent(&self) -> usize {
         self.links.iter().flatten().map(Link::unsent).max().unwrap_or(0)
     }
 
-    /// Peers that can be talked to now.
+    /// Peers that are connected now.
     pub fn connected(&self) -> impl Iterator<Item = u8> + '_ {
         (0..self.links.len() as u8)
             .filter(|peer| self.links[usize::from(*peer)].as_ref().is_some_and(Link::is_up))
     }
 
-    /// Handles what the poll said about a token of this module.
+    /// Handles an event of the poll for a token of this module.
     pub fn on_event(&mut self, token: Token, readable: bool, writable: bool, events: &mut Vec<PeerEvent>) {
         match token.0 {
             LISTENER => self.is_refused |= self.handshakes.accept(&mut self.net),
@@ -220,7 +220,7 @@ impl<N: Net> Peers<N> {
                 }
                 if let Some(dialled) = self.dialled.get_mut(usize::from(peer)) {
                     let refuses = |event: &PeerEvent| matches!(event, PeerEvent::Refused { .. });
-                    // Whoever is refused here has answered.
+                    // A peer that is refused here has answered.
                     let is_refused = events[before..].iter().any(refuses);
                     dialled.was_refused |= is_refused;
                     let is_answered = link.is_up() || is_refused;
@@ -237,7 +237,7 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// Puts one frame on its way; it leaves with the next [`Peers::flush`]. To a peer that is away it is lost.
+    /// Sends one frame; it leaves with the next [`Peers::flush`]. To a peer that is not connected it is lost.
     pub fn send(&mut self, to: u8, kind: FrameKind, parts: &[&[u8]]) {
         self.send_deferred(to, kind, parts);
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut) {
@@ -245,9 +245,8 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// As [`Peers::send`] for what nobody waits for: it leaves with the next frame to that peer that somebody
-    /// waits for, or with the next [`Peers::leave_now`], and not later than [`limits::DEFERRED`] frames after
-    /// it.
+    /// As [`Peers::send`] for a frame that is not urgent: it leaves with the next urgent frame to that peer, or with
+    /// the next [`Peers::leave_now`], and not later than [`limits::DEFERRED`] frames after it.
     pub fn send_deferred(&mut self, to: u8, kind: FrameKind, parts: &[&[u8]]) {
         let me = self.me;
         if let Some(link) = self.links.get_mut(usize::from(to)).and_then(Option::as_mut)
@@ -267,13 +266,13 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// A tick has passed: what is deferred has waited long enough, and so have those who have not said who they are.
+    /// A tick has passed: sends deferred frames, and ends handshakes that have taken too long.
     pub fn tick(&mut self) {
         self.links.iter_mut().flatten().for_each(|link| link.is_urgent |= link.has_output());
         self.handshakes.tick();
     }
 
-    /// Writes what somebody waits for, one system call per peer.
+    /// Writes urgent frames, one system call per peer.
     pub fn flush(&mut self, events: &mut Vec<PeerEvent>) {
         events.append(&mut self.unresolved);
         self.handshakes.tell(events);
@@ -299,7 +298,8 @@ impl<N: Net> Peers<N> {
         }
     }
 
-    /// What the kernel gave; what it refused a healthy process would not have asked for, or comes again.
+    /// The result of a call to the kernel. A call that it refused is one that a healthy process would not make, or an
+    /// event that will be repeated.
     fn granted<T>(&mut self, asked: io::Result<T>) -> Option<T> {
         asked.inspect_err(|error| self.is_refused |= is_own_fault_without_peer(error)).ok()
     }
@@ -311,14 +311,14 @@ impl<N: Net> Peers<N> {
             return;
         };
         let peer = arrival.peer;
-        // A peer that dials again has lost its old connection. It has proved that it is one.
+        // A peer that dials again has lost its old connection. The new one has proved its identity.
         self.hang_up(peer, events);
         let token = Token(LINKS + usize::from(peer));
         let known = (arrival.channel, arrival.records);
         let link = Link::accepted(peer, arrival.stream, known, token, &mut self.net);
         if let Some(mut link) = self.granted(link) {
             events.push(PeerEvent::Up(peer));
-            // The peer may have sent frames right behind its proof, before the socket changed its token.
+            // The peer may have sent frames directly after its proof, before the socket changed its token.
             let mut reading = Reading {
                 hello: &self.identity.hello,
                 scratch: &mut self.scratch,
@@ -479,7 +479,7 @@ mod tests {
         let (check, other) = (nodes[0].peers.sent.check, nodes[1].peers.sent.other);
         assert_eq!((check.messages, other.messages), (1, 1));
         assert!(check.bytes > 5 && other.bytes > 3 << 20, "bodies and headers: {check:?} {other:?}");
-        // The same replica after a crash: its sockets are closed, then opened anew.
+        // The same replica after a crash: its sockets are closed, then opened again.
         drop(nodes.pop());
         nodes.push(Node::new(1, &addresses));
         run_until(&mut nodes, |nodes| nodes[0].seen.len() >= 4 && !nodes[1].seen.is_empty());
@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn a_peer_that_never_says_who_it_is_is_dialled_again() {
         let addresses = addresses();
-        // The kernel takes the connection, nobody reads it.
+        // The kernel accepts the connection, but no process reads from it.
         let mute = std::net::TcpListener::bind(addresses[0]).unwrap();
         let mut nodes = vec![Node::new(1, &addresses)];
         nodes[0].step(0);
@@ -511,7 +511,7 @@ mod tests {
         node.peers.connected().next().is_some()
     }
 
-    /// A replica of another group, or of an operator who mixed the files up: both ends say so, and neither talks.
+    /// A replica of another group, or with the wrong files: both ends report it, and neither sends frames.
     #[test]
     fn a_replica_with_another_key_is_refused_at_both_ends() {
         let addresses = addresses();
@@ -532,7 +532,7 @@ mod tests {
         assert!(refusals(&nodes[0])[0].starts_with("memory_limit_mb is 64 here and 32 there"));
         assert!(refusals(&nodes[1])[0].starts_with("memory_limit_mb is 32 here and 64 there"));
         assert!(!nodes.iter().any(is_up));
-        // However often they meet, that stays the reason.
+        // The reason stays the same, however often they connect.
         let times = 2 * limits::UNANSWERED as usize;
         let part_us = limits::REFUSED_PAUSE.as_micros() as u64 / 20;
         for part in 1..100 * times as u64 {
@@ -563,8 +563,8 @@ mod tests {
         assert!(is_up(&nodes[0]));
     }
 
-    /// Whatever a stranger sends, he displaces nobody: garbage, a web browser, the preamble of an earlier
-    /// release, half a record, and a first message that he has recorded.
+    /// A stranger displaces no peer, whatever it sends: garbage, a browser's request, the preamble of an earlier
+    /// release, half a record, and a first message that it has recorded.
     #[test]
     fn strangers_displace_no_connection_and_leave_a_trace() {
         let addresses = addresses();
@@ -588,9 +588,9 @@ mod tests {
         for step in 0..50 {
             nodes.iter_mut().for_each(|node| node.step(step * 2000));
         }
-        // Two were cut short; what was recorded is answered once, and told apart from then on.
+        // Two were incomplete; the recorded message is answered once, and recognized from then on.
         assert_eq!(refusals(&nodes[0]).len(), 7, "{:?}", nodes[0].seen);
-        // What comes behind it is not sealed with this connection's keys.
+        // The following records are not sealed with this connection's keys.
         for stranger in &mut strangers {
             let _ = io::Write::write_all(stranger, &recorded);
         }
@@ -623,7 +623,8 @@ mod tests {
         assert_eq!(refusals(&nodes[0]).len(), 200, "each is told of");
     }
 
-    /// A watchdog asks how far the others are, beside the links, and is told; the link is not touched by it.
+    /// A watchdog requests the progress of the others, separately from the links, and gets it; the link is not
+    /// affected.
     #[test]
     fn a_watchdog_is_told_how_far_the_others_are() {
         let addresses = addresses();
@@ -665,8 +666,8 @@ mod tests {
         run_until(&mut nodes, |nodes| nodes[1].seen.len() == 4);
     }
 
-    /// A stranger has recorded one first message, sends it again and again, and never goes on: no peer has to
-    /// wait for that.
+    /// A stranger has recorded one first message, sends it repeatedly, and never continues: no peer has to wait because
+    /// of that.
     #[test]
     fn recorded_first_messages_keep_no_peer_out() {
         let addresses = addresses();
@@ -690,7 +691,8 @@ mod tests {
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
     }
 
-    /// He has recorded many, each of which is answered once: they give way to one another, and to peers.
+    /// It has recorded many, each of which is answered once: their connections replace one another, and peers replace
+    /// them.
     #[test]
     fn many_recorded_first_messages_keep_no_peer_out() {
         let addresses = addresses();
@@ -710,8 +712,8 @@ mod tests {
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
     }
 
-    /// A number of records is struck, at either end, up or down: the connection is opened again, and what is
-    /// said then is heard.
+    /// A fault hits a record number, at either end, up or down: the connection is opened again, and later frames
+    /// arrive.
     #[test]
     fn a_struck_number_of_records_does_not_silence_a_connection() {
         for (takes, sends) in [(1 << 40, 0), (1 << 9, 0), (0, 1 << 40), (0, 0x1ff)] {

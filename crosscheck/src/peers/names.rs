@@ -1,4 +1,4 @@
-//! Resolves the host names of peers in threads of their own: a name server that does not answer must not hold up the
+//! Resolves the host names of peers in threads of their own: a name server that does not answer must not delay the
 //! thread that needs the address.
 
 use std::net::SocketAddr;
@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 
 use crate::address::Address;
 
-/// Between two looks at a resolution that is waited for.
+/// Interval between two checks of a resolution that a thread waits for.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The addresses of a group's replicas, and at most one resolution per name that is under way.
+/// The addresses of a group's replicas, and at most one running resolution per name.
 pub struct Names {
     addresses: Vec<Address>,
     resolutions: Vec<Option<JoinHandle<Resolved>>>,
-    /// How often each was given: a name that means several IP addresses is tried at each of them in turn.
+    /// How often each was returned: a name with several IP addresses is tried at each of them in turn.
     given: Vec<usize>,
     resolve: fn(&Address) -> Resolved,
 }
 
 pub(super) type Resolved = Result<Vec<SocketAddr>, String>;
 
-/// What is known of a peer's address at present.
+/// The present state of a peer's address.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It is this.
+    /// The address.
     At(SocketAddr),
     /// Its name is being resolved.
     UnderWay,
@@ -33,12 +33,12 @@ pub enum Lookup {
 }
 
 impl Names {
-    /// For these addresses; index = replica.
+    /// The names of these addresses; index = replica.
     pub fn new(addresses: Vec<Address>) -> Self {
         Self::resolved_by(Address::resolve, addresses)
     }
 
-    /// As [`Names::new`], with another way to resolve a name.
+    /// As [`Names::new`], with another function to resolve a name.
     pub(super) fn resolved_by(resolve: fn(&Address) -> Resolved, addresses: Vec<Address>) -> Self {
         let resolutions = addresses.iter().map(|_| None).collect();
         Names { given: vec![0; addresses.len()], resolutions, addresses, resolve }
@@ -49,8 +49,8 @@ impl Names {
         &self.addresses
     }
 
-    /// A peer's address now. A name is resolved for each use: the first call begins that, and a later one gives the
-    /// result. Never blocks.
+    /// A peer's address now. A name is resolved for each use: the first call starts the resolution, and a later one
+    /// returns the result. Never blocks.
     pub fn look_up(&mut self, peer: u8) -> Lookup {
         let index = usize::from(peer);
         if let Address::Fixed(address) = &self.addresses[index] {

@@ -1,5 +1,4 @@
-//! What the peers' connections stand on: TCP sockets in a process of its own; pipes, where somebody steps a
-//! whole cluster.
+//! The network of the peers' connections: TCP sockets in a real process; pipes in a simulation of a whole cluster.
 
 use std::io::{self, Read, Write};
 
@@ -9,7 +8,7 @@ use mio::{Interest, Registry, Token};
 use super::names::{Lookup, Names};
 use crate::address::Address;
 
-/// Streams between replicas, and who is told when they can be read or written.
+/// Streams between replicas, and the registration of their events.
 pub trait Net: Send + 'static {
     /// One end of a connection; non-blocking.
     type Stream: Read + Write + Send;
@@ -18,16 +17,16 @@ pub trait Net: Send + 'static {
     ///
     /// # Errors
     /// `WouldBlock` while the peer's host name is being resolved: call again. `NotFound` if the name does not resolve;
-    /// the error says why. Others when the peer is known at once to be unreachable.
+    /// the error has the reason. Others when the peer is known at once to be unreachable.
     fn connect(&mut self, peer: u8) -> io::Result<Self::Stream>;
 
-    /// A connection that somebody opened to this replica.
+    /// Accepts a connection to this replica.
     ///
     /// # Errors
     /// `WouldBlock` when there is none.
     fn accept(&mut self) -> io::Result<Self::Stream>;
 
-    /// Events of `stream` come under `token` from now on.
+    /// Registers `stream`: its events come under `token` from now on.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -39,20 +38,21 @@ pub trait Net: Send + 'static {
     /// When the kernel refuses.
     fn reregister(&mut self, stream: &mut Self::Stream, token: Token, interest: Interest) -> io::Result<()>;
 
-    /// No more events of `stream`.
+    /// Ends the events of `stream`.
     fn deregister(&mut self, stream: &mut Self::Stream);
 
-    /// Whether it still connects to these (index = replica).
+    /// Whether it still connects to these addresses (index = replica).
     fn goes_to(&self, _addresses: &[Address]) -> bool {
         true
     }
 
-    /// Where the other end of a stream is, for people.
+    /// The address of the other end of a stream, for messages.
     fn remote(&self, _stream: &Self::Stream) -> String {
         "somewhere".into()
     }
 
-    /// Both ends know each other: small messages leave at once, and a peer that cannot be reached is noticed soon.
+    /// Sets a stream's options after the handshake: small messages leave at once, and a peer that cannot be reached is
+    /// detected soon.
     fn tune(&mut self, stream: &Self::Stream);
 }
 
@@ -107,7 +107,7 @@ impl Net for Tcp {
     }
 
     fn deregister(&mut self, stream: &mut TcpStream) {
-        // Closing the descriptor would do it as well; an error changes nothing.
+        // Closing the descriptor has the same effect; an error is harmless.
         let _ = self.registry.deregister(stream);
     }
 
@@ -119,8 +119,8 @@ impl Net for Tcp {
         stream.peer_addr().map_or_else(|_| "it has hung up".into(), |address| format!("from {address}"))
     }
 
-    /// Reno has shorter tails than the default of the machine that was measured (docs/design.md, section 5). A kernel
-    /// that lacks an option is left as it is.
+    /// Reno has shorter tails than the default of the machine that was measured (docs/design.md, section 5). An option
+    /// that the kernel lacks is skipped.
     fn tune(&mut self, stream: &TcpStream) {
         let _ = stream.set_nodelay(true);
         #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! One question to the peers, asked without the order thread: how far are you, and how slow have you been? A
-//! watchdog asks it before it ends a process for its slowness.
+//! A request for the peers' progress and slowness, sent without the order thread. A watchdog sends it before it ends a
+//! process for its slowness.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,17 +13,17 @@ use super::secure::{Channel, Dialling, Records};
 use super::{Identity, link::refusal_of};
 use crate::address::Address;
 
-/// How far a replica is, and how slow it has been.
+/// The progress of a replica, and how slow it has been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerProgress {
     /// Last batch that it has executed.
     pub executed: u64,
-    /// So many milliseconds its order thread has been at one stretch of work lately, as its watchdog saw it.
+    /// Milliseconds that its order thread lately spent in one stretch of work, as measured by its watchdog.
     pub slowest_ms: u64,
 }
 
 impl PeerProgress {
-    /// What a watchdog elsewhere is told.
+    /// The answer to another replica's watchdog.
     pub(super) fn encode(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.executed.to_le_bytes());
@@ -37,8 +37,8 @@ impl PeerProgress {
         reader.is_empty().then_some(pace)
     }
 
-    /// What others of a group of 2f+1 have told, as one pace: f+1 of them have executed so much, or 0 if
-    /// fewer have told anything, and f of them have been so slow.
+    /// The reports of others in a group of 2f+1, combined into one: f+1 of them have executed so much, or 0 if fewer
+    /// have reported, and f of them have been so slow.
     pub fn of_others(told: &[PeerProgress], f: usize) -> PeerProgress {
         let nth = |nth: usize, of: fn(&PeerProgress) -> u64| {
             let mut values: Vec<u64> = told.iter().map(of).collect();
@@ -52,20 +52,20 @@ impl PeerProgress {
     }
 }
 
-/// Who asks, and whom.
+/// The sender of such requests, and its peers.
 pub(crate) struct Probe {
     identity: Identity,
     names: Names,
 }
 
 impl Probe {
-    /// For the replica with this identity; index = replica.
+    /// The probe of the replica with this identity; index = replica.
     pub fn new(mut identity: Identity, peers: Vec<Address>) -> Self {
         identity.hello.purpose = Purpose::Progress;
         Probe { identity, names: Names::new(peers) }
     }
 
-    /// The pace of the others, as they tell it within `patience` each, and as much for a name to be resolved. None
+    /// The progress that the others report within `patience` each, plus as much time for a name to be resolved. None
     /// where there are no others.
     pub fn others(&mut self, patience: Duration) -> Option<PeerProgress> {
         let (me, count) = (self.identity.hello.replica, self.names.configured().len());

@@ -1,20 +1,19 @@
-//! The authenticated stream between two replicas: a handshake that only holders of the group's key can take
-//! part in, and records that nobody else can have written.
+//! The authenticated stream between two replicas: a handshake that only holders of the group's key can take part in,
+//! and records that no other process can have written.
 //!
-//! Noise (revision 34) with the pattern `NNpsk0`: both ends prove that they have the key, and fresh random
-//! numbers of both make the keys of this connection, so that nothing of an earlier one can be replayed into
-//! it. The crate `snow` does it, with the ciphers of `ring`.
+//! Noise (revision 34) with the pattern `NNpsk0`: both ends prove that they have the key, and fresh random numbers of
+//! both make the keys of this connection, so that nothing of an earlier one can be replayed into it. The crate `snow`
+//! implements it, with the ciphers of `ring`.
 //!
 //! ```text
 //! record: length u16 | check u16 | number u64 | sealed bytes (length)
 //! ```
 //!
-//! `check` is the low half of the CRC-32C of length and number: a corrupted length is found at once, instead
-//! of making the receiver wait for bytes that never come. Numbers grow from record to record; each is the
-//! nonce of its record, and none is taken twice. The two messages of the handshake are records with the
-//! number 0.
+//! `check` is the low half of the CRC-32C of length and number: a corrupted length is detected at once, instead of
+//! making the receiver wait for bytes that never come. Numbers grow from record to record; each is the nonce of its
+//! record, and none is accepted twice. The two messages of the handshake are records with the number 0.
 //!
-//! Whoever dialled has proved itself with the first sealed record only: its first message alone could be a
+//! The end that dialled proves its identity only with the first sealed record: its first message alone could be a
 //! recorded one.
 
 use std::collections::VecDeque;
@@ -32,36 +31,36 @@ pub const HEADER: usize = 12;
 const TAG: usize = 16;
 /// Most bytes that one record carries.
 const PLAIN: usize = 65_535 - TAG;
-/// What both ends must mean by the same messages.
+/// The protocol that both ends must have in common.
 const PROLOGUE: &[u8] = b"crosscheck peers, records of Noise";
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 
-/// Why bytes from the other end are not believed.
+/// The reasons not to trust bytes from the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsound {
     /// No record begins here: another protocol, an earlier release, or corruption.
     #[error("it does not speak this protocol: an earlier release, or a stranger")]
     Record,
-    /// The bytes were not sealed with this group's key, or not what was sealed.
+    /// The bytes were not sealed with this group's key, or have changed since.
     #[error("it does not have this group's key")]
     Key,
-    /// What was sealed is no hello.
+    /// The sealed bytes are no hello.
     #[error("its first message is none of this protocol")]
     Hello,
-    /// It went, or gave way to others, before it had said who it is.
+    /// It left, or was replaced by others, before it had sent its identity.
     #[error("it did not say who it is")]
     Silent,
-    /// Somebody has said the same before.
+    /// The same bytes were received before.
     #[error("its first message is one that was sent before: a recording")]
     Recorded,
 }
 
-/// The secret of a group, and where random numbers come from.
+/// The secret of a group, and the source of random numbers.
 #[derive(Clone)]
 pub struct Secret {
     /// Shared by all replicas of the group.
     pub key: [u8; 32],
-    /// A seed, where one seed decides everything; none: the operating system's randomness.
+    /// A seed, in a simulation; none: the operating system's randomness.
     pub seed: Option<u64>,
 }
 
@@ -89,7 +88,7 @@ impl CryptoResolver for Resolver {
     }
 }
 
-/// For a simulation: what it keeps secret is known to everybody.
+/// For a simulation only: its secrets are predictable.
 struct Seeded(SplitMix64);
 
 impl Random for Seeded {
@@ -102,7 +101,7 @@ impl Random for Seeded {
 }
 
 impl Secret {
-    /// The next seed, where there is one: no two connections have the same numbers.
+    /// The next seed, if there is one: no two connections have the same numbers.
     fn next_seed(&mut self) -> Option<u64> {
         let seed = self.seed.as_mut()?;
         *seed = seed.wrapping_add(0xD1B5_4A32_D192_ED03);
@@ -119,11 +118,11 @@ impl Secret {
     }
 }
 
-/// The handshake of whoever dialled, while the answer is awaited.
+/// The handshake at the end that dialled, while it waits for the answer.
 pub struct Dialling(HandshakeState);
 
 impl Dialling {
-    /// Begins: the first record, to be sent, says `hello`.
+    /// Begins a handshake: writes the first record, with `hello`, to `out`.
     ///
     /// # Errors
     /// When there are no random numbers.
@@ -133,21 +132,21 @@ impl Dialling {
         Ok(Dialling(state))
     }
 
-    /// The other end has answered with the sealed bytes of a record.
+    /// Completes the handshake with the other end's answer, the sealed bytes of a record.
     ///
     /// # Errors
-    /// When it does not have the key, or says nothing that is understood.
+    /// When it does not have the key, or its message is invalid.
     pub fn finish(mut self, sealed: &[u8]) -> Result<(Hello, Channel), Unsound> {
         let hello = read_message(&mut self.0, sealed)?;
         Ok((hello, Channel::new(self.0)?))
     }
 }
 
-/// Answers the first record of whoever dialled: `hello` says who answers. The channel is not to be believed
+/// Answers the first record of the end that dialled, with this replica's `hello`. The channel must not be trusted
 /// before its first record.
 ///
 /// # Errors
-/// When the other end does not have the key, or says nothing that is understood; then nothing is to be sent.
+/// When the other end does not have the key, or its message is invalid; then nothing must be sent.
 pub fn answer(
     secret: &mut Secret,
     hello: &Hello,
@@ -175,19 +174,19 @@ fn read_message(state: &mut HandshakeState, sealed: &[u8]) -> Result<Hello, Unso
     Hello::decode(&plain[..length]).map_err(|_| Unsound::Hello)
 }
 
-/// Records in a row that are passed over because later ones were taken before, and by how many numbers they
-/// may be behind. A connection delivers each once and in order: if it is more, a number is corrupted, and
-/// without a new connection nothing would be heard any more.
+/// Most records in a row that are skipped because later ones were accepted before, and by how many numbers they may be
+/// behind. A connection delivers each record once and in order: beyond these bounds a number is corrupted, and without
+/// a new connection no record would be accepted any more.
 const PASSED_OVER: u64 = 64;
 const BEHIND: u64 = 4096;
 
-/// Both directions of a connection whose ends know each other.
+/// Both directions of a connection after the handshake.
 pub struct Channel {
     state: StatelessTransportState,
-    /// Number of the next record that is sent, and the lowest that is taken.
+    /// Number of the next record that is sent, and the lowest number that is accepted.
     sends: u64,
     takes: u64,
-    /// Records in a row that were passed over.
+    /// Records in a row that were skipped.
     passed_over: u64,
 }
 
@@ -197,7 +196,7 @@ impl Channel {
         Ok(Channel { state, sends: 1, takes: 1, passed_over: 0 })
     }
 
-    /// Appends `plain` to `out` as records: at least one, so that nothing at all can be said, too.
+    /// Appends `plain` to `out` as records: at least one, so that an empty message can be sent.
     pub fn seal(&mut self, plain: &[u8], out: &mut Sealed) {
         let mut rest = plain;
         loop {
@@ -205,7 +204,7 @@ impl Channel {
             let length = now.len() + TAG;
             let (head, body) = out.place(HEADER + length).split_at_mut(HEADER);
             head.copy_from_slice(&header(self.sends, length));
-            // It fails only where the record is too long or the place too short.
+            // It fails only if the record is too long or the buffer too short.
             let sealed = self.state.write_message(self.sends, now, body);
             debug_assert_eq!(sealed.ok(), Some(length));
             self.sends += 1;
@@ -216,17 +215,18 @@ impl Channel {
         }
     }
 
-    /// The same for what is said only now and then.
+    /// The same for messages that are rare.
     pub fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
         let mut out = Sealed::default();
         self.seal(plain, &mut out);
         out.unwritten().to_vec()
     }
 
-    /// Opens a record into `plain`, which is at least as long as the record; none if one as late was taken before.
+    /// Opens a record into `plain`, which is at least as long as the record; none if one with this number or a later
+    /// one was accepted before.
     ///
     /// # Errors
-    /// When it is not what the other end has sealed, or too many were taken before.
+    /// When it is not a record that the other end has sealed, or too many such were skipped.
     pub fn open(&mut self, record: &SealedRecord<'_>, plain: &mut [u8]) -> Result<Option<usize>, Unsound> {
         if record.number < self.takes {
             self.passed_over += 1;
@@ -239,19 +239,19 @@ impl Channel {
         Ok(Some(length))
     }
 
-    /// As a struck channel has it: the number of the next record that is taken, and of the next that is sent.
+    /// Injects a fault into the number of the next record that is accepted, and of the next that is sent.
     #[cfg(test)]
     pub fn strike(&mut self, takes: u64, sends: u64) {
         (self.takes, self.sends) = (self.takes ^ takes, self.sends ^ sends);
     }
 }
 
-/// First messages that were answered: whoever sends one of them again has recorded it, and is told nothing.
+/// First messages that were answered: a process that sends one of them again has recorded it, and gets no answer.
 #[derive(Default)]
 pub struct Answered(VecDeque<Vec<u8>>);
 
 impl Answered {
-    /// Of how many messages there is a memory: a peer that is alive sends a few in a lifetime of a replica.
+    /// Most messages that are remembered: a live peer sends a few during a replica's process.
     const MOST: usize = 256;
 
     /// Whether the first message with these sealed bytes is a new one.
@@ -262,7 +262,7 @@ impl Answered {
         if self.0.iter().any(|before| before == sealed) { Err(Unsound::Recorded) } else { Ok(()) }
     }
 
-    /// It is answered.
+    /// Records that it was answered.
     pub fn note(&mut self, sealed: &[u8]) {
         if self.0.len() >= Self::MOST {
             self.0.pop_front();
@@ -271,23 +271,23 @@ impl Answered {
     }
 }
 
-/// Records on their way out. What was written is overwritten by the next ones: a buffer that grew and was set
-/// to zero once need not be so for every record.
+/// Records to be sent. The next ones overwrite those that were written: so a buffer grows and is zeroed once, and not
+/// for every record.
 #[derive(Default)]
 pub struct Sealed {
     bytes: Vec<u8>,
-    /// Where the next record goes, and up to where they were written.
+    /// The place of the next record, and the end of the written ones.
     end: usize,
     written: usize,
 }
 
 impl Sealed {
-    /// What is not written yet.
+    /// The bytes that are not written yet.
     pub fn unwritten(&self) -> &[u8] {
         &self.bytes[self.written..self.end]
     }
 
-    /// So many bytes of it have been written.
+    /// So many of these bytes have been written.
     pub fn wrote(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.end {
@@ -315,12 +315,12 @@ impl From<Vec<u8>> for Sealed {
 pub struct SealedRecord<'a> {
     /// Its place in its direction.
     pub number: u64,
-    /// What was sealed.
+    /// The sealed bytes.
     pub sealed: &'a [u8],
 }
 
-/// Turns the bytes of one direction back into records, however they are cut. It holds at most one unfinished
-/// record and what came with it.
+/// Turns the bytes of one direction back into records, however they are cut. It holds at most one incomplete record and
+/// the bytes that came with it.
 #[derive(Default)]
 pub struct Records {
     buffer: Vec<u8>,
@@ -328,7 +328,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Bytes that just arrived.
+    /// Adds received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..std::mem::take(&mut self.done));
         if self.buffer.is_empty() && self.buffer.capacity() > 4 * PLAIN {
@@ -342,7 +342,7 @@ impl Records {
         self.buffer.len() - self.done
     }
 
-    /// The next whole record; none while its end has not come.
+    /// The next whole record; none while it is incomplete.
     ///
     /// # Errors
     /// When no record begins here.
@@ -457,8 +457,8 @@ mod tests {
         assert_eq!(dialling.finish(&[9; 80]).err(), Some(Unsound::Key));
     }
 
-    /// A stranger who recorded a whole connection replays it: the answer has other keys, so nothing that was
-    /// recorded behind it is believed.
+    /// A stranger who recorded a whole connection replays it: the answer has other keys, so nothing that was recorded
+    /// after it is trusted.
     #[test]
     fn a_recorded_connection_cannot_be_replayed() {
         let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(open(&mut accepted, &third).unwrap(), b"", "nor into the same connection");
     }
 
-    /// A buffer that is written out in pieces and filled again holds what was not written, and nothing else.
+    /// A buffer that is written in pieces and filled again holds exactly the unwritten bytes.
     #[test]
     fn what_is_written_makes_room_for_what_comes_next() {
         let (mut dialled, mut accepted) = meet();

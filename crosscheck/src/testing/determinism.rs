@@ -1,8 +1,9 @@
-//! A search for what makes a service nondeterministic: the same log in ways that must not show.
+//! A search for the causes of a service's nondeterminism: the same log is executed in several ways, whose results must
+//! be equal.
 //!
-//! Replicas differ in everything that a service must not use: their clocks, the seeds of their hash maps, the addresses
-//! of their memory, the threads that run their handlers, and what they did before. So the log is executed several times
-//! in this process, each time with others of these. Everything that replicas compare must come out equal.
+//! Replicas differ in all things that a service must not use: their clocks, the seeds of their hash maps, the addresses
+//! of their memory, the threads that run their handlers, and their history. So the log is executed several times in
+//! this process, each time with other values of these. All results that replicas compare must be equal.
 
 mod play;
 mod trace;
@@ -21,23 +22,23 @@ use play::Threads;
 const BATCH: usize = 16;
 /// Ordered time from one batch to the next, in microseconds.
 const STEP_US: u64 = 1_000_000;
-/// Empty batches behind the log, for what it starts.
+/// Empty batches after the log, for requests that the log starts.
 const REST: usize = 4;
-/// Longer than the second in which the first execution began: a clock in whole seconds has gone on.
+/// Longer than the second in which the first execution began: a clock in whole seconds has advanced.
 const PAUSE: Duration = Duration::from_millis(1_100);
 
-/// How a log is executed.
+/// One way to execute a log.
 #[derive(Clone, Copy, Debug)]
 struct Variant {
-    /// What it is compared as.
+    /// Its name in messages.
     name: &'static str,
     workers: usize,
     runs: Runs,
     /// After each batch every object is replaced by its own packed bytes, as a repair does.
     repacks: bool,
-    /// In the middle a new replica takes over, as after a state transfer.
+    /// In the middle a new replica continues, as after a state transfer.
     restores: bool,
-    /// It notes what objects are called.
+    /// It records the names of objects.
     names: bool,
 }
 
@@ -59,7 +60,7 @@ const VARIANTS: [Variant; 5] = [
     Variant { name: "a state transfer in the middle", workers: 2, restores: true, ..PLAIN },
 ];
 
-/// Where two executions of one log differ for the first time: this is what would make replicas disagree.
+/// The first difference between two executions of one log: it would make replicas disagree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Index of the request in the log; of a request that the service started itself, of the one that led to it.
@@ -68,9 +69,9 @@ pub struct Difference {
     pub is_started: bool,
     /// Its [`Service::kind`].
     pub kind: u16,
-    /// In what the execution differed from one with one worker.
+    /// How the execution differed from one with one worker.
     pub variant: &'static str,
-    /// What came out otherwise.
+    /// The result that differed.
     pub what: String,
 }
 
@@ -84,14 +85,15 @@ impl fmt::Display for Difference {
 
 impl std::error::Error for Difference {}
 
-/// Executes a log of encoded requests several times in this process, on a new service each time, and compares what
-/// replicas would compare: replies, the checksums of touched objects, locks, and digests of the state.
+/// Executes a log of encoded requests several times in this process, on a new service each time, and compares the
+/// results that replicas would compare: replies, the checksums of touched objects, locks, and digests of the state.
 ///
 /// Requests come in batches of 16, one second of ordered time after the other. One execution has three workers, one
 /// runs every handler twice, one packs and unpacks all objects after each batch, and one has a state transfer in the
 /// middle. Each has its own threads, addresses, hash seeds and wall-clock time. It takes a second and a little more.
 ///
-/// What is equal throughout one process is not found: the address of a static, the process id, files, the environment.
+/// Dependence on values that are constant in one process is not found: the address of a static, the process id, files,
+/// the environment.
 ///
 /// # Errors
 /// The first request that differs, and how.

@@ -1,4 +1,4 @@
-//! What an author tests a service with: one replica in the test's process, and a search for nondeterminism.
+//! Test tools for a service's author: one replica in the test's process, and a search for nondeterminism.
 //!
 //! Behind the feature `testing`, for `[dev-dependencies]`. Neither needs a socket, a peer or a clock.
 
@@ -23,11 +23,11 @@ pub const START_US: u64 = 1_700_000_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runs {
     Once,
-    /// As while replicas are away: the effects of the first run are taken back.
+    /// Twice, as while replicas are absent: the effects of the first run are undone.
     Twice,
 }
 
-/// Runs a request of the service as a worker does, up to where its turn can be finished.
+/// Runs a request of the service as a worker does, up to the point where its turn can be finished.
 fn handle<S: Service>(
     service: &S,
     locks: &[&dyn Lock],

@@ -24,7 +24,7 @@ pub struct Replica<S: Service> {
     pub now_us: u64,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestEnd {
     /// The client's reply.
@@ -54,7 +54,7 @@ impl<S: Service> Replica<S> {
         &self.service
     }
 
-    /// Executes an encoded request as the next one in the log, and whatever it starts.
+    /// Executes an encoded request as the next one in the log, and the requests that it starts.
     ///
     /// # Panics
     /// If the bytes are no request of the service.
@@ -69,17 +69,17 @@ impl<S: Service> Replica<S> {
         self.run_all()
     }
 
-    /// Time goes on by so many microseconds, and timers that are due by then fire.
+    /// Advances time by so many microseconds, and fires timers that are due by then.
     pub fn pass_time(&mut self, microseconds: u64) {
         self.now_us += microseconds;
         self.append(Vec::new(), Footprint::new());
         self.run_all();
     }
 
-    /// A client's bytes, and what it gets. Bytes behind the last whole request are ignored.
+    /// Handles a client's bytes, and returns the bytes that it gets. Bytes after the last whole request are ignored.
     ///
     /// # Panics
-    /// If an object fails its check; [`Replica::run`] says which one.
+    /// If an object fails its check; [`Replica::run`] returns which one.
     pub fn talk(&mut self, protocol: &mut impl Protocol, input: &[u8]) -> Vec<u8> {
         let (mut input, mut output) = (input, Vec::new());
         while let Progress::Done { used, action } = protocol.next(input) {
@@ -119,7 +119,7 @@ impl<S: Service> Replica<S> {
         result.unwrap_or_else(|| panic!("the service has no lock {home}"))
     }
 
-    /// The object that an operator calls so, and the lock behind which it is.
+    /// The object with this operator's name, and its lock.
     pub fn find(&mut self, name: &str) -> Option<(Home, ObjectId)> {
         let service = self.service.clone();
         let home = service.home_of(name)?;
@@ -149,7 +149,7 @@ impl<S: Service> Replica<S> {
                 body(turn);
                 break;
             }
-            // A timer that fires with the same entry.
+            // The turn belongs to a timer that fires with the same entry.
             let (_, outcome) = handle(&*service, &locks, &mut turn, Runs::Once, &mut Vec::new());
             turn.finish(outcome);
         }
@@ -165,7 +165,8 @@ impl<S: Service> Replica<S> {
         self.schedule.append(Arc::new(Entry { index, time_us, seed: index, drain: true, requests }));
     }
 
-    /// Runs everything that can run; gives what came of the log's request, or of the first one that was corrupted.
+    /// Runs all requests that can run; returns the outcome of the log's request, or of the first one with a corrupted
+    /// object.
     fn run_all(&mut self) -> RequestEnd {
         let locks = self.service.locks();
         let (mut replied, mut corrupted) = (Vec::new(), None);

@@ -1,4 +1,4 @@
-//! Executes a log in one way, on threads that stay until all executions are over.
+//! Executes a log in one way, on threads that exist until all executions are over.
 
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -26,11 +26,11 @@ pub struct Threads<'a> {
     running: Vec<JoinHandle<()>>,
 }
 
-/// What the threads of one execution need.
+/// The data for the threads of one execution.
 struct Hall<S> {
     service: Arc<S>,
     variant: Variant,
-    /// Log index of the entry behind which the state is packed.
+    /// Log index of the entry after which the state is packed.
     packs_at: Option<u64>,
     seen: mpsc::Sender<ExecutedRequest>,
 }
@@ -43,7 +43,7 @@ impl<S> Clone for Hall<S> {
 }
 
 impl<'a> Threads<'a> {
-    /// None yet, for this log.
+    /// No threads yet, for this log.
     pub fn new(requests: &'a [Bytes]) -> Self {
         Threads { requests, gates: Vec::new(), running: Vec::new() }
     }
@@ -51,9 +51,9 @@ impl<'a> Threads<'a> {
     /// Executes the log on a new service.
     ///
     /// # Panics
-    /// If bytes are no request of the service, or a thread cannot be had.
+    /// If bytes are no request of the service, or a thread cannot be created.
     pub fn play<S: Service>(&mut self, make_service: &impl Fn() -> S, variant: Variant) -> ExecutionTrace {
-        // Of two entries for each batch, the second one.
+        // Each batch has two entries; this is the second one.
         let middle = (self.requests.len().div_ceil(BATCH) as u64 / 2).max(1) * 2;
         let genesis = DispatcherState::genesis();
         if !variant.restores {
@@ -69,13 +69,13 @@ impl<'a> Threads<'a> {
         trace
     }
 
-    /// Batches of the log, with the empty ones behind it.
+    /// Batches of the log, with the empty ones after it.
     fn batches(&self) -> usize {
         self.requests.len().div_ceil(BATCH) + REST
     }
 
-    /// Executes the log from `state` on, and up to the entry `packs_at`, if that is given; then gives the position at
-    /// which it was executed, and the state behind it.
+    /// Executes the log from `state` on, and up to the entry `packs_at`, if that is given; then returns the position at
+    /// which it was executed, and the state after it.
     fn run<S: Service>(
         &mut self,
         service: S,
@@ -145,7 +145,7 @@ impl Drop for Threads<'_> {
     fn drop(&mut self) {
         self.gates.clear();
         for thread in self.running.drain(..) {
-            // A thread that panicked has been noticed: its execution lacks requests.
+            // A panic of a thread has been detected: its execution lacks requests.
             let _ = thread.join();
         }
     }
@@ -159,12 +159,12 @@ impl<S: Service> Hall<S> {
             while let Some(mut turn) = worker.next_blocking() {
                 let (seen, outcome) = self.turn(&mut turn, &locks);
                 turn.finish(outcome);
-                // If nobody hears it, the test is over.
+                // Without a receiver, the test is over.
                 let _ = self.seen.send(seen);
             }
         }
         drop(worker);
-        // Everything is told; the service stays where it is.
+        // All results are sent; the service stays at its address.
         let Hall { service, seen, .. } = self;
         drop(seen);
         let _ = until.recv();
@@ -206,7 +206,7 @@ impl<S: Service> Hall<S> {
         (seen, outcome)
     }
 
-    /// Behind a batch, alone: the state is repacked if it is to be, named, digested, and packed if it is to be.
+    /// Runs alone after a batch: repacks the state if requested, names it, digests it, and packs it if requested.
     fn look(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], seen: &mut ExecutedRequest) {
         turn.take_all();
         turn.visit_regions(locks, |home, access| {
@@ -232,7 +232,7 @@ impl<S: Service> Hall<S> {
     }
 }
 
-/// Replaces every object by its own packed bytes; tells the first one that is another one afterwards.
+/// Replaces every object by its own packed bytes; returns the first one that differs afterwards.
 fn repack(region: &mut dyn Region) -> Option<(ObjectId, String)> {
     let mut objects = Vec::new();
     region.objects(&mut |listed| objects.push((listed.id, listed.recomputed)));
@@ -248,7 +248,7 @@ fn repack(region: &mut dyn Region) -> Option<(ObjectId, String)> {
     Some((changed.0.0, "has another checksum after it was packed and unpacked".to_owned()))
 }
 
-/// Notes what an operator calls the objects of a region.
+/// Records the operator's names of the objects of a region.
 fn name<S: Service>(region: &dyn Region, home: Home, names: &mut Names) {
     region.objects(&mut |listed| {
         let packed = region.pack(listed.id);

@@ -1,4 +1,4 @@
-//! What one execution of a log came to, position by position, and the first difference to another one.
+//! The results of one execution of a log, position by position, and the first difference to another one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,26 +12,26 @@ use super::{BATCH, Difference, PLAIN};
 /// Bytes of a reply that a message shows.
 const SHOWN: usize = 80;
 
-/// What an operator calls objects.
+/// The operator's names of objects.
 pub type Names = BTreeMap<(Home, ObjectId), String>;
 
-/// What ran at one position.
+/// The request at one position.
 pub struct ExecutedRequest {
     /// Dispatch position.
     pub position: u64,
-    /// Where the request came from.
+    /// The origin of the request.
     pub origin: Origin,
-    /// Kind of the request; none where the state was looked at.
+    /// Kind of the request; none where the state was digested.
     pub kind: Option<u16>,
-    /// What it came to.
+    /// Its results.
     pub did: Did,
-    /// Names of the objects that there are.
+    /// Names of the existing objects.
     pub names: Names,
-    /// The state behind it.
+    /// The state after it.
     pub packed: Option<Bytes>,
 }
 
-/// Everything about one position that replicas must agree on.
+/// All results of one position that replicas must agree on.
 #[derive(PartialEq, Eq)]
 pub struct Did {
     /// Locks that it may take.
@@ -42,9 +42,9 @@ pub struct Did {
     pub reply: Vec<u8>,
     /// The objects that it touched.
     pub pairs: Vec<Pair>,
-    /// Digests of all regions, where the state was looked at.
+    /// Digests of all regions, where the state was digested.
     pub digests: Vec<u128>,
-    /// The first object that was another one after it was packed and unpacked, and how.
+    /// The first object that differed after it was packed and unpacked, and how.
     pub repacked: Option<((Home, ObjectId), String)>,
 }
 
@@ -59,7 +59,7 @@ pub enum Ended {
 }
 
 impl Did {
-    /// Of a request that has done nothing yet.
+    /// The results of a request that has done nothing yet.
     pub fn new(footprint: Footprint) -> Self {
         let (reply, pairs, digests) = (Vec::new(), Vec::new(), Vec::new());
         Did { footprint, ended: Ended::Done, reply, pairs, digests, repacked: None }
@@ -71,12 +71,12 @@ impl Did {
 pub struct ExecutionTrace {
     at: BTreeMap<u64, (Origin, Option<u16>, Did)>,
     names: Names,
-    /// It went no further than this position, and why.
+    /// The position at which it stopped, and the reason.
     stopped: Option<(u64, String)>,
 }
 
 impl ExecutionTrace {
-    /// Of everything that the threads tell; with the position and the state where it was packed.
+    /// Collects the reports of the threads; also returns the position at which the state was packed, and the state.
     pub fn gather(seen: impl Iterator<Item = ExecutedRequest>) -> (Self, Option<(u64, Bytes)>) {
         let (mut trace, mut packed) = (ExecutionTrace::default(), None);
         for ExecutedRequest { position, origin, kind, did, names, packed: state } in seen {
@@ -87,13 +87,13 @@ impl ExecutionTrace {
         (trace, packed)
     }
 
-    /// Behind `position` it was what another execution did.
+    /// After `position`, takes the results of another execution.
     pub fn go_on(&mut self, position: u64, other: ExecutionTrace) {
         self.at.retain(|at, _| *at <= position);
         self.at.extend(other.at.into_iter().filter(|(at, _)| *at > position));
     }
 
-    /// Behind `position` there was nothing, because of this.
+    /// After `position` there are no results, for this reason.
     pub fn stop(&mut self, position: u64, why: String) {
         self.at.retain(|at, _| *at <= position);
         self.stopped = Some((position, why));
@@ -113,7 +113,7 @@ impl ExecutionTrace {
         Err(self.difference(*position, PLAIN.name, what))
     }
 
-    /// Finds the first position at which `other` is not as this execution.
+    /// Finds the first position at which `other` differs from this execution.
     pub fn compare(&self, other: &ExecutionTrace, variant: &'static str) -> Result<(), Difference> {
         let mut positions: Vec<u64> = self.at.keys().chain(other.at.keys()).copied().collect();
         positions.sort_unstable();
@@ -176,12 +176,12 @@ impl ExecutionTrace {
         }
     }
 
-    /// A difference at this position, or behind the last one.
+    /// A difference at this position, or after the last one.
     fn difference(&self, position: u64, variant: &'static str, what: String) -> Difference {
         let Some((&at, (_, kind, _))) = self.at.range(..=position).next_back() else {
             return Difference { request: 0, is_started: false, kind: 0, variant, what };
         };
-        // Where only the state was looked at, the last request before has left it so.
+        // Where only the state was digested, it is the result of the last request before.
         let at = match kind {
             Some(_) => at,
             None => self.at.range(..at).rfind(|(_, (_, kind, _))| kind.is_some()).map_or(at, |(&at, _)| at),
@@ -191,7 +191,7 @@ impl ExecutionTrace {
         Difference { request, is_started, kind, variant, what }
     }
 
-    /// The request of the log that led to what ran at a position, and whether that is another one.
+    /// The request of the log that led to the request at a position, and whether that is another one.
     fn root(&self, mut position: u64) -> (usize, bool) {
         let mut is_started = false;
         loop {
@@ -209,13 +209,13 @@ impl ExecutionTrace {
     }
 }
 
-/// A reply as a message shows it.
+/// A reply, for a message.
 fn shown(reply: &[u8]) -> String {
     let rest = if reply.len() > SHOWN { "..." } else { "" };
     format!("\"{}{rest}\"", reply[..reply.len().min(SHOWN)].escape_ascii())
 }
 
-/// Locks as a message shows them.
+/// Locks, for a message.
 struct Locks(Footprint);
 
 impl fmt::Display for Locks {

@@ -1,15 +1,15 @@
-//! Who is right: the paper's four states, decided by f+1 equal votes instead of pairwise comparisons.
+//! Classification of replicas: the paper's four states, decided by f+1 equal votes instead of pairwise comparisons.
 //!
-//! EDCC'16 Fig. 2 is written for three replicas. Its lines 15-18 stand behind lines 11-14 in the same branch;
-//! read literally, a replica would become SUSPECT and FAILED in one step. The text asks for two failed
-//! comparisons, and so do we. The other difference is the case that no two replicas agree: Fig. 2 ends with
-//! all of them FAILED, we end with all of them SUSPECT and go on to the no-majority rules (docs/design.md,
-//! section 6): no replica guesses.
+//! EDCC'16 Fig. 2 is written for three replicas. Its lines 15-18 follow lines 11-14 in the same branch; read literally,
+//! a replica would become SUSPECT and FAILED in one step. The paper's text requires two failed comparisons, and so does
+//! this function. The other difference is the case that no two replicas agree: Fig. 2 ends with all of them FAILED,
+//! this function ends with all of them SUSPECT, and the no-majority rules follow (docs/design.md, section 6): no
+//! replica guesses.
 
 use crate::config::{Replica, Set};
 use crate::limits::MAX_REPLICAS;
 
-/// What one request tells about one replica (EDCC'16 Table I).
+/// The status of one replica for one request (EDCC'16 Table I).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Status {
     /// Not verified: it has not voted, or too few have.
@@ -23,11 +23,11 @@ pub enum Status {
     Failed,
 }
 
-/// What one replica says about one request.
+/// One replica's vote on one request.
 ///
-/// It may say up to three values: the one its batch digest implies, the one it states, and the one its pairs
-/// give. They are the same unless the checker itself was hit. A replica is right when any of them is what f+1
-/// replicas say: a wrong value that f+1 replicas share would need f+1 equal faults.
+/// It may have up to three values: the one that its batch digest implies, the one that it states, and the one that its
+/// pairs give. They are equal unless a fault hit the checker itself. A replica is right when f+1 replicas have any of
+/// its values: a wrong value that f+1 replicas share would need f+1 equal faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Vote {
     values: [u128; 3],
@@ -44,22 +44,22 @@ impl Vote {
         }
     }
 
-    /// The replica blames itself: whatever it says does not count.
+    /// The replica blames itself: its values do not count.
     pub fn blame(&mut self) {
         self.blamed = true;
     }
 
-    /// Whether `value` is among what it says.
+    /// Whether `value` is among its values.
     pub fn says(&self, value: u128) -> bool {
         self.values().contains(&value)
     }
 
-    /// Whether it said anything at all, or blamed itself.
+    /// Whether it has any value, or the replica blamed itself.
     pub fn is_cast(&self) -> bool {
         self.count > 0 || self.blamed
     }
 
-    /// Whether it says two different things: the checker itself was hit there.
+    /// Whether it has two different values: a fault hit the checker itself.
     pub fn is_torn(&self) -> bool {
         self.count > 1
     }
@@ -73,7 +73,7 @@ impl Vote {
         &self.values[..self.count as usize]
     }
 
-    /// Whether both say exactly the same.
+    /// Whether both votes are equal.
     pub(crate) fn is_same(&self, other: &Vote) -> bool {
         self.blamed == other.blamed && self.values() == other.values()
     }
@@ -89,9 +89,9 @@ pub type Votes = [Vote; MAX_REPLICAS];
 /// The outcome of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What f+1 replicas say, if any value is said by so many.
+    /// The value of f+1 replicas, if there is one.
     pub majority: Option<u128>,
-    /// What the vote tells about each replica.
+    /// The status of each replica.
     pub statuses: [Status; MAX_REPLICAS],
 }
 
@@ -130,15 +130,16 @@ pub(crate) fn verdict(votes: &Votes, majority: Option<u128>) -> Verdict {
     Verdict { majority, statuses }
 }
 
-/// The value that at least `quorum` replicas say.
+/// The value of at least `quorum` replicas.
 fn majority(votes: &Votes, quorum: u32) -> Option<u128> {
     let enough =
         |value: &u128| votes.iter().filter(|vote| !vote.blamed && vote.says(*value)).count() as u32 >= quorum;
     votes.iter().filter(|vote| !vote.blamed).flat_map(|vote| vote.values()).copied().find(enough)
 }
 
-/// The last resort of the no-majority rules: everybody who is up has examined itself; some blamed themselves, and all
-/// that stand by their result say the same. Weaker than f+1, and used only when f+1 cannot be had any more.
+/// The last resort of the no-majority rules: every live replica has examined itself; some blamed themselves, and all
+/// that stand by their results have the same value. This is weaker than f+1 equal votes, and used only when those are
+/// not possible any more.
 pub(crate) fn by_elimination(votes: &Votes, live: Set, stands: Set, faults: u8) -> Option<u128> {
     let blamed = votes.iter().filter(|vote| vote.blamed).count();
     let rest = || live.iter().filter(|replica| !votes[*replica as usize].blamed);

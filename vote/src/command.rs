@@ -1,4 +1,4 @@
-//! What a voter wants done: decisions are values, and the pipeline performs them.
+//! The commands of a voter: decisions are values, and the pipeline performs them.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::limits::OUTVOTED_BEFORE_REPLACE;
 use crate::message::Message;
 use crate::repair::Recover;
 
-/// To whom a message goes.
+/// The receivers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// Every other replica that is up.
@@ -21,26 +21,27 @@ pub enum To {
     One(Replica),
 }
 
-/// Everything a voter can ask of its pipeline.
+/// All commands of a voter to its pipeline.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Send a message; it may be lost, doubled or overtaken.
+    /// Send a message; it may be lost, duplicated or reordered.
     Send {
-        /// To whom.
+        /// Its receivers.
         to: To,
-        /// What.
+        /// The message.
         message: Message,
     },
     /// The reply may leave: this replica and f others agree on it. Only for requests that are `mine`.
     Release {
         /// The request.
         place: Place,
-        /// Its reply, checked against its digest a moment ago.
+        /// Its reply, just checked against its digest.
         reply: Bytes,
-        /// That digest (`digest::reply`): whoever hands the bytes to the client can check them once more.
+        /// That digest (`digest::reply`), so that the pipeline can check the bytes once more before it sends them to
+        /// the client.
         digest: u128,
     },
-    /// The own reply was wrong or missing; these bytes from a peer match the digest f+1 replicas agree on.
+    /// The own reply was wrong or missing; these bytes from a peer match the digest that f+1 replicas agree on.
     ReplyRepaired {
         /// The request.
         place: Place,
@@ -81,11 +82,12 @@ pub enum Command {
     },
     /// Keep this record and show it to the operator.
     Evidence(Box<Evidence>),
-    /// Nobody can tell who is right: the reply is held and the operator told. Other requests go on.
+    /// It is unknown which replica is right: the reply is held, and this is reported to the operator. Other requests
+    /// continue.
     Held {
         /// The request.
         place: Place,
-        /// What was found out.
+        /// The reason.
         why: Held,
     },
     /// A held request was decided after all.
@@ -93,21 +95,22 @@ pub enum Command {
         /// The request.
         place: Place,
     },
-    /// The objects of this RECOVER did not arrive: its turn is passed, and what is still wrong will show again.
+    /// The objects of this RECOVER did not arrive: its turn is passed, and objects that are still wrong will be
+    /// detected again.
     GiveUpRepair {
         /// The turn.
         turn: Place,
     },
-    /// This replica does not take part in this RECOVER, or the version that the group settles on did not
-    /// arrive: the turn is passed. It says nothing about this replica, and must not be counted against it.
+    /// This replica does not take part in this RECOVER, or the version that the group settles on did not arrive: the
+    /// turn is passed. This is no evidence against this replica, and must not be counted against it.
     PassTurn {
         /// The turn.
         turn: Place,
     },
-    /// The group settled on one version of this object again and again, and replicas have it differently all
-    /// the same. It stays as it is: whatever makes it differ has to be found by the operator.
+    /// The group settled on one version of this object repeatedly, and replicas still have different ones. They are
+    /// left so: the operator has to find the cause.
     NotSettled {
-        /// The last request that showed it.
+        /// The last request in which they differed.
         place: Place,
         /// Region of the object.
         home: Home,
@@ -130,11 +133,11 @@ pub enum Command {
 pub enum Dropped {
     /// Every replica abandoned the request: there is no reply anywhere.
     NoResult,
-    /// The right reply is known by its digest, but nobody holds its bytes any more.
+    /// The digest of the right reply is known, but no replica holds its bytes any more.
     NotFetched,
     /// The window closed before enough replicas had voted.
     WindowClosed,
-    /// All replicas are up and stand by their results, and no f+1 agree: nobody can say what is right.
+    /// All replicas are up and stand by their results, and no f+1 agree: the right result is unknown.
     NoMajority,
     /// There was no room for its bytes when it was made
     /// ([`RequestResult::without_reply`](crate::RequestResult::without_reply)).
@@ -151,7 +154,7 @@ pub enum Held {
 }
 
 impl fmt::Display for Held {
-    /// As an operator reads it.
+    /// The text for an operator.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Held::EverybodyStands => "all replicas confirm their own result",
@@ -160,26 +163,25 @@ impl fmt::Display for Held {
     }
 }
 
-/// Why repairing single objects is given up.
+/// The reason to stop repairing single objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeyondRepair {
     /// More repairs than the limit within the interval.
     TooManyRepairs,
-    /// It disagreed about a batch whose details nobody keeps any more.
+    /// It disagreed about a batch whose details no replica keeps any more.
     TooLate,
-    /// Its schedule has lost count: it runs requests at other positions, or ordered times, than f+1 others.
+    /// Its schedule is wrong: it runs requests at other positions, or ordered times, than f+1 others.
     OutOfStep,
-    /// Its results come under numbers of batches that it cannot be executing: one twice, one never, or one
-    /// from far ahead.
+    /// Its results have numbers of batches that it cannot be executing: one twice, one never, or one from far ahead.
     Miscounted,
-    /// f+1 others outvoted it in [`OUTVOTED_BEFORE_REPLACE`] batches of clients' requests in a row: nothing
-    /// that can be repaired is wrong with it, or repairs do not help. All batches that named wrong objects
-    /// before one RECOVER of it count as one.
+    /// f+1 others outvoted it in [`OUTVOTED_BEFORE_REPLACE`] batches of clients' requests in a row: it has no wrong
+    /// object that can be repaired, or repairs do not help. All batches that named wrong objects before one RECOVER of
+    /// it count as one.
     Outvoted,
 }
 
 impl fmt::Display for BeyondRepair {
-    /// As an operator reads it.
+    /// The text for an operator.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BeyondRepair::TooManyRepairs => {

@@ -1,4 +1,4 @@
-//! Who votes, and which protections are on.
+//! The members of the vote, and the protections that are on.
 
 use crate::limits::{
     FINISHED_SHARE, KEEP_FINISHED_BYTES, KEPT_REPLY_BYTES, KEPT_SHARE, MAX_REPLICAS, OWED_REPLY_BYTES,
@@ -8,7 +8,7 @@ use crate::limits::{
 /// Number of a replica, from 0.
 pub type Replica = u8;
 
-/// What a voter has to know about its group.
+/// The data that a voter needs about its group.
 #[derive(Clone, Debug)]
 pub struct Config {
     replicas: u8,
@@ -48,8 +48,8 @@ impl Config {
     }
 
     /// The same group, in which a replica is replaced after `repairs` within
-    /// [`REPAIR_RATE_US`](crate::limits::REPAIR_RATE_US) of ordered time. Equal at every replica, or they
-    /// will not agree on whom to replace.
+    /// [`REPAIR_RATE_US`](crate::limits::REPAIR_RATE_US) of ordered time. It must be equal at every replica, or they
+    /// will not agree on which replica to replace.
     pub fn with_repair_limit(mut self, repairs: usize) -> Self {
         self.repair_limit = repairs;
         self
@@ -60,15 +60,15 @@ impl Config {
         self.repair_limit
     }
 
-    /// The same group, in which this replica's open batches hold at most so many bytes, own and peers', but
-    /// for the long replies that it owes: the oldest is closed when they hold more. Other bounds follow it,
-    /// see [`Config::kept_reply_bytes`].
+    /// The same group, in which this replica's open batches hold at most so many bytes, own and peers', without the
+    /// long replies that it owes: the oldest batch is closed when they hold more. Other bounds depend on it, see
+    /// [`Config::kept_reply_bytes`].
     pub fn with_window_bytes(mut self, bytes: usize) -> Self {
         self.window_bytes = bytes;
         self
     }
 
-    /// Bytes of pairs and replies that open batches may hold, but for long replies that are owed.
+    /// Bytes of pairs and replies that open batches may hold, without long replies that are owed.
     pub fn window_bytes(&self) -> usize {
         self.window_bytes
     }
@@ -79,21 +79,21 @@ impl Config {
         self
     }
 
-    /// The same group, in which the long replies that this replica owes to its clients come to so many bytes
-    /// at most: the oldest batch is closed when they come to more. With a bound that is no less than that of
-    /// who makes them, only a fault brings them there.
+    /// The same group, in which the long replies that this replica owes to its clients have at most so many bytes: the
+    /// oldest batch is closed when they have more. If this bound is no less than that of the workers, which make the
+    /// replies, only a fault can reach it.
     pub fn with_owed_reply_bytes(mut self, bytes: usize) -> Self {
         self.owed_reply_bytes = bytes;
         self
     }
 
-    /// Bytes of long replies that are owed to this replica's clients, at most.
+    /// Most bytes of long replies that are owed to this replica's clients.
     pub fn owed_reply_bytes(&self) -> usize {
         self.owed_reply_bytes
     }
 
-    /// Bytes of replies to other replicas' clients that are kept in case their owner's copy is wrong. Never
-    /// more than half of the window: the rest is for what is voted on.
+    /// Bytes of replies to other replicas' clients that are kept in case their owner's copy is wrong. Never more than
+    /// half of the window: the rest is for open votes.
     pub fn kept_reply_bytes(&self) -> usize {
         self.kept_reply_bytes.min(self.window_bytes / KEPT_SHARE)
     }
@@ -103,7 +103,7 @@ impl Config {
         KEEP_FINISHED_BYTES.min(self.window_bytes / FINISHED_SHARE)
     }
 
-    /// The same group with some protections taken away, to show what they are for.
+    /// The same group without some protections, to show their effect.
     #[cfg(any(test, feature = "unprotected"))]
     pub fn with_protections(mut self, protections: Protections) -> Self {
         self.protections = protections;
@@ -141,22 +141,22 @@ impl Config {
     }
 }
 
-/// The protections of this room. All are on; only a test or a demonstration can take one away.
+/// The protections of this crate. All are on; only a test or a demonstration can remove one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protections {
-    /// Peers' digests are compared with the own ones. Without it every peer is believed to agree.
+    /// Peers' digests are compared with the own ones. Without it every peer counts as agreeing.
     pub digest_comparison: bool,
     /// A reply waits until its own replica and f others agree. Without it every reply leaves at once.
     pub reply_gate: bool,
-    /// A packed object is installed on f+1 equal digests. Without it the first REPAIR is believed, as in the paper.
+    /// A packed object is installed on f+1 equal digests. Without it the first REPAIR is accepted, as in the paper.
     pub repair_quorum: bool,
-    /// A replica takes the version of one other only where its own voter found no majority. Without it
-    /// whoever proposes such a RECOVER is believed.
+    /// A replica takes the version of one other only where its own voter found no majority. Without it any proposer of
+    /// such a RECOVER is trusted.
     pub settle_check: bool,
 }
 
 impl Protections {
-    /// Everything on.
+    /// All protections on.
     pub const ALL: Protections =
         Protections { digest_comparison: true, reply_gate: true, repair_quorum: true, settle_check: true };
 }

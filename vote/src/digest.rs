@@ -1,9 +1,9 @@
-//! The digests that replicas compare, defined once: workers compute a request's, this room folds them into a batch's.
+//! The digests that replicas compare, defined once: workers compute a request's, this crate folds them into a batch's.
 
 use object::Pair;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
 
-/// Digest of one request: what it touched and what it replies.
+/// Digest of one request: of the objects it touched and of its reply.
 pub type RequestDigest = u128;
 /// Digest of one batch: the digests of its requests, in order, and its index.
 pub type BatchDigest = u128;
@@ -25,17 +25,17 @@ const PAIRS_ON_STACK: usize = 24;
 /// An [`Answer`].
 const TAIL_BYTES: usize = 44;
 
-/// What a request answers, as replicas compare it and tell each other.
+/// The answer of a request, as replicas compare and exchange it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Answer {
-    /// Position of the request in the schedule. Ids of new objects are made of it: a replica that has lost
-    /// count would create other objects than its peers from then on, though every handler is right.
+    /// Position of the request in the schedule. Ids of new objects are made from it: a replica with a wrong position
+    /// would create other objects than its peers from then on, although every handler is right.
     pub position: u64,
-    /// Ordered time at which it ran, in microseconds. A scheduler never goes back in time: one that has gone
-    /// too far ahead once lets everything expire at its replica from then on, though every handler is right.
+    /// Ordered time at which it ran, in microseconds. A scheduler never goes back in time: if its time is once too far
+    /// ahead, objects expire too early at its replica from then on, although every handler is right.
     pub time_us: u64,
-    /// Checksum of the ordered request that is answered: the same bytes at the same position, or the replica
-    /// has mistaken one request for another.
+    /// Checksum of the ordered request that is answered: if it differs at the same position, the replica has exchanged
+    /// one request for another.
     pub asked: u32,
     /// Length of the reply in bytes.
     pub bytes: u64,
@@ -43,19 +43,19 @@ pub struct Answer {
     pub digest: u128,
 }
 
-/// Digest of a reply's bytes as the answer to the ordered request whose checksum is `asked`: replicas that
-/// agree on it agree on what is answered, too, and right bytes for another request do not fit.
+/// Digest of a reply's bytes as the answer to the ordered request whose checksum is `asked`: replicas that agree on it
+/// also agree on the request, and right bytes for another request do not fit.
 pub fn reply(asked: u32, bytes: &[u8]) -> u128 {
     xxh3_128_with_seed(bytes, SEED_REPLY ^ u64::from(asked) << 8)
 }
 
-/// Lengths that [`is_sound`] tries: all four ways in which XXH3 treats its input.
+/// Lengths that [`is_sound`] tries: they cover all four cases in which XXH3 treats its input.
 const TRIED: usize = 300;
 /// What [`is_sound`] has to come to.
 const FOLDED: u128 = 0x1359_9135_e9f6_dcd4_8ccb_8667_00bf_1750;
 
-/// Whether digests are still computed rightly, shown by known answers: XXH3 reads a table, and with one wrong
-/// bit in it a replica disagrees with its peers about everything.
+/// Whether digests are still computed correctly, checked by known answers: XXH3 reads a table, and with one wrong bit
+/// in it a replica disagrees with its peers about every request.
 pub fn is_sound() -> bool {
     let bytes: [u8; TRIED] = std::array::from_fn(|at| (at as u8).wrapping_mul(167) ^ 0x5A);
     let folded = (0..=TRIED)
@@ -68,8 +68,8 @@ pub fn content(bytes: &[u8]) -> u128 {
     xxh3_128_with_seed(bytes, SEED_CONTENT)
 }
 
-/// Digest of a request from its state delta and what it answers (docs/design.md, section 6). `pairs` are sorted by
-/// (home, id).
+/// Digest of a request from its state delta and its answer (docs/design.md, section 6). `pairs` are sorted by (home,
+/// id).
 pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
     debug_assert!(pairs.is_sorted(), "a state delta is sorted by home and id");
     if pairs.len() <= PAIRS_ON_STACK {
@@ -89,8 +89,8 @@ pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
     hasher.digest128()
 }
 
-/// What an abandoned request contributes to the batch digest of `replica`: never equal to a result, and never equal to
-/// another replica's abandonment, so that replicas cannot agree on having no result.
+/// The contribution of an abandoned request to the batch digest of `replica`: never equal to a result, and never equal
+/// to another replica's abandonment, so that replicas cannot agree on having no result.
 pub fn abandoned(batch: u64, request: u16, replica: u8) -> RequestDigest {
     let mut bytes = [0xff; 11];
     bytes[..8].copy_from_slice(&batch.to_le_bytes());
@@ -113,8 +113,8 @@ pub fn batch(
     xxh3_128_with_seed(scratch, SEED_BATCH)
 }
 
-/// Digest of one piece of a packed object. It binds everything the faulty replica will act on: whose turn, which
-/// object, which piece of how many, present or absent, and the bytes.
+/// Digest of one piece of a packed object. It covers all data that the faulty replica will use: the turn, the object,
+/// the number of the piece and of all pieces, whether the object is present, and the bytes.
 pub fn repair_piece(header: &RepairHeader, bytes: &[u8]) -> u128 {
     let mut head = [0u8; 40];
     head[..8].copy_from_slice(&header.batch.to_le_bytes());
@@ -131,7 +131,7 @@ pub fn repair_piece(header: &RepairHeader, bytes: &[u8]) -> u128 {
     hasher.digest128()
 }
 
-/// What a piece of a packed object claims to be; input of [`repair_piece`].
+/// The claims of a piece of a packed object; input of [`repair_piece`].
 #[derive(Clone, Copy, Debug)]
 pub struct RepairHeader {
     /// Batch of the RECOVER's turn.

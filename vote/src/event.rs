@@ -1,4 +1,4 @@
-//! What happens to a voter: its own replica's results, its peers' messages, and the passing of time.
+//! The events of a voter: its own replica's results, its peers' messages, and the passing of time.
 
 use bytes::Bytes;
 use object::{Home, ObjectId, Pair};
@@ -11,10 +11,10 @@ use crate::limits::{KEPT_REPLY_BYTES_MAX, LONG_REPLY_BYTES};
 use crate::message::Message;
 use crate::repair::Recover;
 
-/// Which request of which batch.
+/// The place of a request in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
-    /// Index of the batch in the order; dense.
+    /// Index of the batch in the order, without gaps.
     pub batch: u64,
     /// Index of the request in its batch.
     pub request: u16,
@@ -49,7 +49,7 @@ impl std::fmt::Display for Place {
 /// A state delta, sorted by (home, id).
 pub type Pairs = SmallVec<[Pair; 4]>;
 
-/// Everything that can happen to a voter.
+/// All events of a voter.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// This replica executed a batch. Batches may finish out of order (a turn may wait for a repair).
@@ -61,9 +61,9 @@ pub enum Event {
     },
     /// A message from a peer arrived; the link has already checked its frame.
     Message {
-        /// The peer, as the link knows it; never taken from the message.
+        /// The peer, as identified by the link; never taken from the message.
         from: Replica,
-        /// What it says.
+        /// The message.
         message: Message,
     },
     /// Bytes from a peer were not a message ([`Message::decode`] failed) or their frame was corrupt.
@@ -71,11 +71,12 @@ pub enum Event {
         /// The peer.
         from: Replica,
     },
-    /// A peer is gone (process, host or link). Nobody waits for it until it is back.
+    /// A peer is absent (process, host or link). No vote waits for it until it is back.
     PeerDown(Replica),
     /// A peer is back with the state it had.
     PeerUp(Replica),
-    /// A peer was rebuilt by state transfer and continues at `first_batch`: what was known wrong there is gone.
+    /// A peer was rebuilt by state transfer and continues at `first_batch`: errors that were known there no longer
+    /// exist.
     PeerReplaced {
         /// The peer.
         replica: Replica,
@@ -86,13 +87,12 @@ pub enum Event {
     RecoverTurn {
         /// Place of the RECOVER in the order.
         turn: Place,
-        /// Time stamp of its batch, in microseconds: ordered time, the same at every replica.
+        /// Time stamp of its batch, in microseconds: ordered time, equal at every replica.
         time_us: u64,
-        /// What is to be repaired, and where.
+        /// The objects to repair, and the replicas.
         recover: Recover,
-        /// Where [`Recover::packs_at`] says so, every listed object and region in any order. Elsewhere empty:
-        /// the worker keeps the turn until [`Command::Install`](crate::Command::Install) is done, or the turn
-        /// is passed.
+        /// Where [`Recover::packs_at`] is true, every listed object and region in any order. Elsewhere empty: the
+        /// worker keeps the turn until [`Command::Install`](crate::Command::Install) is done, or the turn is passed.
         packed: Vec<Packed>,
     },
     /// Answer to [`Command::RecheckObjects`](crate::Command::RecheckObjects).
@@ -106,28 +106,28 @@ pub enum Event {
     Reexecuted {
         /// The request.
         place: Place,
-        /// What came of it.
+        /// The outcome.
         outcome: Reexecution,
     },
-    /// Time passed. Any rate between 1 ms and 100 ms will do.
+    /// Time passed. Any interval between 1 ms and 100 ms works.
     Tick,
 }
 
-/// What came of running a request again on the before-images of what it touched. A pipeline may do so ahead of time.
+/// The outcome of running a request again on the before-images of its objects. A pipeline may do this in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reexecution {
     /// It ran; this is its digest now.
     Digest(u128),
-    /// It was run twice when its turn came, and did the same.
+    /// It was run twice when its turn came, and both runs agreed.
     Reproduced,
-    /// No before-images were kept: nobody was missing when the request ran.
+    /// No before-images were kept: no replica was absent when the request ran.
     NotKept,
 }
 
-/// What a result answers.
+/// The request that a result answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Asked {
-    /// Position of the request in the schedule of this replica, where the result comes from.
+    /// Position of the request in the schedule of this replica.
     pub position: u64,
     /// Ordered time at which it ran here, in microseconds.
     pub time_us: u64,
@@ -135,31 +135,31 @@ pub struct Asked {
     pub checksum: u32,
     /// Whether this replica owes the client the reply.
     pub mine: bool,
-    /// Whether a client asked for it, and not the pipeline itself.
+    /// Whether a client sent it, and not the pipeline itself.
     pub of_client: bool,
-    /// What the service calls this kind of request, for evidence only: equal requests at different replicas differing
-    /// again and again are a bug, not a bit flip.
+    /// The service's number for this kind of request, for evidence only: if the same kind of request repeatedly differs
+    /// at different replicas, this is a bug, not a bit flip.
     pub kind: u16,
 }
 
-/// What one request did at this replica.
+/// The result of one request at this replica.
 #[derive(Clone, Debug)]
 pub struct RequestResult {
-    /// What it answers. Its `mine` ends with the reply's release.
+    /// The request. Its `mine` ends with the reply's release.
     pub asked: Asked,
-    /// What it touched, sorted by (home, id).
+    /// The objects that it touched, sorted by (home, id).
     pub pairs: Pairs,
-    /// The bytes of what it answers, while somebody may need them: this replica's own client until its reply has left,
-    /// or the owner of the client, who may find its own copy wrong. None where they are not kept. The caller must not
-    /// keep another way out.
+    /// The bytes of its reply, while they may be needed: by this replica's own client until its reply has left, or by
+    /// the client's replica, which may find its own copy wrong. None where they are not kept. The caller must not
+    /// release them in any other way.
     pub reply: Option<Bytes>,
-    /// Length of what it answers, in bytes.
+    /// Length of the reply, in bytes.
     pub reply_len: u64,
     /// [`digest::reply`] of the reply, computed where the reply was made.
     pub reply_digest: u128,
     /// [`digest::request`] of all of it.
     pub digest: u128,
-    /// Set when the request was abandoned here; the other members then mean nothing.
+    /// Set when the request was abandoned here; the other members then have no meaning.
     pub failure: Option<Failure>,
 }
 
@@ -170,8 +170,8 @@ impl RequestResult {
         RequestResult { reply: Some(reply), ..result }
     }
 
-    /// The same result with the same digests, of which the reply's bytes are not kept: see [`keeps_reply`]. Where this
-    /// replica owes the reply, its client gets none ([`Dropped::NoRoom`](crate::Dropped::NoRoom)).
+    /// The same result with the same digests, without the reply's bytes: see [`keeps_reply`]. Where this replica owes
+    /// the reply, its client gets none ([`Dropped::NoRoom`](crate::Dropped::NoRoom)).
     pub fn without_reply(asked: Asked, mut pairs: Pairs, reply: &[u8]) -> Self {
         if !pairs.is_sorted() {
             pairs.sort_unstable();
@@ -183,7 +183,7 @@ impl RequestResult {
         result
     }
 
-    /// The result of a request that ran where nobody votes: nothing is digested.
+    /// The result of a request in a mode without votes: nothing is digested.
     pub fn unvoted(asked: Asked, reply: Bytes) -> Self {
         RequestResult {
             asked,
@@ -206,12 +206,12 @@ impl RequestResult {
         self.reply.is_some()
     }
 
-    /// The digest as its stored parts give it, to find out whether the stored digest is the corrupted one.
+    /// The digest of its stored parts, to find out whether the stored digest is the corrupted one.
     pub(crate) fn recomputed(&self) -> u128 {
         digest::request(&self.pairs, &self.answer())
     }
 
-    /// What it answers, as replicas tell each other.
+    /// Its answer, as replicas exchange it.
     pub fn answer(&self) -> Answer {
         let Asked { position, time_us, checksum, .. } = self.asked;
         Answer { position, time_us, asked: checksum, bytes: self.reply_len, digest: self.reply_digest }
@@ -235,9 +235,9 @@ impl RequestResult {
     }
 }
 
-/// Whether a voter keeps the bytes of a reply of this length: of one that this replica owes (`mine`) until it
-/// has left, of others only if they are short enough to be kept for their owner. Where it does not, the
-/// caller need not make the bytes: [`RequestResult::without_reply`].
+/// Whether a voter keeps the bytes of a reply of this length. It keeps one that this replica owes (`mine`) until it has
+/// left, and others only if they are short enough to be kept for their owner. Otherwise the caller need not store the
+/// bytes: [`RequestResult::without_reply`].
 pub fn keeps_reply(mine: bool, length: usize) -> bool {
     mine || length <= KEPT_REPLY_BYTES_MAX
 }
@@ -252,7 +252,7 @@ pub enum Failure {
         /// The object.
         id: ObjectId,
     },
-    /// A reference led to no object where the structure says there is one.
+    /// A reference led to no object, although the structure requires one.
     Missing {
         /// Region that should hold the object.
         home: Home,
@@ -263,17 +263,17 @@ pub enum Failure {
     Panic,
     /// The ordered bytes of the request did not match their checksum any more.
     Request,
-    /// It was ordered as something that nobody can run: its bytes did not fit its checksum before it had its
-    /// position, or say nothing. Healthy replicas agree on that.
+    /// The ordered bytes cannot be run by any replica: they did not fit their checksum before the request had its
+    /// position, or are no request. Healthy replicas agree on this.
     Invalid,
     /// The watchdog of the turn fired.
     Hang,
-    /// The replica does not get its own result again: its stored result or its re-execution differs.
+    /// The replica cannot reproduce its own result: its stored result or its re-execution differs.
     Unreproducible,
 }
 
 impl Failure {
-    /// The object the failure itself names, if any.
+    /// The object that the failure itself names, if any.
     pub fn object(&self) -> Option<(Home, ObjectId)> {
         match *self {
             Failure::Check { home, id } | Failure::Missing { home, id } => Some((home, id)),
@@ -304,6 +304,6 @@ pub enum Content {
     Present(Bytes),
     /// It does not exist; the faulty replica drops it if it has one.
     Absent,
-    /// It failed its own check while it was packed. Never sent: this replica has no say about the object.
+    /// It failed its own check while it was packed. Never sent: this replica's version of the object does not count.
     Damaged,
 }

@@ -1,4 +1,4 @@
-//! Why we believe that a replica was wrong: the record that keeps repair from hiding a bug.
+//! Evidence that a replica was wrong: the record ensures that repair does not hide a bug.
 
 use object::{Home, ObjectId};
 
@@ -14,17 +14,17 @@ pub struct Evidence {
     pub batch: u64,
     /// The request, if the disagreement is about one.
     pub request: Option<u16>,
-    /// Kind of the request as the service calls it.
+    /// Kind of the request, as numbered by the service.
     pub kind: u16,
-    /// Where the error sat when it was caught.
+    /// The location of the error when it was detected.
     pub stage: FaultStage,
-    /// What it looks like.
+    /// The probable kind of cause.
     pub class: FaultClass,
     /// What the replica itself reported, if it did.
     pub failure: Option<Failure>,
     /// Objects that differ, at most [`Evidence::MAX_OBJECTS`].
     pub wrong: Vec<WrongObject>,
-    /// How many objects differ in all.
+    /// The number of all objects that differ.
     pub wrong_total: u32,
     /// No f+1 replicas agreed, and the group settled on the version of this replica; `wrong` has it as the majority's.
     pub settled_on: Option<Replica>,
@@ -36,7 +36,7 @@ impl Evidence {
     /// Objects listed in one record.
     pub const MAX_OBJECTS: usize = 64;
 
-    /// What was wrong, in words: an object, `digest/vote`, `schedule`, `reply` or `message`.
+    /// The wrong part, as text: an object, `digest/vote`, `schedule`, `reply` or `message`.
     pub fn subject(&self) -> String {
         match (self.stage, self.wrong.first()) {
             (FaultStage::Digest, _) => "digest/vote".to_string(),
@@ -62,12 +62,12 @@ pub struct WrongObject {
     pub majority: Option<u64>,
 }
 
-/// Where an error sat when it was caught.
+/// The location of an error when it was detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultStage {
     /// In an object at rest: its own check failed.
     Passive,
-    /// In what a request did: its pairs differ.
+    /// In the effects of a request: its pairs differ.
     InRequest,
     /// In the reply only.
     Reply,
@@ -79,31 +79,32 @@ pub enum FaultStage {
     Schedule,
 }
 
-/// What a disagreement looks like. The rule is [`Classifier::classify`].
+/// The probable kind of cause of a disagreement. The rule is [`Classifier::classify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultClass {
     /// One replica differs once: a bit flip, a broken core, a corrupted message.
     HardwareLike,
-    /// All differ and stand by their results, or the same kind of request differs at one replica after the other.
+    /// All replicas differ and stand by their results, or the same kind of request differs at one replica after the
+    /// other.
     Nondeterminism,
     /// f+1 replicas abandon the same request, or the same kind panics at one replica after the other.
     SoftwareBug,
 }
 
-/// Remembers recent disagreements, because one record alone cannot tell a flip from a bug.
+/// Keeps recent disagreements, because one record alone cannot distinguish a bit flip from a bug.
 #[derive(Clone, Debug, Default)]
 pub struct Classifier {
     recent: std::collections::VecDeque<(u16, Replica, bool)>,
 }
 
-/// What is known about a disagreement when it is classified.
+/// The facts about a disagreement when it is classified.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
     /// The wrong replica.
     pub replica: Replica,
     /// Kind of the request.
     pub kind: u16,
-    /// Where the error sat.
+    /// The location of the error.
     pub stage: FaultStage,
     /// Whether the service's code panicked there.
     pub panicked: bool,
@@ -114,17 +115,18 @@ pub struct Finding {
 }
 
 impl Classifier {
-    /// Disagreements that are looked back on.
+    /// The number of recent disagreements that are compared.
     pub const MEMORY: usize = 64;
-    /// Disagreements of one kind, at two replicas or more, from which on they are not called hardware-like.
+    /// The number of disagreements of one kind, at two replicas or more, from which on they are not classified as
+    /// hardware-like.
     pub const REPEATED: usize = 4;
 
     /// The rule, in this order:
     /// 1. f+1 abandoned the request: software bug (whatever was corrupt was corrupt everywhere);
-    /// 2. everybody stands by a different result: nondeterminism;
+    /// 2. every replica stands by a different result: nondeterminism;
     /// 3. the last [`Self::MEMORY`] disagreements hold [`Self::REPEATED`] or more about results of this kind of
-    ///    request, at two replicas or more: a software bug if they were panics, nondeterminism otherwise (flips do not
-    ///    pick a kind of request);
+    /// request, at two replicas or more: a software bug if they were panics, nondeterminism otherwise (bit flips do not
+    /// depend on the kind of request);
     /// 4. otherwise hardware-like. Corrupt messages, digests and objects at rest are always of this class.
     pub fn classify(&mut self, finding: &Finding) -> FaultClass {
         if finding.abandoned_by_quorum {
@@ -163,21 +165,21 @@ pub struct VoteCounters {
     pub mismatched_batches: u64,
     /// Requests on which at least two replicas' digests differed.
     pub disputed_requests: u64,
-    /// Replies let go.
+    /// Replies released.
     pub replies_released: u64,
     /// Replies replaced by a peer's bytes.
     pub replies_repaired: u64,
     /// Replies that could not leave at all.
     pub replies_dropped: u64,
-    /// Requests held for want of a majority.
+    /// Requests held for lack of a majority.
     pub requests_held: u64,
-    /// Batches closed by the window's bounds before everybody had voted.
+    /// Batches closed by the window's bounds before every replica had voted.
     pub batches_closed_early: u64,
     /// Evidence records about each replica.
     pub blamed: [u64; crate::limits::MAX_REPLICAS],
-    /// Evidence records that say `digest/vote`: results were equal, the checker itself was hit.
+    /// Evidence records with `digest/vote`: results were equal, a fault hit the checker itself.
     pub digest_faults: u64,
-    /// Corrupt or senseless messages received.
+    /// Corrupt or invalid messages received.
     pub bad_messages: u64,
     /// RECOVERs proposed by this replica.
     pub recovers_proposed: u64,
@@ -191,6 +193,6 @@ pub struct VoteCounters {
     pub objects_installed: u64,
     /// CHECK messages sent.
     pub checks_sent: u64,
-    /// Messages asked for again.
+    /// Messages requested again.
     pub asks_sent: u64,
 }

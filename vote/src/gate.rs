@@ -1,15 +1,15 @@
-//! The only way out for a reply: the line that holds back a corrupt one.
+//! The only function that releases a reply: its check holds back a corrupt one.
 
 use crate::config::{Protections, Set};
 use crate::digest::{self, Answer};
 use crate::event::RequestResult;
 
-/// Why a reply stays.
+/// The reason to hold a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withheld {
     /// Too few replicas agree so far.
     NotYet,
-    /// The reply here is not the one that was agreed on.
+    /// This replica's reply is not the one that was agreed on.
     Corrupt,
     /// There was no room for the reply's bytes: it can never leave.
     NotKept,
@@ -17,9 +17,9 @@ pub(crate) enum Withheld {
 
 /// Whether this replica's reply may leave (EDCC'16 Fig. 2 lines 22-27; docs/design.md, section 6).
 ///
-/// `agreeing` are the replicas, this one included, that say `agreed` about the request. The reply's bytes are
-/// digested once more, together with the pairs: memory between execution and this line is as fallible as any.
-/// Returns the digest of the bytes that may leave.
+/// `agreeing` are the replicas, including this one, whose value for the request is `agreed`. The reply's bytes are
+/// digested once more, together with the pairs: a fault may have hit them since the execution. Returns the digest of
+/// the bytes that may leave.
 pub(crate) fn reply_may_leave(
     result: &RequestResult,
     agreed: u128,

@@ -18,16 +18,16 @@
 //!
 //! **Three levels.** Replicas compare one 128-bit digest per batch. Only where two differ do they exchange the digests
 //! of the batch's requests, and only for requests that differ their pairs. A reply leaves at the first level at which
-//! this replica and f others agree on it; validation goes on until everybody who is up is classified.
+//! this replica and f others agree on it; validation continues until every live replica is classified.
 //!
-//! **The checker is fallible too.** A vote, a digest, a stored pair, a reply or a message may be hit like any object. A
-//! replica is therefore right when any of its batch digest, its stated digest or the digest of its pairs is what f+1
-//! say; what does not fit is reported as `digest/vote` and repairs nothing.
+//! **The checker is fallible too.** A fault may hit a vote, a digest, a stored pair, a reply or a message like any
+//! object. A replica is therefore right when f+1 replicas have any of its batch digest, its stated digest or the digest
+//! of its pairs; a value that does not fit is reported as `digest/vote` and repairs nothing.
 //!
-//! **What a pipeline must do.** Give every batch to [`Event::Executed`] once, in any order; perform commands in order;
-//! call [`Voter::flush`] once per round and [`Event::Tick`] every few milliseconds. A RECOVER's own
-//! [`RequestResult`] should hold the pairs of the objects it lists, after the installation: the vote on it then shows
-//! whether the repair succeeded.
+//! **What a pipeline must do.** Pass every batch to [`Event::Executed`] once, in any order; perform commands in order;
+//! call [`Voter::flush`] once per round and [`Event::Tick`] every few milliseconds. A RECOVER's own [`RequestResult`]
+//! should hold the pairs of the objects it lists, after the installation: the vote on it then shows whether the repair
+//! succeeded.
 
 mod classify;
 mod command;

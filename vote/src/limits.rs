@@ -1,43 +1,44 @@
-//! Every bound of this room in one place, so that no peer and no fault can make it grow or wait without end.
+//! All bounds of this crate in one place, so that no peer and no fault can make it grow or wait without end.
 
 /// Replicas a group may have (2f+1 with f <= 3).
 pub const MAX_REPLICAS: usize = 7;
-/// Requests one batch may hold. The ordering room sends at most 128; the codec allows some headroom.
+/// Requests one batch may hold. The crate `order` sends at most 128; the codec allows some more.
 pub const MAX_REQUESTS_PER_BATCH: usize = 1024;
 
 /// Batches whose votes are kept open at the same time.
 pub const WINDOW_BATCHES: u64 = 16_384;
-/// As many of them are kept free for peers that are ahead: their votes wait there for the own results, also
-/// while a replica that is there and does not vote keeps everything before them open. A replica further
-/// behind than the rest is compared by the ring only.
+/// So many of them are kept free for peers that are ahead: their votes wait there for the own results, also while a
+/// replica that is up and does not vote keeps all batches before them open. A replica further behind than the rest is
+/// compared by the ring only.
 pub const AHEAD_BATCHES: u64 = 8192;
 /// Batches that a replica executes at the same time: their results come in any order, and never from further apart.
 pub const IN_EXECUTION_BATCHES: u64 = 4096;
-/// Bytes of pairs and replies the open batches may hold, own and peers', but for long replies that are owed,
-/// unless [`Config::with_window_bytes`](crate::Config::with_window_bytes) says otherwise; the oldest batch is
+/// Bytes of pairs and replies that the open batches may hold, own and peers', without long replies that are owed,
+/// unless [`Config::with_window_bytes`](crate::Config::with_window_bytes) sets another bound; the oldest batch is
 /// closed when exceeded.
 pub const WINDOW_BYTES: usize = 32 << 20;
-/// Length from which on a reply is long. Who makes long replies has a bound for them, and says with
-/// [`RequestResult::without_reply`](crate::RequestResult::without_reply) for which of them it has no room.
+/// Length from which on a reply is long. The workers have a bound for long replies, and use
+/// [`RequestResult::without_reply`](crate::RequestResult::without_reply) for those without room.
 pub const LONG_REPLY_BYTES: usize = 4 << 10;
 /// Bytes of long replies that a replica owes to its clients, unless
-/// [`Config::with_owed_reply_bytes`](crate::Config::with_owed_reply_bytes) says otherwise: no less than who
-/// makes them lets them come to. The oldest batch is closed when exceeded.
+/// [`Config::with_owed_reply_bytes`](crate::Config::with_owed_reply_bytes) sets another bound: no less than the
+/// workers' bound. The oldest batch is closed when exceeded.
 pub const OWED_REPLY_BYTES: usize = 2 * WINDOW_BYTES;
 /// Finished batches may hold the bytes of the window divided by this.
 pub const FINISHED_SHARE: usize = 4;
 /// Replies that are kept for other replicas may hold the bytes of the window divided by this.
 pub const KEPT_SHARE: usize = 2;
-/// Finished batches that keep their replies and pairs all the same: a peer may still find its stored copy corrupt.
+/// Finished batches that still keep their replies and pairs: a peer may still find its stored copy corrupt.
 pub const KEEP_FINISHED_BATCHES: u64 = 32;
 /// Bytes such finished batches may hold.
 pub const KEEP_FINISHED_BYTES: usize = 8 << 20;
 /// Longest reply of another replica's client whose bytes are kept: one value of the default item size, with its header.
 pub const KEPT_REPLY_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Bytes of such replies that are kept in all, unless
-/// [`Config::with_kept_reply_bytes`](crate::Config::with_kept_reply_bytes) says otherwise; the oldest make room.
+/// [`Config::with_kept_reply_bytes`](crate::Config::with_kept_reply_bytes) sets another bound; the oldest are
+/// discarded.
 pub const KEPT_REPLY_BYTES: usize = 16 << 20;
-/// Batches with a mismatch that are kept beside the window, so that they do not hold up the ones behind them.
+/// Batches with a mismatch that are kept outside of the window, so that they do not delay the ones after them.
 pub const MAX_PARKED_BATCHES: usize = 1024;
 /// How long a batch with a mismatch stays answerable after it has been decided, in microseconds.
 pub const LINGER_US: u64 = 10_000_000;
@@ -56,27 +57,27 @@ pub const MAX_PIECE_BYTES: usize = 256 << 10;
 pub const LARGEST_BATCH_BYTES: usize = 64 << 20;
 /// Replies that are fetched from peers at a time; others wait for their turn.
 pub const FETCHES: usize = 64;
-/// Bytes those may come to together.
+/// Bytes of these replies together.
 pub const FETCH_BYTES: usize = 8 << 20;
 
-/// Objects one RECOVER lists. What does not fit goes into the next one.
+/// Most objects in one RECOVER. Further ones go into the next.
 pub const MAX_OBJECTS_PER_RECOVER: usize = 1024;
-/// Whole regions one RECOVER lists.
+/// Most whole regions in one RECOVER.
 pub const MAX_REGIONS_PER_RECOVER: usize = 64;
-/// Wrong objects of one peer beyond which single objects are given up for their whole regions.
+/// Wrong objects of one peer beyond which their whole regions are repaired instead.
 pub const MAX_WRONG_OBJECTS: usize = 16_384;
 /// Pieces of one packed object or region: 65,536 times 256 KiB are 16 GiB.
 pub const MAX_PIECES: u32 = 65_536;
 /// Bytes a healthy replica sends at a RECOVER without being asked; the rest is pulled.
 pub const REPAIR_PUSH_BYTES: usize = 1 << 20;
-/// Pieces the faulty replica asks for at a time.
+/// Pieces that the faulty replica requests at a time.
 pub const REPAIR_PULL_PIECES: usize = 8;
 /// RECOVERs whose packed objects a healthy replica keeps for a faulty one, which may reach their turns much later: it
-/// stands still while it is repaired, and the others run on.
+/// waits while it is repaired, and the others continue.
 pub const SERVED_TURNS: usize = 16_384;
-/// Bytes those may hold, [`SERVED_OBJECT_BYTES`] for each object included; the newest turn is always kept.
+/// Bytes that those may hold, [`SERVED_OBJECT_BYTES`] for each object included; the newest turn is always kept.
 pub const SERVED_BYTES: usize = 256 << 20;
-/// What a kept object costs beyond its content.
+/// Bytes of a kept object in addition to its content.
 pub const SERVED_OBJECT_BYTES: usize = 128;
 /// Repairs done here whose late messages are recognised.
 pub const DONE_TURNS: usize = 1024;
@@ -90,21 +91,21 @@ pub const REPAIRS_BEFORE_REGION: u32 = 8;
 /// Turns between two repairs of one home that still count as "in a row", in batches.
 pub const IN_A_ROW_BATCHES: u64 = 4096;
 /// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole, unless
-/// [`Config::with_repair_limit`](crate::Config::with_repair_limit) says otherwise.
+/// [`Config::with_repair_limit`](crate::Config::with_repair_limit) sets another bound.
 pub const REPAIRS_BEFORE_REPLACE: usize = 20_000;
-/// Repairs of one region as a whole, of one replica, within [`REPAIR_RATE_US`] after which the replica is
-/// replaced: what was filled so often and is wrong again is not wrong because of what is in it. (1,000 faults
-/// per second, all over 16 regions, need half as many.)
+/// Repairs of one region as a whole, of one replica, within [`REPAIR_RATE_US`] after which the replica is replaced: a
+/// region that was filled so often and is wrong again has another cause than its content. (1,000 faults per second, all
+/// over 16 regions, need half as many.)
 pub const REGION_REPAIRS_BEFORE_REPLACE: usize = 128;
 /// The interval of the repair rate, in microseconds of ordered time.
 pub const REPAIR_RATE_US: u64 = 10_000_000;
 
 /// A request about which no f+1 agree, although all replicas are up and stand by their results, is held for so long, in
-/// microseconds. Then the group settles on one version of what replicas have differently.
+/// microseconds. Then the group settles on one version of the objects that differ.
 pub const SETTLE_AFTER_US: u64 = 1_000_000;
-/// Times the group settles on a version of one object within [`SETTLE_MEMORY_US`]; then it stays as it is.
+/// Times the group settles on a version of one object within [`SETTLE_MEMORY_US`]; then it is left as it is.
 pub const SETTLE_TRIES: u32 = 3;
-/// A settling that was so long ago counts no more, in microseconds.
+/// Microseconds after which a settling does not count any more.
 pub const SETTLE_MEMORY_US: u64 = 60_000_000;
 /// Requests without a majority that are known at a time, to be settled.
 pub const UNDECIDED_REQUESTS: usize = 1024;
@@ -113,15 +114,15 @@ pub const UNDECIDED_OBJECTS: usize = 65_536;
 /// Objects and regions on which the group has settled that are remembered.
 pub const SETTLED_OBJECTS: usize = 16_384;
 
-/// Batches of clients' requests in a row in which a replica is outvoted, after which it is replaced. What a
-/// repair explains counts once: see [`BeyondRepair::Outvoted`](crate::BeyondRepair::Outvoted).
+/// Batches of clients' requests in a row in which a replica is outvoted, after which it is replaced. Batches that one
+/// repair explains count once: see [`BeyondRepair::Outvoted`](crate::BeyondRepair::Outvoted).
 pub const OUTVOTED_BEFORE_REPLACE: u32 = 256;
 
-/// After this long without an expected message it is asked for, in microseconds.
+/// Microseconds without an expected message after which it is requested.
 pub const ASK_AFTER_US: u64 = 50_000;
 /// Asks sent at one tick.
 pub const ASKS_PER_TICK: usize = 64;
-/// Open batches looked at in one tick.
+/// Open batches checked in one tick.
 pub const BATCHES_PER_TICK: usize = 1024;
 /// A VALID replica that is not the lowest-numbered one proposes a RECOVER after this long, per rank.
 pub const PROPOSE_AFTER_US: u64 = 200_000;
@@ -132,14 +133,14 @@ pub const FETCH_GIVE_UP_US: u64 = 3_000_000;
 /// A RECOVER whose objects did not arrive for this long passes without them.
 pub const REPAIR_GIVE_UP_US: u64 = 4_000_000;
 
-/// How full a bounded place is.
+/// The occupancy of a bounded queue or buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Which.
+    /// Its name.
     pub what: &'static str,
-    /// What it holds now, in the unit of its bound.
+    /// Its present content, in the unit of its bound.
     pub holds: u64,
-    /// What it may hold.
+    /// Its bound.
     pub bound: u64,
 }
 

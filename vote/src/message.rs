@@ -1,4 +1,4 @@
-//! What voters say to each other, and its form on the wire. The decoder is total: peers' bytes are never trusted.
+//! The messages between voters, and their form on the wire. The decoder is total: peers' bytes are never trusted.
 
 use bytes::Bytes;
 use object::{Home, ObjectId, Pair};
@@ -9,10 +9,10 @@ use crate::digest::Answer;
 use crate::event::{Failure, Pairs, Place};
 use crate::limits::*;
 
-/// A message between voters. Every one may be lost, doubled, delayed or overtaken; none has to be ordered.
+/// A message between voters. Any may be lost, duplicated, delayed or reordered; none has to be ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// CHECK: digests of consecutive batches (EDCC'16 Table II; ours carries one digest instead of all pairs).
+    /// CHECK: digests of consecutive batches (EDCC'16 Table II; this CHECK has one digest instead of all pairs).
     Check {
         /// Index of the first batch.
         first: u64,
@@ -30,7 +30,7 @@ pub enum Message {
     Pairs {
         /// The request.
         place: Place,
-        /// What is answered, to what.
+        /// The answer and its request.
         answer: Answer,
         /// Pairs in all parts together.
         total: u32,
@@ -53,14 +53,14 @@ pub enum Message {
     },
     /// A message was lost or is needed again.
     Ask(Ask),
-    /// The details asked for are gone: the sender has closed the batch, or begun its life behind it.
+    /// The requested details are gone: the sender has closed the batch, or its process begins after it.
     Forgotten {
         /// The batch.
         batch: u64,
-        /// What f+1 agreed on, where the sender was there and remembers it.
+        /// The digest that f+1 agreed on, if the sender took part and still has it.
         digest: Option<u128>,
     },
-    /// The reply asked for is not to be had from the sender: it never kept its bytes, or let go of them.
+    /// The sender does not have the requested reply: it never kept its bytes, or has dropped them.
     ReplyGone {
         /// The request.
         place: Place,
@@ -85,14 +85,14 @@ pub enum Message {
     },
 }
 
-/// What is asked for.
+/// The requested data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Batch digests.
     Checks {
         /// First batch.
         first: u64,
-        /// How many, at most [`MAX_DIGESTS_PER_CHECK`].
+        /// Their number, at most [`MAX_DIGESTS_PER_CHECK`].
         count: u16,
     },
     /// Request digests of a batch.
@@ -104,14 +104,14 @@ pub enum Ask {
     Pairs {
         /// The request.
         place: Place,
-        /// Index of the first pair wanted.
+        /// Index of the first requested pair.
         first: u32,
     },
     /// A reply's bytes from an offset on.
     Reply {
         /// The request.
         place: Place,
-        /// First byte wanted.
+        /// The first requested byte.
         offset: u32,
     },
     /// Whether the peer stands by its result or blames itself.
@@ -224,10 +224,10 @@ impl Message {
         }
     }
 
-    /// Reads one whole message; large contents stay slices of `frame`.
+    /// Decodes one whole message; large contents stay slices of `frame`.
     ///
     /// # Errors
-    /// [`Malformed`] for anything that [`Message::encode`] does not write within this room's limits.
+    /// [`Malformed`] for anything that [`Message::encode`] does not write within this crate's limits.
     pub fn decode(frame: &Bytes) -> Result<Message, Malformed> {
         let mut r = Reader::shared(frame);
         let message = match r.u8()? {

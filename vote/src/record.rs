@@ -1,4 +1,4 @@
-//! What is known about each open batch, and the window and the ring that bound it.
+//! The data on each open batch, and the window and the ring that bound it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,23 +10,23 @@ use crate::digest::{self, Answer};
 use crate::event::{Failure, Place, RequestResult};
 use crate::limits::*;
 
-/// One batch, from the first news of it until everybody is classified.
+/// One batch, from the first message about it until every live replica is classified.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// This replica's results, once executed.
     pub own: Option<Vec<RequestResult>>,
-    /// Batch digests by replica, the own one included; valid where `known` says so.
+    /// Batch digests by replica, including the own one; valid for replicas in `known`.
     pub digests: [u128; MAX_REPLICAS],
     pub known: Set,
-    /// Sum over the known digests: what a voter remembers of others may be hit too, and must not become an accusation.
+    /// Sum over the known digests: a fault may hit the stored votes of others, and must not become an accusation.
     pub seal: u64,
     /// Peers that have no details of this batch any more.
     pub gone: Set,
     /// Details, once two digests differ.
     pub drill: Option<Box<Drill>>,
-    /// Replicas for which the batch counts already: as one they agreed about, or were outvoted in.
+    /// Replicas for which the batch is counted already: because they agreed, or were outvoted.
     pub counted: Set,
-    /// Everybody who is up is classified and no reply is owed.
+    /// Every live replica is classified and no reply is owed.
     pub finished: bool,
     /// Replies owed to clients.
     pub owed: u16,
@@ -34,7 +34,7 @@ pub(crate) struct Record {
     pub asked_us: u64,
     /// When the first details were needed; they are kept for a while after that.
     pub drilled_us: u64,
-    /// Bytes held, own and peers', but for the long replies that are owed.
+    /// Bytes held, own and peers', without the long replies that are owed.
     pub bytes: usize,
     /// Bytes of long replies that are owed.
     pub owed_bytes: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Record {
 /// A batch whose digests differ, one level down.
 #[derive(Debug, Default)]
 pub(crate) struct Drill {
-    /// Request digests as the peers state them.
+    /// Request digests that the peers have sent.
     pub stated: [Option<Vec<Option<u128>>>; MAX_REPLICAS],
     /// Whether the own ones were sent.
     pub announced: bool,
@@ -58,11 +58,11 @@ pub(crate) struct Drill {
 pub(crate) struct Dispute {
     /// The peers' state deltas.
     pub deltas: [Option<Box<Delta>>; MAX_REPLICAS],
-    /// What replicas blame themselves for, this one included.
+    /// Failures for which replicas blame themselves, including this one.
     pub failures: [Option<Failure>; MAX_REPLICAS],
     /// Whether the own pairs were sent.
     pub announced: bool,
-    /// How far this replica has examined itself.
+    /// The progress of this replica's self-examination.
     pub examination: Examination,
     /// Replicas that examined themselves and stand by their result.
     pub stands: Set,
@@ -70,7 +70,7 @@ pub(crate) struct Dispute {
     pub held: bool,
     /// Replicas whose case is closed: evidence given and objects handed to repair.
     pub closed: Set,
-    /// Everybody who is up is classified, and the cases of the FAILED ones are closed.
+    /// Every live replica is classified, and the cases of the FAILED ones are closed.
     pub done: bool,
 }
 
@@ -84,7 +84,7 @@ pub(crate) enum Examination {
     Done,
 }
 
-/// A state delta as a peer sent it, perhaps not all of it yet.
+/// A state delta from a peer, possibly incomplete.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delta {
     pub answer: Answer,
@@ -101,7 +101,7 @@ impl Delta {
         self.pairs.len() == self.total as usize
     }
 
-    /// Whether it is all that the request touched, and not only what [`MAX_PAIRS_PER_REQUEST`] lets through.
+    /// Whether it has all objects that the request touched, and not only [`MAX_PAIRS_PER_REQUEST`] of them.
     pub(crate) fn is_whole(&self) -> bool {
         (self.total as usize) < MAX_PAIRS_PER_REQUEST
     }
@@ -113,7 +113,7 @@ impl Delta {
 }
 
 impl Record {
-    /// Remembers the batch digest of `replica`.
+    /// Stores the batch digest of `replica`.
     pub(crate) fn set_digest(&mut self, replica: Replica, digest: u128) {
         if self.known.contains(replica) {
             self.seal ^= seal_of(replica, self.digests[replica as usize]);
@@ -123,7 +123,7 @@ impl Record {
         self.seal ^= seal_of(replica, digest);
     }
 
-    /// Whether the remembered digests are still the ones that were set.
+    /// Whether the stored digests are still the ones that were set.
     pub(crate) fn is_sealed(&self) -> bool {
         let sum = |sum, replica: Replica| sum ^ seal_of(replica, self.digests[replica as usize]);
         self.known.iter().fold(0, sum) == self.seal
@@ -164,7 +164,8 @@ impl Record {
     }
 }
 
-/// Mixes a digest and its replica into 64 bits. Multiplication by odd constants lets no flipped bit vanish.
+/// Mixes a digest and its replica into 64 bits. Multiplication by odd constants preserves the effect of every flipped
+/// bit.
 fn seal_of(replica: Replica, digest: u128) -> u64 {
     let (low, high) = (digest as u64, (digest >> 64) as u64);
     let mixed =
@@ -172,22 +173,22 @@ fn seal_of(replica: Replica, digest: u128) -> u64 {
     mixed.rotate_left(8 * replica as u32 + 1)
 }
 
-/// The open batches, dense from `base`, and what stays of older ones.
+/// The open batches, without gaps from `base` on, and the remaining data of older ones.
 #[derive(Debug)]
 pub(crate) struct Window {
     base: u64,
     open: VecDeque<Record>,
-    /// Batches with a mismatch that left the window and may still be asked about, or are held.
+    /// Batches with a mismatch that left the window and may still be requested, or are held.
     pub parked: BTreeMap<u64, Record>,
     /// Digests of batches before `base` that f+1 replicas agreed on; 0 where there is none.
     ring: Vec<u128>,
     ring_low: u64,
-    /// The last batch that left without results of this replica: it has yet to run them.
+    /// The last batch that left without results of this replica, which has not executed it yet.
     unexecuted: Option<u64>,
-    /// Bytes held by open and parked batches, but for the long replies that are owed.
+    /// Bytes held by open and parked batches, without the long replies that are owed.
     pub bytes: usize,
-    /// Bytes of these. Who makes them bounds them, and one that is longer than the window must not push out
-    /// what others wait for.
+    /// Bytes of these replies. The workers bound them, and a reply that is longer than the window must not displace
+    /// those that others wait for.
     pub owed_bytes: usize,
     /// Bytes of replies that are kept for other replicas, by batch: only the owner of a client ever asks for its reply.
     kept: BTreeMap<u64, usize>,
@@ -215,12 +216,12 @@ impl Window {
         self.base
     }
 
-    /// Whether this replica may still have to run the batch: it is open, or left before its results were there.
+    /// Whether this replica may still have to execute the batch: it is open, or left before its results came.
     pub(crate) fn is_to_come(&self, batch: u64) -> bool {
         batch >= self.base || self.unexecuted >= Some(batch)
     }
 
-    /// One past the newest batch anything is known about.
+    /// One past the newest known batch.
     pub(crate) fn end(&self) -> u64 {
         self.base + self.open.len() as u64
     }
@@ -272,7 +273,7 @@ impl Window {
             self.unexecuted = Some(batch);
         }
         if self.ring.len() < RING_BATCHES {
-            // Grows to its bound once; batches are dense, so index and mask agree from the first one on.
+            // The ring grows to its bound once; batches have no gaps, so index and mask agree from the first one on.
             self.ring.resize(RING_BATCHES, 0);
         }
         self.ring[batch as usize & (RING_BATCHES - 1)] = agreed.unwrap_or(0);
@@ -280,24 +281,25 @@ impl Window {
         Some((batch, record))
     }
 
-    /// A batch that was open or parked is gone with all it held.
+    /// A batch that was open or parked was dropped with all its data.
     pub(crate) fn on_gone(&mut self, batch: u64, record: &Record) {
         self.bytes -= record.bytes;
         self.owed_bytes -= record.owed_bytes;
         self.kept_bytes -= self.kept.remove(&batch).unwrap_or(0);
     }
 
-    /// What held some bytes of a batch holds others now: a peer that says the same again and again takes no more room.
+    /// A part of a batch that `held` some bytes now `holds` others: a peer that sends the same repeatedly takes no more
+    /// room.
     pub(crate) fn account(&mut self, batch: u64, held: usize, holds: usize) {
         let Some(record) = self.get_mut(batch) else { return };
         let before = record.bytes;
-        // A struck length must not make the sum over all batches wrong.
+        // A corrupted length must not make the sum over all batches wrong.
         record.bytes = (before + holds).saturating_sub(held);
         let after = record.bytes;
         self.bytes = self.bytes + after - before;
     }
 
-    /// This replica's results of a batch are there, with long replies to its clients of so many bytes.
+    /// This replica's results of a batch have come, with long replies to its clients of so many bytes.
     pub(crate) fn owe(&mut self, batch: u64, bytes: usize) {
         if let Some(record) = self.get_mut(batch) {
             record.owed_bytes += bytes;
@@ -305,7 +307,7 @@ impl Window {
         }
     }
 
-    /// Takes the bytes of a reply out that was owed; its length and its digest stay.
+    /// Removes the bytes of a reply that was owed; its length and its digest stay.
     pub(crate) fn take_owed(&mut self, place: Place) -> Option<Bytes> {
         let record = self.get_mut(place.batch)?;
         let reply = record.own.as_mut()?.get_mut(usize::from(place.request))?.reply.take()?;
@@ -313,14 +315,14 @@ impl Window {
             self.account(place.batch, reply.len(), 0);
             return Some(reply);
         }
-        // A struck length must not make the sum over all batches wrong.
+        // A corrupted length must not make the sum over all batches wrong.
         let bytes = reply.len().min(record.owed_bytes);
         record.owed_bytes -= bytes;
         self.owed_bytes -= bytes;
         Some(reply)
     }
 
-    /// The same of one that is kept for another replica.
+    /// The same for a reply that is kept for another replica.
     fn take_kept(&mut self, place: Place) -> Option<Bytes> {
         let own = self.get_mut(place.batch)?.own.as_mut()?;
         let reply = own.get_mut(usize::from(place.request))?.reply.take()?;
@@ -338,7 +340,7 @@ impl Window {
         while self.kept_bytes > bound {
             let Some((oldest, held)) = self.kept.pop_first() else { return };
             let freed = self.discard_replies(oldest, self.kept_bytes - bound);
-            // Freeing nothing where something was counted means that a fault has struck the results.
+            // If bytes were counted and none is freed, a fault has corrupted the results.
             let left = if freed == 0 { 0 } else { held.saturating_sub(freed) };
             self.kept_bytes -= held - left;
             if left > 0 {
@@ -362,7 +364,7 @@ impl Window {
         freed
     }
 
-    /// Digest of a batch that left the window, if it is remembered and was agreed on.
+    /// Digest of a batch that left the window, if it was agreed on and is still stored.
     pub(crate) fn remembered(&self, batch: u64) -> Option<u128> {
         if batch < self.ring_low || batch >= self.base {
             return None;

@@ -1,4 +1,4 @@
-//! The voter of one replica: every event goes in here, every command comes out.
+//! The voter of one replica: its input is events, its output is commands.
 
 mod ask;
 mod check;
@@ -23,8 +23,8 @@ use check::{Checks, LateVotes};
 use outvoted::Streaks;
 use reply::OwedReplies;
 
-/// Compares this replica's results with its peers', lets replies go, and drives repair. Owns no socket, clock
-/// or thread.
+/// Compares this replica's results with its peers', releases replies, and drives repair. Owns no socket, clock or
+/// thread.
 ///
 /// The pipeline feeds every [`Event`] with the current time, performs the [`Command`]s in order, and calls
 /// [`Voter::flush`] at the end of each round of its loop, so that digests of several batches share a CHECK.
@@ -41,7 +41,7 @@ pub struct Voter {
     newest: u64,
 }
 
-/// What is known of the open batches: what each replica has said about them, who takes part, and what was found.
+/// The data on the open batches: the votes of each replica, the live replicas, and the findings.
 #[derive(Debug)]
 pub(crate) struct Ballots {
     pub(crate) config: Config,
@@ -53,7 +53,7 @@ pub(crate) struct Ballots {
     scratch: Vec<u8>,
 }
 
-/// The time of an event and where its consequences go.
+/// The time of an event and the list for its commands.
 pub(crate) struct Round<'a> {
     pub now_us: u64,
     pub commands: &'a mut Vec<Command>,
@@ -70,7 +70,7 @@ impl Round<'_> {
 }
 
 impl Voter {
-    /// A voter that has seen nothing. Every peer counts as up until [`Event::PeerDown`] says otherwise.
+    /// A voter without any event so far. Every peer counts as up until [`Event::PeerDown`].
     pub fn new(config: Config) -> Self {
         Voter {
             checks: Checks::default(),
@@ -122,7 +122,7 @@ impl Voter {
         self.replies.start_fetches(&mut self.ballots, round);
     }
 
-    /// Sends what was collected: CHECKs, and RECOVERs for what this round found out.
+    /// Sends the collected CHECKs, and RECOVERs for the findings of this round.
     pub fn flush(&mut self, now_us: u64, commands: &mut Vec<Command>) {
         let round = &mut Round { now_us, commands };
         self.checks.send(&mut self.ballots.counters, round);
@@ -134,7 +134,7 @@ impl Voter {
         &self.ballots.counters
     }
 
-    /// What is known about each replica for one request, while its batch is open.
+    /// The status of each replica for one request, while its batch is open.
     pub fn statuses(&self, place: Place) -> Option<Vec<Status>> {
         let record = self.ballots.window.get(place.batch)?;
         record.requests().get(place.request as usize)?;
@@ -148,22 +148,22 @@ impl Voter {
         self.ballots.window.base()..self.ballots.window.end()
     }
 
-    /// The last batch up to which the vote is closed here. A batch with a mismatch leaves the window while it
-    /// is still disputed.
+    /// The last batch up to which the vote is closed here. A batch with a mismatch leaves the window while it is still
+    /// disputed.
     pub fn validated(&self) -> u64 {
         let disputed =
             self.ballots.window.parked.iter().find(|(_, record)| !record.finished).map(|(batch, _)| *batch);
         disputed.unwrap_or(u64::MAX).min(self.ballots.window.base()).saturating_sub(1)
     }
 
-    /// Whether nothing is open: every batch executed here is classified by everybody who is up, every owed
-    /// reply is out, and no repair is due or waited for.
+    /// Whether nothing is open: every live replica is classified for every batch executed here, every owed reply has
+    /// left, and no repair is due or in progress.
     pub fn is_settled(&self) -> bool {
         self.open_below(u64::MAX).is_none()
     }
 
-    /// What is still open about the batches before `batch`, in words for people; none when nothing is. Under
-    /// load the last ones are always open.
+    /// A description of what is unfinished in the batches before `batch`; none when all are finished. Under load the
+    /// last batches are always open.
     pub fn open_below(&self, batch: u64) -> Option<String> {
         let batches = self.open_batches().chain(self.ballots.window.parked.keys().copied());
         let open = |batch: &u64| self.ballots.window.get(*batch).is_some_and(|record| !record.finished);
@@ -176,14 +176,14 @@ impl Voter {
         self.repairs.open(self.ballots.live)
     }
 
-    /// How full the places are that the peers and the clients could fill.
+    /// The occupancy of the queues and buffers that peers and clients can fill.
     pub fn loads(&self) -> [Occupancy; 6] {
         let open = self.ballots.window.end() - self.ballots.window.base();
         let load = |what, holds, bound| Occupancy { what, holds, bound };
         [
             load("open batches", open, WINDOW_BATCHES),
             load("parked batches", self.ballots.window.parked.len() as u64, MAX_PARKED_BATCHES as u64),
-            // One batch more than fits may be there until another is let go.
+            // There may be one batch more than fits until another is dropped.
             load(
                 "bytes of open batches",
                 self.ballots.window.bytes as u64,
@@ -203,13 +203,13 @@ impl Voter {
         ]
     }
 
-    /// What is kept about open batches, for tests that look at it.
+    /// The data on open batches, for tests that check it.
     #[cfg(test)]
     pub(crate) fn window(&self) -> &Window {
         &self.ballots.window
     }
 
-    /// What is stored about a batch, for tests that corrupt it there.
+    /// The stored data on a batch, for tests that corrupt it.
     #[cfg(test)]
     pub(crate) fn stored_mut(&mut self, batch: u64) -> Option<&mut crate::record::Record> {
         self.ballots.window.get_mut(batch)
@@ -293,7 +293,7 @@ impl Voter {
 }
 
 impl Ballots {
-    /// Of a voter that has seen nothing.
+    /// The data of a voter without any event so far.
     fn new(config: Config) -> Self {
         Ballots {
             live: Set::first(config.replicas()),
@@ -305,7 +305,7 @@ impl Ballots {
         }
     }
 
-    /// A frame or message that made no sense: counted and shown, and whatever it carried will be asked for again.
+    /// A frame or message was invalid: it is counted and reported, and its content will be requested again.
     fn on_garbled(&mut self, from: Replica, round: &mut Round<'_>) {
         self.counters.bad_messages += 1;
         if from < self.config.replicas() {
@@ -314,7 +314,7 @@ impl Ballots {
         }
     }
 
-    /// What came up while objects were repaired: senders whose packed bytes did not match their digest.
+    /// Reports findings of repairs: senders whose packed bytes did not match their digest.
     fn report_repairs(&mut self, repairs: &mut Repairs, round: &mut Round<'_>) {
         self.counters.objects_installed = repairs.installed();
         for (from, turn) in repairs.take_bad_pieces() {
@@ -386,7 +386,7 @@ impl Ballots {
     }
 }
 
-/// What a piece of evidence is about.
+/// The subject of an evidence record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub batch: u64,

@@ -1,4 +1,4 @@
-//! Answers to peers that have lost a message or come late.
+//! Answers to peers that have lost a message or are late.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use crate::limits::*;
 use crate::message::{Ask, Message};
 
 impl Voter {
-    /// Tells a peer again what it asks for, as far as it is still known.
+    /// Sends the requested data to a peer again, if it is still stored.
     pub(super) fn on_ask(&mut self, from: Replica, ask: Ask, round: &mut Round<'_>) {
         match ask {
             Ask::Checks { first, count } => answer_checks(&self.ballots, from, first, count, round),
@@ -63,7 +63,7 @@ fn own_digest(ballots: &Ballots, batch: u64) -> Option<u128> {
     }
 }
 
-/// Says that details are gone for good; silent about batches that are still to come.
+/// Reports that details are gone; sends nothing about batches that are still to come.
 fn answer_gone(ballots: &Ballots, from: Replica, batch: u64, round: &mut Round<'_>) {
     if batch < ballots.window.base() && ballots.window.get(batch).is_none_or(|record| record.own.is_none()) {
         let digest = ballots.window.remembered(batch);
@@ -87,7 +87,7 @@ fn answer_reply(ballots: &Ballots, from: Replica, place: Place, offset: u32, rou
     let Some(own) = record.and_then(|record| record.requests().get(place.request as usize)) else {
         return answer_gone(ballots, from, place.batch, round);
     };
-    // Longer ones are kept for this replica's own clients only: nobody else can want them.
+    // Longer ones are kept for this replica's own clients only: no peer can request them.
     let Some(reply) = own.reply.as_ref().filter(|reply| keeps_reply(false, reply.len())) else {
         return round.send_one(from, Message::ReplyGone { place });
     };

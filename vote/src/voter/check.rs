@@ -1,4 +1,4 @@
-//! First level: batch digests. In the steady state nothing below this file runs.
+//! First level: batch digests. In the steady state no lower level runs.
 
 use smallvec::SmallVec;
 
@@ -57,16 +57,17 @@ impl Voter {
         self.advance(round);
     }
 
-    /// Whether results of this batch can come now: not for the second time, from further ahead than anything
-    /// is executed, or after one was left out. A struck number would close what is open, or leave a batch
-    /// without a vote, and nobody else could tell.
+    /// Whether results of this batch can come now: not for the second time, not further ahead than any batch in
+    /// execution, and not after a gap. A corrupted number would close open batches, or leave a batch without a vote,
+    /// and no other replica could detect it.
     fn is_next(&self, batch: u64) -> bool {
         let has_results = |batch| self.ballots.window.get(batch).is_none_or(|record| record.own.is_some());
         let is_fresh = self.ballots.window.is_to_come(batch)
             && self.ballots.window.get(batch).is_none_or(|record| record.own.is_none());
         let oldest = batch.checked_sub(IN_EXECUTION_BATCHES);
         let is_within = batch <= self.newest + IN_EXECUTION_BATCHES;
-        // Nobody votes on what nobody has executed: the window closes no further ahead than peers can have filled it.
+        // No replica votes on a batch that none has executed: the window closes no further ahead than peers can have
+        // filled it.
         let has_place = self.ballots.window.base() <= batch + WINDOW_BATCHES;
         is_fresh && is_within && has_place && oldest.is_none_or(has_results)
     }
@@ -84,7 +85,7 @@ impl Voter {
         if self.ballots.window.get(batch).is_none() && batch < self.ballots.window.base() {
             return self.late.on_digest(from, batch, digest, &mut self.ballots, round);
         }
-        // A peer that is further ahead than the window is asked again when we get there.
+        // A peer that is further ahead than the window gets a request for this when this replica reaches the batch.
         let Some(record) = self.ballots.window.open(batch) else { return };
         if !record.known.contains(from) {
             record.set_digest(from, digest);
@@ -102,7 +103,7 @@ impl Voter {
         self.evaluate(batch, round);
     }
 
-    /// Compares all votes on a batch and acts on what they tell; called after anything about the batch has changed.
+    /// Compares all votes on a batch and acts on the result; called after each change of the batch's data.
     pub(super) fn evaluate(&mut self, batch: u64, round: &mut Round<'_>) {
         let me = self.ballots.config.me();
         let Some(record) = self.ballots.window.get(batch) else { return };
@@ -126,12 +127,13 @@ impl Voter {
         self.ballots.finish(batch);
     }
 
-    /// Moves the window on: finished batches leave it, batches with a mismatch are parked, and its bounds are kept.
+    /// Moves the window forward: finished batches leave it, batches with a mismatch are parked, and its bounds are
+    /// kept.
     pub(super) fn advance(&mut self, round: &mut Round<'_>) {
         while let Some(front) = self.ballots.window.front() {
-            // Only batches executed here count: news of batches far ahead, true or not, must not take the
-            // place of what peers may ask for. Of the bytes all count, for all are held; details that peers
-            // told of a dispute can shorten what is kept.
+            // Only batches executed here count: messages about batches far ahead, right or not, must not displace data
+            // that peers may request. All bytes count, since all are held; details of a dispute from peers can reduce
+            // the data that is kept.
             let kept = (self.newest + 1).saturating_sub(self.ballots.window.base());
             let full = kept > KEEP_FINISHED_BATCHES
                 || self.ballots.window.bytes > self.ballots.config.finished_bytes();
@@ -155,7 +157,7 @@ impl Voter {
         self.replies.drop_owed(batch, record, &mut self.ballots, round);
     }
 
-    /// Closes the oldest batch, whatever state it is in, because the window is full.
+    /// Closes the oldest batch, in any state, because the window is full.
     fn close_oldest(&mut self, round: &mut Round<'_>) {
         if !self.ballots.window.parked.is_empty() && self.ballots.is_overfull() {
             return self.unpark_oldest(round);
@@ -171,7 +173,7 @@ impl Voter {
         self.replies.drop_owed(batch, record, &mut self.ballots, round);
     }
 
-    /// Closes what was executed, as it comes with time.
+    /// Closes executed batches, as happens over time.
     #[cfg(test)]
     pub(crate) fn close_executed(&mut self) {
         while self.ballots.window.front().is_some_and(|front| front.own.is_some()) {
@@ -179,7 +181,7 @@ impl Voter {
         }
     }
 
-    /// Closes batches as a struck bound of a loop does.
+    /// Closes batches like a loop with a corrupted bound.
     #[cfg(test)]
     pub(crate) fn close_below(&mut self, batch: u64) {
         while self.ballots.window.base() < batch {
@@ -190,8 +192,8 @@ impl Voter {
 }
 
 impl OwedReplies {
-    /// Asks the gate about every reply owed; when the own batch digest is what f others have too, all of them
-    /// may leave.
+    /// Passes every owed reply to the gate; when f others have the same batch digest as this replica, all of them may
+    /// leave.
     fn release_batch(&mut self, batch: u64, agreeing: Set, ballots: &mut Ballots, round: &mut Round<'_>) {
         let mut corrupt: SmallVec<[u16; 4]> = SmallVec::new();
         let count = ballots.window.get(batch).map_or(0, |record| record.requests().len());
@@ -208,12 +210,12 @@ impl OwedReplies {
             }
         }
         for request in corrupt {
-            // The own stored copy is not what was agreed on: one level down, where peers can help.
+            // The own stored copy is not the agreed one: continue one level down, where peers can help.
             ballots.dispute_mut(Place::new(batch, request), round);
         }
     }
 
-    /// Lets one own reply go if the gate allows it.
+    /// Releases one own reply if the gate allows it.
     pub(super) fn release(
         &mut self,
         place: Place,
@@ -253,14 +255,14 @@ impl OwedReplies {
         };
         result.asked.mine = false;
         record.owed -= 1;
-        // Nobody but its owner ever asks for a reply, and the owner is this replica.
+        // Only the owner of a reply requests it, and the owner is this replica.
         let Some(reply) = ballots.window.take_owed(place) else { return Ok(()) };
         ballots.counters.replies_released += 1;
         round.commands.push(Command::Release { place, reply, digest });
         Ok(())
     }
 
-    /// Forgets a batch; replies still owed can never leave, and what is held is not held any more.
+    /// Drops a batch; replies still owed can never leave, and held requests are not held any more.
     pub(super) fn drop_owed(
         &mut self,
         batch: u64,
@@ -291,7 +293,7 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    /// Remembers a digest for the next CHECK; consecutive batches of one round share a message.
+    /// Stores a digest for the next CHECK; consecutive batches of one round share a message.
     fn collect(&mut self, batch: u64, digest: u128, counters: &mut VoteCounters, round: &mut Round<'_>) {
         let next = self.first + self.digests.len() as u64;
         if !self.digests.is_empty() && (batch != next || self.digests.len() == MAX_DIGESTS_PER_CHECK) {
@@ -303,7 +305,7 @@ impl Checks {
         self.digests.push(digest);
     }
 
-    /// Sends what was collected.
+    /// Sends the collected digests.
     pub(super) fn send(&mut self, counters: &mut VoteCounters, round: &mut Round<'_>) {
         if !self.digests.is_empty() {
             let digests = std::mem::take(&mut self.digests);
@@ -313,13 +315,13 @@ impl Checks {
     }
 }
 
-/// By peer, a batch whose digest came too late and differed, and since when it is asked for again: before
-/// anyone is accused.
+/// By peer, a batch whose digest came too late and differed, and the time since when it is requested again, before any
+/// replica is accused.
 #[derive(Debug, Default)]
 pub(super) struct LateVotes([Option<(u64, u64)>; MAX_REPLICAS]);
 
 impl LateVotes {
-    /// A peer has begun again.
+    /// A peer was replaced.
     pub(super) fn forget(&mut self, peer: Replica) {
         self.0[peer as usize] = None;
     }
@@ -342,10 +344,10 @@ impl LateVotes {
         }
         match self.0[from as usize] {
             Some((asked, _)) if asked == batch => {}
-            // One at a time: answers about two batches would take turns in being asked for again, for ever.
+            // One batch at a time: the digests of two batches would be requested again alternately, for ever.
             Some((_, since_us)) if round.now_us.saturating_sub(since_us) < ASK_AFTER_US => return,
             _ => {
-                // Perhaps only the message was wrong; its sender repeats it.
+                // The message alone may have been wrong; its sender repeats it.
                 self.0[from as usize] = Some((batch, round.now_us));
                 return round.send_one(from, Message::Ask(Ask::Checks { first: batch, count: 1 }));
             }
@@ -377,7 +379,7 @@ impl Ballots {
         first
     }
 
-    /// A batch is finished when no reply is owed and everybody who is up is classified (deferred validation, EDCC'16
+    /// A batch is finished when no reply is owed and every live replica is classified (deferred validation, EDCC'16
     /// section IV-B).
     pub(super) fn finish(&mut self, batch: u64) {
         let (me, live) = (self.config.me(), self.live);

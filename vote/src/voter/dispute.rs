@@ -1,4 +1,4 @@
-//! Third level: the pairs of a request about which replicas differ, and what follows from them.
+//! Third level: the pairs of a request about which replicas differ, and the decision from them.
 
 use object::Pair;
 
@@ -31,7 +31,7 @@ impl Voter {
             **delta =
                 Delta { answer: part.answer, total: part.total, pairs: Vec::with_capacity(part.pairs.len()) };
         } else if delta.pairs.len() != part.first as usize || delta.total != part.total {
-            // Out of order or doubled; what is missing is asked for.
+            // Out of order or duplicated; missing parts are requested.
             return;
         }
         delta.pairs.extend_from_slice(&part.pairs);
@@ -41,7 +41,7 @@ impl Voter {
         self.advance(round);
     }
 
-    /// Looks at one disputed request and does whatever its votes allow.
+    /// Evaluates one disputed request as far as its votes allow.
     pub(super) fn dispute(&mut self, place: Place, round: &mut Round<'_>) {
         self.ballots.announce_pairs(place, round);
         let Some(record) = self.ballots.window.get(place.batch) else { return };
@@ -52,8 +52,8 @@ impl Voter {
         if by_quorum.majority.is_some() {
             return self.decide(place, &votes, by_quorum, quorum, round);
         }
-        // Where a peer has closed the batch, f+1 have agreed, and where one that is away now voted otherwise,
-        // they may have: who is left over must not decide for itself.
+        // If a peer has closed the batch, f+1 have agreed. If a peer that is absent now voted differently, f+1 may have
+        // agreed. A replica that is left over must not decide on its own.
         let says = |replica: Replica, value| {
             votes[replica as usize].is_blamed() || votes[replica as usize].says(value)
         };
@@ -86,7 +86,7 @@ impl Voter {
         let owed = own.asked.mine;
         let failed_here = !valid.contains(me);
         if owed && own.failure.is_none() && !own.has_reply() {
-            // Bytes for which there was no room are not fetched either.
+            // A reply for which there was no room is not fetched either.
             self.replies.drop_reply(place, Dropped::NoRoom, &mut self.ballots, round);
         } else if owed && failed_here {
             self.replies.fetch(place, right.as_ref(), valid, &mut self.ballots, round);
@@ -114,8 +114,8 @@ impl Voter {
         self.ballots.mark_done(place, &verdict);
     }
 
-    /// A FAILED replica: evidence, and its wrong objects go to repair. Waits until both sides' pairs are known, unless
-    /// the faulty side has none.
+    /// Closes the case of a FAILED replica: evidence is recorded, and its wrong objects go to repair. Waits until both
+    /// sides' pairs are known, unless the faulty side has none.
     fn close_failed(
         &mut self,
         place: Place,
@@ -159,7 +159,7 @@ impl Voter {
         }
         self.repairs.add(replica, place, &objects, proposers, round.now_us);
         if stage == FaultStage::Schedule && replica == me {
-            // Repairing objects does not set a counter right: what it creates next has a wrong id again.
+            // Repairing objects does not correct a counter: the next object that it creates has a wrong id again.
             round.commands.push(Command::ReplaceSelf(BeyondRepair::OutOfStep));
         }
         if let Some(dispute) =
@@ -171,7 +171,7 @@ impl Voter {
 }
 
 impl Ballots {
-    /// A peer has no result of its own to stand by; whether that is news to evaluate.
+    /// A peer blames itself and has no result to stand by. Returns whether this is new and has to be evaluated.
     pub(super) fn on_self_blame(
         &mut self,
         from: Replica,
@@ -194,7 +194,8 @@ impl Ballots {
             return None;
         }
         if record.own.is_none() && crowded {
-            // Peers' news of batches not executed here may not push out what is; they are asked for later.
+            // Peers' messages about batches not executed here must not displace executed ones; they are requested
+            // later.
             return None;
         }
         let disputes = &mut record.drill_mut(round.now_us).disputes;
@@ -216,8 +217,8 @@ impl Ballots {
         dispute.done = voters.minus(settled).is_empty();
     }
 
-    /// A replica whose result is right but whose digest or pairs are not: the checker itself was hit there. False if
-    /// that was reported before.
+    /// Reports a replica whose result is right but whose digest or pairs are not: a fault hit its checker. False if
+    /// this was reported before.
     fn close_torn(&mut self, place: Place, replica: Replica, round: &mut Round<'_>) -> bool {
         let Some(record) = self.window.get_mut(place.batch) else { return false };
         let kind = record.requests()[place.request as usize].asked.kind;
@@ -231,7 +232,7 @@ impl Ballots {
         true
     }
 
-    /// The own result was agreed on, but the stored copy of it is not what was agreed on any more.
+    /// The own result was agreed on, but its stored copy has changed since.
     fn report_own_copy(&mut self, place: Place, agreed: u128, round: &mut Round<'_>) {
         let me = self.config.me();
         let Some(record) = self.window.get_mut(place.batch) else { return };
@@ -246,7 +247,7 @@ impl Ballots {
         }
     }
 
-    /// Sends the own pairs to everybody, once.
+    /// Sends the own pairs to all peers, once.
     fn announce_pairs(&mut self, place: Place, round: &mut Round<'_>) {
         let Some(dispute) = self.dispute_mut(place, round) else { return };
         if !std::mem::replace(&mut dispute.announced, true) {
@@ -264,7 +265,7 @@ impl Ballots {
         if own.failure.is_some() {
             return;
         }
-        // A request that touched more than this is repaired by whole regions; the first pairs say which.
+        // A request that touched more than this is repaired by whole regions; the first pairs determine which.
         let total = own.pairs.len().min(MAX_PAIRS_PER_REQUEST);
         let mut first = first as usize;
         while first < total || (total == 0 && first == 0) {
@@ -290,7 +291,7 @@ pub(super) fn find_mut(record: &mut Record, request: u16) -> Option<&mut Dispute
     record.drill.as_mut()?.disputes.get_mut(&request)
 }
 
-/// A state delta that gives the agreed digest: the own one, or any peer's. It is right whoever sent it.
+/// A state delta that gives the agreed digest: the own one, or any peer's. It is right, whichever replica sent it.
 pub(super) fn right_delta(record: &Record, request: u16, agreed: u128) -> Option<Delta> {
     let own = record.requests().get(request as usize)?;
     if own.failure.is_none() && own.recomputed() == agreed {
@@ -329,7 +330,7 @@ fn difference(theirs: Option<&Delta>, right: &Delta) -> Vec<WrongObject> {
     }
 }
 
-/// Puts the object that the faulty replica itself named in front; it may lie outside what the request touches.
+/// Puts the object that the faulty replica itself named in front; it may not be among those that the request touches.
 fn name_object(
     wrong: &mut Vec<WrongObject>,
     theirs: Option<&Delta>,
@@ -361,7 +362,7 @@ fn stage_of(
     }
 }
 
-/// Replicas of `set` that have said all they can about a request.
+/// Replicas of `set` that have sent all their votes on a request.
 pub(super) fn final_votes(record: &Record, request: u16, votes: &Votes, set: Set) -> Set {
     let mut finals = Set::EMPTY;
     for replica in set.iter() {

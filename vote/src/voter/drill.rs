@@ -13,7 +13,7 @@ use crate::message::{Ask, Message};
 use crate::record::Record;
 
 impl Voter {
-    /// A peer sent its request digests: it saw a mismatch, whether or not this replica did.
+    /// A peer sent its request digests: it found a mismatch, whether or not this replica did.
     pub(super) fn on_digests(
         &mut self,
         from: Replica,
@@ -34,7 +34,7 @@ impl Voter {
         self.advance(round);
     }
 
-    /// A peer has no details of a batch any more, because it found nothing wrong with it.
+    /// A peer has no details of a batch any more, because it found no error in it.
     pub(super) fn on_gone(&mut self, from: Replica, batch: u64, digest: Option<u128>, round: &mut Round<'_>) {
         let Some(record) = self.ballots.window.get_mut(batch) else { return };
         record.gone.insert(from);
@@ -48,7 +48,7 @@ impl Voter {
         }
     }
 
-    /// Looks at every request of the batch; those about which replicas differ become disputes.
+    /// Compares every request of the batch; those about which replicas differ become disputes.
     pub(super) fn drill(&mut self, batch: u64, round: &mut Round<'_>) {
         if !self.ballots.config.protections.digest_comparison {
             return;
@@ -79,8 +79,8 @@ impl Voter {
 }
 
 impl OwedReplies {
-    /// This replica differs from f+1 others about a batch whose details they all have dropped: it was away for too long
-    /// to be repaired object by object. Whether that is so; its replies can never leave.
+    /// This replica differs from f+1 others about a batch whose details they all have dropped: it was absent for too
+    /// long to be repaired object by object. Returns whether this is so; its replies can never leave.
     fn give_up_without_details(&mut self, batch: u64, ballots: &mut Ballots, round: &mut Round<'_>) -> bool {
         let (me, quorum) = (ballots.config.me(), ballots.config.quorum());
         let Some(record) = ballots.window.get(batch) else { return false };
@@ -104,7 +104,7 @@ impl OwedReplies {
 }
 
 impl Streaks {
-    /// A peer whose request digests are all right, though its batch digest is not: its vote was hit.
+    /// Reports peers whose request digests are all right, although their batch digest is not: a fault hit their vote.
     fn report_wrong_batch_digests(&mut self, batch: u64, ballots: &mut Ballots, round: &mut Round<'_>) {
         let me = ballots.config.me();
         let Some(record) = ballots.window.get(batch) else { return };
@@ -119,7 +119,7 @@ impl Streaks {
                 wrong.insert(replica);
             }
         }
-        // With three replicas the own digest may be the odd one; two peers that agree are not both wrong.
+        // With three replicas the own digest may be the deviating one; two peers that agree are not both wrong.
         let agreed = super::check::agreed_digest(record, ballots.config.quorum());
         let own_is_odd = agreed.is_some_and(|digest| digest != record.digests[me as usize]);
         let blamed = if own_is_odd && !wrong.is_empty() { Set::EMPTY.with(me) } else { wrong };
@@ -134,7 +134,7 @@ impl Streaks {
 }
 
 impl Ballots {
-    /// What every replica says about one request, from everything it has told.
+    /// The votes of every replica on one request, from all its messages.
     pub(super) fn votes(&self, record: &Record, request: u16) -> Votes {
         let me = self.config.me();
         let mut votes = Votes::default();
@@ -167,7 +167,7 @@ impl Ballots {
         votes
     }
 
-    /// Tells the own request digests to everybody, once, after making sure that they are the ones voted on.
+    /// Sends the own request digests to all peers, once, after a check that they are the ones voted on.
     fn announce(&mut self, batch: u64, round: &mut Round<'_>) {
         let Some(record) = self.window.get_mut(batch) else { return };
         let drill = record.drill_mut(round.now_us);
@@ -186,8 +186,8 @@ impl Ballots {
         Some(Message::Digests { batch, digests })
     }
 
-    /// Before anyone is accused: what this replica remembers about the batch may itself have been hit since it voted.
-    /// Then the checker is reported, not an object and not a peer.
+    /// Before any replica is accused, checks this replica's stored data on the batch: a fault may have hit it since the
+    /// vote. Then the checker is reported, not an object and not a peer.
     fn examine_memory(&mut self, batch: u64, round: &mut Round<'_>) {
         let me = self.config.me();
         let Some(record) = self.window.get_mut(batch) else { return };
@@ -218,7 +218,7 @@ impl Ballots {
         let before: Vec<u128> = own.iter().map(|result| result.digest).collect();
         own.iter_mut().for_each(|result| result.digest = result.recomputed());
         if fold(batch, me, own, &mut self.scratch) != voted {
-            // Not the request digests but the vote was hit.
+            // The fault hit the vote, and not the request digests.
             own.iter_mut().zip(before).for_each(|(result, digest)| result.digest = digest);
             record.set_digest(me, stored);
             let digests = smallvec::smallvec![stored];
@@ -237,7 +237,7 @@ fn own_vote(vote: &mut Vote, own: &RequestResult, disputed: bool) {
     }
 }
 
-/// Whether anybody says something that somebody else does not.
+/// Whether any replica has a value that another one does not have.
 fn differ(votes: &Votes) -> bool {
     let first = votes.iter().find(|vote| vote.is_cast());
     let Some(first) = first else { return false };

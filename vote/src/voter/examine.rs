@@ -1,4 +1,5 @@
-//! No f+1 agree: nobody guesses. Every replica examines itself, and who cannot reproduce its own result steps back.
+//! No f+1 agree: no replica guesses. Every replica examines itself, and one that cannot reproduce its own result blames
+//! itself.
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
@@ -53,8 +54,8 @@ impl Voter {
 }
 
 impl Settling {
-    /// Last step: the reply waits for a replica that comes back. Where all are there, the group settles in the end
-    /// (`voter::settle`). Everything else goes on.
+    /// Last step: the reply waits for a replica that comes back. If all are up, the group settles in the end
+    /// (`voter::settle`). All other requests continue.
     fn hold(
         &mut self,
         place: Place,
@@ -88,7 +89,7 @@ impl Settling {
         }
     }
 
-    /// f+1 or more are up and all of them abandoned the request: a bug, not a fault, and no reply anywhere.
+    /// f+1 or more are up and all of them abandoned the request: a bug, not a fault, and no replica has a reply.
     fn nobody_has_a_result(
         &mut self,
         place: Place,
@@ -122,8 +123,8 @@ impl Settling {
 }
 
 impl Ballots {
-    /// First step: does the stored result still fit together? This and the next steps tell whether there is something
-    /// new to evaluate.
+    /// First step: is the stored result still consistent? This and the next steps return whether there is something new
+    /// to evaluate.
     fn examine_self(&mut self, place: Place, round: &mut Round<'_>) -> bool {
         let Some(record) = self.window.get_mut(place.batch) else { return false };
         let own = &record.requests()[place.request as usize];
@@ -166,7 +167,7 @@ impl Ballots {
         }
     }
 
-    /// Third step: the request again, on what it found then.
+    /// Third step: the request was run again, on its before-images.
     pub(super) fn on_reexecuted(
         &mut self,
         place: Place,
@@ -226,26 +227,26 @@ impl Ballots {
         self.evidence_of(&finding, case, None, &[], round);
     }
 
-    /// Whether all others that are up have closed the batch and dropped what they knew of it, or begun again behind it.
+    /// Whether all others that are up have closed the batch and dropped its data, or were replaced after it.
     pub(super) fn nobody_will_tell(&self, batch: u64) -> bool {
         let others = self.live.without(self.config.me());
         self.window.get(batch).is_none_or(|record| others.minus(record.gone).is_empty())
     }
 
-    /// Whether what is held can never be decided here: f+1 others have gone on without this replica, or it is
-    /// wrong itself, and nobody can tell it any more what is right.
+    /// Whether a held request can never be decided here: f+1 others have decided without this replica, or it is wrong
+    /// itself, and no peer can send it the right result any more.
     fn is_too_late(&self, batch: u64, votes: &Votes) -> bool {
         let is_wrong = votes[self.config.me() as usize].is_blamed();
         let gone = self.window.get(batch).map_or(0, |record| record.gone.len());
         gone >= self.config.quorum() || (is_wrong && self.nobody_will_tell(batch))
     }
 
-    /// Whether the others that are up, those in `wrong` left out, are enough to give this replica a state.
+    /// Whether the others that are up, without those in `wrong`, are enough to send this replica a state.
     pub(super) fn can_begin_anew(&self, wrong: Set) -> bool {
         self.live.without(self.config.me()).minus(wrong).len() > u32::from(self.config.faults())
     }
 
-    /// A vote came in after all, or nobody waits for one any more.
+    /// A vote came after all, or no vote is needed any more.
     pub(super) fn resume(&mut self, place: Place, round: &mut Round<'_>) {
         let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
             return;

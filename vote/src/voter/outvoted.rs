@@ -1,5 +1,5 @@
-//! Counts how often in a row a replica is outvoted: one that stays wrong is replaced, also where no object is
-//! there to repair.
+//! Counts how often in a row a replica is outvoted: one that stays wrong is replaced, even if there is no object to
+//! repair.
 
 use super::{Ballots, Round};
 use crate::command::{BeyondRepair, Command};
@@ -7,17 +7,17 @@ use crate::config::{Replica, Set};
 use crate::limits::{MAX_REPLICAS, OUTVOTED_BEFORE_REPLACE};
 use crate::record::Record;
 
-/// What is known of one replica since f+1 replicas, it among them, last agreed about a batch.
+/// The counts for one replica since f+1 replicas, including it, last agreed about a batch.
 ///
-/// A wrong object can make any number of batches wrong until its RECOVER has its turn, however well the
-/// replica computes. So batches that name wrong objects count only once per RECOVER; batches that name none
-/// count each. What is counted, then, is how often neither a right result came nor a repair helped.
+/// A wrong object can make any number of batches wrong until its RECOVER has its turn, even if the replica computes
+/// correctly. So batches that name wrong objects count only once per RECOVER; batches that name none count each. The
+/// count is thus the number of times that neither a right result came nor a repair helped.
 #[derive(Clone, Copy, Debug, Default)]
 struct Streak {
     in_a_row: u32,
     /// A batch named wrong objects, and no RECOVER has had its turn since.
     awaits_repair: bool,
-    /// The operator was told.
+    /// The operator was informed.
     is_told: bool,
 }
 
@@ -27,19 +27,18 @@ impl Streak {
     }
 }
 
-/// By replica, this one included.
+/// The counts by replica, including this one.
 #[derive(Debug, Default)]
 pub(super) struct Streaks([Streak; MAX_REPLICAS]);
 
 impl Streaks {
-    /// A replica has begun again.
+    /// A replica was replaced.
     pub(super) fn forget(&mut self, replica: Replica) {
         self.0[replica as usize] = Streak::default();
     }
 
-    /// Ends the streak of each replica that is among f+1 with equal digests of a batch. Batches are counted
-    /// in the order in which they are decided here: results come out of order, and one that is right ends the
-    /// streak whichever it is.
+    /// Ends the streak of each replica that is among f+1 with equal digests of a batch. Batches are counted in the
+    /// order in which they are decided here: results come out of order, and any right one ends the streak.
     pub(super) fn count_agreeing(&mut self, batch: u64, ballots: &mut Ballots) {
         let (me, quorum) = (ballots.config.me(), ballots.config.quorum());
         let Some(record) = ballots.window.get_mut(batch) else { return };
@@ -59,7 +58,7 @@ impl Streaks {
         fresh.iter().for_each(|replica| self.0[replica as usize] = Streak::default());
     }
 
-    /// f+1 others agree with each other about a batch and not with `replica`, whose objects there are wrong or not.
+    /// f+1 others agree with each other about a batch and not with `replica`, with or without wrong objects.
     pub(super) fn count_outvoted(
         &mut self,
         batch: u64,
@@ -79,7 +78,8 @@ impl Streaks {
         self.judge_streak(replica, ballots, round);
     }
 
-    /// The results of `replica` are right, and its batch digest is not what f+1 others agree on, if that is so.
+    /// The results of `replica` are right. Counts it as outvoted if its batch digest is not the one that f+1 others
+    /// agree on.
     pub(super) fn count_wrong_vote(
         &mut self,
         batch: u64,

@@ -18,27 +18,27 @@ use crate::record::Delta;
 /// are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct OwedReplies {
-    /// Those that are fetched.
+    /// The replies that are fetched.
     open: BTreeMap<Place, Fetch>,
-    /// Those whose turn has not come.
+    /// Those that wait to be fetched.
     waiting: BTreeSet<Place>,
-    /// Those whose turn has come.
+    /// The number of those that are being fetched now.
     running: usize,
-    /// Bytes the running ones come to.
+    /// Bytes of those that are being fetched now.
     bytes: u64,
 }
 
 /// One reply that is being fetched.
 #[derive(Debug)]
 struct Fetch {
-    /// Checksum of the request, as this replica has it: bytes that answer another one are not taken.
+    /// This replica's checksum of the request: bytes that answer another one are not accepted.
     asked: u32,
     /// Length and digest that f+1 replicas agreed on; unknown until a peer's pairs have come.
     wanted: Option<(u64, u128)>,
     got: Vec<u8>,
     /// Replicas that agree on the reply.
     sources: Set,
-    /// Those that said they do not keep its bytes.
+    /// Replicas that reported that they do not keep its bytes.
     struck_off: Set,
     tried: Set,
     source: Option<Replica>,
@@ -53,12 +53,12 @@ impl OwedReplies {
         self.open.keys().next().copied()
     }
 
-    /// Bytes that the replies come to whose turn has come.
+    /// Bytes of the replies that are being fetched now.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Gives one up, or takes it out when it is complete.
+    /// Removes one, because it is given up or complete.
     pub(super) fn remove(&mut self, place: Place) -> Option<Vec<u8>> {
         let fetch = self.open.remove(&place)?;
         self.waiting.remove(&place);
@@ -69,7 +69,7 @@ impl OwedReplies {
         Some(fetch.got)
     }
 
-    /// The next one whose turn it is, if there is room for another.
+    /// Starts the next one, if there is room for another.
     fn start_next(&mut self) -> Option<Place> {
         let place = *self.waiting.first()?;
         let fetch = self.open.get_mut(&place)?;
@@ -110,7 +110,7 @@ impl Fetch {
 }
 
 impl OwedReplies {
-    /// Begins to fetch a reply, or goes on when its digest has become known.
+    /// Begins to fetch a reply, or continues when its digest has become known.
     pub(super) fn fetch(
         &mut self,
         place: Place,
@@ -134,8 +134,8 @@ impl OwedReplies {
             return;
         };
         fetch.wanted = Some((bytes, digest));
-        // What the others answer is not what this replica's client asked: it has mistaken one request for
-        // another. And nobody keeps a long reply for another replica.
+        // The others' answer belongs to another request than that of this replica's client: this replica has exchanged
+        // two requests. And no replica keeps a long reply for another one.
         if right != asked || bytes > KEPT_REPLY_BYTES_MAX as u64 || fetch.has_no_source() {
             return self.drop_reply(place, Dropped::NotFetched, ballots, round);
         }
@@ -145,14 +145,14 @@ impl OwedReplies {
         self.waiting.insert(place);
     }
 
-    /// Lets those begin for which there is room.
+    /// Starts waiting fetches as far as there is room.
     pub(super) fn start_fetches(&mut self, ballots: &mut Ballots, round: &mut Round<'_>) {
         while let Some(place) = self.start_next() {
             self.fetch_from_next(place, ballots, round);
         }
     }
 
-    /// A part of a reply. Parts come in order from one source; anything else is asked for again.
+    /// A part of a reply. Parts come in order from one source; any other part is requested again.
     pub(super) fn on_reply(
         &mut self,
         from: Replica,
@@ -199,14 +199,14 @@ impl OwedReplies {
         ballots.finish(place.batch);
     }
 
-    /// Asks the next source from the beginning, if its turn has come.
+    /// Requests the reply from the next source from the beginning, if it is being fetched now.
     fn fetch_from_next(&mut self, place: Place, ballots: &mut Ballots, round: &mut Round<'_>) {
         let live = ballots.live;
         let Some(fetch) = self.open.get_mut(&place).filter(|fetch| fetch.is_running) else { return };
         fetch.got.clear();
         let candidates = fetch.sources.minus(fetch.struck_off).and(live);
         if candidates.minus(fetch.tried).is_empty() {
-            // Once around; a lost message may have been the only reason.
+            // All sources were tried; a lost message may have been the only reason.
             fetch.tried = Set::EMPTY;
         }
         fetch.source = candidates.minus(fetch.tried).lowest();
@@ -218,7 +218,7 @@ impl OwedReplies {
         }
     }
 
-    /// A source has no details of a batch any more: its replies are not to be had.
+    /// A source has no details of a batch any more: it does not have its replies.
     pub(super) fn fetch_elsewhere(
         &mut self,
         from: Replica,
@@ -261,7 +261,7 @@ impl OwedReplies {
         for place in self.fetches_that(is_due).into_iter().take(ASKS_PER_TICK) {
             let Some(fetch) = self.open.get_mut(&place) else { continue };
             if fetch.wanted.is_none() {
-                // Which reply is right stands in any agreeing peer's pairs; they were lost, or never sent.
+                // Any agreeing peer's pairs have the digest of the right reply; they were lost, or never sent.
                 fetch.asked_us = now_us;
                 let sources = fetch.sources.and(ballots.live);
                 ballots.counters.asks_sent += sources.len() as u64;
@@ -304,7 +304,7 @@ impl OwedReplies {
 }
 
 impl Ballots {
-    /// Marks a reply as no longer owed, and lets go of the bytes that this replica has; false when it was not owed.
+    /// Marks a reply as no longer owed, and drops this replica's bytes of it; false when it was not owed.
     fn settle_owed(&mut self, place: Place) -> bool {
         let Some(record) = self.window.get_mut(place.batch) else { return false };
         let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {

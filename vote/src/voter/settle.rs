@@ -1,9 +1,9 @@
-//! No f+1 agree although everybody is there: after a while the group settles on the version of one replica.
+//! No f+1 agree although all replicas are up: after a while the group settles on the version of one replica.
 //!
-//! Only a service that is not deterministic, or more than f faults, lead here. Nobody can say any more which
-//! result is right, so the client gets none. But what replicas have differently makes every later request on
-//! it differ, for ever. So all take one version, by a RECOVER that has its position in the order like any
-//! other; the vote on it shows that they are equal again.
+//! Only a service that is not deterministic, or more than f faults, lead here. It is unknown which result is right, so
+//! the client gets none. But the objects that differ make every later request on them differ, for ever. So all replicas
+//! take one version, by a RECOVER that has its position in the order like any other; the vote on it shows that they are
+//! equal again.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::record::Record;
 use crate::repair::{Recover, Repairs, Settling, Standing};
 
 impl Voter {
-    /// Closes what was held for long enough and has nothing to settle, and proposes to settle the rest.
+    /// Closes requests that were held for long enough and have nothing to settle, and proposes to settle the rest.
     pub(super) fn tick_settling(&mut self, round: &mut Round<'_>) {
         if self.settling.is_idle() {
             return;
@@ -44,7 +44,7 @@ impl Voter {
         }
     }
 
-    /// A RECOVER has its turn by which the group settles on the version of `source`.
+    /// A RECOVER by which the group settles on the version of `source` has its turn.
     pub(super) fn on_settling_turn(
         &mut self,
         turn: Place,
@@ -71,8 +71,8 @@ impl Voter {
 }
 
 impl Settling {
-    /// A request is held with everybody standing. It is settled later, unless a replica is away: that one may
-    /// decide it yet.
+    /// A request is held, and every replica stands by its result. It is settled later, unless a replica is absent: that
+    /// one may still decide it.
     pub(super) fn note_undecided(
         &mut self,
         place: Place,
@@ -91,8 +91,8 @@ impl Settling {
         self.note(place, targets, source, round.now_us);
     }
 
-    /// One record of what was settled: the objects that differed, also where their whole region is
-    /// overwritten, with the checksums that the request at its cause showed.
+    /// Records what was settled: the objects that differed, even if their whole region is overwritten, with their
+    /// checksums in the request that was the cause.
     fn report_settled(
         &mut self,
         turn: Place,
@@ -131,7 +131,7 @@ impl Settling {
         round.commands.push(Command::Evidence(Box::new(evidence)));
     }
 
-    /// Nobody can say what is right, and nobody waits for it any more: the client gets no reply.
+    /// The right result is unknown, and no replica waits for it any more: the client gets no reply.
     fn close_undecided(
         &mut self,
         place: Place,
@@ -149,11 +149,11 @@ impl Settling {
 }
 
 impl Ballots {
-    /// A RECOVER would make replicas take the version of one, and this voter knows of no reason. Whoever
-    /// proposed it is named.
+    /// A RECOVER would make replicas take the version of one, and this voter knows no reason. The evidence names its
+    /// proposer.
     fn refuse(&mut self, turn: Place, recover: &Recover, round: &mut Round<'_>) {
         self.counters.recovers_refused += 1;
-        // Who has begun its life behind the request cannot know.
+        // A replica whose process began after the request cannot know a reason.
         let may_judge = recover.cause.batch >= self.config.first_batch();
         if may_judge && recover.proposer < self.config.replicas() {
             let (batch, request) = (turn.batch, Some(turn.request));
@@ -162,7 +162,7 @@ impl Ballots {
         }
     }
 
-    /// What a replica touched in a request, if all of it is known.
+    /// The objects that a replica touched in a request, if all of them are known.
     fn pairs_of<'a>(&self, record: &'a Record, request: u16, replica: Replica) -> Option<&'a [Pair]> {
         if replica == self.config.me() {
             let pairs = &record.requests().get(usize::from(request))?.pairs;
@@ -173,9 +173,8 @@ impl Ballots {
     }
 }
 
-/// What replicas have differently about a request, and whose version to take: that of the lowest-numbered
-/// replica that stands by its result. Nothing unless all of them are up, stand, and have told what they
-/// touched.
+/// The objects that differ in a request, and the replica whose version to take: the lowest-numbered one that stands by
+/// its result. None unless all replicas are up, stand by their results, and have sent their pairs.
 fn differing(place: Place, repairs: &Repairs, ballots: &Ballots) -> Option<(Vec<(Home, ObjectId)>, Replica)> {
     let all = Set::first(ballots.config.replicas());
     let record = ballots.window.get(place.batch)?;
@@ -197,7 +196,7 @@ fn differing(place: Place, repairs: &Repairs, ballots: &Ballots) -> Option<(Vec<
     let differing = sums.iter().filter(|(_, sums)| differ(&sums[..all.len() as usize]));
     let mut targets: Vec<_> = differing.map(|(object, _)| *object).collect();
     targets.retain(|object| repairs.can_repair(&[*object]));
-    // The pipeline's own requests that compare anything, SCRUBs, compare whole regions.
+    // Of the pipeline's own requests, only SCRUBs compare anything, and they compare whole regions.
     if !is_whole || !own.asked.of_client || targets.len() > MAX_OBJECTS_PER_RECOVER {
         targets.iter_mut().for_each(|(_, id)| *id = ObjectId::NONE);
         targets.dedup();

@@ -1,4 +1,4 @@
-//! What the passing of time does: lost messages are asked for again, and what lingered long enough is let go.
+//! Actions that depend on time: lost messages are requested again, and batches that were kept long enough are dropped.
 
 use super::dispute::{find, right_delta};
 use super::{Ballots, Round, Voter};
@@ -19,7 +19,8 @@ impl Voter {
         self.advance(round);
     }
 
-    /// Asks for what unfinished batches lack: first those with a reply that somebody waits for, then the oldest.
+    /// Requests the data that unfinished batches lack: first for those with a reply that a client waits for, then for
+    /// the oldest.
     fn ask_again(&mut self, round: &mut Round<'_>) {
         let now_us = round.now_us;
         let open = self.ballots.window.base()..self.ballots.window.end();
@@ -53,7 +54,7 @@ impl Voter {
 }
 
 impl Ballots {
-    /// Lets go of batches with a mismatch that have been decided, and that nobody has asked about for long enough.
+    /// Drops batches with a mismatch that have been decided, and that no peer has requested for long enough.
     fn unpark(&mut self, round: &mut Round<'_>) {
         let over =
             |record: &Record| record.finished && round.now_us.saturating_sub(record.drilled_us) >= LINGER_US;
@@ -66,7 +67,7 @@ impl Ballots {
         }
     }
 
-    /// What one batch lacks, and who could tell it.
+    /// The data that one batch lacks, and the replicas that could send it.
     fn lacking(&self, batch: u64, asks: &mut Vec<(Replica, Ask)>) {
         let me = self.config.me();
         let Some(record) = self.window.get(batch) else { return };
@@ -91,7 +92,8 @@ impl Ballots {
         let wanted = if unknown { peers } else { peers.minus(verdict.with(Status::Valid)) };
         for replica in wanted.minus(dispute.closed).iter() {
             let delta = dispute.deltas[replica as usize].as_ref().filter(|delta| {
-                // Complete and still not what was agreed on: hit on its way, so from the beginning again.
+                // Complete and still not the agreed delta: a fault hit it in transit, so it is requested from the
+                // beginning again.
                 !(delta.is_complete()
                     && delta.is_whole()
                     && verdict.of(replica) == Status::Valid
@@ -109,7 +111,7 @@ impl Ballots {
     }
 }
 
-/// Asks for a batch digest; consecutive ones of one replica share an ask.
+/// Requests a batch digest; consecutive ones of one replica share an ask.
 fn ask_check(asks: &mut Vec<(Replica, Ask)>, replica: Replica, batch: u64) {
     let last = asks.iter_mut().rev().find(|(to, ask)| *to == replica && matches!(ask, Ask::Checks { .. }));
     if let Some((_, Ask::Checks { first, count })) = last

@@ -1,4 +1,4 @@
-//! What a vote costs when nothing is wrong: one replica of three, its own results and two CHECKs per batch.
+//! The cost of a vote without errors: one replica of three, its own results and two CHECKs per batch.
 
 use std::hint::black_box;
 

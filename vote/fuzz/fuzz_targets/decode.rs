@@ -1,4 +1,4 @@
-//! Any bytes are a message or an error; and what can be read is written back as the same bytes.
+//! Any bytes are a message or an error; and a decoded message is encoded to the same bytes.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! A voter between two peers that say anything that can be read: it never panics, and lets no reply go that only one of
-//! them, or none, agreed to.
+//! A voter between two peers that send any valid messages: it never panics, and releases no reply without the agreement
+//! of a peer.
 #![no_main]
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let mut now_us = 0;
     let mut batch = 0;
     let mut rest = data;
-    // Frames of one length byte, one byte that says from whom or what, and the message.
+    // Frames of one length byte, one byte for the sender or the kind, and the message.
     while let [length, what, tail @ ..] = rest {
         let (frame, next) = tail.split_at((*length as usize).min(tail.len()));
         rest = next;

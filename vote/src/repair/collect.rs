@@ -9,29 +9,29 @@ use crate::config::{Replica, Set};
 use crate::event::Place;
 use crate::limits::*;
 
-/// What is known about one faulty replica.
+/// The repair case of one faulty replica.
 ///
-/// There is no timer: what one round of the loop finds out goes into one RECOVER, and while that is on its way, what
-/// comes up collects for the next.
+/// There is no timer: the findings of one round of the loop go into one RECOVER, and while that is being ordered, later
+/// findings are collected for the next.
 #[derive(Debug, Default)]
 pub(super) struct Case {
     /// Wrong objects and the latest request that showed each.
     wrong: BTreeMap<(Home, ObjectId), Place>,
     /// Regions with too many wrong objects, and the latest request that showed it.
     regions: BTreeMap<Home, Place>,
-    /// A request that showed something wrong.
+    /// A request that showed an error.
     cause: Place,
     /// Replicas that may propose.
     proposers: Set,
     since_us: u64,
     in_flight_us: Option<u64>,
-    /// Turns of past repairs by object; later news of earlier requests are settled by them.
+    /// Turns of past repairs by object; they settle later messages about earlier requests.
     repaired: BTreeMap<(Home, ObjectId), Place>,
     /// Turns of past repairs of whole regions.
     repaired_regions: BTreeMap<Home, Place>,
     /// Repairs of a home in a row, and the batch of the last one.
     streaks: BTreeMap<Home, (u32, u64)>,
-    /// Ordered times of recent repairs, and the ids they had: in the order of time, which never goes back.
+    /// Ordered times of recent repairs, and their ids: in the order of time, which never goes back.
     recent: VecDeque<(u64, u64)>,
     /// The same ids.
     recent_ids: BTreeSet<u64>,
@@ -40,12 +40,12 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Nothing to repair.
+    /// Whether there is nothing to repair.
     pub(super) fn is_quiet(&self) -> bool {
         self.wrong.is_empty() && self.regions.is_empty()
     }
 
-    /// Something that is due, in words.
+    /// A description of a repair that is due.
     pub(super) fn due(&self) -> Option<String> {
         let object = self.wrong.iter().next().map(|((home, id), place)| format!("{home}:{id} since {place}"));
         object.or_else(|| {
@@ -82,8 +82,8 @@ impl Case {
         }
     }
 
-    /// The replica has begun again with the state before `first_batch`: what earlier requests showed is gone
-    /// with its old life. What later ones showed is not: its first votes may be here before it has greeted.
+    /// The replica was replaced, with the state before `first_batch`: errors that earlier requests showed are gone with
+    /// its old memory. Errors that later ones showed are not: its first votes may come before its first heartbeat.
     pub(super) fn on_replaced(&mut self, first_batch: u64) {
         let old = std::mem::take(self);
         let is_new = |place: &Place| place.batch >= first_batch;
@@ -107,8 +107,8 @@ impl Case {
         }
     }
 
-    /// The lowest-numbered live replica that was not wrong itself proposes at once; each further one waits
-    /// longer, in case that one does not. Nothing is proposed while a RECOVER of this replica is on its way.
+    /// The lowest-numbered live replica that was not wrong itself proposes at once; each further one waits longer, in
+    /// case that one does not. Nothing is proposed while a RECOVER of this replica is being ordered.
     pub(super) fn propose(
         &mut self,
         me: Replica,
@@ -130,7 +130,8 @@ impl Case {
         Some(self.recover(me, faulty))
     }
 
-    /// As much of the case as one RECOVER holds. A home that was repaired several times in a row goes as a whole.
+    /// As much of the case as one RECOVER holds. A home that was repaired several times in a row is repaired as a
+    /// whole.
     fn recover(&self, me: Replica, faulty: Replica) -> Recover {
         let stubborn =
             |home: &Home| self.streaks.get(home).is_some_and(|(count, _)| *count >= REPAIRS_BEFORE_REGION);
@@ -143,8 +144,8 @@ impl Case {
         Recover { id: 0, proposer: me, scope, cause: self.cause, objects, regions }.named()
     }
 
-    /// Closes what the RECOVER at `turn` repairs. True when there were too many repairs: identical at every replica,
-    /// because it depends on ordered things only.
+    /// Closes what the RECOVER at `turn` repairs. True when there were too many repairs: the result is equal at every
+    /// replica, because it depends on ordered data only.
     pub(super) fn on_turn(
         &mut self,
         turn: Place,
@@ -163,7 +164,7 @@ impl Case {
         self.is_too_often(time_us, recover.id, limit) || stubborn
     }
 
-    /// What the RECOVER at `turn` lists is as it should be from there on.
+    /// The objects in the RECOVER at `turn` are correct from there on.
     pub(super) fn on_overwritten(&mut self, turn: Place, recover: &Recover) {
         let listed = |home: &Home| recover.regions.contains(home);
         self.wrong.retain(|(home, id), latest| {
@@ -174,7 +175,7 @@ impl Case {
         self.remember(turn, recover);
     }
 
-    /// Whether a region is wrong again and again, however often it is repaired as a whole.
+    /// Whether a region is wrong repeatedly, however often it is repaired as a whole.
     fn is_stubborn(&mut self, time_us: u64, recover: &Recover) -> bool {
         let mut stubborn = false;
         for home in &recover.regions {
@@ -192,7 +193,7 @@ impl Case {
     fn remember(&mut self, turn: Place, recover: &Recover) {
         self.repaired.extend(recover.objects.iter().map(|object| (*object, turn)));
         self.repaired_regions.extend(recover.regions.iter().map(|home| (*home, turn)));
-        // Requests this far back have left the window; nothing more will be heard of them.
+        // Requests this far back have left the window; no more messages about them will come.
         let old = |place: &Place| place.batch + WINDOW_BATCHES < turn.batch;
         if self.repaired.len() > MAX_WRONG_OBJECTS {
             self.repaired.retain(|_, place| !old(place));
@@ -238,8 +239,8 @@ impl Case {
 mod tests {
     use super::*;
 
-    /// A replica that comes back is wrong again, and is heard of that before its greeting.
-    /// A bit in the checksum's own table, say: single objects, then the region, then the replica.
+    /// A replica that comes back is wrong again, and this is known before its first heartbeat. For example a bit in the
+    /// checksum's own table: repairs go from single objects to the region, then to the replica.
     #[test]
     fn a_region_that_stays_wrong_however_often_it_is_filled_is_given_up_with_its_replica() {
         let filled_every = |pause_us: u64| {

@@ -19,13 +19,13 @@ use crate::voter::Round;
 pub(super) struct Installs {
     me: Replica,
     quorum: u32,
-    /// Off only to show what the f+1 rule is for.
+    /// Off only to show the effect of the f+1 rule.
     quorum_rule: bool,
     waiting: BTreeMap<Place, Install>,
     /// REPAIRs for turns this replica has not reached: healthy replicas may be ahead.
     early: VecDeque<(Replica, Repair)>,
     early_bytes: usize,
-    /// Turns that are done; late REPAIRs for them mean nothing.
+    /// Turns that are done; late REPAIRs for them are ignored.
     done: VecDeque<Place>,
     /// Senders of bytes that did not match their digest.
     pub bad: Vec<(Replica, Place)>,
@@ -40,7 +40,7 @@ struct Install {
     targets: BTreeMap<(Home, ObjectId), InstallTarget>,
     since_us: u64,
     asked_us: u64,
-    /// Counts asks, so that each round of asking turns to another peer.
+    /// Counts requests, so that each round goes to another peer.
     round_robin: usize,
 }
 
@@ -57,12 +57,12 @@ struct InstallTarget {
 struct Piece {
     /// What each peer claims.
     claims: [Option<Claim>; MAX_REPLICAS],
-    /// Bytes that match a claim somebody made, by digest.
+    /// Bytes that match any peer's claim, by digest.
     bytes: Option<(u128, Bytes)>,
     asked: bool,
 }
 
-/// What a peer says about a piece.
+/// A peer's claim about a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     present: bool,
@@ -70,17 +70,17 @@ struct Claim {
     digest: u128,
 }
 
-/// Whom a replica believes about objects that overwrite its own.
+/// The replicas that a replica trusts about objects that overwrite its own.
 #[derive(Clone, Copy, Debug)]
 enum Belief {
-    /// Replicas other than `me` that say the same, if they are `quorum`.
+    /// Replicas other than `me` with equal claims, if they are `quorum`.
     Quorum { me: Replica, quorum: u32 },
     /// This one alone: no f+1 agree, and the group settles on its version.
     Source(Replica),
 }
 
 impl Belief {
-    /// Who can be asked.
+    /// The replicas that can be asked for the objects.
     fn senders(self, live: Set) -> Set {
         match self {
             Belief::Quorum { me, .. } => live.without(me),
@@ -88,7 +88,7 @@ impl Belief {
         }
     }
 
-    /// Whether so many are up that it can come to something.
+    /// Whether enough of them are up.
     fn has_senders(self, live: Set) -> bool {
         match self {
             Belief::Quorum { quorum, .. } => self.senders(live).len() >= quorum,
@@ -99,8 +99,8 @@ impl Belief {
 
 /// The f+1 rule on REPAIR: the claim that f+1 different replicas make, the faulty replica itself never among them.
 ///
-/// At most f replicas are wrong, the faulty one included, so among f+1 others that say the same at least one
-/// is right. Where the group settles on one version, the claim of its source.
+/// At most f replicas are wrong, the faulty one included, so among f+1 others with equal claims at least one is right.
+/// Where the group settles on one version, the claim of its source.
 fn agreed_claim(claims: &[Option<Claim>; MAX_REPLICAS], belief: Belief) -> Option<Claim> {
     let (me, quorum) = match belief {
         Belief::Quorum { me, quorum } => (me, quorum),
@@ -126,7 +126,7 @@ impl Installs {
         }
     }
 
-    /// The turn is held from now on; it passes at once if nobody is up who could be believed.
+    /// The turn is held from now on; it is passed at once if not enough trusted replicas are up.
     pub(super) fn on_turn(&mut self, turn: Place, recover: &Recover, live: Set, round: &mut Round<'_>) {
         let belief = match recover.scope {
             Scope::Faulty(_) => Belief::Quorum { me: self.me, quorum: self.quorum },
@@ -144,7 +144,7 @@ impl Installs {
             self.on_repair(from, repair, round);
         }
         if !belief.has_senders(live) {
-            // The objects stay wrong, and known to be wrong.
+            // The objects stay wrong, and are still known to be wrong.
             self.give_up(turn, round);
         }
     }
@@ -165,7 +165,7 @@ impl Installs {
         if let Some(bytes) = &repair.bytes
             && digest_of(&repair, bytes) != repair.digest
         {
-            // Corrupt on its way or in the sender's memory: dropped, and asked for again.
+            // Corrupted in transit or in the sender's memory: dropped, and requested again.
             self.bad.push((from, turn));
             return;
         }
@@ -184,7 +184,7 @@ impl Installs {
         self.accept(turn, (repair.home, repair.id), round);
     }
 
-    /// Puts a target together when every piece has f+1 equal digests and bytes that match.
+    /// Assembles a target when every piece has f+1 equal digests and bytes that match.
     fn accept(&mut self, turn: Place, key: (Home, ObjectId), round: &mut Round<'_>) {
         let Some(install) = self.waiting.get_mut(&turn) else { return };
         let belief = install.belief;
@@ -214,7 +214,7 @@ impl Installs {
         self.finish(turn, round);
     }
 
-    /// All objects are there: the corrupted ones are overwritten, and the turn may pass.
+    /// All objects have arrived: the corrupted ones are overwritten, and the turn may be passed.
     fn finish(&mut self, turn: Place, round: &mut Round<'_>) {
         let Some(install) = self.waiting.get(&turn) else { return };
         if install.targets.values().any(|target| target.accepted.is_none()) {
@@ -229,7 +229,7 @@ impl Installs {
         round.send(To::All, Message::Repaired { turn });
     }
 
-    /// Nothing that is still on its way for this turn means anything.
+    /// Closes a turn: later messages for it are ignored.
     fn close(&mut self, turn: Place) {
         self.done.push_back(turn);
         if self.done.len() > DONE_TURNS {
@@ -243,7 +243,7 @@ impl Installs {
         self.close(turn);
         round.commands.push(match install.belief {
             Belief::Quorum { .. } => Command::GiveUpRepair { turn },
-            // All others wait for the same source: they must not take themselves for beyond repair, all at once.
+            // All others wait for the same source: they must not all report themselves as beyond repair at once.
             Belief::Source(_) => Command::PassTurn { turn },
         });
     }
@@ -256,7 +256,7 @@ impl Installs {
         round.commands.push(Command::PassTurn { turn });
     }
 
-    /// Asks again for what did not come; gives up in the end.
+    /// Requests missing data again; gives up in the end.
     pub(super) fn tick(&mut self, live: Set, round: &mut Round<'_>) -> u64 {
         let now_us = round.now_us;
         let mut asks = 0;
@@ -283,8 +283,8 @@ impl Installs {
         self.waiting.is_empty()
     }
 
-    /// Keeps what comes before its turn. The oldest makes room: it is for a turn that was given up, or is
-    /// asked for again.
+    /// Keeps a REPAIR that comes before its turn. The oldest one is dropped if there is no room: it is for a turn that
+    /// was given up, or is requested again.
     fn keep_early(&mut self, from: Replica, repair: Repair) {
         if self.done.contains(&repair.turn) {
             return;
@@ -298,7 +298,7 @@ impl Installs {
     }
 }
 
-/// Asks for the next pieces whose digest is agreed on and whose bytes nobody has sent.
+/// Requests the next pieces whose digest is agreed on and whose bytes no replica has sent.
 fn pull(install: &mut Install, turn: Place, (home, id): (Home, ObjectId), round: &mut Round<'_>) {
     let belief = install.belief;
     let Some(target) = install.targets.get_mut(&(home, id)) else { return };
@@ -321,7 +321,7 @@ fn pull(install: &mut Install, turn: Place, (home, id): (Home, ObjectId), round:
     }
 }
 
-/// Asks every peer for what lacks digests, and one peer after the other for what lacks bytes.
+/// Requests missing digests from every peer, and missing bytes from one peer after the other.
 fn ask_again(
     turn: Place,
     (home, id): (Home, ObjectId),

@@ -1,4 +1,4 @@
-//! Repair without a stop: from the wrong objects of a FAILED replica to the bytes that overwrite them.
+//! Repair without interruption: from the wrong objects of a FAILED replica to the bytes that overwrite them.
 
 mod collect;
 mod install;
@@ -23,8 +23,8 @@ use install::Installs;
 use serve::Served;
 use wire::ReplicaId;
 
-/// Everything one replica does about repair: it collects wrong objects of its peers and proposes RECOVERs,
-/// serves packed objects to a faulty peer, and accepts them when it is the faulty one itself.
+/// The repair part of one replica: it collects wrong objects of its peers and proposes RECOVERs, serves packed objects
+/// to a faulty peer, and accepts them when it is the faulty one itself.
 #[derive(Debug)]
 pub(crate) struct Repairs {
     me: Replica,
@@ -32,7 +32,7 @@ pub(crate) struct Repairs {
     faults: u8,
     homes: Home,
     limit: usize,
-    /// By faulty replica.
+    /// The cases, by faulty replica.
     cases: [Case; MAX_REPLICAS],
     served: Served,
     installs: Installs,
@@ -53,9 +53,9 @@ impl Repairs {
         }
     }
 
-    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas not wrong
-    /// there: who is wrong itself leaves the case to them. Kept here, it would stay for ever where they
-    /// closed the vote long ago.
+    /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas that were not wrong
+    /// there: a replica that is wrong itself leaves the case to them. If it kept the case, the case would stay for ever
+    /// when they have closed the vote long ago.
     pub(crate) fn add(
         &mut self,
         faulty: Replica,
@@ -77,7 +77,7 @@ impl Repairs {
         objects.iter().any(|object| is_real(*object, self.homes))
     }
 
-    /// Proposes a RECOVER for every replica with wrong objects, if it is this replica's place to do so.
+    /// Proposes a RECOVER for every replica with wrong objects, if it is this replica's turn to propose.
     pub(crate) fn propose(&mut self, live: Set, counters: &mut VoteCounters, round: &mut Round<'_>) {
         if self.cases.iter().all(Case::is_quiet) {
             return;
@@ -88,7 +88,7 @@ impl Repairs {
         }
         for faulty in wrong.and(live).without(self.me).iter() {
             let senders = live.without(faulty);
-            // Fewer senders could never give f+1 equal digests, and the turn would wait for ever.
+            // Fewer senders could never send f+1 equal digests, and the turn would wait for ever.
             if senders.len() <= self.faults as u32 {
                 continue;
             }
@@ -100,7 +100,7 @@ impl Repairs {
         }
     }
 
-    /// A RECOVER has its turn: its case is closed, healthy replicas serve, the faulty one begins to wait.
+    /// A RECOVER has its turn: its case is closed, healthy replicas send objects, the faulty one begins to wait.
     pub(crate) fn on_turn(
         &mut self,
         turn: Place,
@@ -129,8 +129,8 @@ impl Repairs {
         }
     }
 
-    /// A RECOVER has its turn by which the group settles on one version. Whether this replica takes part is
-    /// decided already.
+    /// A RECOVER by which the group settles on one version has its turn. Whether this replica takes part is already
+    /// decided.
     pub(crate) fn on_settling(
         &mut self,
         turn: Place,
@@ -163,7 +163,7 @@ impl Repairs {
         self.served.on_repaired(turn, from);
     }
 
-    /// A faulty peer asks for a piece.
+    /// A faulty peer requests a piece.
     pub(crate) fn on_ask(
         &mut self,
         from: Replica,
@@ -184,7 +184,7 @@ impl Repairs {
         counters.asks_sent += self.installs.tick(live, round);
     }
 
-    /// What is still to be repaired at a replica that is up, or awaited here, in words.
+    /// A description of a repair that is still due at a live replica, or awaited here.
     pub(crate) fn open(&self, live: Set) -> Option<String> {
         if !self.installs.is_idle() {
             return Some("a repair of this replica is awaited".into());
@@ -207,7 +207,7 @@ impl Repairs {
     }
 }
 
-/// A corrupted region number names no lock; the majority's pairs name the regions that are really concerned.
+/// A corrupted region number names no lock; the majority's pairs name the regions that are really affected.
 fn is_real((home, id): (Home, ObjectId), homes: Home) -> bool {
     home < homes && !id.is_none()
 }
@@ -216,8 +216,8 @@ fn is_real((home, id): (Home, ObjectId), homes: Home) -> bool {
 mod tests {
     use super::*;
 
-    /// Two of five are wrong in one request: each would wait for ever for what the other three may have
-    /// settled without it.
+    /// Two of five are wrong in one request: each would wait for ever for a case that the other three may have settled
+    /// without it.
     #[test]
     fn who_is_wrong_itself_keeps_no_case_against_another() {
         let wrong = [(1, ObjectId::new(7, 0))];

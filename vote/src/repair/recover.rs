@@ -1,5 +1,5 @@
-//! RECOVER: the ordered request that lists objects to be overwritten, where, and with whose version (EDCC'16
-//! section IV-C).
+//! RECOVER: the ordered request that lists objects to be overwritten, the replicas concerned, and the source of the
+//! version (EDCC'16 section IV-C).
 
 use bytes::Bytes;
 use object::{Home, ObjectId};
@@ -11,26 +11,26 @@ use crate::event::Place;
 use crate::limits::{MAX_OBJECTS_PER_RECOVER, MAX_REGIONS_PER_RECOVER, MAX_REPLICAS};
 use crate::message::BOUND;
 
-/// Whose objects a RECOVER overwrites, and with whose version.
+/// The replicas whose objects a RECOVER overwrites, and the source of the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The objects of this faulty replica, with what f+1 others have.
+    /// The objects of this faulty replica, with the version of f+1 others.
     Faulty(Replica),
-    /// The objects of all other replicas, with what this one has: no f+1 agree about them. A replica takes
-    /// part only if its own voter knows of a request that showed so.
+    /// The objects of all other replicas, with this one's version: no f+1 agree about them. A replica takes part only
+    /// if its own voter knows of a request that showed this.
     SettleOn(Replica),
 }
 
 /// Overwrites these objects. It takes a position in the order; its footprint is [`Recover::homes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recover {
-    /// Names the proposal: equal proposals by one replica have equal ids.
+    /// Identifies the proposal: equal proposals by one replica have equal ids.
     pub id: u64,
-    /// Who proposed it.
+    /// Its proposer.
     pub proposer: Replica,
-    /// Where they are overwritten, and with whose version.
+    /// The replicas concerned, and the source of the version.
     pub scope: Scope,
-    /// A request that showed it.
+    /// A request that showed the errors.
     pub cause: Place,
     /// The objects, sorted, at most [`MAX_OBJECTS_PER_RECOVER`], none in a listed region.
     pub objects: Vec<(Home, ObjectId)>,
@@ -39,7 +39,7 @@ pub struct Recover {
 }
 
 impl Recover {
-    /// The same RECOVER, named by its content.
+    /// The same RECOVER, with an id made from its content.
     pub(super) fn named(self) -> Recover {
         let mut bytes = Vec::new();
         let unnamed = Recover { id: 0, ..self };
@@ -47,7 +47,7 @@ impl Recover {
         Recover { id: xxh3_64(&bytes), ..unnamed }
     }
 
-    /// Whether `replica` overwrites its objects: it keeps the turn until they are there.
+    /// Whether `replica` overwrites its objects: it holds the turn until they have arrived.
     pub fn overwrites_at(&self, replica: Replica) -> bool {
         match self.scope {
             Scope::Faulty(faulty) => faulty == replica,
@@ -69,7 +69,7 @@ impl Recover {
         homes
     }
 
-    /// Objects and regions together: what REPAIR has to deliver. A region stands as [`ObjectId::NONE`].
+    /// Objects and regions together: the targets that REPAIR has to deliver. A region has the id [`ObjectId::NONE`].
     pub fn targets(&self) -> impl Iterator<Item = (Home, ObjectId)> {
         self.objects.iter().copied().chain(self.regions.iter().map(|home| (*home, ObjectId::NONE)))
     }
@@ -86,11 +86,11 @@ impl Recover {
         }
     }
 
-    /// Reads one whole RECOVER.
+    /// Decodes one whole RECOVER.
     ///
     /// # Errors
-    /// [`Malformed`] for anything that [`Recover::encode`] does not write within this room's limits. Homes are not
-    /// checked against the service's number of regions; whoever takes the locks does that.
+    /// [`Malformed`] for anything that [`Recover::encode`] does not write within this crate's limits. Homes are not
+    /// checked against the service's number of regions; the caller does that when it takes the locks.
     pub fn decode(bytes: &Bytes) -> Result<Recover, Malformed> {
         let mut r = Reader::new(bytes);
         let (id, proposer, scope, cause) =
@@ -118,7 +118,7 @@ impl Recover {
         recover.is_canonical().then_some(recover).ok_or(BOUND)
     }
 
-    /// Sorted, without doubles, and no object of a region that is listed as a whole.
+    /// Whether it is sorted, without duplicates, and without objects of a region that is listed as a whole.
     fn is_canonical(&self) -> bool {
         let objects = self.objects.windows(2).all(|two| two[0] < two[1]);
         let regions = self.regions.windows(2).all(|two| two[0] < two[1]);
@@ -128,7 +128,7 @@ impl Recover {
     }
 }
 
-/// Marks a settling in the byte that holds the replica: logs of before there was one read the same.
+/// Marks a settling in the byte that holds the replica: logs from before settlings existed are decoded alike.
 const SETTLE: u8 = 0x80;
 
 impl Scope {

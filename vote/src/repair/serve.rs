@@ -1,4 +1,5 @@
-//! The healthy side of a repair: packed objects are cut into pieces, voted for, sent and kept for a while.
+//! The healthy side of a repair: packed objects are cut into pieces, whose digests and bytes are sent, and are kept for
+//! a while.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +13,12 @@ use crate::limits::*;
 use crate::message::{Message, Repair};
 use crate::voter::Round;
 
-/// What this replica has packed for faulty ones.
+/// The objects that this replica has packed for faulty ones.
 #[derive(Debug, Default)]
 pub(super) struct Served {
-    /// By turn and faulty replica.
+    /// The packed objects, by turn and faulty replica.
     turns: BTreeMap<(Place, Replica), ServedTurn>,
-    /// Of all turns.
+    /// Their bytes in all turns.
     bytes: usize,
 }
 
@@ -45,7 +46,7 @@ impl Served {
             let content = match content {
                 Content::Present(bytes) => Some(bytes),
                 Content::Absent => None,
-                // It failed its own check here: no say about it.
+                // It failed its own check here: this replica sends no digest of it.
                 Content::Damaged => continue,
             };
             let pieces = pieces_of(content.as_ref());
@@ -70,7 +71,7 @@ impl Served {
         self.keep(faulty, served);
     }
 
-    /// Keeps a turn; the oldest ones make room.
+    /// Keeps a turn; the oldest ones are dropped if there is no room.
     fn keep(&mut self, faulty: Replica, served: ServedTurn) {
         let newest = (served.turn, faulty);
         self.bytes += served.bytes();
@@ -98,9 +99,9 @@ impl Served {
         }
     }
 
-    /// The faulty replica began anew; it waits for nothing before `first_batch`.
+    /// The faulty replica was replaced; it waits for nothing before `first_batch`.
     pub(super) fn on_peer_replaced(&mut self, replica: Replica, first_batch: u64) {
-        // With its log on disk the next life comes to the turns again that this one held.
+        // With its log on disk, the next process executes the turns again that this one held.
         self.turns.retain(|(turn, faulty), _| *faulty != replica || turn.batch >= first_batch);
         self.bytes = self.turns.values().map(ServedTurn::bytes).sum();
     }
@@ -162,8 +163,8 @@ fn piece_digest(turn: Place, (home, id): (Home, ObjectId), content: Option<&Byte
 mod tests {
     use super::*;
 
-    /// A replica that lost its memory is filled with a later state; one that has its log on disk comes to the
-    /// turns again.
+    /// A replica that lost its memory is filled with a later state; one that has its log on disk executes the turns
+    /// again.
     #[test]
     fn a_new_life_finds_what_was_packed_for_turns_it_will_come_to() {
         let mut served = Served::default();

@@ -1,4 +1,5 @@
-//! Requests that no f+1 agree about: which objects replicas have differently, and on whose version the group settles.
+//! Requests that no f+1 agree about: the objects that differ between replicas, and the replica on whose version the
+//! group settles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +13,14 @@ use crate::limits::*;
 /// An object, or a whole region with [`ObjectId::NONE`].
 type SettleTarget = (Home, ObjectId);
 
-/// What one voter knows of undecided requests, and of what was settled. Both memories are bounded.
+/// One voter's data on undecided requests, and on settled objects. Both are bounded.
 #[derive(Debug, Default)]
 pub(crate) struct Settling {
     undecided: BTreeMap<Place, Undecided>,
-    /// Targets of all of them.
+    /// The number of targets of all of them.
     targets: usize,
     settled: BTreeMap<SettleTarget, Settled>,
-    /// The RECOVER proposed last, until one has its turn: when.
+    /// When the last RECOVER was proposed, until one has its turn.
     proposed_us: Option<u64>,
     /// When the last one had its turn.
     turned_us: u64,
@@ -30,12 +31,12 @@ pub(crate) struct Settling {
 /// One request: all replicas are up and stand by their results, and no f+1 agree.
 #[derive(Debug)]
 struct Undecided {
-    /// What replicas have differently, sorted; nothing where only their replies differ.
+    /// The targets that differ between replicas, sorted; empty if only their replies differ.
     targets: Vec<SettleTarget>,
-    /// The replica whose version is taken: a rule that all compute alike.
+    /// The replica whose version is taken: by a rule with the same result at all replicas.
     source: Replica,
     since_us: u64,
-    /// A majority was found after all, or a replica began anew behind it. It is kept to tell a RECOVER that
+    /// A majority was found after all, or a replica was replaced after it. It is kept to distinguish a RECOVER that
     /// comes late from one without a reason.
     is_decided: bool,
 }
@@ -44,16 +45,16 @@ struct Undecided {
 #[derive(Clone, Copy, Debug)]
 struct Settled {
     turn: Place,
-    /// How often, with less than [`SETTLE_MEMORY_US`] in between.
+    /// How often the group settled on it, with less than [`SETTLE_MEMORY_US`] in between.
     tries: u32,
     at_us: u64,
     is_reported: bool,
 }
 
-/// What a voter knows of a RECOVER that would settle on a version.
+/// The standing of a RECOVER that would settle on a version, at one voter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It names what this voter itself found undecided.
+    /// It names objects that this voter itself found undecided.
     Known,
     /// It came a second time, or the request was decided in the meantime.
     Over,
@@ -70,7 +71,7 @@ impl Settling {
         self.undecided.contains_key(&place)
     }
 
-    /// An undecided request. Where there is no room for it, it is heard of again when there is.
+    /// Adds an undecided request. If there is no room for it, it is noted again when there is.
     pub(crate) fn note(&mut self, place: Place, targets: Vec<SettleTarget>, source: Replica, now_us: u64) {
         while self.lacks_room(targets.len()) {
             let decided = self.undecided.iter().find(|(_, one)| one.is_decided).map(|(place, _)| *place);
@@ -88,7 +89,7 @@ impl Settling {
         self.undecided.len() >= UNDECIDED_REQUESTS || self.targets + targets > UNDECIDED_OBJECTS
     }
 
-    /// Whether requests there was no room for may be noted now; asked once for each time it was full.
+    /// Whether requests without room before may be noted now; true once for each time that it was full.
     pub(crate) fn has_room_again(&mut self) -> bool {
         let has_room = self.undecided.len() < UNDECIDED_REQUESTS / 2 && self.targets < UNDECIDED_OBJECTS / 2;
         has_room && std::mem::take(&mut self.is_full)
@@ -104,21 +105,21 @@ impl Settling {
         self.targets -= self.undecided.remove(&place).map_or(0, |undecided| undecided.targets.len());
     }
 
-    /// A peer has begun again behind this batch: what differed there is gone with its old life.
+    /// A peer was replaced after this batch: differences there are gone with its old memory.
     pub(crate) fn on_peer_replaced(&mut self, first_batch: u64) {
         let before = self.undecided.range_mut(..Place::new(first_batch, 0));
         before.for_each(|(_, undecided)| undecided.is_decided = true);
     }
 
-    /// Whether all of these were overwritten after `place`: what a request there showed is settled.
+    /// Whether all of these were overwritten after `place`: differences that a request there showed are settled.
     pub(crate) fn is_settled(&self, place: Place, mut targets: impl Iterator<Item = SettleTarget>) -> bool {
         let after =
             |target: SettleTarget| self.settled.get(&target).is_some_and(|settled| settled.turn > place);
         targets.all(|(home, id)| after((home, id)) || after((home, ObjectId::NONE)))
     }
 
-    /// Requests that were held for long enough and about whose objects nothing can be done: only replies
-    /// differ, or the group has settled on these objects too often.
+    /// Requests that were held for long enough and whose objects cannot be settled: only replies differ, or the group
+    /// has settled on these objects too often.
     pub(crate) fn given_up(&self, now_us: u64) -> Vec<Place> {
         let is_given_up = |one: &Undecided| one.targets.is_empty() || self.exhausted(one, now_us).is_some();
         let overdue = self.undecided.iter().filter(|(_, one)| self.is_overdue(one, now_us));
@@ -141,16 +142,16 @@ impl Settling {
         recent.map_or(0, |settled| settled.tries)
     }
 
-    /// The target that keeps this request from being settled, if the operator was not told of it yet.
+    /// The target that keeps this request from being settled, if it was not reported to the operator yet.
     pub(crate) fn take_unreported(&mut self, place: Place, now_us: u64) -> Option<SettleTarget> {
         let target = self.exhausted(self.undecided.get(&place)?, now_us)?;
         let settled = self.settled.get_mut(&target)?;
         (!std::mem::replace(&mut settled.is_reported, true)).then_some(target)
     }
 
-    /// The RECOVER that settles the oldest overdue request, with all others in the same regions. The
-    /// lowest-numbered replica proposes at once, each further one waits longer, in case that one does not.
-    /// One at a time is on its way.
+    /// The RECOVER that settles the oldest overdue request, with all others in the same regions. The lowest-numbered
+    /// replica proposes at once, each further one waits longer, in case that one does not. One at a time is being
+    /// ordered.
     pub(crate) fn propose(&mut self, me: Replica, now_us: u64) -> Option<Recover> {
         let is_on_its_way = self.proposed_us.is_some_and(|at| now_us.saturating_sub(at) < PROPOSE_AGAIN_US);
         let overdue = |one: &Undecided| self.is_overdue(one, now_us) && !one.targets.is_empty();
@@ -166,8 +167,8 @@ impl Settling {
         (!is_empty).then_some(recover)
     }
 
-    /// Objects link to each other within a region: all that is undecided in the regions of `first` goes with
-    /// it, so that they fit together. A region that was settled object by object before goes as a whole.
+    /// Objects link to each other within a region: all undecided objects in the regions of `first` are included, so
+    /// that they fit together. A region that was settled object by object before is included as a whole.
     fn recover(&self, cause: Place, first: &Undecided, me: Replica, now_us: u64) -> Recover {
         let mut homes: Vec<Home> = first.targets.iter().map(|(home, _)| *home).collect();
         let mut targets: Vec<SettleTarget> = Vec::new();
@@ -189,8 +190,8 @@ impl Settling {
         Recover { id: 0, proposer: me, scope: Scope::SettleOn(first.source), cause, objects, regions }.named()
     }
 
-    /// Whether this voter itself found undecided what the RECOVER at `turn` names: nobody may make this
-    /// replica take the version of one other by proposing so.
+    /// Whether this voter itself found the objects of the RECOVER at `turn` undecided: no proposal alone may make this
+    /// replica take the version of one other.
     pub(crate) fn standing(&self, turn: Place, recover: &Recover) -> Standing {
         let Some(cause) = self.undecided.get(&recover.cause).filter(|cause| {
             let scope = Scope::SettleOn(cause.source);
@@ -209,7 +210,7 @@ impl Settling {
         }
     }
 
-    /// Whether these requests name all that the RECOVER lists.
+    /// Whether these requests name all targets of the RECOVER.
     fn is_named(&self, requests: &[&Undecided], recover: &Recover) -> bool {
         let names =
             |target: &SettleTarget| requests.iter().any(|one| one.targets.binary_search(target).is_ok());
@@ -226,12 +227,12 @@ impl Settling {
         let of_requests = requests.iter().flat_map(|one| &one.targets);
         let listed: BTreeSet<&SettleTarget> =
             of_requests.filter(|target| recover.regions.contains(&target.0)).collect();
-        // Another voter may know of some more objects just now.
+        // Another voter may know some more objects at this time.
         listed.len() > MAX_OBJECTS_PER_RECOVER / 2
             || listed.iter().any(|target| target.1.is_none() || self.settled.contains_key(target))
     }
 
-    /// What the RECOVER at `turn` overwrites of that which requests before it have shown to differ, sorted.
+    /// The targets that the RECOVER at `turn` overwrites and that requests before it have shown to differ, sorted.
     pub(crate) fn differing(&self, turn: Place, recover: &Recover) -> Vec<SettleTarget> {
         let listed = |target: &SettleTarget| {
             recover.objects.binary_search(target).is_ok() || recover.regions.contains(&target.0)
@@ -242,7 +243,7 @@ impl Settling {
         targets
     }
 
-    /// The RECOVER at `turn` settles what it names. Returns the requests before it that are settled by that.
+    /// The RECOVER at `turn` settles its targets. Returns the requests before it that are thereby settled.
     pub(crate) fn on_turn(&mut self, turn: Place, recover: &Recover, now_us: u64) -> Vec<Place> {
         (self.proposed_us, self.turned_us) = (None, now_us);
         let targets = self.differing(turn, recover);

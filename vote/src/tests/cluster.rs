@@ -1,4 +1,4 @@
-//! A whole group in one thread: voters, services, an order, and a network that loses, doubles and reorders.
+//! A whole group in one thread: voters, services, an order, and a network that loses, duplicates and reorders messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,11 +32,11 @@ pub(crate) struct Node {
     pub given_up: u32,
     pub passed: u32,
     pub not_settled: Vec<(Home, ObjectId)>,
-    /// What goes wrong in which request.
+    /// The errors of requests, by place.
     pub slips: BTreeMap<Place, Slip>,
     /// Applied to a batch's results before the voter gets them: faults in stored results.
     pub tamper: BTreeMap<Place, fn(&mut RequestResult)>,
-    /// Applied to what the voter has stored, after it has voted and before it hears of the others.
+    /// Applied to the voter's stored data, after it has voted and before it receives other votes.
     pub strike: BTreeMap<Place, fn(&mut Record, usize)>,
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct Cluster {
     pub network: VecDeque<(Replica, Replica, Message)>,
     pub now_us: u64,
     pub chance: SplitMix64,
-    /// One in so many messages is lost or doubled; 0 for never.
+    /// One in so many messages is lost or duplicated; 0 for never.
     pub loss: u64,
     pub reorder: bool,
-    /// Whether requests can be run again; a pipeline keeps before-images only while replicas are away.
+    /// Whether requests can be run again; a pipeline keeps before-images only while replicas are absent.
     pub keeps_images: bool,
-    /// Changes or swallows messages on their way; `None` swallows.
+    /// Changes or drops messages in transit; `None` drops.
     #[allow(clippy::type_complexity)]
     pub on_wire: Box<dyn FnMut(Replica, Replica, Message) -> Option<Message>>,
     pub transcript: Vec<String>,
@@ -181,7 +181,7 @@ impl Cluster {
         }
     }
 
-    /// One event at one replica, and everything it commands.
+    /// Handles one event at one replica, and all resulting commands.
     pub(crate) fn handle(&mut self, replica: Replica, event: Event) {
         let mut commands = Vec::new();
         let voter = &mut self.nodes[replica as usize].voter;
@@ -241,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// The turn of a RECOVER passes, and its result is what the objects are now.
+    /// Passes the turn of a RECOVER; its result has the present objects.
     fn pass(&mut self, replica: Replica, turn: Place) {
         let Entry::Recover(recover) = &self.log[turn.batch as usize][turn.request as usize] else {
             panic!("{turn} is no RECOVER")
@@ -287,7 +287,7 @@ impl Cluster {
         true
     }
 
-    /// Time passes for everybody who is up.
+    /// Advances time for every live replica.
     pub(crate) fn tick(&mut self, by_us: u64) {
         self.now_us += by_us;
         for replica in 0..self.replicas() {
@@ -312,7 +312,7 @@ impl Cluster {
         }
     }
 
-    /// Executes, delivers and lets time pass until nothing is left to do.
+    /// Executes, delivers and advances time until there is no more work.
     pub(crate) fn run(&mut self) {
         for _ in 0..200 {
             for _ in 0..self.log.len() + 2 {
@@ -338,7 +338,7 @@ impl Cluster {
         }
     }
 
-    /// What a fault-free service answers and ends with.
+    /// The replies and the final state of a fault-free service.
     pub(crate) fn oracle(&self) -> (State, BTreeMap<Place, Bytes>) {
         let mut state = State::default();
         let mut replies = BTreeMap::new();
@@ -354,7 +354,8 @@ impl Cluster {
         (state, replies)
     }
 
-    /// The promise: no wrong byte left, every reply left, every replica that is up ends like a fault-free one.
+    /// The promise: no wrong byte was released, every reply was released, and every live replica ends like a fault-free
+    /// one.
     pub(crate) fn assert_as_if_fault_free(&self) {
         let (state, replies) = self.oracle();
         let mut left = 0;

@@ -1,4 +1,5 @@
-//! One fault of every kind, in a small group: detected, blamed on the right replica, repaired, nothing wrong leaves.
+//! One fault of every kind, in a small group: it is detected, blamed on the right replica and repaired, and no wrong
+//! reply leaves.
 
 use bytes::Bytes;
 
@@ -16,7 +17,7 @@ fn group(replicas: u8) -> Cluster {
     cluster
 }
 
-/// Everybody else names `faulty`, at this stage, and nobody names another.
+/// All other replicas blame `faulty`, at this stage, and no replica blames another one.
 fn assert_found(cluster: &Cluster, faulty: u8, stage: FaultStage) {
     cluster.assert_as_if_fault_free();
     cluster.assert_blames_only(&[faulty]);
@@ -100,7 +101,7 @@ fn reply_before_it_is_digested() {
     }
 }
 
-/// A fault in what is stored between execution and release; `stage` is where it is found if the replica owes a reply.
+/// A fault in data stored between execution and release.
 fn tampered(tamper: fn(&mut RequestResult), faulty: usize) -> Cluster {
     let mut cluster = group(3);
     for request in 0..3 {
@@ -145,22 +146,22 @@ fn stored_pair() {
 #[test]
 fn stored_reply_digest() {
     for faulty in 0..3 {
-        // The reply itself is intact: what the gate computes from it is what was agreed on, and it leaves unharmed.
+        // The reply itself is intact: the gate computes the agreed digest from it, and it leaves unharmed.
         let cluster = tampered(|result| result.reply_digest ^= 1, faulty);
         cluster.assert_as_if_fault_free();
         cluster.assert_blames_only(&[faulty as u8]);
     }
 }
 
-/// The same result as the answer to something else.
+/// The same result as the answer to another request.
 fn answering(asked: Asked, result: &RequestResult) -> RequestResult {
     RequestResult::new(asked, result.pairs.clone(), result.reply.clone().expect("kept"))
 }
 
 #[test]
 fn right_bytes_for_another_request() {
-    // The replica takes the request at this position for another one: it does and answers the same, and must
-    // not tell its client so.
+    // The replica exchanges the request at this position for another one: its effects and reply are the same, but its
+    // client must not get the reply.
     fn mistake(result: &mut RequestResult) {
         let asked = Asked { checksum: result.asked.checksum ^ 1, ..result.asked };
         *result = answering(asked, result);
@@ -178,13 +179,12 @@ fn right_bytes_for_another_request() {
 
 #[test]
 fn right_results_at_another_position_or_time() {
-    // The schedule of this replica has skipped a position: what it does is right, but what it creates would
-    // have other ids.
+    // The schedule of this replica has skipped a position: its results are right, but new objects would have other ids.
     fn lose_count(result: &mut RequestResult) {
         let asked = Asked { position: result.asked.position + 1, ..result.asked };
         *result = answering(asked, result);
     }
-    // Or it has gone ahead in time: what it keeps would expire too early.
+    // Its time is too far ahead: its objects would expire too early.
     fn go_ahead(result: &mut RequestResult) {
         let asked = Asked { time_us: result.asked.time_us ^ 1 << 55, ..result.asked };
         *result = answering(asked, result);
@@ -202,14 +202,14 @@ fn right_results_at_another_position_or_time() {
     }
 }
 
-/// A fault in what the voter keeps between its vote and the others' votes.
+/// A fault in the voter's stored data between its vote and the others' votes.
 fn struck(strike: fn(&mut Record, usize), faulty: usize, others_too: bool) -> Cluster {
     let mut cluster = group(3);
     for request in 0..3 {
         cluster.nodes[faulty].strike.insert(Place::new(1, request), strike);
     }
     if others_too {
-        // And the link repeats an old vote wrongly, so that the group looks one level down.
+        // In addition the link repeats an old vote wrongly, so that the group compares one level down.
         let mut hit = false;
         cluster.on_wire = Box::new(move |from, to, mut message| {
             if let (true, false, Message::Check { digests, .. }) =
@@ -321,7 +321,7 @@ fn repair_digest() {
     let mut cluster = group(3);
     cluster.on_wire = Box::new(|from, _, mut message| {
         if let (0, Message::Repair(repair)) = (from, &mut message) {
-            // A sender whose packed state is consistently wrong: bytes and digest fit each other.
+            // The sender's packed state is consistently wrong: bytes and digest fit each other.
             repair.bytes = Some(Bytes::from(vec![7; 16]));
             let header = digest::RepairHeader {
                 batch: repair.turn.batch,

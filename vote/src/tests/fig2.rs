@@ -1,9 +1,9 @@
 //! EDCC'16 Fig. 2, line by line, against the classification by f+1 equal votes.
 //!
-//! `paper` is the algorithm as printed, for three replicas; each statement cites its line. Two readings had
-//! to be fixed, and are stated in `classify`: lines 15-18 apply to replicas that were SUSPECT before this
-//! comparison (Table I and the text: "two comparisons ... are needed to reach the FAILED state"), and where
-//! no two agree we do not follow it.
+//! `paper` is the algorithm as printed, for three replicas; each statement cites its line. Two readings had to be
+//! chosen, and are stated in `classify`: lines 15-18 apply to replicas that were SUSPECT before this comparison (Table
+//! I and the text: "two comparisons ... are needed to reach the FAILED state"), and where no two agree `classify` does
+//! not follow it.
 
 use crate::limits::MAX_REPLICAS;
 use crate::{Status, Vote, Votes, classify};
@@ -21,7 +21,7 @@ fn paper(arrivals: &[(usize, u128)]) -> [Status; 3] {
                 status[i] = Status::Valid;
                 status[j] = Status::Valid;
             } else {
-                // Lines 11-18: UNKNOWN becomes SUSPECT; who was SUSPECT before becomes FAILED.
+                // Lines 11-18: UNKNOWN becomes SUSPECT; SUSPECT becomes FAILED.
                 for replica in [i, j] {
                     status[replica] = match status[replica] {
                         Status::Unknown => Status::Suspect,
@@ -66,8 +66,8 @@ fn lines_3_to_21_for_all_values_all_orders_and_all_prefixes() {
                 let all_differ =
                     prefix == 3 && values[0] != values[1] && values[1] != values[2] && values[0] != values[2];
                 if all_differ {
-                    // Section IV-D: "This would break our assumptions about faults." Nobody is FAILED without
-                    // a majority.
+                    // Section IV-D: "This would break our assumptions about faults." No replica is FAILED without a
+                    // majority.
                     assert_eq!(ours, [Status::Suspect; 3]);
                     assert!(paper.contains(&Status::Failed));
                 } else {
@@ -134,7 +134,7 @@ fn a_replica_that_blames_itself_has_no_vote() {
 fn a_torn_vote_is_valid_when_either_half_is_right() {
     let mut votes: Votes = [Vote::default(); MAX_REPLICAS];
     votes[0].say(7);
-    votes[1].say(99); // the stated digest was hit
+    votes[1].say(99); // a fault hit the stated digest
     votes[1].say(7); // the pairs were not
     votes[2].say(7);
     assert_eq!(classify(&votes, 2).statuses[..3], [Status::Valid; 3]);

@@ -1,4 +1,4 @@
-//! The codec: what is written can be read, and no bytes whatsoever make the decoder panic or allocate without reason.
+//! The codec: every encoded message can be decoded, and no bytes make the decoder panic or allocate without reason.
 
 use bytes::Bytes;
 use object::{ObjectId, Pair};
@@ -119,8 +119,8 @@ proptest! {
         }
     }
 
-    /// A peer that talks nonsense in the right format, about batches that exist: nothing panics, no reply leaves on the
-    /// word of one peer, and memory stays bounded.
+    /// A peer sends random values in the right format, about batches that exist: nothing panics, no reply leaves
+    /// because of one peer alone, and memory stays bounded.
     #[test]
     fn any_messages_do_no_harm(
         messages in proptest::collection::vec((0..4u8, message()), 0..60),
@@ -217,9 +217,8 @@ fn a_recover_that_lists_an_object_of_a_listed_region_is_malformed() {
     assert_eq!(Recover::decode(&Bytes::from(wire)), Err(BOUND));
 }
 
-/// A peer that was away and is wrong about many closed batches: answers about two of them must not take turns
-/// in being asked for again. Found by seed 21 of the simulation, in which two replicas did nothing else any
-/// more.
+/// A peer that was absent and is wrong about many closed batches: the digests of two of them must not be requested
+/// again alternately. Found by seed 21 of the simulation, in which two replicas did nothing else any more.
 #[test]
 fn late_votes_are_asked_for_again_one_at_a_time() {
     let mut voter = Voter::new(Config::new(3, 0, 4, 0));

@@ -1,4 +1,4 @@
-//! Tests of this room: the paper's algorithm, whole groups under every fault, and each protection taken away.
+//! Tests of this crate: the paper's algorithm, whole groups under every fault, and each protection removed.
 
 mod cluster;
 mod faults;

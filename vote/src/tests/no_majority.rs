@@ -1,4 +1,4 @@
-//! No f+1 agree: nobody guesses, who cannot reproduce its result steps back, and the rest goes on.
+//! No f+1 agree: no replica guesses, one that cannot reproduce its result blames itself, and other requests continue.
 
 use super::cluster::Cluster;
 use super::service::{Op, Slip, key};
@@ -53,7 +53,7 @@ fn the_third_replica_comes_back_and_everything_is_repaired() {
     cluster.assert_blames_only(&[2]);
 }
 
-/// Everything but the passing of time.
+/// Delivers all messages, without advancing time.
 fn deliver_all(cluster: &mut Cluster) {
     for _ in 0..cluster.log.len() {
         cluster.execute();
@@ -64,7 +64,7 @@ fn deliver_all(cluster: &mut Cluster) {
 #[test]
 fn all_different_and_all_stand_by_it() {
     let mut cluster = group();
-    // Nondeterminism: the re-execution gives each replica its own result again, because its image differs too.
+    // Nondeterminism: each replica reproduces its own result, because its image differs as well.
     for (replica, node) in cluster.nodes.iter_mut().enumerate() {
         let mut other = Cluster::new(1, 0).nodes.remove(0).state;
         other.run(Op::Set(0, 100 + replica as u64), false, Slip::None);
@@ -84,7 +84,7 @@ fn all_different_and_all_stand_by_it() {
         .filter(|line| line.contains(&format!("{:?}", Held::EverybodyStands)))
         .collect();
     assert_eq!(told.len(), 3, "each operator is told once");
-    // The rest goes on, in the same batch and in later ones.
+    // Other requests continue, in the same batch and in later ones.
     assert!(cluster.nodes[1].released.contains_key(&Place::new(1, 0)));
     assert!(cluster.nodes[0].released.contains_key(&Place::new(1, 2)));
     for _ in 0..100 {
@@ -117,9 +117,8 @@ fn everybody_abandons_the_request() {
     assert!(cluster.nodes[1].released.contains_key(&Place::new(1, 0)));
 }
 
-/// Found by a simulation: long after that, the others were not heard of for a while. The replica that was
-/// left took what they all had said for an open question, held it, blamed itself, and waited for ever for who
-/// would decide it.
+/// Found by a simulation: long after that, the others were silent for a while. The remaining replica took their votes
+/// for undecided, held the request, blamed itself, and waited for ever for a decision.
 #[test]
 fn what_nobody_has_a_result_for_is_not_asked_again_when_replicas_go() {
     let mut cluster = abandoned_by_all();
@@ -164,8 +163,8 @@ fn elimination_needs_somebody_who_stepped_back() {
     assert_eq!(by_elimination(&votes, live, stands, 2), None, "f+1 that step back are a bug, not faults");
 }
 
-/// Two of five are wrong: replica 2, which has a result of its own, and replica 3, which blames itself. The
-/// other three say what `others` has, and nothing more. What replica 2 does in the end.
+/// Two of five are wrong: replica 2, which has a result of its own, and replica 3, which blames itself. The other three
+/// send the messages of `others`, and nothing more. Returns the commands of replica 2.
 fn left_over(others: impl Fn(Replica) -> Vec<Event>) -> Vec<Command> {
     let mut voter = Voter::new(Config::new(5, 2, 4, 0));
     let mut commands = Vec::new();
@@ -193,8 +192,8 @@ fn begins_anew(commands: &[Command]) -> bool {
     commands.iter().any(|command| matches!(command, Command::ReplaceSelf(BeyondRepair::TooLate)))
 }
 
-/// Found by seed 40000011 of the simulation: left over with a peer that blames itself, it took its own result
-/// for the right one, and blamed those who had closed the batch.
+/// Found by seed 40000011 of the simulation: a replica that was left over with a peer that blames itself took its own
+/// result for the right one, and blamed the replicas that had closed the batch.
 #[test]
 fn who_is_left_over_after_the_others_have_closed_decides_nothing() {
     for digest in [Some(7), None] {
@@ -208,7 +207,7 @@ fn who_is_left_over_after_the_others_began_anew_decides_nothing() {
     assert!(begins_anew(&left_over(|replica| vec![Event::PeerReplaced { replica, first_batch: 5 }])));
 }
 
-/// They voted, and are away before they can say what is different.
+/// They voted, and are absent before they can send the details.
 #[test]
 fn who_is_left_over_by_those_who_voted_otherwise_decides_nothing() {
     let away = |from| {

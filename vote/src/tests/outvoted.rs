@@ -1,4 +1,4 @@
-//! A replica that is outvoted again and again is replaced, also where there is nothing to repair.
+//! A replica that is outvoted repeatedly is replaced, even if there is nothing to repair.
 
 use super::cluster::Cluster;
 use super::service::{Entry, Op, Slip, key};
@@ -16,7 +16,7 @@ fn group() -> Cluster {
     cluster
 }
 
-/// So many batches in which the faulty replica slips in every request.
+/// Orders so many batches in which the faulty replica slips in every request.
 fn slip(cluster: &mut Cluster, batches: u64, slip: Slip) {
     for _ in 0..batches {
         let batch = cluster.order(&[Op::Get(0), Op::Get(1), Op::Set(2, 4)]);
@@ -32,7 +32,7 @@ fn right(cluster: &mut Cluster) {
     cluster.run();
 }
 
-/// How often the faulty replica replaced itself, and how often the others gave it up.
+/// How often the faulty replica replaced itself, and how often the others reported it as beyond repair.
 fn replaced(cluster: &Cluster) -> [usize; 3] {
     let is_outvoted = |command: &&Command| match command {
         Command::ReplaceSelf(why) => *why == BeyondRepair::Outvoted,
@@ -104,7 +104,7 @@ fn the_pipelines_own_requests_do_not_count() {
     assert_eq!(replaced(&cluster), [1, 1, 1]);
 }
 
-/// An object that every request reads is wrong; its RECOVER comes late, since the group has ordered much in
+/// An object that every request reads is wrong; its RECOVER comes late, since the group has ordered many requests in
 /// the meantime.
 #[test]
 fn batches_that_one_repair_explains_count_once() {
@@ -131,7 +131,7 @@ fn repairs_that_do_not_help_replace_the_replica() {
     assert_eq!(replaced(&cluster), [1, 1, 1]);
 }
 
-/// One of its peers seems away: the other one alone cannot give it a state.
+/// One of its peers seems absent: the other one alone cannot send it a state.
 #[test]
 fn a_replica_that_nobody_could_fill_stays() {
     let mut cluster = group();

@@ -1,4 +1,5 @@
-//! Random groups, requests, schedules and single faults: never a wrong reply, always the right replica, always an end.
+//! Random groups, requests, schedules and single faults: never a wrong reply, always the right replica blamed, always
+//! an end.
 
 use bytes::Bytes;
 use wire::SplitMix64;
@@ -71,7 +72,7 @@ fn flip_reply(result: &mut RequestResult) {
     result.reply = Some(Bytes::from(bytes));
 }
 
-/// Changes the contents of a message but not what it is about, as a fault in its sender's memory would.
+/// Changes the contents of a message but not its subject, like a fault in its sender's memory.
 fn corrupt(mut message: Message, chance: &mut SplitMix64) -> Message {
     let flip = 1u128 << chance.modulo(128);
     match &mut message {

@@ -1,4 +1,4 @@
-//! Each protection taken away, and the loss that follows: a protection nobody would miss is none.
+//! Each protection removed, and the loss that follows: this shows that each one is necessary.
 
 use bytes::Bytes;
 
@@ -56,7 +56,7 @@ fn without_the_settle_check_whoever_proposes_it_makes_all_take_one_version() {
         let mut cluster = Cluster::with_protections(3, 5, protections);
         cluster.order(&[Op::Set(0, 1)]);
         cluster.run();
-        // Replica 0 is wrong, and nobody has noticed; replica 2 sends all others there.
+        // Replica 0 is wrong, and no replica has detected it; replica 2 makes all others take its version.
         cluster.nodes[0].state.run(Op::Set(0, 666), false, Slip::None);
         let (scope, cause, objects) = (Scope::SettleOn(0), Place::new(0, 0), vec![key(0)]);
         let recover = Recover { id: 1, proposer: 2, scope, cause, objects, regions: Vec::new() };

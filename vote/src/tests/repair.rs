@@ -54,7 +54,7 @@ fn what_one_round_finds_goes_into_one_recover() {
 fn requests_before_the_turn_are_settled_by_it() {
     let mut cluster = group();
     cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(1));
-    // The wrong value is read again and again before the RECOVER gets its turn.
+    // The wrong value is read repeatedly before the RECOVER gets its turn.
     for _ in 0..20 {
         cluster.order(&[Op::Get(0), Op::Set(0, 4)]);
     }
@@ -130,7 +130,7 @@ fn too_many_repairs_replace_the_replica() {
     }
 }
 
-/// Drives voters directly: one RECOVER of large things at replica 2, with messages lost and reordered.
+/// Drives voters directly: one RECOVER of large objects at replica 2, with messages lost and reordered.
 fn transfer(packed: Vec<Packed>, recover: Recover, loss: u64) -> Option<Vec<Packed>> {
     let turn = Place::new(0, 0);
     let mut voters: Vec<Voter> = (0..3).map(|me| Voter::new(Config::new(3, me, 4, 0))).collect();
@@ -255,7 +255,7 @@ fn a_replica_that_lost_one_peer_for_a_while_and_is_wrong_is_repaired() {
     for _ in 0..200 {
         cluster.order(&[Op::Add(0, 1), Op::Get(0), Op::Get(1)]);
     }
-    // For a moment only: details linger for some seconds.
+    // For a short time only: details are kept for some seconds.
     for _ in 0..200 {
         cluster.execute();
         while cluster.deliver() {}
@@ -301,14 +301,14 @@ fn lost_repairs_are_asked_for_and_given_up_in_the_end() {
     assert_eq!(gave_up, [false, false, true]);
     assert!(cluster.nodes[2].voter.counters().asks_sent > 0);
     cluster.on_wire = Box::new(|_, _, message| Some(message));
-    // What is still wrong shows with the next request that touches it.
+    // The next request that touches a wrong object detects it.
     cluster.order(&[Op::Get(0)]);
     cluster.run();
     cluster.assert_as_if_fault_free();
 }
 
-/// The faulty replica stands still at one repair while the others run on: whatever it needs for the next ones
-/// must still be there when it gets to them, also if every first message was lost.
+/// The faulty replica waits at one repair while the others continue: the objects for its next repairs must still be
+/// kept when it reaches them, even if every first message was lost.
 #[test]
 fn a_replica_far_behind_gets_every_repair_it_missed() {
     let mut cluster = group();

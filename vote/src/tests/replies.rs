@@ -1,4 +1,4 @@
-//! Bytes of replies: kept while somebody may need them, within bounds, and never waited for in vain.
+//! Bytes of replies: kept while they may be needed, within bounds, and never waited for in vain.
 
 use super::cluster::Cluster;
 use super::service::{Op, Slip};
@@ -6,7 +6,7 @@ use crate::limits::{FETCH_BYTES, FETCHES, KEPT_REPLY_BYTES_MAX, LONG_REPLY_BYTES
 use crate::record::{Dispute, Drill, Record};
 use crate::{Config, Dropped, Message, Place, Replica, RequestResult, Voter, keeps_reply};
 
-/// The replica that owes the reply of a request, as the cluster has it.
+/// The replica of the cluster that owes the reply to a request.
 fn owner(place: Place) -> usize {
     ((place.batch + u64::from(place.request)) % 3) as usize
 }
@@ -33,7 +33,7 @@ fn counted(record: &Record) -> usize {
     results + record.drill.as_deref().map_or(0, of_drill)
 }
 
-/// What a voter believes it holds is what it holds.
+/// The bytes that a voter counts are those that it holds.
 fn assert_exact(voter: &Voter) {
     let window = voter.window();
     let batches = voter.open_batches().chain(window.parked.keys().copied());
@@ -85,7 +85,7 @@ fn a_reply_that_has_left_is_let_go_of_by_its_owner() {
     assert_all_exact(&cluster);
 }
 
-/// Each replica has another reply, and none gets its own one again.
+/// Each replica has another reply, and none can reproduce its own.
 #[test]
 fn a_reply_that_was_dropped_is_let_go_of_by_its_owner() {
     let mut cluster = Cluster::new(3, 5);
@@ -149,7 +149,7 @@ fn a_long_reply_is_kept_by_its_owner_only() {
     assert_all_exact(&cluster);
 }
 
-/// No time passes: what cannot be had is not waited for.
+/// No time passes: replies that no replica has are not waited for.
 fn deliver_all(cluster: &mut Cluster) {
     cluster.execute();
     while cluster.deliver() {}
@@ -193,7 +193,7 @@ fn a_reply_that_one_peer_has_let_go_of_comes_from_another() {
     assert_eq!(cluster.transcript.iter().filter(told).count(), 1, "its other replies may still be had");
 }
 
-/// The bounds are looked at after every event, in `Cluster::handle`.
+/// The bounds are checked after every event, in `Cluster::handle`.
 #[test]
 fn replies_are_fetched_a_few_at_a_time() {
     for length in [5, KEPT_REPLY_BYTES_MAX as u32] {
@@ -207,7 +207,7 @@ fn replies_are_fetched_a_few_at_a_time() {
     }
 }
 
-/// What the owner's worker had no room for.
+/// A reply for which the owner's worker had no room.
 fn without_room(result: &mut RequestResult) {
     let reply = result.reply.take().expect("it is made here");
     let before = (result.digest, result.answer());
@@ -247,7 +247,7 @@ fn a_reply_without_room_is_dropped_where_replicas_differ() {
     }
 }
 
-/// Nobody votes but this replica: what it may hold is a matter of its configuration.
+/// Only this replica votes: the bytes that it may hold depend on its configuration.
 #[test]
 fn the_window_closes_its_oldest_batch_when_it_holds_too_much() {
     let bytes = 100_000;
@@ -276,7 +276,7 @@ fn the_window_closes_its_oldest_batch_when_it_holds_too_much() {
     }
 }
 
-/// Short replies have no other bound: they count for the window, whoever they are for.
+/// Short replies have no other bound: they count for the window, for any client.
 #[test]
 fn short_replies_that_are_owed_are_held_within_the_window() {
     let bytes = 200_000;
@@ -301,8 +301,7 @@ fn short_replies_that_are_owed_are_held_within_the_window() {
     }
 }
 
-/// A reply that is longer than the window waits for its vote, and so do those of other clients, before it and
-/// behind it.
+/// A reply that is longer than the window waits for its vote, and so do those of other clients, before it and after it.
 #[test]
 fn a_reply_longer_than_the_window_pushes_nobody_out() {
     let bytes = 100_000;

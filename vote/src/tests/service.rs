@@ -1,4 +1,4 @@
-//! A small replicated service with real objects and real checksums, for the tests of this room.
+//! A small replicated service with real objects and real checksums, for the tests of this crate.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn sum(id: ObjectId, value: u64) -> u64 {
     xxh3_64(&bytes).max(1)
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     /// Sets and answers the value.
@@ -49,7 +49,7 @@ pub(crate) fn checksum(op: Op) -> u32 {
     xxh3_64(format!("{op:?}").as_bytes()) as u32
 }
 
-/// What stands in the order.
+/// An entry of the order.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     Op(Op),
@@ -66,7 +66,7 @@ pub(crate) fn key(key: u8) -> (Home, ObjectId) {
     (key as Home % HOMES, ObjectId::new(1, key as u16))
 }
 
-/// Something that goes wrong while a request runs, after the checks and before the seal.
+/// An error while a request runs, after the checks and before the seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slip {
     None,
@@ -78,7 +78,7 @@ pub(crate) enum Slip {
     Panic,
     /// The handler removes the object it should have written.
     Removes,
-    /// The handler creates an object nobody asked for.
+    /// The handler creates an object that the request does not need.
     Creates,
 }
 
@@ -176,7 +176,7 @@ impl State {
         self.objects.get(&at).is_none_or(|object| object.sum == sum(at.1, object.value))
     }
 
-    /// What the vote compares about a RECOVER: the objects it lists, as they are now.
+    /// The result of a RECOVER for the vote: the objects that it lists, with their present values.
     pub(crate) fn recovered(&self, recover: &Recover) -> RequestResult {
         let asked = Asked::default();
         if let Some((home, id)) = recover.objects.iter().copied().find(|at| !self.is_intact(*at)) {
@@ -189,7 +189,7 @@ impl State {
         RequestResult::new(asked, recover.objects.iter().map(pair).collect(), Bytes::new())
     }
 
-    /// Packs what a RECOVER lists.
+    /// Packs the objects of a RECOVER.
     pub(crate) fn pack(&self, recover: &Recover) -> Vec<Packed> {
         recover.targets().map(|(home, id)| Packed { home, id, content: self.pack_one(home, id) }).collect()
     }
@@ -211,7 +211,7 @@ impl State {
         }
     }
 
-    /// Overwrites, creates and drops.
+    /// Overwrites, creates and drops objects.
     pub(crate) fn install(&mut self, objects: &[Packed]) {
         for packed in objects {
             if packed.id.is_none() {

@@ -1,4 +1,5 @@
-//! No f+1 agree although all are there: after a while the group settles on one version, and nobody else can make it.
+//! No f+1 agree although all are up: after a while the group settles on one version, and no faulty proposer can make it
+//! do so.
 
 use super::cluster::Cluster;
 use super::service::{Entry, HOMES, Op, Slip, State, key};
@@ -8,7 +9,7 @@ use crate::{
     Reexecution, Replica, RequestResult, Scope, Voter, digest,
 };
 
-/// A group that cannot run requests again, so that everybody stands by its result.
+/// A group that cannot run requests again, so that every replica stands by its result.
 fn group(replicas: u8) -> Cluster {
     let mut cluster = Cluster::new(replicas, 21);
     cluster.keeps_images = false;
@@ -17,7 +18,7 @@ fn group(replicas: u8) -> Cluster {
     cluster
 }
 
-/// A request comes to another value at each replica.
+/// A request has another value at each replica.
 fn differs(cluster: &mut Cluster, place: Place) {
     for (replica, node) in (0..).zip(&mut cluster.nodes) {
         node.slips.insert(place, Slip::Value(1 << replica));
@@ -69,7 +70,7 @@ fn assert_equal_states(cluster: &Cluster) {
     }
 }
 
-/// Another request on everything: all replicas agree, and nothing is said.
+/// Another request on all objects: all replicas agree, and there is no evidence.
 fn assert_agreed(cluster: &mut Cluster) {
     let before: Vec<_> = cluster.nodes.iter().map(|node| node.voter.counters().mismatched_batches).collect();
     let batch = cluster.order(&[Op::Get(0), Op::Get(1), Op::Get(2), Op::Get(3), Op::Add(0, 3)]);
@@ -111,7 +112,7 @@ fn a_request_that_is_not_deterministic_is_settled_within_the_bound() {
     }
 }
 
-/// Requests on the object go on meanwhile, and each differs again.
+/// Requests on the object continue meanwhile, and each differs again.
 #[test]
 fn one_settling_closes_all_requests_before_it() {
     let mut cluster = group(3);
@@ -171,7 +172,7 @@ fn two_of_three_that_differ_do_not_settle() {
     pass_time(&mut cluster, 5 * SETTLE_AFTER_US);
     assert_eq!((recovers(&cluster), dropped(&cluster)), (vec![], vec![]));
     assert!(cluster.nodes[..2].iter().all(|node| node.held == [place]));
-    // The third comes to what replica 1 has.
+    // The third has the value of replica 1.
     cluster.nodes[2].slips.insert(place, Slip::Value(2));
     cluster.up(2);
     cluster.run();
@@ -181,7 +182,7 @@ fn two_of_three_that_differ_do_not_settle() {
     assert_eq!(cluster.nodes[0].state.objects[&key(0)].value, 500 ^ 2);
 }
 
-/// The third is back and differs too: then all are there.
+/// The third is back and differs too: then all are up.
 #[test]
 fn what_the_third_replica_does_not_decide_is_settled() {
     let mut cluster = group(3);
@@ -194,7 +195,7 @@ fn what_the_third_replica_does_not_decide_is_settled() {
     assert_agreed(&mut cluster);
 }
 
-/// A handler that comes to something else at each replica, whenever it runs on this object.
+/// A handler with another result at each replica, whenever it runs on this object.
 #[test]
 fn an_object_that_differs_again_and_again_is_left_to_the_operator() {
     let mut cluster = group(3);
@@ -216,7 +217,7 @@ fn an_object_that_differs_again_and_again_is_left_to_the_operator() {
         assert_eq!(node.not_settled, [key(0)], "each operator is told once");
         assert!(node.voter.is_settled() && node.held.is_empty());
     }
-    // Other objects are settled all the same; this one counts again when it was quiet for long.
+    // Other objects are settled nevertheless; this one counts again after a long time without differences.
     order_one(&mut cluster, &[Op::Set(1, 500)]);
     cluster.run();
     assert_eq!(recovers(&cluster).len(), 4);
@@ -249,7 +250,7 @@ fn settle_on(
     Recover { id: 7, proposer, scope: Scope::SettleOn(source), cause, objects, regions: Vec::new() }
 }
 
-/// Replica 0 is wrong about an object, and nobody has noticed; then this RECOVER has its turn.
+/// Replica 0 is wrong about an object, and no replica has detected it; then this RECOVER has its turn.
 fn with_a_wrong_source(cluster: &mut Cluster, recover: Recover) {
     let mut other = Cluster::new(1, 0).nodes.remove(0).state;
     other.run(Op::Set(0, 666), false, Slip::None);
@@ -277,7 +278,7 @@ fn a_settling_without_a_disagreement_is_refused() {
     }
 }
 
-/// There is a disagreement; it is about another object, or another source would be right, or whole regions are not.
+/// There is a disagreement, but about another object, or with another source, or not about whole regions.
 #[test]
 fn a_settling_of_something_else_is_refused() {
     let cause = Place::new(1, 0);
@@ -319,7 +320,7 @@ fn a_settling_of_the_whole_region_is_refused_at_first() {
     }
 }
 
-/// All stood by their results, and one went away: it may come back with another life that decides.
+/// All stood by their results, and one is absent: it may come back as another process that decides.
 #[test]
 fn nothing_is_settled_while_a_replica_is_away() {
     let mut cluster = group(3);
@@ -333,7 +334,8 @@ fn nothing_is_settled_while_a_replica_is_away() {
     assert_agreed(&mut cluster);
 }
 
-/// What differed at a replica is gone with its old life; the next request on the object shows whether it differs still.
+/// A difference at a replica is gone with its old memory; the next request on the object shows whether it still
+/// differs.
 #[test]
 fn what_a_replica_held_in_an_earlier_life_is_not_settled() {
     let mut cluster = group(3);
@@ -359,7 +361,7 @@ fn what_a_replica_held_in_an_earlier_life_is_not_settled() {
     );
 }
 
-/// The vote of replica 1 was hit on its way: it is as replica 0 has it.
+/// The vote of replica 1 was corrupted in transit: its object is equal to that of replica 0.
 #[test]
 fn what_is_decided_after_all_is_not_settled() {
     let mut voter = Voter::new(Config::new(3, 0, HOMES, 0));
@@ -408,7 +410,7 @@ fn what_is_decided_after_all_is_not_settled() {
     assert_eq!((voter.counters().settled, voter.counters().recovers_refused), (0, 0), "it came too late");
 }
 
-/// The source was right when the group settled; what befalls it later must not spread by the same RECOVER again.
+/// The source was right when the group settled; a later fault there must not spread by the same RECOVER again.
 #[test]
 fn the_same_settling_ordered_twice_settles_once() {
     let mut cluster = group(3);
@@ -441,7 +443,7 @@ fn the_next_replica_proposes_when_the_lowest_does_not() {
     assert_agreed(&mut cluster);
 }
 
-/// What the source packed does not arrive. All others wait for it, and none of them may take that for its own fault.
+/// The objects of the source do not arrive. All others wait for them, and none of them may blame itself for that.
 #[test]
 fn a_source_that_is_not_heard_is_not_waited_for() {
     let mut cluster = group(3);
@@ -458,7 +460,7 @@ fn a_source_that_is_not_heard_is_not_waited_for() {
     assert_agreed(&mut cluster);
 }
 
-/// Random requests of which some are not deterministic, over links that lose, double and reorder.
+/// Random requests of which some are not deterministic, over links that lose, duplicate and reorder messages.
 #[test]
 fn whatever_is_lost_on_the_way_the_group_settles() {
     for seed in 0..60 {

@@ -1,10 +1,10 @@
-//! A recovery as a reader would tell it: thirty lines from the corrupted object to the repaired one.
+//! The transcript of a recovery: thirty lines from the corrupted object to the repaired one.
 
 use super::cluster::Cluster;
 use super::service::{Op, key};
 use crate::{Command, Content, Message, Replica, Scope, To};
 
-/// One line per command worth telling.
+/// One line per important command.
 pub(crate) fn line(replica: Replica, command: &Command) -> Option<String> {
     let told = match command {
         Command::Send { to, message } => {

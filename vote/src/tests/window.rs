@@ -1,4 +1,4 @@
-//! The window of open batches: a replica that is there and does not vote fills it, and nobody waits for that one.
+//! The window of open batches: a replica that is up and does not vote fills it, and no client waits because of it.
 
 use super::cluster::Cluster;
 use super::service::{Op, Slip, State};
@@ -7,7 +7,7 @@ use crate::limits::{BATCHES_PER_TICK, IN_EXECUTION_BATCHES, WINDOW_BATCHES};
 use crate::message::Ask;
 use crate::{BeyondRepair, Command, Config, Event, Message, Place, RequestResult, Voter};
 
-/// Three replicas of which the last one is heard of and never votes. Replica 1 is a batch ahead of replica 0.
+/// Three replicas. The last one is up and never votes. Replica 1 is a batch ahead of replica 0.
 fn with_a_mute_one(batches: u64) -> Cluster {
     let mut cluster = Cluster::new(3, 7);
     cluster.on_wire = Box::new(|from, _, message| Some(message).filter(|_| from != 2));
@@ -69,7 +69,7 @@ fn ten() -> (Voter, impl FnMut(&mut Voter, u64) -> bool) {
     (voter, execute)
 }
 
-/// As a struck number makes it: nobody else can tell, since nobody else knows what was executed here.
+/// The effect of a corrupted number: no other replica can detect it, since none knows what was executed here.
 #[test]
 fn results_under_a_wrong_number_end_the_replica() {
     let (mut voter, mut execute) = ten();
@@ -94,8 +94,8 @@ fn results_under_a_wrong_number_end_the_replica() {
     assert!(!execute(&mut voter, 11), "what nobody has executed is closed");
 }
 
-/// A peer may still find its own copy of a reply corrupt, and asks for these. The number may have been struck
-/// on its way into the CHECK.
+/// A peer may still find its own copy of a reply corrupt, and request these. A fault may have hit the number on its way
+/// into the CHECK.
 #[test]
 fn a_check_of_batches_far_ahead_takes_nothing_from_those_who_ask() {
     let (mut voter, _) = ten();

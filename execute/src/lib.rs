@@ -1,6 +1,6 @@
 //! Runs a handler on protected objects and returns its reply and its state delta.
 //!
-//! Everything a request did is known only after its objects are sealed, and they are sealed before the request gives up
+//! The effects of a request are known only after its objects are sealed, and they are sealed before the request passes
 //! its turn (docs/design.md, section 3). So the scope of the request, the seal and the end of the turn are in one
 //! place, [`Runner`].
 
@@ -14,55 +14,55 @@ use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
 pub use reproduce::Reproduced;
 
-/// What the letters of the configuration ask of an execution.
+/// The protections of an execution, from the letters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// G: check objects at first touch and seal them at the end.
     pub guard: bool,
-    /// Keep before-images, so that a handler that wants another lock, or panics, can be undone.
+    /// Keep before-images, so that a handler that requests another lock, or panics, can be undone.
     pub undo: bool,
 }
 
 /// How a handler ended.
 #[derive(Debug)]
 pub enum End {
-    /// It did its work; what it touched is in the state delta.
+    /// It succeeded; the objects that it touched are in the state delta.
     Done(Touched),
-    /// It wants a lock outside its footprint. It was undone and runs again.
+    /// It requested a lock outside its footprint. It was undone and runs again.
     Retry(Retry),
     /// It panicked, and was undone.
     Panicked,
     /// An object failed its check: this replica abandons the request, which was undone. The objects of the request that
     /// do not fit their checksums (or are missing), at least the one that stopped it.
     Corrupted(Corrupted, Vec<(Home, ObjectId)>),
-    /// No two of its runs did the same, and all were undone: this replica abandons the request.
+    /// No two of its runs agreed, and all were undone: this replica abandons the request.
     Unreproducible,
 }
 
-/// What may happen to a request between its handler and its seal: where the fault injector strikes.
+/// A hook between a request's handler and its seal, for the fault injector.
 pub trait Between {
-    /// Sees the regions that the request holds, after the handler and before the seal.
+    /// Gets the regions that the request holds, after the handler and before the seal.
     fn before_seal(&self, _lock: LockId, _access: &mut Access<'_>) {}
 }
 
-/// Nothing happens.
+/// No hook.
 impl Between for () {}
 
-/// What every run of a handler needs besides its turn.
+/// The data that every run of a handler needs in addition to its turn.
 #[derive(Clone, Copy)]
 pub struct Runner<'a, B> {
     /// The service's locks; `locks[i]` has the number i.
     pub locks: &'a [&'a dyn Lock],
-    /// What is on.
+    /// The protections that are on.
     pub protection: Protection,
-    /// What may strike between a handler and its seal.
+    /// The hook between a handler and its seal.
     pub between: &'a B,
 }
 
 impl<B: Between> Runner<'_, B> {
-    /// Runs `handler` once in `turn`, seals what it touched, and says how the turn has to be finished.
+    /// Runs `handler` once in `turn`, seals the objects that it touched, and returns how the turn has to be finished.
     ///
-    /// `reply` holds the handler's reply after [`End::Done`]; otherwise it is as it was.
+    /// `reply` holds the handler's reply after [`End::Done`]; otherwise it is unchanged.
     pub fn once<R>(
         &self,
         turn: &mut Turn<'_, R>,
@@ -74,7 +74,7 @@ impl<B: Between> Runner<'_, B> {
         self.conclude(turn, ran, reply, start)
     }
 
-    /// Opens the scope of the request, runs the handler and seals what it touched. The scope stays open.
+    /// Opens the scope of the request, runs the handler and seals the objects that it touched. The scope stays open.
     fn run<R>(
         &self,
         turn: &mut Turn<'_, R>,
@@ -101,7 +101,8 @@ impl<B: Between> Runner<'_, B> {
         }
     }
 
-    /// Closes the scope: what the request did stays, or is undone with its reply, and the turn is to be finished so.
+    /// Closes the scope: the effects of the request stay, or are undone together with its reply. Returns how the turn
+    /// has to be finished.
     fn conclude<R>(
         &self,
         turn: &mut Turn<'_, R>,
@@ -132,7 +133,7 @@ impl<B: Between> Runner<'_, B> {
         });
     }
 
-    /// Which objects of the request are not what they should be.
+    /// The wrong objects of the request.
     fn blame<R>(&self, turn: &mut Turn<'_, R>, corrupted: &Corrupted) -> Vec<(Home, ObjectId)> {
         let mut wrong = Vec::new();
         let mut holder: Option<(Home, bool)> = None;
@@ -147,16 +148,16 @@ impl<B: Between> Runner<'_, B> {
                 holder = Some((lock, holds));
             }
         });
-        // What is missing cannot be found; its region is one of those that were asked, which is all we know.
-        // Where a damaged object was found, it is the one: naming it behind another lock as well would have
-        // an object repaired that nobody has.
+        // A missing object cannot be found; all that is known is that its region is one of those searched. If a damaged
+        // object was found, it is the wrong one: naming it behind another lock as well would request the repair of an
+        // object that no replica has.
         if let (true, false, Some((lock, _))) = (wrong.is_empty(), corrupted.object.is_none(), holder) {
             wrong.push((lock, corrupted.object));
         }
         wrong
     }
 
-    /// Takes back what the request did, as far as before-images were kept, and ends its scope.
+    /// Undoes the request, as far as before-images were kept, and ends its scope.
     fn undo<R>(&self, turn: &mut Turn<'_, R>) {
         turn.visit_regions(self.locks, |_, access| {
             if let Access::Exclusive(region) = access {
@@ -167,7 +168,7 @@ impl<B: Between> Runner<'_, B> {
     }
 }
 
-/// How the handler ran, while everything it did can still be undone.
+/// How the handler ran, while its effects can still be undone.
 enum Ran {
     Sealed,
     Retry(Retry),

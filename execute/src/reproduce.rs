@@ -1,9 +1,10 @@
-//! Runs a handler again on before-images until two runs agree: what one replica can do when too few others are there.
+//! Runs a handler again on before-images until two runs agree: the protection of one replica when too few others are
+//! up.
 //!
-//! A vote needs f+1 replicas that agree. While one is away and another one is hit by a fault in a computation, no vote
-//! can tell which one is right (docs/design.md, section 6). So while a replica is away the others run every request
-//! twice and take the first run back. Two runs that differ are followed by a third, and what two of three agree on
-//! stays: the fault is found where it happened, and nothing wrong is ever kept.
+//! A vote needs f+1 replicas that agree. While one is absent and a fault hits a computation of another one, no vote can
+//! show which one is right (docs/design.md, section 6). So while a replica is absent the others run every request twice
+//! and undo the first run. Two runs that differ are followed by a third, and the result of two of three stays: the
+//! fault is detected where it happened, and no wrong result is kept.
 
 use object::Touched;
 use object::request;
@@ -11,20 +12,20 @@ use schedule::{Cx, Outcome, Retry, Turn};
 
 use crate::{Between, End, Ran, Runner};
 
-/// What repeating a request showed.
+/// The result of repeating a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reproduced {
-    /// Two runs did the same.
+    /// Two runs agreed.
     Same,
-    /// Two of three runs did the same: a fault in the other one was masked.
+    /// Two of three runs agreed: a fault in the other one was masked.
     Masked,
-    /// No two runs did the same; everything is undone.
+    /// No two runs agreed; all effects are undone.
     Never,
     /// A run was stopped by a failed check: there is nothing to repeat.
     Stopped,
 }
 
-/// Everything one run came to that others could see.
+/// The visible results of one run.
 #[derive(PartialEq, Eq)]
 enum RunTrace {
     Sealed(Box<Touched>, Vec<u8>),

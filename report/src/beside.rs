@@ -1,4 +1,4 @@
-//! Published figures beside ours, one line each: their range as a bar, ours as a point with its interval, the
+//! Published figures compared with ours, one line each: their range as a bar, ours as a point with its interval, the
 //! target as a stroke.
 
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::html::escaped;
 /// One figure of the paper, or one target, with ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparedFigure {
-    /// What it is about.
+    /// Its name.
     pub name: String,
     /// The paper's lowest and highest value.
     pub paper: Option<(f64, f64)>,
@@ -53,7 +53,7 @@ pub(crate) fn svg(title: &str, unit: &str, rows: &[ComparedFigure]) -> String {
     );
     for tick in axis.ticks() {
         let x = axis.x(tick);
-        // As many digits as tell two ticks apart.
+        // As many digits as distinguish two ticks.
         let digits = (-axis.step.log10()).ceil().clamp(0.0, 6.0) as usize;
         let told = format!("{tick:.digits$}");
         let _ = write!(
@@ -84,7 +84,7 @@ fn one(row: &ComparedFigure, y: f64, axis: &Axis) -> String {
         escaped(&row.name)
     );
     if let Some((low, high)) = row.paper {
-        // A single value is a thin bar, so that it can be seen at all.
+        // A single value is a thin bar, so that it is visible.
         let (from, to) = (axis.x(low) - 2.0, axis.x(high) + 2.0);
         let _ = write!(
             out,

@@ -1,5 +1,5 @@
-//! Pages that programs write: described once, as blocks, and told as Markdown for the repository, as one HTML page that
-//! loads nothing, or as plain text for a terminal.
+//! Pages that programs write: described once, as blocks, and rendered as Markdown for the repository, as one HTML page
+//! that loads nothing, or as plain text for a terminal.
 //!
 //! Text may have inline code between backticks and strong words between double asterisks, as Markdown has them.
 //!
@@ -35,17 +35,17 @@ pub enum Block {
     Heading(usize, String),
     /// A paragraph.
     Text(String),
-    /// Something the reader must know before believing a figure.
+    /// A warning that the reader needs to interpret a figure.
     Warning(String),
     /// A list.
     List(Vec<String>),
-    /// Lines as they are.
+    /// Lines that are not wrapped.
     Lines(String),
     /// A command for a shell.
     Command(String),
     /// A table.
     Table(Table),
-    /// Published figures beside ours; HTML only, since a table has them too.
+    /// Published figures compared with ours; HTML only, since a table has them too.
     Beside {
         /// What it shows.
         title: String,
@@ -54,11 +54,11 @@ pub enum Block {
         /// Its rows.
         rows: Vec<beside::ComparedFigure>,
     },
-    /// Plots that belong beside each other; HTML only.
+    /// Plots that are placed next to each other; HTML only.
     Plots(Vec<plot::Plot>),
-    /// A long list of lines that opens when asked for; HTML only.
+    /// A long list of lines that opens on a click; HTML only.
     Folded {
-        /// What is told before it is opened.
+        /// The summary that is shown before it is opened.
         summary: String,
         /// Its lines.
         lines: Vec<String>,
@@ -68,7 +68,7 @@ pub enum Block {
 }
 
 impl Page {
-    /// A page that begins with its title; without one, where that is empty.
+    /// A page that begins with its title, or without one if it is empty.
     pub fn new(title: impl Into<String>) -> Self {
         Page { title: title.into(), blocks: Vec::new() }
     }
@@ -83,13 +83,13 @@ impl Page {
         self.push(Block::Text(text.into()))
     }
 
-    /// Adds a list; nothing where it has no item.
+    /// Adds a list; does nothing if it has no item.
     pub fn list(&mut self, items: impl IntoIterator<Item = impl Into<String>>) -> &mut Self {
         let items: Vec<String> = items.into_iter().map(Into::into).collect();
         if items.is_empty() { self } else { self.push(Block::List(items)) }
     }
 
-    /// Adds lines as they are.
+    /// Adds lines that are not wrapped.
     pub fn lines(&mut self, text: impl Into<String>) -> &mut Self {
         self.push(Block::Lines(text.into()))
     }

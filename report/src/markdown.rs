@@ -1,4 +1,4 @@
-//! A page as Markdown: for the repository, where plots are left to the HTML page.
+//! A page as Markdown, for the repository; only the HTML page has the plots.
 
 use super::table::Filling;
 use super::wrap::{shell, wrapped};

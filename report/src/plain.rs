@@ -8,7 +8,7 @@ pub fn render(page: &Page) -> String {
     let mut text = String::new();
     for block in &page.blocks {
         match block {
-            // What follows belongs to it.
+            // The next block belongs to the heading.
             Block::Heading(_, heading) => text += &format!("{heading}\n"),
             Block::Text(words) => text += &(wrapped(words, "  ", "  ") + "\n"),
             Block::Warning(words) => text += &(wrapped(&format!("Mind: {words}"), "  ", "  ") + "\n"),
@@ -27,7 +27,7 @@ pub fn render(page: &Page) -> String {
     text.trim_end().to_owned()
 }
 
-/// Columns under each other. The caption stands above the first column, where that has no name.
+/// Aligned columns. The caption is above the first column, if that has no name.
 fn aligned(table: &Table) -> String {
     let mut lines = vec![table.head.clone()];
     lines.extend(table.rows.iter().cloned());

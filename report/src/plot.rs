@@ -1,5 +1,5 @@
 //! Plots as SVG: medians over the number of connections, or over another setting, with their intervals, and the paper's
-//! figures beside them.
+//! figures next to them.
 
 use std::fmt::Write as _;
 
@@ -29,9 +29,9 @@ pub struct Plot {
 pub enum Across {
     /// Numbers of connections, logarithmic, so that 1, 10 and 100 are equally far apart.
     Connections,
-    /// Anything else, evenly divided; its name and unit.
+    /// Another quantity, evenly divided; its name and unit.
     Even(String),
-    /// Things in a row: the axis' name, and theirs for 0, 1, 2 and so on.
+    /// A list of items: the name of the axis, and those of the items for 0, 1, 2 and so on.
     Listed(String, Vec<String>),
 }
 
@@ -43,7 +43,7 @@ impl Across {
         }
     }
 
-    /// What stands below `x`, or before it in a sentence.
+    /// The label of `x` below the axis, or in a sentence.
     fn told(&self, x: f64) -> String {
         match self {
             Across::Connections | Across::Even(_) => short(x),
@@ -68,7 +68,7 @@ pub enum Scale {
 pub struct PlotSeries {
     /// Its name.
     pub name: String,
-    /// Which colour and which form of point: the same number looks the same in every plot.
+    /// The number of its colour and form of point, equal in every plot.
     pub look: usize,
     /// Its points, from left to right.
     pub points: Vec<Point>,
@@ -87,7 +87,7 @@ pub struct Point {
     pub high: f64,
 }
 
-/// A published figure and a target beside a line.
+/// A published figure and a target next to a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mark {
     /// The look of the line it belongs to.
@@ -100,7 +100,7 @@ pub struct Mark {
     pub target: Option<f64>,
 }
 
-/// Colours that people who see few colours can tell apart too (Okabe and Ito), then darker ones.
+/// Colours that people with colour blindness can distinguish too (Okabe and Ito), then darker ones.
 const COLOURS: [&str; 9] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#7a5195", "#6b6b6b"];
 const WIDTH: f64 = 560.0;
@@ -144,7 +144,7 @@ pub(crate) fn svg(plot: &Plot) -> String {
     out + "</svg>"
 }
 
-/// Where values lie on the paper.
+/// The mapping of values to places in the plot.
 struct PlotFrame {
     top: f64,
     xs: Vec<f64>,
@@ -194,7 +194,7 @@ impl PlotFrame {
         floor - share * (floor - self.top)
     }
 
-    /// With a single number of connections the lines are points in a row, with room between them.
+    /// With a single number of connections the lines are points in a row, with space between them.
     fn shift(&self, number: usize, count: usize) -> f64 {
         let apart = if self.xs.len() > 1 { APART } else { 36.0 };
         (number as f64 - (count as f64 - 1.0) / 2.0) * apart
@@ -227,7 +227,7 @@ fn decade(value: f64) -> f64 {
     value.log10()
 }
 
-/// The nearest of 1, 2, 5, 10, ... from `wanted` up.
+/// The next of 1, 2, 5, 10, ... that is at least `wanted`.
 pub(crate) fn round_step(wanted: f64) -> f64 {
     let power = 10f64.powf(wanted.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= wanted * 0.999);
@@ -262,7 +262,7 @@ fn axes(plot: &Plot, frame: &PlotFrame) -> String {
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{floor}\" y2=\"{}\" stroke=\"#444\"/>",
             floor + 4.0
         );
-        // Labels that would run into each other are left out; their tick stays.
+        // Labels that would overlap are left out; their tick stays.
         let told = plot.across.told(value);
         let half = told.chars().count() as f64 * LETTER / 2.0;
         if x - half - last > 4.0 {
@@ -326,7 +326,7 @@ fn line(plot: &Plot, series: &PlotSeries, shift: f64, frame: &PlotFrame) -> Stri
     out + "</g>"
 }
 
-/// The form of a point, with what it stands for shown when pointed at.
+/// The form of a point, with its meaning as a tooltip.
 fn form(look: usize, x: f64, y: f64, colour: &str, told: &str) -> String {
     let title = format!("<title>{}</title>", escaped(told));
     let fill = format!("fill=\"{colour}\" stroke=\"#fff\" stroke-width=\".7\"");
@@ -342,7 +342,7 @@ fn form(look: usize, x: f64, y: f64, colour: &str, told: &str) -> String {
     }
 }
 
-/// The paper's range as a bar beside the line's point, and the target as a dashed stroke across it.
+/// The paper's range as a bar next to the line's point, and the target as a dashed stroke across it.
 fn mark_svg(plot: &Plot, mark: &Mark, frame: &PlotFrame) -> String {
     let colour = COLOURS[mark.look % COLOURS.len()];
     let number = plot.series.iter().position(|series| series.look == mark.look).unwrap_or(0);
@@ -377,7 +377,7 @@ fn mark_svg(plot: &Plot, mark: &Mark, frame: &PlotFrame) -> String {
     out
 }
 
-/// A moment as a vertical stroke with its name beside it.
+/// A moment as a vertical stroke with its name next to it.
 fn moment_svg(x: f64, number: usize, what: &str, frame: &PlotFrame) -> String {
     format!(
         "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{}\" stroke=\"#d55e00\" stroke-dasharray=\"4 3\"/>\
@@ -385,7 +385,7 @@ fn moment_svg(x: f64, number: usize, what: &str, frame: &PlotFrame) -> String {
         frame.top,
         HEIGHT - BOTTOM,
         x + 4.0,
-        // One below the other: moments may lie close together.
+        // One name below the other: moments may be close together.
         frame.top + 10.0 + 14.0 * number as f64,
         escaped(what)
     )
@@ -434,7 +434,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A figure to be read off.
+/// A figure with all digits that matter.
 fn exact(value: f64) -> String {
     if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }

@@ -1,4 +1,4 @@
-//! A table, and where its columns stand.
+//! A table, and the alignment of its columns.
 
 /// A table; all rows have as many cells as the head.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,22 +16,22 @@ pub struct Table {
 /// A piece of a stacked bar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// How much of the whole, from 0 to 1.
+    /// Its share of the whole, from 0 to 1.
     pub share: f64,
-    /// Its colour, as HTML has it.
+    /// Its colour, in HTML notation.
     pub colour: &'static str,
-    /// Told when pointed at.
+    /// Its tooltip.
     pub told: String,
 }
 
-/// What stands in a column.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filling {
-    /// Figures, at the right.
+    /// Figures, aligned to the right.
     Figures,
-    /// Names, at the left.
+    /// Names, aligned to the left.
     Names,
-    /// Sentences, at the left; they may be broken.
+    /// Sentences, aligned to the left; they may be wrapped.
     Sentences,
 }
 
@@ -42,7 +42,7 @@ impl Table {
         Table { caption: caption.into(), head, rows: Vec::new(), bars: None }
     }
 
-    /// The table with these rows behind those that it has.
+    /// The table with these rows added at the end.
     pub fn rows<R: IntoIterator<Item = impl Into<String>>>(
         mut self,
         rows: impl IntoIterator<Item = R>,
@@ -57,7 +57,7 @@ impl Table {
         self
     }
 
-    /// What stands in each column. The first has names; of the others those where a cell has many letters.
+    /// The content of each column. The first has names, and so do others with a cell of many letters.
     pub(crate) fn fillings(&self) -> Vec<Filling> {
         let letters = |cell: &String| cell.chars().filter(|letter| letter.is_alphabetic()).count();
         let filling = |column: usize| {

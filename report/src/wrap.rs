@@ -1,11 +1,11 @@
-//! Paragraphs and list items, wrapped at the width that all text here has.
+//! Paragraphs and list items, wrapped at the width of all text in the repository.
 
 /// Columns of a line.
 const COLUMNS: usize = 120;
-/// Columns that inline code may have to stay in one line.
+/// Columns up to which inline code stays in one line.
 const CODE_COLUMNS: usize = 90;
 
-/// A command as a block of shell: where it is broken, the shell puts it together again.
+/// A command as a block of shell; broken lines end with a backslash, so that the shell joins them.
 pub fn shell(command: &str) -> String {
     let (mut block, mut line) = (String::from("```sh\n"), 0);
     for piece in command.split_inclusive([' ', ',']) {

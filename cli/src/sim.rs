@@ -237,7 +237,7 @@ fn runs(
             });
         }
         drop(done);
-        // As many as fit into a time: nobody knows how many.
+        // As many as fit into a time: their number is unknown.
         let progress = ProgressLine::of((seeds < u64::MAX >> 1).then_some(seeds));
         let mut broken = 0;
         for summary in results {

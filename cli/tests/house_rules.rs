@@ -266,7 +266,7 @@ fn tracked_files_are_small() {
     report(sizes::too_large(&sizes::sizes()));
 }
 
-/// A permit that nobody uses any more would let the next use in unseen.
+/// An unused permit would let the next use pass undetected.
 fn stale(files: &[TextFile], permits: &[Permit]) -> Vec<Breach> {
     permits
         .iter()

@@ -122,18 +122,18 @@ impl CampaignTotals {
         }
     }
 
-    /// Everything that took effect: faults that struck, and chunks of the network that met one.
+    /// All faults that took effect: injected faults, and affected chunks of the network.
     pub fn activated(&self) -> u64 {
         self.struck() + self.chunks_struck
     }
 
-    /// Corruptions of memory, computation and messages that struck.
+    /// Corruptions of memory, computation and messages that were injected.
     pub fn corruptions(&self) -> u64 {
         let corrupts = |(fault, _): &(&Fault, &Count)| fault.is_of_memory();
         self.faults.iter().filter(corrupts).map(|(_, count)| count.struck).sum()
     }
 
-    /// Faults that struck.
+    /// Faults that were injected.
     pub fn struck(&self) -> u64 {
         self.faults.values().map(|count| count.struck).sum()
     }

@@ -284,7 +284,7 @@ fn plan<'d>(definition: &'d Definition, skipped: &[Skipped]) -> Vec<Cell<'d>> {
 /// Tells something that is no measurement.
 fn note(text: &str) {
     use std::io::Write as _;
-    // Whoever closed stderr does not want to know.
+    // A user who closed stderr does not want the message.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -305,7 +305,7 @@ impl Usage {
         Usage { cpu, wire, statuses: rows.into_iter().filter_map(|row| row.seen.ok()).collect() }
     }
 
-    /// What our replicas sent to each other since `before`; none where there is nobody to send to.
+    /// The traffic between our replicas since `before`; none if there is only one replica.
     fn sent_since(&self, before: &Usage) -> Option<Sent> {
         if self.statuses.len() < 2 || self.statuses.len() != before.statuses.len() {
             return None;

@@ -41,8 +41,8 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const DOWN: Duration = Duration::from_millis(700);
 /// A replica is paused for so long: several election timeouts.
 const PAUSED: Duration = Duration::from_millis(2_500);
-/// The same where nobody could fill it: at 300,000 requests per second the log that is kept for it (64 MiB)
-/// lasts some two seconds.
+/// The same where no peer could fill it: at 300,000 requests per second the log that is kept for it (64 MiB) lasts some
+/// two seconds.
 const PAUSED_BRIEFLY: Duration = Duration::from_millis(1_000);
 
 /// Options of `trial soak`.
@@ -373,9 +373,9 @@ impl Soak<'_> {
         Ok((requests, begun.elapsed().as_secs_f64()))
     }
 
-    /// Takes one replica after the other away for a moment, the leader every second time; each waits until
-    /// the one before is back. Replicas of `R000` may differ, so that nobody could fill one that lost its
-    /// memory: they are only paused.
+    /// Takes one replica after the other away for a moment, the leader every second time; each waits until the one
+    /// before is back. Replicas of `R000` may differ, so that no peer could fill one that lost its memory: they are
+    /// only paused.
     fn take_away_in_turn(&self, keeper: &Keeper, is_deterministic: bool, over: &AtomicBool) -> Soaked {
         let mut soaked = Soaked { mode: self.mode.to_owned(), ..Soaked::default() };
         let every = Duration::from_secs_f64(self.args.away_every);

@@ -48,7 +48,7 @@ impl ProgressLine {
 
     /// Prints a line to stderr that stays, also where that is no terminal.
     pub fn tell(&self, line: &str) {
-        // Whoever closed stderr does not want to know.
+        // A user who closed stderr does not want the message.
         self.aside(|| drop(writeln!(io::stderr(), "{line}")));
     }
 }

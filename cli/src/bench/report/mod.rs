@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> CommandOutcome {
 fn files(folders: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = BTreeMap::new();
     for folder in folders {
-        // A folder that nobody has written to does not exist.
+        // A folder without any result does not exist.
         for entry in fs::read_dir(folder).into_iter().flatten() {
             let path = entry?.path();
             let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

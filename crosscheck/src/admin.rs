@@ -59,7 +59,7 @@ pub struct Inject {
     /// The tracked member of the object, by its number in the order of declaration; none = chosen by `seed`.
     #[serde(default)]
     pub member: Option<u8>,
-    /// Decides everything left open, so that an injection can be repeated.
+    /// Chooses all values that are not set, so that an injection can be repeated.
     #[serde(default)]
     pub seed: u64,
 }
@@ -90,7 +90,7 @@ pub enum CorruptionKind {
     Check,
     /// The reply of the next request with a reply, after it was rendered and before it was digested.
     Reply,
-    /// The next frame to a peer, on its way out.
+    /// The next frame to a peer, before it is sent.
     Message,
     /// The next REPAIR packet that this replica sends.
     Repair,
@@ -242,7 +242,7 @@ pub struct Buffers {
     pub waiting: u64,
     /// Connections that were closed because they held room and made no progress, while others waited for room.
     pub evicted: u64,
-    /// Connections that were closed because nothing came from them for too long.
+    /// Connections that were closed because they sent nothing for too long.
     pub idle: u64,
 }
 

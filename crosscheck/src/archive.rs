@@ -79,7 +79,7 @@ fn intact(sealed: &Sealed<(u64, Box<[u8]>)>, number: u64) -> Option<EvidenceReco
     serde_json::from_slice(bytes).ok()
 }
 
-/// The record with this number, or one that says that it is damaged.
+/// The record with this number, or one that reports it as damaged.
 fn read(sealed: &Sealed<(u64, Box<[u8]>)>, number: u64) -> EvidenceRecord {
     intact(sealed, number).unwrap_or_else(|| evidence::damaged(number))
 }

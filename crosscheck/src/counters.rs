@@ -44,7 +44,7 @@ pub struct ClientCounters {
     pub waiting: AtomicU64,
     /// Connections that were closed because they held room and made no progress, while others waited for room.
     pub evicted: AtomicU64,
-    /// Connections that were closed because nothing came from them for too long.
+    /// Connections that were closed because they sent nothing for too long.
     pub idle: AtomicU64,
     /// Replies that did not come although the votes on their requests must be over: their connections were closed.
     pub overdue: AtomicU64,

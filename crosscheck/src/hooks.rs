@@ -1,7 +1,7 @@
-//! The places where fault injection changes what a replica does: one trait, whose methods change nothing by default.
+//! The places where fault injection changes a replica's behaviour: one trait, whose methods change nothing by default.
 //!
-//! A build without the feature `inject` has [`NoHooks`] for [`Active`], and the compiler leaves nothing of the calls.
-//! With the feature it is `faults::Injector`.
+//! A build without the feature `inject` has [`NoHooks`] for [`Active`], and the compiler removes the calls. With the
+//! feature it is `faults::Injector`.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) use crate::faults::Injector as Active;
 #[cfg(not(feature = "inject"))]
 pub(crate) use NoHooks as Active;
 
-/// Which thread runs a request.
+/// The thread that runs a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadRole {
     /// One of several workers.

@@ -18,7 +18,7 @@ pub enum Stop {
 /// as its source, which would be printed again.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The operating system refused something.
+    /// The operating system refused a call.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The operator has to change something first: the text has the change and the way to make it. Starting again does

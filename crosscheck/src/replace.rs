@@ -46,11 +46,11 @@ pub enum ReplaceReason {
         /// The data directory; none with the log in memory.
         directory: Option<PathBuf>,
     },
-    /// The group let a later incarnation of this replica in.
+    /// The group accepted a later incarnation of this replica.
     LaterIncarnation,
     /// The group's log begins later than this replica's state ends.
     TooFarBehind,
-    /// An operator decided that the group goes on with another replica's data.
+    /// An operator decided that the group continues with another replica's data.
     Operator(String),
 }
 

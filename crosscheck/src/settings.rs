@@ -80,7 +80,7 @@ pub struct Settings {
     pub clients: SocketAddr,
     /// The endpoint for `status`, `inject` and similar commands. A caller with access may stop the replica.
     pub admin: Endpoint,
-    /// Which protections are on.
+    /// The protections that are on.
     pub mode: Mode,
     /// Threads that run handlers. A single one also does all other work: no request waits for another thread.
     pub workers: usize,

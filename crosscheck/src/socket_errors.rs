@@ -17,7 +17,7 @@ pub(crate) fn is_own_fault_without_peer(error: &io::Error) -> bool {
     is_own_fault(error) || Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Whether accepting failed because of an error of the next connection, or was interrupted: others may wait behind it
+/// Whether accepting failed because of an error of the next connection, or was interrupted: others may wait after it
 /// (accept(2): "treat them like EAGAIN by retrying").
 pub(crate) fn is_of_one_attempt(error: &io::Error) -> bool {
     let of_one = [

@@ -327,7 +327,7 @@ impl<S: Service> Context<S> {
         RequestResult { reply, ..RequestResult::unvoted(asked, Bytes::new()) }
     }
 
-    /// Runs the handler once, or until two runs agree where no vote could tell which replica is wrong.
+    /// Runs the handler once, or until two runs agree where no vote could show which replica is wrong.
     fn run(
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,

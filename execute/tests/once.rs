@@ -1,4 +1,4 @@
-//! One handler from its scope to its seal: what each end leaves behind, and what each protection is for.
+//! One handler from its scope to its seal: the effects of each end, and of each protection.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Bank {
         })
     }
 
-    /// Runs it until two runs agree; also tells how often the handler ran, and how often it was counted.
+    /// Runs it until two runs agree; also returns how often the handler ran, and how often it was counted.
     fn reproduce(&mut self, request: Request, between: &impl Between) -> (Ran, Reproduced, u32, u32) {
         let (runs, counted) = (Cell::new(0), Cell::new(0));
         let (ran, how) = self.with_turn(request, |turn, locks, accounts| {
@@ -181,8 +181,8 @@ fn a_flip_in_a_resting_object_stops_the_request_and_names_the_object() {
     assert_eq!(ran.reply, "", "nothing of the reply is left");
 }
 
-/// Found by the simulation's checker of blamed objects: a lock that was looked at before the right one was
-/// named as well.
+/// Found by the simulation's checker of blamed objects: a lock that was searched before the right one was named as
+/// well.
 #[test]
 fn a_damaged_object_is_named_behind_its_own_lock_only() {
     let mut bank = Bank::new();
@@ -241,7 +241,7 @@ fn a_lock_outside_the_footprint_is_undone_and_asked_for() {
     assert_eq!(bank.accounts[0].get_mut().balance(), 100);
 }
 
-/// Strikes in those runs of a request whose numbers it has, each time another bit.
+/// Injects a fault in those runs of a request whose numbers it has, each time in another bit.
 struct StrikeIn(&'static [u32], Cell<u32>);
 
 impl Between for StrikeIn {

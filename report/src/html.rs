@@ -123,7 +123,7 @@ fn stacked(pieces: &[Bar]) -> String {
     bar + "</svg>"
 }
 
-/// Escaped text, with inline code and strong words as Markdown has them.
+/// Escaped text, with the inline code and strong words of Markdown.
 fn inline(text: &str) -> String {
     let piece = |(number, piece): (usize, &str)| match number % 2 {
         0 => paired(&escaped(piece), "**", "strong"),

@@ -47,7 +47,7 @@ pub enum Block {
     Table(Table),
     /// Published figures compared with ours; HTML only, since a table has them too.
     Beside {
-        /// What it shows.
+        /// Its title.
         title: String,
         /// Unit of the axis.
         unit: String,

@@ -8,7 +8,7 @@ use super::html::escaped;
 /// One plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// Unit of the vertical axis.
     pub unit: String,

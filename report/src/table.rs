@@ -3,7 +3,7 @@
 /// A table; all rows have as many cells as the head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// What it shows; may be empty.
+    /// Its caption; may be empty.
     pub caption: String,
     /// Names of the columns.
     pub head: Vec<String>,

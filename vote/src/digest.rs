@@ -51,7 +51,7 @@ pub fn reply(asked: u32, bytes: &[u8]) -> u128 {
 
 /// Lengths that [`is_sound`] tries: they cover all four cases in which XXH3 treats its input.
 const TRIED: usize = 300;
-/// What [`is_sound`] has to come to.
+/// The expected result of [`is_sound`].
 const FOLDED: u128 = 0x1359_9135_e9f6_dcd4_8ccb_8667_00bf_1750;
 
 /// Whether digests are still computed correctly, checked by known answers: XXH3 reads a table, and with one wrong bit

@@ -20,7 +20,7 @@ pub struct Evidence {
     pub stage: FaultStage,
     /// The probable kind of cause.
     pub class: FaultClass,
-    /// What the replica itself reported, if it did.
+    /// The failure that the replica itself reported, if any.
     pub failure: Option<Failure>,
     /// Objects that differ, at most [`Evidence::MAX_OBJECTS`].
     pub wrong: Vec<WrongObject>,
@@ -125,8 +125,8 @@ impl Classifier {
     /// 1. f+1 abandoned the request: software bug (whatever was corrupt was corrupt everywhere);
     /// 2. every replica stands by a different result: nondeterminism;
     /// 3. the last [`Self::MEMORY`] disagreements hold [`Self::REPEATED`] or more about results of this kind of
-    /// request, at two replicas or more: a software bug if they were panics, nondeterminism otherwise (bit flips do not
-    /// depend on the kind of request);
+    ///    request, at two replicas or more: a software bug if they were panics, nondeterminism otherwise (bit flips do
+    ///    not depend on the kind of request);
     /// 4. otherwise hardware-like. Corrupt messages, digests and objects at rest are always of this class.
     pub fn classify(&mut self, finding: &Finding) -> FaultClass {
         if finding.abandoned_by_quorum {

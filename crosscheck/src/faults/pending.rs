@@ -67,7 +67,7 @@ pub(crate) struct Target {
     pub bit: Option<u64>,
     /// The tracked member; none = chosen by `seed`.
     pub member: Option<u8>,
-    /// Decides everything left open.
+    /// Chooses all values that are not set.
     pub seed: u64,
 }
 

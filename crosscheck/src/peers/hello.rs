@@ -26,7 +26,7 @@ pub enum Purpose {
 pub struct Hello {
     /// Version of the protocol that follows.
     pub protocol: u8,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
     /// The sender, from 0.
     pub replica: u8,

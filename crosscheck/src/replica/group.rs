@@ -12,7 +12,7 @@ use crate::clock::ClockWords;
 use crate::limits;
 use crate::world::World;
 
-/// What is known of the other replicas.
+/// The data on the other replicas.
 #[derive(Debug)]
 pub(super) struct Group {
     me: u8,
@@ -198,7 +198,7 @@ impl Group {
         true
     }
 
-    /// A peer's message was dropped. A peer whose messages are wrong again and again is reported once a second.
+    /// A peer's message was dropped. A peer whose messages are wrong repeatedly is reported once a second.
     pub(super) fn on_dropped<W: World>(&mut self, blame: order::Blame, env: &mut Environment<W>) {
         env.tally.dropped_frames += 1;
         let now_us = env.world.now_us();

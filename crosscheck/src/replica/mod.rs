@@ -329,7 +329,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this
     /// replica's knowledge of itself, the service's settings, the program. Once any of them is wrong, the replica is
-    /// wrong again and again, however often it is repaired.
+    /// wrong repeatedly, however often it is repaired.
     fn check_oneself(&mut self) {
         // Every check is made at every tick: some continue where their last run stopped.
         for check in self_check::at_tick() {

@@ -55,7 +55,7 @@ struct InstallTarget {
 
 #[derive(Debug, Default)]
 struct Piece {
-    /// What each peer claims.
+    /// The claim of each peer.
     claims: [Option<Claim>; MAX_REPLICAS],
     /// Bytes that match any peer's claim, by digest.
     bytes: Option<(u128, Bytes)>,

@@ -306,7 +306,7 @@ fn short_replies_that_are_owed_are_held_within_the_window() {
 fn a_reply_longer_than_the_window_pushes_nobody_out() {
     let bytes = 100_000;
     let mut cluster = Cluster::configured(3, 5, |config| config.with_window_bytes(bytes));
-    // Of each batch, another replica owes the first reply.
+    // In each batch another replica owes the first reply.
     for long in [10, 10, 3 * bytes as u32, 10, 10, 4 * bytes as u32, 10] {
         cluster.order(&[Op::Long(long), Op::Get(0), Op::Get(0)]);
     }

@@ -10,8 +10,8 @@ use crate::record::Record;
 /// The counts for one replica since f+1 replicas, including it, last agreed about a batch.
 ///
 /// A wrong object can make any number of batches wrong until its RECOVER has its turn, even if the replica computes
-/// correctly. So batches that name wrong objects count only once per RECOVER; batches that name none count each. The
-/// count is thus the number of times that neither a right result came nor a repair helped.
+/// correctly. So batches that name wrong objects count only once per RECOVER; batches that name none count each. So the
+/// count is the number of times that neither a right result came nor a repair helped.
 #[derive(Clone, Copy, Debug, Default)]
 struct Streak {
     in_a_row: u32,

@@ -36,7 +36,7 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// The objects that faults have damaged before their seal since the last call, with their locks. A seal covers all
-    /// of an object but the members that nothing has changed: damage there is found when it is next read.
+    /// of an object except the unchanged members: damage there is found when it is next read.
     pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
         self.replica.env.hooks.take_damaged()
     }

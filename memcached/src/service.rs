@@ -259,7 +259,7 @@ impl Service for Memcached {
 }
 
 /// Reserves memory for this many more values of this length, if it is long. A reply of many megabytes that grew by
-/// doubling would be copied again and again, and need twice its memory meanwhile. If the other values are shorter, the
+/// doubling would be copied repeatedly, and need twice its memory meanwhile. If the other values are shorter, the
 /// kernel never provides the pages that are not written.
 fn reserve(reply: &mut Vec<u8>, length: usize, more: usize) {
     if length >= LONG_VALUE {

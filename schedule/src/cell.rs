@@ -9,7 +9,7 @@
 //! holds with "no writer" in place of "no other request". Within the one request, which is one thread ([`Slot`] is
 //! not `Sync`), `borrows` counts the guards as `RefCell` does. A guard's lifetime is that of a borrow of the
 //! request's [`Cx`](crate::Cx), and passing the turns consumes what `Cx` borrows from; `release_early`
-//! refuses while a guard lives.
+//! refuses while a guard exists.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};

@@ -58,8 +58,8 @@ pub use turn_state::WorkerProgress;
 pub use wire::{Malformed, SplitMix64};
 pub use yield_point::YieldPoint;
 
-/// Positions after which an outcome takes effect, unless [`Config::lag`] says otherwise
-/// (docs/determinism.md, section 11).
+/// Positions after which an outcome takes effect, unless [`Config::lag`] sets another number (docs/determinism.md,
+/// section 11).
 pub const LAG: u64 = 256;
 /// Misses after which a request runs alone, where no lock is outside its footprint (docs/determinism.md, section 4).
 pub const MAX_ATTEMPTS: u32 = 3;

@@ -194,7 +194,7 @@ pub fn faults(alone: &[(Fault, CampaignTotals)], all: &CampaignTotals, command: 
     page.markdown()
 }
 
-/// What came of one kind of fault alone.
+/// The results of one kind of fault alone.
 fn measured(campaign: &CampaignTotals) -> String {
     if campaign.runs == 0 {
         return "Not measured in this campaign.".to_owned();

@@ -58,7 +58,7 @@ impl Clock {
     }
 
     /// Stops it at the present time, only for the thread whose FS register holds `thread`: other threads sleep until a
-    /// point in time, and with a stopped clock would wake up again and again.
+    /// point in time, and with a stopped clock would wake up repeatedly.
     ///
     /// # Errors
     /// When the process has ended.

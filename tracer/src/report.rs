@@ -1,4 +1,4 @@
-//! Tables of campaigns: counts beside every percentage, 95 % Wilson intervals, as text and as one self-contained page.
+//! Tables of campaigns: counts next to every percentage, 95 % Wilson intervals, as text and as one self-contained page.
 
 use report::{Bar, Block, Page, Table};
 

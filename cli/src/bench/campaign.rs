@@ -1,5 +1,4 @@
-//! Runs one definition: every side in turn, again and again, so that what drifts on the machine meets all of
-//! them alike.
+//! Runs one definition: every side in turn, repeatedly, so that a drift of the machine affects all of them alike.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -88,8 +87,8 @@ impl<'e> BenchCampaign<'e> {
         }
     }
 
-    /// Measures everything; returns the file and the run. A side that fails once is told and tried again in the next
-    /// repetition.
+    /// Measures everything; returns the file and the run. A side that fails once is reported and tried again in the
+    /// next repetition.
     ///
     /// # Errors
     /// Results cannot be written, or the operator ended the command; what was measured until then is kept.
@@ -238,7 +237,7 @@ impl Damage {
         Ok(Some(Damage { injector, faults, victim, link, known }))
     }
 
-    /// Ends it, and tells what it did.
+    /// Ends it, and returns what it did.
     fn end(
         mut self,
         seen: &MeasuredCounts,
@@ -293,7 +292,7 @@ fn note(text: &str) {
 struct Usage {
     cpu: Vec<Cpu>,
     wire: Option<Wire>,
-    /// What our replicas say of themselves.
+    /// The status reports of our replicas.
     statuses: Vec<Status>,
 }
 

@@ -1,4 +1,4 @@
-//! `crosscheck demo`: a cluster under load, corrupted in every way there is, told line by line.
+//! `crosscheck demo`: a cluster under load, corrupted in all possible ways, and reported line by line.
 
 mod play;
 mod scenes;

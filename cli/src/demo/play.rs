@@ -115,7 +115,7 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
     })
 }
 
-/// Reads the object through a client of every replica; tells what was wrong, if anything was.
+/// Reads the object through a client of every replica; returns the error, if there was one.
 fn read_everywhere(object: Object, stage: &mut Stage, tale: &Tale) -> anyhow::Result<Option<String>> {
     let mut problem = None;
     for replica in stage.replicas.clone() {
@@ -165,8 +165,8 @@ impl FaultFound {
     }
 }
 
-/// Waits for the proof. The load goes on meanwhile, and the object is read again: an armed fault strikes at the next
-/// occasion.
+/// Waits for the proof. The load continues meanwhile, and the object is read again: an armed fault is injected at the
+/// next occasion.
 fn investigate(
     scene: &Scene,
     victim: u8,

@@ -328,7 +328,7 @@ fn summarise(args: &super::SummaryArgs) -> CommandOutcome {
     Ok(CommandVerdict::Holds)
 }
 
-/// What the records say is not changed.
+/// Values from the records are not changed.
 fn fill(told: &mut String, given: Option<&String>) {
     if let Some(given) = given.filter(|_| told.is_empty()) {
         given.clone_into(told);

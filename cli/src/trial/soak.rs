@@ -123,7 +123,7 @@ struct Soaked {
     wrong: u64,
     /// Values that had gone.
     lost: u64,
-    /// Requests that the server said it could not do.
+    /// Requests that the server refused.
     refused: u64,
     /// Connections that restarts broke.
     broken: u64,

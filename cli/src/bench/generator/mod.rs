@@ -203,7 +203,7 @@ impl Generator {
     /// Begins the load and runs it for `warmup` without measuring.
     ///
     /// # Errors
-    /// A server falls silent, or connections break again and again.
+    /// A server falls silent, or connections break repeatedly.
     pub fn warm_up(&mut self, warmup: Duration) -> anyhow::Result<()> {
         let now = self.now();
         self.heard = now;
@@ -221,7 +221,7 @@ impl Generator {
     /// Measures for `span`; returns how long that took, and the processor time of this thread meanwhile.
     ///
     /// # Errors
-    /// A server falls silent, or connections break again and again.
+    /// A server falls silent, or connections break repeatedly.
     pub fn measure(&mut self, span: Duration) -> anyhow::Result<(Duration, Duration)> {
         // Errors during the warm-up count as errors of the measurement.
         let before = std::mem::take(&mut self.seen);
@@ -238,7 +238,7 @@ impl Generator {
     /// Ends the load, waits for the replies that are due, and returns the counts.
     ///
     /// # Errors
-    /// Connections break again and again.
+    /// Connections break repeatedly.
     pub fn finish(mut self) -> anyhow::Result<MeasuredCounts> {
         self.source = RequestSource::Nothing;
         let deadline = self.now() + nanoseconds(DRAIN);

@@ -115,7 +115,7 @@ impl Drawing {
     }
 }
 
-/// Colours that are told apart, also by those who see few.
+/// Colours that people with colour blindness can distinguish too.
 fn colour(stage: Stage) -> &'static str {
     match stage {
         Stage::Decode => "#88ccee",

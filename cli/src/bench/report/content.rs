@@ -1,4 +1,4 @@
-//! What a report says about each run, and in which order: first what to doubt, then paper and targets, then everything.
+//! The content of a report about each run, in its order: first the doubts, then paper and targets, then all figures.
 
 use ::report::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
 use ::report::{Block, Page};
@@ -116,7 +116,7 @@ fn groups(workloads: &[Workload]) -> Vec<Vec<&Workload>> {
     groups
 }
 
-/// Reasons not to believe the figures of a run.
+/// Reasons to doubt the figures of a run.
 fn doubts(run: &BenchRun) -> Vec<String> {
     let mut doubts = Vec::new();
     if !run.optimised {
@@ -315,7 +315,7 @@ fn over_clients(
     }
 }
 
-/// Our ratios over clients, with the paper's figures and our targets beside them.
+/// Our ratios over clients, with the paper's figures and our targets next to them.
 fn ratio_plot(run: &BenchRun, workload: &Workload) -> Option<Plot> {
     let definition = &run.definition;
     let ratio = |pair: &Ratio| -> Vec<Point> {

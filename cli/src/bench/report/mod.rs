@@ -87,7 +87,8 @@ fn files(folders: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found.into_values().collect())
 }
 
-/// One run of each definition: the newest one that measured what the definition says, or the newest where none did.
+/// One run of each definition: the newest one with exactly the measurements of the definition, or the newest if there
+/// is none.
 fn best(runs: Vec<BenchRun>) -> Vec<BenchRun> {
     let rank = |run: &BenchRun| (run.is_as_defined(), run.started_s);
     let mut found: BTreeMap<String, BenchRun> = BTreeMap::new();

@@ -127,7 +127,7 @@ pub fn beside(run: &BenchRun) -> Vec<Block> {
     Measure::ALL.into_iter().filter_map(block).collect()
 }
 
-/// Our figure that stands beside the paper's.
+/// Our figure to compare with the paper's.
 fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
     let (workload, clients, of) = (&figure.workload, figure.clients, &figure.of);
     let pair = || Some(Ratio { of: of.clone(), to: figure.to.clone()? });
@@ -153,7 +153,7 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
     }
 }
 
-/// What a figure is about, below a title that tells the measure.
+/// The subject of a figure, below a title with the measure.
 fn in_short(figure: &Figure) -> String {
     let to = figure.to.as_ref().map_or(String::new(), |to| match figure.measure {
         Measure::P50AddedUs => format!(" − {to}"),
@@ -335,7 +335,7 @@ fn by_process(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) 
     if names.len() < 2 {
         return String::new();
     }
-    // Another replica may lead in another repetition: processes are told apart by their part, not by their number.
+    // Another replica may lead in another repetition: processes are distinguished by their part, not by their number.
     let mut parts: Vec<&str> = names.iter().map(|name| part_of(name)).collect();
     parts.sort_unstable();
     parts.dedup();

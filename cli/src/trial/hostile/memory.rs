@@ -99,7 +99,7 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Some connections send the same bytes again and again, and read nothing.
+/// Some connections send the same bytes repeatedly, and read nothing.
 fn pour(lab: &Lab<'_>, until: Instant, connections: usize, bytes: &[u8]) -> anyhow::Result<String> {
     let address = lab.clients(1);
     let poured = thread::scope(|scope| {

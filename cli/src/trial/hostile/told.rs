@@ -26,7 +26,7 @@ pub struct Check {
     pub seen: String,
     /// Whether that is so.
     pub holds: bool,
-    /// It says how long something took: other work on the machine takes its part in that.
+    /// Whether it measures a duration, which other work on the machine affects.
     pub timed: bool,
 }
 

@@ -60,13 +60,13 @@ impl Drop for FullScreen {
     }
 }
 
-/// Keys and changed sizes, from a thread of their own: the crate reads a terminal that is gone for ever, without a pause,
-/// and its thread must then not be the one that ends the command.
+/// Keys and changed sizes, read by a thread of their own. If the terminal is gone, the crate tries to read it for ever
+/// and without a pause; that thread must not be the one that ends the command.
 fn listen() -> io::Result<Receiver<Event>> {
-    let (told, events) = mpsc::channel();
+    let (sender, events) = mpsc::channel();
     std::thread::Builder::new().name("keys".into()).spawn(move || {
         while let Ok(event) = event::read() {
-            if told.send(event).is_err() {
+            if sender.send(event).is_err() {
                 break;
             }
         }
@@ -82,7 +82,7 @@ fn leaves(events: &Receiver<Event>, pause: Duration) -> bool {
             Ok(Event::Key(key)) if is_leaving(&key) => return true,
             Ok(Event::Resize(..)) | Err(RecvTimeoutError::Timeout) => return false,
             Ok(_) => (),
-            // Nobody will ever press a key; still keep the pace.
+            // No key will ever be pressed; still keep the pace.
             Err(RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(left);
                 return false;
@@ -158,15 +158,15 @@ mod tests {
     #[test]
     fn a_wait_ends_early_only_for_what_is_to_be_shown_or_obeyed() {
         let long = Duration::from_secs(60);
-        let (told, events) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let key = |letter| Event::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE));
         for event in [key('x'), Event::Resize(80, 24), key('x'), key('q')] {
-            told.send(event).expect("somebody listens");
+            sender.send(event).expect("the receiver is there");
         }
         assert!(!leaves(&events, long), "a changed size is to be shown");
         assert!(leaves(&events, long), "q leaves");
         assert!(!leaves(&events, Duration::from_millis(1)), "nothing was pressed");
-        drop(told);
+        drop(sender);
         let (begun, pause) = (Instant::now(), Duration::from_millis(20));
         assert!(!leaves(&events, pause) && begun.elapsed() >= pause, "the pace is kept without keys");
     }

@@ -1,11 +1,10 @@
-//! Every integration test of the crate in one binary: what they share is compiled and linked once.
+//! The integration tests of the crate in one binary: what they share is compiled and linked once. `exempt.rs` is another.
 
 mod common;
 
 mod compile_fail;
 mod detection;
 mod distance;
-mod exempt;
 mod packing;
 mod requests;
 mod standard;

@@ -101,7 +101,7 @@ pub struct Settings {
     /// The secret that the replicas of the group share; none where there are no other replicas.
     pub group_key: Option<GroupKey>,
     /// Replica 1 alone: the group is to begin, empty, when all replicas are connected and none has data of a group.
-    /// Otherwise this waits for an operator's decision ([`crate::admin::Command::BeginGroup`]): replicas that lost
+    /// Otherwise this waits for an operator's decision ([`crate::admin::AdminCommand::BeginGroup`]): replicas that lost
     /// everything look like new ones.
     pub begins: bool,
     /// A follower that receives nothing from the leader for a random time in this range calls an election.

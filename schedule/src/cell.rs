@@ -246,7 +246,8 @@ impl<'c, T> TwoGuards<'c, T> {
     }
 }
 
-/// An ordinary lock that is held from one call to another, as requests in [`LockRules::Locks`](crate::LockRules::Locks) need it.
+/// An ordinary lock that is held from one call to another, as requests in
+/// [`LockRules::Locks`](crate::LockRules::Locks) need it.
 pub(crate) struct PlainLock(RwLock<()>);
 
 impl PlainLock {

@@ -1,4 +1,5 @@
-//! The integration tests of the crate in one binary: what they share is compiled and linked once. `exempt.rs` is another.
+//! The integration tests of the crate in one binary: what they share is compiled and linked once. `exempt.rs` is
+//! another one.
 
 mod common;
 

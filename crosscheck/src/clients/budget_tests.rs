@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::*;
 use crate::service::{Action, Progress};
@@ -202,7 +202,9 @@ fn half_sent_requests_hold_what_there_is_and_are_closed_when_others_want_it() {
 #[test]
 fn slow_readers_lose_their_connection_only_when_others_wait_for_their_room() {
     let mut side = side(None);
-    // With small receive buffers: the kernel must not take all replies for them.
+    // Buffers of a fixed size at both ends, which are full at once. The kernel lets others grow while the test runs,
+    // takes more replies, and so makes room for the honest client without closing a slow one's connection.
+    SockRef::from(&side.clients.listener).set_send_buffer_size(64 * KB).unwrap();
     let mut slow: Vec<TcpStream> = (0..3).map(|_| connect_slow(&mut side)).collect();
     for client in &mut slow {
         // More than the sockets' buffers hold.

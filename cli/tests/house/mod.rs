@@ -46,6 +46,12 @@ impl TextFile {
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
+
+    /// The folder of the crate whose code this file has, in what ships and in the tools; none for tests.
+    pub fn package(&self) -> Option<&str> {
+        let (package, _) = self.path.split_once("/src/")?;
+        (!self.path.contains("tests")).then_some(package)
+    }
 }
 
 /// The workspace's root directory.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::text::{find_words, line_of, mask, without_tests};
+use super::text::{before_in_line, find_words, line_of, mask, name_after, without_tests};
 use super::{Breach, TextFile};
 
 /// Crates that may call a type of theirs the same.
@@ -12,18 +12,17 @@ pub const SHARED_NAMES: [&str; 3] = ["Args", "Config", "Error"];
 
 /// Names of top-level types that too many crates define, counted in what ships and in the tools, not in tests.
 pub fn shared_too_widely(files: &[TextFile]) -> Vec<Breach> {
-    let mut found: BTreeMap<String, Vec<(&str, usize)>> = BTreeMap::new();
-    for file in files.iter().filter(|file| file.path.contains("/src/") && !file.path.contains("tests")) {
+    let mut found: BTreeMap<String, Vec<(&str, &str, usize)>> = BTreeMap::new();
+    for (file, package) in files.iter().filter_map(|file| Some((file, file.package()?))) {
         for (name, line) in types(&without_tests(&mask(&file.text))) {
-            found.entry(name).or_default().push((&file.path, line));
+            found.entry(name).or_default().push((package, &file.path, line));
         }
     }
     let mut breaches = Vec::new();
     for (name, places) in found.iter().filter(|(name, _)| !SHARED_NAMES.contains(&name.as_str())) {
-        let crates: BTreeSet<&str> =
-            places.iter().filter_map(|(path, _)| path.split("/src/").next()).collect();
+        let crates: BTreeSet<&str> = places.iter().map(|(package, ..)| *package).collect();
         if crates.len() > CRATES_PER_NAME {
-            let &(file, line) = places.last().expect("a name was found somewhere");
+            let &(_, file, line) = places.last().expect("a name was found somewhere");
             let crates = crates.into_iter().collect::<Vec<_>>().join(", ");
             breaches.push(Breach {
                 file: file.to_owned(),
@@ -39,8 +38,7 @@ pub fn shared_too_widely(files: &[TextFile]) -> Vec<Breach> {
 /// Names of the types that are defined at the start of a line, with their lines.
 fn types(masked: &str) -> Vec<(String, usize)> {
     let is_top = |at: usize| {
-        let line = masked[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        let before = &masked[line..at];
+        let before = before_in_line(masked, at);
         before.is_empty() || (before.starts_with("pub") && !before.contains(['{', ';']))
     };
     let words = ["struct", "enum", "trait", "type", "union"];
@@ -49,10 +47,6 @@ fn types(masked: &str) -> Vec<(String, usize)> {
     });
     starts
         .filter(|(at, _)| is_top(*at))
-        .map(|(at, end)| {
-            let name =
-                masked[end..].trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            (name, line_of(masked, at))
-        })
+        .map(|(at, end)| (name_after(masked, end), line_of(masked, at)))
         .collect()
 }

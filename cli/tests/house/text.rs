@@ -151,16 +151,22 @@ pub struct Function {
     pub length: usize,
 }
 
+/// The identifier that follows byte `at`, which is the end of a keyword; empty if none does.
+pub fn name_after(masked: &str, at: usize) -> String {
+    masked[at..].trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// The text before byte `at` in its line.
+pub fn before_in_line(masked: &str, at: usize) -> &str {
+    &masked[masked[..at].rfind('\n').map_or(0, |newline| newline + 1)..at]
+}
+
 /// All functions with a body in masked text.
 pub fn functions(masked: &str) -> Vec<Function> {
     find_words(masked, "fn")
         .into_iter()
         .filter_map(|at| {
-            let name: String = masked[at + 2..]
-                .trim_start()
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect();
+            let name = name_after(masked, at + 2);
             let (_, close) = body(masked, at)?;
             let (line, last) = (line_of(masked, at), line_of(masked, close));
             (!name.is_empty()).then_some(Function { name, line, length: last - line + 1 })

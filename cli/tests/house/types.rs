@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::text::{body, find_words, line_of, mask, without_tests};
+use super::text::{before_in_line, body, find_words, line_of, mask, name_after, without_tests};
 use super::{Breach, TextFile};
 
 /// Members of a struct at most.
@@ -77,11 +77,7 @@ pub fn too_large(files: &[TextFile], permits: &[LargeType]) -> Vec<Breach> {
 fn counted(files: &[TextFile]) -> Vec<Counted> {
     let code: Vec<(&str, &str, String)> = files
         .iter()
-        .filter(|file| !file.path.contains("tests"))
-        .filter_map(|file| {
-            let (package, _) = file.path.split_once("/src/")?;
-            Some((package, file.path.as_str(), without_tests(&mask(&file.text))))
-        })
+        .filter_map(|file| Some((file.package()?, file.path.as_str(), without_tests(&mask(&file.text)))))
         .collect();
     let mut types: Vec<Counted> = Vec::new();
     for (package, file, masked) in &code {
@@ -109,10 +105,7 @@ fn counted(files: &[TextFile]) -> Vec<Counted> {
 fn defined(masked: &str) -> Vec<(String, usize)> {
     let words = ["struct", "enum"].into_iter();
     let found = words.flat_map(|word| find_words(masked, word).into_iter().map(move |at| (word, at)));
-    let named = found.map(|(word, at)| {
-        let rest = masked[at + word.len()..].trim_start();
-        (rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>(), at)
-    });
+    let named = found.map(|(word, at)| (name_after(masked, at + word.len()), at));
     named.filter(|(name, _)| !name.is_empty()).collect()
 }
 
@@ -138,10 +131,8 @@ fn fields(inside: &str) -> usize {
 
 /// By `impl` block that is of no trait: the type's name, and how many functions it has, but for those of tests.
 fn methods(masked: &str) -> Vec<(String, usize)> {
-    let blocks = find_words(masked, "impl").into_iter().filter(|at| {
-        let line = masked[..*at].rfind('\n').map_or(0, |newline| newline + 1);
-        matches!(masked[line..*at].trim(), "" | "unsafe")
-    });
+    let is_block = |at: &usize| matches!(before_in_line(masked, *at).trim(), "" | "unsafe");
+    let blocks = find_words(masked, "impl").into_iter().filter(is_block);
     blocks
         .filter_map(|at| {
             let (open, close) = body(masked, at)?;

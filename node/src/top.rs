@@ -21,7 +21,7 @@ const RECORDS: usize = 12;
 /// A replica that does not hand over its evidence in this time is skipped.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// What is told when stdout is a terminal, but none gives keys.
+/// The error when stdout is a terminal, but no terminal gives keys.
 const NO_SCREEN: &str = "the terminal cannot be set up for a full screen; `top | cat` prints one picture";
 
 /// What `top --help` begins with.

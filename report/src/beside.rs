@@ -55,11 +55,11 @@ pub(crate) fn svg(title: &str, unit: &str, rows: &[ComparedFigure]) -> String {
         let x = axis.x(tick);
         // As many digits as distinguish two ticks.
         let digits = (-axis.step.log10()).ceil().clamp(0.0, 6.0) as usize;
-        let told = format!("{tick:.digits$}");
+        let label = format!("{tick:.digits$}");
         let _ = write!(
             out,
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{floor}\" stroke=\"#e2e2e2\"/>\
-             <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\" fill=\"#444\">{told}</text>",
+             <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\" fill=\"#444\">{label}</text>",
             floor + 16.0
         );
     }

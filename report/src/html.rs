@@ -112,11 +112,11 @@ fn rows(table: &Table) -> String {
 fn stacked(pieces: &[Bar]) -> String {
     let mut at = 0.0;
     let mut bar = format!("<svg style=\"width: {BAR}px\" viewBox=\"0 0 {BAR} 12\">");
-    for Bar { share, colour, told } in pieces {
+    for Bar { share, colour, tooltip } in pieces {
         let width = BAR * share;
         bar += &format!(
             "<rect x=\"{at:.1}\" width=\"{width:.1}\" height=\"12\" fill=\"{colour}\"><title>{}</title></rect>",
-            escaped(told)
+            escaped(tooltip)
         );
         at += width;
     }

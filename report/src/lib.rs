@@ -140,7 +140,7 @@ mod tests {
             .list(["one", "two"])
             .list([""; 0]);
         page.lines("as | it\nis").push(Block::Command("run --all".into()));
-        let bar = |share| vec![Bar { share, colour: "#123", told: "some".into() }];
+        let bar = |share| vec![Bar { share, colour: "#123", tooltip: "some".into() }];
         page.table(
             Table::new("counts", ["name", "runs", "how it ended"])
                 .rows([["a|b", "1,234", "with a reply"], ["long name", "5", "-"]])

@@ -21,7 +21,7 @@ pub struct Bar {
     /// Its colour, in HTML notation.
     pub colour: &'static str,
     /// Its tooltip.
-    pub told: String,
+    pub tooltip: String,
 }
 
 /// The content of a column.

@@ -2,6 +2,7 @@
 //! corrupted replicas. The checkers judge by it, and by the model ([`crate::reference`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use vote::Place;
 use xxhash_rust::xxh3::xxh3_128;
@@ -48,8 +49,8 @@ pub struct Facts {
     pub victims: BTreeSet<u8>,
     /// Replicas whose memory, computation or messages were corrupted at some time.
     pub corrupted: BTreeSet<u8>,
-    /// Objects that faults at rest have hit: replica, lock and id.
-    pub hit: BTreeSet<(u8, String)>,
+    /// Objects that faults have hit, at rest or before their seal: replica, lock and id.
+    hit: BTreeSet<(u8, String)>,
     /// Locks behind which an object's id was changed: it may have any id.
     pub renamed: BTreeSet<(u8, String)>,
     /// Replicas where a fault has hit an object that cannot be named beforehand.
@@ -109,6 +110,11 @@ impl Facts {
         self.sent.entry(xxh3_128(encoding)).or_insert_with(new).sent += 1;
     }
 
+    /// A fault has hit the object `id` behind the lock `home` at a replica.
+    pub fn note_hit(&mut self, replica: u8, home: impl Display, id: impl Display) {
+        self.hit.insert((replica, format!("{home}:{id}")));
+    }
+
     /// Whether a fault has hit an object, given as `lock:id`, at a replica.
     pub fn was_hit(&self, replica: u8, object: &str) -> bool {
         let (lock, id) = object.split_once(':').unwrap_or_default();
@@ -116,7 +122,7 @@ impl Facts {
         if id.starts_with('g') {
             return self.corrupted.contains(&replica);
         }
-        self.hit.contains(&(replica, format!("{lock}:{id}")))
+        self.hit.contains(&(replica, object.to_owned()))
             || self.renamed.contains(&(replica, lock.to_owned()))
             || self.unknown.contains(&replica)
     }

@@ -443,7 +443,7 @@ impl<W: Workload> Run<W> {
         }
         // The hit objects are recorded before a replica is blamed for them.
         for (home, id) in process.replica.take_damaged() {
-            self.facts.hit.insert((replica, format!("{home}:{id}")));
+            self.facts.note_hit(replica, home, id);
         }
         if !self.placed.is_empty() {
             self.count_placed();

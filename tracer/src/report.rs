@@ -231,7 +231,7 @@ fn bar(row: &Row) -> Vec<Bar> {
     let piece = |(class, count): (&InjectionClass, &u64)| Bar {
         share: *count as f64 / runs,
         colour: colour(*class),
-        told: format!("{} {count}", class.name()),
+        tooltip: format!("{} {count}", class.name()),
     };
     placed.map(piece).collect()
 }

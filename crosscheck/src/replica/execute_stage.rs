@@ -76,8 +76,8 @@ impl<S: Service> ExecuteStage<S> {
     /// Runs this thread's jobs for a short time. Returns the reports, in the buffer `ExecuteStage::reports`, which the
     /// caller must put back empty. Returns none where nothing executes.
     pub(super) fn run_slice<W: World>(&mut self, world: &W) -> Option<Vec<Report>> {
+        let is_full = !self.has_room();
         let execution = self.running.as_mut()?;
-        let is_full = execution.in_flight() >= limits::ENTRIES_IN_EXECUTION;
         let mut reports = std::mem::take(&mut self.reports);
         let (slice, time) = execution.run_here(&mut reports, || world.stopwatch());
         self.is_slow = time > limits::SOLO_SHORT;

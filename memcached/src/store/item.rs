@@ -157,7 +157,7 @@ impl Item {
         self.expires_us = expires_us;
     }
 
-    /// Marks it as stale: the next reader is told to recache it.
+    /// Marks it as stale: the reply to the next reader asks it to recache the item.
     pub fn mark_stale(&mut self, unique: u64) {
         self.marks = self.marks.with(Marks::STALE, true).without(Marks::WON);
         self.unique = unique;

@@ -257,7 +257,7 @@ impl<W: Workload> Run<W> {
                         self.facts.unknown.insert(victim);
                     }
                     if let (Some(home), Some(id)) = (home, id) {
-                        self.facts.hit.insert((victim, format!("{home}:{id}")));
+                        self.facts.note_hit(victim, home, id);
                         if fault == Fault::Corruption(CorruptionKind::Id) {
                             self.facts.renamed.insert((victim, home.to_string()));
                         }

@@ -23,7 +23,7 @@ struct Difference {
     told: &'static str,
     /// The word that the report at each end must contain.
     word: &'static str,
-    /// Whether the replica cannot even authenticate itself: to the others it is a stranger, whom they count.
+    /// Whether the replica cannot even authenticate itself: the others count it as a stranger.
     is_stranger: bool,
     change: fn(&mut NodeConfig),
 }

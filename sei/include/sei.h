@@ -1,0 +1,145 @@
+/* Error isolation for C programs: a handler runs twice, and nothing leaves the process that differs.
+ *
+ * A handler is the code between SEI_BEGIN and SEI_END. It is compiled by GCC with -fgnu-tm, which calls this library at
+ * every access to memory. The library keeps what the first run (E1) overwrites, puts it back (R), lets the handler run
+ * again (E2), and compares both runs (V). A difference ends the process with status 86 before anything has left it.
+ * Source: Behrens et al., Scalable Error Isolation for Distributed Systems, NSDI 2015, section 4.
+ *
+ *     while ((length = receive(message, &crc)) >= 0) {
+ *         if (SEI_BEGIN(message, length, crc)) {
+ *             size = answer(message, reply);
+ *             sei_output_append(reply, size);
+ *             sei_output_done();
+ *             SEI_END();
+ *         } else {
+ *             continue;                      // the message is corrupt: discard it
+ *         }
+ *         send_reply(reply, size, sei_crc_pop());
+ *     }
+ *
+ * How to compile and link a program: docs/sei.md. With SEI_NATIVE defined everything here does nothing, so that the same
+ * source is also the program without protection.
+ */
+#ifndef SEI_H
+#define SEI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Exit status of a process that detected a fault. */
+#define SEI_EXIT_DETECTED 86
+
+#ifdef SEI_NATIVE
+#define SEI_LOCAL
+#define SEI_SAFE
+#else
+/* A function that writes nothing but its own locals and may run twice. The compiler does not look inside. */
+#define SEI_LOCAL __attribute__((transaction_pure))
+/* A function of another translation unit that handlers call and that is compiled with -fgnu-tm as well. */
+#define SEI_SAFE __attribute__((transaction_safe))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One thread detects a fault. Passed to the function of sei_on_detect. */
+struct sei_report {
+    const char *reason;  /* what differed, in words */
+    const char *phase;   /* E1, R, E2, V or idle */
+    unsigned thread;     /* number of the thread in this library, from 0 */
+    uint64_t handlers;   /* handlers that this thread has completed */
+    uint64_t address;    /* of the word that differs, or 0 */
+};
+
+/* What happened in this process since it began; see sei_counters_read. */
+struct sei_counters {
+    uint64_t handlers;   /* completed */
+    uint64_t discarded;  /* messages whose CRC was wrong */
+    uint64_t retries;    /* of a handler that found a lock held by another one */
+    uint64_t entries;    /* of the log, over all first runs */
+    uint64_t waits;      /* calls of sei_barrier that returned 0 */
+};
+
+/* Output CRCs and barrier snapshot of one connection. */
+typedef struct sei_context sei_context;
+
+/* A CRC-32C (Castagnoli) over n bytes, continued from seed; seed 0 begins. */
+uint32_t sei_crc(uint32_t seed, const void *p, size_t n) SEI_LOCAL;
+
+#ifdef SEI_NATIVE
+
+#define SEI_BEGIN(p, n, crc) ((void)(p), (void)(n), (void)(crc), 1)) { { if (1
+#define SEI_BEGIN_RW(p, n, crc) SEI_BEGIN(p, n, crc)
+#define SEI_BEGIN_NM() { { if (1)
+#define SEI_END() } }
+
+static inline void sei_output_append(const void *p, size_t n) { (void)p, (void)n; }
+static inline void sei_output_append_crc(uint32_t crc, size_t n) { (void)crc, (void)n; }
+static inline void sei_output_done(void) {}
+static inline uint32_t sei_crc_pop(void) { return 0; }
+static inline void sei_bind_replies(int bind) { (void)bind; }
+static inline int sei_barrier(void) { return 1; }
+static inline sei_context *sei_context_new(void) { return NULL; }
+static inline void sei_context_free(sei_context *context) { (void)context; }
+static inline void sei_shift(sei_context *context) { (void)context; }
+static inline void sei_ignore_addr(const void *p, size_t n) { (void)p, (void)n; }
+static inline void sei_add_u64(uint64_t *p, int64_t d) { __atomic_fetch_add(p, (uint64_t)d, __ATOMIC_RELAXED); }
+static inline uint32_t sei_read_u32(const volatile uint32_t *p) { return *p; }
+static inline void sei_on_detect(void (*function)(const struct sei_report *)) { (void)function; }
+
+#else
+
+/* Begins a handler for the message p of n bytes with this CRC. The condition is false when the CRC is wrong: the message
+ * is to be discarded. SEI_END ends the handler; the path between both must not be left by return, break or goto. */
+#define SEI_BEGIN(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_STAYS)) { __transaction_atomic { if (1
+/* The same for a handler that edits its message in place. */
+#define SEI_BEGIN_RW(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_EDITED)) { __transaction_atomic { if (1
+/* Begins a handler without a message, such as one for a timer or for the rest of a reply. */
+#define SEI_BEGIN_NM() { sei_prepare(NULL, 0, 0, SEI_NO_INPUT); __transaction_atomic { if (1)
+#define SEI_END() } }
+
+enum { SEI_NO_INPUT = 0, SEI_INPUT_STAYS = 1, SEI_INPUT_EDITED = 2 };
+/* Behind the macros above: initialises the handler (phase I). 0: the message's CRC is wrong. */
+int sei_prepare(const void *p, size_t n, uint32_t crc, int input);
+
+/* n bytes at p belong to the reply that is being made. They must stay where they are until the handler ends, and must
+ * not be locals of a function that has returned by then. */
+void sei_output_append(const void *p, size_t n) SEI_LOCAL;
+/* n bytes with this CRC-32C (seed 0), which is stored beside them, belong to the reply. They are not read. */
+void sei_output_append_crc(uint32_t crc, size_t n) SEI_LOCAL;
+/* The reply is complete. A handler may make several. */
+void sei_output_done(void) SEI_LOCAL;
+/* The CRC of the oldest reply that was not taken yet. Without one the process ends: a handler was left by a fault. */
+uint32_t sei_crc_pop(void);
+/* 0: the CRC of a reply is that of its bytes alone. Otherwise (as at the start) it continues the CRC of the request, so
+ * that a client recognises a valid reply to another request. */
+void sei_bind_replies(int bind);
+
+/* 0: do not send yet, a thread that may have shared a critical section with this one has not checked its run. */
+int sei_barrier(void);
+sei_context *sei_context_new(void);
+void sei_context_free(sei_context *context);
+/* This thread goes on with that connection: its CRCs, and its barrier. NULL: the thread's own. */
+void sei_shift(sei_context *context);
+
+/* What handlers write there is put back after the first run but not compared, to the end of this handler. */
+void sei_ignore_addr(const void *p, size_t n) SEI_LOCAL;
+/* Adds to a counter that threads share without a lock: compared, and added atomically once both runs agree. */
+void sei_add_u64(uint64_t *p, int64_t d) SEI_LOCAL;
+/* Reads a word that other threads write without a lock; the second run is given what the first one read. */
+uint32_t sei_read_u32(const volatile uint32_t *p) SEI_LOCAL;
+
+/* Calls this function before the process ends because of a detected fault. It ends all the same. */
+void sei_on_detect(void (*function)(const struct sei_report *));
+
+#endif
+
+/* Counters of all threads. With SEI_NATIVE all are 0. */
+void sei_counters_read(struct sei_counters *to);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

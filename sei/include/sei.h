@@ -25,6 +25,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 /* Exit status of a process that detected a fault. */
 #define SEI_EXIT_DETECTED 86
@@ -64,9 +65,6 @@ struct sei_counters {
 /* Output CRCs and barrier snapshot of one connection. */
 typedef struct sei_context sei_context;
 
-/* A CRC-32C (Castagnoli) over n bytes, continued from seed; seed 0 begins. */
-uint32_t sei_crc(uint32_t seed, const void *p, size_t n) SEI_LOCAL;
-
 #ifdef SEI_NATIVE
 
 #define SEI_BEGIN(p, n, crc) ((void)(p), (void)(n), (void)(crc), 1)) { { if (1
@@ -74,6 +72,7 @@ uint32_t sei_crc(uint32_t seed, const void *p, size_t n) SEI_LOCAL;
 #define SEI_BEGIN_NM() { { if (1)
 #define SEI_END() } }
 
+static inline uint32_t sei_crc(uint32_t seed, const void *p, size_t n) { return (void)seed, (void)p, (void)n, 0; }
 static inline void sei_output_append(const void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_output_append_crc(uint32_t crc, size_t n) { (void)crc, (void)n; }
 static inline void sei_output_done(void) {}
@@ -86,6 +85,10 @@ static inline void sei_shift(sei_context *context) { (void)context; }
 static inline void sei_ignore_addr(const void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_add_u64(uint64_t *p, int64_t d) { __atomic_fetch_add(p, (uint64_t)d, __ATOMIC_RELAXED); }
 static inline uint32_t sei_read_u32(const volatile uint32_t *p) { return *p; }
+static inline void *sei_state_alloc(size_t bytes) { return calloc(1, bytes); }
+static inline void sei_state_add(void *p, size_t n) { (void)p, (void)n; }
+static inline void sei_state_sync(void) {}
+static inline void sei_counters_read(struct sei_counters *to) { *to = (struct sei_counters){0, 0, 0, 0, 0}; }
 static inline void sei_on_detect(void (*function)(const struct sei_report *)) { (void)function; }
 
 #else
@@ -103,6 +106,8 @@ enum { SEI_NO_INPUT = 0, SEI_INPUT_STAYS = 1, SEI_INPUT_EDITED = 2 };
 /* Behind the macros above: initialises the handler (phase I). 0: the message's CRC is wrong. */
 int sei_prepare(const void *p, size_t n, uint32_t crc, int input);
 
+/* A CRC-32C (Castagnoli) over n bytes, continued from seed; seed 0 begins. */
+uint32_t sei_crc(uint32_t seed, const void *p, size_t n) SEI_LOCAL;
 /* n bytes at p belong to the reply that is being made. They must stay where they are until the handler ends, and must
  * not be locals of a function that has returned by then. */
 void sei_output_append(const void *p, size_t n) SEI_LOCAL;
@@ -130,13 +135,21 @@ void sei_add_u64(uint64_t *p, int64_t d) SEI_LOCAL;
 /* Reads a word that other threads write without a lock; the second run is given what the first one read. */
 uint32_t sei_read_u32(const volatile uint32_t *p) SEI_LOCAL;
 
+/* Duplicated state, in a program that is linked with the library's variant for it (docs/sei.md); otherwise plain memory.
+ * Memory of the state, zeroed, which is never freed; NULL if there is no more. */
+void *sei_state_alloc(size_t bytes);
+/* Static variables that belong to the state: up to 8 ranges. */
+void sei_state_add(void *p, size_t n);
+/* Code outside of handlers has written to the state, as at the start: its second copy becomes what the first is. */
+void sei_state_sync(void);
+
 /* Calls this function before the process ends because of a detected fault. It ends all the same. */
 void sei_on_detect(void (*function)(const struct sei_report *));
+/* Counters of all threads. */
+void sei_counters_read(struct sei_counters *to);
 
 #endif
 
-/* Counters of all threads. With SEI_NATIVE all are 0. */
-void sei_counters_read(struct sei_counters *to);
 
 #ifdef __cplusplus
 }

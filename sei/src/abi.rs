@@ -1,0 +1,685 @@
+//! The functions that compiled handlers call: GCC's transactional-memory interface, `sei.h`, and what the C shims need.
+//!
+//! All `unsafe` of the crate is here. What makes it sound is the same everywhere. (1) An address comes from the compiled
+//! program, which would have used it itself, or from this library's log of such addresses. (2) A [`Thread`] is used by
+//! its own thread alone, by one function of this file at a time. (3) Where a function does not return to its caller but
+//! to the begin of the handler ([`resume`]), no frame between holds anything to drop.
+
+use std::arch::naked_asm;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_void};
+use std::fmt::Write as _;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::api::unlock_all;
+use crate::barrier::Snapshot;
+use crate::calls::Kind;
+use crate::copies::Copies;
+use crate::fail::{Detected, Reason};
+use crate::handler::{Handler, Next, Phase};
+use crate::limits;
+use crate::memory::{Memory, Size};
+use crate::message::Input;
+use crate::mutate::{Protection, kept};
+use crate::process::{Process, add, process};
+
+/// Exit status of a process that detected a fault.
+const EXIT_DETECTED: c_int = 86;
+
+// What `_ITM_beginTransaction` is told and answers (libitm's interface, section 5.3 there).
+const INSTRUMENTED: u32 = 1;
+const GOES_IRREVOCABLE: u32 = 0x40;
+const RUN_INSTRUMENTED: u32 = 1;
+pub(crate) const RUN_AGAIN: u32 = 9; // run the instrumented code, restore live variables
+
+/// The memory of this process.
+pub(crate) struct Program;
+
+impl Memory for Program {
+    #[inline(always)]
+    fn load(&self, address: usize, size: Size) -> u64 {
+        // SAFETY: (1). Unaligned reads, since the program may have packed structures.
+        unsafe {
+            match size {
+                Size::B1 => u64::from((address as *const u8).read()),
+                Size::B2 => u64::from((address as *const u16).read_unaligned()),
+                Size::B4 => u64::from((address as *const u32).read_unaligned()),
+                Size::B8 => (address as *const u64).read_unaligned(),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, address: usize, size: Size, value: u64) {
+        // SAFETY: (1), as for `load`.
+        unsafe {
+            match size {
+                Size::B1 => (address as *mut u8).write(value as u8),
+                Size::B2 => (address as *mut u16).write_unaligned(value as u16),
+                Size::B4 => (address as *mut u32).write_unaligned(value as u32),
+                Size::B8 => (address as *mut u64).write_unaligned(value),
+            }
+        }
+    }
+
+    #[inline]
+    fn bytes(&self, address: usize, length: usize) -> &[u8] {
+        if length == 0 {
+            return &[];
+        }
+        // SAFETY: (1). The slice is used at once, by the thread whose handler owns these bytes.
+        unsafe { std::slice::from_raw_parts(address as *const u8, length) }
+    }
+
+    #[inline]
+    fn overwrite(&mut self, address: usize, bytes: &[u8]) {
+        // SAFETY: (1). `bytes` is memory of this library, so both do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) }
+    }
+}
+
+/// CRCs of replies, and the barrier's snapshot: of a connection, or of a thread (`sei_context`).
+#[derive(Default)]
+pub struct Context {
+    pub(crate) crcs: VecDeque<u32>,
+    pub(crate) snapshot: Snapshot,
+}
+
+/// A thread that runs handlers.
+pub(crate) struct Thread {
+    pub(crate) handler: Handler,
+    pub(crate) jump: JumpBuffer,
+    pub(crate) number: usize,
+    pub(crate) stack_limit: usize,
+    /// `errno` at the begin of the handler.
+    pub(crate) errno: c_int,
+    /// It may wait for locks while it holds some.
+    pub(crate) has_token: bool,
+    pub(crate) binds_replies: bool,
+    pub(crate) process: &'static Process,
+    pub(crate) own: Context,
+    /// The connection's, or null for `own`.
+    pub(crate) context: *mut Context,
+}
+
+thread_local! {
+    // No destructor: the address is one instruction away.
+    static ME: Cell<*mut Thread> = const { Cell::new(null_mut()) };
+    static END: EndOfThread = const { EndOfThread };
+}
+
+/// Frees a thread's block when the thread ends.
+struct EndOfThread;
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        let thread = ME.replace(null_mut());
+        if !thread.is_null() {
+            // SAFETY: made by `Box::into_raw` in `join`, and nothing else has it.
+            let thread = unsafe { Box::from_raw(thread) };
+            thread.process.leave(thread.number);
+        }
+    }
+}
+
+pub(crate) static ON_DETECT: AtomicUsize = AtomicUsize::new(0);
+static CLONES: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+/// What a handler holds that may wait for a lock while it holds others.
+pub(crate) static TOKEN: Token = Token(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+
+pub(crate) struct Token(pub(crate) std::cell::UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: a mutex of the C library is made to be used by several threads.
+unsafe impl Sync for Token {}
+
+unsafe extern "C" {
+    /// 1, or what the program defines instead: whether replies wait for the checking barrier.
+    safe static sei_barrier_default: c_int;
+}
+
+/// As `struct sei_report` in `sei.h`.
+#[repr(C)]
+pub struct SeiReport {
+    reason: *const c_char,
+    phase: *const c_char,
+    thread: u32,
+    handlers: u64,
+    address: u64,
+}
+
+pub(crate) fn the_process() -> &'static Process {
+    process(|| match std::env::var("SEI_BARRIER") {
+        Ok(value) => value != "0",
+        Err(_) => sei_barrier_default != 0,
+    })
+}
+
+/// Ranges of the state that have a second copy.
+pub(crate) struct State {
+    pub(crate) copies: Copies,
+    /// Begin of the arena, or 0.
+    pub(crate) arena: usize,
+    pub(crate) used: usize,
+}
+
+pub(crate) static STATE: Mutex<State> = Mutex::new(State { copies: Copies::new(), arena: 0, used: 0 });
+
+/// The second copy of these bytes becomes what the first is.
+pub(crate) fn copy_to_second(copies: &Copies, address: usize, length: usize) {
+    let second = copies.second(address);
+    if second != address {
+        // SAFETY: (1); a range and its copy do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(address as *const u8, second as *mut u8, length) };
+    }
+}
+
+/// The block of the running thread.
+#[inline(always)]
+pub(crate) fn me<'a>() -> &'a mut Thread {
+    let thread = ME.get();
+    if thread.is_null() {
+        return join();
+    }
+    // SAFETY: (2).
+    unsafe { &mut *thread }
+}
+
+#[cold]
+#[inline(never)]
+fn join<'a>() -> &'a mut Thread {
+    let process = the_process();
+    let number = match process.join() {
+        Ok(number) => number,
+        Err(reason) => fail_as(reason.into(), c"I", 0, 0),
+    };
+    END.with(|_| ());
+    let thread = Box::into_raw(Box::new(Thread {
+        handler: Handler::default(),
+        jump: JumpBuffer::default(),
+        number,
+        stack_limit: stack_limit(),
+        errno: 0,
+        has_token: false,
+        binds_replies: true,
+        process,
+        own: Context::default(),
+        context: null_mut(),
+    }));
+    ME.set(thread);
+    // SAFETY: (2); made here.
+    unsafe { &mut *thread }
+}
+
+/// The lowest address that this thread's stack may reach.
+fn stack_limit() -> usize {
+    let (mut low, mut bytes) = (null_mut(), 0);
+    // SAFETY: the attributes are initialised by `pthread_getattr_np` and destroyed once.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) == 0 {
+            libc::pthread_attr_getstack(&attributes, &mut low, &mut bytes);
+            libc::pthread_attr_destroy(&mut attributes);
+        }
+    }
+    low as usize
+}
+
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the C library's own, of this thread.
+    unsafe { *libc::__errno_location() }
+}
+
+pub(crate) fn set_errno(value: c_int) {
+    // SAFETY: the C library's own, of this thread.
+    unsafe { *libc::__errno_location() = value }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Detection
+
+#[cold]
+#[inline(never)]
+pub(crate) fn fail(detected: impl Into<Detected>) -> ! {
+    let thread = me();
+    let handlers = thread.process.statistics(thread.number).handlers.load(Ordering::Relaxed);
+    fail_as(detected.into(), thread.handler.phase().name(), thread.number, handlers)
+}
+
+/// Ends the process: one line by a raw `write`, never standard I/O or `exit`, which both can emit output of the program.
+fn fail_as(detected: Detected, phase: &std::ffi::CStr, thread: usize, handlers: u64) -> ! {
+    let mut line = Line { bytes: [0; 400], length: 0 };
+    let _ = write!(
+        line,
+        "sei: fault detected: {}. Thread {thread}, phase {}, after {handlers} handlers, address {:#x}. \
+         The process ends with status {EXIT_DETECTED}; nothing of this handler has left it.\n\0",
+        detected.reason.text(),
+        phase.to_str().unwrap_or("?"),
+        detected.address,
+    );
+    let mut reason = Line { bytes: [0; 400], length: 0 };
+    let _ = write!(reason, "{}\0", detected.reason.text());
+    // SAFETY: the line is bytes of this frame; the function was given by the program for this purpose.
+    unsafe {
+        libc::write(2, line.bytes.as_ptr().cast(), line.length.saturating_sub(1));
+        let on_detect = ON_DETECT.load(Ordering::Acquire);
+        if on_detect != 0 {
+            let report = SeiReport {
+                reason: reason.bytes.as_ptr().cast(),
+                phase: phase.as_ptr(),
+                thread: thread as u32,
+                handlers,
+                address: detected.address as u64,
+            };
+            let function: extern "C" fn(*const SeiReport) = std::mem::transmute(on_detect);
+            function(&report);
+        }
+        libc::_exit(EXIT_DETECTED)
+    }
+}
+
+struct Line {
+    bytes: [u8; 400],
+    length: usize,
+}
+
+impl std::fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = &mut self.bytes[self.length..];
+        let taken = text.len().min(room.len());
+        room[..taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.length += taken;
+        Ok(())
+    }
+}
+
+/// The value, or the end of the process.
+#[inline(always)]
+pub(crate) fn sure<T>(checked: Result<T, impl Into<Detected>>) -> T {
+    match checked {
+        Ok(value) => value,
+        Err(detected) => fail(detected),
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Begin and end
+
+/// What a second return from `_ITM_beginTransaction` restores.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct JumpBuffer {
+    rbx: u64,
+    rbp: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rsp: u64,
+    rip: u64,
+    mxcsr: u32,
+    x87_control: u16,
+}
+
+/// Phase I: `sei.h` has the macros in front of it.
+///
+/// # Safety
+/// `message` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_prepare(message: *const c_void, length: usize, crc: u32, input: c_int) -> c_int {
+    let thread = me();
+    let input =
+        (input != 0).then_some(Input { address: message as usize, length, crc, is_edited: input == 2 });
+    let statistics = thread.process.statistics(thread.number);
+    if cfg!(feature = "dup") {
+        thread.handler.copies = STATE.lock().unwrap_or_else(PoisonError::into_inner).copies.clone();
+    }
+    if !sure(thread.handler.prepare(&Program, input, thread.binds_replies)) {
+        add(&statistics.discarded, 1);
+        return 0;
+    }
+    if let Some(input) = input {
+        copy_to_second(&thread.handler.copies, input.address, input.length);
+    }
+    thread.process.counters.enter(thread.number);
+    1
+}
+
+/// The begin of a handler: returns twice.
+///
+/// # Safety
+/// Called by code that GCC compiled with `-fgnu-tm`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn _ITM_beginTransaction(properties: u32) -> u32 {
+    naked_asm!(
+        "lea rax, [rsp + 8]",
+        "mov rdx, [rsp]",
+        "sub rsp, 88",
+        "mov [rsp], rbx",
+        "mov [rsp + 8], rbp",
+        "mov [rsp + 16], r12",
+        "mov [rsp + 24], r13",
+        "mov [rsp + 32], r14",
+        "mov [rsp + 40], r15",
+        "mov [rsp + 48], rax",
+        "mov [rsp + 56], rdx",
+        "stmxcsr [rsp + 64]",
+        "fnstcw [rsp + 68]",
+        "mov rsi, rsp",
+        "call {begin}",
+        "add rsp, 88",
+        "ret",
+        begin = sym begin,
+    )
+}
+
+unsafe extern "C" fn begin(properties: u32, jump: *const JumpBuffer) -> u32 {
+    let thread = me();
+    if properties & INSTRUMENTED == 0 || properties & GOES_IRREVOCABLE != 0 {
+        fail(Reason::Irrevocable);
+    }
+    // SAFETY: the caller above made it on its stack.
+    thread.jump = unsafe { *jump };
+    thread.errno = errno();
+    sure(thread.handler.begin(thread.stack_limit, thread.jump.rsp as usize));
+    RUN_INSTRUMENTED
+}
+
+/// Returns a second time from `_ITM_beginTransaction`.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn resume(jump: *const JumpBuffer, answer: u32) -> ! {
+    naked_asm!(
+        "ldmxcsr [rdi + 64]",
+        "fldcw [rdi + 68]",
+        "mov eax, esi",
+        "mov rbx, [rdi]",
+        "mov rbp, [rdi + 8]",
+        "mov r12, [rdi + 16]",
+        "mov r13, [rdi + 24]",
+        "mov r14, [rdi + 32]",
+        "mov r15, [rdi + 40]",
+        "mov rsp, [rdi + 48]",
+        "jmp qword ptr [rdi + 56]",
+    )
+}
+
+/// The end of a run: the second one begins, or the effects happen.
+#[unsafe(no_mangle)]
+pub extern "C" fn _ITM_commitTransaction() {
+    let thread = me();
+    match sure(thread.handler.commit(&mut Program, &thread.process.owners, thread.number)) {
+        Next::RunAgain => {
+            set_errno(thread.errno);
+            // SAFETY: the frame that began the handler is the one that ends it, so it is still there; (3).
+            unsafe { resume(&thread.jump, RUN_AGAIN) }
+        }
+        Next::Release => release(thread),
+    }
+}
+
+/// Both runs agree: what others see happens now, once.
+fn release(thread: &mut Thread) {
+    for call in thread.handler.calls.of(Kind::Add) {
+        if kept(Protection::DeferredAdd) {
+            add_shared(call.arguments[0] as usize, call.arguments[1]);
+        }
+    }
+    let entries = thread.handler.entries() as u64;
+    unlock_all(thread);
+    let process = thread.process;
+    process.counters.leave(thread.number);
+    let threads = process.threads();
+    // SAFETY: (2); the program frees no context that its thread works on (`sei_context_free` sees to it).
+    let context = unsafe { thread.context.as_mut() }.unwrap_or(&mut thread.own);
+    if threads > 1 && process.has_barrier && kept(Protection::Barrier) {
+        process.counters.snapshot(thread.number, threads, &mut context.snapshot);
+    }
+    for call in thread.handler.calls.of(Kind::Free) {
+        // SAFETY: the program called `free` for it, and both runs agree.
+        unsafe { libc::free(call.arguments[0] as usize as *mut c_void) };
+    }
+    let replies = thread.handler.replies();
+    if context.crcs.len() + replies.len() > limits::WAITING_CRCS {
+        fail(Reason::TooManyCrcs);
+    }
+    context.crcs.extend(replies);
+    let statistics = process.statistics(thread.number);
+    add(&statistics.handlers, 1);
+    add(&statistics.entries, entries);
+    make_deferred_calls(thread);
+    sure(thread.handler.end());
+}
+
+/// Calls of shims, each as a function of its arguments and bytes.
+fn make_deferred_calls(thread: &mut Thread) {
+    if thread.handler.calls.is_empty() {
+        return;
+    }
+    let Thread { handler, process, own, context, .. } = thread;
+    for deferred in handler.calls.deferred() {
+        // SAFETY: as in `release`.
+        let context = unsafe { context.as_mut() }.unwrap_or(own);
+        while !process.counters.has_passed(&mut context.snapshot) {
+            std::thread::yield_now();
+        }
+        let (call, sent) = sure(deferred);
+        let [a, b, c] = call.arguments;
+        // SAFETY: the shim that deferred the call passed a function of this type.
+        let function: extern "C" fn(u64, u64, u64, *const u8, usize) =
+            unsafe { std::mem::transmute(call.function) };
+        function(a, b, c, sent.as_ptr(), sent.len());
+    }
+}
+
+pub(crate) fn add_shared(address: usize, delta: u64) {
+    // SAFETY: (1); the program declared it a counter that threads share.
+    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_add(delta, Ordering::Relaxed);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Accesses
+
+macro_rules! accesses {
+    ($($word:ty, $size:expr; read $($read:ident)+; write $($write:ident)+; local $local:ident;)+) => {$(
+        $(
+            /// Reads a word of the program.
+            ///
+            /// # Safety
+            /// As for the access that it stands for.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $read(from: *const $word) -> $word {
+                // SAFETY: (1).
+                unsafe { (second(from as usize) as *const $word).read_unaligned() }
+            }
+        )+
+        $(
+            /// Overwrites a word of the program, whose old value is kept.
+            ///
+            /// # Safety
+            /// As for the access that it stands for.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $write(to: *mut $word, value: $word) {
+                let to = sure(me().handler.before_write(&Program, to as usize, $size));
+                // SAFETY: (1).
+                unsafe { (to as *mut $word).write_unaligned(value) }
+            }
+        )+
+        /// Keeps the value of a local that is about to be overwritten.
+        ///
+        /// # Safety
+        /// As for the access that it stands for.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $local(at: *const $word) {
+            log_local(at as usize, size_of::<$word>());
+        }
+    )+};
+}
+
+accesses! {
+    u8, Size::B1; read _ITM_RU1 _ITM_RaRU1 _ITM_RaWU1 _ITM_RfWU1; write _ITM_WU1 _ITM_WaRU1 _ITM_WaWU1; local _ITM_LU1;
+    u16, Size::B2; read _ITM_RU2 _ITM_RaRU2 _ITM_RaWU2 _ITM_RfWU2; write _ITM_WU2 _ITM_WaRU2 _ITM_WaWU2; local _ITM_LU2;
+    u32, Size::B4; read _ITM_RU4 _ITM_RaRU4 _ITM_RaWU4 _ITM_RfWU4; write _ITM_WU4 _ITM_WaRU4 _ITM_WaWU4; local _ITM_LU4;
+    u64, Size::B8; read _ITM_RU8 _ITM_RaRU8 _ITM_RaWU8 _ITM_RfWU8; write _ITM_WU8 _ITM_WaRU8 _ITM_WaWU8; local _ITM_LU8;
+    f32, Size::B4; read _ITM_RF _ITM_RaRF _ITM_RaWF _ITM_RfWF; write _ITM_WF _ITM_WaRF _ITM_WaWF; local _ITM_LF;
+    f64, Size::B8; read _ITM_RD _ITM_RaRD _ITM_RaWD _ITM_RfWD; write _ITM_WD _ITM_WaRD _ITM_WaWD; local _ITM_LD;
+}
+
+#[inline(always)]
+pub(crate) fn second(address: usize) -> usize {
+    if cfg!(feature = "dup") { me().handler.read_at(address) } else { address }
+}
+
+fn log_local(address: usize, length: usize) {
+    let thread = me();
+    if thread.handler.is_dead_stack(address) && kept(Protection::StackFilterOfLocals) {
+        return;
+    }
+    sure(thread.handler.before_range(&Program, address, length));
+}
+
+/// Keeps the value of a local of any length.
+///
+/// # Safety
+/// As for the access that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_LB(at: *const c_void, length: usize) {
+    log_local(at as usize, length);
+}
+
+macro_rules! ranges {
+    ($($copy:ident $reads:expr, $writes:expr;)+) => {$(
+        /// Copies bytes of the program, as `memmove`.
+        ///
+        /// # Safety
+        /// As for the call that it stands for.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $copy(to: *mut c_void, from: *const c_void, length: usize) -> *mut c_void {
+            let from = if $reads { second(from as usize) } else { from as usize };
+            let at = if $writes { range(to as usize, length) } else { to as usize };
+            // SAFETY: (1); both may overlap.
+            unsafe { std::ptr::copy(from as *const u8, at as *mut u8, length) };
+            to
+        }
+    )+};
+}
+
+ranges! {
+    _ITM_memcpyRtWt true, true;
+    _ITM_memcpyRnWt false, true;
+    _ITM_memcpyRtWn true, false;
+    _ITM_memmoveRtWt true, true;
+}
+
+/// Fills bytes of the program.
+///
+/// # Safety
+/// As for the call that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_memsetW(to: *mut c_void, byte: c_int, length: usize) -> *mut c_void {
+    let at = range(to as usize, length);
+    // SAFETY: (1).
+    unsafe { std::ptr::write_bytes(at as *mut u8, byte as u8, length) };
+    to
+}
+
+pub(crate) fn range(address: usize, length: usize) -> usize {
+    if length == 0 { address } else { sure(me().handler.before_range(&Program, address, length)) }
+}
+
+/// The instrumented copies of functions, by their plain ones.
+///
+/// # Safety
+/// Called by start-up code with a table of `pairs` pairs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_registerTMCloneTable(table: *const (usize, usize), pairs: usize) {
+    let mut clones = CLONES.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: as above.
+    clones.extend((0..pairs).map(|at| unsafe { table.add(at).read() }));
+    clones.sort_unstable();
+}
+
+/// A library is unloaded: its pairs stay, and nothing calls them.
+///
+/// # Safety
+/// Called by start-up code.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_deregisterTMCloneTable(_table: *const (usize, usize)) {}
+
+/// The instrumented copy of a function that is called through a pointer.
+#[unsafe(no_mangle)]
+pub extern "C" fn _ITM_getTMCloneSafe(function: usize) -> usize {
+    let clones = CLONES.lock().unwrap_or_else(PoisonError::into_inner);
+    match clones.binary_search_by_key(&function, |pair| pair.0) {
+        Ok(at) => clones[at].1,
+        Err(_) => fail(Reason::NoClone.at(function)),
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Allocation
+
+const ALLOCATE: usize = 1;
+const ALLOCATE_ZEROED: usize = 2;
+const ALLOCATE_ALIGNED: usize = 3;
+const FREE: usize = 4;
+
+fn allocate(function: usize, arguments: [u64; 3], run: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    let call = me().handler.call(Kind::Allocate, function, arguments, || (run() as usize as u64, errno()));
+    let (result, error) = sure(call);
+    if result == 0 {
+        set_errno(error);
+    }
+    result as usize as *mut c_void
+}
+
+/// `malloc` in a handler: the second run is given the block of the first.
+///
+/// # Safety
+/// As for `malloc`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_malloc(bytes: usize) -> *mut c_void {
+    // SAFETY: a plain call.
+    allocate(ALLOCATE, [bytes as u64, 0, 0], || unsafe { libc::malloc(bytes) })
+}
+
+/// `calloc` in a handler. R leaves the block zeroed, since every write to it is undone.
+///
+/// # Safety
+/// As for `calloc`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_calloc(count: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: a plain call.
+    allocate(ALLOCATE_ZEROED, [count as u64, bytes as u64, 0], || unsafe { libc::calloc(count, bytes) })
+}
+
+/// An aligned block for the shims; `posix_memalign` checks the alignment.
+///
+/// # Safety
+/// The alignment is a power of two and a multiple of a pointer's size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_memalign(alignment: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: a plain call.
+    allocate(ALLOCATE_ALIGNED, [alignment as u64, bytes as u64, 0], || unsafe {
+        libc::memalign(alignment, bytes)
+    })
+}
+
+/// `free` in a handler: it happens after both runs agree.
+///
+/// # Safety
+/// As for `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_free(block: *mut c_void) {
+    if block.is_null() {
+        return;
+    }
+    let thread = me();
+    if !kept(Protection::DeferredFree) && thread.handler.phase() == Phase::First {
+        // SAFETY: as for `free`; a test looks at what follows.
+        unsafe { libc::free(block) };
+    }
+    sure(thread.handler.call(Kind::Free, FREE, [block as usize as u64, 0, 0], || (0, 0)));
+}

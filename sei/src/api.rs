@@ -1,0 +1,505 @@
+//! The functions of `sei.h`, locks in handlers, and what the C shims need.
+//!
+//! `unsafe` here rests on the same three points as in [`abi`](crate::abi).
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use crate::abi::{
+    Context, ON_DETECT, Program, RUN_AGAIN, STATE, TOKEN, Thread, add_shared, copy_to_second, errno, fail,
+    me, range, resume, second, set_errno, sure, the_process,
+};
+use crate::calls::Kind;
+use crate::fail::Reason;
+use crate::handler::Phase;
+use crate::limits;
+use crate::memory::Memory;
+use crate::mutate::{Protection, kept};
+use crate::process::add;
+
+// What is called, in the record of calls.
+const LOCK: usize = 5;
+const TRY_LOCK: usize = 6;
+const UNLOCK: usize = 7;
+const ADD: usize = 8;
+const READ_WORD: usize = 9;
+
+/// As `struct sei_counters` in `sei.h`.
+#[repr(C)]
+pub struct SeiCounters {
+    handlers: u64,
+    discarded: u64,
+    retries: u64,
+    entries: u64,
+    waits: u64,
+}
+
+/// A CRC-32C, continued from `seed`.
+///
+/// # Safety
+/// `bytes` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_crc(seed: u32, bytes: *const c_void, length: usize) -> u32 {
+    crc32c::crc32c_append(seed, Program.bytes(second(bytes as usize), length))
+}
+
+/// Bytes of the reply.
+///
+/// # Safety
+/// `bytes` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_output_append(bytes: *const c_void, length: usize) {
+    sure(me().handler.output_append(&Program, bytes as usize, length));
+}
+
+/// Bytes of the reply whose CRC is stored beside them.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_output_append_crc(crc: u32, length: usize) {
+    sure(me().handler.output_append_crc(crc, length));
+}
+
+/// The reply is complete.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_output_done() {
+    sure(me().handler.output_done());
+}
+
+/// The CRC of the oldest reply that was not taken yet.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_crc_pop() -> u32 {
+    let thread = me();
+    match context(thread).crcs.pop_front() {
+        Some(crc) => crc,
+        None if kept(Protection::EmptyPop) => fail(Reason::NoCrc),
+        None => 0,
+    }
+}
+
+/// Whether replies of this thread continue the CRC of their request.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_bind_replies(bind: c_int) {
+    me().binds_replies = bind != 0;
+}
+
+/// 0: do not send yet.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_barrier() -> c_int {
+    let thread = me();
+    let process = thread.process;
+    if process.counters.has_passed(&mut context(thread).snapshot) {
+        return 1;
+    }
+    add(&process.statistics(thread.number).waits, 1);
+    0
+}
+
+/// Output CRCs and barrier snapshot of a connection.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_context_new() -> *mut Context {
+    Box::into_raw(Box::default())
+}
+
+/// Frees it; a thread that works on it goes on with its own.
+///
+/// # Safety
+/// It was made by [`sei_context_new`], and no other thread works on it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_context_free(context: *mut Context) {
+    if context.is_null() {
+        return;
+    }
+    let thread = me();
+    if thread.context == context {
+        thread.context = std::ptr::null_mut();
+    }
+    // SAFETY: as above.
+    drop(unsafe { Box::from_raw(context) });
+}
+
+/// This thread goes on with that connection.
+///
+/// # Safety
+/// It was made by [`sei_context_new`], or is null, and no other thread works on it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_shift(context: *mut Context) {
+    me().context = context;
+}
+
+pub(crate) fn context(thread: &mut Thread) -> &mut Context {
+    // SAFETY: the program works on a context in one thread at a time, and frees it by `sei_context_free`.
+    unsafe { thread.context.as_mut() }.unwrap_or(&mut thread.own)
+}
+
+/// What is written there is not compared in this handler.
+///
+/// # Safety
+/// None: the address is only compared.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_ignore_addr(bytes: *const c_void, length: usize) {
+    sure(me().handler.ignore(bytes as usize, length));
+}
+
+/// Adds to a counter that threads share, after both runs agree.
+///
+/// # Safety
+/// `counter` is an aligned word that lives until the handler ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_add_u64(counter: *mut u64, delta: i64) {
+    let arguments = [counter as usize as u64, delta as u64, 0];
+    sure(me().handler.call(Kind::Add, ADD, arguments, || (0, 0)));
+    if !kept(Protection::DeferredAdd) {
+        add_shared(counter as usize, delta as u64);
+    }
+}
+
+/// Reads a word that other threads write without a lock.
+///
+/// # Safety
+/// `word` is an aligned word.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_read_u32(word: *const u32) -> u32 {
+    let thread = me();
+    if thread.handler.phase() == Phase::Idle {
+        // SAFETY: as above.
+        return unsafe { word.read_volatile() };
+    }
+    let arguments = [word as usize as u64, 0, 0];
+    // SAFETY: as above.
+    let read = || (u64::from(unsafe { word.read_volatile() }), 0);
+    sure(thread.handler.call(Kind::Recorded, READ_WORD, arguments, read)).0 as u32
+}
+
+/// A function that is called before the process ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_on_detect(function: usize) {
+    ON_DETECT.store(function, Ordering::Release);
+}
+
+/// Counters of all threads.
+///
+/// # Safety
+/// `to` is a `struct sei_counters`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_counters_read(to: *mut SeiCounters) {
+    let process = the_process();
+    let counters = SeiCounters {
+        handlers: process.sum(|of_thread| &of_thread.handlers),
+        discarded: process.sum(|of_thread| &of_thread.discarded),
+        retries: process.sum(|of_thread| &of_thread.retries),
+        entries: process.sum(|of_thread| &of_thread.entries),
+        waits: process.sum(|of_thread| &of_thread.waits),
+    };
+    // SAFETY: as above.
+    unsafe { to.write(counters) };
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Duplicated state
+
+/// The second copy of the arena lies this far behind the first, in a build that has one.
+const DISTANCE: usize = limits::STATE_BYTES;
+
+/// Memory of the state that has a second copy, zeroed; null if there is no more. It is never freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_state_alloc(bytes: usize) -> *mut c_void {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if state.arena == 0 {
+        let reserved = if cfg!(feature = "dup") { 2 * limits::STATE_BYTES } else { limits::STATE_BYTES };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: new memory, anywhere.
+        let arena = unsafe {
+            libc::mmap(std::ptr::null_mut(), reserved, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        if arena == libc::MAP_FAILED {
+            return std::ptr::null_mut();
+        }
+        state.arena = arena as usize;
+        sure(state.copies.add(arena as usize, limits::STATE_BYTES, DISTANCE));
+    }
+    let room = bytes.checked_next_multiple_of(64).filter(|&room| room <= limits::STATE_BYTES - state.used);
+    let Some(room) = room else {
+        set_errno(libc::ENOMEM);
+        return std::ptr::null_mut();
+    };
+    let block = state.arena + state.used;
+    state.used += room;
+    block as *mut c_void
+}
+
+/// Static variables of the state are to have a second copy.
+///
+/// # Safety
+/// `begin` has `bytes` bytes that live as long as the process.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_state_add(begin: *mut c_void, bytes: usize) {
+    if !cfg!(feature = "dup") || bytes == 0 {
+        return;
+    }
+    // SAFETY: new memory, which is never freed.
+    let copy = unsafe { libc::calloc(1, bytes) } as usize;
+    if copy == 0 {
+        fail(Reason::StateMemory);
+    }
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    sure(state.copies.add(begin as usize, bytes, copy.wrapping_sub(begin as usize)));
+}
+
+/// Code outside of handlers has written to the state: the second copy becomes what the first is.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_state_sync() {
+    if !cfg!(feature = "dup") {
+        return;
+    }
+    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    for (begin, length, _) in state.copies.iter() {
+        let used = if begin == state.arena { state.used } else { length };
+        copy_to_second(&state.copies, begin, used);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Locks
+
+/// `pthread_mutex_lock` in a handler.
+///
+/// # Safety
+/// As for the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_call_pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
+    let thread = me();
+    let address = mutex as usize;
+    let is_new = !thread.handler.held.has(address);
+    let result = if is_new && (thread.handler.phase() == Phase::First || !kept(Protection::DeferredRelease)) {
+        take(thread, mutex)
+    } else {
+        0
+    };
+    let arguments = [address as u64, 0, 0];
+    let (result, _) = sure(thread.handler.call(Kind::Lock, LOCK, arguments, || (result as u64, 0)));
+    if result == 0 {
+        locked(thread, address, is_new);
+    }
+    result as c_int
+}
+
+/// `pthread_mutex_trylock` in a handler.
+///
+/// # Safety
+/// As for the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_call_pthread_mutex_trylock(mutex: *mut libc::pthread_mutex_t) -> c_int {
+    let thread = me();
+    let address = mutex as usize;
+    let is_new = !thread.handler.held.has(address);
+    let is_locked = thread.handler.held.is_locked(address);
+    let (result, _) = sure(thread.handler.call(Kind::Lock, TRY_LOCK, [address as u64, 0, 0], || {
+        let result = match (is_locked, is_new) {
+            (true, _) => libc::EBUSY,
+            (false, false) => 0,
+            // SAFETY: as for the function.
+            (false, true) => unsafe { libc::pthread_mutex_trylock(mutex) },
+        };
+        (result as u64, 0)
+    }));
+    if result == 0 {
+        locked(thread, address, is_new);
+    }
+    result as c_int
+}
+
+/// `pthread_mutex_unlock` in a handler: the lock stays taken until both runs agree.
+///
+/// # Safety
+/// As for the function that it stands for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_call_pthread_mutex_unlock(mutex: *mut libc::pthread_mutex_t) -> c_int {
+    let thread = me();
+    let address = mutex as usize;
+    sure(thread.handler.call(Kind::Lock, UNLOCK, [address as u64, 0, 0], || (0, 0)));
+    sure(
+        thread
+            .handler
+            .held
+            .release(&thread.process.owners, address, thread.number)
+            .map_err(|r| r.at(address)),
+    );
+    if !kept(Protection::DeferredRelease) {
+        unlock_all(thread);
+    }
+    0
+}
+
+fn locked(thread: &mut Thread, address: usize, is_new: bool) {
+    match (is_new, thread.handler.phase()) {
+        (false, _) => thread.handler.held.again(address),
+        (true, Phase::First) => hold(thread, address),
+        // The first run took it, so the handler holds it, unless a fault removed it.
+        (true, _) if kept(Protection::DeferredRelease) => fail(Reason::LockNotHeld.at(address)),
+        (true, _) => hold(thread, address),
+    }
+}
+
+fn hold(thread: &mut Thread, address: usize) {
+    let added = thread.handler.held.add(&thread.process.owners, address, thread.number);
+    sure(added.map_err(|reason| reason.at(address)));
+}
+
+/// Gets the real lock, or begins the handler again: without a lock hierarchy two handlers could wait for each other.
+fn take(thread: &mut Thread, mutex: *mut libc::pthread_mutex_t) -> c_int {
+    let may_wait = thread.handler.held.is_empty()
+        || thread.has_token
+        || thread.handler.calls.of(Kind::Taken).next().is_some()
+        || !kept(Protection::Retry);
+    for _ in 0..if may_wait { 1 } else { limits::LOCK_TRIES } {
+        // SAFETY: as for `pthread_mutex_lock`.
+        let result = unsafe { libc::pthread_mutex_trylock(mutex) };
+        if result != libc::EBUSY {
+            return result;
+        }
+        std::hint::spin_loop();
+    }
+    if may_wait {
+        // SAFETY: as for `pthread_mutex_lock`.
+        return unsafe { libc::pthread_mutex_lock(mutex) };
+    }
+    begin_again(thread)
+}
+
+/// Undoes the first run, and begins it again with the token.
+#[cold]
+fn begin_again(thread: &mut Thread) -> ! {
+    let blocks: Vec<u64> = thread.handler.calls.of(Kind::Allocate).map(|call| call.result).collect();
+    sure(thread.handler.retry(&mut Program));
+    for block in blocks {
+        // SAFETY: the first run allocated it, and what it wrote about it is undone.
+        unsafe { libc::free(block as usize as *mut c_void) };
+    }
+    unlock_all(thread);
+    add(&thread.process.statistics(thread.number).retries, 1);
+    // SAFETY: a mutex of this library.
+    unsafe { libc::pthread_mutex_lock(TOKEN.0.get()) };
+    thread.has_token = true;
+    set_errno(thread.errno);
+    // SAFETY: the frame that began the handler is a caller of this one; (3).
+    unsafe { resume(&thread.jump, RUN_AGAIN) }
+}
+
+pub(crate) fn unlock_all(thread: &mut Thread) {
+    while let Some(mutex) = sure(thread.handler.held.pop(&thread.process.owners, thread.number)) {
+        // SAFETY: this thread locked it.
+        unsafe { libc::pthread_mutex_unlock(mutex as *mut libc::pthread_mutex_t) };
+    }
+    if thread.has_token {
+        thread.has_token = false;
+        // SAFETY: a mutex of this library, locked by this thread.
+        unsafe { libc::pthread_mutex_unlock(TOKEN.0.get()) };
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What the shims need (sei/shims)
+
+/// Begins a recorded call. 1: the shim makes it; 0: the second run, which is given the result.
+///
+/// # Safety
+/// `name` is a constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_runs_first() -> c_int {
+    match me().handler.phase() {
+        Phase::First => 1,
+        Phase::Second if !kept(Protection::ReplayValue) => 1,
+        Phase::Second => 0,
+        _ => fail(Reason::AccessOutsideHandler),
+    }
+}
+
+/// Ends a recorded call: `result` and errno are kept, or those of the first run are returned. `taken` says that the call
+/// took something from outside.
+///
+/// # Safety
+/// `name` is a constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_recorded(
+    name: *const c_char,
+    taken: c_int,
+    a: u64,
+    b: u64,
+    c: u64,
+    result: i64,
+) -> i64 {
+    let kind = if taken != 0 { Kind::Taken } else { Kind::Recorded };
+    let error = errno();
+    let call = me().handler.call(kind, name as usize, [a, b, c], || (result as u64, error));
+    let (result, error) = sure(call);
+    set_errno(error);
+    result as i64
+}
+
+/// The `length` bytes at `to`, which the recorded call wrote: kept, or overwritten with those of the first run. `skip`
+/// bytes of the same call came before.
+///
+/// # Safety
+/// `to` has `length` bytes, which `sei_rt_will_write` was told of.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_bytes(to: *mut c_void, skip: usize, length: usize) {
+    let handler = &mut me().handler;
+    if handler.phase() == Phase::First {
+        return sure(handler.calls.keep_bytes(Program.bytes(to as usize, length)));
+    }
+    if kept(Protection::ReplayBytes) {
+        let at = handler.read_at(to as usize);
+        Program.overwrite(at, sure(handler.calls.kept_bytes(skip, length)));
+    }
+}
+
+/// The shim is about to overwrite these bytes. Returns where this run writes them.
+///
+/// # Safety
+/// `to` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_will_write(to: *mut c_void, length: usize) -> *mut c_void {
+    range(to as usize, length) as *mut c_void
+}
+
+/// Where this run reads what the program knows at `from`.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_rt_read_at(from: *const c_void) -> *const c_void {
+    second(from as usize) as *const c_void
+}
+
+/// A call that is made after both runs agree, by `function(a, b, c, bytes, length)`.
+///
+/// # Safety
+/// `sent` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_defer(
+    function: extern "C" fn(u64, u64, u64, *const u8, usize),
+    a: u64,
+    b: u64,
+    c: u64,
+    sent: *const c_void,
+    length: usize,
+) {
+    let thread = me();
+    let bytes = Program.bytes(second(sent as usize), length);
+    if !kept(Protection::DeferredSend) && thread.handler.phase() == Phase::First {
+        function(a, b, c, bytes.as_ptr(), length);
+    }
+    sure(thread.handler.defer(function as usize, [a, b, c], bytes));
+}
+
+/// A handler called a function that cannot run twice.
+///
+/// # Safety
+/// `name` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_refuse(name: *const c_char) -> ! {
+    // SAFETY: as above.
+    unsafe {
+        libc::write(2, c"sei: ".as_ptr().cast(), 5);
+        libc::write(2, name.cast(), libc::strlen(name));
+        libc::write(2, c" was called in a handler\n".as_ptr().cast(), 25);
+    }
+    fail(Reason::Refused)
+}

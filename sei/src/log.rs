@@ -1,0 +1,420 @@
+//! The log of one run: each write's address, size and old value. It undoes the first run, and its comparison with the
+//! second run's log shows every intermediate value in which the runs differ.
+//!
+//! NSDI'15 keeps the first old value of each variable (O with the flags Oc) and the set of variables written (U). An
+//! append-only log has no decision "first write" that a fault could turn, and overlapping sizes are right.
+
+use crate::copies::Copies;
+use crate::fail::{Detected, Reason};
+use crate::limits;
+use crate::memory::{Memory, Size};
+use crate::mutate::{Protection, kept};
+
+/// An entry: address and tag, old value. The tag is the size, or `RANGE`: then the old value is offset and length of the
+/// old bytes in the arena.
+type Entry = [u64; 2];
+
+const TAG_SHIFT: u32 = 56;
+const ADDRESS: u64 = (1 << TAG_SHIFT) - 1;
+const RANGE: u64 = 15;
+const FIRST_ENTRIES: usize = 128;
+
+/// What one run of a handler overwrote, in order.
+pub struct Log {
+    /// Zeroed beyond `length`.
+    entries: Vec<Entry>,
+    length: usize,
+    arena: Vec<u8>,
+}
+
+/// The state after the first run, at the addresses of its log (N in NSDI'15).
+#[derive(Default)]
+pub struct NewValues {
+    words: Vec<u64>,
+    arena: Vec<u8>,
+}
+
+/// Ranges whose content is not compared.
+pub type Ignored = Vec<(usize, usize)>;
+
+enum Place {
+    Word(Size),
+    Range { offset: usize, length: usize },
+}
+
+fn address_of(entry: &Entry) -> usize {
+    (entry[0] & ADDRESS) as usize
+}
+
+fn place_of(entry: &Entry) -> Place {
+    match entry[0] >> TAG_SHIFT {
+        1 => Place::Word(Size::B1),
+        2 => Place::Word(Size::B2),
+        4 => Place::Word(Size::B4),
+        8 => Place::Word(Size::B8),
+        _ => Place::Range { offset: (entry[1] >> 32) as usize, length: (entry[1] & 0xffff_ffff) as usize },
+    }
+}
+
+fn is_ignored(ignored: &Ignored, address: usize) -> bool {
+    ignored.iter().any(|&(begin, length)| address.wrapping_sub(begin) < length)
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { entries: vec![[0; 2]; FIRST_ENTRIES], length: 0, arena: Vec::new() }
+    }
+}
+
+impl Log {
+    /// Entries so far.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Keeps the word that is about to be overwritten. `read_at` is where it is read: another place than `address` in the
+    /// second run of duplicated state.
+    #[inline(always)]
+    pub fn note(
+        &mut self,
+        memory: &impl Memory,
+        address: usize,
+        read_at: usize,
+        size: Size,
+    ) -> Result<(), Reason> {
+        let entry = [address as u64 | (size as u64) << TAG_SHIFT, memory.load(read_at, size)];
+        match self.entries.get_mut(self.length) {
+            Some(slot) => {
+                *slot = entry;
+                self.length += 1;
+                Ok(())
+            }
+            None => self.grow(entry),
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, entry: Entry) -> Result<(), Reason> {
+        if self.entries.len() >= limits::LOG_ENTRIES {
+            return Err(Reason::LogFull);
+        }
+        let larger = (self.entries.len() * 2).min(limits::LOG_ENTRIES);
+        self.entries.resize(larger, [0; 2]);
+        self.entries[self.length] = entry;
+        self.length += 1;
+        Ok(())
+    }
+
+    /// Keeps `length` bytes that are about to be overwritten: words if they are few, else one entry.
+    pub fn note_range(
+        &mut self,
+        memory: &impl Memory,
+        address: usize,
+        read_at: usize,
+        length: usize,
+    ) -> Result<(), Reason> {
+        if length <= limits::WORDS_BYTES {
+            let mut done = 0;
+            for (size, bytes) in [(Size::B8, 8), (Size::B4, 4), (Size::B2, 2), (Size::B1, 1)] {
+                while length - done >= bytes {
+                    self.note(memory, address + done, read_at + done, size)?;
+                    done += bytes;
+                }
+            }
+            return Ok(());
+        }
+        let offset = self.arena.len();
+        if length > limits::ARENA_BYTES - offset {
+            return Err(Reason::ArenaFull);
+        }
+        self.arena.extend_from_slice(memory.bytes(read_at, length));
+        let entry = [address as u64 | RANGE << TAG_SHIFT, (offset as u64) << 32 | length as u64];
+        match self.entries.get_mut(self.length) {
+            Some(slot) => {
+                *slot = entry;
+                self.length += 1;
+                Ok(())
+            }
+            None => self.grow(entry),
+        }
+    }
+
+    /// Phase R: keeps the state after the first run in `new`, and restores the one before it. Registered ranges of
+    /// `copies` are not restored: the second run has its own copy of them.
+    pub fn reset(&self, memory: &mut impl Memory, new: &mut NewValues, copies: &Copies) {
+        new.clear();
+        for entry in self.entries() {
+            let address = address_of(entry);
+            match place_of(entry) {
+                Place::Word(size) => new.words.push(memory.load(address, size)),
+                Place::Range { length, .. } => {
+                    new.words.push(0);
+                    new.arena.extend_from_slice(memory.bytes(address, length));
+                }
+            }
+        }
+        self.restore(memory, |address| !copies.has(address));
+    }
+
+    /// Restores everything, for a handler that is to begin again.
+    pub fn undo(&self, memory: &mut impl Memory) {
+        self.restore(memory, |_| true);
+    }
+
+    fn restore(&self, memory: &mut impl Memory, wanted: impl Fn(usize) -> bool) {
+        if kept(Protection::ReverseReset) {
+            self.entries().iter().rev().for_each(|entry| self.restore_one(memory, entry, &wanted));
+        } else {
+            self.entries().iter().for_each(|entry| self.restore_one(memory, entry, &wanted));
+        }
+    }
+
+    #[inline(always)]
+    fn restore_one(&self, memory: &mut impl Memory, entry: &Entry, wanted: &impl Fn(usize) -> bool) {
+        let address = address_of(entry);
+        if !wanted(address) {
+            return;
+        }
+        match place_of(entry) {
+            Place::Word(size) => memory.store(address, size, entry[1]),
+            Place::Range { offset, length } => {
+                // A fault in the entry may point outside of the arena; the comparison in V sees the entry.
+                if let Some(old) = self.arena.get(offset..offset + length) {
+                    memory.overwrite(address, old);
+                }
+            }
+        }
+    }
+
+    /// V: both runs wrote the same words in the same order, over the same old values.
+    ///
+    /// # Errors
+    /// The first entry that differs.
+    pub fn compare(&self, second: &Log, ignored: &Ignored) -> Result<(), Detected> {
+        if !kept(Protection::LogComparison) {
+            return Ok(());
+        }
+        let same = self.entries() == second.entries() && self.arena == second.arena;
+        if same || (!kept(Protection::OldValues) && self.addresses_equal(second)) {
+            return Ok(());
+        }
+        let first_counted = self.entries().iter().filter(|entry| !is_ignored(ignored, address_of(entry)));
+        let mut second_counted =
+            second.entries().iter().filter(|entry| !is_ignored(ignored, address_of(entry)));
+        for entry in first_counted {
+            match second_counted.next() {
+                Some(other) if self.entry_equals(entry, second, other) => {}
+                _ => return Err(Reason::LogsDiffer.at(address_of(entry))),
+            }
+        }
+        match second_counted.next() {
+            Some(extra) => Err(Reason::LogsDiffer.at(address_of(extra))),
+            None => Ok(()),
+        }
+    }
+
+    fn addresses_equal(&self, second: &Log) -> bool {
+        self.entries().iter().map(|e| e[0]).eq(second.entries().iter().map(|e| e[0]))
+    }
+
+    fn entry_equals(&self, entry: &Entry, second: &Log, other: &Entry) -> bool {
+        match (place_of(entry), place_of(other)) {
+            (
+                Place::Range { offset, length },
+                Place::Range { offset: other_offset, length: other_length },
+            ) => {
+                entry[0] == other[0]
+                    && length == other_length
+                    && self.arena.get(offset..offset + length)
+                        == second.arena.get(other_offset..other_offset + length)
+            }
+            _ => entry == other,
+        }
+    }
+
+    /// V: the state is what the first run had made of it.
+    ///
+    /// # Errors
+    /// The first word that differs.
+    pub fn state_is(
+        &self,
+        memory: &impl Memory,
+        new: &NewValues,
+        ignored: &Ignored,
+        copies: &Copies,
+    ) -> Result<(), Detected> {
+        if new.words.len() != self.length {
+            return Err(Reason::StateDiffers.into());
+        }
+        let mut arena = new.arena.as_slice();
+        for (entry, &word) in self.entries().iter().zip(&new.words) {
+            let address = address_of(entry);
+            let second = copies.second(address);
+            let same = match place_of(entry) {
+                Place::Word(size) => {
+                    memory.load(second, size) == word
+                        && (second == address || memory.load(address, size) == word)
+                }
+                Place::Range { length, .. } => {
+                    let Some((bytes, rest)) = arena.split_at_checked(length) else {
+                        return Err(Reason::StateDiffers.at(address));
+                    };
+                    arena = rest;
+                    memory.bytes(second, length) == bytes
+                        && (second == address || memory.bytes(address, length) == bytes)
+                }
+            };
+            if !same && !is_ignored(ignored, address) {
+                return Err(Reason::StateDiffers.at(address));
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties the log; a long one gives its memory back.
+    pub fn clear(&mut self) {
+        self.length = 0;
+        self.arena.clear();
+        if self.entries.len() > limits::KEPT_ENTRIES {
+            self.entries = vec![[0; 2]; FIRST_ENTRIES];
+        }
+        if self.arena.capacity() > limits::KEPT_BYTES {
+            self.arena = Vec::new();
+        }
+    }
+
+    fn entries(&self) -> &[Entry] {
+        &self.entries[..self.length.min(self.entries.len())]
+    }
+}
+
+impl NewValues {
+    /// Empties it; a long one gives its memory back.
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.arena.clear();
+        if self.words.capacity() > limits::KEPT_ENTRIES {
+            self.words = Vec::new();
+        }
+        if self.arena.capacity() > limits::KEPT_BYTES {
+            self.arena = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::VectorMemory;
+
+    fn memory() -> VectorMemory {
+        VectorMemory((0..=255).collect())
+    }
+
+    fn write(memory: &mut VectorMemory, log: &mut Log, address: usize, size: Size, value: u64) {
+        log.note(memory, address, address, size).unwrap();
+        memory.store(address, size, value);
+    }
+
+    fn write_range(memory: &mut VectorMemory, log: &mut Log, address: usize, bytes: &[u8]) {
+        log.note_range(memory, address, address, bytes.len()).unwrap();
+        memory.overwrite(address, bytes);
+    }
+
+    /// Overlapping words and ranges, short and long.
+    fn run(memory: &mut VectorMemory, log: &mut Log) {
+        write(memory, log, 8, Size::B8, u64::MAX);
+        write(memory, log, 10, Size::B2, 7);
+        write_range(memory, log, 4, &[9; 100]);
+        write(memory, log, 11, Size::B1, 3);
+        write_range(memory, log, 100, &[5; 13]);
+        write(memory, log, 8, Size::B4, 1);
+    }
+
+    #[test]
+    fn overlapping_sizes_are_undone() {
+        let before = memory();
+        let mut now = memory();
+        let mut log = Log::default();
+        run(&mut now, &mut log);
+        assert_ne!(now.0, before.0);
+        log.undo(&mut now);
+        assert_eq!(now.0, before.0);
+    }
+
+    #[test]
+    fn two_equal_runs_agree() {
+        let mut memory = memory();
+        let (mut first, mut second, mut new) = (Log::default(), Log::default(), NewValues::default());
+        let copies = Copies::new();
+        run(&mut memory, &mut first);
+        first.reset(&mut memory, &mut new, &copies);
+        run(&mut memory, &mut second);
+        first.compare(&second, &Vec::new()).unwrap();
+        second.state_is(&memory, &new, &Vec::new(), &copies).unwrap();
+    }
+
+    #[test]
+    fn every_bit_of_the_second_runs_state_counts() {
+        let mut memory = memory();
+        let (mut first, mut second, mut new) = (Log::default(), Log::default(), NewValues::default());
+        let copies = Copies::new();
+        run(&mut memory, &mut first);
+        first.reset(&mut memory, &mut new, &copies);
+        run(&mut memory, &mut second);
+        for address in 4..113 {
+            for bit in 0..8 {
+                memory.0[address] ^= 1 << bit;
+                assert!(
+                    second.state_is(&memory, &new, &Vec::new(), &copies).is_err(),
+                    "byte {address} bit {bit}"
+                );
+                memory.0[address] ^= 1 << bit;
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_an_extra_and_another_old_value_are_seen() {
+        let mut memory = memory();
+        let (mut first, mut second) = (Log::default(), Log::default());
+        write(&mut memory, &mut first, 8, Size::B4, 1);
+        assert_eq!(first.compare(&second, &Vec::new()), Err(Reason::LogsDiffer.at(8)));
+        assert_eq!(second.compare(&first, &Vec::new()), Err(Reason::LogsDiffer.at(8)));
+        // The old value is 1 now.
+        write(&mut memory, &mut second, 8, Size::B4, 1);
+        assert_eq!(first.compare(&second, &Vec::new()), Err(Reason::LogsDiffer.at(8)));
+    }
+
+    #[test]
+    fn ignored_words_are_not_compared() {
+        let mut memory = memory();
+        let (mut first, mut second, mut new) = (Log::default(), Log::default(), NewValues::default());
+        let ignored = vec![(8, 4)];
+        let copies = Copies::new();
+        write(&mut memory, &mut first, 8, Size::B4, 1);
+        write(&mut memory, &mut first, 20, Size::B1, 1);
+        first.reset(&mut memory, &mut new, &copies);
+        write(&mut memory, &mut second, 20, Size::B1, 1);
+        first.compare(&second, &ignored).unwrap();
+        first.state_is(&memory, &new, &ignored, &copies).unwrap();
+        assert!(first.state_is(&memory, &new, &Vec::new(), &copies).is_err());
+    }
+
+    #[test]
+    fn a_full_log_says_so() {
+        let memory = memory();
+        let mut log = Log::default();
+        for _ in 0..limits::LOG_ENTRIES {
+            log.note(&memory, 0, 0, Size::B1).unwrap();
+        }
+        assert_eq!(log.note(&memory, 0, 0, Size::B1), Err(Reason::LogFull));
+        log.clear();
+        assert_eq!(log.entries.len(), FIRST_ENTRIES);
+    }
+}

@@ -1,0 +1,102 @@
+//! What the threads of one process share: their numbers, the owners of locks, the barrier's counters, and statistics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::barrier::Counters;
+use crate::fail::Reason;
+use crate::limits;
+use crate::locks::Owners;
+
+/// The process.
+pub struct Process {
+    /// Who holds which lock.
+    pub owners: Owners,
+    /// Who runs a handler.
+    pub counters: Counters,
+    /// Whether replies wait for the checking barrier. Off is the paper's variant without it ("mc-seil").
+    pub has_barrier: bool,
+    numbers: Mutex<Numbers>,
+    threads: AtomicU64,
+    statistics: Box<[Statistics]>,
+}
+
+#[derive(Default)]
+struct Numbers {
+    next: usize,
+    free: Vec<usize>,
+}
+
+/// Counters of one thread, in its own cache line. Only their thread writes them.
+#[derive(Default)]
+#[repr(align(64))]
+pub struct Statistics {
+    /// Completed.
+    pub handlers: AtomicU64,
+    /// Messages whose CRC was wrong.
+    pub discarded: AtomicU64,
+    /// Handlers that began again.
+    pub retries: AtomicU64,
+    /// Entries of first runs' logs.
+    pub entries: AtomicU64,
+    /// Calls of the barrier that said "wait".
+    pub waits: AtomicU64,
+}
+
+/// The process that this library is in; `has_barrier` is asked once.
+pub fn process(has_barrier: impl FnOnce() -> bool) -> &'static Process {
+    static PROCESS: OnceLock<Process> = OnceLock::new();
+    PROCESS.get_or_init(|| Process {
+        owners: Owners::new(limits::OWNERS),
+        counters: Counters::new(limits::THREADS),
+        has_barrier: has_barrier(),
+        numbers: Mutex::default(),
+        threads: AtomicU64::new(0),
+        statistics: (0..limits::THREADS).map(|_| Statistics::default()).collect(),
+    })
+}
+
+impl Process {
+    /// A number for a thread that begins its first handler.
+    ///
+    /// # Errors
+    /// All are taken.
+    pub fn join(&self) -> Result<usize, Reason> {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = numbers.free.pop() {
+            return Ok(number);
+        }
+        if numbers.next == limits::THREADS {
+            return Err(Reason::TooManyThreads);
+        }
+        numbers.next += 1;
+        self.threads.store(numbers.next as u64, Ordering::SeqCst);
+        Ok(numbers.next - 1)
+    }
+
+    /// A thread ends.
+    pub fn leave(&self, number: usize) {
+        self.counters.end(number);
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).free.push(number);
+    }
+
+    /// Numbers given so far.
+    pub fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed) as usize
+    }
+
+    /// The counters of this thread.
+    pub fn statistics(&self, number: usize) -> &Statistics {
+        &self.statistics[number]
+    }
+
+    /// The sum over all threads.
+    pub fn sum(&self, counter: impl Fn(&Statistics) -> &AtomicU64) -> u64 {
+        self.statistics.iter().map(|of_thread| counter(of_thread).load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Adds to a counter that only this thread writes.
+pub fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}

@@ -95,16 +95,18 @@ static inline void sei_on_detect(void (*function)(const struct sei_report *)) { 
 
 /* Begins a handler for the message p of n bytes with this CRC. The condition is false when the CRC is wrong: the message
  * is to be discarded. SEI_END ends the handler; the path between both must not be left by return, break or goto. */
-#define SEI_BEGIN(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_STAYS)) { __transaction_atomic { if (1
+#define SEI_BEGIN(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_STAYS)) { __transaction_atomic { if (sei_enter()
 /* The same for a handler that edits its message in place. */
-#define SEI_BEGIN_RW(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_EDITED)) { __transaction_atomic { if (1
+#define SEI_BEGIN_RW(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_EDITED)) { __transaction_atomic { if (sei_enter()
 /* Begins a handler without a message, such as one for a timer or for the rest of a reply. */
-#define SEI_BEGIN_NM() { sei_prepare(NULL, 0, 0, SEI_NO_INPUT); __transaction_atomic { if (1)
+#define SEI_BEGIN_NM() { sei_prepare(NULL, 0, 0, SEI_NO_INPUT); __transaction_atomic { if (sei_enter())
 #define SEI_END() } }
 
 enum { SEI_NO_INPUT = 0, SEI_INPUT_STAYS = 1, SEI_INPUT_EDITED = 2 };
 /* Behind the macros above: initialises the handler (phase I). 0: the message's CRC is wrong. */
 int sei_prepare(const void *p, size_t n, uint32_t crc, int input);
+/* Behind the macros above: 1. A handler that calls nothing instrumented would be compiled to plain code without it. */
+int sei_enter(void) SEI_SAFE;
 
 /* A CRC-32C (Castagnoli) over n bytes, continued from seed; seed 0 begins. */
 uint32_t sei_crc(uint32_t seed, const void *p, size_t n) SEI_LOCAL;

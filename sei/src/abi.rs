@@ -388,6 +388,18 @@ unsafe extern "C" fn begin(properties: u32, jump: *const JumpBuffer) -> u32 {
     RUN_INSTRUMENTED
 }
 
+/// The first call in each run: without it GCC compiles a handler that touches no memory of its own to plain code.
+#[unsafe(export_name = "_ZGTt9sei_enter")]
+pub extern "C" fn enter_instrumented() -> c_int {
+    1
+}
+
+/// The plain copy of a handler is never to run.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_enter() -> c_int {
+    fail(Reason::Irrevocable)
+}
+
 /// Returns a second time from `_ITM_beginTransaction`.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn resume(jump: *const JumpBuffer, answer: u32) -> ! {

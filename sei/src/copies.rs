@@ -6,6 +6,7 @@
 
 use crate::fail::Reason;
 use crate::limits;
+use crate::mutate::{Protection, kept};
 
 /// A registered range and the distance to its second copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Copies {
     /// Where the second run finds what the program knows at `address`.
     #[inline(always)]
     pub fn second(&self, address: usize) -> usize {
-        if cfg!(feature = "dup") {
+        if cfg!(feature = "dup") && kept(Protection::CopyTranslation) {
             for range in &self.ranges[..self.used.min(limits::STATE_RANGES)] {
                 if address.wrapping_sub(range.begin) < range.length {
                     return address.wrapping_add(range.distance);

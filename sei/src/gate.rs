@@ -117,6 +117,23 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "mutate")]
+    #[test]
+    fn without_its_test_or_set_a_gate_lets_a_jump_pass() {
+        for gate in ALL {
+            let at = gate as usize;
+            let without = |protection, jump: fn(&mut Gates, Gate) -> Result<(), Reason>| {
+                let jumped = std::thread::spawn(move || {
+                    crate::mutate::remove(protection);
+                    jump(&mut Gates::new(), gate)
+                });
+                jumped.join().unwrap().unwrap();
+            };
+            without(CLEAR[at], |gates, gate| gates.pass(gate).and_then(|()| gates.pass(gate)));
+            without(SET[at], |gates, gate| gates.was_passed(gate));
+        }
+    }
+
     #[test]
     fn a_flipped_bit_is_neither() {
         for bit in 0..8 {

@@ -215,6 +215,21 @@ mod tests {
         assert_eq!(second.pop(&owners, 1), Err(Reason::LockNotOwned));
     }
 
+    #[cfg(feature = "mutate")]
+    #[test]
+    fn without_the_check_of_owners_they_are_not() {
+        let release = std::thread::spawn(|| {
+            crate::mutate::remove(Protection::OwnerCheck);
+            let owners = Owners::new(64);
+            let (mut first, mut second) = (Held::default(), Held::default());
+            first.add(&owners, A, 0).unwrap();
+            second.add(&owners, A, 1).unwrap();
+            second.locks[0].slot = first.locks[0].slot;
+            second.validate(&owners, 1).unwrap();
+        });
+        release.join().unwrap();
+    }
+
     #[test]
     fn a_full_table_leaves_a_lock_unchecked() {
         let owners = Owners::new(1);

@@ -11,7 +11,7 @@ pub enum Protection {
     InputAtBegin, InputInV, InputAfterReset, OutputInV, OutputSeed, EmptyPop,
     StackFilterOfWrites, StackFilterOfLocals,
     ReplayAllocation, ReplayLock, ReplayValue, ReplayBytes,
-    DeferredFree, DeferredSend, DeferredRelease, OwnerCheck, Barrier, BarrierSnapshot, Retry, DeferredAdd,
+    DeferredFree, DeferredSend, DeferredRelease, OwnerCheck, Barrier, Retry, DeferredAdd,
     CopyTranslation,
 }
 

@@ -1,0 +1,12 @@
+//! Every integration test of the crate in one binary: what they share is compiled and linked once.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod support;
+
+mod abi;
+mod copies;
+mod libsei;
+mod mutations;
+mod paper;
+mod rules;
+mod threads;

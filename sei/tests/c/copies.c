@@ -1,0 +1,89 @@
+/* Duplicated state: a hash table in the arena, its heads in a static array, struck at rest. */
+#include "scenario.h"
+
+struct node {
+    struct node *next;
+    int key, value;
+};
+
+static struct node *heads[16];
+
+static void put(int key, int value) {
+    for (struct node *node = heads[key & 15]; node; node = node->next) {
+        if (node->key == key) {
+            node->value = value;
+            return;
+        }
+    }
+}
+
+static int get(int key) {
+    for (struct node *node = heads[key & 15]; node; node = node->next) {
+        if (node->key == key) {
+            return node->value;
+        }
+    }
+    return -1;
+}
+
+static void fill(void) {
+    sei_state_add(heads, sizeof heads);
+    for (int key = 0; key < 64; key++) {
+        struct node *node = sei_state_alloc(sizeof *node);
+        *node = (struct node){heads[key & 15], key, key * 3};
+        heads[key & 15] = node;
+    }
+    sei_state_sync();
+}
+
+static int value;
+static char reply[20];
+
+static void ask(int key) {
+    HANDLER(
+        value = get(key);
+        snprintf(reply, sizeof reply, "%d", value);
+        sei_output_append(reply, strlen(reply));
+        sei_output_done();
+    );
+    printf("%s %d\n", reply, sei_crc_pop() == sei_crc(0, reply, strlen(reply)));
+}
+
+static void works(void) {
+    fill();
+    for (int key = 0; key < 64; key++) {
+        HANDLER(put(key, get(key) + 1););
+    }
+    ask(20);
+    ask(63);
+}
+
+static void flip_at_rest(void) {
+    fill();
+    heads[4]->value ^= 64;
+    ask(heads[4]->key);
+}
+
+static void pointer_at_rest(void) {
+    fill();
+    heads[4]->next = heads[4]->next->next;
+    ask(36);
+}
+
+static void head_at_rest(void) {
+    fill();
+    heads[4] = heads[4]->next;
+    ask(52);
+}
+
+static void text_at_rest(void) {
+    char *text = sei_state_alloc(32);
+    strcpy(text, "hello world");
+    sei_state_sync();
+    flip(text + 6);
+    HANDLER(value = strcmp(text, "hello world") == 0;);
+    printf("%d\n", value);
+}
+
+SCENARIOS({"works", works}, {"flip_at_rest", flip_at_rest}, {"pointer_at_rest", pointer_at_rest},
+          {"head_at_rest", head_at_rest}, {"text_at_rest", text_at_rest})

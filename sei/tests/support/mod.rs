@@ -1,0 +1,247 @@
+//! Builds the library and the C programs of `tests/c`, and runs their scenarios in processes of their own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// The flags of docs/sei.md, but for the optimisation level: one per line, in a file that the compiler reads.
+const FLAGS: &str = concat!("@", env!("CARGO_MANIFEST_DIR"), "/include/sei/cflags");
+
+/// A scenario that has not ended by then hangs. All end within a second or two.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a scenario ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Status 0, with this output.
+    Printed(String),
+    /// Status 86: the output, and the reason in the line on standard error.
+    Detected(String, String),
+    /// Anything else.
+    Died(String),
+    /// It had to be killed.
+    Hung,
+}
+
+/// The compiler, or the reason why there is none: then these tests are skipped, and with `CI` set they fail.
+pub fn compiler() -> Option<&'static str> {
+    static COMPILER: OnceLock<Option<&str>> = OnceLock::new();
+    *COMPILER.get_or_init(|| {
+        let is_version_12 = |name: &str| {
+            let version = Command::new(name).arg("-dumpversion").output().ok()?;
+            String::from_utf8_lossy(&version.stdout).starts_with("12").then_some(())
+        };
+        let found = ["gcc-12", "gcc"].into_iter().find(|name| is_version_12(name).is_some());
+        if found.is_none() {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "install gcc 12: the tests of `sei` compile C programs with it"
+            );
+            println!("skipped: there is no gcc 12, which compiles the C programs of these tests");
+        }
+        found
+    })
+}
+
+/// The static library with this crate's features, built by Cargo in a directory of its own.
+fn library(features: &str) -> PathBuf {
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(path) = built.get(features) {
+        return path.clone();
+    }
+    let directory = scratch().join("library").join(features.replace(',', "-"));
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["rustc", "--release", "--locked", "--lib", "--crate-type", "staticlib"])
+        .args(["--manifest-path", manifest, "--features", features, "--target-dir"])
+        .arg(&directory)
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env_remove("RUSTFLAGS")
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = directory.join("release/libcrosscheck_sei.a");
+    assert!(path.exists(), "{} is not there", path.display());
+    built.insert(features.to_owned(), path.clone());
+    path
+}
+
+fn scratch() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("sei")
+}
+
+/// A C program of `tests/c`, compiled once per level and library.
+pub struct Program {
+    path: PathBuf,
+}
+
+impl Program {
+    /// Compiles `tests/c/NAME.c` at this level, such as `-O2`, and links it with the library.
+    pub fn build(name: &str, level: &str) -> Option<Self> {
+        Self::build_with(name, level, "mutate", &[])
+    }
+
+    /// The same with the state duplicated.
+    pub fn build_dup(name: &str, level: &str) -> Option<Self> {
+        Self::build_with(name, level, "dup,mutate", &["-DSEI_DUP"])
+    }
+
+    fn build_with(name: &str, level: &str, features: &str, defines: &[&str]) -> Option<Self> {
+        static BUILT: Mutex<BTreeMap<String, ()>> = Mutex::new(BTreeMap::new());
+        let gcc = compiler()?;
+        let key = format!("{name}{level}{}", defines.concat());
+        let path = scratch().join(&key);
+        let library = library(features);
+        let mut built = BUILT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if built.insert(key, ()).is_none() {
+            let object = path.with_extension("o");
+            let source =
+                PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
+            let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+            check(
+                Command::new(gcc)
+                    .args([level, include])
+                    .arg(FLAGS)
+                    .args(defines)
+                    .arg("-c")
+                    .arg(source)
+                    .arg("-o")
+                    .arg(&object),
+            );
+            // Without -fgnu-tm, with which the compiler's driver would add libitm.
+            check(
+                Command::new(gcc)
+                    .arg(&object)
+                    .arg(library)
+                    .args(["-lpthread", "-ldl", "-lm", "-o"])
+                    .arg(&path),
+            );
+        }
+        Some(Self { path })
+    }
+
+    /// Compiles it without protection.
+    pub fn build_native(name: &str, level: &str) -> Option<Self> {
+        let gcc = compiler()?;
+        let path = scratch().join(format!("{name}{level}-native"));
+        std::fs::create_dir_all(scratch()).unwrap();
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
+        let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+        check(
+            Command::new(gcc)
+                .args([level, include, "-DSEI_NATIVE"])
+                .args(["-D_GNU_SOURCE", "-include", "sei/wrap.h"])
+                .arg(source)
+                .args(["-lpthread", "-o"])
+                .arg(&path),
+        );
+        Some(Self { path })
+    }
+
+    /// Runs one scenario.
+    pub fn run(&self, scenario: &str) -> Outcome {
+        self.run_without(scenario, None)
+    }
+
+    /// Runs one scenario with a protection removed.
+    pub fn run_without(&self, scenario: &str, protection: Option<&str>) -> Outcome {
+        let mut command = Command::new(&self.path);
+        command.arg(scenario).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("SEI_MUTATE");
+        if let Some(protection) = protection {
+            command.env("SEI_MUTATE", protection);
+        }
+        let mut child = command.spawn().expect("the program runs");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let pid = child.id();
+        let reader = std::thread::spawn(move || {
+            use std::io::Read as _;
+            let (mut out, mut err) = (String::new(), String::new());
+            // What a scenario prints fits into a pipe.
+            child.stdout.take().map(|mut pipe| pipe.read_to_string(&mut out));
+            child.stderr.take().map(|mut pipe| pipe.read_to_string(&mut err));
+            let _ = sender.send((child.wait(), out, err));
+        });
+        let Ok((status, out, err)) = receiver.recv_timeout(PATIENCE) else {
+            check(Command::new("kill").args(["-9", &pid.to_string()]));
+            let _ = reader.join();
+            return Outcome::Hung;
+        };
+        match status.expect("it can be waited for").code() {
+            Some(0) => Outcome::Printed(out),
+            Some(86) => Outcome::Detected(out, reason_in(&err)),
+            _ => Outcome::Died(err),
+        }
+    }
+}
+
+impl Program {
+    /// A program with the whole library in it.
+    pub fn build_whole_library() -> Option<Self> {
+        let gcc = compiler()?;
+        let path = scratch().join("whole");
+        let source = scratch().join("whole.c");
+        let library = library("mutate");
+        std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let whole = ["-Wl,--whole-archive".as_ref(), library.as_os_str(), "-Wl,--no-whole-archive".as_ref()];
+        check(Command::new(gcc).arg(source).args(whole).args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&path));
+        Some(Self { path })
+    }
+
+    /// The names that it defines.
+    pub fn symbols(&self) -> std::collections::BTreeSet<String> {
+        let output = Command::new("nm").arg("--defined-only").arg(&self.path).output().expect("nm runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().filter_map(|line| line.split_whitespace().nth(2).map(str::to_owned)).collect()
+    }
+
+    /// What the linker says about a program that it must refuse.
+    pub fn fails_to_link(name: &str) -> Option<String> {
+        let gcc = compiler()?;
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
+        let (object, library) = (scratch().join(name).with_extension("o"), library("mutate"));
+        let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+        check(
+            Command::new(gcc).args(["-O2", include]).arg(FLAGS).arg("-c").arg(source).arg("-o").arg(&object),
+        );
+        let mut link = Command::new(gcc);
+        link.arg(&object)
+            .arg(library)
+            .args(["-lpthread", "-ldl", "-lm", "-o"])
+            .arg(object.with_extension(""));
+        let output = link.output().expect("the compiler runs");
+        assert!(!output.status.success(), "it must not link");
+        Some(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+fn reason_in(line: &str) -> String {
+    let reason = line.split("fault detected: ").nth(1).unwrap_or(line);
+    reason.split(". Thread").next().unwrap_or(reason).to_owned()
+}
+
+#[track_caller]
+fn check(command: &mut Command) {
+    let output = command.output().expect("the command runs");
+    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Asserts that a scenario prints this.
+#[track_caller]
+pub fn assert_prints(program: &Program, scenario: &str, wanted: &str) {
+    assert_eq!(program.run(scenario), Outcome::Printed(format!("{wanted}\n")), "{scenario}");
+}
+
+/// Asserts that a scenario is detected, for a reason with these words, and what it had printed by then.
+#[track_caller]
+pub fn assert_detects(program: &Program, scenario: &str, words: &str, printed: &str) {
+    match program.run(scenario) {
+        Outcome::Detected(out, reason) => {
+            assert!(reason.contains(words), "{scenario}: {reason}");
+            assert_eq!(out, printed, "{scenario}");
+        }
+        other => panic!("{scenario}: {other:?}"),
+    }
+}

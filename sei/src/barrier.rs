@@ -4,7 +4,7 @@
 //! out, perhaps after the other has already sent a wrong message. Each thread has a counter, odd while it runs a handler.
 //! Behind V a thread takes a snapshot, and sends when each counter is even or higher than in the snapshot.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// One counter per thread, each in its own cache line.
 pub struct Counters {
@@ -26,30 +26,33 @@ impl Counters {
         Self { counters: (0..threads).map(|_| Padded(AtomicU64::new(0))).collect() }
     }
 
-    /// Phase I of this thread.
+    /// Phase I of this thread. Who reads a value that this handler writes also reads this counter, or a later one.
     pub fn enter(&self, thread: usize) {
         let counter = &self.counters[thread].0;
-        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
     }
 
     /// This thread has checked its run and released its locks.
     pub fn leave(&self, thread: usize) {
         let counter = &self.counters[thread].0;
-        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     /// A thread that has ended: its counter is even.
     pub fn end(&self, thread: usize) {
         let counter = &self.counters[thread].0;
         let value = counter.load(Ordering::Relaxed);
-        counter.store(value + (value & 1), Ordering::SeqCst);
+        counter.store(value + (value & 1), Ordering::Release);
     }
 
     /// The first `threads` threads that are in a handler now, but this one.
     pub fn snapshot(&self, thread: usize, threads: usize, into: &mut Snapshot) {
         into.running.clear();
+        // Behind all reads of this handler.
+        fence(Ordering::Acquire);
         for (number, counter) in self.counters.iter().take(threads).enumerate() {
-            let value = counter.0.load(Ordering::SeqCst);
+            let value = counter.0.load(Ordering::Acquire);
             if number != thread && value & 1 == 1 {
                 into.running.push((number as u16, value));
             }
@@ -60,7 +63,7 @@ impl Counters {
     pub fn has_passed(&self, snapshot: &mut Snapshot) -> bool {
         snapshot
             .running
-            .retain(|&(number, value)| self.counters[number as usize].0.load(Ordering::SeqCst) == value);
+            .retain(|&(number, value)| self.counters[number as usize].0.load(Ordering::Acquire) == value);
         snapshot.running.is_empty()
     }
 }

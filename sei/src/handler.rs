@@ -56,8 +56,12 @@ pub struct Handler {
     phase: Phase,
     /// Frames below the handler's own are dead after R: first address and bytes. They are neither logged nor undone.
     dead_stack: (usize, usize),
+    /// The log of the run that is under way; closed while no handler runs.
+    open: Log,
+    /// The log of the first run, from R on; before that the room for the second one's.
     first: Log,
-    second: Log,
+    /// The closed log while a handler runs; the room for the first run's before that.
+    spare: Log,
     new: NewValues,
     gates: Gates,
     message: Message,
@@ -75,8 +79,9 @@ impl Default for Handler {
         Self {
             phase: Phase::Idle,
             dead_stack: (0, 0),
+            open: Log::closed(),
             first: Log::default(),
-            second: Log::default(),
+            spare: Log::default(),
             new: NewValues::default(),
             gates: Gates::new(),
             message: Message::default(),
@@ -141,6 +146,7 @@ impl Handler {
             _ => return Err(Reason::BeginWithinHandler.into()),
         }
         self.dead_stack = (stack_limit, low.saturating_sub(stack_limit));
+        std::mem::swap(&mut self.open, &mut self.spare);
         self.phase = Phase::First;
         Ok(())
     }
@@ -162,14 +168,8 @@ impl Handler {
         if !kept(Protection::AppendBeforeStore) {
             return Ok(address);
         }
-        match self.phase {
-            Phase::First => self.first.note(memory, address, address, size).map(|()| address),
-            Phase::Second => {
-                let second = self.copies.second(address);
-                self.second.note(memory, address, second, size).map(|()| second)
-            }
-            _ => Err(Reason::AccessOutsideHandler),
-        }
+        let at = self.read_at(address);
+        self.open.note(memory, address, at, size).map(|()| at)
     }
 
     /// The same for `length` bytes.
@@ -185,20 +185,18 @@ impl Handler {
         if self.is_dead_stack(address) && kept(Protection::StackFilterOfWrites) {
             return Ok(address);
         }
-        match self.phase {
-            Phase::First => self.first.note_range(memory, address, address, length).map(|()| address),
-            Phase::Second => {
-                let second = self.copies.second(address);
-                self.second.note_range(memory, address, second, length).map(|()| second)
-            }
-            _ => Err(Reason::AccessOutsideHandler),
-        }
+        let at = self.read_at(address);
+        self.open.note_range(memory, address, at, length).map(|()| at)
     }
 
     /// Where this run reads what the program knows at `address`.
     #[inline(always)]
     pub fn read_at(&self, address: usize) -> usize {
-        if self.phase == Phase::Second { self.copies.second(address) } else { address }
+        if cfg!(feature = "dup") && self.phase == Phase::Second {
+            self.copies.second(address)
+        } else {
+            address
+        }
     }
 
     /// Whether the address lies in the frame of a function that the handler called.
@@ -337,7 +335,8 @@ impl Handler {
 
     /// Phase R.
     fn reset(&mut self, memory: &mut impl Memory) -> Result<Next, Detected> {
-        self.first.reset(memory, &mut self.new, &self.copies);
+        self.open.reset(memory, &mut self.new, &self.copies);
+        std::mem::swap(&mut self.open, &mut self.first);
         self.message.check_after_reset(memory)?;
         self.held.begin_second();
         self.gates.was_passed(Gate::First)?;
@@ -356,7 +355,7 @@ impl Handler {
         if self.ignored[0] != self.ignored[1] {
             return Err(Reason::CallsDiffer.into());
         }
-        self.first.compare(&self.second, &self.ignored[1])?;
+        self.first.compare(&self.open, &self.ignored[1])?;
         if kept(Protection::StateIsNew) {
             self.first.state_is(memory, &self.new, &self.ignored[1], &self.copies)?;
         }
@@ -376,6 +375,7 @@ impl Handler {
     pub fn end(&mut self) -> Result<(), Detected> {
         self.gates.was_passed(Gate::Valid)?;
         self.clear();
+        std::mem::swap(&mut self.open, &mut self.spare);
         self.phase = Phase::Idle;
         Ok(())
     }
@@ -389,15 +389,15 @@ impl Handler {
         if self.phase != Phase::First {
             return Err(Reason::CallsDiffer.into());
         }
-        self.first.undo(memory);
+        self.open.undo(memory);
         self.message.restart();
         self.clear();
         Ok(())
     }
 
     fn clear(&mut self) {
+        self.open.clear();
         self.first.clear();
-        self.second.clear();
         self.new.clear();
         self.calls.clear();
         self.ignored.iter_mut().for_each(Vec::clear);
@@ -474,7 +474,8 @@ mod tests {
     fn jumps_over_a_phase_are_seen_by_its_gate() {
         let (mut handler, mut memory, owners) = setting();
         // Out of I: E1 runs with the gates of the last handler.
-        handler.phase = Phase::First;
+        handler.phase = Phase::Prepared;
+        handler.begin(0, 0).unwrap();
         run(&mut handler, &mut memory);
         assert_eq!(handler.commit(&mut memory, &owners, 0), Err(Reason::GateNotPassed.into()));
 

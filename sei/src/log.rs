@@ -67,6 +67,11 @@ impl Default for Log {
 }
 
 impl Log {
+    /// A log that takes nothing: that of a thread which runs no handler.
+    pub const fn closed() -> Self {
+        Self { entries: Vec::new(), length: 0, arena: Vec::new() }
+    }
+
     /// Entries so far.
     pub fn len(&self) -> usize {
         self.length
@@ -87,19 +92,28 @@ impl Log {
         read_at: usize,
         size: Size,
     ) -> Result<(), Reason> {
-        let entry = [address as u64 | (size as u64) << TAG_SHIFT, memory.load(read_at, size)];
+        self.push(address as u64 | (size as u64) << TAG_SHIFT, memory.load(read_at, size))
+    }
+
+    #[inline(always)]
+    fn push(&mut self, place: u64, old: u64) -> Result<(), Reason> {
         match self.entries.get_mut(self.length) {
             Some(slot) => {
-                *slot = entry;
+                slot[0] = place;
+                slot[1] = old;
                 self.length += 1;
                 Ok(())
             }
-            None => self.grow(entry),
+            None => self.grow([place, old]),
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn grow(&mut self, entry: Entry) -> Result<(), Reason> {
+        if self.entries.is_empty() {
+            return Err(Reason::AccessOutsideHandler);
+        }
         if self.entries.len() >= limits::LOG_ENTRIES {
             return Err(Reason::LogFull);
         }
@@ -133,15 +147,7 @@ impl Log {
             return Err(Reason::ArenaFull);
         }
         self.arena.extend_from_slice(memory.bytes(read_at, length));
-        let entry = [address as u64 | RANGE << TAG_SHIFT, (offset as u64) << 32 | length as u64];
-        match self.entries.get_mut(self.length) {
-            Some(slot) => {
-                *slot = entry;
-                self.length += 1;
-                Ok(())
-            }
-            None => self.grow(entry),
-        }
+        self.push(address as u64 | RANGE << TAG_SHIFT, (offset as u64) << 32 | length as u64)
     }
 
     /// Phase R: keeps the state after the first run in `new`, and restores the one before it. Registered ranges of

@@ -92,7 +92,7 @@ impl Default for Gates {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

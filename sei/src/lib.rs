@@ -28,6 +28,8 @@ pub mod locks;
 pub mod log;
 pub mod memory;
 pub mod message;
+#[cfg(all(test, loom))]
+mod model;
 pub mod mutate;
 mod sync;
 

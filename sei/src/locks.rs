@@ -8,7 +8,7 @@
 use crate::fail::Reason;
 use crate::limits;
 use crate::mutate::{Protection, kept};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{self, AtomicU64, Ordering};
 
 /// Which thread holds which lock, in all threads: written behind the real lock, compared at every release.
 pub struct Owners {
@@ -53,15 +53,19 @@ impl Owners {
     pub fn enter(&self, mutex: usize, thread: usize) -> Result<Option<u32>, Reason> {
         let probes = limits::OWNER_PROBES.min(self.slots.len());
         let places = || (0..probes).map(|probe| self.place(mutex, probe));
-        // An owner leaves before it unlocks, so whoever has the real lock finds no other owner.
-        let has_owner = places().any(|place| self.slots[place].load(Ordering::Acquire) >> 16 == mutex as u64);
-        if has_owner && kept(Protection::OwnerCheck) {
-            return Err(Reason::LockNotOwned);
-        }
         let entry = Self::entry(mutex, thread);
         let taken = places().find(|&place| {
-            self.slots[place].compare_exchange(0, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            self.slots[place].compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         });
+        sync::order_all();
+        // An owner leaves before it unlocks, so whoever has the real lock finds no other one. Each of two threads that
+        // have it writes before it looks, so at least one of them sees the other.
+        let is_shared = places().any(|place| {
+            Some(place) != taken && self.slots[place].load(Ordering::SeqCst) >> 16 == mutex as u64
+        });
+        if is_shared && kept(Protection::OwnerCheck) {
+            return Err(Reason::LockNotOwned);
+        }
         Ok(taken.map(|place| place as u32))
     }
 

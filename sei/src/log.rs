@@ -313,7 +313,7 @@ impl NewValues {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::memory::VectorMemory;

@@ -27,10 +27,10 @@ pub trait Memory {
 }
 
 /// A vector as memory, for unit tests: addresses are indices.
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) struct VectorMemory(pub Vec<u8>);
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 impl Memory for VectorMemory {
     fn load(&self, address: usize, size: Size) -> u64 {
         let mut word = [0; 8];

@@ -5,6 +5,7 @@ mod support;
 
 mod abi;
 mod copies;
+mod examples;
 mod libsei;
 mod mutations;
 mod paper;

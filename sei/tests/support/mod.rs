@@ -11,6 +11,8 @@ const FLAGS: &str = concat!("@", env!("CARGO_MANIFEST_DIR"), "/include/sei/cflag
 
 /// A scenario that has not ended by then hangs. All end within a second or two.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same where a protection was removed, and the scenario may well hang.
+const LITTLE_PATIENCE: Duration = Duration::from_secs(8);
 
 /// How a scenario ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,11 @@ fn library(features: &str) -> PathBuf {
     path
 }
 
+/// A C file of this crate.
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name).with_extension("c")
+}
+
 fn scratch() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("sei")
 }
@@ -81,25 +88,23 @@ pub struct Program {
 impl Program {
     /// Compiles `tests/c/NAME.c` at this level, such as `-O2`, and links it with the library.
     pub fn build(name: &str, level: &str) -> Option<Self> {
-        Self::build_with(name, level, "mutate", &[])
+        Self::build_source(&format!("tests/c/{name}"), level, "mutate", &[])
     }
 
     /// The same with the state duplicated.
     pub fn build_dup(name: &str, level: &str) -> Option<Self> {
-        Self::build_with(name, level, "dup,mutate", &["-DSEI_DUP"])
+        Self::build_source(&format!("tests/c/{name}"), level, "dup,mutate", &["-DSEI_DUP"])
     }
 
-    fn build_with(name: &str, level: &str, features: &str, defines: &[&str]) -> Option<Self> {
+    fn build_source(name: &str, level: &str, features: &str, defines: &[&str]) -> Option<Self> {
         static BUILT: Mutex<BTreeMap<String, ()>> = Mutex::new(BTreeMap::new());
         let gcc = compiler()?;
-        let key = format!("{name}{level}{}", defines.concat());
+        let key = format!("{}{level}{}", name.replace('/', "-"), defines.concat());
         let path = scratch().join(&key);
         let library = library(features);
         let mut built = BUILT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if built.insert(key, ()).is_none() {
             let object = path.with_extension("o");
-            let source =
-                PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
             let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
             check(
                 Command::new(gcc)
@@ -107,7 +112,7 @@ impl Program {
                     .arg(FLAGS)
                     .args(defines)
                     .arg("-c")
-                    .arg(source)
+                    .arg(source(name))
                     .arg("-o")
                     .arg(&object),
             );
@@ -128,17 +133,35 @@ impl Program {
         let gcc = compiler()?;
         let path = scratch().join(format!("{name}{level}-native"));
         std::fs::create_dir_all(scratch()).unwrap();
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
         let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
         check(
             Command::new(gcc)
                 .args([level, include, "-DSEI_NATIVE"])
                 .args(["-D_GNU_SOURCE", "-include", "sei/wrap.h"])
-                .arg(source)
+                .arg(source(&format!("tests/c/{name}")))
                 .args(["-lpthread", "-o"])
                 .arg(&path),
         );
         Some(Self { path })
+    }
+
+    /// An example, hardened.
+    pub fn build_example(name: &str) -> Option<Self> {
+        Self::build_source(&format!("examples/{name}"), "-O2", "mutate", &[])
+    }
+
+    /// An example that knows nothing of the library, without protection.
+    pub fn build_plain_example(name: &str) -> Option<Self> {
+        let gcc = compiler()?;
+        let path = scratch().join(format!("{name}-plain"));
+        std::fs::create_dir_all(scratch()).unwrap();
+        check(Command::new(gcc).args(["-O2", "-o"]).arg(&path).arg(source(&format!("examples/{name}"))));
+        Some(Self { path })
+    }
+
+    /// The program.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Runs one scenario.
@@ -150,6 +173,7 @@ impl Program {
     pub fn run_without(&self, scenario: &str, protection: Option<&str>) -> Outcome {
         let mut command = Command::new(&self.path);
         command.arg(scenario).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("SEI_MUTATE");
+        let patience = if protection.is_some() { LITTLE_PATIENCE } else { PATIENCE };
         if let Some(protection) = protection {
             command.env("SEI_MUTATE", protection);
         }
@@ -164,7 +188,7 @@ impl Program {
             child.stderr.take().map(|mut pipe| pipe.read_to_string(&mut err));
             let _ = sender.send((child.wait(), out, err));
         });
-        let Ok((status, out, err)) = receiver.recv_timeout(PATIENCE) else {
+        let Ok((status, out, err)) = receiver.recv_timeout(patience) else {
             check(Command::new("kill").args(["-9", &pid.to_string()]));
             let _ = reader.join();
             return Outcome::Hung;
@@ -200,11 +224,16 @@ impl Program {
     /// What the linker says about a program that it must refuse.
     pub fn fails_to_link(name: &str) -> Option<String> {
         let gcc = compiler()?;
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
         let (object, library) = (scratch().join(name).with_extension("o"), library("mutate"));
         let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
         check(
-            Command::new(gcc).args(["-O2", include]).arg(FLAGS).arg("-c").arg(source).arg("-o").arg(&object),
+            Command::new(gcc)
+                .args(["-O2", include])
+                .arg(FLAGS)
+                .arg("-c")
+                .arg(source(&format!("tests/c/{name}")))
+                .arg("-o")
+                .arg(&object),
         );
         let mut link = Command::new(gcc);
         link.arg(&object)

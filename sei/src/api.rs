@@ -18,12 +18,12 @@ use crate::memory::Memory;
 use crate::mutate::{Protection, kept};
 use crate::process::add;
 
-// What is called, in the record of calls.
-const LOCK: usize = 5;
-const TRY_LOCK: usize = 6;
-const UNLOCK: usize = 7;
-const ADD: usize = 8;
-const READ_WORD: usize = 9;
+// What is called, in the record of calls; the first four stand above an address.
+const LOCK: u64 = 1 << 60;
+const TRY_LOCK: u64 = 2 << 60;
+const UNLOCK: u64 = 3 << 60;
+const READ_WORD: u64 = 4 << 60;
+const ADD: usize = 5;
 
 /// As `struct sei_counters` in `sei.h`.
 #[repr(C)]
@@ -164,10 +164,9 @@ pub unsafe extern "C" fn sei_read_u32(word: *const u32) -> u32 {
         // SAFETY: as above.
         return unsafe { word.read_volatile() };
     }
-    let arguments = [word as usize as u64, 0, 0];
     // SAFETY: as above.
-    let read = || (u64::from(unsafe { word.read_volatile() }), 0);
-    sure(thread.handler.call(Kind::Recorded, READ_WORD, arguments, read)).0 as u32
+    let read = || u64::from(unsafe { word.read_volatile() });
+    sure(thread.handler.call_word(READ_WORD | word as usize as u64, read)) as u32
 }
 
 /// A function that is called before the process ends.
@@ -275,8 +274,7 @@ pub unsafe extern "C" fn sei_call_pthread_mutex_lock(mutex: *mut libc::pthread_m
     } else {
         0
     };
-    let arguments = [address as u64, 0, 0];
-    let (result, _) = sure(thread.handler.call(Kind::Lock, LOCK, arguments, || (result as u64, 0)));
+    let result = sure(thread.handler.call_word(LOCK | address as u64, || result as u64));
     if result == 0 {
         locked(thread, address, is_new);
     }
@@ -293,14 +291,14 @@ pub unsafe extern "C" fn sei_call_pthread_mutex_trylock(mutex: *mut libc::pthrea
     let address = mutex as usize;
     let is_new = !thread.handler.held.has(address);
     let is_locked = thread.handler.held.is_locked(address);
-    let (result, _) = sure(thread.handler.call(Kind::Lock, TRY_LOCK, [address as u64, 0, 0], || {
+    let result = sure(thread.handler.call_word(TRY_LOCK | address as u64, || {
         let result = match (is_locked, is_new) {
             (true, _) => libc::EBUSY,
             (false, false) => 0,
             // SAFETY: as for the function.
             (false, true) => unsafe { libc::pthread_mutex_trylock(mutex) },
         };
-        (result as u64, 0)
+        result as u64
     }));
     if result == 0 {
         locked(thread, address, is_new);
@@ -316,7 +314,7 @@ pub unsafe extern "C" fn sei_call_pthread_mutex_trylock(mutex: *mut libc::pthrea
 pub unsafe extern "C" fn sei_call_pthread_mutex_unlock(mutex: *mut libc::pthread_mutex_t) -> c_int {
     let thread = me();
     let address = mutex as usize;
-    sure(thread.handler.call(Kind::Lock, UNLOCK, [address as u64, 0, 0], || (0, 0)));
+    sure(thread.handler.call_word(UNLOCK | address as u64, || 0));
     sure(
         thread
             .handler

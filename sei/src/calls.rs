@@ -17,8 +17,6 @@ pub enum Kind {
     Allocate,
     /// Memory that is freed after both runs agree.
     Free,
-    /// A lock that is taken, tried or released (see `locks`).
-    Lock,
     /// A call whose result the second run is given.
     Recorded,
     /// The same for a call that takes something from outside, such as bytes of a socket: a handler that has made one
@@ -57,6 +55,9 @@ pub struct Calls {
     replayed: usize,
     /// Bytes of recorded calls (first run), then of deferred ones (second run).
     bytes: Vec<u8>,
+    /// Frequent calls in short: locks, and words that are read without one.
+    words: Vec<u64>,
+    words_replayed: usize,
 }
 
 impl Calls {
@@ -88,6 +89,30 @@ impl Calls {
         }
         self.replayed += 1;
         Ok(call)
+    }
+
+    /// The first run does something that one word describes.
+    ///
+    /// # Errors
+    /// It did too much.
+    #[inline]
+    pub fn first_word(&mut self, word: u64) -> Result<(), Reason> {
+        if self.words.len() >= limits::CALLS {
+            return Err(Reason::CallsFull);
+        }
+        self.words.push(word);
+        Ok(())
+    }
+
+    /// What the first run did at this place.
+    ///
+    /// # Errors
+    /// It did nothing.
+    #[inline]
+    pub fn next_word(&mut self) -> Result<u64, Reason> {
+        let word = self.words.get(self.words_replayed).ok_or(Reason::CallsDiffer)?;
+        self.words_replayed += 1;
+        Ok(*word)
     }
 
     /// Keeps the bytes that the latest recorded call of the first run wrote.
@@ -166,7 +191,8 @@ impl Calls {
     /// # Errors
     /// It made fewer.
     pub fn are_all_replayed(&self) -> Result<(), Reason> {
-        if self.replayed == self.calls.len() { Ok(()) } else { Err(Reason::CallsMissing) }
+        let all = self.replayed == self.calls.len() && self.words_replayed == self.words.len();
+        if all { Ok(()) } else { Err(Reason::CallsMissing) }
     }
 
     /// The calls of this kind with the bytes that they send, which are checked once more.
@@ -197,10 +223,15 @@ impl Calls {
     /// Forgets all calls; much memory is given back.
     pub fn clear(&mut self) {
         self.replayed = 0;
+        self.words_replayed = 0;
+        self.words.clear();
         self.calls.clear();
         self.bytes.clear();
         if self.bytes.capacity() > limits::KEPT_BYTES {
             self.bytes = Vec::new();
+        }
+        if self.words.capacity() > limits::KEPT_ENTRIES {
+            self.words = Vec::new();
         }
         if self.calls.capacity() > limits::KEPT_ENTRIES {
             self.calls = Vec::new();

@@ -249,6 +249,30 @@ impl Handler {
         }
     }
 
+    /// A frequent call, described by one word: `run` in the first run, whose result the second is given.
+    ///
+    /// # Errors
+    /// The runs differ.
+    #[inline]
+    pub fn call_word(&mut self, word: u64, run: impl FnOnce() -> u64) -> Result<u64, Reason> {
+        match self.phase {
+            Phase::First => {
+                self.calls.first_word(word)?;
+                let result = run();
+                self.calls.first_word(result)?;
+                Ok(result)
+            }
+            Phase::Second => {
+                if self.calls.next_word()? != word {
+                    return Err(Reason::CallsDiffer);
+                }
+                let result = self.calls.next_word()?;
+                Ok(if kept(Protection::ReplayWord) { result } else { run() })
+            }
+            _ => Err(Reason::AccessOutsideHandler),
+        }
+    }
+
     /// A call that others see: it is made after both runs agree.
     ///
     /// # Errors
@@ -408,7 +432,6 @@ impl Handler {
 fn is_replayed(kind: Kind) -> bool {
     match kind {
         Kind::Allocate => kept(Protection::ReplayAllocation),
-        Kind::Lock => kept(Protection::ReplayLock),
         Kind::Recorded | Kind::Taken => kept(Protection::ReplayValue),
         Kind::Free | Kind::Deferred | Kind::Add => true,
     }

@@ -20,6 +20,7 @@
 pub mod barrier;
 pub mod calls;
 pub mod copies;
+pub mod crc;
 pub mod fail;
 pub mod gate;
 pub mod handler;

@@ -39,7 +39,7 @@ pub const LOCK_TRIES: usize = 200;
 /// Places in the table of lock owners, and how many of them one lock may be in.
 pub const OWNERS: usize = 4096;
 /// Places in which the owner of one lock is looked for.
-pub const OWNER_PROBES: usize = 16;
+pub const OWNER_PROBES: usize = 4;
 
 /// Registered ranges of duplicated state, the arena included.
 pub const STATE_RANGES: usize = 9;

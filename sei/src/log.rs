@@ -16,7 +16,7 @@ type Entry = [u64; 2];
 
 const TAG_SHIFT: u32 = 56;
 const ADDRESS: u64 = (1 << TAG_SHIFT) - 1;
-const RANGE: u64 = 15;
+const RANGE: u64 = 4;
 const FIRST_ENTRIES: usize = 128;
 
 /// What one run of a handler overwrote, in order.
@@ -30,30 +30,35 @@ pub struct Log {
 /// The state after the first run, at the addresses of its log (N in NSDI'15).
 #[derive(Default)]
 pub struct NewValues {
+    /// One per entry of the log, and room for more.
     words: Vec<u64>,
+    length: usize,
     arena: Vec<u8>,
 }
 
 /// Ranges whose content is not compared.
 pub type Ignored = Vec<(usize, usize)>;
 
-enum Place {
-    Word(Size),
-    Range { offset: usize, length: usize },
-}
-
+#[inline(always)]
 fn address_of(entry: &Entry) -> usize {
     (entry[0] & ADDRESS) as usize
 }
 
-fn place_of(entry: &Entry) -> Place {
+/// The size of a word; none for a range.
+#[inline(always)]
+fn size_of_word(entry: &Entry) -> Option<Size> {
     match entry[0] >> TAG_SHIFT {
-        1 => Place::Word(Size::B1),
-        2 => Place::Word(Size::B2),
-        4 => Place::Word(Size::B4),
-        8 => Place::Word(Size::B8),
-        _ => Place::Range { offset: (entry[1] >> 32) as usize, length: (entry[1] & 0xffff_ffff) as usize },
+        0 => Some(Size::B1),
+        1 => Some(Size::B2),
+        2 => Some(Size::B4),
+        3 => Some(Size::B8),
+        _ => None,
     }
+}
+
+/// Offset of a range's old bytes in the arena, and how many they are.
+fn range_of(entry: &Entry) -> (usize, usize) {
+    ((entry[1] >> 32) as usize, (entry[1] & 0xffff_ffff) as usize)
 }
 
 fn is_ignored(ignored: &Ignored, address: usize) -> bool {
@@ -134,10 +139,10 @@ impl Log {
     ) -> Result<(), Reason> {
         if length <= limits::WORDS_BYTES {
             let mut done = 0;
-            for (size, bytes) in [(Size::B8, 8), (Size::B4, 4), (Size::B2, 2), (Size::B1, 1)] {
-                while length - done >= bytes {
+            for size in [Size::B8, Size::B4, Size::B2, Size::B1] {
+                while length - done >= size.bytes() {
                     self.note(memory, address + done, read_at + done, size)?;
-                    done += bytes;
+                    done += size.bytes();
                 }
             }
             return Ok(());
@@ -153,15 +158,12 @@ impl Log {
     /// Phase R: keeps the state after the first run in `new`, and restores the one before it. Registered ranges of
     /// `copies` are not restored: the second run has its own copy of them.
     pub fn reset(&self, memory: &mut impl Memory, new: &mut NewValues, copies: &Copies) {
-        new.clear();
-        for entry in self.entries() {
+        new.take_room(self.length);
+        for (entry, word) in self.entries().iter().zip(&mut new.words) {
             let address = address_of(entry);
-            match place_of(entry) {
-                Place::Word(size) => new.words.push(memory.load(address, size)),
-                Place::Range { length, .. } => {
-                    new.words.push(0);
-                    new.arena.extend_from_slice(memory.bytes(address, length));
-                }
+            match size_of_word(entry) {
+                Some(size) => *word = memory.load(address, size),
+                None => new.arena.extend_from_slice(memory.bytes(address, range_of(entry).1)),
             }
         }
         self.restore(memory, |address| !copies.has(address));
@@ -186,14 +188,17 @@ impl Log {
         if !wanted(address) {
             return;
         }
-        match place_of(entry) {
-            Place::Word(size) => memory.store(address, size, entry[1]),
-            Place::Range { offset, length } => {
-                // A fault in the entry may point outside of the arena; the comparison in V sees the entry.
-                if let Some(old) = self.arena.get(offset..offset + length) {
-                    memory.overwrite(address, old);
-                }
-            }
+        match size_of_word(entry) {
+            Some(size) => memory.store(address, size, entry[1]),
+            None => self.restore_range(memory, entry),
+        }
+    }
+
+    fn restore_range(&self, memory: &mut impl Memory, entry: &Entry) {
+        let (offset, length) = range_of(entry);
+        // A fault in the entry may point outside of the arena; the comparison in V sees the entry.
+        if let Some(old) = self.arena.get(offset..offset + length) {
+            memory.overwrite(address_of(entry), old);
         }
     }
 
@@ -229,18 +234,14 @@ impl Log {
     }
 
     fn entry_equals(&self, entry: &Entry, second: &Log, other: &Entry) -> bool {
-        match (place_of(entry), place_of(other)) {
-            (
-                Place::Range { offset, length },
-                Place::Range { offset: other_offset, length: other_length },
-            ) => {
-                entry[0] == other[0]
-                    && length == other_length
-                    && self.arena.get(offset..offset + length)
-                        == second.arena.get(other_offset..other_offset + length)
-            }
-            _ => entry == other,
+        if size_of_word(entry).is_some() || size_of_word(other).is_some() {
+            return entry == other;
         }
+        let ((offset, length), (other_offset, other_length)) = (range_of(entry), range_of(other));
+        entry[0] == other[0]
+            && length == other_length
+            && self.arena.get(offset..offset + length)
+                == second.arena.get(other_offset..other_offset + length)
     }
 
     /// V: the state is what the first run had made of it.
@@ -254,25 +255,25 @@ impl Log {
         ignored: &Ignored,
         copies: &Copies,
     ) -> Result<(), Detected> {
-        if new.words.len() != self.length {
+        if new.length != self.length {
             return Err(Reason::StateDiffers.into());
         }
         let mut arena = new.arena.as_slice();
         for (entry, &word) in self.entries().iter().zip(&new.words) {
             let address = address_of(entry);
             let second = copies.second(address);
-            let same = match place_of(entry) {
-                Place::Word(size) => {
+            let same = match size_of_word(entry) {
+                Some(size) => {
                     memory.load(second, size) == word
                         && (second == address || memory.load(address, size) == word)
                 }
-                Place::Range { length, .. } => {
-                    let Some((bytes, rest)) = arena.split_at_checked(length) else {
+                None => {
+                    let Some((bytes, rest)) = arena.split_at_checked(range_of(entry).1) else {
                         return Err(Reason::StateDiffers.at(address));
                     };
                     arena = rest;
-                    memory.bytes(second, length) == bytes
-                        && (second == address || memory.bytes(address, length) == bytes)
+                    memory.bytes(second, bytes.len()) == bytes
+                        && (second == address || memory.bytes(address, bytes.len()) == bytes)
                 }
             };
             if !same && !is_ignored(ignored, address) {
@@ -300,11 +301,19 @@ impl Log {
 }
 
 impl NewValues {
+    fn take_room(&mut self, entries: usize) {
+        self.clear();
+        self.length = entries;
+        if self.words.len() < entries {
+            self.words.resize(entries.next_power_of_two(), 0);
+        }
+    }
+
     /// Empties it; a long one gives its memory back.
     pub fn clear(&mut self) {
-        self.words.clear();
+        self.length = 0;
         self.arena.clear();
-        if self.words.capacity() > limits::KEPT_ENTRIES {
+        if self.words.len() > limits::KEPT_ENTRIES {
             self.words = Vec::new();
         }
         if self.arena.capacity() > limits::KEPT_BYTES {

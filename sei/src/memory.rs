@@ -1,17 +1,24 @@
 //! The memory that handlers work on, behind a trait, so that log and comparison are safe code and tests run them on a vector.
 
-/// How many bytes an entry of the log describes.
+/// How many bytes an entry of the log describes: the logarithm, which makes a dense table of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Size {
     /// One byte.
-    B1 = 1,
+    B1 = 0,
     /// Two bytes.
-    B2 = 2,
+    B2 = 1,
     /// Four bytes.
-    B4 = 4,
+    B4 = 2,
     /// Eight bytes.
-    B8 = 8,
+    B8 = 3,
+}
+
+impl Size {
+    /// Its bytes.
+    pub const fn bytes(self) -> usize {
+        1 << self as usize
+    }
 }
 
 /// Memory of the program. Addresses are those of the program; who calls knows that they are mapped.
@@ -34,12 +41,12 @@ pub(crate) struct VectorMemory(pub Vec<u8>);
 impl Memory for VectorMemory {
     fn load(&self, address: usize, size: Size) -> u64 {
         let mut word = [0; 8];
-        word[..size as usize].copy_from_slice(self.bytes(address, size as usize));
+        word[..size.bytes()].copy_from_slice(self.bytes(address, size.bytes()));
         u64::from_le_bytes(word)
     }
 
     fn store(&mut self, address: usize, size: Size, value: u64) {
-        self.overwrite(address, &value.to_le_bytes()[..size as usize]);
+        self.overwrite(address, &value.to_le_bytes()[..size.bytes()]);
     }
 
     fn bytes(&self, address: usize, length: usize) -> &[u8] {

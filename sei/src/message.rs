@@ -4,6 +4,7 @@
 //! so a client recognises a valid reply to another request; the paper's covers the reply alone.
 
 use crate::copies::Copies;
+use crate::crc::Joiner;
 use crate::fail::{Detected, Reason};
 use crate::limits;
 use crate::memory::Memory;
@@ -44,6 +45,8 @@ pub struct Message {
     current: u32,
     /// CRCs of the replies that the second run has made.
     replies: Vec<u32>,
+    /// Joins stored CRCs: one for the second run, one for V, so that a fault in one shows.
+    joiners: [Joiner; 2],
     /// Replies continue their request's CRC.
     binds: bool,
 }
@@ -146,7 +149,7 @@ impl Message {
     /// The first run added something else.
     pub fn append_crc_second(&mut self, crc: u32, length: usize) -> Result<(), Reason> {
         self.second(Piece::Stored { crc, length })?;
-        self.current = crc32c::crc32c_combine(self.current, crc, length);
+        self.current = self.joiners[0].join(self.current, crc, length);
         Ok(())
     }
 
@@ -174,7 +177,7 @@ impl Message {
     ///
     /// # Errors
     /// The first that differs.
-    pub fn validate(&self, memory: &impl Memory) -> Result<(), Detected> {
+    pub fn validate(&mut self, memory: &impl Memory) -> Result<(), Detected> {
         if let Some(input) = self.input
             && !input.is_edited
         {
@@ -195,7 +198,7 @@ impl Message {
                     first_address = address;
                     crc = crc32c::crc32c_append(crc, memory.bytes(address, length));
                 }
-                Piece::Stored { crc: stored, length } => crc = crc32c::crc32c_combine(crc, stored, length),
+                Piece::Stored { crc: stored, length } => crc = self.joiners[1].join(crc, stored, length),
                 Piece::Done => {
                     if replies.next() != Some(&crc) && kept(Protection::OutputInV) {
                         return Err(Reason::OutputChanged.at(first_address));

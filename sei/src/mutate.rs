@@ -10,7 +10,7 @@ pub enum Protection {
     Gate1Set, Gate2Set, Gate3Set, Gate4Set, Gate5Set,
     InputAtBegin, InputInV, InputAfterReset, OutputInV, OutputSeed, EmptyPop,
     StackFilterOfWrites, StackFilterOfLocals,
-    ReplayAllocation, ReplayLock, ReplayValue, ReplayBytes,
+    ReplayAllocation, ReplayWord, ReplayValue, ReplayBytes,
     DeferredFree, DeferredSend, DeferredRelease, OwnerCheck, Barrier, Retry, DeferredAdd,
     CopyTranslation,
 }

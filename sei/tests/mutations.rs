@@ -18,7 +18,7 @@ const REMOVED: [(&str, &str, &str); 27] = [
     ("EmptyPop", "rules", "jump_out_of_e1"),
     ("StackFilterOfWrites", "libsei", "local_arrays"),
     ("ReplayAllocation", "rules", "replay_malloc"),
-    ("ReplayLock", "threads", "replay_trylock"),
+    ("ReplayWord", "threads", "replay_trylock"),
     ("ReplayValue", "rules", "replay_random"),
     ("ReplayValue", "rules", "replay_recv"),
     ("ReplayBytes", "rules", "replay_time"),

@@ -149,6 +149,8 @@ SEI_WRAP(int, pthread_mutex_unlock, (pthread_mutex_t *));
 SEI_WRAP(int, pthread_cond_wait, (pthread_cond_t *, pthread_mutex_t *));
 SEI_WRAP(int, pthread_create, (pthread_t *, const pthread_attr_t *, void *(*)(void *), void *));
 SEI_WRAP(pid_t, fork, (void));
+/* With NDEBUG the header does not declare it. */
+extern void __assert_fail(const char *, const char *, unsigned, const char *) __attribute__((noreturn, nothrow));
 void sei_call_exit(int) __attribute__((noreturn, transaction_pure, transaction_wrap(exit)));
 void sei_call___assert_fail(const char *, const char *, unsigned, const char *)
     __attribute__((noreturn, transaction_pure, transaction_wrap(__assert_fail)));

@@ -49,6 +49,13 @@ pub enum CliCommand {
     #[cfg(all(feature = "inject", target_os = "linux"))]
     #[command(long_about = crate::trial::ABOUT)]
     Trial(crate::trial::Args),
+    /// Build other people's C programs with error isolation: each handler runs twice, and nothing leaves that differs
+    #[cfg(feature = "inject")]
+    #[command(long_about = crate::harden::ABOUT)]
+    Harden(crate::harden::Args),
+    /// Not in this build: hardened C programs. Build with --features inject
+    #[cfg(not(feature = "inject"))]
+    Harden(Absent),
     /// Not in this build: simulated clusters. Build with --features inject
     #[cfg(not(feature = "inject"))]
     Sim(Absent),

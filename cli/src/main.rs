@@ -4,6 +4,8 @@
 mod args;
 mod bench;
 mod demo;
+#[cfg(feature = "inject")]
+mod harden;
 mod inject;
 mod json_rows;
 mod load;
@@ -42,6 +44,10 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Sim(args) => sim::run_command(&args),
         #[cfg(all(feature = "inject", target_os = "linux"))]
         CliCommand::Trial(args) => trial::run(&args),
+        #[cfg(feature = "inject")]
+        CliCommand::Harden(args) => harden::run(&args),
+        #[cfg(not(feature = "inject"))]
+        CliCommand::Harden(_) => absent("harden"),
         #[cfg(not(feature = "inject"))]
         CliCommand::Sim(_) => absent("sim"),
         #[cfg(not(all(feature = "inject", target_os = "linux")))]
@@ -55,6 +61,6 @@ fn run(command: CliCommand) -> CommandOutcome {
 fn absent(command: &str) -> outcome::CommandOutcome {
     let with = cli::WITH_INJECTOR;
     Err(outcome::misuse(format!(
-        "this build carries no fault injector, which {command} needs; {with}, on Linux"
+        "this build carries no fault injector and no tools, which {command} needs; {with}, on Linux"
     )))
 }

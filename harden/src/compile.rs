@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 
 use crate::inspect;
-use crate::tool::{self, Printed};
+use crate::tool::{self, Lack, Printed};
 
 /// What a program is built as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,10 +130,9 @@ impl Compiler {
                 Err(error) => refusals.push(error.to_string()),
             }
         }
-        bail!(
-            "no compiler that can instrument handlers: {}; what works is GCC 12 (apt-get install gcc-12)",
-            refusals.join("; ")
-        )
+        let refusals = refusals.join("; ");
+        let text = "no compiler that can instrument handlers; what works is GCC 12 (apt-get install gcc-12)";
+        Err(Lack(format!("{text}: {refusals}")).into())
     }
 
     fn tried(program: &str, scratch: &Path) -> Result<Compiler> {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 use crate::recipe::{App, Source};
-use crate::tool;
+use crate::tool::{self, Lack};
 
 /// Where apt keeps its list of sources on a Debian machine.
 const SOURCES: &str = "/etc/apt";
@@ -92,12 +92,11 @@ impl Wanted<'_> {
         }
         let entries = source_entries(Path::new(SOURCES))?;
         if entries.is_empty() {
-            bail!(
+            return Err(anyhow::Error::new(Lack(format!(
                 "this machine has no Debian package sources in {SOURCES}, from which {} would come; get {} elsewhere \
                  and pass it with --archive FILE",
-                self.package,
-                self.archive
-            );
+                self.package, self.archive
+            ))));
         }
         for (name, text) in entries {
             fs::write(apt.join("parts").join(name), text)
@@ -119,10 +118,14 @@ impl Wanted<'_> {
             let mut command = tool::call("apt-get");
             command.env("APT_CONFIG", apt.join("apt.conf")).current_dir(store).args(["-q"]).args(arguments);
             let doing = format!("cannot download the source package {} ({remedy})", self.package);
-            tool::succeed(&mut command, "apt", &doing)
+            let printed = tool::run(&mut command, "apt")?;
+            if !printed.is_success {
+                return Err(anyhow::Error::new(Lack(format!("{doing}:\n{}", tool::tail(&printed)))));
+            }
+            Ok(())
         };
         get(&["-o", "APT::Update::Error-Mode=any", "update"])?;
-        get(&["source", "--download-only", "--only-source", self.package]).map(drop)
+        get(&["source", "--download-only", "--only-source", self.package])
     }
 }
 

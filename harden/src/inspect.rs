@@ -9,7 +9,7 @@ use elf::abi::{SHN_UNDEF, SHT_RELA, STT_FUNC};
 use elf::endian::LittleEndian;
 
 /// Names of GCC's transactional memory that the library does not define, with what references them.
-const REFUSED: [(&str, &str, &str); 5] = [
+const REFUSED: [(&str, &str, &str); 6] = [
     (
         "_ITM_getTMCloneOrIrrevocable",
         "calls through a pointer to a function of which no instrumented copy need exist",
@@ -24,6 +24,11 @@ const REFUSED: [(&str, &str, &str); 5] = [
     ),
     ("_ITM_abortTransaction", "aborts a transaction by itself", "remove __transaction_cancel"),
     ("_ITM_commitTransactionEH", "uses exceptions of C++", "harden C only"),
+    (
+        "bit-field ",
+        "reads or writes a bit-field, which GCC 12 instruments wrongly: it overwrites the fields beside it",
+        "make it a plain member: remove the width behind the colon",
+    ),
     ("_ITM_cxa_", "uses exceptions of C++", "harden C only"),
 ];
 

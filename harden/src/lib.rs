@@ -9,6 +9,7 @@
 //!
 //! Nothing of a foreign program is kept in this repository but the lines that patches need.
 
+pub mod bits;
 pub mod compile;
 pub mod fetch;
 pub mod inspect;
@@ -16,6 +17,6 @@ pub mod library;
 pub mod patch;
 pub mod pipeline;
 pub mod recipe;
-mod tool;
+pub mod tool;
 pub mod unit;
 pub mod why;

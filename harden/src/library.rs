@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::compile::Variant;
 use crate::fetch::make;
 use crate::tool;
 
@@ -19,9 +20,6 @@ pub const HEADERS: [(&str, &str); 3] = [
     ("sei/wrap.h", include_str!("../../sei/include/sei/wrap.h")),
     ("sei/compat.h", include_str!("../../sei/include/sei/compat.h")),
 ];
-
-/// What the program without protection needs of the library.
-pub const NATIVE: &str = include_str!("../c/native.c");
 
 /// Writes the headers below a folder.
 ///
@@ -40,7 +38,7 @@ pub fn write_headers(folder: &Path) -> Result<()> {
 ///
 /// # Errors
 /// If there is none.
-pub fn find(offered: Option<&Path>) -> Result<PathBuf> {
+pub fn find(offered: Option<&Path>, variant: Variant, out: &Path) -> Result<PathBuf> {
     let named = offered.map(Path::to_owned).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
     if let Some(file) = named {
         if !file.is_file() {
@@ -49,7 +47,7 @@ pub fn find(offered: Option<&Path>) -> Result<PathBuf> {
         return Ok(file);
     }
     if let Some(workspace) = workspace() {
-        return build(&workspace);
+        return build(&workspace, variant, out);
     }
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name(ARCHIVE));
     match beside {
@@ -68,11 +66,15 @@ pub fn workspace() -> Option<PathBuf> {
 }
 
 /// Cargo says where it put the archive. The profile is `release`: the library is on the path of every access to memory.
-fn build(workspace: &Path) -> Result<PathBuf> {
+fn build(workspace: &Path, variant: Variant, out: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = tool::call(cargo);
     command.args(["build", "--release", "-p", "sei", "--lib", "--message-format=json-render-diagnostics"]);
     command.current_dir(workspace);
+    if variant == Variant::Dup {
+        // An archive of its own: one with other features has the same name.
+        command.args(["--features", "dup", "--target-dir"]).arg(out.join("library-dup"));
+    }
     let printed = tool::succeed(&mut command, "cargo", "cannot build the library sei")?;
     let archive = printed.out.lines().rev().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -88,7 +90,9 @@ mod tests {
 
     #[test]
     fn a_library_that_lacks_is_told_with_the_remedy() {
-        let error = find(Some(Path::new("/nowhere/lib.a"))).expect_err("it does not exist").to_string();
+        let error = find(Some(Path::new("/nowhere/lib.a")), Variant::Sei, Path::new("."))
+            .expect_err("it does not exist")
+            .to_string();
         assert!(
             error.contains("/nowhere/lib.a") && error.contains("cargo build --release -p sei"),
             "{error}"

@@ -1,17 +1,19 @@
 //! The whole way from a recipe to a program: fetch, patch, prepare, compile, inspect, link.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::bits;
 use crate::compile::{Compiler, FLAGS, Variant};
 use crate::fetch::{self, make};
-use crate::inspect::{self, Inspection};
+use crate::inspect::{self, Inspection, Obstacle};
 use crate::library;
 use crate::recipe::{App, Library, Recipe};
-use crate::tool;
+use crate::tool::{self, Lack};
 use crate::unit;
 
 /// Where things are.
@@ -60,6 +62,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) compiler: Compiler,
     /// The unpacked, patched and prepared source.
     pub(crate) source: PathBuf,
+    out: PathBuf,
     folder: PathBuf,
     include: PathBuf,
     library: Option<PathBuf>,
@@ -84,9 +87,9 @@ impl<'a> Bench<'a> {
         let compiler = Compiler::find(&folder)?;
         find_libraries(&app.recipe, &compiler, &folder)?;
         let source = folder.join("source");
-        let bench =
-            Bench { app, compiler, source, folder, include, library: places.library.clone(), _lock: lock };
-        bench.prepare(&out, places.archive.as_deref())?;
+        let library = places.library.clone();
+        let bench = Bench { app, compiler, source, out, folder, include, library, _lock: lock };
+        bench.prepare(&bench.out, places.archive.as_deref())?;
         Ok(bench)
     }
 
@@ -121,7 +124,7 @@ impl<'a> Bench<'a> {
         make(&folder)?;
         let library = match variant {
             Variant::Native => None,
-            _ => Some(library::find(self.library.as_deref())?),
+            _ => Some(library::find(self.library.as_deref(), variant, &self.out)?),
         };
         let program = folder.join(&self.app.recipe.program);
         let stamp = folder.join("stamp");
@@ -164,7 +167,10 @@ impl<'a> Bench<'a> {
             };
             bail!("{name} does not compile as {variant}:\n{}{why}", errors(&printed.err));
         }
-        let inspection = inspect::object(&fs::read(object)?)?;
+        let mut inspection = inspect::object(&fs::read(object)?)?;
+        if variant != Variant::Native {
+            inspection.obstacles.extend(self.bit_fields(variant)?);
+        }
         if !inspection.obstacles.is_empty() {
             let all: Vec<String> = inspection.obstacles.iter().map(|obstacle| obstacle.explained()).collect();
             bail!("{name} cannot be hardened as it is: {}", all.join("\n"));
@@ -172,13 +178,27 @@ impl<'a> Bench<'a> {
         Ok(inspection)
     }
 
+    /// Bit-fields in handlers, read from what the compiler wrote about its own work.
+    fn bit_fields(&self, variant: Variant) -> Result<BTreeSet<Obstacle>> {
+        let scratch = self.scratch()?;
+        let (text, dump, object) =
+            (scratch.join("unit.i"), scratch.join("unit.tmmark"), scratch.join("unit.o"));
+        let mut flags = self.unit_flags(variant);
+        self.compiler.preprocess(&flags, Path::new(unit::FILE), &text, &self.source)?;
+        flags.push(format!("-fdump-tree-tmmark={}", dump.display()));
+        self.compiler.compile(&flags, Path::new(unit::FILE), &object, &self.source)?;
+        let read =
+            |file: &Path| -> Result<String> { Ok(String::from_utf8_lossy(&fs::read(file)?).into_owned()) };
+        let dump = read(&dump).context("GCC did not write its dump of the pass tmmark")?;
+        Ok(bits::accesses(&read(&text)?, &dump))
+    }
+
     /// Files apart, and the file that says how the variant differs at run time.
     fn compile_apart(&self, variant: Variant, folder: &Path) -> Result<Vec<PathBuf>> {
         let own = folder.join("variant.c");
         let text = match variant {
-            Variant::Native => library::NATIVE,
             Variant::Seil => "const int sei_barrier_default = 0;\n",
-            Variant::Sei | Variant::Dup => "",
+            Variant::Native | Variant::Sei | Variant::Dup => "",
         };
         fs::write(&own, text).context("cannot write the variant's file")?;
         let apart = self.app.recipe.unit.apart.iter().map(|file| self.source.join(file));
@@ -215,7 +235,7 @@ impl<'a> Bench<'a> {
     /// Everything that a variant is made of, beside the prepared source.
     fn inputs(&self, variant: Variant, library: Option<&Path>) -> Result<String> {
         let mut inputs = format!("{variant} {} {:?}", self.compiler.version, self.unit_flags(variant));
-        for text in library::HEADERS.iter().map(|(_, text)| *text).chain([library::NATIVE, &self.app.wrap]) {
+        for text in library::HEADERS.iter().map(|(_, text)| *text).chain([self.app.wrap.as_str()]) {
             inputs.push_str(text);
         }
         inputs.push_str(&fs::read_to_string(self.folder.join("source.stamp")).unwrap_or_default());
@@ -245,7 +265,8 @@ fn find_libraries(recipe: &Recipe, compiler: &Compiler, scratch: &Path) -> Resul
     }
     let headers: Vec<&str> = missing.iter().map(|library| library.header.as_str()).collect();
     let packages: Vec<&str> = missing.iter().map(|library| library.package.as_str()).collect();
-    bail!("{} is not installed; install it with: apt-get install {}", headers.join(", "), packages.join(" "))
+    let (headers, packages) = (headers.join(", "), packages.join(" "));
+    Err(Lack(format!("{headers} is not installed; install it with: apt-get install {packages}")).into())
 }
 
 /// The compiler's errors without its notes and its drawings of the source.

@@ -1,6 +1,7 @@
 //! Programs of the system that the pipeline calls: one place starts them, and says what to install where one lacks.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::process::{Command, Stdio};
 
@@ -8,6 +9,23 @@ use anyhow::{Context, Result, bail};
 
 /// Lines of a failed program's output that an error repeats.
 const LINES: usize = 12;
+
+/// What this machine lacks, and how to get it: no fault of the program or its recipe.
+#[derive(Debug)]
+pub struct Lack(pub String);
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Lack {}
+
+/// Whether an error says that this machine lacks something: a compiler, a package, a network.
+pub fn is_lack(error: &anyhow::Error) -> bool {
+    error.is::<Lack>() || error.chain().any(|cause| cause.is::<Lack>())
+}
 
 /// A call of another program, with messages in English and without input.
 pub fn call(program: impl AsRef<OsStr>) -> Command {
@@ -31,9 +49,9 @@ pub struct Printed {
 pub fn run(command: &mut Command, package: &str) -> Result<Printed> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            anyhow::anyhow!("{name} is not installed; install it with: apt-get install {package}")
-        }
+        io::ErrorKind::NotFound => anyhow::Error::new(Lack(format!(
+            "{name} is not installed; install it with: apt-get install {package}"
+        ))),
         _ => anyhow::Error::new(error).context(format!("cannot start {name}")),
     })?;
     Ok(Printed {

@@ -1,0 +1,6 @@
+//! Tests of the whole pipeline, and of the programs that it builds, in one binary.
+
+mod memcached;
+mod pipeline;
+mod support;
+mod trace;

@@ -1,0 +1,264 @@
+//! Hardened memcached against the same program without protection, on the same random requests, byte for byte.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use harden::compile::Variant;
+use probe::Client;
+
+use crate::support::{Server, built, exchange, requests, skipped};
+use crate::trace::Trace;
+
+/// Requests that are sent at once.
+const BATCH: u64 = 20;
+/// Ends a batch: no key or value contains it.
+const SENTINEL: &[u8] = b"MN\r\n";
+
+/// Sends the same requests to both servers, and compares what both answer.
+fn compare(native: &Server, hardened: &Server, trace: &mut Trace, batches: u64) {
+    let mut streams: [TcpStream; 2] = [native.connect(), hardened.connect()];
+    for batch in 0..batches {
+        let mut sent = Vec::new();
+        for _ in 0..BATCH {
+            let request = trace.next();
+            sent.extend_from_slice(&request.line);
+            sent.extend(request.data.iter().flatten());
+        }
+        sent.extend_from_slice(b"mn\r\n");
+        let [left, right] = streams.each_mut().map(|stream| exchange(stream, &sent, SENTINEL));
+        let (left, right) = (left.expect("native answers"), right.expect("the hardened one answers"));
+        if left != right {
+            let show = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(3_000)]).into_owned();
+            let (sent, left, right) = (show(&sent), show(&left), show(&right));
+            panic!("batch {batch} differs\n--- sent\n{sent}\n--- native\n{left}\n--- hardened\n{right}");
+        }
+    }
+}
+
+#[test]
+fn one_worker_answers_as_without_protection() {
+    let Some(native) = built("memcached", Variant::Native) else { return };
+    let Some(hardened) = built("memcached", Variant::Sei) else { return };
+    // So little memory that items have to be evicted.
+    let options = ["-t", "1", "-m", "8"];
+    let native = Server::start(&native, &options);
+    let mut hardened = Server::start(&hardened, &options);
+    let mut trace = Trace::new(24, "k", 3_000, 300_000, true);
+    compare(&native, &hardened, &mut trace, requests(100_000, 3_000_000) / BATCH);
+    hardened.assert_runs();
+    assert!(hardened.stat("evictions") > 0, "memory was not short");
+    assert_eq!(hardened.stat("sei_discarded"), 0);
+}
+
+#[test]
+fn four_workers_answer_as_without_protection() {
+    let Some(native) = built("memcached", Variant::Native) else { return };
+    for variant in [Variant::Sei, Variant::Seil] {
+        let Some(hardened) = built("memcached", variant) else { return };
+        let options = ["-t", "4", "-m", "256"];
+        let (native, mut hardened) = (Server::start(&native, &options), Server::start(&hardened, &options));
+        let batches = requests(100_000, 3_000_000) / BATCH / 8;
+        std::thread::scope(|scope| {
+            for client in 0..8 {
+                let (native, hardened) = (&native, &hardened);
+                scope.spawn(move || {
+                    let mut trace = Trace::new(client, &format!("c{client}-"), 500, 20_000, false);
+                    compare(native, hardened, &mut trace, batches);
+                });
+            }
+        });
+        hardened.assert_runs();
+    }
+}
+
+/// Ten keys that all connections read and write, several at once and in any order: locks conflict, and no connection
+/// may wait for ever. Each value names its key.
+#[test]
+fn hot_keys_in_any_order() {
+    let Some(hardened) = built("memcached", Variant::Sei) else { return };
+    let mut server = Server::start(&hardened, &["-t", "4"]);
+    let rounds = requests(4_000, 200_000);
+    std::thread::scope(|scope| {
+        for number in 0..8_u64 {
+            let address = server.address;
+            scope.spawn(move || {
+                let mut random = wire::SplitMix64::new(number);
+                let timeout = std::time::Duration::from_secs(10);
+                let mut client = Client::connect(address, timeout).expect("it listens");
+                for round in 0..rounds {
+                    let mut keys: Vec<String> = (0..10).map(|key| format!("hot{key}")).collect();
+                    random.shuffle(&mut keys);
+                    if random.once_in(3) {
+                        let value = format!("{}:{number}:{round}", keys[0]);
+                        client.set(&keys[0], 0, value.as_bytes()).expect("stored");
+                        continue;
+                    }
+                    let values = client.gets(&keys).expect("values");
+                    for (key, value) in keys.iter().zip(values) {
+                        let is_own =
+                            |value: &probe::Value| value.bytes.starts_with(format!("{key}:").as_bytes());
+                        assert!(value.as_ref().is_none_or(is_own), "{key} has {value:?}");
+                    }
+                }
+            });
+        }
+    });
+    server.assert_runs();
+}
+
+#[test]
+fn counters_count_once() {
+    let Some(hardened) = built("memcached", Variant::Sei) else { return };
+    let mut server = Server::start(&hardened, &["-t", "4"]);
+    let rounds = requests(4_000, 200_000);
+    let timeout = std::time::Duration::from_secs(10);
+    Client::connect(server.address, timeout).expect("it listens").set("n", 0, b"0").expect("stored");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let address = server.address;
+            scope.spawn(move || {
+                let mut client = Client::connect(address, timeout).expect("it listens");
+                for _ in 0..rounds {
+                    client.incr("n", 1).expect("a number").expect("the key");
+                }
+            });
+        }
+    });
+    server.assert_runs();
+    let value = Client::connect(server.address, timeout).expect("it listens").get("n").expect("a reply");
+    let text = String::from_utf8(value.expect("the key").bytes).expect("text");
+    assert_eq!(text.trim().parse(), Ok(4 * rounds));
+    assert_eq!(server.stat("curr_items"), 1, "the statistics that threads share");
+}
+
+/// A request with its CRCs in the line before it.
+fn summed(line: &[u8], data: Option<&[u8]>) -> Vec<u8> {
+    let (line_sum, data_sum) = (crc32c::crc32c(line), crc32c::crc32c(data.unwrap_or_default()));
+    let head = format!("@{line_sum:08x} {data_sum:08x}\r\n");
+    [head.as_bytes(), line, data.unwrap_or_default()].concat()
+}
+
+/// Reads a reply and the line with its CRC: (reply, CRC).
+fn summed_reply(stream: &mut TcpStream) -> (Vec<u8>, u32) {
+    let mut reply = Vec::new();
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a reply");
+        reply.push(byte[0]);
+        // No line of a reply but this one begins with @.
+        let begin = reply.len().saturating_sub(11);
+        let is_line = begin == 0 || reply[begin - 1] == b'\n';
+        if is_line && reply.len() >= 11 && reply[begin] == b'@' && reply.ends_with(b"\r\n") {
+            let digits = std::str::from_utf8(&reply[begin + 1..begin + 9]).expect("digits");
+            let sum = u32::from_str_radix(digits, 16).expect("a CRC");
+            reply.truncate(begin);
+            return (reply, sum);
+        }
+    }
+}
+
+/// The reply to a request whose CRCs are right. Its own CRC must continue that of the data block, or of the line where
+/// the reply is to the line alone.
+fn ask(stream: &mut TcpStream, line: &[u8], data: Option<&[u8]>) -> Vec<u8> {
+    stream.write_all(&summed(line, data)).expect("sent");
+    let (reply, sum) = summed_reply(stream);
+    let seeds = [line, data.unwrap_or(line)].map(crc32c::crc32c);
+    let text = String::from_utf8_lossy(line).into_owned();
+    assert!(seeds.map(|seed| crc32c::crc32c_append(seed, &reply)).contains(&sum), "{text}: the reply's CRC");
+    reply
+}
+
+fn discarded(stream: &mut TcpStream) -> u64 {
+    let text = String::from_utf8(ask(stream, b"stats\r\n", None)).expect("text");
+    let line = text.lines().find_map(|line| line.strip_prefix("STAT sei_discarded ")).expect("the statistic");
+    line.trim().parse().expect("a number")
+}
+
+#[test]
+fn every_reply_has_its_crc() {
+    let Some(native) = built("memcached", Variant::Native) else { return };
+    let Some(hardened) = built("memcached", Variant::Sei) else { return };
+    let native = Server::start(&native, &["-t", "1"]);
+    let mut server = Server::start(&hardened, &["-t", "1", "-o", "sei_crc"]);
+    let (mut left, mut right) = (native.connect(), server.connect());
+    let mut trace = Trace::new(7, "s", 200, 20_000, true);
+    for _ in 0..requests(20_000, 1_000_000) {
+        let request = trace.next();
+        let text = String::from_utf8(request.line.clone()).expect("text");
+        let is_quiet = text.split_whitespace().any(|word| word == "noreply" || word == "q");
+        // Its data block is longer than its line says: neither is what the CRC is of.
+        let is_broken = request.data.as_ref().is_some_and(|data| data == b"abcdefgh\r\n");
+        if is_quiet || is_broken {
+            continue;
+        }
+        let reply = ask(&mut right, &request.line, request.data.as_deref());
+        left.write_all(&[&request.line[..], request.data.as_deref().unwrap_or_default()].concat())
+            .expect("sent");
+        let mut without = vec![0; reply.len()];
+        left.read_exact(&mut without).expect("as long a reply");
+        assert_eq!(String::from_utf8_lossy(&without), String::from_utf8_lossy(&reply), "{text}");
+    }
+    server.assert_runs();
+    assert_eq!(discarded(&mut right), 0);
+}
+
+#[test]
+fn corrupt_messages_are_discarded_and_counted() {
+    let Some(hardened) = built("memcached", Variant::Sei) else { return };
+    let mut server = Server::start(&hardened, &["-t", "1", "-o", "sei_crc"]);
+    let mut stream = server.connect();
+    assert_eq!(ask(&mut stream, b"set k 0 0 3\r\n", Some(b"old\r\n")), b"STORED\r\n");
+    let get = b"get k\r\n";
+    let mut number = 0;
+    let mut is_discarded = |stream: &mut TcpStream, message: &[u8], what: &str| {
+        stream.write_all(message).expect("sent");
+        number += 1;
+        assert_eq!(discarded(stream), number, "{what}: counted once, and nothing else is answered");
+        assert_eq!(ask(stream, get, None), b"VALUE k 0 3\r\nold\r\nEND\r\n", "{what}: nothing was done");
+    };
+    is_discarded(&mut stream, b"delete k\r\n", "no CRC");
+    is_discarded(&mut stream, b"@nonsense\r\ndelete k\r\n", "no number");
+    let message = summed(b"delete k\r\n", None);
+    for bit in
+        (b"@00000000 00000000\r\n".len()..message.len() - 2).flat_map(|at| (0..8).map(move |bit| (at, bit)))
+    {
+        let mut corrupt = message.clone();
+        corrupt[bit.0] ^= 1 << bit.1;
+        if corrupt[bit.0] != b'\n' {
+            is_discarded(&mut stream, &corrupt, "a bit of the line");
+        }
+    }
+    let mut corrupt = summed(b"set k 0 0 3\r\n", Some(b"new\r\n"));
+    let at = corrupt.len() - 4;
+    corrupt[at] ^= 0x10;
+    is_discarded(&mut stream, &corrupt, "a bit of the data block");
+    server.assert_runs();
+}
+
+#[test]
+fn without_protection_there_are_no_crcs_to_ask_for() {
+    let Some(native) = built("memcached", Variant::Native) else { return };
+    let arguments = ["-u", "nobody", "-l", "127.0.0.1", "-o", "sei_crc"];
+    let output = Command::new(native).args(arguments).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("built without protection"), "{text}");
+}
+
+#[test]
+fn memccapable_passes() {
+    for variant in [Variant::Native, Variant::Sei, Variant::Seil] {
+        let Some(program) = built("memcached", variant) else { return };
+        let mut server = Server::start(&program, &["-t", "2"]);
+        let port = server.address.port().to_string();
+        let Ok(output) = Command::new("memccapable").args(["-h", "127.0.0.1", "-p", &port, "-a"]).output()
+        else {
+            return skipped(
+                "memccapable is not installed; install it with: apt-get install libmemcached-tools",
+            );
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("All tests passed"), "{variant}: {text}");
+        server.assert_runs();
+    }
+}

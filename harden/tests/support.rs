@@ -1,0 +1,135 @@
+//! Programs built once for all tests, and servers that run while a test does.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use harden::compile::Variant;
+use harden::pipeline::{self, Places};
+use harden::recipe::App;
+use harden::tool::is_lack;
+
+/// Exit status of a process that detected a fault.
+pub const DETECTED: i32 = 86;
+
+/// Where the tests of this workspace build programs; a later run finds them there.
+pub fn places() -> Places {
+    Places { out: Path::new(env!("CARGO_TARGET_TMPDIR")).join("harden"), ..Places::default() }
+}
+
+/// A variant of a program; `None`, with one line, where this machine lacks what it takes. In CI that is a failure.
+pub fn built(app: &str, variant: Variant) -> Option<PathBuf> {
+    let app = App::find(app).expect("a program with a recipe");
+    match pipeline::build(&app, variant, &places()) {
+        Ok(built) => Some(built.program),
+        Err(error) if is_lack(&error) => {
+            skipped(&format!("{error:#}"));
+            None
+        }
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+/// Says why a test does nothing; in CI that is a failure.
+pub fn skipped(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{why}");
+    eprintln!("skipped: {}", why.lines().next().unwrap_or_default());
+}
+
+/// How many requests a test sends: `short`, or `long` in a long run.
+pub fn requests(short: u64, long: u64) -> u64 {
+    if std::env::var_os("CROSSCHECK_LONG").is_some() { long } else { short }
+}
+
+/// A memcached on loopback that ends with this value.
+pub struct Server {
+    child: Child,
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+impl Server {
+    /// Starts one with these further options.
+    pub fn start(program: &Path, options: &[&str]) -> Server {
+        loop {
+            let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+            let mut command = Command::new(program);
+            command
+                .args(["-u", "nobody", "-l", "127.0.0.1", "-p", &address.port().to_string()])
+                .args(options);
+            let child = command.stdin(Stdio::null()).spawn().expect("memcached starts");
+            let mut server = Server { child, address };
+            let deadline = Instant::now() + Duration::from_secs(10);
+            // The port may have been taken since; then the process ends.
+            while server.child.try_wait().expect("a child").is_none() {
+                if TcpStream::connect(address).is_ok() {
+                    return server;
+                }
+                assert!(Instant::now() < deadline, "memcached does not answer on {address}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// A connection whose reads and writes end after ten seconds.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_nodelay(true).expect("a TCP connection");
+        for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
+            set(&stream, Some(Duration::from_secs(10))).expect("a TCP connection");
+        }
+        stream
+    }
+
+    /// Fails where the process has ended, with its exit status.
+    pub fn assert_runs(&mut self) {
+        let ended = self.child.try_wait().expect("a child");
+        let detected = ended.is_some_and(|status| status.code() == Some(DETECTED));
+        assert!(!detected, "the library detected a fault where there was none");
+        assert_eq!(ended, None, "the server has ended");
+    }
+
+    /// The value of a line of `stats`.
+    pub fn stat(&self, name: &str) -> u64 {
+        let text = exchange(&mut self.connect(), b"stats\r\n", b"END\r\n").expect("it answers");
+        let text = String::from_utf8(text).expect("text");
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.expect("the statistic").trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a request and reads up to `end`, which no other part of the reply contains.
+pub fn exchange(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> io::Result<Vec<u8>> {
+    stream.write_all(request)?;
+    let mut reply = Vec::new();
+    let mut buffer = [0; 65_536];
+    while !reply.ends_with(end) {
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => reply.extend_from_slice(&buffer[..n]),
+        }
+    }
+    Ok(reply)
+}
+
+/// A port that was free a moment ago, below those that the kernel assigns.
+pub fn free_port() -> u16 {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(131) + TAKEN.fetch_add(1, Ordering::Relaxed);
+        let port = 12_000 + (number % 8_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

@@ -32,12 +32,12 @@ impl Trace {
         let key = self.key();
         let noreply = self.random.once_in(12);
         let end = if noreply { " noreply" } else { "" };
-        let request = match self.random.below(100) {
-            0..30 => return self.store(&key, noreply),
+        match self.random.below(100) {
+            0..30 => self.store(&key, noreply),
             30..50 => line(format!("get {}", self.several(&key))),
             50..54 if self.has_cas => line(format!("gets {}", self.several(&key))),
             54..58 => line(format!("gat {} {}", self.time(), self.several(&key))),
-            58..63 => return Request { ..line(format!("delete {key}{end}")) },
+            58..63 => line(format!("delete {key}{end}")),
             63..71 => {
                 let verb = *self.random.pick(&["incr", "decr"]);
                 let by = if self.random.once_in(20) {
@@ -45,17 +45,15 @@ impl Trace {
                 } else {
                     self.random.below(1 << 40).to_string()
                 };
-                return Request { ..line(format!("{verb} {key} {by}{end}")) };
+                line(format!("{verb} {key} {by}{end}"))
             }
-            71..74 => {
-                return Request { ..line(format!("touch {key} {}{end}", self.time())) };
-            }
+            71..74 => line(format!("touch {key} {}{end}", self.time())),
             74..80 => {
                 let flags = *self.random.pick(&["v", "v f s k q", "k", "v N10000", "s v O7 q", "h v"]);
                 // Not what a clock decides: the time to live, the time since the last access.
                 line(format!("mg {key} {flags}"))
             }
-            80..84 => return self.meta_set(&key),
+            80..84 => self.meta_set(&key),
             84..86 => line(format!("md {key} {}", self.random.pick(&["q", "O3", ""]))),
             86..90 => {
                 let flags = *self.random.pick(&["v", "N0 J5 v", "MD D3 v", "q", "J9 N10000 v"]);
@@ -67,8 +65,7 @@ impl Trace {
             93 => line(format!("get {} {}", key, "x".repeat(251))),
             94 => self.broken_store(&key),
             _ => line(format!("get {key}")),
-        };
-        request
+        }
     }
 
     fn key(&mut self) -> String {
@@ -83,14 +80,14 @@ impl Trace {
     }
 
     fn time(&mut self) -> &'static str {
-        *self.random.pick(&["0", "0", "10000", "-1"])
+        self.random.pick::<&str>(&["0", "0", "10000", "-1"])
     }
 
     fn value(&mut self) -> Vec<u8> {
         let length = match self.random.below(20) {
             0 => self.random.below(self.largest),
             1..4 => self.random.below(1_500),
-            4..8 => return self.random.below(1 << 45).to_string().into_bytes(),
+            4..8 => self.random.below(1 << 45).to_string().into_bytes(),
             _ => self.random.below(80),
         };
         let first = self.random.below(26) as u8;

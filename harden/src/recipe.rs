@@ -137,7 +137,8 @@ macro_rules! built_in {
 }
 
 /// The programs that come with the command.
-const BUILT_IN: &[BuiltIn] = &[built_in!("memcached": "1-handlers.patch")];
+const BUILT_IN: &[BuiltIn] =
+    &[built_in!("dnscache": "1-handlers.patch"), built_in!("memcached": "1-handlers.patch")];
 
 impl App {
     /// All programs that come with the command.

@@ -1,6 +1,8 @@
 //! Tests of the whole pipeline, and of the programs that it builds, in one binary.
 
+mod dnscache;
 mod memcached;
 mod pipeline;
 mod support;
 mod trace;
+mod zone;

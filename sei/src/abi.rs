@@ -213,7 +213,8 @@ fn join<'a>() -> &'a mut Thread {
     unsafe { &mut *thread }
 }
 
-/// The lowest address that this thread's stack may reach.
+/// The lowest address that this thread's stack may reach. The main thread's is read from /proc, which a program that has
+/// changed its root may lack: then the bytes below here are its stack, as many as Linux gives a program by default.
 fn stack_limit() -> usize {
     let (mut low, mut bytes) = (null_mut(), 0);
     // SAFETY: the attributes are initialised by `pthread_getattr_np` and destroyed once.
@@ -224,7 +225,7 @@ fn stack_limit() -> usize {
             libc::pthread_attr_destroy(&mut attributes);
         }
     }
-    low as usize
+    if low.is_null() { (&raw const low as usize).saturating_sub(limits::STACK_BYTES) } else { low as usize }
 }
 
 pub(crate) fn errno() -> c_int {

@@ -41,6 +41,9 @@ pub const OWNERS: usize = 4096;
 /// Places in which the owner of one lock is looked for.
 pub const OWNER_PROBES: usize = 4;
 
+/// The stack of a main thread whose own bound cannot be read. Linux keeps more than this free below it.
+pub const STACK_BYTES: usize = 8 << 20;
+
 /// Registered ranges of duplicated state, the arena included.
 pub const STATE_RANGES: usize = 9;
 

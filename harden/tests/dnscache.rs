@@ -108,7 +108,7 @@ fn answers_as_without_protection_and_as_the_zone_says() {
         let mut hardened = Cache::start(&hardened, own(20 + round), own(1), bytes);
         let sockets = [native.socket(), hardened.socket()];
         let mut random = SplitMix64::new(u64::from(round));
-        for id in 0..requests(10_000, 500_000) {
+        for id in 0..requests(50_000, 5_000_000) {
             let (host, zone) = (random.below(400), random.below(8));
             let kind = *random.pick(&[A, A, A, MX, TXT]);
             let query = zone::query(id as u16, &zone::name(host, zone), kind);

@@ -132,7 +132,7 @@ fn answer(query: &[u8], is_first: bool, second: Ipv4Addr) -> Option<Vec<u8>> {
     let mut code = 0;
     let soa = [&server[..], &server, &[0; 19], &[60]].concat();
     match (host, zone) {
-        (Some(_), Some(zone)) if is_first && zone % 2 == 1 => {
+        (_, Some(zone)) if is_first && zone % 2 == 1 => {
             sections[1].push((own, NS, server.clone()));
             sections[2].push((server, A, second.octets().to_vec()));
         }
@@ -145,6 +145,8 @@ fn answer(query: &[u8], is_first: bool, second: Ipv4Addr) -> Option<Vec<u8>> {
                 sections[1].push((own, SOA, soa));
             }
         },
+        // The address of a zone's server, where it is not found beside a referral.
+        (None, Some(_)) if kind == A => sections[0].push((name.to_vec(), A, second.octets().to_vec())),
         _ => {
             code = 3;
             sections[1].push((labels(&["test"]), SOA, soa));

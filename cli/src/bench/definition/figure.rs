@@ -31,6 +31,8 @@ pub struct Figure {
 pub enum Measure {
     /// Requests per second of one side divided by the other's.
     ThroughputRatio,
+    /// Processor time per request of one side divided by the other's.
+    CpuRatio,
     /// Requests per second of a side divided by its own under the first workload of the same sweep.
     ThroughputKept,
     /// Microseconds by which one side's median latency is above the other's.
@@ -51,8 +53,9 @@ pub enum Measure {
 
 impl Measure {
     /// Every kind, in the order of the report.
-    pub const ALL: [Measure; 9] = [
+    pub const ALL: [Measure; 10] = [
         Measure::ThroughputRatio,
+        Measure::CpuRatio,
         Measure::ThroughputKept,
         Measure::P50AddedUs,
         Measure::RepairP50Us,
@@ -65,7 +68,7 @@ impl Measure {
 
     /// Whether two sides are compared.
     pub fn compares(self) -> bool {
-        matches!(self, Measure::ThroughputRatio | Measure::P50AddedUs)
+        matches!(self, Measure::ThroughputRatio | Measure::CpuRatio | Measure::P50AddedUs)
     }
 
     /// Whether a higher value is better.
@@ -83,6 +86,7 @@ impl Measure {
     pub fn title(self) -> &'static str {
         match self {
             Measure::ThroughputRatio => "Ratios of throughput",
+            Measure::CpuRatio => "Ratios of processor time per request",
             Measure::ThroughputKept => "Throughput kept",
             Measure::P50AddedUs => "Added median latency",
             Measure::RepairP50Us => "Repair time, median",
@@ -97,7 +101,7 @@ impl Measure {
     /// Its unit, for an axis.
     pub fn unit(self) -> &'static str {
         match self {
-            Measure::ThroughputRatio | Measure::ThroughputKept => "ratio",
+            Measure::ThroughputRatio | Measure::CpuRatio | Measure::ThroughputKept => "ratio",
             Measure::CheckBytes => "B",
             _ => "µs",
         }

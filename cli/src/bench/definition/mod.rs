@@ -156,6 +156,8 @@ pub enum Side {
     Ours(String),
     /// Stock memcached, one process.
     Memcached,
+    /// memcached 1.6.18 as `crosscheck harden build memcached` makes it, by the variant's name.
+    Hardened(String),
     /// Redis with two replicas; each write is followed by `WAIT 1`.
     Redis,
     /// etcd with three members, through its JSON gateway.
@@ -164,12 +166,13 @@ pub enum Side {
 
 impl Side {
     /// Names of the other programs that can be measured.
-    pub const PEERS: [&str; 3] = ["memcached", "redis", "etcd"];
+    pub const PEERS: [&str; 7] =
+        ["memcached", "memcached-native", "memcached-sei", "memcached-seil", "memcached-dup", "redis", "etcd"];
 
     /// Whether it has an operation of this kind.
     pub fn offers(&self, op: Op) -> bool {
         match self {
-            Side::Ours(_) | Side::Memcached => true,
+            Side::Ours(_) | Side::Memcached | Side::Hardened(_) => true,
             Side::Redis => !matches!(op, Op::Gets | Op::Cas),
             Side::Etcd => matches!(op, Op::Get | Op::Set | Op::Delete),
         }
@@ -177,7 +180,7 @@ impl Side {
 
     /// Whether it speaks memcached's protocol.
     pub fn speaks_memcached(&self) -> bool {
-        matches!(self, Side::Ours(_) | Side::Memcached)
+        matches!(self, Side::Ours(_) | Side::Memcached | Side::Hardened(_))
     }
 
     /// How its guarantees differ from ours, for readers of the figures; none for our own modes.
@@ -188,6 +191,12 @@ impl Side {
                 "memcached is one process without replication: a crash loses everything, and a flipped bit \
                     is served as it is.",
             ),
+            Side::Hardened(variant) => Some(match variant.as_str() {
+                "native" => "memcached-native is memcached 1.6.18 of the same source, unit and flags as the \
+                    hardened variants, without protection.",
+                _ => "memcached-sei runs each handler twice in one process and ends when the runs differ; seil has \
+                    no barrier between threads, dup has two copies of the state. A crash loses everything.",
+            }),
             Side::Redis => Some(
                 "redis acknowledges a write when one of its two replicas has received it (`WAIT 1`), without \
                     consensus: a failover may lose acknowledged writes, reads are those of the primary, \
@@ -214,6 +223,9 @@ impl FromStr for Side {
             "memcached" => Ok(Side::Memcached),
             "redis" => Ok(Side::Redis),
             "etcd" => Ok(Side::Etcd),
+            name if name.starts_with("memcached-") && Side::PEERS.contains(&name) => {
+                Ok(Side::Hardened(name["memcached-".len()..].to_owned()))
+            }
             other => match other.parse::<crosscheck::Mode>() {
                 Ok(mode) => Ok(Side::Ours(mode.to_string())),
                 Err(error) => Err(format!("{error}, or one of {}", Side::PEERS.join(", "))),
@@ -226,6 +238,7 @@ impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // `pad` and not `write_str`, so that tables can give a width.
         f.pad(match self {
+            Side::Hardened(variant) => return f.pad(&format!("memcached-{variant}")),
             Side::Ours(mode) => mode,
             Side::Memcached => "memcached",
             Side::Redis => "redis",

@@ -134,6 +134,13 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
     let of_times = |stretch: Stretch, point: Point| pooled(run, workload, clients, of, stretch, point);
     match figure.measure {
         Measure::ThroughputRatio => throughput_ratio(run, workload, clients, &pair()?),
+        Measure::CpuRatio => {
+            let per_request = |one: &Figures| {
+                let cpu = one.cpu_per_million();
+                cpu.user_s + cpu.system_s
+            };
+            paired(run, workload, clients, &pair()?, per_request, |of, to| of / to)
+        }
         Measure::ThroughputKept => kept(run, workload, clients, of),
         Measure::P50AddedUs => {
             let p50 = |one: &Figures| one.latency.p50_us;
@@ -167,6 +174,7 @@ fn what(figure: &Figure) -> String {
     let to = figure.to.as_ref().map_or(String::new(), Side::to_string);
     match measure {
         Measure::ThroughputRatio => format!("{workload}: throughput {of} / {to}"),
+        Measure::CpuRatio => format!("{workload}: processor time {of} / {to}"),
         Measure::P50AddedUs => format!("{workload}: median latency {of} − {to}"),
         other => format!("{workload}: {}, {of}", other.title().to_lowercase()),
     }

@@ -58,6 +58,7 @@ impl Running {
         match side {
             Side::Ours(mode) => ours::start(mode, definition, workload, data, ending),
             Side::Memcached => stock::start(definition, data, ending),
+            Side::Hardened(variant) => stock::start_program(&hardened(variant), definition, data, ending),
             Side::Redis => redis::start(definition, data, ending),
             Side::Etcd => etcd::start(definition, data, ending),
         }
@@ -106,29 +107,43 @@ impl Running {
     }
 }
 
-/// A program that a side needs, and the command that installs it.
-fn program_of(side: &Side) -> Option<(&'static str, &'static str)> {
+/// A program that a side needs: its file if it is there, its name, and the command that installs it.
+fn program_of(side: &Side) -> Option<(Option<PathBuf>, String, String)> {
+    let packaged = |program: &str, package: &str| {
+        Some((find(program), format!("{program} is not installed"), format!("apt-get install {package}")))
+    };
     match side {
         Side::Ours(_) => None,
-        Side::Memcached => Some(("memcached", "apt-get install memcached")),
-        Side::Redis => Some(("redis-server", "apt-get install redis-server")),
-        Side::Etcd => Some(("etcd", "apt-get install etcd-server")),
+        Side::Memcached => packaged("memcached", "memcached"),
+        Side::Hardened(variant) => {
+            let file = hardened(variant);
+            let what = format!("{} is not there", file.display());
+            let command = format!("crosscheck harden build memcached --variant {variant}");
+            Some((file.is_file().then_some(file), what, command))
+        }
+        Side::Redis => packaged("redis-server", "redis-server"),
+        Side::Etcd => packaged("etcd", "etcd-server"),
     }
+}
+
+/// Where `crosscheck harden build memcached` leaves this variant.
+fn hardened(variant: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    target.join("harden/memcached").join(variant).join("memcached")
 }
 
 /// Why a side cannot be measured here, if that is so: its program is not installed.
 pub fn missing(side: &Side) -> Option<String> {
-    let (program, install) = program_of(side)?;
-    find(program).is_none().then(|| format!("{program} is not installed; install it with: {install}"))
+    let (file, what, install) = program_of(side)?;
+    file.is_none().then(|| format!("{what}; install it with: {install}"))
 }
 
 /// The version that a side's program reports.
 pub fn version(side: &Side) -> String {
-    let Some((program, _)) = program_of(side) else {
+    let Some((file, ..)) = program_of(side) else {
         return format!("crosscheck {}", env!("CARGO_PKG_VERSION"));
     };
-    let output =
-        find(program).and_then(|path| std::process::Command::new(path).arg("--version").output().ok());
+    let output = file.and_then(|path| std::process::Command::new(path).arg("--version").output().ok());
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let first = text.lines().next().unwrap_or_default();
     // The text after the number differs between builds of the same version.

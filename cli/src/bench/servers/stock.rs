@@ -1,4 +1,4 @@
-//! Stock memcached as a side: one process with as many threads as one of our replicas has workers.
+//! memcached as a side, stock or hardened: one process with as many threads as one of our replicas has workers.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,10 +14,20 @@ use node::signals::Ending;
 /// Connections that it accepts: more than a definition may have.
 const CONNECTIONS: &str = "2048";
 
-/// Starts one.
+/// Starts one: that of the machine.
 pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::Result<Running> {
+    start_program(&find("memcached").context("memcached is not installed")?, definition, data, ending)
+}
+
+/// Starts one of this file.
+pub fn start_program(
+    program: &Path,
+    definition: &Definition,
+    data: &Path,
+    ending: &Ending,
+) -> anyhow::Result<Running> {
     let [address] = peer::addresses()?;
-    let mut command = Command::new(find("memcached").context("memcached is not installed")?);
+    let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1", "-U", "0", "-c", CONNECTIONS, "-p"]).arg(address.port().to_string());
     command.arg("-m").arg(definition.memory_mb.to_string());
     command.arg("-t").arg(definition.workers.to_string());

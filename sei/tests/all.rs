@@ -7,6 +7,7 @@ mod abi;
 mod copies;
 mod examples;
 mod libsei;
+mod memory;
 mod mutations;
 mod paper;
 mod rules;

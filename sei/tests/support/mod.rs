@@ -10,7 +10,7 @@ use std::time::Duration;
 const FLAGS: &str = concat!("@", env!("CARGO_MANIFEST_DIR"), "/include/sei/cflags");
 
 /// A scenario that has not ended by then hangs. All end within a second or two.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The same where a protection was removed, and the scenario may well hang.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(8);
 
@@ -45,6 +45,20 @@ pub fn compiler() -> Option<&'static str> {
         }
         found
     })
+}
+
+/// Valgrind with its options, or the reason why it is left out.
+pub fn valgrind() -> Option<[&'static str; 4]> {
+    let words = ["valgrind", "-q", "--undef-value-errors=no", "--error-exitcode=9"];
+    if Command::new(words[0]).arg("--version").output().is_ok() {
+        return Some(words);
+    }
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "install valgrind: it looks for wrong accesses of hardened programs"
+    );
+    println!("skipped: there is no valgrind, which looks for wrong accesses of hardened programs");
+    None
 }
 
 /// The static library with this crate's features, built by Cargo in a directory of its own.
@@ -171,7 +185,17 @@ impl Program {
 
     /// Runs one scenario with a protection removed.
     pub fn run_without(&self, scenario: &str, protection: Option<&str>) -> Outcome {
-        let mut command = Command::new(&self.path);
+        self.run_as(Command::new(&self.path), scenario, protection)
+    }
+
+    /// Runs one scenario under another program, which has these words.
+    pub fn run_under(&self, words: &[&str], scenario: &str) -> Outcome {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(&self.path);
+        self.run_as(command, scenario, None)
+    }
+
+    fn run_as(&self, mut command: Command, scenario: &str, protection: Option<&str>) -> Outcome {
         command.arg(scenario).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("SEI_MUTATE");
         let patience = if protection.is_some() { LITTLE_PATIENCE } else { PATIENCE };
         if let Some(protection) = protection {

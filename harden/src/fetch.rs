@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn entries_for_binary_packages_become_entries_for_sources() {
-        let text = "# ours\nTypes: deb\nURIs: mirror:/x\nSuites: a\n\nTypes: deb-src\nURIs: y\n\nTypes: deb deb-src\nURIs: z\n";
+        let text = "# ours\nTypes: deb\nURIs: mirror:/x\nSuites: a\n\nTypes: deb-src\nURIs: y\n\n\
+            Types: deb deb-src\nURIs: z\n";
         let found = stanzas(text);
         assert_eq!(found.matches("Types: deb-src").count(), 2, "{found}");
         assert!(

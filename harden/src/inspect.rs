@@ -13,8 +13,8 @@ const REFUSED: [(&str, &str, &str); 6] = [
     (
         "_ITM_getTMCloneOrIrrevocable",
         "calls through a pointer to a function of which no instrumented copy need exist",
-        "declare the type of the pointer SEI_SAFE where all functions behind it are in the unit, or SEI_LOCAL where they \
-         write nothing but their own locals",
+        "declare the type of the pointer SEI_SAFE where all functions behind it are in the unit, or SEI_LOCAL where \
+         they write nothing but their own locals",
     ),
     (
         "_ITM_changeTransactionMode",

@@ -21,8 +21,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Requests for so many keys with this prefix, with values up to `largest` bytes. `has_cas`: whether replies contain
-    /// the numbers of versions, which the server assigns to all connections.
+    /// Requests for so many keys with this prefix, with values up to `largest` bytes. `has_cas`: whether replies
+    /// contain the numbers of versions, which the server assigns to all connections.
     pub fn new(seed: u64, prefix: &str, keys: u64, largest: u64, has_cas: bool) -> Trace {
         Trace { random: SplitMix64::new(seed), keys, prefix: prefix.to_owned(), largest, has_cas }
     }

@@ -1,5 +1,5 @@
-//! An authoritative DNS server for tests: what it knows about a name is a function of the name, so that a test knows the
-//! right answer to every query.
+//! An authoritative DNS server for tests: what it knows about a name is a function of the name, so that a test knows
+//! the right answer to every query.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};

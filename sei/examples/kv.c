@@ -3,9 +3,9 @@
  *     kv PORT [crc]
  *
  * Clients on 127.0.0.1 speak a part of memcached's text protocol: get, set, delete, incr, and quit. With "crc", each
- * request follows a line "@<CRC of the line> <CRC of the data>", and each reply is followed by "@<CRC>", which continues
- * the CRC of the request: so a client recognises a corrupt reply, and a valid one to another request. Eight hexadecimal
- * digits each, CRC-32C, line ends included.
+ * request follows a line "@<CRC of the line> <CRC of the data>", and each reply is followed by "@<CRC>", which
+ * continues the CRC of the request: so a client recognises a corrupt reply, and a valid one to another request. Eight
+ * hexadecimal digits each, CRC-32C, line ends included.
  *
  * One thread waits for all connections (dispatch), runs one handler per request (handling), and sends (output).
  */
@@ -86,7 +86,8 @@ static void do_get(struct connection *c, const char *key) {
         reply_text(c, "END\r\n");
         return;
     }
-    size_t head = (size_t)snprintf(c->output, KEY_BYTES + 64, "VALUE %s %u %zu\r\n", key, item->flags, item->length - 2);
+    int written = snprintf(c->output, KEY_BYTES + 64, "VALUE %s %u %zu\r\n", key, item->flags, item->length - 2);
+    size_t head = (size_t)written;
     memcpy(c->output + head, item->value, item->length);
     memcpy(c->output + head + item->length, "END\r\n", 5);
     c->output_length = head + item->length + 5;

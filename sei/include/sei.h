@@ -17,8 +17,8 @@
  *         send_reply(reply, size, sei_crc_pop());
  *     }
  *
- * How to compile and link a program: docs/sei.md. With SEI_NATIVE defined everything here does nothing, so that the same
- * source is also the program without protection.
+ * How to compile and link a program: docs/sei.md. With SEI_NATIVE defined everything here does nothing, so that the
+ * same source is also the program without protection.
  */
 #ifndef SEI_H
 #define SEI_H
@@ -93,8 +93,9 @@ static inline void sei_on_detect(void (*function)(const struct sei_report *)) { 
 
 #else
 
-/* Begins a handler for the message p of n bytes with this CRC. The condition is false when the CRC is wrong: the message
- * is to be discarded. SEI_END ends the handler; the path between both must not be left by return, break or goto. */
+/* Begins a handler for the message p of n bytes with this CRC. The condition is false when the CRC is wrong: the
+ * message is to be discarded. SEI_END ends the handler; the path between both must not be left by return, break or
+ * goto. */
 #define SEI_BEGIN(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_STAYS)) { __transaction_atomic { if (sei_enter()
 /* The same for a handler that edits its message in place. */
 #define SEI_BEGIN_RW(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_EDITED)) { __transaction_atomic { if (sei_enter()
@@ -137,8 +138,8 @@ void sei_add_u64(uint64_t *p, int64_t d) SEI_LOCAL;
 /* Reads a word that other threads write without a lock; the second run is given what the first one read. */
 uint32_t sei_read_u32(const volatile uint32_t *p) SEI_LOCAL;
 
-/* Duplicated state, in a program that is linked with the library's variant for it (docs/sei.md); otherwise plain memory.
- * Memory of the state, zeroed, which is never freed; NULL if there is no more. */
+/* Duplicated state, in a program that is linked with the library's variant for it (docs/sei.md); otherwise plain
+ * memory. Memory of the state, zeroed, which is never freed; NULL if there is no more. */
 void *sei_state_alloc(size_t bytes);
 /* Static variables that belong to the state: up to 8 ranges. */
 void sei_state_add(void *p, size_t n);

@@ -1,7 +1,7 @@
 /* What the shims need of the library (sei/src/api.rs), and how a shim is written.
  *
- * A recorded call: make it in the first run only, then pass its result through sei_rt_recorded, which returns that of the
- * first run in the second. Bytes that it wrote pass through sei_rt_bytes in the same way.
+ * A recorded call: make it in the first run only, then pass its result through sei_rt_recorded, which returns that of
+ * the first run in the second. Bytes that it wrote pass through sei_rt_bytes in the same way.
  */
 #ifndef SEI_SHIM_H
 #define SEI_SHIM_H

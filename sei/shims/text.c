@@ -1,5 +1,5 @@
-/* Strings in handlers: functions that write keep what they overwrite; functions that read look into the copy of the state
- * that the present run works on. */
+/* Strings in handlers: functions that write keep what they overwrite; functions that read look into the copy of the
+ * state that the present run works on. */
 #include "shim.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 //! The functions that compiled handlers call: GCC's transactional-memory interface, `sei.h`, and what the C shims need.
 //!
-//! All `unsafe` of the crate is here. What makes it sound is the same everywhere. (1) An address comes from the compiled
-//! program, which would have used it itself, or from this library's log of such addresses. (2) A [`Thread`] is used by
-//! its own thread alone, by one function of this file at a time. (3) Where a function does not return to its caller but
-//! to the begin of the handler ([`resume`]), no frame between holds anything to drop.
+//! All `unsafe` of the crate is here. What makes it sound is the same everywhere. (1) An address comes from the
+//! compiled program, which would have used it itself, or from this library's log of such addresses. (2) A [`Thread`] is
+//! used by its own thread alone, by one function of this file at a time. (3) Where a function does not return to its
+//! caller but to the begin of the handler ([`resume`]), no frame between holds anything to drop.
 
 use std::arch::naked_asm;
 use std::cell::Cell;
@@ -21,10 +21,10 @@ use crate::copies::Copies;
 use crate::fail::{Detected, Reason};
 use crate::handler::{Handler, Next, Phase};
 use crate::limits;
-use crate::memory::{Memory, Size};
-use crate::message::Input;
+use crate::memory::{ProgramMemory, Size};
+use crate::message::InputMessage;
 use crate::mutate::{Protection, kept};
-use crate::process::{Process, add, process};
+use crate::process::{SharedByThreads, add, process};
 
 /// Exit status of a process that detected a fault.
 const EXIT_DETECTED: c_int = 86;
@@ -36,9 +36,9 @@ const RUN_INSTRUMENTED: u32 = 1;
 pub(crate) const RUN_AGAIN: u32 = 9; // run the instrumented code, restore live variables
 
 /// The memory of this process.
-pub(crate) struct Program;
+pub(crate) struct OwnMemory;
 
-impl Memory for Program {
+impl ProgramMemory for OwnMemory {
     #[inline(always)]
     fn load(&self, address: usize, size: Size) -> u64 {
         // SAFETY: (1). Unaligned reads, since the program may have packed structures.
@@ -99,7 +99,7 @@ pub(crate) struct Thread {
     /// It may wait for locks while it holds some.
     pub(crate) has_token: bool,
     pub(crate) binds_replies: bool,
-    pub(crate) process: &'static Process,
+    pub(crate) process: &'static SharedByThreads,
     pub(crate) own: Context,
     /// The connection's, or null for `own`.
     pub(crate) context: *mut Context,
@@ -150,7 +150,7 @@ pub struct SeiReport {
     address: u64,
 }
 
-pub(crate) fn the_process() -> &'static Process {
+pub(crate) fn the_process() -> &'static SharedByThreads {
     process(|| match std::env::var("SEI_BARRIER") {
         Ok(value) => value != "0",
         Err(_) => sei_barrier_default != 0,
@@ -213,8 +213,8 @@ fn join<'a>() -> &'a mut Thread {
     unsafe { &mut *thread }
 }
 
-/// The lowest address that this thread's stack may reach. The main thread's is read from /proc, which a program that has
-/// changed its root may lack: then the bytes below here are its stack, as many as Linux gives a program by default.
+/// The lowest address that this thread's stack may reach. The main thread's is read from /proc, which a program that
+/// has changed its root may lack: then the bytes below here are its stack, as many as Linux gives a program by default.
 fn stack_limit() -> usize {
     let (mut low, mut bytes) = (null_mut(), 0);
     // SAFETY: the attributes are initialised by `pthread_getattr_np` and destroyed once.
@@ -249,7 +249,8 @@ pub(crate) fn fail(detected: impl Into<Detected>) -> ! {
     fail_as(detected.into(), thread.handler.phase().name(), thread.number, handlers)
 }
 
-/// Ends the process: one line by a raw `write`, never standard I/O or `exit`, which both can emit output of the program.
+/// Ends the process: one line by a raw `write`, never standard I/O or `exit`, which both can emit output of the
+/// program.
 fn fail_as(detected: Detected, phase: &std::ffi::CStr, thread: usize, handlers: u64) -> ! {
     let mut line = Line { bytes: [0; 400], length: 0 };
     let _ = write!(
@@ -331,13 +332,17 @@ pub struct JumpBuffer {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sei_prepare(message: *const c_void, length: usize, crc: u32, input: c_int) -> c_int {
     let thread = me();
-    let input =
-        (input != 0).then_some(Input { address: message as usize, length, crc, is_edited: input == 2 });
+    let input = (input != 0).then_some(InputMessage {
+        address: message as usize,
+        length,
+        crc,
+        is_edited: input == 2,
+    });
     let statistics = thread.process.statistics(thread.number);
     if cfg!(feature = "dup") {
         thread.handler.copies = STATE.lock().unwrap_or_else(PoisonError::into_inner).copies.clone();
     }
-    if !sure(thread.handler.prepare(&Program, input, thread.binds_replies)) {
+    if !sure(thread.handler.prepare(&OwnMemory, input, thread.binds_replies)) {
         add(&statistics.discarded, 1);
         return 0;
     }
@@ -423,7 +428,7 @@ pub(crate) unsafe extern "C" fn resume(jump: *const JumpBuffer, answer: u32) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn _ITM_commitTransaction() {
     let thread = me();
-    match sure(thread.handler.commit(&mut Program, &thread.process.owners, thread.number)) {
+    match sure(thread.handler.commit(&mut OwnMemory, &thread.process.owners, thread.number)) {
         Next::RunAgain => {
             set_errno(thread.errno);
             // SAFETY: the frame that began the handler is the one that ends it, so it is still there; (3).
@@ -515,7 +520,7 @@ macro_rules! accesses {
             /// As for the access that it stands for.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $write(to: *mut $word, value: $word) {
-                let to = sure(me().handler.before_write(&Program, to as usize, $size));
+                let to = sure(me().handler.before_write(&OwnMemory, to as usize, $size));
                 // SAFETY: (1).
                 unsafe { (to as *mut $word).write_unaligned(value) }
             }
@@ -550,7 +555,7 @@ fn log_local(address: usize, length: usize) {
     if thread.handler.is_dead_stack(address) && kept(Protection::StackFilterOfLocals) {
         return;
     }
-    sure(thread.handler.before_range(&Program, address, length));
+    sure(thread.handler.before_range(&OwnMemory, address, length));
 }
 
 /// Keeps the value of a local of any length.
@@ -599,7 +604,7 @@ pub unsafe extern "C" fn _ITM_memsetW(to: *mut c_void, byte: c_int, length: usiz
 }
 
 pub(crate) fn range(address: usize, length: usize) -> usize {
-    if length == 0 { address } else { sure(me().handler.before_range(&Program, address, length)) }
+    if length == 0 { address } else { sure(me().handler.before_range(&OwnMemory, address, length)) }
 }
 
 /// The instrumented copies of functions, by their plain ones.

@@ -7,14 +7,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use crate::abi::{
-    Context, ON_DETECT, Program, RUN_AGAIN, STATE, TOKEN, Thread, add_shared, copy_to_second, errno, fail,
+    Context, ON_DETECT, OwnMemory, RUN_AGAIN, STATE, TOKEN, Thread, add_shared, copy_to_second, errno, fail,
     me, range, resume, second, set_errno, sure, the_process,
 };
 use crate::calls::Kind;
 use crate::fail::Reason;
 use crate::handler::Phase;
 use crate::limits;
-use crate::memory::Memory;
+use crate::memory::ProgramMemory;
 use crate::mutate::{Protection, kept};
 use crate::process::add;
 
@@ -41,7 +41,7 @@ pub struct SeiCounters {
 /// `bytes` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sei_crc(seed: u32, bytes: *const c_void, length: usize) -> u32 {
-    crc32c::crc32c_append(seed, Program.bytes(second(bytes as usize), length))
+    crc32c::crc32c_append(seed, OwnMemory.bytes(second(bytes as usize), length))
 }
 
 /// Bytes of the reply.
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn sei_crc(seed: u32, bytes: *const c_void, length: usize)
 /// `bytes` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sei_output_append(bytes: *const c_void, length: usize) {
-    sure(me().handler.output_append(&Program, bytes as usize, length));
+    sure(me().handler.output_append(&OwnMemory, bytes as usize, length));
 }
 
 /// Bytes of the reply whose CRC is stored beside them.
@@ -368,7 +368,7 @@ fn take(thread: &mut Thread, mutex: *mut libc::pthread_mutex_t) -> c_int {
 #[cold]
 fn begin_again(thread: &mut Thread) -> ! {
     let blocks: Vec<u64> = thread.handler.calls.of(Kind::Allocate).map(|call| call.result).collect();
-    sure(thread.handler.retry(&mut Program));
+    sure(thread.handler.retry(&mut OwnMemory));
     for block in blocks {
         // SAFETY: the first run allocated it, and what it wrote about it is undone.
         unsafe { libc::free(block as usize as *mut c_void) };
@@ -412,8 +412,8 @@ pub unsafe extern "C" fn sei_rt_runs_first() -> c_int {
     }
 }
 
-/// Ends a recorded call: `result` and errno are kept, or those of the first run are returned. `taken` says that the call
-/// took something from outside.
+/// Ends a recorded call: `result` and errno are kept, or those of the first run are returned. `taken` says that the
+/// call took something from outside.
 ///
 /// # Safety
 /// `name` is a constant.
@@ -443,11 +443,11 @@ pub unsafe extern "C" fn sei_rt_recorded(
 pub unsafe extern "C" fn sei_rt_bytes(to: *mut c_void, skip: usize, length: usize) {
     let handler = &mut me().handler;
     if handler.phase() == Phase::First {
-        return sure(handler.calls.keep_bytes(Program.bytes(to as usize, length)));
+        return sure(handler.calls.keep_bytes(OwnMemory.bytes(to as usize, length)));
     }
     if kept(Protection::ReplayBytes) {
         let at = handler.read_at(to as usize);
-        Program.overwrite(at, sure(handler.calls.kept_bytes(skip, length)));
+        OwnMemory.overwrite(at, sure(handler.calls.kept_bytes(skip, length)));
     }
 }
 
@@ -480,7 +480,7 @@ pub unsafe extern "C" fn sei_rt_defer(
     length: usize,
 ) {
     let thread = me();
-    let bytes = Program.bytes(second(sent as usize), length);
+    let bytes = OwnMemory.bytes(second(sent as usize), length);
     if !kept(Protection::DeferredSend) && thread.handler.phase() == Phase::First {
         function(a, b, c, bytes.as_ptr(), length);
     }

@@ -1,8 +1,8 @@
 //! The checking barrier: a thread sends nothing until every thread that ran a handler beside it has checked its locks.
 //!
 //! NSDI'15, section 4.2: of two threads that a fault let into one critical section, the one without the lock finds it
-//! out, perhaps after the other has already sent a wrong message. Each thread has a counter, odd while it runs a handler.
-//! Behind V a thread takes a snapshot, and sends when each counter is even or higher than in the snapshot.
+//! out, perhaps after the other has already sent a wrong message. Each thread has a counter, odd while it runs a
+//! handler. Behind V a thread takes a snapshot, and sends when each counter is even or higher than in the snapshot.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 

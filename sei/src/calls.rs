@@ -1,5 +1,5 @@
-//! Calls that leave the program's memory: the first run does and records them, the second is given the same results, and
-//! what others would see happens once, after both runs agree.
+//! Calls that leave the program's memory: the first run does and records them, the second is given the same results,
+//! and what others would see happens once, after both runs agree.
 //!
 //! NSDI'15, section 5, "libsei internals": arguments and results are kept in a queue in E1 and compared in E2.
 
@@ -30,7 +30,7 @@ pub enum Kind {
 
 /// One call of the first run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct RecordedCall {
     /// How it is treated.
     pub kind: Kind,
     /// What is called.
@@ -50,7 +50,7 @@ pub struct Call {
 /// The calls of one handler.
 #[derive(Default)]
 pub struct Calls {
-    calls: Vec<Call>,
+    calls: Vec<RecordedCall>,
     /// How many the second run has made.
     replayed: usize,
     /// Bytes of recorded calls (first run), then of deferred ones (second run).
@@ -70,11 +70,19 @@ impl Calls {
         kind: Kind,
         function: Function,
         arguments: [u64; 3],
-    ) -> Result<&mut Call, Reason> {
+    ) -> Result<&mut RecordedCall, Reason> {
         if self.calls.len() >= limits::CALLS {
             return Err(Reason::CallsFull);
         }
-        self.calls.push(Call { kind, function, arguments, result: 0, errno: 0, bytes: (0, 0), crc: 0 });
+        self.calls.push(RecordedCall {
+            kind,
+            function,
+            arguments,
+            result: 0,
+            errno: 0,
+            bytes: (0, 0),
+            crc: 0,
+        });
         self.calls.last_mut().ok_or(Reason::CallsFull)
     }
 
@@ -82,7 +90,12 @@ impl Calls {
     ///
     /// # Errors
     /// The first run made another one, or none, at this place.
-    pub fn second(&mut self, kind: Kind, function: Function, arguments: [u64; 3]) -> Result<&Call, Reason> {
+    pub fn second(
+        &mut self,
+        kind: Kind,
+        function: Function,
+        arguments: [u64; 3],
+    ) -> Result<&RecordedCall, Reason> {
         let call = self.calls.get(self.replayed).ok_or(Reason::CallsDiffer)?;
         if (call.kind, call.function, call.arguments) != (kind, function, arguments) {
             return Err(Reason::CallsDiffer);
@@ -199,7 +212,7 @@ impl Calls {
     ///
     /// # Errors
     /// Bytes that are not those of the first run.
-    pub fn deferred(&self) -> impl Iterator<Item = Result<(&Call, &[u8]), Reason>> {
+    pub fn deferred(&self) -> impl Iterator<Item = Result<(&RecordedCall, &[u8]), Reason>> {
         self.calls.iter().filter(|call| call.kind == Kind::Deferred).map(|call| {
             let sent =
                 self.bytes.get(call.bytes.0..call.bytes.0 + call.bytes.1).ok_or(Reason::SentBytesDiffer)?;
@@ -211,7 +224,7 @@ impl Calls {
     }
 
     /// The calls of this kind, in order.
-    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Call> {
+    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &RecordedCall> {
         self.calls.iter().filter(move |call| call.kind == kind)
     }
 

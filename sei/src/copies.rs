@@ -1,8 +1,8 @@
 //! Duplicated state: ranges of which a second copy exists, in which the second run reads and writes.
 //!
 //! For memory without ECC, and against pointers that were corrupted at rest (NSDI'15, section 7.1, "mc-sei-dup"). Both
-//! copies hold the same pointers, those of the first copy; the second run adds each range's distance to every address in
-//! it. A pointer in the first copy and its twin are stored, loaded and overwritten separately.
+//! copies hold the same pointers, those of the first copy; the second run adds each range's distance to every address
+//! in it. A pointer in the first copy and its twin are stored, loaded and overwritten separately.
 
 use crate::fail::Reason;
 use crate::limits;

@@ -1,8 +1,8 @@
 //! CRCs that are joined without their bytes: a reply's CRC takes in that of a stored value.
 //!
-//! The CRC of `a` followed by `b` is that of `a` times x^(8 · bytes of `b`), plus that of `b`, as polynomials modulo that of
-//! CRC-32C. The crate `crc32c` multiplies by matrices, 29,000 instructions for each pair; a product of polynomials takes
-//! about 160, and the power of x for the latest length is kept.
+//! The CRC of `a` followed by `b` is that of `a` times x^(8 · bytes of `b`), plus that of `b`, as polynomials modulo
+//! that of CRC-32C. The crate `crc32c` multiplies by matrices, 29,000 instructions for each pair; a product of
+//! polynomials takes about 160, and the power of x for the latest length is kept.
 
 /// The polynomial of CRC-32C, bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;

@@ -3,15 +3,15 @@
 //! NSDI'15, section 4.2 and Fig. 3. `abi` gives it the accesses and calls that the compiler redirects, and does what it
 //! says: run again, or let the effects happen. Every check that fails is a value of type [`Detected`].
 
-use crate::calls::{Call, Calls, Function, Kind};
+use crate::calls::{Calls, Function, Kind, RecordedCall};
 use crate::copies::Copies;
 use crate::fail::{Detected, Reason};
 use crate::gate::{Gate, Gates};
 use crate::limits;
 use crate::locks::{Held, Owners};
 use crate::log::{Ignored, Log, NewValues};
-use crate::memory::{Memory, Size};
-use crate::message::{Input, Message};
+use crate::memory::{ProgramMemory, Size};
+use crate::message::{HandlerMessage, InputMessage};
 use crate::mutate::{Protection, kept};
 
 /// What a thread is doing.
@@ -64,7 +64,7 @@ pub struct Handler {
     spare: Log,
     new: NewValues,
     gates: Gates,
-    message: Message,
+    message: HandlerMessage,
     /// Calls of this handler.
     pub calls: Calls,
     /// Locks of this handler.
@@ -84,7 +84,7 @@ impl Default for Handler {
             spare: Log::default(),
             new: NewValues::default(),
             gates: Gates::new(),
-            message: Message::default(),
+            message: HandlerMessage::default(),
             calls: Calls::default(),
             held: Held::default(),
             ignored: Default::default(),
@@ -115,8 +115,8 @@ impl Handler {
     /// A handler runs already: a fault led out of it.
     pub fn prepare(
         &mut self,
-        memory: &impl Memory,
-        input: Option<Input>,
+        memory: &impl ProgramMemory,
+        input: Option<InputMessage>,
         binds: bool,
     ) -> Result<bool, Detected> {
         if self.phase != Phase::Idle {
@@ -158,7 +158,7 @@ impl Handler {
     #[inline(always)]
     pub fn before_write(
         &mut self,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
         address: usize,
         size: Size,
     ) -> Result<usize, Reason> {
@@ -178,7 +178,7 @@ impl Handler {
     /// No handler runs, or the log is full.
     pub fn before_range(
         &mut self,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
         address: usize,
         length: usize,
     ) -> Result<usize, Reason> {
@@ -222,7 +222,8 @@ impl Handler {
         Ok(())
     }
 
-    /// A call of the handler: the first run does it with `run`, the second is given its result. Returns result and errno.
+    /// A call of the handler: the first run does it with `run`, the second is given its result. Returns result and
+    /// errno.
     ///
     /// # Errors
     /// The runs differ.
@@ -241,7 +242,7 @@ impl Handler {
                 Ok(got)
             }
             Phase::Second => {
-                let call: &Call = self.calls.second(kind, function, arguments)?;
+                let call: &RecordedCall = self.calls.second(kind, function, arguments)?;
                 let again = (call.result, call.errno);
                 Ok(if is_replayed(kind) { again } else { run() })
             }
@@ -291,7 +292,7 @@ impl Handler {
     /// The runs differ, or the bytes will be gone before they are compared.
     pub fn output_append(
         &mut self,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
         address: usize,
         length: usize,
     ) -> Result<(), Detected> {
@@ -338,7 +339,7 @@ impl Handler {
     /// The runs differ, or a phase was skipped.
     pub fn commit(
         &mut self,
-        memory: &mut impl Memory,
+        memory: &mut impl ProgramMemory,
         owners: &Owners,
         thread: usize,
     ) -> Result<Next, Detected> {
@@ -358,7 +359,7 @@ impl Handler {
     }
 
     /// Phase R.
-    fn reset(&mut self, memory: &mut impl Memory) -> Result<Next, Detected> {
+    fn reset(&mut self, memory: &mut impl ProgramMemory) -> Result<Next, Detected> {
         self.open.reset(memory, &mut self.new, &self.copies);
         std::mem::swap(&mut self.open, &mut self.first);
         self.message.check_after_reset(memory)?;
@@ -372,7 +373,7 @@ impl Handler {
     /// Phase V, in the order of NSDI'15, Fig. 3, with what is compared there.
     fn validate(
         &mut self,
-        memory: &mut impl Memory,
+        memory: &mut impl ProgramMemory,
         owners: &Owners,
         thread: usize,
     ) -> Result<Next, Detected> {
@@ -409,7 +410,7 @@ impl Handler {
     ///
     /// # Errors
     /// It is not the first run.
-    pub fn retry(&mut self, memory: &mut impl Memory) -> Result<(), Detected> {
+    pub fn retry(&mut self, memory: &mut impl ProgramMemory) -> Result<(), Detected> {
         if self.phase != Phase::First {
             return Err(Reason::CallsDiffer.into());
         }
@@ -449,9 +450,9 @@ mod tests {
         (Handler::default(), VectorMemory((0..=255).collect()), Owners::new(16))
     }
 
-    fn input(memory: &VectorMemory) -> Option<Input> {
+    fn input(memory: &VectorMemory) -> Option<InputMessage> {
         let crc = crc32c::crc32c(memory.bytes(MESSAGE, 8));
-        Some(Input { address: MESSAGE, length: 8, crc, is_edited: false })
+        Some(InputMessage { address: MESSAGE, length: 8, crc, is_edited: false })
     }
 
     /// The program's handler: counts, and replies with the counter.
@@ -558,8 +559,8 @@ mod tests {
         assert_eq!(memory.load(COUNTER, Size::B4), u64::from(u32::from_le_bytes([200, 201, 202, 203])) + 1);
     }
 
-    /// Every bit of everything that the handler's records hold between two runs is a place for a fault: the counter, and
-    /// the reply, are right at the end, or the fault is detected.
+    /// Every bit of everything that the handler's records hold between two runs is a place for a fault: the counter,
+    /// and the reply, are right at the end, or the fault is detected.
     #[test]
     fn a_flipped_bit_of_memory_between_any_two_steps_is_detected_or_harmless() {
         for step in 0..4 {

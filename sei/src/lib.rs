@@ -1,8 +1,8 @@
 //! Error isolation for C programs: a handler runs twice in one process, and nothing leaves it that differs.
 //!
-//! The library of Behrens et al., *Scalable Error Isolation for Distributed Systems*, NSDI 2015 (SEI), for programs that
-//! GCC compiles with `-fgnu-tm`. `include/sei.h` is what a program calls, `include/sei/wrap.h` what calls of the C library
-//! become inside handlers; `docs/sei.md` is the guide. Linux on x86-64 only, empty elsewhere.
+//! The library of Behrens et al., *Scalable Error Isolation for Distributed Systems*, NSDI 2015 (SEI), for programs
+//! that GCC compiles with `-fgnu-tm`. `include/sei.h` is what a program calls, `include/sei/wrap.h` what calls of the C
+//! library become inside handlers; `docs/sei.md` is the guide. Linux on x86-64 only, empty elsewhere.
 //!
 //! A handler passes five phases ([`handler`]):
 //!

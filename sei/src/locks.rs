@@ -1,9 +1,9 @@
 //! Locks of a handler: taken in the first run, held until both runs agree, and checked at each release.
 //!
 //! NSDI'15, section 4.2, "Computation scalability": deferred release lets others read validated values only; validated
-//! locking (R4, R9) shows that a critical section was entered without its lock. Where the program has no lock hierarchy,
-//! a handler that holds a lock and does not get another one is undone and runs again (Retry); it then has the only token
-//! with which a handler may wait while it holds locks, so one of the waiting handlers always ends.
+//! locking (R4, R9) shows that a critical section was entered without its lock. Where the program has no lock
+//! hierarchy, a handler that holds a lock and does not get another one is undone and runs again (Retry); it then has
+//! the only token with which a handler may wait while it holds locks, so one of the waiting handlers always ends.
 
 use crate::fail::Reason;
 use crate::limits;

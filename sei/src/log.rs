@@ -7,12 +7,12 @@
 use crate::copies::Copies;
 use crate::fail::{Detected, Reason};
 use crate::limits;
-use crate::memory::{Memory, Size};
+use crate::memory::{ProgramMemory, Size};
 use crate::mutate::{Protection, kept};
 
-/// An entry: address and tag, old value. The tag is the size, or `RANGE`: then the old value is offset and length of the
-/// old bytes in the arena.
-type Entry = [u64; 2];
+/// An entry: address and tag, old value. The tag is the size, or `RANGE`: then the old value is offset and length of
+/// the old bytes in the arena.
+type WriteEntry = [u64; 2];
 
 const TAG_SHIFT: u32 = 56;
 const ADDRESS: u64 = (1 << TAG_SHIFT) - 1;
@@ -22,7 +22,7 @@ const FIRST_ENTRIES: usize = 128;
 /// What one run of a handler overwrote, in order.
 pub struct Log {
     /// Zeroed beyond `length`.
-    entries: Vec<Entry>,
+    entries: Vec<WriteEntry>,
     length: usize,
     arena: Vec<u8>,
 }
@@ -40,13 +40,13 @@ pub struct NewValues {
 pub type Ignored = Vec<(usize, usize)>;
 
 #[inline(always)]
-fn address_of(entry: &Entry) -> usize {
+fn address_of(entry: &WriteEntry) -> usize {
     (entry[0] & ADDRESS) as usize
 }
 
 /// The size of a word; none for a range.
 #[inline(always)]
-fn size_of_word(entry: &Entry) -> Option<Size> {
+fn size_of_word(entry: &WriteEntry) -> Option<Size> {
     match entry[0] >> TAG_SHIFT {
         0 => Some(Size::B1),
         1 => Some(Size::B2),
@@ -57,7 +57,7 @@ fn size_of_word(entry: &Entry) -> Option<Size> {
 }
 
 /// Offset of a range's old bytes in the arena, and how many they are.
-fn range_of(entry: &Entry) -> (usize, usize) {
+fn range_of(entry: &WriteEntry) -> (usize, usize) {
     ((entry[1] >> 32) as usize, (entry[1] & 0xffff_ffff) as usize)
 }
 
@@ -87,12 +87,12 @@ impl Log {
         self.length == 0
     }
 
-    /// Keeps the word that is about to be overwritten. `read_at` is where it is read: another place than `address` in the
-    /// second run of duplicated state.
+    /// Keeps the word that is about to be overwritten. `read_at` is where it is read: another place than `address` in
+    /// the second run of duplicated state.
     #[inline(always)]
     pub fn note(
         &mut self,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
         address: usize,
         read_at: usize,
         size: Size,
@@ -115,7 +115,7 @@ impl Log {
 
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, entry: Entry) -> Result<(), Reason> {
+    fn grow(&mut self, entry: WriteEntry) -> Result<(), Reason> {
         if self.entries.is_empty() {
             return Err(Reason::AccessOutsideHandler);
         }
@@ -132,7 +132,7 @@ impl Log {
     /// Keeps `length` bytes that are about to be overwritten: words if they are few, else one entry.
     pub fn note_range(
         &mut self,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
         address: usize,
         read_at: usize,
         length: usize,
@@ -157,7 +157,7 @@ impl Log {
 
     /// Phase R: keeps the state after the first run in `new`, and restores the one before it. Registered ranges of
     /// `copies` are not restored: the second run has its own copy of them.
-    pub fn reset(&self, memory: &mut impl Memory, new: &mut NewValues, copies: &Copies) {
+    pub fn reset(&self, memory: &mut impl ProgramMemory, new: &mut NewValues, copies: &Copies) {
         new.take_room(self.length);
         for (entry, word) in self.entries().iter().zip(&mut new.words) {
             let address = address_of(entry);
@@ -170,11 +170,11 @@ impl Log {
     }
 
     /// Restores everything, for a handler that is to begin again.
-    pub fn undo(&self, memory: &mut impl Memory) {
+    pub fn undo(&self, memory: &mut impl ProgramMemory) {
         self.restore(memory, |_| true);
     }
 
-    fn restore(&self, memory: &mut impl Memory, wanted: impl Fn(usize) -> bool) {
+    fn restore(&self, memory: &mut impl ProgramMemory, wanted: impl Fn(usize) -> bool) {
         if kept(Protection::ReverseReset) {
             self.entries().iter().rev().for_each(|entry| self.restore_one(memory, entry, &wanted));
         } else {
@@ -183,7 +183,12 @@ impl Log {
     }
 
     #[inline(always)]
-    fn restore_one(&self, memory: &mut impl Memory, entry: &Entry, wanted: &impl Fn(usize) -> bool) {
+    fn restore_one(
+        &self,
+        memory: &mut impl ProgramMemory,
+        entry: &WriteEntry,
+        wanted: &impl Fn(usize) -> bool,
+    ) {
         let address = address_of(entry);
         if !wanted(address) {
             return;
@@ -194,7 +199,7 @@ impl Log {
         }
     }
 
-    fn restore_range(&self, memory: &mut impl Memory, entry: &Entry) {
+    fn restore_range(&self, memory: &mut impl ProgramMemory, entry: &WriteEntry) {
         let (offset, length) = range_of(entry);
         // A fault in the entry may point outside of the arena; the comparison in V sees the entry.
         if let Some(old) = self.arena.get(offset..offset + length) {
@@ -233,7 +238,7 @@ impl Log {
         self.entries().iter().map(|e| e[0]).eq(second.entries().iter().map(|e| e[0]))
     }
 
-    fn entry_equals(&self, entry: &Entry, second: &Log, other: &Entry) -> bool {
+    fn entry_equals(&self, entry: &WriteEntry, second: &Log, other: &WriteEntry) -> bool {
         if size_of_word(entry).is_some() || size_of_word(other).is_some() {
             return entry == other;
         }
@@ -250,7 +255,7 @@ impl Log {
     /// The first word that differs.
     pub fn state_is(
         &self,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
         new: &NewValues,
         ignored: &Ignored,
         copies: &Copies,
@@ -295,7 +300,7 @@ impl Log {
         }
     }
 
-    fn entries(&self) -> &[Entry] {
+    fn entries(&self) -> &[WriteEntry] {
         &self.entries[..self.length.min(self.entries.len())]
     }
 }

@@ -1,4 +1,5 @@
-//! The memory that handlers work on, behind a trait, so that log and comparison are safe code and tests run them on a vector.
+//! The memory that handlers work on, behind a trait, so that log and comparison are safe code and tests run them on a
+//! vector.
 
 /// How many bytes an entry of the log describes: the logarithm, which makes a dense table of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl Size {
 }
 
 /// Memory of the program. Addresses are those of the program; who calls knows that they are mapped.
-pub trait Memory {
+pub trait ProgramMemory {
     /// The `size` bytes at `address`, little-endian, the rest zero.
     fn load(&self, address: usize, size: Size) -> u64;
     /// Stores the low `size` bytes of `value`.
@@ -38,7 +39,7 @@ pub trait Memory {
 pub(crate) struct VectorMemory(pub Vec<u8>);
 
 #[cfg(all(test, not(loom)))]
-impl Memory for VectorMemory {
+impl ProgramMemory for VectorMemory {
     fn load(&self, address: usize, size: Size) -> u64 {
         let mut word = [0; 8];
         word[..size.bytes()].copy_from_slice(self.bytes(address, size.bytes()));

@@ -1,18 +1,18 @@
 //! Input and output of a handler: the input's CRC, and CRCs of replies, which the second run makes and V compares.
 //!
-//! NSDI'15, Fig. 3: phase I and V2 for the input, R7 and V3 for the output. A reply's CRC continues that of its request,
-//! so a client recognises a valid reply to another request; the paper's covers the reply alone.
+//! NSDI'15, Fig. 3: phase I and V2 for the input, R7 and V3 for the output. A reply's CRC continues that of its
+//! request, so a client recognises a valid reply to another request; the paper's covers the reply alone.
 
 use crate::copies::Copies;
 use crate::crc::Joiner;
 use crate::fail::{Detected, Reason};
 use crate::limits;
-use crate::memory::Memory;
+use crate::memory::ProgramMemory;
 use crate::mutate::{Protection, kept};
 
 /// The message that a handler runs for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Input {
+pub struct InputMessage {
     /// Where it is.
     pub address: usize,
     /// Its bytes.
@@ -36,8 +36,8 @@ enum Piece {
 
 /// Input and output of the handler that runs.
 #[derive(Default)]
-pub struct Message {
-    input: Option<Input>,
+pub struct HandlerMessage {
+    input: Option<InputMessage>,
     pieces: Vec<Piece>,
     /// How many the second run has made.
     replayed: usize,
@@ -51,16 +51,16 @@ pub struct Message {
     binds: bool,
 }
 
-impl Input {
+impl InputMessage {
     /// Whether the message is the one that its CRC describes.
-    pub fn is_sound(&self, memory: &impl Memory) -> bool {
+    pub fn is_sound(&self, memory: &impl ProgramMemory) -> bool {
         crc32c::crc32c(memory.bytes(self.address, self.length)) == self.crc
     }
 }
 
-impl Message {
+impl HandlerMessage {
     /// Phase I: this message, or none.
-    pub fn begin(&mut self, input: Option<Input>, binds: bool) {
+    pub fn begin(&mut self, input: Option<InputMessage>, binds: bool) {
         self.input = input;
         self.binds = binds;
         self.restart();
@@ -85,7 +85,7 @@ impl Message {
     ///
     /// # Errors
     /// It is not.
-    pub fn check_after_reset(&self, memory: &impl Memory) -> Result<(), Detected> {
+    pub fn check_after_reset(&self, memory: &impl ProgramMemory) -> Result<(), Detected> {
         match self.input {
             Some(input) if input.is_edited => check(memory, &input, Protection::InputAfterReset),
             _ => Ok(()),
@@ -133,7 +133,7 @@ impl Message {
     /// The first run added something else.
     pub fn append_second(
         &mut self,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
         copies: &Copies,
         address: usize,
         length: usize,
@@ -177,7 +177,7 @@ impl Message {
     ///
     /// # Errors
     /// The first that differs.
-    pub fn validate(&mut self, memory: &impl Memory) -> Result<(), Detected> {
+    pub fn validate(&mut self, memory: &impl ProgramMemory) -> Result<(), Detected> {
         if let Some(input) = self.input
             && !input.is_edited
         {
@@ -219,7 +219,7 @@ impl Message {
     }
 }
 
-fn check(memory: &impl Memory, input: &Input, protection: Protection) -> Result<(), Detected> {
+fn check(memory: &impl ProgramMemory, input: &InputMessage, protection: Protection) -> Result<(), Detected> {
     if input.is_sound(memory) || !kept(protection) {
         Ok(())
     } else {

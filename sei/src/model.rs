@@ -1,4 +1,5 @@
-//! Models of the barrier and of the owner table: loom tries every interleaving and reordering that the memory model allows.
+//! Models of the barrier and of the owner table: loom tries every interleaving and reordering that the memory model
+//! allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p sei --lib model`
 
@@ -12,8 +13,8 @@ use crate::locks::{Held, Owners};
 
 const MUTEX: usize = 0x1000;
 
-/// A fault lets the second thread read what the first has written and not checked. Then the second thread's barrier must
-/// wait until the first has checked: it sees the first one's counter odd, or the check is over.
+/// A fault lets the second thread read what the first has written and not checked. Then the second thread's barrier
+/// must wait until the first has checked: it sees the first one's counter odd, or the check is over.
 #[test]
 fn who_read_an_unchecked_value_waits_for_its_check() {
     loom::model(|| {

@@ -1,4 +1,5 @@
-//! Removes one protection of the library for a test, which then must see the loss. Constant without the feature `mutate`.
+//! Removes one protection of the library for a test, which then must see the loss. Constant without the feature
+//! `mutate`.
 
 /// The protections that a test can remove (section 6.2 of the design).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

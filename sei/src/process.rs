@@ -9,7 +9,7 @@ use crate::limits;
 use crate::locks::Owners;
 
 /// The process.
-pub struct Process {
+pub struct SharedByThreads {
     /// Who holds which lock.
     pub owners: Owners,
     /// Who runs a handler.
@@ -44,9 +44,9 @@ pub struct Statistics {
 }
 
 /// The process that this library is in; `has_barrier` is asked once.
-pub fn process(has_barrier: impl FnOnce() -> bool) -> &'static Process {
-    static PROCESS: OnceLock<Process> = OnceLock::new();
-    PROCESS.get_or_init(|| Process {
+pub fn process(has_barrier: impl FnOnce() -> bool) -> &'static SharedByThreads {
+    static PROCESS: OnceLock<SharedByThreads> = OnceLock::new();
+    PROCESS.get_or_init(|| SharedByThreads {
         owners: Owners::new(limits::OWNERS),
         counters: Counters::new(limits::THREADS),
         has_barrier: has_barrier(),
@@ -56,7 +56,7 @@ pub fn process(has_barrier: impl FnOnce() -> bool) -> &'static Process {
     })
 }
 
-impl Process {
+impl SharedByThreads {
     /// A number for a thread that begins its first handler.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! The interface of the compiler: which functions GCC 12 knows, and that the library has them and none that it must not.
+//! The interface of the compiler: which functions GCC 12 knows, and that the library has them and none that it must
+//! not.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -1,4 +1,5 @@
-/* Bytes are copied, compared and set one by one in djbdns: the worst case for a log of accesses. Here they are ranges. */
+/* Bytes are copied, compared and set one by one in djbdns: the worst case for a log of accesses. Here they are ranges.
+ * */
 #include "sei.h"
 #include <string.h>
 

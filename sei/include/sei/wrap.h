@@ -1,10 +1,10 @@
 /* What calls of the C library and of POSIX threads become inside handlers. Include it before everything else:
  * gcc -include sei/wrap.h. Outside of handlers, and in other processes' code, nothing changes.
  *
- * A function is pure (it reads memory only, or what it writes are locals), or it is replaced by one of this library that
- * records its result in the first run and gives it again in the second (recorded), waits until both runs agree
- * (deferred), or keeps what it overwrites (writer). A function that is not here cannot be called in a handler: the compiler
- * says so.
+ * A function is pure (it reads memory only, or what it writes are locals), or it is replaced by one of this library
+ * that records its result in the first run and gives it again in the second (recorded), waits until both runs agree
+ * (deferred), or keeps what it overwrites (writer). A function that is not here cannot be called in a handler: the
+ * compiler says so.
  */
 #ifndef SEI_WRAP_H
 #define SEI_WRAP_H

@@ -1,4 +1,5 @@
-/* What is wrong in the public fork of libsei, and must be right here. Each scenario prints what the native program prints. */
+/* What is wrong in the public fork of libsei, and must be right here. Each scenario prints what the native program
+ * prints. */
 #include "scenario.h"
 
 #include <pthread.h>
@@ -56,7 +57,14 @@ static void zeroed_calloc(void) {
         free(blocks[i]);
     }
     for (int round = 0; round < 20; round++) {
-        HANDLER(char *block = calloc(10, 20); for (int i = 0; i < 200; i++) { sum += block[i]; } block[7] = 1; free(block););
+        HANDLER(
+            char *block = calloc(10, 20);
+            for (int i = 0; i < 200; i++) {
+                sum += block[i];
+            }
+            block[7] = 1;
+            free(block);
+        );
     }
     printf("%d\n", sum);
 }

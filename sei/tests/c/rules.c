@@ -241,7 +241,8 @@ SCENARIOS({"corrupt_input_is_discarded", corrupt_input_is_discarded}, {"input_ch
           {"append_without_done", append_without_done}, {"done_without_append", done_without_append},
           {"reply_on_dead_stack", reply_on_dead_stack}, {"jump_out_of_e1", jump_out_of_e1},
           {"replay_malloc", replay_malloc}, {"replay_calloc_and_realloc", replay_calloc_and_realloc},
-          {"replay_time", replay_time}, {"replay_random", replay_random}, {"replay_recv", replay_recv}, {"use_after_undo", use_after_undo},
+          {"replay_time", replay_time}, {"replay_random", replay_random},
+          {"replay_recv", replay_recv}, {"use_after_undo", use_after_undo},
           {"nothing_leaves_before_v", nothing_leaves_before_v},
           {"deferred_calls_happen_once", deferred_calls_happen_once}, {"ignored_words", ignored_words},
           {"refused_call", refused_call}, {"detection_flushes_nothing", detection_flushes_nothing})

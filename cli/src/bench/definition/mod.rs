@@ -166,8 +166,15 @@ pub enum Side {
 
 impl Side {
     /// Names of the other programs that can be measured.
-    pub const PEERS: [&str; 7] =
-        ["memcached", "memcached-native", "memcached-sei", "memcached-seil", "memcached-dup", "redis", "etcd"];
+    pub const PEERS: [&str; 7] = [
+        "memcached",
+        "memcached-native",
+        "memcached-sei",
+        "memcached-seil",
+        "memcached-dup",
+        "redis",
+        "etcd",
+    ];
 
     /// Whether it has an operation of this kind.
     pub fn offers(&self, op: Op) -> bool {
@@ -192,10 +199,14 @@ impl Side {
                     is served as it is.",
             ),
             Side::Hardened(variant) => Some(match variant.as_str() {
-                "native" => "memcached-native is memcached 1.6.18 of the same source, unit and flags as the \
-                    hardened variants, without protection.",
-                _ => "memcached-sei runs each handler twice in one process and ends when the runs differ; seil has \
-                    no barrier between threads, dup has two copies of the state. A crash loses everything.",
+                "native" => {
+                    "memcached-native is memcached 1.6.18 of the same source, unit and flags as the \
+                    hardened variants, without protection."
+                }
+                _ => {
+                    "memcached-sei runs each handler twice in one process and ends when the runs differ; seil has \
+                    no barrier between threads, dup has two copies of the state. A crash loses everything."
+                }
             }),
             Side::Redis => Some(
                 "redis acknowledges a write when one of its two replicas has received it (`WAIT 1`), without \

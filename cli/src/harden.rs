@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use ::harden::compile::Variant;
 use ::harden::pipeline::{self, Places};
-use ::harden::recipe::{App, Source};
+use ::harden::recipe::{App, Origin};
 use ::harden::why;
 use node::outcome::{CommandOutcome, CommandVerdict};
 
 /// The beginning of `harden --help`.
 pub const ABOUT: &str = "Builds a C program so that each of its handlers (the code for one request) runs twice: the \
     second run is compared with the first one, and a difference ends the process with status 86 before anything has \
-    left it. The library is the crate `sei`, after Behrens et al., NSDI 2015. Source comes from the machine's package \
+    left it. The library is the crate `sei`, after Behrens et al., NSDI 2015. Origin comes from the machine's package \
     sources, is checked by its SHA-256 and patched; this repository has the patches and recipes only. Needs Linux on \
     x86-64, GCC 12 and, for the first build of a program, a network.";
 
@@ -154,7 +154,7 @@ fn list() -> CommandVerdict {
     for app in App::built_in() {
         let (added, removed) = app.changed_lines();
         println!("{}: {}", app.name, app.recipe.summary);
-        if let Source::Package { package, version, .. } = &app.recipe.source {
+        if let Origin::Package { package, version, .. } = &app.recipe.source {
             println!("  source     package {package}, version {version}");
         }
         println!("  patches    {added} lines added or changed, {removed} removed");

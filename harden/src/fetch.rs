@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::recipe::{App, Source};
+use crate::recipe::{App, Origin};
 use crate::tool::{self, Lack};
 
 /// Where apt keeps its list of sources on a Debian machine.
@@ -24,11 +24,11 @@ pub fn unpack(app: &App, store: &Path, offered: Option<&Path>, folder: &Path) ->
     }
     make(folder)?;
     match &app.recipe.source {
-        Source::Folder { folder: from } => {
+        Origin::Folder { folder: from } => {
             let from = app.folder.as_deref().unwrap_or(Path::new(".")).join(from);
             copy(&from, folder)
         }
-        Source::Package { package, version, archive, sha256 } => {
+        Origin::Package { package, version, archive, sha256 } => {
             let wanted = Wanted { package, version, archive, sha256 };
             let file = wanted.archive(store, offered)?;
             let mut tar = tool::call("tar");
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn entries_for_binary_packages_become_entries_for_sources() {
         let text = "# ours\nTypes: deb\nURIs: mirror:/x\nSuites: a\n\nTypes: deb-src\nURIs: y\n\n\
-            Types: deb deb-src\nURIs: z\n";
+                    Types: deb deb-src\nURIs: z\n";
         let found = stanzas(text);
         assert_eq!(found.matches("Types: deb-src").count(), 2, "{found}");
         assert!(

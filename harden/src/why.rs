@@ -54,7 +54,7 @@ pub fn why(app: &App, places: &Places) -> Result<Why> {
                 causes: obstacles.iter().map(|obstacle| obstacle.explained()).collect(),
             });
         }
-        let refusals: Vec<Refusal> = printed.err.lines().filter_map(Refusal::parse).collect();
+        let refusals: Vec<CompilerRefusal> = printed.err.lines().filter_map(CompilerRefusal::parse).collect();
         if refusals.is_empty() {
             bail!(
                 "{} does not compile, for a reason that is not about handlers:\n{}",
@@ -67,7 +67,7 @@ pub fn why(app: &App, places: &Places) -> Result<Why> {
             .filter(|callee| !steps.iter().any(|step| step == callee))
             .find_map(|callee| Some((callee.to_owned(), marked(&text, callee)?)));
         let Some((callee, changed)) = next else {
-            let mut causes: Vec<String> = refusals.iter().map(Refusal::explained).collect();
+            let mut causes: Vec<String> = refusals.iter().map(CompilerRefusal::explained).collect();
             causes.dedup();
             return Ok(Why { steps, causes });
         };
@@ -81,7 +81,7 @@ pub fn why(app: &App, places: &Places) -> Result<Why> {
 
 /// One error of the compiler about a handler.
 #[derive(Debug)]
-struct Refusal {
+struct CompilerRefusal {
     /// `file:line` of the code.
     place: String,
     /// The compiler's words.
@@ -90,14 +90,14 @@ struct Refusal {
     callee: Option<String>,
 }
 
-impl Refusal {
-    fn parse(line: &str) -> Option<Refusal> {
+impl CompilerRefusal {
+    fn parse(line: &str) -> Option<CompilerRefusal> {
         let (place, words) = line.split_once(" error: ")?;
         let is_about = ["transaction", "atomic"].iter().any(|word| words.contains(word));
         let place = place.trim_end_matches(':');
         let place = place.rsplit_once(':').map_or(place, |(file_and_line, _)| file_and_line);
         let callee = words.strip_prefix("unsafe function call '").and_then(|rest| rest.split('\'').next());
-        is_about.then(|| Refusal {
+        is_about.then(|| CompilerRefusal {
             place: place.to_owned(),
             words: words.to_owned(),
             callee: callee.map(|name| name.split(['.', '(']).next().unwrap_or(name).to_owned()),
@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn refusals_are_read() {
         let line = "a.c:5:9: error: unsafe function call 'mid' within atomic transaction";
-        let refusal = Refusal::parse(line).expect("a refusal");
+        let refusal = CompilerRefusal::parse(line).expect("a refusal");
         assert_eq!((refusal.place.as_str(), refusal.callee.as_deref()), ("a.c:5", Some("mid")));
-        assert!(Refusal::parse("a.c:5:9: error: expected ';' before '}'").is_none());
+        assert!(CompilerRefusal::parse("a.c:5:9: error: expected ';' before '}'").is_none());
     }
 }

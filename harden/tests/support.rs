@@ -15,6 +15,9 @@ use harden::tool::is_lack;
 /// Exit status of a process that detected a fault.
 pub const DETECTED: i32 = 86;
 
+/// Ports that are tried.
+const TRIES: usize = 5;
+
 /// Where the tests of this workspace build programs; a later run finds them there.
 pub fn places() -> Places {
     Places { out: Path::new(env!("CARGO_TARGET_TMPDIR")).join("harden"), ..Places::default() }
@@ -54,15 +57,19 @@ pub struct Server {
 impl Server {
     /// Starts one with these further options.
     pub fn start(program: &Path, options: &[&str]) -> Server {
-        loop {
+        Server::start_by(|| Command::new(program), options)
+    }
+
+    /// Starts one by this command, to which options are added.
+    pub fn start_by(command: impl Fn() -> Command, options: &[&str]) -> Server {
+        for _ in 0..TRIES {
             let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-            let mut command = Command::new(program);
-            command
-                .args(["-u", "nobody", "-l", "127.0.0.1", "-p", &address.port().to_string()])
-                .args(options);
+            let port = address.port().to_string();
+            let mut command = command();
+            command.args(["-u", "nobody", "-l", "127.0.0.1", "-p", &port]).args(options);
             let child = command.stdin(Stdio::null()).spawn().expect("memcached starts");
             let mut server = Server { child, address };
-            let deadline = Instant::now() + Duration::from_secs(10);
+            let deadline = Instant::now() + Duration::from_secs(30);
             // The port may have been taken since; then the process ends.
             while server.child.try_wait().expect("a child").is_none() {
                 if TcpStream::connect(address).is_ok() {
@@ -72,6 +79,7 @@ impl Server {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+        panic!("memcached has ended {TRIES} times on different ports");
     }
 
     /// A connection whose reads and writes end after ten seconds.

@@ -1,5 +1,4 @@
-/* Bytes are copied, compared and set one by one in djbdns: the worst case for a log of accesses. Here they are ranges.
- * */
+/* djbdns copies, compares and sets bytes one by one, the worst case for a log of accesses. Here they are ranges. */
 #include "sei.h"
 #include <string.h>
 

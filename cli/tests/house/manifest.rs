@@ -51,13 +51,17 @@ pub fn depends_downwards(package: &str, manifest: &str, ranks: &Ranks) -> Vec<Br
         .collect()
 }
 
+/// Crates of a lower rank than those that test the server from outside, and like them in no server.
+const TOOLS: [&str; 1] = ["harden"];
+
 /// Crates of rank `outside` test the server from outside: the command depends on them only behind a feature.
 pub fn is_optional(package: &str, manifest: &str, ranks: &Ranks, outside: u32) -> Vec<Breach> {
     let is_asked_for =
         |line: usize| manifest.lines().nth(line - 1).is_some_and(|text| text.contains("optional = true"));
     dependencies(manifest)
         .into_iter()
-        .filter(|(line, name)| ranks.get(name) == Some(&outside) && !is_asked_for(*line))
+        .filter(|(_, name)| ranks.get(name) == Some(&outside) || TOOLS.contains(&name.as_str()))
+        .filter(|(line, _)| !is_asked_for(*line))
         .map(|(line, name)| Breach {
             file: format!("{package}/Cargo.toml"),
             line,

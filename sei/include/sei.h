@@ -30,6 +30,29 @@
 /* Exit status of a process that detected a fault. */
 #define SEI_EXIT_DETECTED 86
 
+/* With SEI_STATS: cycles of the processor in each part of an event loop, in the hardened program and in the native one
+ * (NSDI'15, Table 5). SEI_BEGIN and SEI_END mark handling by themselves; the program marks the rest. */
+enum sei_part { SEI_WAITING, SEI_DISPATCHING, SEI_HANDLING, SEI_SENDING, SEI_PARTS };
+#ifdef SEI_STATS
+#include <x86intrin.h>
+/* Of all threads. The part after SEI_HANDLING is SEI_DISPATCHING. One translation unit has them. */
+static uint64_t sei_part_cycles[SEI_PARTS];
+static __thread struct {
+    enum sei_part part;
+    uint64_t since;
+} sei_now;
+static inline void sei_part(enum sei_part part) {
+    uint64_t now = __rdtsc();
+    if (sei_now.since) {
+        __atomic_fetch_add(&sei_part_cycles[sei_now.part], now - sei_now.since, __ATOMIC_RELAXED);
+    }
+    sei_now.part = part;
+    sei_now.since = now;
+}
+#else
+#define sei_part(part) ((void)0)
+#endif
+
 #ifdef SEI_NATIVE
 #define SEI_LOCAL
 #define SEI_SAFE
@@ -67,10 +90,10 @@ typedef struct sei_context sei_context;
 
 #ifdef SEI_NATIVE
 
-#define SEI_BEGIN(p, n, crc) ((void)(p), (void)(n), (void)(crc), 1)) { { if (1
+#define SEI_BEGIN(p, n, crc) ((void)(p), (void)(n), (void)(crc), sei_part(SEI_HANDLING), 1)) { { if (1
 #define SEI_BEGIN_RW(p, n, crc) SEI_BEGIN(p, n, crc)
-#define SEI_BEGIN_NM() { { if (1)
-#define SEI_END() } }
+#define SEI_BEGIN_NM() { sei_part(SEI_HANDLING); { if (1)
+#define SEI_END() } } sei_part(SEI_DISPATCHING)
 
 static inline uint32_t sei_crc(uint32_t seed, const void *p, size_t n) { return (void)seed, (void)p, (void)n, 0; }
 static inline void sei_output_append(const void *p, size_t n) { (void)p, (void)n; }
@@ -93,15 +116,16 @@ static inline void sei_on_detect(void (*function)(const struct sei_report *)) { 
 
 #else
 
+#define SEI_PREPARE(p, n, crc, input) (sei_part(SEI_HANDLING), sei_prepare((p), (n), (crc), (input)))
 /* Begins a handler for the message p of n bytes with this CRC. The condition is false when the CRC is wrong: the
  * message is to be discarded. SEI_END ends the handler; the path between both must not be left by return, break or
  * goto. */
-#define SEI_BEGIN(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_STAYS)) { __transaction_atomic { if (sei_enter()
+#define SEI_BEGIN(p, n, crc) SEI_PREPARE(p, n, crc, SEI_INPUT_STAYS)) { __transaction_atomic { if (sei_enter()
 /* The same for a handler that edits its message in place. */
-#define SEI_BEGIN_RW(p, n, crc) sei_prepare((p), (n), (crc), SEI_INPUT_EDITED)) { __transaction_atomic { if (sei_enter()
+#define SEI_BEGIN_RW(p, n, crc) SEI_PREPARE(p, n, crc, SEI_INPUT_EDITED)) { __transaction_atomic { if (sei_enter()
 /* Begins a handler without a message, such as one for a timer or for the rest of a reply. */
-#define SEI_BEGIN_NM() { sei_prepare(NULL, 0, 0, SEI_NO_INPUT); __transaction_atomic { if (sei_enter())
-#define SEI_END() } }
+#define SEI_BEGIN_NM() { SEI_PREPARE(NULL, 0, 0, SEI_NO_INPUT); __transaction_atomic { if (sei_enter())
+#define SEI_END() } } sei_part(SEI_DISPATCHING)
 
 enum { SEI_NO_INPUT = 0, SEI_INPUT_STAYS = 1, SEI_INPUT_EDITED = 2 };
 /* Behind the macros above: initialises the handler (phase I). 0: the message's CRC is wrong. */

@@ -198,6 +198,7 @@ pub unsafe extern "C" fn sei_counters_read(to: *mut SeiCounters) {
 
 /// The second copy of the arena lies this far behind the first, in a build that has one.
 const DISTANCE: usize = limits::STATE_BYTES;
+const PAGE_BYTES: usize = 4096;
 
 /// Memory of the state that has a second copy, zeroed; null if there is no more. It is never freed.
 #[unsafe(no_mangle)]
@@ -253,7 +254,14 @@ pub extern "C" fn sei_state_sync() {
     let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     for (begin, length, _) in state.copies.iter() {
         let used = if begin == state.arena { state.used } else { length };
-        copy_to_second(&state.copies, begin, used);
+        // Page by page, and only what differs: memory that nothing was written to stays unused.
+        for offset in (0..used).step_by(PAGE_BYTES) {
+            let bytes = PAGE_BYTES.min(used - offset);
+            let second = state.copies.second(begin + offset);
+            if OwnMemory.bytes(begin + offset, bytes) != OwnMemory.bytes(second, bytes) {
+                copy_to_second(&state.copies, begin + offset, bytes);
+            }
+        }
     }
 }
 

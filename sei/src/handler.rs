@@ -14,6 +14,9 @@ use crate::memory::{ProgramMemory, Size};
 use crate::message::{HandlerMessage, InputMessage};
 use crate::mutate::{Protection, kept};
 
+/// The part of a word that is an address; what is called stands above it.
+const ADDRESS: u64 = (1 << 56) - 1;
+
 /// What a thread is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -255,7 +258,7 @@ impl Handler {
     /// # Errors
     /// The runs differ.
     #[inline]
-    pub fn call_word(&mut self, word: u64, run: impl FnOnce() -> u64) -> Result<u64, Reason> {
+    pub fn call_word(&mut self, word: u64, run: impl FnOnce() -> u64) -> Result<u64, Detected> {
         match self.phase {
             Phase::First => {
                 self.calls.first_word(word)?;
@@ -264,13 +267,15 @@ impl Handler {
                 Ok(result)
             }
             Phase::Second => {
-                if self.calls.next_word()? != word {
-                    return Err(Reason::CallsDiffer);
+                let first = self.calls.next_word()?;
+                if first != word {
+                    // Where they differ: the lock, or the word, that the first run had.
+                    return Err(Reason::CallsDiffer.at((first & ADDRESS) as usize));
                 }
                 let result = self.calls.next_word()?;
                 Ok(if kept(Protection::ReplayWord) { result } else { run() })
             }
-            _ => Err(Reason::AccessOutsideHandler),
+            _ => Err(Reason::AccessOutsideHandler.into()),
         }
     }
 

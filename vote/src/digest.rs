@@ -15,6 +15,8 @@ pub const VERSION: u64 = 4;
 const SEED_REPLY: u64 = 0x5245_504c_5900_0000 | VERSION;
 const SEED_CONTENT: u64 = 0x434f_4e54_4e54_0000 | VERSION;
 const SEED_REQUEST: u64 = 0x5245_5155_4553_0000 | VERSION;
+const SEED_RUN: u64 = 0x5255_4e00_0000_0000 | VERSION;
+const SEED_STARTED: u64 = 0x5354_4152_5400_0000 | VERSION;
 const SEED_BATCH: u64 = 0x4241_5443_4800_0000 | VERSION;
 const SEED_REPAIR: u64 = 0x5245_5041_4952_0000 | VERSION;
 
@@ -41,6 +43,15 @@ pub struct Answer {
     pub bytes: u64,
     /// Digest of the reply, by [`reply`].
     pub digest: u128,
+}
+
+impl Answer {
+    /// The answer whose bytes are `reply`, to the ordered request whose checksum is `asked`, run at this position and
+    /// time.
+    pub fn new(position: u64, time_us: u64, asked: u32, reply: &[u8]) -> Self {
+        let digest = self::reply(asked, reply);
+        Answer { position, time_us, asked, bytes: reply.len() as u64, digest }
+    }
 }
 
 /// Digest of a reply's bytes as the answer to the ordered request whose checksum is `asked`: replicas that agree on it
@@ -86,6 +97,24 @@ pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
         hasher.update(&pair_bytes(pair));
     }
     hasher.update(&tail_bytes(answer));
+    hasher.digest128()
+}
+
+/// Digest of one run of a request that a replica runs more than once: `run` numbers its runs from 1, and `result` is
+/// the digest of this run's result, by [`request`]. Runs with equal results have different digests, so that none can
+/// stand for another.
+pub fn run(run: u8, result: RequestDigest) -> u128 {
+    xxh3_128_with_seed(&result.to_le_bytes(), SEED_RUN ^ u64::from(run) << 8)
+}
+
+/// Digest of the requests that a request has started, in order: `before` is that of the earlier ones, or 0, and `bytes`
+/// is the next one, which runs soon or at a time in microseconds.
+pub fn started(before: u128, time_us: Option<u64>, bytes: &[u8]) -> u128 {
+    let mut hasher = Xxh3::with_seed(SEED_STARTED);
+    hasher.update(&before.to_le_bytes());
+    hasher.update(&[u8::from(time_us.is_some())]);
+    hasher.update(&time_us.unwrap_or_default().to_le_bytes());
+    hasher.update(bytes);
     hasher.digest128()
 }
 

@@ -157,10 +157,24 @@ pub struct RequestResult {
     pub reply_len: u64,
     /// [`digest::reply`] of the reply, computed where the reply was made.
     pub reply_digest: u128,
-    /// [`digest::request`] of all of it.
+    /// [`digest::request`] of all of it. Where a replica compares with itself: [`RunDigests::first`].
     pub digest: u128,
-    /// Set when the request was abandoned here; the other members then have no meaning.
+    /// Where a replica compares with itself: [`RunDigests::second`]. Otherwise 0.
+    pub second_run: u128,
+    /// Set when the request was abandoned here. The other members then have no meaning, except for the reply, which may
+    /// tell the client so.
     pub failure: Option<Failure>,
+}
+
+/// The digests that two runs of a request made, each inside its run. 0 where there was no such run: no result has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunDigests {
+    /// [`digest::run`] of the earlier run.
+    pub first: u128,
+    /// [`digest::run`] of the later run, whose effects and reply stay.
+    pub second: u128,
+    /// [`digest::reply`] of the earlier run's reply.
+    pub reply: u128,
 }
 
 impl RequestResult {
@@ -178,27 +192,45 @@ impl RequestResult {
         }
         let (reply_len, reply_digest) = (reply.len() as u64, digest::reply(asked.checksum, reply));
         let mut result =
-            RequestResult { asked, pairs, reply: None, reply_len, reply_digest, digest: 0, failure: None };
+            RequestResult { pairs, reply_len, reply_digest, ..Self::without_digests(asked, None) };
         result.digest = result.recomputed();
         result
     }
 
     /// The result of a request in a mode without votes: nothing is digested.
     pub fn unvoted(asked: Asked, reply: Bytes) -> Self {
+        RequestResult { reply_len: reply.len() as u64, ..Self::without_digests(asked, Some(reply)) }
+    }
+
+    /// The result of a request that was run twice: `pairs` and `reply` are those of the later run. Without a reply
+    /// where there was no room for its bytes.
+    pub fn of_two_runs(asked: Asked, pairs: Pairs, reply: Option<Bytes>, runs: RunDigests) -> Self {
+        RequestResult {
+            pairs,
+            reply_len: reply.as_ref().map_or(0, |reply| reply.len() as u64),
+            reply_digest: runs.reply,
+            digest: runs.first,
+            second_run: runs.second,
+            ..Self::without_digests(asked, reply)
+        }
+    }
+
+    fn without_digests(asked: Asked, reply: Option<Bytes>) -> Self {
         RequestResult {
             asked,
             pairs: Pairs::new(),
-            reply_len: reply.len() as u64,
-            reply: Some(reply),
+            reply,
+            reply_len: 0,
             reply_digest: 0,
             digest: 0,
+            second_run: 0,
             failure: None,
         }
     }
 
     /// A request that this replica could not carry out and has undone.
     pub fn abandoned(asked: Asked, failure: Failure) -> Self {
-        RequestResult { failure: Some(failure), reply: None, ..Self::unvoted(asked, Bytes::new()) }
+        RequestResult { failure: Some(failure), ..Self::without_digests(asked, None) }
     }
 
     /// Whether the reply's bytes are kept.

@@ -9,6 +9,7 @@
 //! | the function that receives a CHECK | `voter::check::on_check` |
 //! | who is VALID and who FAILED (Fig. 2) | [`classify`] |
 //! | the line that holds back a corrupt reply | `gate::reply_may_leave` |
+//! | the same at a replica that compares with itself | [`twice_may_leave`] |
 //! | how a mismatch is traced down to an object | `voter::drill::drill`, then `voter::dispute::decide` |
 //! | what happens when no f+1 agree | `voter::examine::no_majority`, then `voter::settle` |
 //! | who proposes a RECOVER, and when | `repair::collect::propose` |
@@ -48,9 +49,10 @@ pub use classify::{Status, Verdict, Vote, Votes, classify};
 pub use command::{BeyondRepair, Command, Dropped, Held, To};
 pub use config::{Config, Protections, Replica};
 pub use event::{
-    Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult, keeps_reply,
+    Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult, RunDigests, keeps_reply,
 };
 pub use evidence::{Classifier, Evidence, FaultClass, FaultStage, Finding, VoteCounters, WrongObject};
+pub use gate::{Withheld, twice_may_leave};
 pub use message::{Ask, Message, Repair};
 pub use repair::{Recover, Scope};
 pub use voter::Voter;

@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     /// Region that claimed it, when it was sealed or noted.
     pub(crate) home: Option<Home>,
     pub(crate) sum: u64,
+    /// Its checksum when the request found it; [`UNSEALED`](crate::checksum::UNSEALED) if the request created it.
+    pub(crate) found: u64,
     pub(crate) state: EntryState,
     /// Whether a method that changes it was entered: its before-image has been kept.
     pub(crate) opened: bool,
@@ -116,6 +118,7 @@ impl Ledger {
             place: None,
             home: None,
             sum: crate::checksum::UNSEALED,
+            found: crate::checksum::UNSEALED,
             state: EntryState::Open,
             opened: false,
         });

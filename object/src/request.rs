@@ -13,6 +13,7 @@
 //! thread-local because a request runs on one thread; readers that share a region each note the object for
 //! themselves, and neither writes to it.
 
+use crate::checksum::UNSEALED;
 use crate::corrupted::Corrupted;
 use crate::delta::{Pair, Touched};
 use crate::exempt;
@@ -20,6 +21,7 @@ use crate::header::Header;
 use crate::id::{Home, ObjectId};
 use crate::ledger::{Entry, EntryState, Ledger, Undo};
 use crate::place::StorePlace;
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +35,9 @@ pub struct Terms {
     /// Keep each object as it was before its first change, so that [`crate::Region::undo`] can restore it.
     pub keep_before_images: bool,
 }
+
+/// Objects with the checksums that a request found.
+pub type Found = SmallVec<[(ObjectId, u64); Touched::INLINE]>;
 
 /// Objects are checked and noted.
 const CHECK: u8 = 1;
@@ -111,6 +116,18 @@ pub fn so_far() -> Touched {
     touched
 }
 
+/// The checksums that the request found at its first touch of objects that it did not create, in the order of these
+/// touches. A request that is run again after it was undone finds the same ones.
+pub fn found() -> Found {
+    let found = |entry: &Entry| (entry.found != UNSEALED).then_some((entry.id, entry.found));
+    LEDGER.with(|ledger| ledger.borrow().entries.iter().filter_map(found).collect())
+}
+
+/// Whether every effect of the request was taken back, by [`crate::Region::undo`] of all its regions.
+pub fn is_undone() -> bool {
+    LEDGER.with(|ledger| ledger.borrow().undo.is_empty())
+}
+
 /// Closes the scope and discards its notes: the end of a request that was undone or abandoned.
 pub fn abandon() {
     LEDGER.with(|ledger| ledger.borrow_mut().clear());
@@ -133,6 +150,12 @@ pub fn damage_images(seed: u64) -> bool {
         images[(bit / 8) as usize] ^= 1 << (bit % 8);
         true
     })
+}
+
+/// Loses the newest step of the undo log; `false` when there is none.
+#[cfg(feature = "inject")]
+pub fn lose_undo_step() -> bool {
+    LEDGER.with(|ledger| ledger.borrow_mut().undo.pop().is_some())
 }
 
 /// Whether a scope is open on this thread.
@@ -302,6 +325,7 @@ pub(crate) fn note(header: &Header, place: Option<StorePlace>) {
     let state = if header.is_sealed() { EntryState::Read } else { EntryState::Open };
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
+        let is_new = ledger.position(header.id()).is_none();
         let entry = ledger.find_or_insert(header.id());
         *entry = Entry {
             id: header.id(),
@@ -309,6 +333,7 @@ pub(crate) fn note(header: &Header, place: Option<StorePlace>) {
             place: place.or(entry.place),
             home: None,
             sum: header.sum(),
+            found: if is_new { header.sum() } else { entry.found },
             state,
             opened: false,
         };

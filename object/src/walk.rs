@@ -145,56 +145,71 @@ pub(crate) fn blame(root: &dyn AnyObject) -> Vec<ObjectId> {
 pub(crate) fn undo(root: &mut dyn AnyObject) {
     let mut taken = Taken::new();
     let Ledger { entries, images, undo, .. } = &mut taken.ledger;
-    // A step belongs to one region; steps of other regions stay in the log.
-    let steps = std::mem::take(undo);
-    let mut others: Vec<Undo> = Vec::new();
-    for step in steps.into_iter().rev() {
-        if !request::locally(|| undo_step(root, &step, entries, images)) {
-            others.push(step);
-        }
+    // Read where it lies: a step that fails because of a fault in a copy succeeds when it is tried again.
+    let mut is_done = vec![false; undo.len()];
+    for (step, is_done) in undo.iter().zip(&mut is_done).rev() {
+        *is_done = request::locally(|| undo_step(root, step, entries, images));
     }
-    others.reverse();
-    *undo = others;
+    // A step belongs to one region; steps of other regions stay in the log.
+    let mut done = is_done.into_iter();
+    undo.retain(|_| !done.next().unwrap_or(false));
 }
 
-/// Takes back one step; false if its object is of another region.
+/// Takes back one step; false if its object is of another region, or if it could not be taken back.
 fn undo_step(root: &mut dyn AnyObject, step: &Undo, entries: &[Entry], images: &[u8]) -> bool {
+    let mut is_done = false;
     match step {
-        Undo::Inserted { id, place } => with_store(root, place.store, entries, &mut |store| {
-            if store.slot(place.slot).is_some_and(|object| object.header().id() == *id) {
-                store.discard(place.slot);
-            }
-        }),
-        Undo::Removed { id, place, image, sum } => with_store(root, place.store, entries, &mut |store| {
-            let body = images.get(image.clone()).unwrap_or_default();
-            if let Ok(slot) = store.create(Some(place.slot), *id, body)
-                && let Some(object) = store.slot_mut(slot)
-            {
-                object.header_mut().seal(*sum);
-                object.sealed();
-            }
-        }),
-        Undo::Changed { id, place, image, sum } => {
-            let mut put_back = |object: &mut dyn AnyObject| {
-                if object.replace_body(images.get(image.clone()).unwrap_or_default()).is_ok() {
+        Undo::Inserted { id, place } => {
+            with_store(root, place.store, entries, &mut |store| {
+                if store.slot(place.slot).is_some_and(|object| object.header().id() == *id) {
+                    store.discard(place.slot);
+                    is_done = true;
+                }
+            });
+        }
+        Undo::Removed { id, place, image, sum } => {
+            with_store(root, place.store, entries, &mut |store| {
+                let body = images.get(image.clone()).unwrap_or_default();
+                if let Ok(slot) = store.create(Some(place.slot), *id, body)
+                    && let Some(object) = store.slot_mut(slot)
+                {
                     object.header_mut().seal(*sum);
                     object.sealed();
+                    is_done = true;
                 }
+            });
+        }
+        Undo::Changed { id, place, image, sum } => {
+            let mut put_back = |object: &mut dyn AnyObject| {
+                let body = images.get(image.clone()).unwrap_or_default();
+                // Once more, because a fault may have hit the reading and not the image.
+                let is_put_back = object.replace_body(body).is_ok() || object.replace_body(body).is_ok();
+                // With a damaged image the object does not fit this checksum: each request that enters it finds that.
+                object.header_mut().seal(*sum);
+                if is_put_back {
+                    object.sealed();
+                }
+                is_done = true;
             };
             match place {
-                Some(place) => with_store(root, place.store, entries, &mut |store| {
-                    let slot = match store.slot(place.slot) {
-                        Some(object) if object.header().id() == *id => Some(place.slot),
-                        _ => store.find(*id),
-                    };
-                    if let Some(object) = slot.and_then(|slot| store.slot_mut(slot)) {
-                        put_back(object);
-                    }
-                }),
-                None => with_embedded(root, *id, entries, &mut put_back),
+                Some(place) => {
+                    with_store(root, place.store, entries, &mut |store| {
+                        let slot = match store.slot(place.slot) {
+                            Some(object) if object.header().id() == *id => Some(place.slot),
+                            _ => store.find(*id),
+                        };
+                        if let Some(object) = slot.and_then(|slot| store.slot_mut(slot)) {
+                            put_back(object);
+                        }
+                    });
+                }
+                None => {
+                    with_embedded(root, *id, entries, &mut put_back);
+                }
             }
         }
     }
+    is_done
 }
 
 /// Finds a store of the region; stores inside of a store's objects only in objects that the request has entered.

@@ -222,11 +222,7 @@ mod tests {
         let (schedule, mut workers) = schedule::open(config(), footprint);
         let mut jobs = asked(&[Request::Wait(7), Request::Start, Request::Notify]);
         let head = CheckpointHead { index: 1, batch: 1, order: order::State::default() };
-        jobs.push(Job {
-            work: crate::job::Work::Checkpoint(Arc::new(head)),
-            ordered: Bytes::new(),
-            result: None,
-        });
+        jobs.push(Job::unordered(crate::job::Work::Checkpoint(Arc::new(head))));
         let (first, last) = (entry(1, 1_000, jobs), entry(2, 1_200, Vec::new()));
         schedule.append(first);
         let checkpoint = run(&service, &mut workers[0]).expect("a checkpoint");

@@ -46,12 +46,27 @@ pub fn message(peer: u8) -> EvidenceRecord {
 }
 
 /// A request that failed at this replica in a mode without a vote.
-pub fn unchecked(me: u8, place: Place, failure: &Failure, kind: Option<String>) -> EvidenceRecord {
+pub fn unchecked(
+    me: u8,
+    place: Place,
+    failure: &Failure,
+    kind: Option<String>,
+    outcome: &str,
+) -> EvidenceRecord {
+    let stage_of_failure = match failure {
+        Failure::Unreproducible => FaultStage::InRequest,
+        Failure::Request => FaultStage::Message,
+        _ => FaultStage::Passive,
+    };
     let told = vec![told(failure)];
-    EvidenceRecord {
-        kind,
-        ..hardware_like(me, Some(place), told, stage(FaultStage::Passive), "reply withheld")
-    }
+    EvidenceRecord { kind, ..hardware_like(me, Some(place), told, stage(stage_of_failure), outcome) }
+}
+
+/// A reply that is not what both runs of its request left: it changed since, or a run did not take place.
+pub fn changed_after_runs(me: u8, place: Place, kind: Option<String>) -> EvidenceRecord {
+    let objects = vec!["the reply, or the digest of a run".into()];
+    let outcome = "reply withheld; its connection is closed";
+    EvidenceRecord { kind, ..hardware_like(me, Some(place), objects, stage(FaultStage::Reply), outcome) }
 }
 
 /// A request from `origin` whose ordered bytes no replica can run. If the origin is not known any more, no replica is

@@ -17,6 +17,8 @@ pub struct Job<R> {
     pub(crate) work: Work<R>,
     /// The request as ordered bytes, for a state transfer that finds it still waiting.
     pub(crate) ordered: Bytes,
+    /// Checksum of the ordered bytes, made before they were decoded.
+    pub(crate) checksum: u32,
     /// The slot for the result; none for a request that the service started itself.
     pub(crate) result: Option<ResultSlot>,
 }
@@ -76,7 +78,22 @@ impl<R> Job<R> {
     /// are compared when a client's request next touches them. [`crate::Cx::spawn`] and [`crate::Cx::at`] make it; a
     /// test that has a schedule of its own makes it here.
     pub fn internal(request: R, ordered: Bytes) -> Self {
-        Job { work: Work::Service(request), ordered, result: None }
+        Job::new(Work::Service(request), crate::ordered::summed(ordered), None)
+    }
+
+    /// A job of these ordered bytes.
+    pub(crate) fn new(work: Work<R>, ordered: order::Request, result: Option<ResultSlot>) -> Self {
+        Job { work, ordered: ordered.bytes, checksum: ordered.checksum, result }
+    }
+
+    /// A job of the pipeline itself, without ordered bytes.
+    pub(crate) fn unordered(work: Work<R>) -> Self {
+        Job { work, ordered: Bytes::new(), checksum: order::batch::checksum(&[]), result: None }
+    }
+
+    /// The request as ordered bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.ordered
     }
 
     /// The service's request; `None` if it is one of the pipeline itself.

@@ -60,7 +60,7 @@ pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
 pub use service::{Action, MakeProtocol, ProcessorTime, Progress, Protocol, Service, processor_time};
-pub use settings::{Durability, Mode, Settings};
+pub use settings::{Durability, Mode, OnDetection, Settings};
 pub use wire::Malformed;
 
 /// Whether this build can inject faults into its replicas.
@@ -105,6 +105,10 @@ pub fn serve<S: Service, P: Protocol>(
     let (me, replicas) = (settings.me, settings.peers.len() as u8);
     let config = order::Config::new(me, replicas, replica::seed());
     let mut service = service;
+    if settings.mode.twice && (!settings.mode.guarded || settings.mode.replicated) {
+        let why = "the letter T (a node compares with itself) needs the letter G, and no R: use mode 00GT";
+        return Err(ServeError::Operator(why.into()));
+    }
     if !settings.mode.replicated {
         let engine = order::SingleEngine::new(me, 1, 0);
         let orderer = order::Orderer::new(config, engine, order::State::default());
@@ -154,7 +158,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     let bounds = clients::Bounds {
         connections: settings.max_connections,
         request: settings.max_request,
-        twice: settings.mode.crosschecked,
+        twice: settings.mode.compares(),
         shares: clients::Shares::of(settings.buffer_limit / 2),
         idle: settings.idle_timeout,
     };

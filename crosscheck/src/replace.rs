@@ -81,6 +81,10 @@ pub enum Corrupted {
     Results,
     /// A worker's place in the schedule.
     Schedule,
+    /// A reply, after both runs of its request.
+    Reply,
+    /// Objects that a request had changed and that could not be taken back.
+    NotUndone,
     /// A part of the orderer or of the consensus engine.
     Order(order::CorruptPart),
 }
@@ -159,6 +163,8 @@ impl fmt::Display for Corrupted {
             }
             Corrupted::Results => "a request of a batch has two results, or none",
             Corrupted::Schedule => "a worker lost its place in the schedule",
+            Corrupted::NotUndone => "the effects of a request could not be undone",
+            Corrupted::Reply => "a reply is not what both runs of its request left",
         };
         f.write_str(what)
     }

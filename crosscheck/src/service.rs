@@ -47,7 +47,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The same locks, while no other thread can reach the service: to load a state that was transferred.
     fn locks_mut(&mut self) -> Vec<&mut dyn Lock>;
 
-    /// The reply to a request whose handler panicked: equal on every replica, as the panic is.
+    /// The reply to a request whose handler panicked: equal on every replica, as the panic is. Also the reply to a
+    /// request that a single node has undone because it detected a fault (letter T).
     fn panicked(&self, request: &Self::Request, reply: &mut Vec<u8>);
 
     /// The kind of request, as a small number from 1: with it, evidence can distinguish a bug, which affects one kind,

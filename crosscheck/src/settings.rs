@@ -21,16 +21,23 @@ pub struct Mode {
     pub guarded: bool,
     /// X: replicas compare before a reply leaves.
     pub crosschecked: bool,
+    /// T, in the place of X: a single node runs each request twice and compares with itself before a reply leaves.
+    pub twice: bool,
 }
 
 impl Mode {
     /// All modes, from no protection to all of them.
-    pub const ALL: [&'static str; 6] = ["0000", "00G0", "R000", "RD00", "RDG0", "RDGX"];
+    pub const ALL: [&'static str; 7] = ["0000", "00G0", "00GT", "R000", "RD00", "RDG0", "RDGX"];
+
+    /// Whether results are compared before a reply leaves: by the replicas, or by a single node with itself.
+    pub fn compares(self) -> bool {
+        self.crosschecked || self.twice
+    }
 }
 
 impl Default for Mode {
     fn default() -> Self {
-        Mode { replicated: true, deterministic: true, guarded: true, crosschecked: true }
+        Mode { replicated: true, deterministic: true, guarded: true, crosschecked: true, twice: false }
     }
 }
 
@@ -38,11 +45,22 @@ impl FromStr for Mode {
     type Err = String;
 
     fn from_str(letters: &str) -> Result<Self, String> {
-        if !Self::ALL.contains(&letters) {
-            return Err(format!("unknown mode `{letters}`; use one of {}", Self::ALL.join(", ")));
-        }
         let on = |letter| letters.contains(letter);
-        Ok(Mode { replicated: on('R'), deterministic: on('D'), guarded: on('G'), crosschecked: on('X') })
+        if !Self::ALL.contains(&letters) {
+            let why = match (on('T'), on('G')) {
+                (true, false) => " (T needs G: without checksums a run cannot be checked)",
+                (true, true) => " (T is for one replica alone: with several, X compares them)",
+                (false, _) => "",
+            };
+            return Err(format!("unknown mode `{letters}`{why}; use one of {}", Self::ALL.join(", ")));
+        }
+        Ok(Mode {
+            replicated: on('R'),
+            deterministic: on('D'),
+            guarded: on('G'),
+            crosschecked: on('X'),
+            twice: on('T'),
+        })
     }
 }
 
@@ -55,9 +73,19 @@ impl fmt::Display for Mode {
             letter(self.replicated, 'R'),
             letter(self.deterministic, 'D'),
             letter(self.guarded, 'G'),
-            letter(self.crosschecked, 'X')
+            if self.twice { 'T' } else { letter(self.crosschecked, 'X') }
         )
     }
+}
+
+/// What a single node that compares with itself (letter T) does about a fault that it has detected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDetection {
+    /// Keeps evidence, answers the request with an error, and goes on: all effects of the request are undone.
+    #[default]
+    Answer,
+    /// Keeps evidence and ends. What starts it again decides with which state.
+    Exit,
 }
 
 /// The place of the ordered log.
@@ -111,11 +139,35 @@ pub struct Settings {
     /// With X: whether a reply waits for its vote. Only a build with the injector lets it leave at once, to measure the
     /// errors that a later comparison would have let through.
     pub hold_replies: bool,
+    /// With T: what happens when a fault is detected.
+    pub on_detection: OnDetection,
 }
 
 impl Settings {
     /// With one worker, one thread does all work: requests, order, handlers, votes, replies.
     pub fn is_solo(&self) -> bool {
         self.workers == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_is_read_as_it_is_written() {
+        for letters in Mode::ALL {
+            assert_eq!(letters.parse::<Mode>().expect(letters).to_string(), letters);
+        }
+    }
+
+    #[test]
+    fn a_mode_with_t_and_what_t_cannot_have_is_refused_with_the_reason() {
+        let refused = |letters: &str| letters.parse::<Mode>().expect_err(letters);
+        assert!(refused("000T").contains("T needs G"), "{}", refused("000T"));
+        for letters in ["RDGT", "R0GT", "GT"] {
+            assert!(refused(letters).contains("one replica alone"), "{}", refused(letters));
+        }
+        assert!(!refused("RDX0").contains('('), "{}", refused("RDX0"));
     }
 }

@@ -5,7 +5,7 @@ use schedule::{Access, DispatcherState, Turn};
 use wire::{Malformed, Put, Reader};
 
 pub use crate::checkpoint::CheckpointHead;
-use crate::job::{Job, Work};
+use crate::job::Job;
 use crate::service::Service;
 
 /// The position of a loaded state: its head, and the schedule's state after it.
@@ -50,7 +50,7 @@ pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, Strin
     let waiting = |ordered: &[u8]| {
         let ordered = Bytes::copy_from_slice(ordered);
         let request = service.decode(&ordered).ok()?;
-        Some(Job { work: Work::Service(request), ordered, result: None })
+        Some(Job::internal(request, ordered))
     };
     let dispatcher = DispatcherState::decode(take_block(&mut reader)?, waiting).map_err(text)?;
     for (home, lock) in service.locks_mut().into_iter().enumerate() {

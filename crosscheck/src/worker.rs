@@ -1,25 +1,26 @@
 //! Execute: the body of a worker thread. It runs the turns that the schedule assigns to it, one after the other.
 
-use std::cell::Cell;
+mod handler;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{End, Protection, Reproduced, Runner};
-use object::{Home, ObjectId, Pair};
+#[cfg(feature = "testing")]
+pub(crate) use handler::{ScheduleCx, decode_again};
+use object::{Home, ObjectId};
 use schedule::{Access, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
-use crate::Cx;
 use crate::admin::Injected;
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, Work};
 use crate::naming::{self, NameOf, Named, region_of};
 use crate::ordered::Control;
 use crate::reply::{KeptReplies, Replies};
-use crate::service::{Service, declared};
+use crate::service::Service;
 use crate::settings::Mode;
 use crate::state;
 use crate::stepped_workers::SteppedWorker;
@@ -112,6 +113,8 @@ pub(crate) enum Report {
         /// The objects.
         objects: Vec<object::Large>,
     },
+    /// A request of a worker has ended; only while the order thread asks for it.
+    TurnEnded,
     /// The helper has returned the only worker (`replica::solo`).
     Returned,
     /// This worker runs nothing more.
@@ -124,9 +127,6 @@ pub(crate) type ReportSink = Box<dyn Fn(Report) + Send + Sync>;
 /// One worker's share of the schedule.
 pub(crate) type WorkerContext<S> = Worker<Job<<S as Service>::Request>>;
 
-/// The schedule's interface for a handler of `S`.
-type ScheduleCx<'a, S> = schedule::Cx<'a, Job<<S as Service>::Request>>;
-
 /// The result of one of the pipeline's own requests: the pairs that the vote compares, or the failure for which this
 /// replica blames itself.
 type ControlResult = Result<Pairs, Failure>;
@@ -138,6 +138,8 @@ pub(crate) struct Context<S: Service> {
     pub mode: Mode,
     /// Too few replicas are connected for a vote to find the wrong one: run every request twice.
     pub alone: Arc<AtomicBool>,
+    /// Replies wait for requests that run: report when one has ended.
+    pub reports_ends: Arc<AtomicBool>,
     /// The memory that all replies take together.
     pub kept: Arc<KeptReplies>,
     pub report: ReportSink,
@@ -155,6 +157,7 @@ pub(crate) fn run<S: Service>(mut worker: WorkerContext<S>, context: &Context<S>
     let mut replies = Replies::new(context.kept.clone());
     while let Some(turn) = worker.next_blocking() {
         context.run_turn(turn, &locks, &mut replies);
+        context.report_end();
     }
 }
 
@@ -208,6 +211,18 @@ impl<S: Service> Context<S> {
         turn.finish(outcome);
     }
 
+    /// Reports that a request has ended, if replies wait for that.
+    fn report_end(&self) {
+        if self.mode.twice {
+            // Pairs with the fence in `Execution::report_ends`: either the order thread finds the request ended, or
+            // this finds that it asks.
+            fence(Ordering::SeqCst);
+            if self.reports_ends.load(Ordering::Relaxed) {
+                (self.report)(Report::TurnEnded);
+            }
+        }
+    }
+
     /// Runs one request up to the point where its turns can be passed.
     fn step(
         &self,
@@ -240,148 +255,6 @@ impl<S: Service> Context<S> {
                 Outcome::Done
             }
         }
-    }
-
-    /// Runs a request of the service: its handler runs on checked objects, which are then sealed.
-    fn handle(
-        &self,
-        turn: &mut Turn<'_, Job<S::Request>>,
-        locks: &[&dyn Lock],
-        slot: Option<ResultSlot>,
-        replies: &mut Replies,
-    ) -> Outcome {
-        let (end, outcome, reproduced) = self.run(turn, locks, &mut replies.current);
-        let (end, outcome) = match end {
-            End::Retry(_) if self.mode.guarded && self.mode.replicated => {
-                match self.confirm_retry(turn, locks, &mut replies.current) {
-                    Ok(confirmed) => confirmed,
-                    Err(failure) => {
-                        self.leave(slot, |asked| RequestResult::abandoned(asked, failure));
-                        return Outcome::Abandoned;
-                    }
-                }
-            }
-            end => (end, outcome),
-        };
-        let kind = self.kind(turn);
-        let ran = RunNotes {
-            core: core(),
-            kind,
-            reproduced: matches!(reproduced, Some(Reproduced::Same | Reproduced::Masked)),
-        };
-        if let (Some(slot), Some(Reproduced::Masked)) = (&slot, reproduced) {
-            (self.report)(Report::Masked { place: slot.place(), core: ran.core, kind });
-        }
-        match end {
-            End::Retry(_) => outcome,
-            End::Done(touched) => {
-                self.hooks.on_reply(turn, &mut replies.current);
-                let wrong_bits = self.hooks.wrong_digest_bits(turn);
-                self.leave_ran(slot, ran, |asked| {
-                    let mut result = self.result(Asked { kind, ..asked }, touched.pairs(), replies);
-                    result.digest ^= wrong_bits;
-                    result
-                });
-                outcome
-            }
-            End::Panicked => {
-                // A panic is a function of the ordered log, so every healthy replica gives this same answer.
-                if let Work::Service(request) = &turn.request().work {
-                    self.service.panicked(request, &mut replies.current);
-                }
-                self.leave_ran(slot, ran, |asked| self.result(Asked { kind, ..asked }, &[], replies));
-                outcome
-            }
-            End::Corrupted(corrupted, wrong) => {
-                let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
-                if id == corrupted.object && !id.is_none() {
-                    // The right name comes with the right bytes.
-                    let class = corrupted.class.rsplit("::").next().unwrap_or(corrupted.class);
-                    (self.report)(Report::Named(vec![Named { home, id, class, name: None }]));
-                }
-                let is_missing = corrupted.how == object::How::Missing && id == corrupted.object;
-                let failure =
-                    if is_missing { Failure::Missing { home, id } } else { Failure::Check { home, id } };
-                self.leave_ran(slot, ran, |asked| RequestResult::abandoned(Asked { kind, ..asked }, failure));
-                outcome
-            }
-            End::Unreproducible => {
-                let failure = Failure::Unreproducible;
-                self.leave_ran(slot, ran, |asked| RequestResult::abandoned(Asked { kind, ..asked }, failure));
-                outcome
-            }
-        }
-    }
-
-    /// The result of a request: digested for the vote, or only the part that is needed without one.
-    fn result(&self, asked: Asked, touched: &[Pair], replies: &mut Replies) -> RequestResult {
-        if self.mode.crosschecked {
-            let pairs = Pairs::from_slice(touched);
-            let is_kept = vote::keeps_reply(asked.mine, replies.current.len());
-            return match is_kept.then(|| replies.keep()).flatten() {
-                Some(reply) => RequestResult::new(asked, pairs, reply),
-                None => RequestResult::without_reply(asked, pairs, &replies.current),
-            };
-        }
-        let reply = if asked.mine { replies.keep() } else { Some(Bytes::new()) };
-        RequestResult { reply, ..RequestResult::unvoted(asked, Bytes::new()) }
-    }
-
-    /// Runs the handler once, or until two runs agree where no vote could show which replica is wrong.
-    fn run(
-        &self,
-        turn: &mut Turn<'_, Job<S::Request>>,
-        locks: &[&dyn Lock],
-        reply: &mut Vec<u8>,
-    ) -> (End, Outcome, Option<Reproduced>) {
-        let protection = Protection { guard: self.mode.guarded, undo: true };
-        let runner = Runner { locks, protection, between: &self.hooks.between() };
-        let wrong_runs = Cell::new(self.hooks.runs(turn));
-        let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
-            Work::Service(request) => {
-                // Once, where no fault is injected.
-                (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
-                    reply.clear();
-                    self.service.execute(&Cx::new(*cx, &*self.service), request, reply)
-                })
-            }
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
-        };
-        if self.alone.load(Ordering::Relaxed) {
-            let (end, outcome, how) = runner.reproduced(turn, reply, handler);
-            return (end, outcome, Some(how));
-        }
-        let (end, outcome) = runner.once(turn, reply, handler);
-        (end, outcome, None)
-    }
-
-    /// The handler requested a lock outside its footprint. Normally this follows from the log alone, and the request
-    /// runs again at a later position, at every replica. But if the footprint, or the request itself, no longer matches
-    /// the ordered bytes, only this replica would retry, and all later requests would have other positions here than at
-    /// its peers. So the bytes are decoded once more: with the same footprint the handler runs again, on the request as
-    /// it is in the log; with another one there are no turns to run it in, and this replica blames itself.
-    fn confirm_retry(
-        &self,
-        turn: &mut Turn<'_, Job<S::Request>>,
-        locks: &[&dyn Lock],
-        reply: &mut Vec<u8>,
-    ) -> Result<(End, Outcome), Failure> {
-        let Ok(request) = self.service.decode(&turn.request().ordered) else { return Err(Failure::Request) };
-        if turn.request().result.is_some() {
-            let declared = declared(&*self.service, &request);
-            let held = turn.footprint();
-            let fits = |(lock, shared)| held.allows(lock, shared);
-            if (declared.is_all() && !held.is_all()) || !declared.iter().all(fits) {
-                return Err(Failure::Request);
-            }
-        }
-        let protection = Protection { guard: self.mode.guarded, undo: true };
-        let runner = Runner { locks, protection, between: &self.hooks.between() };
-        turn.repeat(false);
-        let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
-            self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)
-        };
-        Ok(runner.once(turn, reply, handler))
     }
 
     /// Runs a request of the pipeline itself.
@@ -554,14 +427,6 @@ impl<S: Service> Context<S> {
             }
         }
         Outcome::Done
-    }
-
-    /// The kind of request, for evidence.
-    fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
-        match &turn.request().work {
-            Work::Service(request) => self.service.kind(request),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => 0,
-        }
     }
 }
 

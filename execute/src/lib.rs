@@ -12,7 +12,7 @@ use object::request::{self, Terms};
 use object::{Corrupted, Home, ObjectId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
-pub use reproduce::Reproduced;
+pub use reproduce::{Repeat, Reproduced, Stopped};
 
 /// The protections of an execution, from the letters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,10 @@ pub enum End {
     Corrupted(Corrupted, Vec<(Home, ObjectId)>),
     /// No two of its runs agreed, and all were undone: this replica abandons the request.
     Unreproducible,
+    /// Two runs could not decode the request from its ordered bytes again: this replica abandons it.
+    Undecodable,
+    /// Its effects could not be undone: the state of this replica cannot be trusted any more.
+    NotUndone,
 }
 
 /// A hook between a request's handler and its seal, for the fault injector.
@@ -70,17 +74,19 @@ impl<B: Between> Runner<'_, B> {
         handler: impl FnOnce(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<(), Retry>,
     ) -> (End, Outcome) {
         let start = reply.len();
+        let handler = |cx: &Cx<'_, R>, request: &R, reply: &mut Vec<u8>| Ok(handler(cx, request, reply)?);
         let ran = self.run(turn, reply, handler);
-        self.conclude(turn, ran, reply, start)
+        let touched = self.touched(&ran);
+        self.conclude(turn, ran, touched, reply, start)
     }
 
     /// Opens the scope of the request, runs the handler and seals the objects that it touched. The scope stays open.
-    fn run<R>(
+    fn run<R, T>(
         &self,
         turn: &mut Turn<'_, R>,
         reply: &mut Vec<u8>,
-        handler: impl FnOnce(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<(), Retry>,
-    ) -> Ran {
+        handler: impl FnOnce(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<T, Stopped>,
+    ) -> Ran<T> {
         request::begin(Terms {
             position: turn.position(),
             protect: self.protection.guard,
@@ -88,12 +94,13 @@ impl<B: Between> Runner<'_, B> {
         });
         let handled = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), turn.request(), reply)));
         let ended = match handled {
-            Ok(Ok(())) => catch_unwind(AssertUnwindSafe(|| self.seal(turn))),
-            Ok(Err(retry)) => return Ran::Retry(retry),
+            Ok(Ok(told)) => catch_unwind(AssertUnwindSafe(|| self.seal(turn))).map(|()| told),
+            Ok(Err(Stopped::Retry(retry))) => return Ran::Retry(retry),
+            Ok(Err(Stopped::Undecodable)) => return Ran::Undecodable,
             Err(payload) => Err(payload),
         };
         match ended {
-            Ok(()) => Ran::Sealed,
+            Ok(told) => Ran::Sealed(told),
             Err(payload) => match object::corrupted(&*payload) {
                 Some(corrupted) => Ran::Corrupted(*corrupted, self.blame(turn, corrupted)),
                 None => Ran::Panicked,
@@ -101,24 +108,34 @@ impl<B: Between> Runner<'_, B> {
         }
     }
 
-    /// Closes the scope: the effects of the request stay, or are undone together with its reply. Returns how the turn
-    /// has to be finished.
-    fn conclude<R>(
+    /// The state delta of a request that was sealed; otherwise none.
+    fn touched<T>(&self, ran: &Ran<T>) -> Touched {
+        if let Ran::Sealed(_) = ran { request::so_far() } else { Touched::default() }
+    }
+
+    /// After a request that was sealed, whose state delta is `touched`, the scope is closed and the effects stay. After
+    /// any other they are undone, together with its reply. Returns how the turn has to be finished.
+    fn conclude<R, T>(
         &self,
         turn: &mut Turn<'_, R>,
-        ran: Ran,
+        ran: Ran<T>,
+        touched: Touched,
         reply: &mut Vec<u8>,
         start: usize,
     ) -> (End, Outcome) {
-        if let Ran::Sealed = ran {
-            return (End::Done(request::finish()), Outcome::Done);
+        if let Ran::Sealed(_) = ran {
+            request::abandon();
+            return (End::Done(touched), Outcome::Done);
         }
         reply.truncate(start);
-        self.undo(turn);
+        if !self.undo(turn) {
+            return (End::NotUndone, Outcome::Abandoned);
+        }
         match ran {
             Ran::Retry(retry) => (End::Retry(retry), Outcome::Mispredicted(retry)),
             Ran::Corrupted(corrupted, wrong) => (End::Corrupted(corrupted, wrong), Outcome::Abandoned),
-            Ran::Panicked | Ran::Sealed => (End::Panicked, Outcome::Abandoned),
+            Ran::Undecodable => (End::Undecodable, Outcome::Abandoned),
+            Ran::Panicked | Ran::Sealed(_) => (End::Panicked, Outcome::Abandoned),
         }
     }
 
@@ -157,21 +174,31 @@ impl<B: Between> Runner<'_, B> {
         wrong
     }
 
-    /// Undoes the request, as far as before-images were kept, and ends its scope.
-    fn undo<R>(&self, turn: &mut Turn<'_, R>) {
-        turn.visit_regions(self.locks, |_, access| {
-            if let Access::Exclusive(region) = access {
-                region.undo();
+    /// Undoes the request, as far as before-images were kept, and ends its scope; false if an effect is left. What fails
+    /// is tried once more: a fault in the undo does not hit it twice.
+    fn undo<R>(&self, turn: &mut Turn<'_, R>) -> bool {
+        for _ in 0..2 {
+            turn.visit_regions(self.locks, |_, access| {
+                if let Access::Exclusive(region) = access {
+                    region.undo();
+                }
+            });
+            if request::is_undone() {
+                break;
             }
-        });
+        }
+        let is_undone = request::is_undone();
         request::abandon();
+        is_undone
     }
 }
 
 /// How the handler ran, while its effects can still be undone.
-enum Ran {
-    Sealed,
+enum Ran<T> {
+    /// To its end; with what the handler returned.
+    Sealed(T),
     Retry(Retry),
+    Undecodable,
     Panicked,
     Corrupted(Corrupted, Vec<(Home, ObjectId)>),
 }

@@ -5,23 +5,26 @@ use crate::program::text;
 
 /// The text of the topic; a template of [`text`].
 pub const TEXT: &str = "\
-A mode says which protections are on, in the letters of the paper (EDCC'16, Table IV); 0 = off.
+A mode says which protections are on, in the letters of the paper (EDCC'16, Table IV), and T (SEI, NSDI'15); 0 = off.
 
   R  replication   every request has one agreed position in a log that 2f+1 replicas share
   D  determinism   worker threads take the locks in log order, so that replicas stay bit-identical
   G  guarding      an object's checksum is checked when a request first touches it, and sealed at its end
   X  cross-check   a reply leaves only when f other replicas touched the same bytes with the same result
+  T  twice         in the place of X, for one node: each request runs twice, and a reply leaves only when both agree
 
   mode   replicas   survives                              wrong bytes can reach a client when
   0000   1          nothing                               any bit flips
   00G0   1          nothing, but detects errors           a bit flips while a request runs
+  00GT   1          nothing, but detects errors           two faults hit one request alike
   R000   1, 3, 5..  a crash; that replica cannot rejoin   any bit flips, or two requests race
   RD00   1, 3, 5..  f crashes                             any bit flips
   RDG0   1, 3, 5..  f crashes                             a bit flips while a request runs
   RDGX   1, 3, 5..  f crashed or corrupted replicas       more than f replicas are faulty at once
 
-With 3 replicas f is 1, with 5 it is 2. RDGX is the default. The others exist so that the price of each letter can be
-measured, and R000 to show why D is needed: under conflicting requests its replicas diverge (see `{program} digest`).";
+With 3 replicas f is 1, with 5 it is 2. RDGX is the default. 00GT is for a single node whose clients must see no wrong
+byte, and may see errors and lose the state. The others exist so that the price of each letter can be measured,
+and R000 to show why D is needed: under conflicting requests its replicas diverge (see `{program} digest`).";
 
 /// Prints the topic.
 pub fn run() -> CommandOutcome {

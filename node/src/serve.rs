@@ -222,8 +222,13 @@ fn run_replica<A: Application>(
     match crosscheck::serve(Settings { begins, ..config.settings() }, service, make_protocol, started) {
         Ok(crosscheck::Stop::Asked) => Ok(CommandVerdict::Holds),
         Ok(crosscheck::Stop::Replace(why)) => {
+            let next = if config.replicas.len() > 1 {
+                "its peers fill it"
+            } else {
+                "it has no peers, and begins empty"
+            };
             message(format_args!(
-                "replica {} has to be replaced: {why}. Start it again: its peers fill it",
+                "replica {} has to be replaced: {why}. Start it again: {next}",
                 config.this_replica
             ));
             Ok(CommandVerdict::Fails)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crosscheck::Mode;
+use crosscheck::{Mode, OnDetection};
 use serde_json::json;
 
 use crate::ServiceOptions;
@@ -47,7 +47,7 @@ const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
 Then, elsewhere:
   {program} top; {program} inject --random; {program} evidence --follow"))]
 pub struct Args<O: ServiceOptions> {
-    /// How many replicas: 2f+1 survive f faulty ones [default: 3, or 1 for the modes 0000 and 00G0]
+    /// How many replicas: 2f+1 survive f faulty ones [default: 3, or 1 for the modes 0000, 00G0 and 00GT]
     #[arg(long, short = 'n', value_name = "N")]
     pub replicas: Option<u8>,
     /// Port for the clients of replica 1; 0 takes any free ports
@@ -72,6 +72,9 @@ pub struct Args<O: ServiceOptions> {
     /// Directory for the logs of --durability disk; made if missing
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// With mode 00GT: what happens when a fault is detected that is not masked
+    #[arg(long, value_enum, value_name = "ACTION")]
+    pub on_detection: Option<Detected>,
     /// What the service adds.
     #[command(flatten)]
     pub service: O,
@@ -96,6 +99,24 @@ pub enum Durable {
     Disk,
 }
 
+/// What mode `00GT` does about a detected fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Detected {
+    /// The request is undone, and its client gets an error; the default
+    Answer,
+    /// The process ends, and starts again without its state
+    Exit,
+}
+
+impl From<Detected> for OnDetection {
+    fn from(detected: Detected) -> Self {
+        match detected {
+            Detected::Answer => OnDetection::Answer,
+            Detected::Exit => OnDetection::Exit,
+        }
+    }
+}
+
 /// Reads a mode, for clap.
 pub fn mode(letters: &str) -> Result<Mode, String> {
     letters.parse().map_err(|error| match crate::config::meant(letters, &Mode::ALL) {
@@ -118,6 +139,7 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         data: args.data.clone(),
         service: args.service.clone(),
         hold_replies: !args.free_replies,
+        on_detection: args.on_detection.map(OnDetection::from),
         ..ClusterOptions::default()
     };
     let ending = Ending::catch()?;

@@ -59,6 +59,12 @@ impl<R> Starts<R> {
         (spawned.collect(), timers.collect())
     }
 
+    /// Shows what the running request has started so far, in this order; timers with their deadlines.
+    pub fn visit(&self, mut visit: impl FnMut(Option<u64>, &R)) {
+        self.spawned.borrow().iter().for_each(|request| visit(None, request));
+        self.timers.borrow().iter().for_each(|(time_us, request)| visit(Some(*time_us), request));
+    }
+
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.spawned.borrow().is_empty() && self.timers.borrow().is_empty()

@@ -160,6 +160,12 @@ impl<'w, R> Turn<'w, R> {
         self.driver.starts().forget();
     }
 
+    /// Shows the requests that the handler has started so far: those that run soon, and then those with a time in
+    /// microseconds. They are part of its result: two runs of it must have started the same ones.
+    pub fn visit_started(&self, visit: impl FnMut(Option<u64>, &R)) {
+        self.driver.starts().visit(visit);
+    }
+
     /// The dispatcher's state after this position, of an exclusive request in ordered turns. Another replica needs it
     /// to [`resume`](crate::resume) with the next position. Requests that this one spawns are not in it.
     pub fn dispatcher_state(&self) -> Option<DispatcherState<R>> {

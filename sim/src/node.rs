@@ -152,6 +152,7 @@ impl<W: Workload> Role<W> {
             election: (Duration::from_millis(300), Duration::from_millis(600)),
             watchdog: Duration::from_secs(5),
             hold_replies: true,
+            on_detection: crosscheck::OnDetection::default(),
         }
     }
 }

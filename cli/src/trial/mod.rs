@@ -68,7 +68,7 @@ Exit code: 0 when everything held, 1 when something did not, 2 when there is no 
   crosscheck trial soak --requests 100000000                   the long one
   crosscheck trial soak --modes RDGX --requests 1000000 --away-every 5
 
-Replicas are killed, stopped and paused in turn, the leader every second time. A single node (0000, 00G0) is
+Replicas are killed, stopped and paused in turn, the leader every second time. A single node (0000, 00G0, 00GT) is
 left alone: its memory would be lost, and no data left to check. Replicas of R000 may differ, so that none
 could take the state of the others: they are only paused.
 

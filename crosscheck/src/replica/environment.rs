@@ -14,7 +14,7 @@ use crate::hooks::{self, Hooks};
 use crate::mailbox::Mailbox;
 use crate::naming::Names;
 use crate::peers::Peers;
-use crate::settings::Settings;
+use crate::settings::{OnDetection, Settings};
 use crate::world::{Lockstep, Observation, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, evidence, limits};
 
@@ -87,6 +87,11 @@ impl<W: World> Environment<W> {
     /// Ends the replica for corrupted state that is no object. The only remedy is the next incarnation.
     pub(super) fn replace(&mut self, corrupted: Corrupted) {
         self.stop_with(Ok(Stop::Replace(ReplaceReason::Corrupted(corrupted))));
+    }
+
+    /// Whether this node ends when it detects a fault in a request or its reply.
+    pub(super) fn ends_on_detection(&self) -> bool {
+        self.settings.mode.twice && self.settings.on_detection == OnDetection::Exit
     }
 
     /// The replica ends after this round, with `outcome`, unless it already has another one.

@@ -63,6 +63,18 @@ impl<S: Service> ExecuteStage<S> {
         self.running.as_ref().is_some_and(Execution::is_alone)
     }
 
+    /// How far each worker has come.
+    pub(super) fn progress(&self) -> Vec<schedule::WorkerProgress> {
+        self.running.as_ref().map_or_else(Vec::new, Execution::progress)
+    }
+
+    /// Whether workers report from now on when a request has ended, in addition to batches.
+    pub(super) fn report_ends(&self, reports: bool) {
+        if let Some(execution) = &self.running {
+            execution.report_ends(reports);
+        }
+    }
+
     /// Whether a worker found its part of the schedule corrupted.
     pub(super) fn is_corrupted(&self) -> bool {
         self.running.as_ref().is_some_and(Execution::is_corrupted)

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use schedule::{DispatcherState, Footprint, Schedule};
@@ -36,6 +36,7 @@ pub(super) struct Execution<S: Service> {
     locks: u32,
     watched: Vec<WorkerWatch>,
     alone: Arc<AtomicBool>,
+    reports_ends: Arc<AtomicBool>,
     /// The memory that kept replies take.
     pub(super) kept: Arc<KeptReplies>,
     /// The worker, if there is only one; several have threads of their own.
@@ -137,6 +138,7 @@ impl<S: Service> Execution<S> {
             }
         };
         let alone = Arc::new(AtomicBool::new(false));
+        let reports_ends = Arc::new(AtomicBool::new(false));
         let kept = KeptReplies::new(settings.buffer_limit / 2);
         let stepped = ties.lockstep.stepped_workers();
         let pace = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
@@ -146,6 +148,7 @@ impl<S: Service> Execution<S> {
             me: settings.me,
             mode: settings.mode,
             alone: alone.clone(),
+            reports_ends: reports_ends.clone(),
             kept: kept.clone(),
             report,
             seat: None,
@@ -181,6 +184,7 @@ impl<S: Service> Execution<S> {
             locks,
             watched,
             alone,
+            reports_ends,
             kept,
             solo,
             stepped: stepped.cloned(),
@@ -277,6 +281,18 @@ impl<S: Service> Execution<S> {
     /// Whether the workers run every request twice from now on.
     pub(super) fn set_alone(&self, alone: bool) {
         self.alone.store(alone, Ordering::Relaxed);
+    }
+
+    /// How far each worker has come.
+    pub(super) fn progress(&self) -> Vec<schedule::WorkerProgress> {
+        (0..self.schedule.workers()).map(|worker| self.schedule.progress(worker)).collect()
+    }
+
+    /// Whether workers report from now on when a request has ended. What they had ended before this call shows in their
+    /// progress after it.
+    pub(super) fn report_ends(&self, reports: bool) {
+        self.reports_ends.store(reports, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     pub(super) fn is_alone(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The order thread of one replica: it owns the ordering engine, the peers' sockets and the voter, and moves every
 //! request along the path `Decode → Order → Schedule → Execute → Vote → Externalize`.
 
+mod barrier;
 mod calls;
 mod clocks;
 mod environment;
@@ -322,6 +323,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
             self.scrubs.order_next(execution.locks(), &mut self.order, self.env.world.now_us());
         }
+        self.pass_barrier();
         self.watch();
         self.check_oneself();
         self.vote(vote::Event::Tick);
@@ -341,14 +343,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Whether the state that this check of `self_check::GUARDS` covers is correct.
     fn holds(&mut self, check: Check) -> bool {
-        let Mode { guarded, crosschecked, .. } = self.env.settings.mode;
+        let Mode { guarded, .. } = self.env.settings.mode;
         // A tool may change all replicas' programs at about the same time (a probe that is set on all hosts). The votes
         // mask this replica's errors until all others are connected and can fill it.
         let can_wait = || !guarded || !self.group.hears_all(self.env.world.now_us());
         let execution = self.executor.running.as_ref();
         match check {
             Check::Checksums => !guarded || object::checksums_are_sound(),
-            Check::Digests => !crosschecked || vote::digest::is_sound(),
+            Check::Digests => !self.env.settings.mode.compares() || vote::digest::is_sound(),
             Check::Peers => self.env.peers.is_sound(self.env.settings.me, &self.env.settings.peers),
             Check::ClientsDriven => self.clients.are_driven(),
             Check::Clients => self.clients.counters.own_faults.load(Ordering::Relaxed) == 0,

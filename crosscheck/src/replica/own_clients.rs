@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use mio::event::Event;
-use vote::{Failure, Place};
+use vote::{Failure, Place, Withheld};
 
+use super::barrier::CheckingBarrier;
 use super::environment::Environment;
 use super::pending::{PendingReply, Recipient};
 use crate::admin::Buffers;
@@ -18,8 +19,9 @@ use crate::counters::ClientCounters;
 use crate::hooks::Hooks;
 use crate::mailbox::Mailbox;
 use crate::service::{Service, kind_in_words};
+use crate::settings::Mode;
 use crate::world::{Observation, World};
-use crate::{ReplaceReason, Stop, evidence};
+use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 /// The client side.
 pub(crate) enum Frontend {
@@ -63,6 +65,8 @@ pub(super) struct OwnClients<W: World> {
     submissions: Vec<Submission>,
     /// The replies owed for own batches that are being executed or voted on.
     owed: BTreeMap<u64, Vec<PendingReply>>,
+    /// Replies that wait for other requests' checks.
+    pub(super) barrier: CheckingBarrier,
 }
 
 impl<W: World> OwnClients<W> {
@@ -75,6 +79,7 @@ impl<W: World> OwnClients<W> {
             counters,
             submissions: Vec::new(),
             owed: BTreeMap::new(),
+            barrier: CheckingBarrier::default(),
         }
     }
 
@@ -176,6 +181,17 @@ impl<W: World> OwnClients<W> {
         env: &mut Environment<W>,
     ) {
         let owed = self.owed_at(place);
+        self.release_to(owed, place, reply, digest, env);
+    }
+
+    fn release_to(
+        &mut self,
+        owed: PendingReply,
+        place: Place,
+        reply: Bytes,
+        digest: Option<u128>,
+        env: &mut Environment<W>,
+    ) {
         let (place, reply) = env.hooks.on_release(place, reply);
         env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
         self.externalize(owed, reply, digest);
@@ -187,8 +203,9 @@ impl<W: World> OwnClients<W> {
         self.drop_reply(owed.owner);
     }
 
-    /// Without the letter X a reply leaves when its request has run; a request that failed a check has no reply.
-    pub(super) fn externalize_unchecked<S: Service>(
+    /// Without the letter X a reply leaves when its request has run; with the letter T only if both runs of it left the
+    /// same. A request that failed a check has no reply, or with T one that says so.
+    pub(super) fn externalize_unvoted<S: Service>(
         &mut self,
         batch: u64,
         origin: u8,
@@ -199,31 +216,60 @@ impl<W: World> OwnClients<W> {
             let place = Place::new(batch, number as u16);
             let owed = if result.asked.mine { self.owed_at(place) } else { PendingReply::NOTHING };
             match result.failure {
-                None => match result.reply {
-                    Some(reply) => self.externalize(owed, reply, None),
-                    None => self.drop_reply(owed.owner),
-                },
+                None => {}
                 Some(Failure::Invalid) => {
                     // No replica runs it, so all replicas have the same state without it.
-                    self.drop_reply(owed.owner);
                     env.keep_evidence(evidence::void(Some(origin), place));
                 }
                 Some(failure) => {
-                    self.drop_reply(owed.owner);
                     let kind = kind_in_words::<S>(result.asked.kind);
-                    env.keep_evidence(evidence::unchecked(env.settings.me, place, &failure, kind));
-                    if env.settings.mode.replicated && env.settings.mode.guarded {
-                        // The changes that the request should have made are unknown here: only peers have a correct
-                        // state.
+                    let outcome =
+                        if result.has_reply() { "answered with an error" } else { "reply withheld" };
+                    env.keep_evidence(evidence::unchecked(env.settings.me, place, &failure, kind, outcome));
+                    let Mode { replicated, guarded, .. } = env.settings.mode;
+                    if (replicated && guarded) || env.ends_on_detection() {
+                        // In a replica, the changes that the request should have made are unknown here: only peers have
+                        // a correct state.
                         env.stop_with(Ok(Stop::Replace(ReplaceReason::RequestFailed { place, failure })));
                     }
                 }
             }
+            self.leave::<S>(place, owed, result, env);
         }
         self.settle_owed();
     }
 
-    /// The end of the path: a reply that passed the vote goes to its connection, with the digest that was voted on.
+    /// The reply of a result leaves, if this mode allows it and a client waits for it.
+    fn leave<S: Service>(
+        &mut self,
+        place: Place,
+        owed: PendingReply,
+        result: vote::RequestResult,
+        env: &mut Environment<W>,
+    ) {
+        let (Recipient::Client(_), true) = (owed.owner, env.settings.mode.twice) else {
+            return match result.reply {
+                Some(reply) => self.externalize(owed, reply, None),
+                None => self.drop_reply(owed.owner),
+            };
+        };
+        match (vote::twice_may_leave(&result), result.reply) {
+            (Ok(digest), Some(reply)) => self.release_to(owed, place, reply, Some(digest), env),
+            (Err(Withheld::Corrupt), _) => {
+                self.drop_reply(owed.owner);
+                env.tally.failed_checks += 1;
+                let kind = kind_in_words::<S>(result.asked.kind);
+                env.keep_evidence(evidence::changed_after_runs(env.settings.me, place, kind));
+                if env.ends_on_detection() {
+                    env.replace(Corrupted::Reply);
+                }
+            }
+            _ => self.drop_reply(owed.owner),
+        }
+    }
+
+    /// The end of the path: a reply goes to its connection, with the digest that was voted on or that its first run
+    /// made.
     fn externalize(
         &mut self,
         PendingReply { owner, asked }: PendingReply,

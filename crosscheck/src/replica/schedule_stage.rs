@@ -81,7 +81,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             owed.extend(owner.map(|owner| PendingReply { owner, asked }));
             let stream = owner.as_ref().and_then(Recipient::stream);
             requests.push(schedule::Work {
-                request: Job { work, ordered: request.bytes, result: Some(result) },
+                request: Job::new(work, request, Some(result)),
                 footprint,
                 stream,
             });
@@ -89,7 +89,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if wants_checkpoint {
             // The checkpoint is the state after the whole batch: it runs alone, after the batch.
             let head = state::CheckpointHead { index: delivered.index, batch, order: order_state };
-            let job = Job { work: Work::Checkpoint(Arc::new(head)), ordered: Bytes::new(), result: None };
+            let job = Job::unordered(Work::Checkpoint(Arc::new(head)));
             requests.push(schedule::Work { request: job, footprint: Footprint::all(), stream: None });
         }
         if mine {

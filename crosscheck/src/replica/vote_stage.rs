@@ -7,6 +7,7 @@ use vote::{Command, Event, Message, Place, Reexecution, To, Voter};
 use wire::ReplicaId;
 
 use super::Replica;
+use super::barrier::CheckedBatch;
 use super::environment::Environment;
 use super::execute_stage::ExecuteStage;
 use super::repairs::{self, Repairs};
@@ -168,6 +169,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 env.stop_with(Ok(Stop::Replace(ReplaceReason::WorkerEnded)));
             }
             Report::Ended => {}
+            Report::TurnEnded => self.pass_barrier(),
             Report::ScrubTook(time) => self.scrubs.on_done(env.world.scrub_took(time)),
             Report::Masked { place, core, kind } => {
                 env.tally.failed_checks += 1;
@@ -196,9 +198,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.votes.awaited_by |= 1 << origin;
         if self.votes.voter.is_some() {
             self.vote(Event::Executed { batch, requests: results });
+        } else if env.settings.mode.twice && !env.settings.is_solo() {
+            let progress = self.executor.progress();
+            self.clients.barrier.hold(progress, CheckedBatch { batch, origin, results });
+            self.pass_barrier();
         } else {
-            self.clients.externalize_unchecked::<S>(batch, origin, results, env);
+            self.clients.externalize_unvoted::<S>(batch, origin, results, env);
         }
+    }
+
+    /// Lets the replies leave that waited for requests which have ended meanwhile.
+    pub(super) fn pass_barrier(&mut self) {
+        if !self.clients.barrier.is_holding() {
+            return;
+        }
+        // First this, so that each request that is found running reports its end.
+        self.executor.report_ends(true);
+        let progress = self.executor.progress();
+        while let Some(CheckedBatch { batch, origin, results }) = self.clients.barrier.pass(&progress) {
+            self.clients.externalize_unvoted::<S>(batch, origin, results, &mut self.env);
+        }
+        self.executor.report_ends(self.clients.barrier.is_holding());
     }
 
     /// Passes one event to the voter and performs its commands.

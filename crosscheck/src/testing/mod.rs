@@ -8,13 +8,14 @@ mod replica;
 pub use determinism::{Difference, check_deterministic};
 pub use replica::{Replica, RequestEnd};
 
-use execute::{End, Protection, Runner};
+use execute::{End, Protection, Repeat, Runner};
 use schedule::{Lock, Outcome, Turn};
 
 use crate::Cx;
 
 use crate::job::{Job, Work};
 use crate::service::Service;
+use crate::worker::{ScheduleCx, decode_again};
 
 /// Ordered time at which a log begins here: some second in 2023, in microseconds since 1970.
 pub const START_US: u64 = 1_700_000_000_000_000;
@@ -36,16 +37,25 @@ fn handle<S: Service>(
     reply: &mut Vec<u8>,
 ) -> (End, Outcome) {
     let runner = Runner { locks, protection: Protection { guard: true, undo: true }, between: &() };
-    let handler = |cx: &schedule::Cx<'_, Job<S::Request>>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
-        match &job.work {
-            Work::Service(request) => service.execute(&Cx::new(*cx, service), request, reply),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
-        }
+    let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
+        service.execute(&Cx::new(*cx, service), request, reply)
     };
     let (end, outcome) = match runs {
-        Runs::Once => runner.once(turn, reply, handler),
+        Runs::Once => runner.once(turn, reply, |cx, job, reply| match job.request() {
+            Some(request) => execute(cx, request, reply),
+            None => Ok(()),
+        }),
         Runs::Twice => {
-            let (end, outcome, _) = runner.reproduced(turn, reply, handler);
+            let handler = |run: u8, cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
+                match job.request() {
+                    Some(request) if run == 1 => execute(cx, request, reply)?,
+                    Some(_) => execute(cx, &decode_again(service, job)?, reply)?,
+                    None => {}
+                }
+                Ok(job.checksum)
+            };
+            let repeat = Repeat { handler, started: Job::bytes };
+            let (end, outcome, ..) = runner.reproduced(turn, reply, &repeat);
             (end, outcome)
         }
     };

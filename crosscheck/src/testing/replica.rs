@@ -65,7 +65,7 @@ impl<S: Service> Replica<S> {
             Err(error) => panic!("{} is no request: {error:?}", ordered.escape_ascii()),
         };
         let footprint = declared(&*self.service, &request);
-        self.append(vec![Job { work: Work::Service(request), ordered, result: None }], footprint);
+        self.append(vec![Job::internal(request, ordered)], footprint);
         self.run_all()
     }
 
@@ -140,7 +140,7 @@ impl<S: Service> Replica<S> {
     /// A turn on one lock, for a request that does nothing.
     fn with_turn(&mut self, home: Home, body: impl FnOnce(Turn<'_, Job<S::Request>>)) {
         let work = Work::Control(Control::Noop { home, ticket: 0 });
-        self.append(vec![Job { work, ordered: Bytes::new(), result: None }], Footprint::one(home));
+        self.append(vec![Job::unordered(work)], Footprint::one(home));
         let service = self.service.clone();
         let locks = service.locks();
         loop {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, GroupKey, Mode};
+use crosscheck::{Durability, GroupKey, Mode, OnDetection};
 
 use super::child::Dress;
 use super::find::ReplicaHandle;
@@ -44,6 +44,8 @@ pub struct ClusterOptions<O> {
     pub before_images: bool,
     /// Whether a reply waits for its vote. For measurements.
     pub hold_replies: bool,
+    /// What mode `00GT` does when it detects a fault; none = the default.
+    pub on_detection: Option<OnDetection>,
     /// Settings of the service, equal at all replicas.
     pub service: O,
 }
@@ -59,6 +61,7 @@ impl<O: Default> Default for ClusterOptions<O> {
             data: None,
             before_images: true,
             hold_replies: true,
+            on_detection: None,
             service: O::default(),
         }
     }
@@ -108,6 +111,12 @@ impl<O: ServiceOptions> ClusterPlan<O> {
         let count = wish.replicas.unwrap_or(if wish.mode.replicated { DEFAULT_REPLICAS } else { 1 });
         check_group(wish.mode, usize::from(count))
             .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --mode)")))?;
+        if wish.on_detection.is_some() && !wish.mode.twice {
+            let mode = wish.mode;
+            return Err(misuse(format!(
+                "mode {mode} does not compare a node with itself; leave out --on-detection, or use --mode 00GT"
+            )));
+        }
         let durability = durability(wish)?;
         let directory = runfile::directory()?;
         let places = place(wish.port.unwrap_or(program().port), count, &directory)?;
@@ -127,6 +136,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             node.service = wish.service.clone();
             node.before_images = wish.before_images;
             node.hold_replies = wish.hold_replies;
+            node.on_detection = wish.on_detection.unwrap_or_default();
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,
                 Durability::Disk(data) => Durability::Disk(data.join(format!("replica-{}", place.number))),

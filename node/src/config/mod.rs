@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crosscheck::admin::Endpoint;
-use crosscheck::{Address, Durability, GroupKey, Mode, Settings, private};
+use crosscheck::{Address, Durability, GroupKey, Mode, OnDetection, Settings, private};
 
 pub use parse::{check_group, parse};
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};
@@ -73,6 +73,8 @@ pub struct NodeConfig<O> {
     pub before_images: bool,
     /// Whether a reply waits for its vote. For measurements.
     pub hold_replies: bool,
+    /// What mode `00GT` does when it detects a fault.
+    pub on_detection: OnDetection,
     /// The settings of the service.
     pub service: O,
 }
@@ -98,6 +100,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             watchdog_ms: 5_000,
             before_images: true,
             hold_replies: true,
+            on_detection: OnDetection::default(),
             service: O::default(),
         }
     }
@@ -142,6 +145,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
             hold_replies: self.hold_replies,
+            on_detection: self.on_detection,
         }
     }
 
@@ -186,6 +190,13 @@ impl<O: ServiceOptions> NodeConfig<O> {
         let _ = writeln!(text, "watchdog_ms = {}", self.watchdog_ms);
         let _ = writeln!(text, "before_images = \"{}\"", self.before_images_word());
         let _ = writeln!(text, "replies = \"{}\"", if self.hold_replies { "held" } else { "free" });
+        if self.mode.twice {
+            let word = match self.on_detection {
+                OnDetection::Answer => "answer",
+                OnDetection::Exit => "exit",
+            };
+            let _ = writeln!(text, "on_detection = \"{word}\"");
+        }
         for (index, address) in self.replicas.iter().enumerate() {
             let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crosscheck::admin::{Endpoint, Token};
-use crosscheck::{Address, Durability, GroupKey, Mode};
+use crosscheck::{Address, Durability, GroupKey, Mode, OnDetection};
 use toml::de::DeTable;
 
 use super::NodeConfig;
@@ -14,7 +14,7 @@ use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "this_replica",
     "listen",
     "admin",
@@ -31,6 +31,7 @@ const FIELDS: [&str; 17] = [
     "watchdog_ms",
     "before_images",
     "replies",
+    "on_detection",
     "replica",
 ];
 const REPLICA_FIELDS: [&str; 2] = ["number", "address"];
@@ -104,6 +105,11 @@ fn read<O: ServiceOptions>(
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
     let before_images = read_either(reader, "before_images", "kept", "none");
     let hold_replies = read_either(reader, "replies", "held", "free");
+    let on_detection = read_on_detection(reader, mode);
+    if mode.twice && before_images == Some(false) {
+        let what = format!("mode {mode} undoes the first run of each request, which needs before-images");
+        reader.report(reader.offset("before_images"), "before_images", &what, "write \"kept\"");
+    }
     let replicas = read_replicas(text, reader);
     check_count(reader, mode, replicas.len(), this_replica);
     check_ports(reader, listen, admin.as_ref().map(|(endpoint, _)| endpoint), &replicas, this_replica);
@@ -124,11 +130,23 @@ fn read<O: ServiceOptions>(
     config.watchdog_ms = watchdog_ms.unwrap_or(config.watchdog_ms);
     config.before_images = before_images.unwrap_or(config.before_images);
     config.hold_replies = hold_replies.unwrap_or(config.hold_replies);
+    config.on_detection = on_detection;
     config.service = service;
     if let Err(Wrong { field, what, remedy, .. }) = config.service.check() {
         reader.report(reader.offset(field), field, &what, &remedy);
     }
     Some(config)
+}
+
+/// What mode `00GT` does about a fault; another mode cannot have the field.
+fn read_on_detection(reader: &mut TableReader<'_>, mode: Mode) -> OnDetection {
+    let answers = read_either(reader, "on_detection", "answer", "exit");
+    let at = reader.offset("on_detection");
+    if at.is_some() && !mode.twice {
+        let what = format!("mode {mode} does not compare a node with itself");
+        reader.report(at, "on_detection", &what, "remove it, or use mode 00GT");
+    }
+    if answers == Some(false) { OnDetection::Exit } else { OnDetection::Answer }
 }
 
 /// Whether a field has the value `yes` or the value `no`.
@@ -589,6 +607,35 @@ mod tests {
         let two = example.rsplit_once("[[replica]]").expect("a last section").0;
         let shown = parse("node.toml", two).expect_err("two replicas").to_string();
         assert!(shown.contains("use 1 or 3"), "{shown}");
+    }
+
+    /// A file for one node in mode 00GT, with these lines.
+    fn alone_twice(more: &str) -> String {
+        let example = shelf();
+        let alone = example.rsplitn(3, "[[replica]]").last().expect("one section");
+        let fields = alone.replacen("mode = \"RDGX\"", "mode = \"00GT\"", 1);
+        fields.replacen("replies = \"held\"", &format!("replies = \"held\"\n{more}"), 1)
+    }
+
+    #[test]
+    fn a_node_that_compares_with_itself_answers_or_exits_and_keeps_before_images() {
+        for (more, expected) in [
+            ("", OnDetection::Answer),
+            ("on_detection = \"answer\"", OnDetection::Answer),
+            ("on_detection = \"exit\"", OnDetection::Exit),
+        ] {
+            let config = parse("alone", &alone_twice(more)).expect(more);
+            assert_eq!((config.settings().on_detection, config.mode.twice), (expected, true), "{more}");
+            assert_eq!(parse("copy", &config.to_toml()), Ok(config), "{more}");
+        }
+        let told = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
+        assert!(told(&alone_twice("on_detection = \"abort\"")).contains("`abort` is neither"));
+        let example = shelf().replacen("replies =", "on_detection = \"exit\"\nreplies =", 1);
+        assert!(told(&example).contains("on_detection: mode RDGX does not compare a node with itself"));
+        let without = alone_twice("").replacen("before_images = \"kept\"", "before_images = \"none\"", 1);
+        assert!(told(&without).contains("before_images: mode 00GT undoes"), "{}", told(&without));
+        assert!(problem_with("mode = \"RDGX\"", "mode = \"00GT\"").contains("does not replicate"));
+        assert!(problem_with("mode = \"RDGX\"", "mode = \"RDGT\"").contains("one replica alone"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use node::signals::Ending;
 const SHAPE: &str = r#"
 title = "Cost of a request and of an object"
 about = "Instructions and calls of the allocator per request, memory per object."
-modes = ["0000", "00G0", "RDGX"]
+modes = ["0000", "00G0", "00GT", "RDGX"]
 peers = ["memcached"]
 clients = [1]
 seconds = 1.0

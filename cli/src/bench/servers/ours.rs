@@ -30,6 +30,7 @@ pub fn start(
         data: on_disk.then(|| data.to_path_buf()),
         before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
         hold_replies: true,
+        on_detection: None,
         service: MemcachedOptions {
             memory_limit_mb: definition.memory_mb,
             work_us: workload.work_us,

@@ -116,13 +116,13 @@ impl<'a> Threads<'a> {
             let request = service.decode(bytes).unwrap_or_else(|error| {
                 panic!("{} is no request: {error:?}", bytes.escape_ascii());
             });
-            Job { work: Work::Service(request), ordered: bytes.clone(), result: None }
+            Job::internal(request, bytes.clone())
         };
         let mut batches = self.requests.chunks(BATCH);
         for batch in 0..self.batches() as u64 {
             let jobs = batches.next().unwrap_or_default().iter().map(job).collect();
             let head = CheckpointHead { index: 0, batch, order: order::State::default() };
-            let look = Job { work: Work::Checkpoint(Arc::new(head)), ordered: Bytes::new(), result: None };
+            let look = Job::unordered(Work::Checkpoint(Arc::new(head)));
             let time_us = START_US + batch * STEP_US;
             for (index, time_us, jobs) in
                 [(2 * batch + 1, time_us, jobs), (2 * batch + 2, time_us + 1, vec![look])]
@@ -202,6 +202,8 @@ impl<S: Service> Hall<S> {
                 Ended::Corrupted(wrong.first().copied().unwrap_or((0, corrupted.object)))
             }
             End::Unreproducible => Ended::Unreproducible,
+            End::Undecodable => Ended::Undecodable,
+            End::NotUndone => Ended::NotUndone,
         };
         (seen, outcome)
     }

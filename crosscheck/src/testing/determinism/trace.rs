@@ -56,6 +56,10 @@ pub enum Ended {
     Panicked,
     Corrupted((Home, ObjectId)),
     Unreproducible,
+    /// Its effects could not be taken back.
+    NotUndone,
+    /// Its bytes, decoded again, gave no request.
+    Undecodable,
 }
 
 impl Did {
@@ -164,6 +168,8 @@ impl ExecutionTrace {
             Ended::Missed(lock) => format!("misses lock {lock}"),
             Ended::Panicked => "panics".to_owned(),
             Ended::Corrupted(object) => format!("finds {} corrupted", self.name(object)),
+            Ended::NotUndone => "cannot be undone".to_owned(),
+            Ended::Undecodable => "cannot be decoded a second time".to_owned(),
             Ended::Unreproducible => "comes to something else each time it runs".to_owned(),
         }
     }

@@ -1,0 +1,242 @@
+//! Execute: how a handler of the service is run in its turn, once or until two runs agree, and the result that it
+//! leaves.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use execute::{End, Protection, Repeat, Reproduced, Runner, Stopped};
+use object::{ObjectId, Pair};
+use schedule::{Lock, Outcome, Turn};
+use vote::digest::{self, Answer};
+use vote::{Asked, Failure, Pairs, RequestResult, RunDigests};
+
+use super::{Context, Report, core};
+use crate::hooks::Hooks;
+use crate::job::{Job, ResultSlot, RunNotes, Work};
+use crate::naming::Named;
+use crate::reply::Replies;
+use crate::service::{Service, declared};
+use crate::{Corrupted, Cx};
+
+/// The schedule's interface for a handler of `S`.
+pub(crate) type ScheduleCx<'a, S> = schedule::Cx<'a, Job<<S as Service>::Request>>;
+
+/// How the runs of a request ended.
+struct Ran {
+    end: End,
+    outcome: Outcome,
+    /// None if it was to run once.
+    reproduced: Option<Reproduced>,
+    /// What two runs left, if they agreed.
+    runs: RunDigests,
+}
+
+impl<S: Service> Context<S> {
+    /// Runs a request of the service: its handler runs on checked objects, which are then sealed.
+    pub(super) fn handle(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        slot: Option<ResultSlot>,
+        replies: &mut Replies,
+    ) -> Outcome {
+        let Ran { end, outcome, reproduced, runs } = self.run(turn, locks, &mut replies.current);
+        let (end, outcome) = match end {
+            End::Retry(_) if self.mode.guarded && self.mode.replicated => {
+                match self.confirm_retry(turn, locks, &mut replies.current) {
+                    Ok(confirmed) => confirmed,
+                    Err(failure) => {
+                        self.leave(slot, |asked| RequestResult::abandoned(asked, failure));
+                        return Outcome::Abandoned;
+                    }
+                }
+            }
+            end => (end, outcome),
+        };
+        let kind = self.kind(turn);
+        let ran = RunNotes {
+            core: core(),
+            kind,
+            reproduced: matches!(reproduced, Some(Reproduced::Same | Reproduced::Masked)),
+        };
+        if let (Some(slot), Some(Reproduced::Masked)) = (&slot, reproduced) {
+            (self.report)(Report::Masked { place: slot.place(), core: ran.core, kind });
+        }
+        let failure = match end {
+            End::Retry(_) => return outcome,
+            End::Done(touched) => {
+                self.hooks.on_reply(turn, &mut replies.current);
+                let wrong_bits = self.hooks.wrong_digest_bits(turn);
+                self.leave_ran(slot, ran, |asked| {
+                    let asked = Asked { kind, ..asked };
+                    let mut result = self.result(asked, touched.pairs(), replies, runs);
+                    result.digest ^= wrong_bits;
+                    result
+                });
+                return outcome;
+            }
+            End::Panicked => {
+                // A panic is a function of the ordered log, so every healthy replica gives this same answer.
+                let runs = self.refuse(turn, slot.as_ref(), replies);
+                self.leave_ran(slot, ran, |asked| self.result(Asked { kind, ..asked }, &[], replies, runs));
+                return outcome;
+            }
+            End::Corrupted(corrupted, wrong) => {
+                let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
+                if id == corrupted.object && !id.is_none() {
+                    // The right name comes with the right bytes.
+                    let class = corrupted.class.rsplit("::").next().unwrap_or(corrupted.class);
+                    (self.report)(Report::Named(vec![Named { home, id, class, name: None }]));
+                }
+                let is_missing = corrupted.how == object::How::Missing && id == corrupted.object;
+                if is_missing { Failure::Missing { home, id } } else { Failure::Check { home, id } }
+            }
+            End::Unreproducible => Failure::Unreproducible,
+            End::Undecodable => Failure::Request,
+            End::NotUndone => {
+                (self.report)(Report::Corrupted(Corrupted::NotUndone));
+                return outcome;
+            }
+        };
+        let refused = self.mode.twice.then(|| self.refuse(turn, slot.as_ref(), replies));
+        self.leave_ran(slot, ran, |asked| {
+            let asked = Asked { kind, ..asked };
+            let told = refused.map(|runs| self.result(asked, &[], replies, runs));
+            RequestResult {
+                failure: Some(failure),
+                ..told.unwrap_or_else(|| RequestResult::abandoned(asked, failure))
+            }
+        });
+        outcome
+    }
+
+    /// The result of a request: digested for the vote, or with the digests of its two runs, or only the part that is
+    /// needed where nothing is compared.
+    fn result(
+        &self,
+        asked: Asked,
+        touched: &[Pair],
+        replies: &mut Replies,
+        runs: RunDigests,
+    ) -> RequestResult {
+        if self.mode.crosschecked {
+            let pairs = Pairs::from_slice(touched);
+            let is_kept = vote::keeps_reply(asked.mine, replies.current.len());
+            return match is_kept.then(|| replies.keep()).flatten() {
+                Some(reply) => RequestResult::new(asked, pairs, reply),
+                None => RequestResult::without_reply(asked, pairs, &replies.current),
+            };
+        }
+        let reply = if asked.mine { replies.keep() } else { Some(Bytes::new()) };
+        if self.mode.twice {
+            return RequestResult::of_two_runs(asked, Pairs::from_slice(touched), reply, runs);
+        }
+        RequestResult { reply, ..RequestResult::unvoted(asked, Bytes::new()) }
+    }
+
+    /// Runs the handler once; or until two runs agree, where no vote could show which replica is wrong.
+    fn run(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) -> Ran {
+        let protection = Protection { guard: self.mode.guarded, undo: true };
+        let runner = Runner { locks, protection, between: &self.hooks.between() };
+        let wrong_runs = Cell::new(self.hooks.runs(turn));
+        let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
+            // Once, where no fault is injected.
+            (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
+                reply.clear();
+                self.service.execute(&Cx::new(*cx, &*self.service), request, reply)
+            })
+        };
+        if self.mode.twice || self.alone.load(Ordering::Relaxed) {
+            let handler = |run: u8, cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
+                match &job.work {
+                    Work::Service(request) if run == 1 => execute(cx, request, reply)?,
+                    Work::Service(_) => execute(cx, &decode_again(&*self.service, job)?, reply)?,
+                    Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => {}
+                }
+                Ok(job.checksum)
+            };
+            let repeat = Repeat { handler, started: Job::bytes };
+            let (end, outcome, how, runs) = runner.reproduced(turn, reply, &repeat);
+            return Ran { end, outcome, reproduced: Some(how), runs };
+        }
+        let (end, outcome) = runner.once(turn, reply, |cx, job, reply| match &job.work {
+            Work::Service(request) => execute(cx, request, reply),
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
+        });
+        Ran { end, outcome, reproduced: None, runs: RunDigests::default() }
+    }
+
+    /// The handler requested a lock outside its footprint. Normally this follows from the log alone, and the request
+    /// runs again at a later position, at every replica. But if the footprint, or the request itself, no longer matches
+    /// the ordered bytes, only this replica would retry, and all later requests would have other positions here than at
+    /// its peers. So the bytes are decoded once more: with the same footprint the handler runs again, on the request as
+    /// it is in the log; with another one there are no turns to run it in, and this replica blames itself.
+    fn confirm_retry(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        reply: &mut Vec<u8>,
+    ) -> Result<(End, Outcome), Failure> {
+        let Ok(request) = self.service.decode(&turn.request().ordered) else { return Err(Failure::Request) };
+        if turn.request().result.is_some() {
+            let declared = declared(&*self.service, &request);
+            let held = turn.footprint();
+            let fits = |(lock, shared)| held.allows(lock, shared);
+            if (declared.is_all() && !held.is_all()) || !declared.iter().all(fits) {
+                return Err(Failure::Request);
+            }
+        }
+        let protection = Protection { guard: self.mode.guarded, undo: true };
+        let runner = Runner { locks, protection, between: &self.hooks.between() };
+        turn.repeat(false);
+        let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
+            self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)
+        };
+        Ok(runner.once(turn, reply, handler))
+    }
+
+    /// Replaces the current reply by the one of a request that has no effect. Where a node compares with itself, it is
+    /// made twice: for the request as it was decoded, and for its ordered bytes decoded again.
+    fn refuse(
+        &self,
+        turn: &Turn<'_, Job<S::Request>>,
+        slot: Option<&ResultSlot>,
+        replies: &mut Replies,
+    ) -> RunDigests {
+        let Work::Service(request) = &turn.request().work else { return RunDigests::default() };
+        let (true, Some(slot)) = (self.mode.twice, slot) else {
+            self.service.panicked(request, &mut replies.current);
+            return RunDigests::default();
+        };
+        let Asked { position, time_us, .. } = slot.asked();
+        let mut made = |run: u8, request: &S::Request, checksum: u32| {
+            replies.current.clear();
+            self.service.panicked(request, &mut replies.current);
+            let answer = Answer::new(position, time_us, checksum, &replies.current);
+            (digest::run(run, digest::request(&[], &answer)), answer.digest)
+        };
+        let (first, reply) = made(1, request, slot.checksum);
+        // Without a second digest no reply leaves, and the client's connection is closed.
+        let again = decode_again(&*self.service, turn.request());
+        let second = again.map_or(0, |again| made(2, &again, turn.request().checksum).0);
+        RunDigests { first, second, reply }
+    }
+
+    /// The kind of request, for evidence.
+    fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
+        match &turn.request().work {
+            Work::Service(request) => self.service.kind(request),
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => 0,
+        }
+    }
+}
+
+/// The request, decoded from its ordered bytes once more: a fault in the first decoding, or in the decoded request, is
+/// not in this one.
+pub(crate) fn decode_again<S: Service>(service: &S, job: &Job<S::Request>) -> Result<S::Request, Stopped> {
+    if order::batch::checksum(&job.ordered) != job.checksum {
+        return Err(Stopped::Undecodable);
+    }
+    service.decode(&job.ordered).map_err(|_| Stopped::Undecodable)
+}

@@ -1,0 +1,6 @@
+//! Every integration test of the crate in one binary: what they share is compiled and linked once.
+
+mod support;
+
+mod once;
+mod twice;

@@ -11,7 +11,7 @@ use node::outcome::{CommandOutcome, CommandVerdict};
 /// The beginning of `harden --help`.
 pub const ABOUT: &str = "Builds a C program so that each of its handlers (the code for one request) runs twice: the \
     second run is compared with the first one, and a difference ends the process with status 86 before anything has \
-    left it. The library is the crate `sei`, after Behrens et al., NSDI 2015. Origin comes from the machine's package \
+    left it. The library is the crate `sei`, after Behrens et al., NSDI 2015. Source comes from the machine's package \
     sources, is checked by its SHA-256 and patched; this repository has the patches and recipes only. Needs Linux on \
     x86-64, GCC 12 and, for the first build of a program, a network.";
 

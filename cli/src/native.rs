@@ -77,7 +77,8 @@ Examples:
     /// Prints tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
     #[command(after_long_help = "Examples:
   crosscheck inject report bench/results/inject/*.json* --html coverage.html
-  crosscheck inject report --together bench/results/inject/cluster-RD00*")]
+  crosscheck inject report --together bench/results/inject/cluster-RD00*
+  crosscheck inject report --table sei native.jsonl sei.jsonl")]
     Report(ReportArgs),
 }
 
@@ -87,7 +88,7 @@ pub struct Golden {
     /// The target's file, TOML
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
-    /// Program that replaces {crosscheck} in the target's file [default: this one]
+    /// Program instead of {crosscheck} or {harden}/... in the target's file
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Number of runs (golden)
@@ -104,7 +105,7 @@ pub struct Many {
     /// The target's file, TOML
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
-    /// Program that replaces {crosscheck} in the target's file [default: this one]
+    /// Program instead of {crosscheck} or {harden}/... in the target's file
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Fault types, separated by commas
@@ -147,7 +148,7 @@ pub struct Hooks {
     /// The target's file, TOML; it needs a [cluster] section, which may have one replica
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
-    /// Program that replaces {crosscheck} in the target's file [default: this one]
+    /// Program instead of {crosscheck} or {harden}/... in the target's file
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// Kinds of faults, separated by commas [default: those that the target's mode has a target for]
@@ -173,7 +174,7 @@ pub struct Replay {
     /// The target's file, TOML
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
-    /// Program that replaces {crosscheck} in the target's file [default: this one]
+    /// Program instead of {crosscheck} or {harden}/... in the target's file
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// FILE:TYPE/NUMBER, as in the report; a summary has the runs that failed
@@ -225,6 +226,18 @@ pub struct ReportArgs {
     /// Also write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Which tables: all, or the one in which SEI's paper counts errors, beside the paper's figures
+    #[arg(long, value_enum, default_value_t = Tables::All)]
+    pub table: Tables,
+}
+
+/// The tables of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Tables {
+    /// By fault type, module, function, bit and end.
+    All,
+    /// Errors that are undetected, detected by the program itself, and detected otherwise.
+    Sei,
 }
 
 /// Runs one of the commands.

@@ -245,8 +245,10 @@ impl TraceClient<'_> {
                     let got = bytes[at..at + length].to_vec();
                     at += length;
                     let right = self.golden.and_then(|golden| golden.get(message));
-                    let keys = &self.trace.measured[message].keys;
-                    let wrong = right.and_then(|right| self.target.protocol.difference(keys, right, &got));
+                    let TraceRequest { keys, seed, .. } = &self.trace.measured[message];
+                    let difference =
+                        |right: &Vec<u8>| self.target.protocol.difference(keys, *seed, right, &got);
+                    let wrong = right.and_then(difference);
                     if let Some(wrong) = wrong {
                         break deviates(wrong, &got);
                     }

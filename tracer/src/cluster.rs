@@ -9,40 +9,24 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use iced_x86::InstructionInfoFactory;
 use wire::SplitMix64;
 
-use crate::callers::{callers, names};
-use crate::code::{Code, LONGEST};
+use crate::callers::names;
+use crate::code::Code;
 use crate::draw;
 use crate::fault::{Bits, Fault};
 use crate::group::Cluster;
 use crate::judge::{BACK, Judged, WatchedCluster};
-use crate::memory::{Memory, Module};
 use crate::profile::{file_name, module_of};
 use crate::record::InjectionRecord;
-use crate::seized::Seized;
+use crate::sample::{Sample, SampledFault, Windows};
 use crate::series::Series;
-use crate::strike::{Flip, Missed, TargetThread};
+use crate::strike::Flip;
 use crate::symbols::Symbols;
-use crate::sys;
 use crate::target::Target;
 
 /// Draws after which an injection is given up, if no drawn instruction can carry it.
 const DRAWS: u32 = 100_000;
-/// Attempts to stop the victim's thread while it runs its own code.
-const MOMENTS: u32 = 10_000;
-/// The instruction `syscall`.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
-
-/// The instructions that the victim executes under load.
-#[derive(Debug)]
-pub struct Sample {
-    codes: Vec<Code>,
-    steps: Vec<u32>,
-    modules: Vec<Module>,
-}
-
 /// The settings of a campaign on a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterInjection<'a> {
@@ -72,7 +56,7 @@ pub fn campaign(
         let fault = faults[(number % kinds) as usize];
         ClusterRun { plan, watch }.inject(sample, fault, number / kinds, &mut symbols)
     };
-    plan.series(runs * kinds).run(|watch| Sample::take(plan, watch), one, tell)
+    plan.series(runs * kinds).run(|watch| sample(plan, watch), one, tell)
 }
 
 /// Repeats the injection of `record` `times` times: the same bit of the same instruction, at its next execution.
@@ -92,12 +76,12 @@ pub fn again(
             fault: record.fault,
             id: record.id,
             index: record.index,
-            code: &sample.codes[0],
+            code: sample.first(),
             stream: stream.clone(),
         };
         ClusterRun { plan, watch }.carry_out(sample, drawn, &mut symbols)
     };
-    plan.series(times).run(|watch| Sample::of_site(plan, watch.cluster, record), one, tell)
+    plan.series(times).run(|watch| recorded_site(plan, watch.cluster, record), one, tell)
 }
 
 /// The random numbers of a recorded injection after its site was drawn: its bit comes from the next ones.
@@ -128,96 +112,32 @@ fn victim_thread(plan: &ClusterInjection<'_>, cluster: &Cluster, victim: u8) -> 
     bail!("replica {victim} has no thread {:?}", plan.target.thread)
 }
 
-/// The thread, stopped at a random moment while it runs its own code.
-fn stopped_on_its_way(thread: i32, memory: &Memory, stream: &mut SplitMix64) -> anyhow::Result<Seized> {
-    for _ in 0..MOMENTS {
-        std::thread::sleep(Duration::from_micros(stream.below(2_000)));
-        let mut seized = Seized::new(thread).context("tracing the victim: is ptrace permitted here?")?;
-        if !seized.interrupt()? {
-            bail!("the victim ended while it was sampled");
+/// Steps the victim's thread through windows of its execution, at random moments under load.
+///
+/// Stepping is ten thousand times slower, and leaves the victim behind the others: before the next window its client must
+/// have received its replies again. Otherwise a follower only catches up, and the code that serves clients is missing from
+/// the sample.
+fn sample(plan: &ClusterInjection<'_>, watch: &WatchedCluster<'_>) -> anyhow::Result<Sample> {
+    let group = watch.group;
+    let (process, thread) = victim_thread(plan, watch.cluster, group.victim)?;
+    let windows = Windows { count: group.windows, steps: group.window_steps };
+    Sample::take(process, &[thread], windows, &mut draw::stream(plan.seed, 99, 0), || {
+        if !watch.await_victims_client(&watch.before()?) {
+            bail!("the victim does not serve its client while it is sampled");
         }
-        // A thread that was stopped within a system call stands behind it, or before it if the call will be repeated.
-        let around = sys::instruction_pointer(thread)?.wrapping_sub(SYSCALL.len() as u64);
-        let mut bytes = [0; 2 * SYSCALL.len()];
-        memory.read_some(around, &mut bytes);
-        if !bytes.chunks(SYSCALL.len()).any(|instruction| instruction == SYSCALL) {
-            return Ok(seized);
-        }
-    }
-    bail!("the victim's thread sleeps: there is nothing to sample")
+        Ok(())
+    })
 }
 
-impl Sample {
-    /// Steps the victim's thread through windows of its execution, at random moments under load.
-    ///
-    /// Stepping is ten thousand times slower, and leaves the victim behind the others: before the next window its
-    /// client must have received its replies again. Otherwise a follower only catches up, and the code that serves
-    /// clients is missing from the sample. A window begins where the thread was running. If windows also began where a
-    /// sleeping thread wakes up, half of them would contain the code that runs first after that, which reads from
-    /// clients.
-    ///
-    /// # Errors
-    /// When tracing is not permitted, or the victim does not serve its client.
-    pub fn take(plan: &ClusterInjection<'_>, watch: &WatchedCluster<'_>) -> anyhow::Result<Self> {
-        let group = watch.group;
-        let (process, thread) = victim_thread(plan, watch.cluster, group.victim)?;
-        let memory = Memory::open(process)?;
-        let mut sample = Sample { codes: vec![], steps: vec![], modules: memory.modules()? };
-        let mut numbers = std::collections::HashMap::new();
-        let mut factory = InstructionInfoFactory::new();
-        let mut stream = draw::stream(plan.seed, 99, 0);
-        for _ in 0..group.windows {
-            if !watch.await_victims_client(&watch.before()?) {
-                bail!("the victim does not serve its client while it is sampled");
-            }
-            let mut seized = stopped_on_its_way(thread, &memory, &mut stream)?;
-            for _ in 0..group.window_steps {
-                let address = sys::instruction_pointer(thread)?;
-                let number = *numbers.entry(address).or_insert_with(|| {
-                    let mut bytes = [0; LONGEST];
-                    memory.read_some(address, &mut bytes);
-                    sample.codes.push(Code::decode(address, bytes, &mut factory));
-                    sample.codes.len() as u32 - 1
-                });
-                sample.steps.push(number);
-                if !seized.step()? {
-                    bail!("the victim ended while it was sampled");
-                }
-            }
-        }
-        Ok(sample)
-    }
-
-    /// The site of a recorded injection, in a cluster of the same program.
-    fn of_site(
-        plan: &ClusterInjection<'_>,
-        cluster: &Cluster,
-        record: &InjectionRecord,
-    ) -> anyhow::Result<Self> {
-        let series = plan.series(1);
-        let group = series.group()?;
-        let memory = Memory::open(victim_thread(plan, cluster, group.victim)?.0)?;
-        let mut bytes = [0; LONGEST];
-        memory.read_some(record.address, &mut bytes);
-        let code = Code::decode(record.address, bytes, &mut InstructionInfoFactory::new());
-        if code.text() != record.text || !code.can(record.fault) {
-            bail!("at the recorded site there is `{}`, not `{}`: another build", code.text(), record.text);
-        }
-        Ok(Sample { codes: vec![code], steps: vec![0], modules: memory.modules()? })
-    }
-
-    fn draw(&self, fault: Fault, stream: &mut SplitMix64) -> Option<(usize, &Code)> {
-        if !self.codes.iter().any(|code| code.can(fault)) {
-            return None;
-        }
-        loop {
-            let step = stream.below(self.steps.len() as u64) as usize;
-            let code = &self.codes[self.steps[step] as usize];
-            if code.can(fault) {
-                return Some((step, code));
-            }
-        }
-    }
+/// The site of a recorded injection, in a cluster of the same program.
+fn recorded_site(
+    plan: &ClusterInjection<'_>,
+    cluster: &Cluster,
+    record: &InjectionRecord,
+) -> anyhow::Result<Sample> {
+    let series = plan.series(1);
+    let group = series.group()?;
+    Sample::of_site(victim_thread(plan, cluster, group.victim)?.0, record)
 }
 
 impl ClusterInjection<'_> {
@@ -277,7 +197,7 @@ impl ClusterRun<'_> {
             Err(why) => self.watch.with_all_serving(Judged::lost(why.clone())),
             Ok(_) => self.watch.judge(&before),
         };
-        let (module, offset) = module_of(&sample.modules, code.address);
+        let (module, offset) = module_of(sample.modules(), code.address);
         let record = InjectionRecord {
             id,
             seed: self.plan.seed,
@@ -292,7 +212,8 @@ impl ClusterRun<'_> {
             symbol: symbols.name(module, offset),
             callers: struck
                 .as_ref()
-                .map_or_else(|_| Vec::new(), |(_, callers)| names(callers, &sample.modules, symbols)),
+                .map_or_else(|_| Vec::new(), |(_, callers)| names(callers, sample.modules(), symbols)),
+            part: None,
             text: code.text(),
             hits: 1,
             flip: struck.ok().map(|(flip, _)| flip),
@@ -318,25 +239,13 @@ impl ClusterRun<'_> {
         code: &Code,
         stream: &mut SplitMix64,
     ) -> Result<(Flip, Vec<u64>), String> {
-        let told = |error: &dyn std::fmt::Display| error.to_string();
         let (process, thread) = victim_thread(self.plan, self.watch.cluster, self.watch.victim())
-            .map_err(|error| told(&error))?;
-        let memory = Memory::open(process).map_err(|error| told(&error))?;
-        let mut seized = Seized::new(thread).map_err(|error| told(&error))?;
-        if !seized.interrupt().map_err(|error| told(&error))? {
-            return Err("the victim ended by itself".into());
-        }
-        if !seized.run_to(code.address).map_err(|error| told(&error))? {
-            return Err("the site was not executed in time".into());
-        }
-        let callers = callers(thread, &memory, &sample.modules).map_err(|error| told(&error))?;
-        let mut step = || seized.step();
-        let victim = TargetThread { thread, memory: &memory, flips: self.plan.flips, step: &mut step };
-        match victim.strike(fault, code, self.plan.bits, stream) {
-            Ok(flip) => Ok((flip, callers)),
-            Err(Missed::OutOfReach) => Err("the operand is out of reach".into()),
-            Err(Missed::Gone) => Err("the thread was gone".into()),
-            Err(Missed::Failed(error)) => Err(error.to_string()),
-        }
+            .map_err(|error| error.to_string())?;
+        sample.strike(
+            SampledFault { fault, code, bits: self.plan.bits, flips: self.plan.flips },
+            process,
+            thread,
+            stream,
+        )
     }
 }

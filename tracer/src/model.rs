@@ -47,6 +47,16 @@ pub struct Expected {
     pub keys: Vec<Vec<u8>>,
     /// The right reply.
     pub reply: Vec<u8>,
+    /// The CRC from which that of its reply is continued; 0 where replies have none.
+    pub seed: u32,
+}
+
+impl Expected {
+    /// The same request in `protocol`.
+    fn in_protocol(self, protocol: Protocol) -> Self {
+        let (request, seed) = protocol.request(self.request);
+        Expected { request, keys: self.keys, reply: protocol.reply(seed, self.reply), seed }
+    }
 }
 
 impl TraceModel {
@@ -140,7 +150,7 @@ impl TraceModel {
 
 fn expected(request: String, keys: &[String], reply: Vec<u8>) -> Expected {
     let keys = keys.iter().map(|key| key.clone().into_bytes()).collect();
-    Expected { request: request.into_bytes(), keys, reply }
+    Expected { request: request.into_bytes(), keys, reply, seed: 0 }
 }
 
 fn letters(count: u64, stream: &mut SplitMix64) -> Vec<u8> {
@@ -175,16 +185,30 @@ pub struct Tally {
     pub wrong: Mutex<Vec<WrongReply>>,
 }
 
+/// A client's server, and how it talks to it.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelClient {
+    /// The client's number, that of its replica.
+    pub number: u8,
+    /// Where the server listens.
+    pub address: SocketAddr,
+    /// memcached's text protocol, with or without CRCs.
+    pub protocol: Protocol,
+    /// Decides its requests.
+    pub seed: u64,
+}
+
 /// Drives one replica until `stop`, with new keys after every break, because the effect of requests without a reply is
 /// unknown.
-pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &AtomicBool) {
+pub fn drive(client: ModelClient, tally: &Tally, stop: &AtomicBool) {
+    let ModelClient { number: replica, address, protocol, seed } = client;
     let mut stream = draw::stream(seed, 100 + u64::from(replica), 0);
     let mut generation = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         generation += 1;
         let model = TraceModel::new(format!("{seed:x}c{replica}g{generation}"));
         if let Ok(connection) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) {
-            match talk(connection, model, &mut stream, tally, stop) {
+            match talk(connection, (model, protocol), &mut stream, tally, stop) {
                 Ok(None) => {}
                 Ok(Some((wrong, expected, told))) => {
                     let wrong = WrongReply { wrong, replica, expected, told };
@@ -202,7 +226,7 @@ pub fn drive(replica: u8, address: SocketAddr, seed: u64, tally: &Tally, stop: &
 /// Sends requests until the first wrong reply, a break, or `stop`.
 fn talk(
     mut connection: TcpStream,
-    mut model: TraceModel,
+    (mut model, protocol): (TraceModel, Protocol),
     stream: &mut SplitMix64,
     tally: &Tally,
     stop: &AtomicBool,
@@ -211,14 +235,14 @@ fn talk(
     connection.set_read_timeout(Some(PATIENCE))?;
     let mut bytes = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let batch: Vec<Expected> = (0..BATCH).map(|_| model.next(stream)).collect();
+        let batch: Vec<Expected> = (0..BATCH).map(|_| model.next(stream).in_protocol(protocol)).collect();
         let requests: Vec<u8> = batch.iter().flat_map(|one| one.request.iter().copied()).collect();
         connection.write_all(&requests)?;
         for one in &batch {
-            let (got, malformed) = read_one(&mut connection, &mut bytes)?;
+            let (got, malformed) = read_one(&mut connection, protocol, &mut bytes)?;
             let wrong = match malformed {
                 true => Some(Wrong::Malformed),
-                false => Protocol::Memcached.difference(&one.keys, &one.reply, &got),
+                false => protocol.difference(&one.keys, one.seed, &one.reply, &got),
             };
             if let Some(wrong) = wrong {
                 let show = |bytes: &[u8]| text(&bytes[..bytes.len().min(400)]).escape_debug().to_string();
@@ -240,13 +264,17 @@ pub fn ask_once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     let mut connection = TcpStream::connect_timeout(&address, Duration::from_millis(500))?;
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.write_all(request)?;
-    Ok(read_one(&mut connection, &mut Vec::new())?.0)
+    Ok(read_one(&mut connection, Protocol::Memcached, &mut Vec::new())?.0)
 }
 
 /// One reply, and whether it violates the protocol.
-fn read_one(connection: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<(Vec<u8>, bool)> {
+fn read_one(
+    connection: &mut TcpStream,
+    protocol: Protocol,
+    bytes: &mut Vec<u8>,
+) -> io::Result<(Vec<u8>, bool)> {
     loop {
-        match Protocol::Memcached.frame(bytes) {
+        match protocol.frame(bytes) {
             ReplyFrame::Whole(length) => return Ok((bytes.drain(..length).collect(), false)),
             ReplyFrame::Malformed => return Ok((std::mem::take(bytes), true)),
             ReplyFrame::Part => {}
@@ -287,7 +315,7 @@ mod tests {
         });
         let tally = Tally::default();
         let connection = TcpStream::connect(address).expect("connected");
-        let model = TraceModel::new("x".into());
+        let model = (TraceModel::new("x".into()), Protocol::Memcached);
         let told = talk(connection, model, &mut draw::stream(1, 0, 0), &tally, &AtomicBool::new(false));
         assert!(told.expect("an answer").is_some());
     }

@@ -96,6 +96,11 @@ impl Profile {
                 ran.seen
             );
         }
+        for (number, (request, reply)) in trace.measured.iter().zip(&ran.replies).enumerate() {
+            if !target.protocol.is_sound(request.seed, reply) {
+                bail!("the golden run's reply {number} has a CRC that does not fit: no client would take it");
+            }
+        }
         let Recording { codes, mut steps, end, modules, .. } = ran.part;
         steps.truncate(end);
         let head = ProfileHead {
@@ -254,6 +259,9 @@ pub fn file_name(path: &str) -> &str {
 impl Recording {
     fn of(session: &mut TracedServer, progress: &RunProgress) -> io::Result<Self> {
         let mut recording = Recording { modules: session.memory.modules()?, ..Recording::default() };
+        if session.holds_others {
+            session.threads.hold_others()?;
+        }
         let mut factory = InstructionInfoFactory::new();
         while !progress.reached(RunPhase::Complete) && recording.steps.len() < LONGEST_PROFILE {
             let Ok(address) = sys::instruction_pointer(session.threads.worker) else { break };

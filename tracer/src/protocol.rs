@@ -1,6 +1,10 @@
-//! Finds the end of each reply, and classifies how a wrong one deviates: for memcached's text protocol, or plain lines.
+//! Finds the end of each reply, and classifies how a wrong one deviates: for memcached's text protocol, with or without
+//! CRCs, or plain lines.
 
+use crc32c::{crc32c, crc32c_append};
 use serde::{Deserialize, Serialize};
+
+use crate::record::InjectionClass;
 
 /// The format of a target's replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -9,6 +13,11 @@ pub enum Protocol {
     /// memcached's text protocol, one reply per request.
     #[default]
     Memcached,
+    /// memcached's text protocol with CRC-32Cs, as programs of `crosscheck harden` have it: a line with the request's
+    /// before each request, and behind each reply a line with the CRC of the reply, continued from the request's. The
+    /// requests of a target have CRCs if its trace says so, which decides this.
+    #[serde(skip)]
+    MemcachedSummed,
     /// One line per request.
     Lines,
 }
@@ -42,7 +51,31 @@ pub enum Wrong {
     ForeignKey,
     /// Not a reply of the protocol.
     Malformed,
+    /// The reply's CRC does not fit it, or fits another request: the client discards it.
+    #[serde(rename = "invalid message")]
+    InvalidSum,
 }
+
+impl Wrong {
+    /// What the deviation is for the client of a single server.
+    pub fn class(self) -> InjectionClass {
+        match self {
+            // The hardened program's own protection: its client recognises the message as corrupt.
+            Wrong::InvalidSum => InjectionClass::Detected,
+            Wrong::ErrorReply | Wrong::ForeignKey | Wrong::Malformed => InjectionClass::Otherwise,
+            Wrong::Value | Wrong::Missing | Wrong::Extra | Wrong::Status => InjectionClass::Undetected,
+        }
+    }
+
+    /// Its name in records.
+    pub fn name(self) -> String {
+        let word = serde_json::to_value(self).ok().and_then(|word| word.as_str().map(str::to_owned));
+        word.unwrap_or_default()
+    }
+}
+
+/// The line with a reply's CRC, `@` and eight hexadecimal digits.
+const SUM_LINE: usize = 11;
 
 /// Longest line that is accepted.
 const LONGEST_LINE: usize = 2048;
@@ -63,8 +96,37 @@ pub struct Value<'a> {
 }
 
 impl Protocol {
+    /// A request of memcached's text protocol as it is sent, and the CRC from which that of its reply is continued.
+    pub fn request(self, plain: Vec<u8>) -> (Vec<u8>, u32) {
+        if self != Protocol::MemcachedSummed {
+            return (plain, 0);
+        }
+        let end = plain.iter().position(|&byte| byte == b'\n').map_or(plain.len(), |at| at + 1);
+        let (line, data) = plain.split_at(end);
+        let (of_line, of_data) = (crc32c(line), crc32c(data));
+        let mut bytes = format!("@{of_line:08x} {of_data:08x}\r\n").into_bytes();
+        bytes.extend_from_slice(&plain);
+        (bytes, if data.is_empty() { of_line } else { of_data })
+    }
+
     /// Classifies the beginning of `bytes`.
     pub fn frame(self, bytes: &[u8]) -> ReplyFrame {
+        if self != Protocol::MemcachedSummed {
+            return self.plain_frame(bytes);
+        }
+        let length = match self.plain_frame(bytes) {
+            ReplyFrame::Whole(length) => length,
+            ReplyFrame::Part => return ReplyFrame::Part,
+            // It ends with the next line that has a CRC, which the client waits for.
+            ReplyFrame::Malformed => match bytes.windows(3).position(|three| three == b"\r\n@") {
+                Some(at) => at + 2,
+                None => return ReplyFrame::Part,
+            },
+        };
+        if bytes.len() >= length + SUM_LINE { ReplyFrame::Whole(length + SUM_LINE) } else { ReplyFrame::Part }
+    }
+
+    fn plain_frame(self, bytes: &[u8]) -> ReplyFrame {
         let mut at = 0;
         loop {
             let line = match line(&bytes[at..]) {
@@ -93,13 +155,26 @@ impl Protocol {
         }
     }
 
-    /// How the reply `got` to a request for `keys` deviates, if `right` is the right one.
-    pub fn difference(self, keys: &[Vec<u8>], right: &[u8], got: &[u8]) -> Option<Wrong> {
+    /// How the reply `got` to a request deviates, if `right` is the right one. The request was for `keys`, and the
+    /// CRC of its reply is continued from `seed`.
+    pub fn difference(self, keys: &[Vec<u8>], seed: u32, right: &[u8], got: &[u8]) -> Option<Wrong> {
         if right == got {
             return None;
         }
-        if self == Protocol::Lines {
-            return Some(Wrong::Value);
+        match self {
+            Protocol::Lines => return Some(Wrong::Value),
+            Protocol::Memcached => {}
+            Protocol::MemcachedSummed => {
+                let (Some(right), Some(got)) = (without_sum(right, seed), without_sum(got, seed)) else {
+                    return Some(Wrong::InvalidSum);
+                };
+                return match self.plain_frame(got) {
+                    ReplyFrame::Whole(length) if length == got.len() => {
+                        Protocol::Memcached.difference(keys, seed, right, got)
+                    }
+                    _ => Some(Wrong::Malformed),
+                };
+            }
         }
         if is_error(got) {
             return Some(Wrong::ErrorReply);
@@ -110,6 +185,26 @@ impl Protocol {
             _ => Some(Wrong::Status),
         }
     }
+
+    /// A reply of memcached's text protocol as it is received, if its CRC is continued from `seed`.
+    pub fn reply(self, seed: u32, mut plain: Vec<u8>) -> Vec<u8> {
+        if self == Protocol::MemcachedSummed {
+            let sum = crc32c_append(seed, &plain);
+            plain.extend_from_slice(format!("@{sum:08x}\r\n").as_bytes());
+        }
+        plain
+    }
+
+    /// Whether the reply's CRC fits, where replies have one.
+    pub fn is_sound(self, seed: u32, reply: &[u8]) -> bool {
+        self != Protocol::MemcachedSummed || without_sum(reply, seed).is_some()
+    }
+}
+
+/// A reply without its last line, if the CRC there fits.
+fn without_sum(reply: &[u8], seed: u32) -> Option<&[u8]> {
+    let (body, last) = reply.split_at_checked(reply.len().checked_sub(SUM_LINE)?)?;
+    (Protocol::MemcachedSummed.reply(seed, body.to_vec()).ends_with(last)).then_some(body)
 }
 
 fn value_difference(keys: &[Vec<u8>], right: &[Value<'_>], got: &[Value<'_>]) -> Wrong {
@@ -190,7 +285,7 @@ mod tests {
 
     fn wrong(keys: &[&str], right: &str, got: &str) -> Option<Wrong> {
         let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
-        Protocol::Memcached.difference(&keys, right.as_bytes(), got.as_bytes())
+        Protocol::Memcached.difference(&keys, 0, right.as_bytes(), got.as_bytes())
     }
 
     #[test]
@@ -219,5 +314,53 @@ mod tests {
         assert_eq!(wrong(&["a"], "STORED\r\n", "NOT_STORED\r\n"), Some(Wrong::Status));
         assert_eq!(wrong(&["a"], "STORED\r\n", "SERVER_ERROR out of memory\r\n"), Some(Wrong::ErrorReply));
         assert_eq!(wrong(&["a"], "7\r\n", "8\r\n"), Some(Wrong::Value));
+    }
+
+    fn with_sum(seed: u32, body: &str) -> Vec<u8> {
+        Protocol::MemcachedSummed.reply(seed, body.into())
+    }
+
+    #[test]
+    fn requests_are_preceded_by_their_sums() {
+        let (bytes, seed) = Protocol::MemcachedSummed.request(b"set a 0 0 3\r\nabc\r\n".to_vec());
+        let (line, data) = (crc32c(b"set a 0 0 3\r\n"), crc32c(b"abc\r\n"));
+        assert_eq!(bytes, format!("@{line:08x} {data:08x}\r\nset a 0 0 3\r\nabc\r\n").into_bytes());
+        assert_eq!(seed, data, "of a storage command");
+        let (bytes, seed) = Protocol::MemcachedSummed.request(b"get a\r\n".to_vec());
+        assert_eq!((bytes.get(9..20), seed), (Some(&b" 00000000\r\n"[..]), crc32c(b"get a\r\n")));
+        assert_eq!(Protocol::Memcached.request(b"get a\r\n".to_vec()), (b"get a\r\n".to_vec(), 0));
+    }
+
+    /// The reply to a `set` of the hardened memcached 1.6.18, as it was received.
+    #[test]
+    fn a_real_reply_has_the_sum_that_is_expected() {
+        let (_, seed) = Protocol::MemcachedSummed.request(b"set a 0 0 3\r\nabc\r\n".to_vec());
+        assert_eq!(with_sum(seed, "STORED\r\n"), b"STORED\r\n@e49e1434\r\n");
+    }
+
+    #[test]
+    fn a_reply_whose_sum_does_not_fit_is_invalid() {
+        let summed = Protocol::MemcachedSummed;
+        let difference = |right: &[u8], got: &[u8]| summed.difference(&[b"a".to_vec()], 7, right, got);
+        let right = with_sum(7, "VALUE a 0 1\r\nx\r\nEND\r\n");
+        assert_eq!(summed.frame(&right), ReplyFrame::Whole(right.len()));
+        assert_eq!(summed.frame(&right[..right.len() - 1]), ReplyFrame::Part);
+        assert_eq!(difference(&right, &right), None);
+        let mut struck = right.clone();
+        struck[13] ^= 1;
+        assert_eq!(difference(&right, &struck), Some(Wrong::InvalidSum));
+        assert_eq!(
+            difference(&right, &with_sum(8, "END\r\n")),
+            Some(Wrong::InvalidSum),
+            "of another request"
+        );
+        assert_eq!(difference(&right, b"END\r\nEND\r\nEND\r\nE"), Some(Wrong::InvalidSum), "no sum");
+        assert_eq!(difference(&right, &with_sum(7, "VALUE a 0 1\r\ny\r\nEND\r\n")), Some(Wrong::Value));
+        assert_eq!(difference(&right, &with_sum(7, "END\r\n")), Some(Wrong::Missing));
+        assert_eq!(difference(&right, &with_sum(7, "ERROR\r\n")), Some(Wrong::ErrorReply));
+        let malformed = with_sum(7, "ENDE\r\n");
+        assert_eq!(summed.frame(&malformed), ReplyFrame::Whole(malformed.len()), "the sum is where it ends");
+        assert_eq!(difference(&right, &malformed), Some(Wrong::Malformed));
+        assert_eq!(summed.frame(b"ENDE\r\nEND\r\n"), ReplyFrame::Part);
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Bits, Fault};
+use crate::parts::HandlerPart;
 use crate::strike::Flip;
 
 /// How an injection ended.
@@ -110,6 +111,9 @@ pub struct InjectionRecord {
     /// Functions on the stack, the nearest first.
     #[serde(default)]
     pub callers: Vec<String>,
+    /// Of a hardened program: the part of a handler that the instruction is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<HandlerPart>,
     /// The instruction in assembly language.
     pub text: String,
     /// Breakpoint hits until the site was reached.

@@ -78,7 +78,8 @@ impl Row {
     }
 }
 
-fn rate(count: u64, all: u64) -> String {
+/// A count with its share and interval.
+pub fn rate(count: u64, all: u64) -> String {
     if all == 0 {
         return "-".into();
     }
@@ -92,13 +93,16 @@ type Section = (String, Vec<Row>);
 /// The tables of a campaign.
 fn sections(summary: &Summary) -> Vec<Section> {
     let section = |(by, group): (&By, &Group)| (heading_of(*by).to_owned(), rows(*by, group, &summary.all));
-    summary.tables.iter().map(section).collect()
+    // The counts of SEI's table are shown in its form alone.
+    summary.tables.iter().filter(|(by, _)| **by != By::Sei).map(section).collect()
 }
 
 fn heading_of(by: By) -> &'static str {
     match by {
         By::Fault => "by fault type (DF, RD: SEI's sums)",
         By::Kind => "by what was corrupted",
+        By::Sei => "by fault type and end",
+        By::Part => "by part of a hardened handler",
         By::Room => "by room: whose function was struck, or the nearest one of ours that had called it",
         By::Module => "by module",
         By::Function => "by function, the 25 most struck",
@@ -147,8 +151,9 @@ fn words(file: &str, records: &Records) -> Vec<String> {
 fn words_on_flip(file: &str, record: &InjectionRecord) -> String {
     let flip =
         record.flip.as_ref().map_or_else(String::new, |flip| format!("{} bit {}", flip.place, flip.bit));
+    let part = record.part.map_or_else(String::new, |part| format!(", {part}"));
     format!(
-        "{} at {}+{:#x} {}: {} ({flip})  crosscheck inject replay --run {file}:{}/{}",
+        "{} at {}+{:#x} {}{part}: {} ({flip})  crosscheck inject replay --run {file}:{}/{}",
         told(record.class, &record.subclass, &record.told),
         record.module,
         record.offset,
@@ -246,7 +251,8 @@ fn colour(class: InjectionClass) -> &'static str {
     }
 }
 
-fn list(file: &str, summary: &Summary) -> Option<Block> {
+/// The runs that a reader looks at one by one.
+pub fn list(file: &str, summary: &Summary) -> Option<Block> {
     let suspicious = summary.all.iter().filter(|(class, _)| class.is_suspicious());
     let all: u64 = suspicious.map(|(_, count)| count).sum();
     let mut lines = words(file, &summary.full_records);

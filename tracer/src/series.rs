@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use crate::group::{Cluster, Group};
 use crate::judge::WatchedCluster;
-use crate::model::{self, Tally};
+use crate::model::{self, ModelClient, Tally};
 use crate::target::{RunPlace, Target};
 
 /// Injections that one cluster takes: clients leave keys behind, and a replica that is replaced receives all of them,
@@ -89,8 +89,14 @@ impl Series<'_> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for (number, (address, tally)) in cluster.clients.iter().zip(&clients).enumerate() {
-                let (stop, seed) = (&stop, self.seed ^ (salt << 32));
-                scope.spawn(move || model::drive(number as u8 + 1, *address, seed, tally, stop));
+                let client = ModelClient {
+                    number: number as u8 + 1,
+                    address: *address,
+                    protocol: self.target.protocol,
+                    seed: self.seed ^ (salt << 32),
+                };
+                let stop = &stop;
+                scope.spawn(move || model::drive(client, tally, stop));
             }
             let done = work(&WatchedCluster { group, cluster, clients: &clients });
             stop.store(true, Ordering::Relaxed);

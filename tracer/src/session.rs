@@ -17,6 +17,7 @@ use crate::memory::Memory;
 use crate::sys::{self, Resume, ThreadEvent};
 use crate::target::{RunPlace, Target};
 use crate::trace::Trace;
+use crate::user_io::{self, TargetIo};
 
 /// A stop at a system call, with `PTRACE_O_TRACESYSGOOD`.
 const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
@@ -48,6 +49,8 @@ pub struct TracedServer {
     pub memory: Memory,
     /// Its threads.
     pub threads: TracedThreads,
+    /// Whether the other threads stand still while the worker is stepped through the golden run.
+    pub holds_others: bool,
     clock: Option<Clock>,
     waits_in: u64,
     name: String,
@@ -66,6 +69,8 @@ pub struct TracedThreads {
     /// The first signal of a crash.
     pub crashed: Option<i32>,
     to_syscall: bool,
+    /// Threads that stand still until the worker is released.
+    held: Vec<i32>,
 }
 
 /// The result of a run: the client's observations, the replies, how the server ended, and the result of the tracer's
@@ -165,9 +170,11 @@ impl TracedServer {
             ended: None,
             crashed: None,
             to_syscall: true,
+            held: Vec::new(),
         };
         let name = target.thread.clone();
-        Ok(TracedServer { memory, threads, clock, waits_in: target.waits_in, name, _child: child })
+        let (holds_others, waits_in) = (target.hold_others, target.waits_in);
+        Ok(TracedServer { memory, threads, holds_others, clock, waits_in, name, _child: child })
     }
 
     fn pidfd(&self) -> anyhow::Result<OwnedFd> {
@@ -320,9 +327,34 @@ impl TracedThreads {
         Ok(false)
     }
 
+    /// Stops all threads but the worker until it is released. While it is stepped, ten thousand times slower, they would
+    /// otherwise do what they do every second, and it would take another path than in a run at full speed.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn hold_others(&mut self) -> io::Result<()> {
+        let others: Vec<i32> = self.known.iter().copied().filter(|thread| *thread != self.worker).collect();
+        for thread in others {
+            // A thread that has ended needs no stop.
+            if sys::stop_thread(self.process, thread).is_err() {
+                continue;
+            }
+            while let Some(ThreadEvent::Stopped { signal, event, .. }) = sys::wait(Some(thread), true)? {
+                if signal == libc::SIGSTOP && event == 0 {
+                    self.held.push(thread);
+                    break;
+                }
+                self.go_on(thread, if event == 0 { signal } else { 0 });
+            }
+        }
+        Ok(())
+    }
+
     fn release(&mut self) {
         let _ = sys::set_breakpoint(self.worker, None);
-        let _ = sys::resume(self.worker, Resume::Freely, 0);
+        for thread in self.held.drain(..).chain([self.worker]) {
+            let _ = sys::resume(thread, Resume::Freely, 0);
+        }
     }
 }
 
@@ -334,6 +366,9 @@ pub fn command(target: &Target, place: &RunPlace) -> anyhow::Result<Command> {
     let mut command = Command::new(target.program()?);
     command.args(target.argv[1..].iter().map(|word| place.fill(word)));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    if target.io == TargetIo::User {
+        command.env("LD_PRELOAD", user_io::library()?);
+    }
     command.envs(target.env.iter().map(|(name, value)| (name, place.fill(value))));
     command.current_dir(&place.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(command)

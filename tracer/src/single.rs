@@ -10,8 +10,8 @@ use crate::client::ClientOutcome;
 use crate::code::Code;
 use crate::draw;
 use crate::fault::{Bits, Fault};
+use crate::parts::HandlerPart;
 use crate::profile::{Profile, Route, file_name, module_of};
-use crate::protocol::Wrong;
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::session::{self, ProcessEnd, RunResult, TracedServer};
 use crate::strike::{Flip, Missed, TargetThread};
@@ -32,6 +32,8 @@ pub struct SingleInjection<'a> {
     pub trace: &'a Trace,
     /// Its golden run.
     pub profile: &'a Profile,
+    /// The part of a handler that each of its steps is in; empty where the program is not hardened.
+    pub parts: &'a [HandlerPart],
     /// The campaign's seed.
     pub seed: u64,
     /// Which bits are flipped.
@@ -159,6 +161,7 @@ impl SingleInjection<'_> {
             offset,
             symbol: symbols.name(module, offset),
             callers: names(&ran.part.callers, &self.profile.head.modules, symbols),
+            part: self.parts.get(site).copied(),
             text: code.text(),
             hits: route.hits,
             flip: ran.part.flip.clone(),
@@ -239,13 +242,8 @@ fn judge<T>(target: &Target, ran: &RunResult<T>) -> (InjectionClass, String, Opt
         ClientOutcome::Right => (InjectionClass::Masked, String::new(), None, String::new()),
         ClientOutcome::Deviates { message, wrong, got } => {
             let detected = target.detected_replies.iter().any(|begin| got.starts_with(begin));
-            let class = match wrong {
-                _ if detected => InjectionClass::Detected,
-                Wrong::ErrorReply | Wrong::ForeignKey | Wrong::Malformed => InjectionClass::Otherwise,
-                _ => InjectionClass::Undetected,
-            };
-            let word = serde_json::to_value(wrong).ok().and_then(|word| word.as_str().map(str::to_owned));
-            (class, word.unwrap_or_default(), Some(*message), got.clone())
+            let class = if detected { InjectionClass::Detected } else { wrong.class() };
+            (class, wrong.name(), Some(*message), got.clone())
         }
         ClientOutcome::Closed { message, within } => {
             let class = if of_its_own { InjectionClass::Detected } else { InjectionClass::Otherwise };

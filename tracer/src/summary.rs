@@ -13,6 +13,7 @@ use crate::fault::Fault;
 use crate::hooks;
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::records::{self, Origin, Records};
+use crate::sei_table;
 
 /// Incremented when old files can no longer be read.
 const FORMAT: u32 = 1;
@@ -40,6 +41,10 @@ pub enum By {
     Fault,
     /// The kind of fault that a replica injected into itself.
     Kind,
+    /// Of a hardened program: the fault's type, and how the run ended in the words of SEI's tables.
+    Sei,
+    /// Of a hardened program: the part of a handler that was hit.
+    Part,
     /// The crate of the instruction, or of its nearest caller in this workspace.
     Room,
     /// The module of the instruction.
@@ -159,7 +164,8 @@ impl Summary {
     /// A version for a file in the repository: without small groups, and with long quotations cut.
     #[must_use]
     pub fn shortened(mut self) -> Self {
-        for (by, group) in &mut self.tables {
+        // The groups of SEI's table are few, and each of them is a part of its sums.
+        for (by, group) in self.tables.iter_mut().filter(|(by, _)| **by != By::Sei) {
             let largest = largest(group);
             let small = largest.len().saturating_sub(LARGEST) as u64;
             if small > 0 {
@@ -197,6 +203,12 @@ impl Summary {
     fn count_flip(&mut self, record: &InjectionRecord) {
         let class = record.class;
         self.count(By::Fault, record.fault.to_string(), class);
+        if let Some(name) = sei_table::counted_as(record) {
+            self.count(By::Sei, name, class);
+        }
+        if let Some(part) = record.part {
+            self.count(By::Part, part.to_string(), class);
+        }
         self.count(By::Room, room(record).to_owned(), class);
         self.count(By::Module, record.module.clone(), class);
         self.count(By::Function, function(record), class);

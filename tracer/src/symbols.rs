@@ -25,6 +25,12 @@ impl Symbols {
             _ => String::new(),
         }
     }
+
+    /// The offset at which function `name` of the module of file `path` begins.
+    pub fn begin(&mut self, path: &str, name: &str) -> Option<u64> {
+        let functions = self.modules.entry(path.to_owned()).or_insert_with(|| read(path).unwrap_or_default());
+        functions.iter().find(|(_, (_, other))| other == name).map(|(begin, _)| *begin)
+    }
 }
 
 fn read(path: &str) -> Option<Functions> {
@@ -62,10 +68,12 @@ mod tests {
     fn our_own_functions_have_names() {
         let path = std::env::current_exe().expect("this program").display().to_string();
         let functions = read(&path).expect("its symbols");
-        let begin = functions.iter().find(|(_, (_, name))| name.contains("our_own_functions_have_names"));
+        let begin = functions.iter().find(|(_, (_, name))| name.ends_with("symbols::read"));
         let (&begin, (end, name)) = begin.expect("this function");
         assert_eq!(&Symbols::default().name(&path, end - 1), name);
         assert_ne!(&Symbols::default().name(&path, begin.wrapping_sub(1)), name);
+        assert_eq!(Symbols::default().begin(&path, name), Some(begin));
         assert_eq!(Symbols::default().name("/nowhere", 5), "");
+        assert_eq!(Symbols::default().begin("/nowhere", name), None);
     }
 }

@@ -124,6 +124,18 @@ pub fn interrupt(thread: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, thread, 0, 0).map(drop)
 }
 
+/// Sends a thread of another process the signal that stops it; a tracer sees the stop.
+///
+/// # Errors
+/// See the file's comment.
+pub fn stop_thread(process: i32, thread: i32) -> io::Result<()> {
+    // SAFETY: tgkill takes three numbers and touches no memory.
+    match unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGSTOP) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Releases a stopped thread, delivering `signal` (0: none).
 ///
 /// # Errors

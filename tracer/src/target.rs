@@ -11,10 +11,14 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::group::Group;
 use crate::protocol::Protocol;
+use crate::threads::WorkerThreads;
 use crate::trace::{Recipe, Trace};
+use crate::user_io::TargetIo;
 
 /// The placeholder in `argv` for the running program.
 pub const CROSSCHECK: &str = "{crosscheck}";
+/// The placeholder for the folder in which `crosscheck harden build` leaves programs.
+const HARDEN: &str = "{harden}/";
 
 /// A target file.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +27,7 @@ pub struct Target {
     /// Name in reports.
     pub title: String,
     /// Program and arguments. `{dir}` is replaced by a fresh directory, `{host}` by a loopback address that no other
-    /// run has, `{crosscheck}` by the program that runs this.
+    /// run has, `{crosscheck}` by the program that runs this, `{harden}` by the folder of `crosscheck harden build`.
     pub argv: Vec<String>,
     /// Environment; only PATH is inherited.
     #[serde(default)]
@@ -44,9 +48,15 @@ pub struct Target {
     /// Stop the clock from the beginning of the measured part up to the fault, so that every run takes the same path.
     #[serde(default = "yes")]
     pub stop_clock: bool,
+    /// Stop all other threads while the golden run is stepped. Not for a target whose traced thread waits for others.
+    #[serde(default)]
+    pub hold_others: bool,
     /// The format of its replies.
     #[serde(default)]
     pub protocol: Protocol,
+    /// What moves its input and output.
+    #[serde(default)]
+    pub io: TargetIo,
     /// Beginnings of replies by which the target itself reports that it detected an error.
     #[serde(default)]
     pub detected_replies: Vec<String>,
@@ -67,6 +77,8 @@ pub struct Target {
     pub trace: Recipe,
     /// Set for a cluster: then `argv` starts all of its replicas.
     pub cluster: Option<Group>,
+    /// Set for one process whose worker threads are all under load, and hit by faults.
+    pub threads: Option<WorkerThreads>,
 }
 
 fn epoll_wait() -> u64 {
@@ -92,7 +104,7 @@ impl Target {
     /// What is wrong with the file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("target file {}", path.display()))?;
-        let target: Target =
+        let mut target: Target =
             toml::from_str(&text).with_context(|| format!("target file {}", path.display()))?;
         if target.argv.is_empty() {
             bail!("target file {}: argv is empty: it begins with the program", path.display());
@@ -100,7 +112,21 @@ impl Target {
         if target.thread.len() > 15 {
             bail!("target file {}: the kernel keeps 15 bytes of a thread's name", path.display());
         }
+        if target.trace.sum {
+            if target.protocol != Protocol::Memcached || target.trace.lines.is_some() {
+                bail!(
+                    "target file {}: `sum` adds CRCs to memcached's requests; this target has others",
+                    path.display()
+                );
+            }
+            target.protocol = Protocol::MemcachedSummed;
+        }
         Ok(target)
+    }
+
+    /// Whether the file leaves open which program this is: it names one by a placeholder.
+    pub fn has_open_program(&self) -> bool {
+        self.argv[0] == CROSSCHECK || self.argv[0].starts_with(HARDEN)
     }
 
     /// The program's file.
@@ -111,6 +137,17 @@ impl Target {
         let name = &self.argv[0];
         if name == CROSSCHECK {
             return Ok(std::env::current_exe()?);
+        }
+        if let Some(program) = name.strip_prefix(HARDEN) {
+            let file = harden_folder().join(program);
+            if !file.is_file() {
+                bail!(
+                    "{} does not exist: build it with `crosscheck harden build`, or name the folder in \
+                    {HARDEN_FOLDER}",
+                    file.display()
+                );
+            }
+            return Ok(std::path::absolute(file)?);
         }
         if name.contains('/') {
             return Ok(PathBuf::from(name));
@@ -136,9 +173,22 @@ impl Target {
         for request in trace.warmup.iter().chain([&trace.poke]).chain(&trace.measured) {
             hasher.write(&request.bytes);
         }
-        hasher.write(format!("{}{}{}", self.thread, self.waits_in, self.stop_clock).as_bytes());
+        // Profiles from before these choices existed stay valid.
+        let io = if self.io == TargetIo::User { "user" } else { "" };
+        let holds = if self.hold_others { "held" } else { "" };
+        hasher.write(format!("{}{}{}{io}{holds}", self.thread, self.waits_in, self.stop_clock).as_bytes());
         Ok(format!("{:016x}", hasher.finish()))
     }
+}
+
+/// The environment variable that names the folder of hardened programs.
+const HARDEN_FOLDER: &str = "CROSSCHECK_HARDEN";
+
+/// Where `crosscheck harden build` leaves programs, unless the environment names another folder.
+fn harden_folder() -> PathBuf {
+    let set = |name| std::env::var_os(name).map(PathBuf::from);
+    set(HARDEN_FOLDER)
+        .unwrap_or_else(|| set("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()).join("harden"))
 }
 
 /// The directory and address of one run of a target.
@@ -179,6 +229,24 @@ mod tests {
         for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "toml")) {
             Target::load(file).unwrap_or_else(|error| panic!("{error:#}"));
         }
+    }
+
+    #[test]
+    fn the_traces_sums_decide_the_protocol() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("t.toml");
+        let load = |more: &str| {
+            let text = format!("title = 't'\nargv = ['{{harden}}/none/none']\nthread = 't'\n{more}");
+            fs::write(&file, text).expect("written");
+            Target::load(&file)
+        };
+        let target = load("[trace]\nsum = true").expect("a target");
+        assert_eq!(target.protocol, Protocol::MemcachedSummed);
+        let error = target.program().expect_err("no such program").to_string();
+        assert!(error.contains("crosscheck harden build"), "{error}");
+        assert_eq!(load("").expect("a target").protocol, Protocol::Memcached);
+        let error = load("protocol = 'lines'\n[trace]\nsum = true").expect_err("lines have no sums");
+        assert!(error.to_string().contains("memcached's requests"), "{error:#}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
 
 use crate::draw;
+use crate::protocol::Protocol;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub struct TraceRequest {
     pub bytes: Vec<u8>,
     /// The keys in it, in their order.
     pub keys: Vec<Vec<u8>>,
+    /// The CRC from which that of its reply is continued; 0 where replies have none.
+    pub seed: u32,
 }
 
 /// How the requests are made.
@@ -33,6 +36,9 @@ pub struct Recipe {
     /// Shortest and longest value in bytes.
     #[serde(default = "value")]
     pub value: [u64; 2],
+    /// Requests and replies have CRCs, as the option `sei_crc` of memcached from `crosscheck harden` adds them.
+    #[serde(default)]
+    pub sum: bool,
     /// Literal requests instead of generated ones, for services of other protocols.
     #[serde(default)]
     pub lines: Option<Lines>,
@@ -74,6 +80,7 @@ impl Default for Recipe {
             warmup: warmup(),
             requests: requests(),
             value: value(),
+            sum: false,
             lines: None,
         }
     }
@@ -94,8 +101,7 @@ impl Trace {
     /// Makes the requests.
     pub fn new(recipe: &Recipe) -> Self {
         if let Some(lines) = &recipe.lines {
-            let request =
-                |line: &String| TraceRequest { bytes: format!("{line}\n").into_bytes(), keys: Vec::new() };
+            let request = |line: &String| plain(format!("{line}\n").into_bytes(), Vec::new());
             return Trace {
                 warmup: lines.warmup.iter().map(request).collect(),
                 poke: request(&lines.poke),
@@ -109,8 +115,21 @@ impl Trace {
         warmup.extend((0..recipe.warmup).map(|number| maker.store("set", &key(number % recipe.keys), "")));
         let mut measured: Vec<TraceRequest> = (0..recipe.requests).map(|_| maker.mixed()).collect();
         measured.extend((0..recipe.keys).map(|number| maker.get("get", &[key(number)])));
-        measured.push(plain("mn"));
-        Trace { warmup, poke: plain("mn"), measured }
+        let noop = plain(b"mn\r\n".to_vec(), Vec::new());
+        measured.push(noop.clone());
+        let mut trace = Trace { warmup, poke: noop, measured };
+        if recipe.sum {
+            trace.sum();
+        }
+        trace
+    }
+
+    /// Adds CRCs to all requests.
+    fn sum(&mut self) {
+        for request in self.warmup.iter_mut().chain([&mut self.poke]).chain(&mut self.measured) {
+            let plain = std::mem::take(&mut request.bytes);
+            (request.bytes, request.seed) = Protocol::MemcachedSummed.request(plain);
+        }
     }
 
     /// All bytes of the measured part.
@@ -124,8 +143,8 @@ fn key(number: u64) -> String {
     format!("key-{number:04}")
 }
 
-fn plain(line: &str) -> TraceRequest {
-    TraceRequest { bytes: format!("{line}\r\n").into_bytes(), keys: Vec::new() }
+fn plain(bytes: Vec<u8>, keys: Vec<Vec<u8>>) -> TraceRequest {
+    TraceRequest { bytes, keys, seed: 0 }
 }
 
 /// Items of different sizes, each a sixth longer than the last: up to 2.5 KiB.
@@ -168,7 +187,7 @@ impl Maker<'_> {
 
     fn get(&mut self, word: &str, keys: &[String]) -> TraceRequest {
         let names = keys.iter().map(|key| key.clone().into_bytes()).collect();
-        TraceRequest { bytes: format!("{word} {}\r\n", keys.join(" ")).into_bytes(), keys: names }
+        plain(format!("{word} {}\r\n", keys.join(" ")).into_bytes(), names)
     }
 
     fn store(&mut self, word: &str, key: &str, rest: &str) -> TraceRequest {
@@ -177,20 +196,20 @@ impl Maker<'_> {
         let data: String = (0..length).map(|_| char::from(b'a' + self.stream.below(26) as u8)).collect();
         let flags = self.stream.below(8);
         let line = format!("{word} {key} {flags} 0 {length}{rest}\r\n{data}\r\n");
-        TraceRequest { bytes: line.into_bytes(), keys: vec![key.as_bytes().to_vec()] }
+        plain(line.into_bytes(), vec![key.as_bytes().to_vec()])
     }
 
     fn sized(&mut self, number: u32) -> TraceRequest {
         let length = (8.0 * (7.0_f64 / 6.0).powi(number as i32)) as usize;
         let line = format!("set size-{number} 0 0 {length}\r\n{}\r\n", "s".repeat(length));
-        TraceRequest { bytes: line.into_bytes(), keys: vec![format!("size-{number}").into_bytes()] }
+        plain(line.into_bytes(), vec![format!("size-{number}").into_bytes()])
     }
 
     fn number(&mut self) -> TraceRequest {
         let key = format!("count-{}", self.stream.below(4));
         let number = self.stream.below(1_000_000).to_string();
         let line = format!("set {key} 0 0 {}\r\n{number}\r\n", number.len());
-        TraceRequest { bytes: line.into_bytes(), keys: vec![key.into_bytes()] }
+        plain(line.into_bytes(), vec![key.into_bytes()])
     }
 
     fn with_counter(&mut self, word: &str) -> TraceRequest {
@@ -201,7 +220,7 @@ impl Maker<'_> {
 
     fn keyed(&mut self, word: &str, key: &str, rest: &str) -> TraceRequest {
         let line = format!("{word} {key}{rest}\r\n");
-        TraceRequest { bytes: line.into_bytes(), keys: vec![key.as_bytes().to_vec()] }
+        plain(line.into_bytes(), vec![key.as_bytes().to_vec()])
     }
 }
 
@@ -222,5 +241,17 @@ mod tests {
             assert!(text.contains(&format!("\r\n{word}")), "{word}");
         }
         assert!(text.ends_with("mn\r\n"));
+    }
+
+    #[test]
+    fn sums_precede_the_same_requests() {
+        let trace = |sum| Trace::new(&Recipe { sum, ..Recipe::default() });
+        let (without, with) = (trace(false), trace(true));
+        assert_eq!(without.measured.len(), with.measured.len());
+        for (plain, summed) in without.measured.iter().zip(&with.measured) {
+            assert_eq!(summed.bytes[20..], plain.bytes, "a line of 20 bytes and the request");
+            assert!(summed.bytes.starts_with(b"@") && summed.seed != 0 && plain.seed == 0);
+        }
+        assert!(with.poke.bytes.starts_with(b"@") && with.warmup[0].bytes.starts_with(b"@"));
     }
 }

@@ -43,6 +43,7 @@ fn null_is_masked_and_seeds_and_landings_agree() {
         target: &target,
         trace: &trace,
         profile: &profile,
+        parts: &[],
         seed: 11,
         bits: Bits::FULL,
         flips: true,

@@ -9,17 +9,19 @@ use anyhow::{Context, bail};
 use tracer::campaign::Campaign;
 use tracer::fault::{Bits, Fault};
 use tracer::hooks;
+use tracer::parts::parts;
 use tracer::profile::Profile;
 use tracer::record::{InjectionClass, InjectionRecord};
 use tracer::records::{self, Origin, Records};
 use tracer::report::{self, Titled};
+use tracer::sei_table;
 use tracer::single::SingleInjection;
 use tracer::summary::{self, Summary};
 use tracer::symbols::Symbols;
 use tracer::target::{RunPlace, Target};
 use tracer::trace::Trace;
 
-use super::{Golden, Hooks, Many, Native, Replay, ReportArgs};
+use super::{Golden, Hooks, Many, Native, Replay, ReportArgs, Tables};
 use crate::bench::{Commit, Machine, stamp};
 use crate::json_rows;
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
@@ -97,6 +99,14 @@ fn profile(args: &Golden) -> CommandOutcome {
     for (module, count) in profile.by_module() {
         say(&format!("  in {module:<24} {:>12}  {:5.1} %", grouped(count as u64), share(count, all)))?;
     }
+    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    for part in parts(&profile, &mut Symbols::default()) {
+        *counts.entry(part).or_default() += 1;
+    }
+    for (part, count) in counts {
+        let part = part.to_string();
+        say(&format!("  {part:<27} {:>12}  {:5.1} %", grouped(count as u64), share(count, all)))?;
+    }
     Ok(CommandVerdict::Holds)
 }
 
@@ -114,10 +124,12 @@ fn many(args: &Many, flips: bool) -> CommandOutcome {
     }
     let trace = Trace::new(&target.trace);
     let profile = obtain(&target, &trace, args.profile.as_deref())?;
+    let parts = parts(&profile, &mut Symbols::default());
     let plan = SingleInjection {
         target: &target,
         trace: &trace,
         profile: &profile,
+        parts: &parts,
         seed: args.seed,
         bits,
         flips,
@@ -261,10 +273,12 @@ fn replay(args: &Replay) -> CommandOutcome {
             record.profile
         );
     }
+    let parts = parts(&profile, &mut Symbols::default());
     let plan = SingleInjection {
         target: &target,
         trace: &trace,
         profile: &profile,
+        parts: &parts,
         seed: record.seed,
         bits: record.bits,
         flips: record.flips,
@@ -356,16 +370,23 @@ fn tell(args: &ReportArgs) -> CommandOutcome {
     } else {
         args.files.iter().map(titled).collect::<Result<_, _>>()?
     };
-    say(&report::table(&campaigns))?;
+    let (text, html) = match args.table {
+        Tables::All => (report::table(&campaigns), report::page(&campaigns)),
+        Tables::Sei => {
+            let page = sei_table::page(&campaigns);
+            (page.plain(), page.html())
+        }
+    };
+    say(&text)?;
     if let Some(path) = &args.html {
-        fs::write(path, report::page(&campaigns)).with_context(|| path.display().to_string())?;
+        fs::write(path, html).with_context(|| path.display().to_string())?;
     }
     Ok(CommandVerdict::Holds)
 }
 
 fn load(path: &Path, program: Option<&Path>) -> anyhow::Result<Target> {
     let mut target = Target::load(path)?;
-    if let Some(program) = program.filter(|_| target.argv[0] == tracer::target::CROSSCHECK) {
+    if let Some(program) = program.filter(|_| target.has_open_program()) {
         target.argv[0] = std::path::absolute(program)?.display().to_string();
     }
     Ok(target)

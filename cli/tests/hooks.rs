@@ -48,6 +48,24 @@ fn a_reply_that_nobody_compares_is_wrong_and_one_that_is_compared_is_not() {
     }
 }
 
+/// Without the second run and its comparison, replies of handlers that are skipped, doubled or wrong reach the client: the
+/// same kinds on `alone-00G0.toml` come to undetected replies.
+#[test]
+fn a_node_that_compares_with_itself_lets_no_wrong_reply_leave() {
+    let kinds = "request,reply,digest,footprint,skip,twice,in-request,erratic,image";
+    let twice = campaign("alone-00GT.toml", kinds);
+    for record in &twice {
+        assert!(matches!(record.class, InjectionClass::Detected | InjectionClass::Masked), "{record:?}");
+    }
+    for kind in kinds.split(',').filter(|kind| *kind != "twice") {
+        // A handler that runs twice on the same state often has the same result.
+        let mut noticed = twice.iter().filter(|record| record.name() == kind);
+        assert!(noticed.any(|record| record.class == InjectionClass::Detected), "{kind}: {twice:?}");
+    }
+    let once = campaign("alone-00G0.toml", "skip,erratic");
+    assert!(once.iter().any(|record| record.class == InjectionClass::Undetected), "{once:?}");
+}
+
 #[test]
 fn a_kind_that_is_none_is_refused_with_the_word() {
     let told = Command::new(env!("CARGO_BIN_EXE_crosscheck"))

@@ -62,6 +62,12 @@ pub fn unchecked(
     EvidenceRecord { kind, ..hardware_like(me, Some(place), told, stage(stage_of_failure), outcome) }
 }
 
+/// A request that two decodings gave different locks.
+pub fn decoded_wrong(me: u8, place: Place) -> EvidenceRecord {
+    let objects = vec!["the decoded request".into()];
+    hardware_like(me, Some(place), objects, stage(FaultStage::Message), "masked: it was decoded once more")
+}
+
 /// A reply that is not what both runs of its request left: it changed since, or a run did not take place.
 pub fn changed_after_runs(me: u8, place: Place, kind: Option<String>) -> EvidenceRecord {
     let objects = vec!["the reply, or the digest of a run".into()];

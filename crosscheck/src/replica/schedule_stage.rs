@@ -5,9 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use order::{Batch, Delivered, OrderEngine};
 use schedule::Footprint;
+use vote::Place;
 
 use super::Replica;
+use super::environment::Environment;
+use super::execution::Execution;
 use super::pending::{PendingReply, Recipient};
+use crate::evidence;
 use crate::hooks::Hooks;
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
@@ -56,16 +60,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let mut owed = Vec::with_capacity(owners.len());
         let (mut wants_checkpoint, mut is_long) = (false, false);
         for (number, request) in delivered.batch.requests().enumerate() {
-            let mut asked = request.checksum;
-            let mut request = self.env.hooks.on_request(batch, request);
-            let (mut work, mut footprint) = execution.decode(&request);
-            if matches!(work, Work::Unsound)
-                && let Some(again) = delivered.batch.requests().nth(number)
-            {
-                (asked, request) = (again.checksum, again);
-                (work, footprint) = execution.decode_again(&request, &delivered.batch);
-            }
-            let footprint = self.env.hooks.on_footprint(footprint, execution.locks());
+            let place = Place::new(batch, number as u16);
+            let Decoded { asked, request, work, footprint } =
+                decode_delivered(execution, delivered, (place, request), &mut self.env);
             wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
             is_long |= matches!(&work, Work::Control(control) if control.is_long(self.env.settings.me));
             let result = ResultSlot {
@@ -108,6 +105,42 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             self.time.mind_ordered_time(time_us, &mut self.order, &mut self.env);
         }
     }
+}
+
+/// A request of a delivered batch.
+struct Decoded<R> {
+    /// Its checksum, as its client's replica recorded it.
+    asked: u32,
+    request: order::Request,
+    work: Work<R>,
+    footprint: Footprint,
+}
+
+/// Decodes the request at `place`. A request that was corrupted is copied from its batch once more.
+fn decode_delivered<S: Service, W: World>(
+    execution: &Execution<S>,
+    delivered: &Delivered,
+    (place, request): (Place, order::Request),
+    env: &mut Environment<W>,
+) -> Decoded<S::Request> {
+    let mut asked = request.checksum;
+    let mut request = env.hooks.on_request(place.batch, request);
+    let (mut work, mut footprint) = execution.decode(&request);
+    if matches!(work, Work::Unsound)
+        && let Some(again) = delivered.batch.requests().nth(usize::from(place.request))
+    {
+        (asked, request) = (again.checksum, again);
+        (work, footprint) = execution.decode_again(&request, &delivered.batch);
+    }
+    footprint = env.hooks.on_footprint(footprint, execution.locks());
+    if env.settings.mode.twice && execution.decode(&request).1 != footprint {
+        // With wrong locks every run would ask for the right ones, and the request would run again at another position.
+        // A third decoding decides: a fault hits one of three.
+        (work, footprint) = execution.decode(&request);
+        env.tally.failed_checks += 1;
+        env.keep_evidence(evidence::decoded_wrong(env.settings.me, place));
+    }
+    Decoded { asked, request, work, footprint }
 }
 
 /// Decodes one ordered request and its footprint: a pure function, so that every replica gets the same result.

@@ -31,6 +31,7 @@ pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock)
   crosscheck sim --faults none --requests 100000      no fault: any alarm is a false one
   crosscheck sim --faults flip,crash --replicas 5     two replicas at a time, these faults only
   crosscheck sim --workers 3 --faults all             replicas with one, two and three workers, which must agree
+  crosscheck sim --twice                              one node that runs each request twice
   crosscheck sim --disk --faults blackout,disk-flip   logs on disk, all power lost at once, bits flipped at rest
   crosscheck sim --replay 4711 --trace                one seed again, with everything that happened
   crosscheck sim --replay 4711 --shrink               the smallest run of it that still fails
@@ -70,6 +71,9 @@ pub struct Args {
     /// Replicas, 3 or 5: faults strike one of them at a time, or two
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub replicas: u8,
+    /// One node that compares with itself (mode 00GT); of the faults, those in one run of a handler
+    #[arg(long, conflicts_with_all = ["replicas", "disk", "evict", "campaign", "catalogue", "mutations"])]
+    pub twice: bool,
     /// Logs on disk: a replica that restarts comes back from its own
     #[arg(long)]
     pub disk: bool,
@@ -154,10 +158,17 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     if !(1..=16).contains(&args.workers) {
         return Err(misuse(format!("--workers {}: use 1 to 16", args.workers)));
     }
+    if args.twice && args.workers > 1 {
+        return Err(misuse(
+            "--twice --workers: in mode 00GT several workers take locks in any order, and the model knows one order; \
+                leave out --workers",
+        ));
+    }
     Ok(Options {
         workers: args.workers,
         evicts: args.evict,
-        replicas: args.replicas,
+        replicas: if args.twice { 1 } else { args.replicas },
+        twice: args.twice,
         requests: args.requests,
         clients: args.clients,
         faults: Faults::parse(&args.faults).map_err(misuse)?,
@@ -297,10 +308,11 @@ fn command(seed: u64, options: &Options) -> String {
     let disk = if options.disk { " --disk" } else { "" };
     let evict = if options.evicts { " --evict" } else { "" };
     let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
+    let group = if options.twice { "--twice".to_owned() } else { format!("--replicas {}", options.replicas) };
     format!(
-        "crosscheck sim --replay {seed} --replicas {} --requests {} --clients {} --episodes {} --strokes \
+        "crosscheck sim --replay {seed} {group} --requests {} --clients {} --episodes {} --strokes \
             {}{disk}{workers}{evict} --faults {faults}{without} --trace",
-        options.replicas, options.requests, options.clients, options.episodes, options.strokes
+        options.requests, options.clients, options.episodes, options.strokes
     )
 }
 

@@ -524,6 +524,11 @@ impl Fault {
         CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
     }
 
+    /// Whether a node that runs each request twice masks it: it hits one run of one request.
+    pub fn is_masked_by_a_second_run(&self) -> bool {
+        matches!(self, Corruption(C::InRequest | C::Skip | C::Twice))
+    }
+
     /// Whether it corrupts memory, computation or messages.
     pub fn is_of_memory(self) -> bool {
         use Fault::{Clock, Corruption, Entry, Number, Queue, Stamp, Stuck};

@@ -99,6 +99,8 @@ pub struct Role<W> {
     pub me: u8,
     /// See [`Role::me`].
     pub replicas: u8,
+    /// It compares with itself: mode `00GT`.
+    pub twice: bool,
     /// Threads that run handlers.
     pub workers: usize,
     /// Error of its wall clock in microseconds.
@@ -131,12 +133,17 @@ impl<W: Workload> Role<W> {
         let service = self.service();
         let cluster = if matches!(self.unlike, Some(Unlike::Cluster)) { "another" } else { "sim" };
         let guarded = Mode { crosschecked: false, ..Mode::default() };
+        let mode = match &self.unlike {
+            Some(Unlike::Mode) => guarded,
+            _ if self.twice => Mode { replicated: false, deterministic: false, twice: true, ..guarded },
+            _ => Mode::default(),
+        };
         Settings {
             me: self.me,
             peers: vec![nowhere.into(); usize::from(self.replicas)],
             clients: nowhere,
             admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
-            mode: if matches!(self.unlike, Some(Unlike::Mode)) { guarded } else { Mode::default() },
+            mode,
             workers: self.workers,
             durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
             max_connections: 1024,

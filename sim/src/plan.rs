@@ -135,15 +135,17 @@ impl Episode {
 
 /// The episode `number` of a seed, with logs on disk or in memory.
 pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
-    let Options { replicas, faults, disk: on_disk, strokes: most, .. } = options;
-    let (replicas, on_disk, most) = (*replicas, *on_disk, *most);
-    let kinds = faults.kinds(on_disk);
+    let Options { replicas, faults, disk: on_disk, strokes: most, twice, .. } = options;
+    // A node that compares with itself masks one fault per request (SEI, NSDI'15, section 3).
+    let (replicas, on_disk, most) = (*replicas, *on_disk, if *twice { 1 } else { *most });
+    let mut kinds = faults.kinds(on_disk);
+    kinds.retain(|fault| !twice || fault.is_masked_by_a_second_run());
     if kinds.is_empty() {
         return None;
     }
     let mut rng = stream(seed, 1000 + number);
     let mut all: Vec<u8> = (0..replicas).collect();
-    let count = rng.within(1, u64::from(replicas / 2)) as usize;
+    let count = rng.within(1, u64::from(replicas / 2).max(1)) as usize;
     let victims: Vec<u8> = (0..count).map(|_| all.remove(rng.modulo(all.len() as u64) as usize)).collect();
     let lasts_us = rng.within(5_000, 1_500_000);
     let most = if rng.chance(300) { most } else { most.div_ceil(3) };

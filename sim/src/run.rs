@@ -34,8 +34,10 @@ mod watch;
 /// The options of a run, besides its seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Replicas, 2f+1.
+    /// Replicas, 2f+1; 1 only with `twice`.
     pub replicas: u8,
+    /// One node that compares with itself (mode `00GT`), under the faults in computations that it masks.
+    pub twice: bool,
     /// Commands that clients send before the end, in all.
     pub requests: u64,
     /// Clients.
@@ -66,6 +68,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             replicas: 3,
+            twice: false,
             requests: 300,
             clients: 6,
             faults: Faults::All,
@@ -547,6 +550,7 @@ impl<W: Workload> Run<W> {
             workload: self.workload.clone(),
             me: replica,
             replicas: self.options.replicas,
+            twice: self.options.twice,
             workers: self.workers_of(replica),
             skew_us: slot.skew_us,
             // The run commands the group to begin once; a later beginning needs an operator's decision.

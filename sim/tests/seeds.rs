@@ -43,6 +43,22 @@ fn replicas_agree_whatever_number_of_workers_they_have() {
     }
 }
 
+/// Mode 00GT: faults in single runs of handlers are masked, and the same faults reach clients where nothing is compared.
+#[test]
+fn a_node_that_compares_with_itself_keeps_every_promise() {
+    let twice = Options { replicas: 1, twice: true, ..options("in-request,skip,twice") };
+    for seed in 1..=6 {
+        keeps_every_promise(seed, &twice);
+    }
+    keeps_every_promise(7, &Options { twice: true, replicas: 1, ..options("none") });
+    let struck: u64 = (1..=6)
+        .map(|seed| run(seed, &twice))
+        .flat_map(|summary| summary.faults.into_values())
+        .map(|count| count.struck)
+        .sum();
+    assert!(struck > 0, "no fault was injected");
+}
+
 #[test]
 fn where_memory_is_short_only_old_items_go() {
     let short = Options { evicts: true, requests: 4000, ..options("all") };

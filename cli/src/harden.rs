@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ::harden::compile::Variant;
 use ::harden::pipeline::{self, Places};
-use ::harden::recipe::{App, Origin};
+use ::harden::recipe::{App, SourceOrigin};
 use ::harden::why;
 use node::outcome::{CommandOutcome, CommandVerdict};
 
@@ -154,7 +154,7 @@ fn list() -> CommandVerdict {
     for app in App::built_in() {
         let (added, removed) = app.changed_lines();
         println!("{}: {}", app.name, app.recipe.summary);
-        if let Origin::Package { package, version, .. } = &app.recipe.source {
+        if let SourceOrigin::Package { package, version, .. } = &app.recipe.source {
             println!("  source     package {package}, version {version}");
         }
         println!("  patches    {added} lines added or changed, {removed} removed");

@@ -48,8 +48,8 @@ fn a_reply_that_nobody_compares_is_wrong_and_one_that_is_compared_is_not() {
     }
 }
 
-/// Without the second run and its comparison, replies of handlers that are skipped, doubled or wrong reach the client: the
-/// same kinds on `alone-00G0.toml` come to undetected replies.
+/// Without the second run and its comparison, replies of handlers that are skipped, doubled or wrong reach the client:
+/// the same kinds on `alone-00G0.toml` come to undetected replies.
 #[test]
 fn a_node_that_compares_with_itself_lets_no_wrong_reply_leave() {
     let kinds = "request,reply,digest,footprint,skip,twice,in-request,erratic,image";

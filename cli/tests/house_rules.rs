@@ -111,7 +111,7 @@ const LARGE_TYPES: [LargeType; 4] = [
     },
     LargeType {
         name: "tracer::InjectionRecord",
-        fields: 26,
+        fields: 27,
         methods: 1,
         reason: "a line of a results file, whose members are its columns",
     },

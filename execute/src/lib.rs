@@ -174,8 +174,8 @@ impl<B: Between> Runner<'_, B> {
         wrong
     }
 
-    /// Undoes the request, as far as before-images were kept, and ends its scope; false if an effect is left. What fails
-    /// is tried once more: a fault in the undo does not hit it twice.
+    /// Undoes the request, as far as before-images were kept, and ends its scope; false if an effect is left. What
+    /// fails is tried once more: a fault in the undo does not hit it twice.
     fn undo<R>(&self, turn: &mut Turn<'_, R>) -> bool {
         for _ in 0..2 {
             turn.visit_regions(self.locks, |_, access| {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::recipe::{App, Origin};
+use crate::recipe::{App, SourceOrigin};
 use crate::tool::{self, Lack};
 
 /// Where apt keeps its list of sources on a Debian machine.
@@ -24,11 +24,11 @@ pub fn unpack(app: &App, store: &Path, offered: Option<&Path>, folder: &Path) ->
     }
     make(folder)?;
     match &app.recipe.source {
-        Origin::Folder { folder: from } => {
+        SourceOrigin::Folder { folder: from } => {
             let from = app.folder.as_deref().unwrap_or(Path::new(".")).join(from);
             copy(&from, folder)
         }
-        Origin::Package { package, version, archive, sha256 } => {
+        SourceOrigin::Package { package, version, archive, sha256 } => {
             let wanted = Wanted { package, version, archive, sha256 };
             let file = wanted.archive(store, offered)?;
             let mut tar = tool::call("tar");

@@ -35,7 +35,7 @@ pub struct Recipe {
     /// One line on what it is.
     pub summary: String,
     /// Where its source is.
-    pub source: Origin,
+    pub source: SourceOrigin,
     /// Commands that run in the unpacked source before anything is compiled, such as `./configure`.
     #[serde(default)]
     pub prepare: Vec<Vec<String>>,
@@ -52,7 +52,7 @@ pub struct Recipe {
 /// Where source comes from.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub enum Origin {
+pub enum SourceOrigin {
     /// A Debian source package.
     Package {
         /// Its name.
@@ -245,7 +245,7 @@ impl Recipe {
         if recipe.prepare.iter().any(Vec::is_empty) {
             bail!("`prepare` has an empty command");
         }
-        if let Origin::Package { archive, sha256, .. } = &recipe.source {
+        if let SourceOrigin::Package { archive, sha256, .. } = &recipe.source {
             if !is_plain(archive) || archive.contains('/') {
                 bail!("`source.archive` is `{archive}`: write the archive's file name alone");
             }
@@ -269,7 +269,7 @@ mod tests {
         for app in App::built_in() {
             assert!(app.notice.lines().count() > 3, "{}: the licence of the patched lines", app.name);
             assert!(!app.patches.is_empty() && !app.recipe.handlers.is_empty(), "{}", app.name);
-            assert!(matches!(app.recipe.source, Origin::Package { .. }), "{}", app.name);
+            assert!(matches!(app.recipe.source, SourceOrigin::Package { .. }), "{}", app.name);
         }
     }
 

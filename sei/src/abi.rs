@@ -18,7 +18,7 @@ use crate::api::unlock_all;
 use crate::barrier::Snapshot;
 use crate::calls::Kind;
 use crate::copies::Copies;
-use crate::fail::{Detected, Reason};
+use crate::fail::{FailedCheck, Reason};
 use crate::handler::{Handler, Next, Phase};
 use crate::limits;
 use crate::memory::{ProgramMemory, Size};
@@ -243,7 +243,7 @@ pub(crate) fn set_errno(value: c_int) {
 
 #[cold]
 #[inline(never)]
-pub(crate) fn fail(detected: impl Into<Detected>) -> ! {
+pub(crate) fn fail(detected: impl Into<FailedCheck>) -> ! {
     let thread = me();
     let handlers = thread.process.statistics(thread.number).handlers.load(Ordering::Relaxed);
     fail_as(detected.into(), thread.handler.phase().name(), thread.number, handlers)
@@ -251,7 +251,7 @@ pub(crate) fn fail(detected: impl Into<Detected>) -> ! {
 
 /// Ends the process: one line by a raw `write`, never standard I/O or `exit`, which both can emit output of the
 /// program.
-fn fail_as(detected: Detected, phase: &std::ffi::CStr, thread: usize, handlers: u64) -> ! {
+fn fail_as(detected: FailedCheck, phase: &std::ffi::CStr, thread: usize, handlers: u64) -> ! {
     let mut line = Line { bytes: [0; 400], length: 0 };
     let _ = write!(
         line,
@@ -299,7 +299,7 @@ impl std::fmt::Write for Line {
 
 /// The value, or the end of the process.
 #[inline(always)]
-pub(crate) fn sure<T>(checked: Result<T, impl Into<Detected>>) -> T {
+pub(crate) fn sure<T>(checked: Result<T, impl Into<FailedCheck>>) -> T {
     match checked {
         Ok(value) => value,
         Err(detected) => fail(detected),

@@ -2,7 +2,7 @@
 
 /// A check that failed. The process ends with status 86 before anything has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Detected {
+pub struct FailedCheck {
     /// Which check.
     pub reason: Reason,
     /// The word that differs, or 0.
@@ -93,12 +93,12 @@ impl Reason {
     }
 
     /// The failed check at this address.
-    pub fn at(self, address: usize) -> Detected {
-        Detected { reason: self, address }
+    pub fn at(self, address: usize) -> FailedCheck {
+        FailedCheck { reason: self, address }
     }
 }
 
-impl From<Reason> for Detected {
+impl From<Reason> for FailedCheck {
     fn from(reason: Reason) -> Self {
         reason.at(0)
     }

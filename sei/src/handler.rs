@@ -1,11 +1,11 @@
 //! One thread's handler: phases I, E1, R, E2 and V as a state machine over memory.
 //!
 //! NSDI'15, section 4.2 and Fig. 3. `abi` gives it the accesses and calls that the compiler redirects, and does what it
-//! says: run again, or let the effects happen. Every check that fails is a value of type [`Detected`].
+//! says: run again, or let the effects happen. Every check that fails is a value of type [`FailedCheck`].
 
 use crate::calls::{Calls, Function, Kind, RecordedCall};
 use crate::copies::Copies;
-use crate::fail::{Detected, Reason};
+use crate::fail::{FailedCheck, Reason};
 use crate::gate::{Gate, Gates};
 use crate::limits;
 use crate::locks::{Held, Owners};
@@ -121,7 +121,7 @@ impl Handler {
         memory: &impl ProgramMemory,
         input: Option<InputMessage>,
         binds: bool,
-    ) -> Result<bool, Detected> {
+    ) -> Result<bool, FailedCheck> {
         if self.phase != Phase::Idle {
             return Err(Reason::PrepareWithinHandler.into());
         }
@@ -142,7 +142,7 @@ impl Handler {
     ///
     /// # Errors
     /// Phase I was skipped, or a handler runs.
-    pub fn begin(&mut self, stack_limit: usize, low: usize) -> Result<(), Detected> {
+    pub fn begin(&mut self, stack_limit: usize, low: usize) -> Result<(), FailedCheck> {
         match self.phase {
             Phase::Prepared => {}
             Phase::Idle => return Err(Reason::BeginWithoutMessage.into()),
@@ -258,7 +258,7 @@ impl Handler {
     /// # Errors
     /// The runs differ.
     #[inline]
-    pub fn call_word(&mut self, word: u64, run: impl FnOnce() -> u64) -> Result<u64, Detected> {
+    pub fn call_word(&mut self, word: u64, run: impl FnOnce() -> u64) -> Result<u64, FailedCheck> {
         match self.phase {
             Phase::First => {
                 self.calls.first_word(word)?;
@@ -300,7 +300,7 @@ impl Handler {
         memory: &impl ProgramMemory,
         address: usize,
         length: usize,
-    ) -> Result<(), Detected> {
+    ) -> Result<(), FailedCheck> {
         if self.is_dead_stack(address) && length > 0 {
             return Err(Reason::OutputOnDeadStack.at(address));
         }
@@ -316,7 +316,7 @@ impl Handler {
     ///
     /// # Errors
     /// The runs differ.
-    pub fn output_append_crc(&mut self, crc: u32, length: usize) -> Result<(), Detected> {
+    pub fn output_append_crc(&mut self, crc: u32, length: usize) -> Result<(), FailedCheck> {
         match self.phase {
             Phase::First => self.message.append_crc_first(crc, length)?,
             Phase::Second => self.message.append_crc_second(crc, length)?,
@@ -329,7 +329,7 @@ impl Handler {
     ///
     /// # Errors
     /// The runs differ, or the reply has no bytes.
-    pub fn output_done(&mut self) -> Result<(), Detected> {
+    pub fn output_done(&mut self) -> Result<(), FailedCheck> {
         match self.phase {
             Phase::First => self.message.done_first()?,
             Phase::Second => self.message.done_second()?,
@@ -347,7 +347,7 @@ impl Handler {
         memory: &mut impl ProgramMemory,
         owners: &Owners,
         thread: usize,
-    ) -> Result<Next, Detected> {
+    ) -> Result<Next, FailedCheck> {
         match self.phase {
             Phase::First => {
                 self.gates.was_passed(Gate::Begun)?;
@@ -364,7 +364,7 @@ impl Handler {
     }
 
     /// Phase R.
-    fn reset(&mut self, memory: &mut impl ProgramMemory) -> Result<Next, Detected> {
+    fn reset(&mut self, memory: &mut impl ProgramMemory) -> Result<Next, FailedCheck> {
         self.open.reset(memory, &mut self.new, &self.copies);
         std::mem::swap(&mut self.open, &mut self.first);
         self.message.check_after_reset(memory)?;
@@ -381,7 +381,7 @@ impl Handler {
         memory: &mut impl ProgramMemory,
         owners: &Owners,
         thread: usize,
-    ) -> Result<Next, Detected> {
+    ) -> Result<Next, FailedCheck> {
         if self.ignored[0] != self.ignored[1] {
             return Err(Reason::CallsDiffer.into());
         }
@@ -402,7 +402,7 @@ impl Handler {
     ///
     /// # Errors
     /// V was skipped.
-    pub fn end(&mut self) -> Result<(), Detected> {
+    pub fn end(&mut self) -> Result<(), FailedCheck> {
         self.gates.was_passed(Gate::Valid)?;
         self.clear();
         std::mem::swap(&mut self.open, &mut self.spare);
@@ -415,7 +415,7 @@ impl Handler {
     ///
     /// # Errors
     /// It is not the first run.
-    pub fn retry(&mut self, memory: &mut impl ProgramMemory) -> Result<(), Detected> {
+    pub fn retry(&mut self, memory: &mut impl ProgramMemory) -> Result<(), FailedCheck> {
         if self.phase != Phase::First {
             return Err(Reason::CallsDiffer.into());
         }

@@ -5,7 +5,7 @@
 //! append-only log has no decision "first write" that a fault could turn, and overlapping sizes are right.
 
 use crate::copies::Copies;
-use crate::fail::{Detected, Reason};
+use crate::fail::{FailedCheck, Reason};
 use crate::limits;
 use crate::memory::{ProgramMemory, Size};
 use crate::mutate::{Protection, kept};
@@ -211,7 +211,7 @@ impl Log {
     ///
     /// # Errors
     /// The first entry that differs.
-    pub fn compare(&self, second: &Log, ignored: &Ignored) -> Result<(), Detected> {
+    pub fn compare(&self, second: &Log, ignored: &Ignored) -> Result<(), FailedCheck> {
         if !kept(Protection::LogComparison) {
             return Ok(());
         }
@@ -259,7 +259,7 @@ impl Log {
         new: &NewValues,
         ignored: &Ignored,
         copies: &Copies,
-    ) -> Result<(), Detected> {
+    ) -> Result<(), FailedCheck> {
         if new.length != self.length {
             return Err(Reason::StateDiffers.into());
         }

@@ -5,7 +5,7 @@
 
 use crate::copies::Copies;
 use crate::crc::Joiner;
-use crate::fail::{Detected, Reason};
+use crate::fail::{FailedCheck, Reason};
 use crate::limits;
 use crate::memory::ProgramMemory;
 use crate::mutate::{Protection, kept};
@@ -85,7 +85,7 @@ impl HandlerMessage {
     ///
     /// # Errors
     /// It is not.
-    pub fn check_after_reset(&self, memory: &impl ProgramMemory) -> Result<(), Detected> {
+    pub fn check_after_reset(&self, memory: &impl ProgramMemory) -> Result<(), FailedCheck> {
         match self.input {
             Some(input) if input.is_edited => check(memory, &input, Protection::InputAfterReset),
             _ => Ok(()),
@@ -177,7 +177,7 @@ impl HandlerMessage {
     ///
     /// # Errors
     /// The first that differs.
-    pub fn validate(&mut self, memory: &impl ProgramMemory) -> Result<(), Detected> {
+    pub fn validate(&mut self, memory: &impl ProgramMemory) -> Result<(), FailedCheck> {
         if let Some(input) = self.input
             && !input.is_edited
         {
@@ -219,7 +219,11 @@ impl HandlerMessage {
     }
 }
 
-fn check(memory: &impl ProgramMemory, input: &InputMessage, protection: Protection) -> Result<(), Detected> {
+fn check(
+    memory: &impl ProgramMemory,
+    input: &InputMessage,
+    protection: Protection,
+) -> Result<(), FailedCheck> {
     if input.is_sound(memory) || !kept(protection) {
         Ok(())
     } else {

@@ -43,7 +43,8 @@ fn replicas_agree_whatever_number_of_workers_they_have() {
     }
 }
 
-/// Mode 00GT: faults in single runs of handlers are masked, and the same faults reach clients where nothing is compared.
+/// Mode 00GT: faults in single runs of handlers are masked, and the same faults reach clients where nothing is
+/// compared.
 #[test]
 fn a_node_that_compares_with_itself_keeps_every_promise() {
     let twice = Options { replicas: 1, twice: true, ..options("in-request,skip,twice") };

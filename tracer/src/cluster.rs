@@ -114,9 +114,9 @@ fn victim_thread(plan: &ClusterInjection<'_>, cluster: &Cluster, victim: u8) -> 
 
 /// Steps the victim's thread through windows of its execution, at random moments under load.
 ///
-/// Stepping is ten thousand times slower, and leaves the victim behind the others: before the next window its client must
-/// have received its replies again. Otherwise a follower only catches up, and the code that serves clients is missing from
-/// the sample.
+/// Stepping is ten thousand times slower, and leaves the victim behind the others: before the next window its client
+/// must have received its replies again. Otherwise a follower only catches up, and the code that serves clients is
+/// missing from the sample.
 fn sample(plan: &ClusterInjection<'_>, watch: &WatchedCluster<'_>) -> anyhow::Result<Sample> {
     let group = watch.group;
     let (process, thread) = victim_thread(plan, watch.cluster, group.victim)?;

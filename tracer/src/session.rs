@@ -327,8 +327,8 @@ impl TracedThreads {
         Ok(false)
     }
 
-    /// Stops all threads but the worker until it is released. While it is stepped, ten thousand times slower, they would
-    /// otherwise do what they do every second, and it would take another path than in a run at full speed.
+    /// Stops all threads but the worker until it is released. While it is stepped, ten thousand times slower, they
+    /// would otherwise do what they do every second, and it would take another path than in a run at full speed.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -2,8 +2,8 @@
 //! a model: SEI's multithreaded experiment (Behrens et al., NSDI 2015, table 3).
 //!
 //! Threads take turns as the kernel lets them, so no run repeats another one. Sites are sampled from all worker threads
-//! under load, and the fault is injected into one of them at the site's next execution. The process is judged as a single
-//! server, and started anew after each fault that had an effect.
+//! under load, and the fault is injected into one of them at the site's next execution. The process is judged as a
+//! single server, and started anew after each fault that had an effect.
 
 use std::fs;
 use std::net::SocketAddr;

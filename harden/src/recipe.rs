@@ -138,7 +138,7 @@ macro_rules! built_in {
 
 /// The programs that come with the command.
 const BUILT_IN: &[BuiltIn] =
-    &[built_in!("dnscache": "1-handlers.patch"), built_in!("memcached": "1-handlers.patch")];
+    &[built_in!("dnscache": "1-handlers.patch"), built_in!("memcached": "1-handlers.patch", "2-state.patch")];
 
 impl App {
     /// All programs that come with the command.

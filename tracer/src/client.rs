@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::protocol::{ReplyFrame, Wrong};
+use crate::record::InjectionClass;
 use crate::target::Target;
 use crate::trace::{Trace, TraceRequest};
 
@@ -24,6 +25,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const POKE_AGAIN: Duration = Duration::from_millis(30);
 /// A crash later than this after the last reply does not count as late any more.
 const AFTERWARDS: Duration = Duration::from_micros(800);
+/// Discarded messages in a row after which no valid one can come: a request has no reply, and all later replies are
+/// taken for those of earlier requests.
+const OUT_OF_STEP: u32 = 4;
 /// Longest time of a whole run before its fault is injected; a stepped run takes half a minute.
 const LANDING: Duration = Duration::from_secs(600);
 
@@ -100,6 +104,19 @@ pub enum ClientOutcome {
         /// Before this reply.
         message: usize,
     },
+}
+
+/// What the client has of the measured part.
+#[derive(Debug, Default)]
+struct Received {
+    /// The beginning of the next reply.
+    bytes: Vec<u8>,
+    /// Whole replies.
+    replies: Vec<Vec<u8>>,
+    /// The first message that it discarded.
+    discarded: Option<ClientOutcome>,
+    /// Discarded messages since the last valid one.
+    in_a_row: u32,
 }
 
 /// One run's client.
@@ -190,21 +207,31 @@ impl TraceClient<'_> {
 
     fn listen(&self, stream: &mut TargetStream) -> anyhow::Result<(ClientOutcome, Vec<Vec<u8>>)> {
         stream.patience(LOOK)?;
-        let (mut bytes, mut replies) = (Vec::new(), Vec::new());
+        let mut received = Received::default();
+        let seen = self.receive(stream, &mut received)?;
+        // A client that has discarded a message knows of the fault, unless a valid reply was wrong.
+        let seen = match (&seen, received.discarded) {
+            (ClientOutcome::Deviates { wrong, .. }, _) if wrong.class() == InjectionClass::Undetected => seen,
+            (_, discarded) => discarded.unwrap_or(seen),
+        };
+        Ok((seen, received.replies))
+    }
+
+    fn receive(&self, stream: &mut TargetStream, received: &mut Received) -> anyhow::Result<ClientOutcome> {
         let begun = Instant::now();
         let mut news = None;
         loop {
-            if let Some(seen) = self.take_apart(&mut bytes, &mut replies) {
-                return Ok((seen, replies));
+            if let Some(seen) = self.take_apart(received) {
+                return Ok(seen);
             }
-            if replies.len() == self.trace.measured.len() {
+            if received.replies.len() == self.trace.measured.len() {
                 self.progress.enter(RunPhase::Complete);
                 std::thread::sleep(AFTERWARDS);
-                return Ok((ClientOutcome::Right, replies));
+                return Ok(ClientOutcome::Right);
             }
-            let (message, within) = (replies.len(), !bytes.is_empty());
-            match stream.more(&mut bytes) {
-                Ok(0) => return Ok((ClientOutcome::Closed { message, within }, replies)),
+            let (message, within) = (received.replies.len(), !received.bytes.is_empty());
+            match stream.more(&mut received.bytes) {
+                Ok(0) => return Ok(ClientOutcome::Closed { message, within }),
                 Ok(_) => news = None,
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                     if !self.progress.reached(RunPhase::Struck) {
@@ -215,19 +242,21 @@ impl TraceClient<'_> {
                     }
                     let quiet = news.get_or_insert_with(Instant::now).elapsed() + LOOK;
                     if quiet > Duration::from_millis(self.target.stall_ms) && all_asleep(self.id) {
-                        return Ok((ClientOutcome::Stalled { message }, replies));
+                        return Ok(ClientOutcome::Stalled { message });
                     }
                     if quiet > Duration::from_millis(self.target.hang_ms) {
-                        return Ok((ClientOutcome::Spun { message }, replies));
+                        return Ok(ClientOutcome::Spun { message });
                     }
                 }
-                Err(_) => return Ok((ClientOutcome::Closed { message, within }, replies)),
+                Err(_) => return Ok(ClientOutcome::Closed { message, within }),
             }
         }
     }
 
-    /// Cuts whole replies off `bytes`; returns the first wrong one.
-    fn take_apart(&self, bytes: &mut Vec<u8>, replies: &mut Vec<Vec<u8>>) -> Option<ClientOutcome> {
+    /// Cuts whole replies off the received bytes; returns the first wrong one. A message whose CRC does not fit is
+    /// discarded, and the client goes on: what matters more is whether a valid reply is wrong later.
+    fn take_apart(&self, received: &mut Received) -> Option<ClientOutcome> {
+        let Received { bytes, replies, discarded, in_a_row } = received;
         let mut at = 0;
         let seen = loop {
             let message = replies.len();
@@ -236,21 +265,24 @@ impl TraceClient<'_> {
             }
             let deviates = |wrong, got: &[u8]| {
                 let text = String::from_utf8_lossy(&got[..got.len().min(400)]).into_owned();
-                Some(ClientOutcome::Deviates { message, wrong, got: text })
+                ClientOutcome::Deviates { message, wrong, got: text }
             };
             match self.target.protocol.frame(&bytes[at..]) {
                 ReplyFrame::Part => break None,
-                ReplyFrame::Malformed => break deviates(Wrong::Malformed, &bytes[at..]),
+                ReplyFrame::Malformed => break Some(deviates(Wrong::Malformed, &bytes[at..])),
                 ReplyFrame::Whole(length) => {
                     let got = bytes[at..at + length].to_vec();
                     at += length;
-                    let right = self.golden.and_then(|golden| golden.get(message));
-                    let TraceRequest { keys, seed, .. } = &self.trace.measured[message];
-                    let difference =
-                        |right: &Vec<u8>| self.target.protocol.difference(keys, *seed, right, &got);
-                    let wrong = right.and_then(difference);
-                    if let Some(wrong) = wrong {
-                        break deviates(wrong, &got);
+                    match self.difference(message, &got) {
+                        None => *in_a_row = 0,
+                        Some(Wrong::InvalidSum) => {
+                            *in_a_row += 1;
+                            let first = discarded.get_or_insert_with(|| deviates(Wrong::InvalidSum, &got));
+                            if *in_a_row == OUT_OF_STEP {
+                                break Some(first.clone());
+                            }
+                        }
+                        Some(wrong) => break Some(deviates(wrong, &got)),
                     }
                     replies.push(got);
                 }
@@ -259,6 +291,13 @@ impl TraceClient<'_> {
         bytes.drain(..at);
         self.progress.replies.store(replies.len() as u64, Ordering::Release);
         seen
+    }
+
+    /// How reply number `message` deviates; while the golden run determines the right replies, in nothing.
+    fn difference(&self, message: usize, got: &[u8]) -> Option<Wrong> {
+        let right = self.golden.and_then(|golden| golden.get(message))?;
+        let TraceRequest { keys, seed, .. } = &self.trace.measured[message];
+        self.target.protocol.difference(keys, *seed, right, got)
     }
 }
 
@@ -332,5 +371,74 @@ impl TargetStream {
             TargetStream::Unix(stream) => stream.write_all(bytes),
             TargetStream::Tcp(stream) => stream.write_all(bytes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Protocol;
+    use crate::trace::Recipe;
+
+    /// The outcome of a client that receives the right replies with some of them replaced.
+    fn outcome(replace: impl Fn(usize, &mut Vec<u8>)) -> ClientOutcome {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("t.toml");
+        std::fs::write(&file, "title = 't'\nargv = ['x']\nthread = 't'\n[trace]\nsum = true")
+            .expect("written");
+        let target = Target::load(&file).expect("a target");
+        let trace = Trace::new(&Recipe { sum: true, requests: 12, ..Recipe::default() });
+        let golden: Vec<Vec<u8>> = trace
+            .measured
+            .iter()
+            .map(|request| Protocol::MemcachedSummed.reply(request.seed, b"END\r\n".to_vec()))
+            .collect();
+        let mut replies = golden.clone();
+        replies.iter_mut().enumerate().for_each(|(number, reply)| replace(number, reply));
+        let (mut server, client) = UnixStream::pair().expect("sockets");
+        server.write_all(&replies.concat()).expect("sent");
+        drop(server);
+        let (_, held) = mpsc::channel();
+        let (queued, _all) = mpsc::channel();
+        let progress = RunProgress::default();
+        let client_of_run = TraceClient {
+            target: &target,
+            trace: &trace,
+            golden: Some(&golden),
+            address: String::new(),
+            process: std::fs::File::open("/dev/null").expect("a file").into(),
+            id: 0,
+            progress: &progress,
+            held,
+            queued,
+        };
+        client_of_run.listen(&mut TargetStream::Unix(client)).expect("an outcome").0
+    }
+
+    fn message(outcome: &ClientOutcome) -> Option<(usize, Wrong)> {
+        match outcome {
+            ClientOutcome::Deviates { message, wrong, .. } => Some((*message, *wrong)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_client_goes_on_after_a_message_that_it_discards() {
+        assert_eq!(outcome(|_, _| {}), ClientOutcome::Right);
+        let one = outcome(|number, reply| reply[0] ^= u8::from(number == 2));
+        assert_eq!(message(&one), Some((2, Wrong::InvalidSum)));
+        let all = outcome(|number, reply| reply[0] ^= u8::from(number > 2));
+        assert_eq!(message(&all), Some((3, Wrong::InvalidSum)), "the connection is out of step");
+        let trace = Trace::new(&Recipe { sum: true, requests: 12, ..Recipe::default() });
+        let later = outcome(|number, reply| match number {
+            2 => reply[0] ^= 1,
+            5 => *reply = Protocol::MemcachedSummed.reply(trace.measured[5].seed, b"STORED\r\n".to_vec()),
+            _ => {}
+        });
+        assert_eq!(message(&later), Some((5, Wrong::Status)), "a valid reply that is wrong decides");
+        let closed = outcome(
+            |number, reply| if number == 6 { reply.clear() } else { reply[0] ^= u8::from(number == 4) },
+        );
+        assert_eq!(message(&closed).map(|(number, _)| number), Some(4));
     }
 }

@@ -49,7 +49,7 @@ fn shipped(name: &str) -> Option<Target> {
 #[test]
 fn one_worker_is_undisturbed_and_detects() {
     let Some(mut target) = shipped("memcached-unit-sei.toml") else { return };
-    target.trace = Recipe { keys: 4, warmup: 8, requests: 16, sum: true, ..Recipe::default() };
+    target.trace = Recipe { keys: 2, warmup: 4, requests: 8, sum: true, ..Recipe::default() };
     let trace = Trace::new(&target.trace);
     let dir = tempfile::tempdir().expect("a folder");
     let profile = match Profile::record(&target, &trace, &RunPlace::new(dir.path(), 61_000)) {

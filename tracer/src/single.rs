@@ -127,7 +127,8 @@ impl SingleInjection<'_> {
             Ok(flip) => Struck { flip: Some(flip), callers, why_not: "" },
             Err(Missed::OutOfReach) => Struck::not(OUT_OF_REACH),
             Err(Missed::Gone) => Struck::not("the thread was gone"),
-            Err(Missed::Failed(error)) => return Err(error),
+            // A process that ends at this moment has no memory and no registers: one run of many, which is lost.
+            Err(Missed::Failed(_)) => Struck::not("a system call of the tracer failed at the instruction"),
         })
     }
 

@@ -2,7 +2,7 @@
 //! one unit with GCC's transactional memory, linked with the library, and inspected.
 //!
 //! A program has a folder with a recipe ([`recipe`]), patches and a `wrap.h`. Building it is a pipeline:
-//! [`fetch`] gets the archive and checks its SHA-256, [`patch`] applies the patches, [`unit`] writes the one C file
+//! [`fetch`] gets the archive and checks its SHA-256, [`patch`] applies the patches, [`mod@unit`] writes the one C file
 //! that includes the others, [`compile`] calls the compiler and linker, and [`inspect`] reads the object: what it must
 //! not reference, and which function does. [`why`] finds the call that keeps a handler from being instrumented.
 //! [`pipeline`] does all of it.

@@ -15,7 +15,8 @@
 //! | V | logs, state, calls, input, output and locks are compared | `Handler::validate` |
 //!
 //! Then locks are released ([`locks`]), and deferred calls happen. Any check that fails ends the process with status 86
-//! and one line that says which ([`fail`]). [`abi`] has the functions that the compiler calls, and all `unsafe`.
+//! and one line that says which ([`fail`]). [`abi`] has the functions that the compiler calls, `api` those of `sei.h`;
+//! all `unsafe` is in these two.
 
 pub mod barrier;
 pub mod calls;

@@ -54,13 +54,18 @@ fn a_reply_that_nobody_compares_is_wrong_and_one_that_is_compared_is_not() {
 fn a_node_that_compares_with_itself_lets_no_wrong_reply_leave() {
     let kinds = "request,reply,digest,footprint,skip,twice,in-request,erratic,image";
     let twice = campaign("alone-00GT.toml", kinds);
+    // A before-image that is wrong leaves no state to go on from: the undo fails, and the node ends by itself.
+    let is_detected = |record: &HookRecord| {
+        let has_ended = record.name() == "image" && record.subclass == "exit code 1";
+        record.class == InjectionClass::Detected || (record.class == InjectionClass::Otherwise && has_ended)
+    };
     for record in &twice {
-        assert!(matches!(record.class, InjectionClass::Detected | InjectionClass::Masked), "{record:?}");
+        assert!(record.class == InjectionClass::Masked || is_detected(record), "{record:?}");
     }
     for kind in kinds.split(',').filter(|kind| *kind != "twice") {
         // A handler that runs twice on the same state often has the same result.
         let mut noticed = twice.iter().filter(|record| record.name() == kind);
-        assert!(noticed.any(|record| record.class == InjectionClass::Detected), "{kind}: {twice:?}");
+        assert!(noticed.any(&is_detected), "{kind}: {twice:?}");
     }
     let once = campaign("alone-00G0.toml", "skip,erratic");
     assert!(once.iter().any(|record| record.class == InjectionClass::Undetected), "{once:?}");

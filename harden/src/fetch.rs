@@ -1,7 +1,7 @@
 //! Gets a program's original archive as a Debian source package, and refuses any other file.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -54,6 +54,12 @@ impl Wanted<'_> {
             return Ok(file.to_owned());
         }
         let kept = store.join(self.archive);
+        if kept.exists() && self.check(&kept).is_ok() {
+            return Ok(kept);
+        }
+        // Two programs are built at a time, and apt-get has one lock per folder: the second one waits for the first.
+        let lock = File::create(store.join("download.lock")).context("cannot make the lock of downloads")?;
+        lock.lock().context("cannot wait for another download")?;
         if kept.exists() && self.check(&kept).is_ok() {
             return Ok(kept);
         }

@@ -136,11 +136,7 @@ ssize_t sei_call_recvfrom(int fd, void *to, size_t n, int flags, struct sockaddr
 }
 
 ssize_t sei_call_recv(int fd, void *to, size_t n, int flags) {
-    void *at = sei_rt_will_write(to, n);
-    ssize_t result = sei_rt_runs_first() ? recv(fd, at, n, flags) : 0;
-    result = sei_rt_recorded("recv", TAKEN, (uint64_t)fd, n, (uint64_t)flags, result);
-    sei_rt_bytes(to, 0, result > 0 ? ((size_t)result < n ? (size_t)result : n) : 0);
-    return result;
+    return sei_call_recvfrom(fd, to, n, flags, NULL, NULL);
 }
 
 ssize_t sei_call_read(int fd, void *to, size_t n) {

@@ -252,7 +252,7 @@ pub extern "C" fn sei_state_sync() {
         return;
     }
     let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    for (begin, length, _) in state.copies.iter() {
+    for (begin, length) in state.copies.iter() {
         let used = if begin == state.arena { state.used } else { length };
         // Page by page, and only what differs: memory that nothing was written to stays unused.
         for offset in (0..used).step_by(PAGE_BYTES) {
@@ -407,17 +407,10 @@ pub(crate) fn unlock_all(thread: &mut Thread) {
 // What the shims need (sei/shims)
 
 /// Begins a recorded call. 1: the shim makes it; 0: the second run, which is given the result.
-///
-/// # Safety
-/// `name` is a constant.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_rt_runs_first() -> c_int {
-    match me().handler.phase() {
-        Phase::First => 1,
-        Phase::Second if !kept(Protection::ReplayValue) => 1,
-        Phase::Second => 0,
-        _ => fail(Reason::AccessOutsideHandler),
-    }
+pub extern "C" fn sei_rt_runs_first() -> c_int {
+    let is_second = sure(me().handler.is_second_run());
+    c_int::from(!is_second || !kept(Protection::ReplayValue))
 }
 
 /// Ends a recorded call: `result` and errno are kept, or those of the first run are returned. `taken` says that the

@@ -59,12 +59,10 @@ impl Copies {
         address
     }
 
-    /// All ranges as (begin, length, begin of the second copy).
-    pub fn iter(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+    /// All ranges as (begin, length).
+    pub fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
         let used = self.used.min(limits::STATE_RANGES);
-        self.ranges[..used]
-            .iter()
-            .map(|range| (range.begin, range.length, range.begin.wrapping_add(range.distance)))
+        self.ranges[..used].iter().map(|range| (range.begin, range.length))
     }
 }
 

@@ -107,6 +107,19 @@ impl Handler {
         self.first.len()
     }
 
+    /// Which run is under way.
+    ///
+    /// # Errors
+    /// None: a fault led into a handler's code.
+    #[inline(always)]
+    pub fn is_second_run(&self) -> Result<bool, Reason> {
+        match self.phase {
+            Phase::First => Ok(false),
+            Phase::Second => Ok(true),
+            _ => Err(Reason::AccessOutsideHandler),
+        }
+    }
+
     /// CRCs of the replies of a handler whose runs agree.
     pub fn replies(&self) -> &[u32] {
         self.message.replies()
@@ -213,11 +226,7 @@ impl Handler {
     /// # Errors
     /// There are too many such ranges, or no handler runs.
     pub fn ignore(&mut self, address: usize, length: usize) -> Result<(), Reason> {
-        let ignored = match self.phase {
-            Phase::First => &mut self.ignored[0],
-            Phase::Second => &mut self.ignored[1],
-            _ => return Err(Reason::AccessOutsideHandler),
-        };
+        let ignored = &mut self.ignored[usize::from(self.is_second_run()?)];
         if ignored.len() >= limits::IGNORED_RANGES {
             return Err(Reason::TooManyIgnored);
         }
@@ -237,20 +246,15 @@ impl Handler {
         arguments: [u64; 3],
         run: impl FnOnce() -> (u64, i32),
     ) -> Result<(u64, i32), Reason> {
-        match self.phase {
-            Phase::First => {
-                let got = run();
-                let call = self.calls.first(kind, function, arguments)?;
-                (call.result, call.errno) = got;
-                Ok(got)
-            }
-            Phase::Second => {
-                let call: &RecordedCall = self.calls.second(kind, function, arguments)?;
-                let again = (call.result, call.errno);
-                Ok(if is_replayed(kind) { again } else { run() })
-            }
-            _ => Err(Reason::AccessOutsideHandler),
+        if self.is_second_run()? {
+            let call: &RecordedCall = self.calls.second(kind, function, arguments)?;
+            let again = (call.result, call.errno);
+            return Ok(if is_replayed(kind) { again } else { run() });
         }
+        let got = run();
+        let call = self.calls.first(kind, function, arguments)?;
+        (call.result, call.errno) = got;
+        Ok(got)
     }
 
     /// A frequent call, described by one word: `run` in the first run, whose result the second is given.
@@ -259,24 +263,19 @@ impl Handler {
     /// The runs differ.
     #[inline]
     pub fn call_word(&mut self, word: u64, run: impl FnOnce() -> u64) -> Result<u64, FailedCheck> {
-        match self.phase {
-            Phase::First => {
-                self.calls.first_word(word)?;
-                let result = run();
-                self.calls.first_word(result)?;
-                Ok(result)
+        if self.is_second_run()? {
+            let first = self.calls.next_word()?;
+            if first != word {
+                // Where they differ: the lock, or the word, that the first run had.
+                return Err(Reason::CallsDiffer.at((first & ADDRESS) as usize));
             }
-            Phase::Second => {
-                let first = self.calls.next_word()?;
-                if first != word {
-                    // Where they differ: the lock, or the word, that the first run had.
-                    return Err(Reason::CallsDiffer.at((first & ADDRESS) as usize));
-                }
-                let result = self.calls.next_word()?;
-                Ok(if kept(Protection::ReplayWord) { result } else { run() })
-            }
-            _ => Err(Reason::AccessOutsideHandler.into()),
+            let result = self.calls.next_word()?;
+            return Ok(if kept(Protection::ReplayWord) { result } else { run() });
         }
+        self.calls.first_word(word)?;
+        let result = run();
+        self.calls.first_word(result)?;
+        Ok(result)
     }
 
     /// A call that others see: it is made after both runs agree.
@@ -284,10 +283,10 @@ impl Handler {
     /// # Errors
     /// The runs differ.
     pub fn defer(&mut self, function: Function, arguments: [u64; 3], sent: &[u8]) -> Result<(), Reason> {
-        match self.phase {
-            Phase::First => self.calls.defer_first(function, arguments, sent),
-            Phase::Second => self.calls.defer_second(function, arguments, sent),
-            _ => Err(Reason::AccessOutsideHandler),
+        if self.is_second_run()? {
+            self.calls.defer_second(function, arguments, sent)
+        } else {
+            self.calls.defer_first(function, arguments, sent)
         }
     }
 
@@ -304,10 +303,10 @@ impl Handler {
         if self.is_dead_stack(address) && length > 0 {
             return Err(Reason::OutputOnDeadStack.at(address));
         }
-        match self.phase {
-            Phase::First => self.message.append_first(address, length)?,
-            Phase::Second => self.message.append_second(memory, &self.copies, address, length)?,
-            _ => return Err(Reason::AccessOutsideHandler.into()),
+        if self.is_second_run()? {
+            self.message.append_second(memory, &self.copies, address, length)?;
+        } else {
+            self.message.append_first(address, length)?;
         }
         Ok(())
     }
@@ -317,10 +316,10 @@ impl Handler {
     /// # Errors
     /// The runs differ.
     pub fn output_append_crc(&mut self, crc: u32, length: usize) -> Result<(), FailedCheck> {
-        match self.phase {
-            Phase::First => self.message.append_crc_first(crc, length)?,
-            Phase::Second => self.message.append_crc_second(crc, length)?,
-            _ => return Err(Reason::AccessOutsideHandler.into()),
+        if self.is_second_run()? {
+            self.message.append_crc_second(crc, length)?;
+        } else {
+            self.message.append_crc_first(crc, length)?;
         }
         Ok(())
     }
@@ -330,10 +329,10 @@ impl Handler {
     /// # Errors
     /// The runs differ, or the reply has no bytes.
     pub fn output_done(&mut self) -> Result<(), FailedCheck> {
-        match self.phase {
-            Phase::First => self.message.done_first()?,
-            Phase::Second => self.message.done_second()?,
-            _ => return Err(Reason::AccessOutsideHandler.into()),
+        if self.is_second_run()? {
+            self.message.done_second()?;
+        } else {
+            self.message.done_first()?;
         }
         Ok(())
     }

@@ -54,9 +54,6 @@ impl Wanted<'_> {
             return Ok(file.to_owned());
         }
         let kept = store.join(self.archive);
-        if kept.exists() && self.check(&kept).is_ok() {
-            return Ok(kept);
-        }
         // Two programs are built at a time, and apt-get has one lock per folder: the second one waits for the first.
         let lock = File::create(store.join("download.lock")).context("cannot make the lock of downloads")?;
         lock.lock().context("cannot wait for another download")?;

@@ -26,7 +26,7 @@ use crate::state::{Again, DispatcherState};
 use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};
 
-/// Positions of internal requests and retries, which are not numbered by the log. Below 2^47, as object ids need it.
+/// Positions of internal requests, which are not numbered by the log. Below 2^47, as object ids need it.
 const UNNUMBERED: u64 = 1 << 46;
 
 /// Shared by the workers.
@@ -124,7 +124,8 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         }
         let closed = self.turns.is_closed();
         let found = if let Some(again) = self.again.take() {
-            self.begin_stored(again);
+            // At the position of the attempt that was undone: a footprint that a fault has cut short shows in no reply.
+            self.begin_again(again);
             true
         } else {
             self.take_started() || self.take_from_log() || self.take_started()
@@ -209,6 +210,10 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
 
     fn begin_stored(&mut self, again: Again<R>) {
         self.run.position = self.shared.unnumbered.fetch_add(1, Ordering::Relaxed);
+        self.begin_again(again);
+    }
+
+    fn begin_again(&mut self, again: Again<R>) {
         again.fill(&mut self.run);
         self.current = Some(again);
     }

@@ -591,6 +591,21 @@ fn ordinary_locks_run_everything_too() {
     assert_eq!(*locks[1].get_mut(), 100);
 }
 
+/// What a request stores with its position is the same whether its footprint was right or too small.
+#[test]
+fn a_retry_keeps_its_position_with_ordinary_locks() {
+    let locks = locks();
+    let misses = job(Footprint::one(1), move |cx| {
+        (0..3).try_for_each(|lock| cx.lock(&locks[lock]).map(|mut value| *value = cx.position()))
+    });
+    let (schedule, mut workers) = open(Config { mode: LockRules::Locks, ..config(1, 4) });
+    schedule.append(entry(1, 1, true, vec![nothing(), misses, nothing()]));
+    schedule.close();
+    let told = perform_all(&mut workers[0]);
+    let attempts: Vec<_> = told.iter().map(|one| (one.0, one.1)).collect();
+    assert_eq!(attempts, [(1, 0), (2, 0), (2, 1), (2, 2), (3, 0)]);
+}
+
 #[test]
 fn a_stream_keeps_its_order_with_ordinary_locks() {
     let ran = Arc::new(Mutex::new(vec![Vec::new(); 4]));

@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use harden::compile::Variant;
 use probe::Client;
 
-use crate::support::{Server, built, exchange, requests, skipped};
+use crate::support::{DETECTED, Server, built, exchange, requests, skipped};
 use crate::trace::Trace;
 
 /// Requests that are sent at once.
@@ -302,4 +303,49 @@ fn memcheck_finds_nothing() {
     let mut hardened = Server::start_by(checked, &["-t", "1"]);
     compare(&native, &hardened, &mut Trace::new(3, "v", 100, 20_000, true), requests(2_000, 100_000) / BATCH);
     hardened.assert_runs();
+}
+
+/// Flips a bit of every copy of `text` in the data of a process; returns how many there were.
+fn corrupt(process: u32, text: &[u8]) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("a process of ours");
+    let memory = std::fs::File::options().read(true).write(true).open(format!("/proc/{process}/mem"));
+    let memory = memory.expect("a process of ours");
+    let mut found = 0;
+    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+        let bounds = line.split(' ').next().and_then(|range| range.split_once('-')).expect("a range");
+        let [begin, end] = [bounds.0, bounds.1].map(|hex| u64::from_str_radix(hex, 16).expect("an address"));
+        let mut bytes = vec![0; (end - begin) as usize];
+        if memory.read_exact_at(&mut bytes, begin).is_err() {
+            continue;
+        }
+        for at in (0..bytes.len().saturating_sub(text.len())).filter(|&at| bytes[at..].starts_with(text)) {
+            memory.write_all_at(&[bytes[at] ^ 1], begin + at as u64).expect("written");
+            found += 1;
+        }
+    }
+    found
+}
+
+/// A key that is corrupt at rest matches no request: without a CRC of its own the item is lost.
+#[test]
+fn a_corrupt_key_is_no_miss() {
+    let Some(native) = built("memcached", Variant::Native) else { return };
+    let Some(hardened) = built("memcached", Variant::Sei) else { return };
+    for (program, ends) in [(&native, None), (&hardened, Some(DETECTED))] {
+        let mut server = Server::start(program, &["-t", "1", "-m", "8"]);
+        let stored = exchange(&mut server.connect(), b"set a-key-of-its-own 0 0 5\r\nvalue\r\n", b"\r\n");
+        assert_eq!(stored.expect("a reply"), b"STORED\r\n");
+        assert!(corrupt(server.process(), b"a-key-of-its-own") > 0, "the key is in memory");
+        let reply = exchange(&mut server.connect(), b"get a-key-of-its-own\r\n", b"END\r\n");
+        match ends {
+            None => {
+                assert_eq!(reply.expect("the loss"), b"END\r\n");
+                server.assert_runs();
+            }
+            Some(status) => {
+                assert!(reply.is_err(), "{reply:?}");
+                assert_eq!(server.end(), Some(status));
+            }
+        }
+    }
 }

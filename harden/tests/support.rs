@@ -100,6 +100,16 @@ impl Server {
         assert_eq!(ended, None, "the server has ended");
     }
 
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the process ends by itself; returns its exit status.
+    pub fn end(&mut self) -> Option<i32> {
+        self.child.wait().expect("a child").code()
+    }
+
     /// The value of a line of `stats`.
     pub fn stat(&self, name: &str) -> u64 {
         let text = exchange(&mut self.connect(), b"stats\r\n", b"END\r\n").expect("it answers");

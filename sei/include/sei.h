@@ -112,6 +112,7 @@ static inline void *sei_state_alloc(size_t bytes) { return calloc(1, bytes); }
 static inline void sei_state_add(void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_state_sync(void) {}
 static inline void sei_counters_read(struct sei_counters *to) { *to = (struct sei_counters){0, 0, 0, 0, 0}; }
+static inline void sei_detected(void) { abort(); }
 static inline void sei_on_detect(void (*function)(const struct sei_report *)) { (void)function; }
 
 #else
@@ -170,6 +171,9 @@ void sei_state_add(void *p, size_t n);
 /* Code outside of handlers has written to the state, as at the start: its second copy becomes what the first is. */
 void sei_state_sync(void);
 
+/* A check of the program's own has failed, such as a CRC that it keeps beside its data: the process ends with status 86,
+ * and nothing of this handler has left it. */
+void sei_detected(void) __attribute__((noreturn)) SEI_LOCAL;
 /* Calls this function before the process ends because of a detected fault. It ends all the same. */
 void sei_on_detect(void (*function)(const struct sei_report *));
 /* Counters of all threads. */

@@ -169,6 +169,12 @@ pub unsafe extern "C" fn sei_read_u32(word: *const u32) -> u32 {
     sure(thread.handler.call_word(READ_WORD | word as usize as u64, read)) as u32
 }
 
+/// A check of the program's own has failed: the process ends as if the library had detected the fault.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_detected() -> ! {
+    fail(Reason::ByProgram)
+}
+
 /// A function that is called before the process ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn sei_on_detect(function: usize) {

@@ -46,6 +46,7 @@ pub enum Reason {
     Refused,
     StateMemory,
     TooManyStateRanges,
+    ByProgram,
 }
 
 impl Reason {
@@ -89,6 +90,7 @@ impl Reason {
             Self::Refused => "the handler called a function that cannot run twice",
             Self::StateMemory => "there is no memory for the second copy of the state",
             Self::TooManyStateRanges => "more than 8 calls of sei_state_add",
+            Self::ByProgram => "a check of the program's own failed (sei_detected)",
         }
     }
 

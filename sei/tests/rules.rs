@@ -38,6 +38,7 @@ fn calls_are_made_once_and_their_results_given_again() {
     assert_prints(&program, "deferred_calls_happen_once", "printed 5\nbytes left: 6");
     assert_prints(&program, "ignored_words", "counter=1");
     assert_detects(&program, "refused_call", "cannot run twice", "");
+    assert_detects(&program, "own_check", "a check of the program's own failed", "");
 }
 
 #[test]

@@ -229,6 +229,11 @@ static void refused_call(void) {
     printf("forked\n");
 }
 
+static void own_check(void) {
+    HANDLER(if (counter != 1) sei_detected(); counter++;);
+    printf("counter=%d\n", counter);
+}
+
 static void detection_flushes_nothing(void) {
     printf("buffered");
     HANDLER(if (this_run() == 2) counter++;);
@@ -245,4 +250,5 @@ SCENARIOS({"corrupt_input_is_discarded", corrupt_input_is_discarded}, {"input_ch
           {"replay_recv", replay_recv}, {"use_after_undo", use_after_undo},
           {"nothing_leaves_before_v", nothing_leaves_before_v},
           {"deferred_calls_happen_once", deferred_calls_happen_once}, {"ignored_words", ignored_words},
-          {"refused_call", refused_call}, {"detection_flushes_nothing", detection_flushes_nothing})
+          {"refused_call", refused_call}, {"own_check", own_check},
+          {"detection_flushes_nothing", detection_flushes_nothing})

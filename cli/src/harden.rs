@@ -40,6 +40,8 @@ pub enum HardenCommand {
   sei      each handler runs twice, and nothing leaves that differs
   seil     sei without the barrier between threads (SEI_BARRIER=0 at the start)
   dup      sei on two copies of the state, for memory without ECC
+  native-cycles, sei-cycles
+           the same with a count of cycles in each part of the event loop, in the reply to `stats`
 
 Examples:
   crosscheck harden build memcached --variant native --variant sei
@@ -125,9 +127,9 @@ fn run_build(build: &Build) -> CommandOutcome {
     for variant in variants {
         let built = pipeline::build(&app, variant, &build.place.places())?;
         let kept = if built.is_kept { ", as it was" } else { "" };
-        let clones = match variant {
-            Variant::Native => "not instrumented".to_owned(),
-            _ => format!("{} functions instrumented", built.clones),
+        let clones = match variant.is_hardened() {
+            false => "not instrumented".to_owned(),
+            true => format!("{} functions instrumented", built.clones),
         };
         println!("{} ({variant}: {clones}{kept})", built.program.display());
     }

@@ -20,11 +20,22 @@ pub enum Variant {
     Seil,
     /// Each handler runs twice, on two copies of the state.
     Dup,
+    /// `Native` that counts the processor's cycles in each part of its event loop.
+    NativeCycles,
+    /// `Sei` that counts them.
+    SeiCycles,
 }
 
 impl Variant {
     /// All of them.
-    pub const ALL: [Variant; 4] = [Variant::Native, Variant::Sei, Variant::Seil, Variant::Dup];
+    pub const ALL: [Variant; 6] = [
+        Variant::Native,
+        Variant::Sei,
+        Variant::Seil,
+        Variant::Dup,
+        Variant::NativeCycles,
+        Variant::SeiCycles,
+    ];
 
     /// Its name in commands and folders.
     pub fn name(self) -> &'static str {
@@ -33,6 +44,8 @@ impl Variant {
             Variant::Sei => "sei",
             Variant::Seil => "seil",
             Variant::Dup => "dup",
+            Variant::NativeCycles => "native-cycles",
+            Variant::SeiCycles => "sei-cycles",
         }
     }
 
@@ -43,6 +56,8 @@ impl Variant {
             Variant::Sei => "each handler runs twice, and nothing leaves that differs",
             Variant::Seil => "sei without the barrier between threads (SEI_BARRIER=0 at the start)",
             Variant::Dup => "sei on two copies of the state, for memory without ECC",
+            Variant::NativeCycles => "native that counts cycles in each part of its event loop",
+            Variant::SeiCycles => "sei that counts them",
         }
     }
 
@@ -52,7 +67,14 @@ impl Variant {
             Variant::Native => &["-DSEI_NATIVE"],
             Variant::Sei | Variant::Seil => &["-fgnu-tm"],
             Variant::Dup => &["-fgnu-tm", "-DSEI_DUP"],
+            Variant::NativeCycles => &["-DSEI_NATIVE", "-DSEI_STATS"],
+            Variant::SeiCycles => &["-fgnu-tm", "-DSEI_STATS"],
         }
+    }
+
+    /// Whether its handlers are instrumented.
+    pub fn is_hardened(self) -> bool {
+        !matches!(self, Variant::Native | Variant::NativeCycles)
     }
 }
 
@@ -239,7 +261,7 @@ mod tests {
     #[test]
     fn only_protected_variants_are_instrumented() {
         for variant in Variant::ALL {
-            assert_eq!(variant.flags().contains(&"-fgnu-tm"), variant != Variant::Native, "{variant}");
+            assert_eq!(variant.flags().contains(&"-fgnu-tm"), variant.is_hardened(), "{variant}");
         }
     }
 }

@@ -122,9 +122,9 @@ impl<'a> Bench<'a> {
     fn build(&self, variant: Variant) -> Result<Built> {
         let folder = self.folder.join(variant.name());
         make(&folder)?;
-        let library = match variant {
-            Variant::Native => None,
-            _ => Some(library::find(self.library.as_deref(), variant, &self.out)?),
+        let library = match variant.is_hardened() {
+            false => None,
+            true => Some(library::find(self.library.as_deref(), variant, &self.out)?),
         };
         let program = folder.join(&self.app.recipe.program);
         let stamp = folder.join("stamp");
@@ -168,7 +168,7 @@ impl<'a> Bench<'a> {
             bail!("{name} does not compile as {variant}:\n{}{why}", errors(&printed.err));
         }
         let mut inspection = inspect::object(&fs::read(object)?)?;
-        if variant != Variant::Native {
+        if variant.is_hardened() {
             inspection.obstacles.extend(self.bit_fields(variant)?);
         }
         if !inspection.obstacles.is_empty() {
@@ -196,10 +196,7 @@ impl<'a> Bench<'a> {
     /// Files apart, and the file that says how the variant differs at run time.
     fn compile_apart(&self, variant: Variant, folder: &Path) -> Result<Vec<PathBuf>> {
         let own = folder.join("variant.c");
-        let text = match variant {
-            Variant::Seil => "const int sei_barrier_default = 0;\n",
-            Variant::Native | Variant::Sei | Variant::Dup => "",
-        };
+        let text = if variant == Variant::Seil { "const int sei_barrier_default = 0;\n" } else { "" };
         fs::write(&own, text).context("cannot write the variant's file")?;
         let apart = self.app.recipe.unit.apart.iter().map(|file| self.source.join(file));
         let mut objects = Vec::new();

@@ -13,7 +13,7 @@ use wire::mix;
 use super::definition::{Definition, Side, SweepFaults, SweepVictim, Workload};
 use super::faults::Injector;
 use super::generator::{Generator, MeasuredCounts, Pattern, Setup};
-use super::measure::{Cpu, Wire, cpu_of, peak_memory_of};
+use super::measure::{Cpu, EventLoopCycles, Wire, cpu_of, cycles_of, peak_memory_of};
 use super::memaslap;
 use super::progress::BenchProgress;
 use super::repairs::{self, RepairFigures};
@@ -169,8 +169,11 @@ impl<'e> BenchCampaign<'e> {
         generator.warm_up(Duration::from_secs_f64(definition.warmup_seconds))?;
         let damage = Damage::begin(cell, running)?;
         let before = Usage::now(running);
+        let cycles = cycles_so_far(cell.side, running)?;
         let (span, own) = generator.measure(Duration::from_secs_f64(definition.seconds))?;
         let after = Usage::now(running);
+        let cycles =
+            cycles.zip(cycles_so_far(cell.side, running)?).map(|(before, after)| after.since(before));
         let seen = generator.finish()?;
         let memory = running.processes.iter().map(|(_, pid)| peak_memory_of(*pid)).collect::<Vec<_>>();
         let mut figures = figures(&seen, span, own, &before, &after);
@@ -178,6 +181,7 @@ impl<'e> BenchCampaign<'e> {
             figures.repairs = Some(damage.end(&seen, span, &before, &after)?);
         }
         figures.start_seconds = Some(start_seconds);
+        figures.cycles = cycles;
         for (((name, _), peak_memory), cpu) in
             running.processes.iter().zip(memory).zip(after.cpu_since(&before))
         {
@@ -337,6 +341,16 @@ impl Usage {
     }
 }
 
+/// Cycles in the parts of a server's event loop, if it is built to count them.
+fn cycles_so_far(side: &Side, running: &Running) -> anyhow::Result<Option<EventLoopCycles>> {
+    match (side, running.addresses.first()) {
+        (Side::Hardened(_), Some(&address)) => {
+            cycles_of(address).with_context(|| format!("asking {side} for its statistics"))
+        }
+        _ => Ok(None),
+    }
+}
+
 fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage, after: &Usage) -> Figures {
     let seconds = span.as_secs_f64();
     let reads = seen.hits + seen.misses;
@@ -360,6 +374,7 @@ fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage,
         client_bytes: seen.bytes_sent + seen.bytes_received,
         start_seconds: None,
         memaslap: None,
+        cycles: None,
         sent: after.sent_since(before),
         repairs: None,
     }

@@ -319,6 +319,7 @@ fn blank(definition: &Definition) -> Figures {
         client_bytes: 0,
         start_seconds: None,
         memaslap: None,
+        cycles: None,
         sent: None,
         repairs: None,
     }
@@ -373,7 +374,7 @@ macro_rules! column {
 }
 
 /// Every figure of a row, in order.
-const COLUMNS: [Column; 49] = [
+const COLUMNS: [Column; 52] = [
     column!("seconds", 9, seconds),
     column!("requests", count, requests),
     column!("mean_us", 3, latency.mean_us),
@@ -412,6 +413,9 @@ const COLUMNS: [Column; 49] = [
         set: |one, value| one.memaslap.get_or_insert_default().throughput = value,
     },
     column!("memaslap_misses", count, memaslap: misses),
+    column!("dispatching_cycles", count, cycles: dispatching),
+    column!("handling_cycles", count, cycles: handling),
+    column!("sending_cycles", count, cycles: sending),
     column!("faults_due", count, repairs: due),
     column!("faults_placed", count, repairs: placed),
     column!("repaired", count, repairs: repaired),
@@ -439,6 +443,7 @@ const COLUMNS: [Column; 49] = [
 mod tests {
     use super::*;
     use crate::bench::definition::parse as definition;
+    use crate::bench::measure::EventLoopCycles;
     use crate::bench::repairs::{Around, RepairFigures, Times};
     use crate::bench::report;
     use crate::bench::results::Independent;
@@ -504,6 +509,7 @@ mod tests {
             client_bytes: number * 777,
             start_seconds: Some(0.4),
             memaslap: (number == 3).then_some(Independent { throughput: at(7), misses: 2 }),
+            cycles: Some(EventLoopCycles { dispatching: 5, handling: 7, sending: 9 }),
             sent: Some(Sent { order: traffic(1), check: traffic(2), repair: traffic(3), other: traffic(4) }),
             repairs: Some(RepairFigures {
                 due: number,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::compact;
 use super::definition::{Definition, Side};
 use super::generator::MeasuredCounts;
-use super::measure::{Commit, Cpu, Machine, Wire};
+use super::measure::{Commit, Cpu, EventLoopCycles, Machine, Wire};
 use super::repairs::{Pooled, RepairFigures};
 use crate::json_rows;
 
@@ -120,6 +120,9 @@ pub struct Figures {
     pub start_seconds: Option<f64>,
     /// memaslap's figures on the same servers just after, where requested.
     pub memaslap: Option<Independent>,
+    /// Cycles in the parts of the event loop, of programs built to count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycles: Option<EventLoopCycles>,
     /// The messages between replicas, all of them together; ours only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<Sent>,

@@ -33,6 +33,14 @@ pub enum Measure {
     ThroughputRatio,
     /// Processor time per request of one side divided by the other's.
     CpuRatio,
+    /// Cycles per request before and after handlers, one side's divided by the other's.
+    DispatchingRatio,
+    /// Cycles per request in handlers.
+    HandlingRatio,
+    /// Cycles per request in sending replies.
+    SendingRatio,
+    /// Cycles per request in all three parts.
+    CyclesRatio,
     /// Requests per second of a side divided by its own under the first workload of the same sweep.
     ThroughputKept,
     /// Microseconds by which one side's median latency is above the other's.
@@ -53,9 +61,13 @@ pub enum Measure {
 
 impl Measure {
     /// Every kind, in the order of the report.
-    pub const ALL: [Measure; 10] = [
+    pub const ALL: [Measure; 14] = [
         Measure::ThroughputRatio,
         Measure::CpuRatio,
+        Measure::DispatchingRatio,
+        Measure::HandlingRatio,
+        Measure::SendingRatio,
+        Measure::CyclesRatio,
         Measure::ThroughputKept,
         Measure::P50AddedUs,
         Measure::RepairP50Us,
@@ -69,6 +81,13 @@ impl Measure {
     /// Whether two sides are compared.
     pub fn compares(self) -> bool {
         matches!(self, Measure::ThroughputRatio | Measure::CpuRatio | Measure::P50AddedUs)
+            || self.is_of_cycles()
+    }
+
+    /// Whether it is a ratio of cycles, which only programs built to count them report.
+    pub fn is_of_cycles(self) -> bool {
+        use Measure::{CyclesRatio, DispatchingRatio, HandlingRatio, SendingRatio};
+        matches!(self, DispatchingRatio | HandlingRatio | SendingRatio | CyclesRatio)
     }
 
     /// Whether a higher value is better.
@@ -87,6 +106,10 @@ impl Measure {
         match self {
             Measure::ThroughputRatio => "Ratios of throughput",
             Measure::CpuRatio => "Ratios of processor time per request",
+            Measure::DispatchingRatio => "Ratios of cycles around handlers",
+            Measure::HandlingRatio => "Ratios of cycles in handlers",
+            Measure::SendingRatio => "Ratios of cycles in sending",
+            Measure::CyclesRatio => "Ratios of all cycles of the event loop",
             Measure::ThroughputKept => "Throughput kept",
             Measure::P50AddedUs => "Added median latency",
             Measure::RepairP50Us => "Repair time, median",
@@ -102,6 +125,7 @@ impl Measure {
     pub fn unit(self) -> &'static str {
         match self {
             Measure::ThroughputRatio | Measure::CpuRatio | Measure::ThroughputKept => "ratio",
+            measure if measure.is_of_cycles() => "ratio",
             Measure::CheckBytes => "B",
             _ => "µs",
         }

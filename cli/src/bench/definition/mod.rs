@@ -166,12 +166,14 @@ pub enum Side {
 
 impl Side {
     /// Names of the other programs that can be measured.
-    pub const PEERS: [&str; 7] = [
+    pub const PEERS: [&str; 9] = [
         "memcached",
         "memcached-native",
         "memcached-sei",
         "memcached-seil",
         "memcached-dup",
+        "memcached-native-cycles",
+        "memcached-sei-cycles",
         "redis",
         "etcd",
     ];
@@ -199,7 +201,7 @@ impl Side {
                     is served as it is.",
             ),
             Side::Hardened(variant) => Some(match variant.as_str() {
-                "native" => {
+                "native" | "native-cycles" => {
                     "memcached-native is memcached 1.6.18 of the same source, unit and flags as the \
                     hardened variants, without protection."
                 }

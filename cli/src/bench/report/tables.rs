@@ -5,6 +5,7 @@ use ::report::{Block, Table};
 
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
+use crate::bench::measure::EventLoopCycles;
 use crate::bench::repairs::Point;
 use crate::bench::results::{BenchRun, Figures, stamp};
 use crate::bench::stats::Spread;
@@ -132,6 +133,11 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
     let (workload, clients, of) = (&figure.workload, figure.clients, &figure.of);
     let pair = || Some(Ratio { of: of.clone(), to: figure.to.clone()? });
     let of_times = |stretch: Stretch, point: Point| pooled(run, workload, clients, of, stretch, point);
+    let of_cycles = |part: fn(&EventLoopCycles) -> u64| {
+        let per_request = |one: &Figures| part(&one.cycles.unwrap_or_default()) as f64 / one.requests as f64;
+        let found = paired(run, workload, clients, &pair()?, per_request, |of, to| of / to);
+        found.filter(|found| found.low.is_finite() && found.high.is_finite())
+    };
     match figure.measure {
         Measure::ThroughputRatio => throughput_ratio(run, workload, clients, &pair()?),
         Measure::CpuRatio => {
@@ -141,6 +147,10 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
             };
             paired(run, workload, clients, &pair()?, per_request, |of, to| of / to)
         }
+        Measure::DispatchingRatio => of_cycles(|cycles| cycles.dispatching),
+        Measure::HandlingRatio => of_cycles(|cycles| cycles.handling),
+        Measure::SendingRatio => of_cycles(|cycles| cycles.sending),
+        Measure::CyclesRatio => of_cycles(|cycles| cycles.all()),
         Measure::ThroughputKept => kept(run, workload, clients, of),
         Measure::P50AddedUs => {
             let p50 = |one: &Figures| one.latency.p50_us;
@@ -175,6 +185,10 @@ fn what(figure: &Figure) -> String {
     match measure {
         Measure::ThroughputRatio => format!("{workload}: throughput {of} / {to}"),
         Measure::CpuRatio => format!("{workload}: processor time {of} / {to}"),
+        measure if measure.is_of_cycles() => {
+            let what = measure.title().trim_start_matches("Ratios of ");
+            format!("{workload}: {what} {of} / {to}")
+        }
         Measure::P50AddedUs => format!("{workload}: median latency {of} − {to}"),
         other => format!("{workload}: {}, {of}", other.title().to_lowercase()),
     }

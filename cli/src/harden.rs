@@ -19,7 +19,7 @@ pub const ABOUT: &str = "Builds a C program so that each of its handlers (the co
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   crosscheck harden list                              the programs that come with recipes
-  crosscheck harden build memcached                   the variant sei, in target/harden/memcached/sei
+  crosscheck harden build memcached                   the variant sei, in target/harden/memcached/sei/memcached
   crosscheck harden build memcached --variant all     every variant, the baseline included
   crosscheck harden build ./my-program                a folder with a recipe.toml of your own
   crosscheck harden why ./my-program                  which call keeps a handler from being instrumented?
@@ -87,7 +87,8 @@ pub struct Where {
     /// command
     #[arg(long)]
     library: Option<PathBuf>,
-    /// Folder for archives, sources and programs [default: target/harden]
+    /// Folder for archives, sources and programs [default: CROSSCHECK_HARDEN, or $CARGO_TARGET_DIR/harden, or
+    /// target/harden, where `inject` and `bench` look for programs]
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -46,7 +46,7 @@ pub fn find(offered: Option<&Path>, variant: Variant, out: &Path) -> Result<Path
         }
         return Ok(file);
     }
-    if let Some(workspace) = workspace() {
+    if let Some(workspace) = probe::hardened::workspace() {
         return build(&workspace, variant, out);
     }
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name(ARCHIVE));
@@ -57,12 +57,6 @@ pub fn find(offered: Option<&Path>, variant: Variant, out: &Path) -> Result<Path
              with `cargo build --release -p sei`, and name it with --library FILE or {VARIABLE}"
         ),
     }
-}
-
-/// The workspace with the library's source: above the current folder.
-pub fn workspace() -> Option<PathBuf> {
-    let here = std::env::current_dir().ok()?;
-    here.ancestors().find(|folder| folder.join("sei/Cargo.toml").is_file()).map(Path::to_owned)
 }
 
 /// Cargo says where it put the archive. The profile is `release`: the library is on the path of every access to memory.

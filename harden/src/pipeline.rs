@@ -28,11 +28,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// `target/harden` of the workspace around, or of the current folder.
+    /// Where the tracer and the benchmarks look for programs.
     pub fn default_out() -> PathBuf {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-        let workspace = || library::workspace().unwrap_or_default().join("target");
-        target.unwrap_or_else(workspace).join("harden")
+        probe::hardened::folder()
     }
 }
 

@@ -6,6 +6,7 @@ use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use probe::hardened;
 use serde::Deserialize;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -139,12 +140,12 @@ impl Target {
             return Ok(std::env::current_exe()?);
         }
         if let Some(program) = name.strip_prefix(HARDEN) {
-            let file = harden_folder().join(program);
+            let file = hardened::folder().join(program);
             if !file.is_file() {
                 bail!(
-                    "{} does not exist: build it with `crosscheck harden build`, or name the folder in \
-                    {HARDEN_FOLDER}",
-                    file.display()
+                    "{} does not exist: build it with `crosscheck harden build`, or name the folder in {}",
+                    file.display(),
+                    hardened::FOLDER_VARIABLE
                 );
             }
             return Ok(std::path::absolute(file)?);
@@ -179,16 +180,6 @@ impl Target {
         hasher.write(format!("{}{}{}{io}{holds}", self.thread, self.waits_in, self.stop_clock).as_bytes());
         Ok(format!("{:016x}", hasher.finish()))
     }
-}
-
-/// The environment variable that names the folder of hardened programs.
-const HARDEN_FOLDER: &str = "CROSSCHECK_HARDEN";
-
-/// Where `crosscheck harden build` leaves programs, unless the environment names another folder.
-fn harden_folder() -> PathBuf {
-    let set = |name| std::env::var_os(name).map(PathBuf::from);
-    set(HARDEN_FOLDER)
-        .unwrap_or_else(|| set("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()).join("harden"))
 }
 
 /// The directory and address of one run of a target.
@@ -236,14 +227,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("t.toml");
         let load = |more: &str| {
-            let text = format!("title = 't'\nargv = ['{{harden}}/none/none']\nthread = 't'\n{more}");
+            let text = format!("title = 't'\nargv = ['{{harden}}/none/none/none']\nthread = 't'\n{more}");
             fs::write(&file, text).expect("written");
             Target::load(&file)
         };
         let target = load("[trace]\nsum = true").expect("a target");
         assert_eq!(target.protocol, Protocol::MemcachedSummed);
         let error = target.program().expect_err("no such program").to_string();
-        assert!(error.contains("crosscheck harden build"), "{error}");
+        let looked_for = hardened::program("none", "none", "none").display().to_string();
+        assert!(error.contains(&looked_for) && error.contains("crosscheck harden build"), "{error}");
         assert_eq!(load("").expect("a target").protocol, Protocol::Memcached);
         let error = load("protocol = 'lines'\n[trace]\nsum = true").expect_err("lines have no sums");
         assert!(error.to_string().contains("memcached's requests"), "{error:#}");

@@ -58,7 +58,9 @@ impl Running {
         match side {
             Side::Ours(mode) => ours::start(mode, definition, workload, data, ending),
             Side::Memcached => stock::start(definition, data, ending),
-            Side::Hardened(variant) => stock::start_program(&hardened(variant), definition, data, ending),
+            Side::Hardened(variant) => {
+                stock::start_program(&hardened_memcached(variant), definition, data, ending)
+            }
             Side::Redis => redis::start(definition, data, ending),
             Side::Etcd => etcd::start(definition, data, ending),
         }
@@ -116,7 +118,7 @@ fn program_of(side: &Side) -> Option<(Option<PathBuf>, String, String)> {
         Side::Ours(_) => None,
         Side::Memcached => packaged("memcached", "memcached"),
         Side::Hardened(variant) => {
-            let file = hardened(variant);
+            let file = hardened_memcached(variant);
             let what = format!("{} is not there", file.display());
             let command = format!("crosscheck harden build memcached --variant {variant}");
             Some((file.is_file().then_some(file), what, command))
@@ -126,10 +128,9 @@ fn program_of(side: &Side) -> Option<(Option<PathBuf>, String, String)> {
     }
 }
 
-/// Where `crosscheck harden build memcached` leaves this variant.
-fn hardened(variant: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    target.join("harden/memcached").join(variant).join("memcached")
+/// The variants that the definitions name are of this one program.
+fn hardened_memcached(variant: &str) -> PathBuf {
+    probe::hardened::program("memcached", variant, "memcached")
 }
 
 /// Why a side cannot be measured here, if that is so: its program is not installed.

@@ -94,17 +94,30 @@ impl FromStr for Variant {
     }
 }
 
-/// Options of all variants. docs/sei.md has the reason of each.
-pub const FLAGS: [&str; 8] = [
-    "-O2",
-    "-g",
-    "-pthread",
-    "-fno-optimize-sibling-calls",
-    "-fno-isolate-erroneous-paths-dereference",
-    "-fno-isolate-erroneous-paths-attribute",
-    "-U_FORTIFY_SOURCE",
-    "-fno-builtin-fprintf",
-];
+/// The options with which docs/sei.md compiles handlers: one per line, and at the end headers to include.
+const SHARED: &str = include_str!("../../sei/include/sei/cflags");
+/// The option of [`SHARED`] that makes the compiler instrument handlers.
+const INSTRUMENT: &str = "-fgnu-tm";
+/// The option of [`SHARED`] behind which headers are named.
+const INCLUDE: &str = "-include";
+/// Options that only the pipeline's programs have.
+const OWN: [&str; 3] = ["-O2", "-g", "-pthread"];
+
+/// Options of files that no handler reaches: those that all variants have.
+pub fn plain_options() -> Vec<&'static str> {
+    let shared = SHARED.split_whitespace().take_while(|&flag| flag != INCLUDE);
+    OWN.into_iter().chain(shared.filter(|&flag| flag != INSTRUMENT)).collect()
+}
+
+/// Options of the unit in this variant, without its [`headers`].
+pub fn unit_options(variant: Variant) -> Vec<&'static str> {
+    [&plain_options(), variant.flags()].concat()
+}
+
+/// The options that include what calls become inside handlers.
+pub fn headers() -> Vec<&'static str> {
+    SHARED.split_whitespace().skip_while(|&flag| flag != INCLUDE).collect()
+}
 
 /// A handler of ten lines, by which a compiler is tried.
 const PROBE: &str = "int word; long pair[2]; double real;
@@ -166,8 +179,7 @@ impl Compiler {
         let source = scratch.join("probe.c");
         let object = scratch.join("probe.o");
         std::fs::write(&source, PROBE)?;
-        let flags: Vec<String> =
-            FLAGS.iter().chain(Variant::Sei.flags()).map(|&flag| flag.to_owned()).collect();
+        let flags: Vec<String> = unit_options(Variant::Sei).into_iter().map(str::to_owned).collect();
         let printed = compiler.compile(&flags, &source, &object, scratch)?;
         if !printed.is_success {
             bail!("{program} ({}) refuses a handler: {}", compiler.version, tool::tail(&printed));
@@ -262,6 +274,22 @@ mod tests {
     fn only_protected_variants_are_instrumented() {
         for variant in Variant::ALL {
             assert_eq!(variant.flags().contains(&"-fgnu-tm"), variant.is_hardened(), "{variant}");
+        }
+    }
+
+    #[test]
+    fn units_have_every_option_of_the_guide() {
+        let guide: Vec<&str> = SHARED.lines().collect();
+        assert!(guide.contains(&"-fno-optimize-sibling-calls") && guide.contains(&"-fno-builtin-sprintf"));
+        assert_eq!(headers(), ["-include", "sei/wrap.h"]);
+        let lacks = |variant: Variant| -> Vec<&str> {
+            let has = [unit_options(variant), headers()].concat();
+            guide.iter().filter(|flag| !has.contains(flag)).copied().collect()
+        };
+        for variant in Variant::ALL {
+            // A baseline is the same code without the instrumentation.
+            let wanted: &[&str] = if variant.flags().contains(&INSTRUMENT) { &[] } else { &[INSTRUMENT] };
+            assert_eq!(lacks(variant), wanted, "{variant}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::bits;
-use crate::compile::{Compiler, FLAGS, Variant};
+use crate::compile::{self, Compiler, Variant};
 use crate::fetch::{self, make};
 use crate::inspect::{self, Inspection, Obstacle};
 use crate::library;
@@ -211,17 +211,22 @@ impl<'a> Bench<'a> {
 
     /// Options for the unit.
     pub(crate) fn unit_flags(&self, variant: Variant) -> Vec<String> {
-        let mut flags = self.plain_flags();
-        flags.extend(variant.flags().iter().map(|&flag| flag.to_owned()));
-        flags.extend(["-include", "sei/wrap.h", "-include", "app_wrap.h"].map(str::to_owned));
+        let headers = compile::headers().into_iter().chain(["-include", "app_wrap.h"]);
+        let mut flags = self.with_own(compile::unit_options(variant));
+        flags.extend(headers.map(str::to_owned));
         flags
     }
 
+    /// Options for files apart.
     fn plain_flags(&self) -> Vec<String> {
+        self.with_own(compile::plain_options())
+    }
+
+    /// These options, and behind them the recipe's own, which therefore count more.
+    fn with_own(&self, options: Vec<&str>) -> Vec<String> {
         let unit = &self.app.recipe.unit;
-        let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
-        flags.extend(["-D_GNU_SOURCE".to_owned(), "-w".to_owned(), "-I.".to_owned()]);
-        flags.push(format!("-I{}", self.include.display()));
+        let mut flags: Vec<String> = options.into_iter().map(str::to_owned).collect();
+        flags.extend(["-w".to_owned(), "-I.".to_owned(), format!("-I{}", self.include.display())]);
         flags.extend(unit.define.iter().map(|define| format!("-D{define}")));
         flags.extend(unit.options.iter().cloned());
         flags

@@ -14,38 +14,24 @@ use wire::SplitMix64;
 use crate::callers::names;
 use crate::code::Code;
 use crate::draw;
-use crate::fault::{Bits, Fault};
+use crate::fault::Fault;
 use crate::group::Cluster;
 use crate::judge::{BACK, Judged, WatchedCluster};
 use crate::profile::{file_name, module_of};
 use crate::record::InjectionRecord;
-use crate::sample::{Sample, SampledFault, Windows};
+use crate::sample::{Sample, SampledInjection, Windows};
 use crate::series::Series;
 use crate::strike::Flip;
 use crate::symbols::Symbols;
-use crate::target::Target;
 
 /// Draws after which an injection is given up, if no drawn instruction can carry it.
 const DRAWS: u32 = 100_000;
-/// The settings of a campaign on a cluster.
-#[derive(Clone, Copy, Debug)]
-pub struct ClusterInjection<'a> {
-    /// The target; it has a group.
-    pub target: &'a Target,
-    /// The campaign's seed.
-    pub seed: u64,
-    /// Which bits are flipped.
-    pub bits: Bits,
-    /// False for the null campaign.
-    pub flips: bool,
-}
-
 /// Runs `runs` injections of each of `faults`, or until `tell`, which receives each record, returns `false`.
 ///
 /// # Errors
 /// When no cluster comes up.
 pub fn campaign(
-    plan: &ClusterInjection<'_>,
+    plan: &SampledInjection<'_>,
     faults: &[Fault],
     runs: u64,
     tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
@@ -56,7 +42,7 @@ pub fn campaign(
         let fault = faults[(number % kinds) as usize];
         ClusterRun { plan, watch }.inject(sample, fault, number / kinds, &mut symbols)
     };
-    plan.series(runs * kinds).run(|watch| sample(plan, watch), one, tell)
+    series(plan, runs * kinds).run(|watch| sample(plan, watch), one, tell)
 }
 
 /// Repeats the injection of `record` `times` times: the same bit of the same instruction, at its next execution.
@@ -64,7 +50,7 @@ pub fn campaign(
 /// # Errors
 /// When no cluster comes up, or the program is another than the recorded one.
 pub fn again(
-    plan: &ClusterInjection<'_>,
+    plan: &SampledInjection<'_>,
     record: &InjectionRecord,
     times: u64,
     tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
@@ -81,12 +67,12 @@ pub fn again(
         };
         ClusterRun { plan, watch }.carry_out(sample, drawn, &mut symbols)
     };
-    plan.series(times).run(|watch| recorded_site(plan, watch.cluster, record), one, tell)
+    series(plan, times).run(|watch| recorded_site(plan, watch.cluster, record), one, tell)
 }
 
 /// The random numbers of a recorded injection after its site was drawn: its bit comes from the next ones.
-fn at_the_strike(plan: &ClusterInjection<'_>, record: &InjectionRecord) -> anyhow::Result<SplitMix64> {
-    let series = plan.series(1);
+fn at_the_strike(plan: &SampledInjection<'_>, record: &InjectionRecord) -> anyhow::Result<SplitMix64> {
+    let series = series(plan, 1);
     let group = series.group()?;
     let steps = u64::from(group.windows) * u64::from(group.window_steps);
     let mut stream = draw::stream(record.seed, record.fault.number(), record.id);
@@ -100,7 +86,7 @@ fn at_the_strike(plan: &ClusterInjection<'_>, record: &InjectionRecord) -> anyho
 }
 
 /// The traced thread of the victim: its process and its own id.
-fn victim_thread(plan: &ClusterInjection<'_>, cluster: &Cluster, victim: u8) -> anyhow::Result<(i32, i32)> {
+fn victim_thread(plan: &SampledInjection<'_>, cluster: &Cluster, victim: u8) -> anyhow::Result<(i32, i32)> {
     let process = *cluster.processes(victim).last().context("the victim has no process")?;
     for task in fs::read_dir(format!("/proc/{process}/task")).context("the victim's threads")? {
         let path = task?.path();
@@ -117,7 +103,7 @@ fn victim_thread(plan: &ClusterInjection<'_>, cluster: &Cluster, victim: u8) -> 
 /// Stepping is ten thousand times slower, and leaves the victim behind the others: before the next window its client
 /// must have received its replies again. Otherwise a follower only catches up, and the code that serves clients is
 /// missing from the sample.
-fn sample(plan: &ClusterInjection<'_>, watch: &WatchedCluster<'_>) -> anyhow::Result<Sample> {
+fn sample(plan: &SampledInjection<'_>, watch: &WatchedCluster<'_>) -> anyhow::Result<Sample> {
     let group = watch.group;
     let (process, thread) = victim_thread(plan, watch.cluster, group.victim)?;
     let windows = Windows { count: group.windows, steps: group.window_steps };
@@ -131,24 +117,22 @@ fn sample(plan: &ClusterInjection<'_>, watch: &WatchedCluster<'_>) -> anyhow::Re
 
 /// The site of a recorded injection, in a cluster of the same program.
 fn recorded_site(
-    plan: &ClusterInjection<'_>,
+    plan: &SampledInjection<'_>,
     cluster: &Cluster,
     record: &InjectionRecord,
 ) -> anyhow::Result<Sample> {
-    let series = plan.series(1);
+    let series = series(plan, 1);
     let group = series.group()?;
     Sample::of_site(victim_thread(plan, cluster, group.victim)?.0, record)
 }
 
-impl ClusterInjection<'_> {
-    fn series(&self, runs: u64) -> Series<'_> {
-        Series { target: self.target, seed: self.seed, runs }
-    }
+fn series<'a>(plan: &SampledInjection<'a>, runs: u64) -> Series<'a> {
+    Series { target: plan.target, seed: plan.seed, runs }
 }
 
 /// A plan, and the running cluster on which it is carried out.
 struct ClusterRun<'a> {
-    plan: &'a ClusterInjection<'a>,
+    plan: &'a SampledInjection<'a>,
     watch: &'a WatchedCluster<'a>,
 }
 
@@ -241,11 +225,6 @@ impl ClusterRun<'_> {
     ) -> Result<(Flip, Vec<u64>), String> {
         let (process, thread) = victim_thread(self.plan, self.watch.cluster, self.watch.victim())
             .map_err(|error| error.to_string())?;
-        sample.strike(
-            SampledFault { fault, code, bits: self.plan.bits, flips: self.plan.flips },
-            process,
-            thread,
-            stream,
-        )
+        sample.strike(self.plan.fault_in(fault, code), process, thread, stream)
     }
 }

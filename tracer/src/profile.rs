@@ -85,8 +85,14 @@ impl Profile {
     /// Steps the target through its measured part.
     ///
     /// # Errors
-    /// When it does not start, or does not finish the trace.
+    /// When it does not start, does not finish the trace, or runs another way each time.
     pub fn record(target: &Target, trace: &Trace, place: &RunPlace) -> anyhow::Result<Self> {
+        if target.is_sampled() {
+            bail!(
+                "{}: no run of several threads or processes is like another, so none is golden",
+                target.title
+            );
+        }
         let ran = session::run(target, trace, None, place, Recording::of)?;
         if ran.replies.len() != trace.measured.len() {
             bail!(
@@ -305,6 +311,15 @@ fn hash(codes: &[Code], steps: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_threads_have_no_golden_run() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/memcached-threads-sei.toml");
+        let target = Target::load(&file).expect("the shipped target");
+        let place = RunPlace::new(Path::new("/nowhere"), 1);
+        let error = Profile::record(&target, &Trace::new(&target.trace), &place).expect_err("no golden run");
+        assert!(error.to_string().contains("none is golden"), "{error:#}");
+    }
 
     /// A profile over one-byte instructions at 0x1000 and on, in the order of `steps`.
     fn profile(steps: &[u32]) -> Profile {

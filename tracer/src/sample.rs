@@ -17,6 +17,7 @@ use crate::record::InjectionRecord;
 use crate::seized::Seized;
 use crate::strike::{Flip, Missed, TargetThread};
 use crate::sys;
+use crate::target::Target;
 
 /// Attempts to stop a thread while it runs its own code.
 const MOMENTS: u32 = 10_000;
@@ -38,6 +39,26 @@ pub struct Windows {
     pub count: u32,
     /// Instructions of each, single-stepped.
     pub steps: u32,
+}
+
+/// The settings of a campaign whose sites are sampled.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledInjection<'a> {
+    /// The target; it has a group or worker threads.
+    pub target: &'a Target,
+    /// The campaign's seed.
+    pub seed: u64,
+    /// Which bits are flipped.
+    pub bits: Bits,
+    /// False for the null campaign.
+    pub flips: bool,
+}
+
+impl SampledInjection<'_> {
+    /// One of its faults.
+    pub fn fault_in<'a>(&self, fault: Fault, code: &'a Code) -> SampledFault<'a> {
+        SampledFault { fault, code, bits: self.bits, flips: self.flips }
+    }
 }
 
 /// A fault in a sampled instruction.

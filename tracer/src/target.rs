@@ -113,6 +113,9 @@ impl Target {
         if target.thread.len() > 15 {
             bail!("target file {}: the kernel keeps 15 bytes of a thread's name", path.display());
         }
+        if target.cluster.is_some() && target.threads.is_some() {
+            bail!("target file {}: it has [cluster] or [threads], not both", path.display());
+        }
         if target.trace.sum {
             if target.protocol != Protocol::Memcached || target.trace.lines.is_some() {
                 bail!(
@@ -128,6 +131,11 @@ impl Target {
     /// Whether the file leaves open which program this is: it names one by a placeholder.
     pub fn has_open_program(&self) -> bool {
         self.argv[0] == CROSSCHECK || self.argv[0].starts_with(HARDEN)
+    }
+
+    /// Whether its sites are sampled under load: no run of it repeats another one.
+    pub fn is_sampled(&self) -> bool {
+        self.cluster.is_some() || self.threads.is_some()
     }
 
     /// The program's file.

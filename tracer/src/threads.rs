@@ -20,16 +20,16 @@ use wire::SplitMix64;
 use crate::callers::names;
 use crate::code::Code;
 use crate::draw;
-use crate::fault::{Bits, Fault};
+use crate::fault::Fault;
 use crate::model::{self, ModelClient, Tally, WrongReply};
 use crate::profile::{file_name, module_of};
 use crate::record::{InjectionClass, InjectionRecord};
-use crate::sample::{Sample, SampledFault, Windows};
+use crate::sample::{Sample, SampledInjection, Windows};
 use crate::session;
 use crate::strike::Flip;
 use crate::symbols::Symbols;
 use crate::sys;
-use crate::target::{RunPlace, Target};
+use crate::target::RunPlace;
 
 /// A process with several worker threads, as its target file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,25 +58,12 @@ const LOOK: Duration = Duration::from_micros(500);
 /// Longest pause between the beginning of a run and its fault, in microseconds.
 const LONGEST_PAUSE_US: u64 = 5_000;
 
-/// The settings of a campaign on a process with threads.
-#[derive(Clone, Copy, Debug)]
-pub struct ThreadInjection<'a> {
-    /// The target; it has worker threads.
-    pub target: &'a Target,
-    /// The campaign's seed.
-    pub seed: u64,
-    /// Which bits are flipped.
-    pub bits: Bits,
-    /// False for the null campaign.
-    pub flips: bool,
-}
-
 /// Runs `runs` injections of each of `faults`, or until `tell`, which receives each record, returns `false`.
 ///
 /// # Errors
 /// When the target is another kind, or its process does not serve.
 pub fn campaign(
-    plan: &ThreadInjection<'_>,
+    plan: &SampledInjection<'_>,
     faults: &[Fault],
     runs: u64,
     mut tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
@@ -114,7 +101,7 @@ pub fn campaign(
 
 /// A running process, and the observations of its clients.
 struct ThreadedProcess<'a> {
-    plan: &'a ThreadInjection<'a>,
+    plan: &'a SampledInjection<'a>,
     workers: &'a WorkerThreads,
     id: i32,
     child: Child,
@@ -130,7 +117,7 @@ struct Before {
 
 /// Starts the target and its clients, and ends them when `work` is done.
 fn with_process<T>(
-    plan: &ThreadInjection<'_>,
+    plan: &SampledInjection<'_>,
     salt: u64,
     work: impl FnOnce(&mut ThreadedProcess<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -298,8 +285,7 @@ impl ThreadedProcess<'_> {
         let threads = self.threads().map_err(|error| error.to_string())?;
         let thread = *stream.one_of(&threads).ok_or("no worker thread")?;
         std::thread::sleep(Duration::from_micros(stream.below(LONGEST_PAUSE_US)));
-        let what = SampledFault { fault, code, bits: self.plan.bits, flips: self.plan.flips };
-        sample.strike(what, self.id, thread, stream)
+        sample.strike(self.plan.fault_in(fault, code), self.id, thread, stream)
     }
 
     /// Class, subclass and details of the outcome of a fault that was injected after `before`.

@@ -14,10 +14,11 @@ use tracer::fault::{Bits, Fault};
 use tracer::parts::{HandlerPart, parts};
 use tracer::profile::Profile;
 use tracer::record::{InjectionClass, InjectionRecord};
+use tracer::sample::SampledInjection;
 use tracer::single::SingleInjection;
 use tracer::symbols::Symbols;
 use tracer::target::{RunPlace, Target};
-use tracer::threads::{self, ThreadInjection};
+use tracer::threads;
 use tracer::trace::{Recipe, Trace};
 
 /// The hardened program; none, with one line, where this machine lacks what it takes. In CI that is a failure.
@@ -95,7 +96,7 @@ fn four_workers_are_undisturbed() {
     let Some(mut target) = shipped("memcached-threads-sei.toml") else { return };
     let threads = target.threads.as_mut().expect("a target with threads");
     (threads.windows, threads.window_steps) = (16, 200);
-    let plan = ThreadInjection { target: &target, seed: 5, bits: Bits::FULL, flips: false };
+    let plan = SampledInjection { target: &target, seed: 5, bits: Bits::FULL, flips: false };
     let mut records = Vec::new();
     let done = threads::campaign(&plan, &[Fault::Wreg, Fault::Rval], 3, |record| {
         records.push(record.clone());

@@ -14,6 +14,7 @@ use tracer::profile::Profile;
 use tracer::record::{InjectionClass, InjectionRecord};
 use tracer::records::{self, Origin, Records};
 use tracer::report::{self, Titled};
+use tracer::sample::SampledInjection;
 use tracer::sei_table;
 use tracer::single::SingleInjection;
 use tracer::summary::{self, Summary};
@@ -119,8 +120,9 @@ fn many(args: &Many, flips: bool) -> CommandOutcome {
     let faults: Vec<Fault> =
         args.fault.iter().map(|word| word.parse().map_err(misuse)).collect::<Result<_, _>>()?;
     let bits: Bits = args.bits.parse().map_err(misuse)?;
-    if target.cluster.is_some() {
-        return cluster(args, &target, &faults, bits, flips);
+    if target.is_sampled() {
+        let plan = SampledInjection { target: &target, seed: args.seed, bits, flips };
+        return sampled(args, &plan, &faults);
     }
     let trace = Trace::new(&target.trace);
     let profile = obtain(&target, &trace, args.profile.as_deref())?;
@@ -145,20 +147,24 @@ fn many(args: &Many, flips: bool) -> CommandOutcome {
     Ok(CommandVerdict::of(flips || all_masked))
 }
 
-fn cluster(args: &Many, target: &Target, faults: &[Fault], bits: Bits, flips: bool) -> CommandOutcome {
-    let plan = tracer::cluster::ClusterInjection { target, seed: args.seed, bits, flips };
-    let mut out = Out::open(args, if flips { "" } else { "null-" })?;
+/// A cluster, or one process with several worker threads.
+fn sampled(args: &Many, plan: &SampledInjection<'_>, faults: &[Fault]) -> CommandOutcome {
+    let mut out = Out::open(args, if plan.flips { "" } else { "null-" })?;
     let mut watch = CampaignWatch::new(args.seconds)?;
     let mut records = Vec::new();
-    tracer::cluster::campaign(&plan, faults, args.runs, |record| {
+    let on_record = |record: &InjectionRecord| {
         records::append(&mut out.file, record)?;
         records.push(record.clone());
         Ok(watch.on_record(record.class))
-    })?;
+    };
+    match plan.target.threads {
+        Some(_) => tracer::threads::campaign(plan, faults, args.runs, on_record)?,
+        None => tracer::cluster::campaign(plan, faults, args.runs, on_record)?,
+    }
     drop(watch);
     let all_masked = records.iter().all(|record| record.class == InjectionClass::Masked);
-    out.close(target, Records::Native(records))?;
-    Ok(CommandVerdict::of(flips || all_masked))
+    out.close(plan.target, Records::Native(records))?;
+    Ok(CommandVerdict::of(plan.flips || all_masked))
 }
 
 fn in_process(args: &Hooks) -> CommandOutcome {
@@ -264,6 +270,11 @@ fn replay(args: &Replay) -> CommandOutcome {
     if target.cluster.is_some() {
         return replay_in_cluster(args, &target, &record);
     }
+    if target.threads.is_some() {
+        return Err(misuse(
+            "a process with worker threads never runs the same way again: nothing repeats its runs",
+        ));
+    }
     let trace = Trace::new(&target.trace);
     let profile = obtain(&target, &trace, args.profile.as_deref())?;
     if profile.head.hash != record.profile {
@@ -298,12 +309,7 @@ fn replay(args: &Replay) -> CommandOutcome {
 
 /// The same bit of the same instruction, as often as wanted: how often does it end as recorded?
 fn replay_in_cluster(args: &Replay, target: &Target, record: &InjectionRecord) -> CommandOutcome {
-    let plan = tracer::cluster::ClusterInjection {
-        target,
-        seed: record.seed,
-        bits: record.bits,
-        flips: record.flips,
-    };
+    let plan = SampledInjection { target, seed: record.seed, bits: record.bits, flips: record.flips };
     let mut watch = CampaignWatch::new(None)?;
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     tracer::cluster::again(&plan, record, args.times, |again| {
@@ -396,6 +402,11 @@ fn single(path: &Path, program: Option<&Path>) -> anyhow::Result<Target> {
     let target = load(path, program)?;
     if target.cluster.is_some() {
         return Err(misuse("a cluster has no golden run: there are `null`, `campaign` and `replay` for it"));
+    }
+    if target.threads.is_some() {
+        return Err(misuse(
+            "a process with worker threads has no golden run: there are `null` and `campaign` for it",
+        ));
     }
     Ok(target)
 }

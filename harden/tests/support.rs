@@ -12,6 +12,11 @@ use harden::pipeline::{self, Places};
 use harden::recipe::App;
 use harden::tool::is_lack;
 
+pub use self::skipped::skipped;
+
+#[path = "../../sei/tests/support/skipped.rs"]
+mod skipped;
+
 /// Exit status of a process that detected a fault.
 pub const DETECTED: i32 = 86;
 
@@ -34,12 +39,6 @@ pub fn built(app: &str, variant: Variant) -> Option<PathBuf> {
         }
         Err(error) => panic!("{error:#}"),
     }
-}
-
-/// Says why a test does nothing; in CI that is a failure.
-pub fn skipped(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "{why}");
-    eprintln!("skipped: {}", why.lines().next().unwrap_or_default());
 }
 
 /// How many requests a test sends: `short`, or `long` in a long run.

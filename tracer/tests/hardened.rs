@@ -9,6 +9,7 @@ use harden::compile::Variant;
 use harden::pipeline::{self, Places};
 use harden::recipe::App;
 use harden::tool::is_lack;
+use skipped::skipped;
 use tracer::campaign::Campaign;
 use tracer::fault::{Bits, Fault};
 use tracer::parts::{HandlerPart, parts};
@@ -21,6 +22,9 @@ use tracer::target::{RunPlace, Target};
 use tracer::threads;
 use tracer::trace::{Recipe, Trace};
 
+#[path = "../../sei/tests/support/skipped.rs"]
+mod skipped;
+
 /// The hardened program; none, with one line, where this machine lacks what it takes. In CI that is a failure.
 fn program() -> Option<PathBuf> {
     let places = Places { out: Path::new(env!("CARGO_TARGET_TMPDIR")).join("harden"), ..Places::default() };
@@ -32,11 +36,6 @@ fn program() -> Option<PathBuf> {
         }
         Err(error) => panic!("{error:#}"),
     }
-}
-
-fn skipped(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "{why}");
-    eprintln!("skipped: {why}");
 }
 
 fn shipped(name: &str) -> Option<Target> {

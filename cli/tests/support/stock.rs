@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+#[path = "../../../sei/tests/support/skipped.rs"]
+mod skipped;
+
 /// The file of `program`; without it the calling test is skipped with a note, and in CI fails with the command to
 /// install it.
 pub fn find(program: &str, install: &str) -> Option<PathBuf> {
@@ -40,8 +43,7 @@ pub fn python() -> Option<PathBuf> {
 }
 
 fn missing(what: &str, install: &str) {
-    assert!(std::env::var_os("CI").is_none(), "{what} is not installed; install it with: {install}");
-    eprintln!("skipped: {what} is not installed; install it with: {install}");
+    skipped::skipped(&format!("{what} is not installed; install it with: {install}"));
 }
 
 /// A port on loopback that was free a moment ago.

@@ -157,15 +157,14 @@ pub(crate) fn the_process() -> &'static SharedByThreads {
     })
 }
 
-/// Ranges of the state that have a second copy.
-pub(crate) struct State {
-    pub(crate) copies: Copies,
-    /// Begin of the arena, or 0.
-    pub(crate) arena: usize,
+/// Memory of the state that has a second copy. Its lock is held while ranges are registered, never by a handler.
+pub(crate) struct Arena {
+    /// Its first address, or 0.
+    pub(crate) begin: usize,
     pub(crate) used: usize,
 }
 
-pub(crate) static STATE: Mutex<State> = Mutex::new(State { copies: Copies::new(), arena: 0, used: 0 });
+pub(crate) static ARENA: Mutex<Arena> = Mutex::new(Arena { begin: 0, used: 0 });
 
 /// The second copy of these bytes becomes what the first is.
 pub(crate) fn copy_to_second(copies: &Copies, address: usize, length: usize) {
@@ -340,7 +339,7 @@ pub unsafe extern "C" fn sei_prepare(message: *const c_void, length: usize, crc:
     });
     let statistics = thread.process.statistics(thread.number);
     if cfg!(feature = "dup") {
-        thread.handler.copies = STATE.lock().unwrap_or_else(PoisonError::into_inner).copies.clone();
+        sure(thread.process.copies.refresh(&mut thread.handler.copies));
     }
     if !sure(thread.handler.prepare(&OwnMemory, input, thread.binds_replies)) {
         add(&statistics.discarded, 1);

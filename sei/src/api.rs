@@ -7,10 +7,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use crate::abi::{
-    Context, ON_DETECT, OwnMemory, RUN_AGAIN, STATE, TOKEN, Thread, add_shared, copy_to_second, errno, fail,
+    ARENA, Context, ON_DETECT, OwnMemory, RUN_AGAIN, TOKEN, Thread, add_shared, copy_to_second, errno, fail,
     me, range, resume, second, set_errno, sure, the_process,
 };
 use crate::calls::Kind;
+use crate::copies::Copies;
 use crate::fail::Reason;
 use crate::handler::Phase;
 use crate::limits;
@@ -209,8 +210,8 @@ const PAGE_BYTES: usize = 4096;
 /// Memory of the state that has a second copy, zeroed; null if there is no more. It is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn sei_state_alloc(bytes: usize) -> *mut c_void {
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    if state.arena == 0 {
+    let mut state = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
+    if state.begin == 0 {
         let reserved = if cfg!(feature = "dup") { 2 * limits::STATE_BYTES } else { limits::STATE_BYTES };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: new memory, anywhere.
@@ -220,15 +221,15 @@ pub extern "C" fn sei_state_alloc(bytes: usize) -> *mut c_void {
         if arena == libc::MAP_FAILED {
             return std::ptr::null_mut();
         }
-        state.arena = arena as usize;
-        sure(state.copies.add(arena as usize, limits::STATE_BYTES, DISTANCE));
+        state.begin = arena as usize;
+        sure(the_process().copies.add(state.begin, limits::STATE_BYTES, DISTANCE));
     }
     let room = bytes.checked_next_multiple_of(64).filter(|&room| room <= limits::STATE_BYTES - state.used);
     let Some(room) = room else {
         set_errno(libc::ENOMEM);
         return std::ptr::null_mut();
     };
-    let block = state.arena + state.used;
+    let block = state.begin + state.used;
     state.used += room;
     block as *mut c_void
 }
@@ -247,8 +248,8 @@ pub unsafe extern "C" fn sei_state_add(begin: *mut c_void, bytes: usize) {
     if copy == 0 {
         fail(Reason::StateMemory);
     }
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    sure(state.copies.add(begin as usize, bytes, copy.wrapping_sub(begin as usize)));
+    let _one_at_a_time = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
+    sure(the_process().copies.add(begin as usize, bytes, copy.wrapping_sub(begin as usize)));
 }
 
 /// Code outside of handlers has written to the state: the second copy becomes what the first is.
@@ -257,15 +258,17 @@ pub extern "C" fn sei_state_sync() {
     if !cfg!(feature = "dup") {
         return;
     }
-    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    for (begin, length) in state.copies.iter() {
-        let used = if begin == state.arena { state.used } else { length };
+    let state = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut copies = Copies::new();
+    sure(the_process().copies.refresh(&mut copies));
+    for (begin, length) in copies.iter() {
+        let used = if begin == state.begin { state.used } else { length };
         // Page by page, and only what differs: memory that nothing was written to stays unused.
         for offset in (0..used).step_by(PAGE_BYTES) {
             let bytes = PAGE_BYTES.min(used - offset);
-            let second = state.copies.second(begin + offset);
+            let second = copies.second(begin + offset);
             if OwnMemory.bytes(begin + offset, bytes) != OwnMemory.bytes(second, bytes) {
-                copy_to_second(&state.copies, begin + offset, bytes);
+                copy_to_second(&copies, begin + offset, bytes);
             }
         }
     }

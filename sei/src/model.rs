@@ -1,5 +1,5 @@
-//! Models of the barrier and of the owner table: loom tries every interleaving and reordering that the memory model
-//! allows.
+//! Models of the barrier, of the owner table, and of the ranges of duplicated state: loom tries every interleaving and
+//! reordering that the memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p sei --lib model`
 
@@ -8,6 +8,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::barrier::{Counters, Snapshot};
+use crate::copies::{Copies, SharedCopies};
 use crate::fail::Reason;
 use crate::locks::{Held, Owners};
 
@@ -87,5 +88,39 @@ fn of_two_threads_in_one_section_at_least_one_finds_out() {
         let others = other.join().unwrap();
         // Neither has left, so both were inside.
         assert!(mine.is_err() || others.is_err());
+    });
+}
+
+/// A thread that begins handlers while another one registers ranges has a prefix of them, each one complete.
+#[test]
+fn a_threads_ranges_are_complete_ones() {
+    const RANGES: [(usize, usize, usize); 2] = [(0x1000, 64, 0x10_0000), (0x2000, 128, 0x20_0000)];
+    fn first(count: usize) -> Copies {
+        let mut copies = Copies::new();
+        for &(begin, length, distance) in &RANGES[..count] {
+            copies.add(begin, length, distance).unwrap();
+        }
+        copies
+    }
+    loom::model(|| {
+        let shared = Arc::new(SharedCopies::new());
+        // Loom looks for another order at the last access of an atomic only, so the thread that also reads is this one.
+        let handlers = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut own = Copies::new();
+                for _ in 0..2 {
+                    shared.refresh(&mut own).unwrap();
+                    assert_eq!(own, first(own.iter().count()));
+                }
+                own
+            })
+        };
+        for (begin, length, distance) in RANGES {
+            shared.add(begin, length, distance).unwrap();
+        }
+        let mut own = handlers.join().unwrap();
+        shared.refresh(&mut own).unwrap();
+        assert_eq!(own, first(2));
     });
 }

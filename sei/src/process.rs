@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::barrier::Counters;
+use crate::copies::SharedCopies;
 use crate::fail::Reason;
 use crate::limits;
 use crate::locks::Owners;
@@ -14,6 +15,8 @@ pub struct SharedByThreads {
     pub owners: Owners,
     /// Who runs a handler.
     pub counters: Counters,
+    /// Ranges of the state that have a second copy.
+    pub copies: SharedCopies,
     /// Whether replies wait for the checking barrier. Off is the paper's variant without it ("mc-seil").
     pub has_barrier: bool,
     numbers: Mutex<Numbers>,
@@ -49,6 +52,7 @@ pub fn process(has_barrier: impl FnOnce() -> bool) -> &'static SharedByThreads {
     PROCESS.get_or_init(|| SharedByThreads {
         owners: Owners::new(limits::OWNERS),
         counters: Counters::new(limits::THREADS),
+        copies: SharedCopies::new(),
         has_barrier: has_barrier(),
         numbers: Mutex::default(),
         threads: AtomicU64::new(0),

@@ -1,13 +1,14 @@
-//! Duplicated state: what is struck at rest is detected, and what it costs to leave the second copy out.
+//! Duplicated state: corruption at rest is detected, and what it costs to leave the second copy out.
 
 use crate::support::{Outcome, Program, assert_detects, assert_prints};
 
 #[test]
-fn a_struck_copy_is_detected() {
+fn a_corrupted_copy_is_detected() {
     for level in ["-O0", "-O2", "-O3"] {
         let Some(program) = Program::build_dup("copies", level) else { return };
         assert_prints(&program, "works", "61 1\n190 1");
-        for scenario in ["flip_at_rest", "pointer_at_rest", "head_at_rest", "text_at_rest"] {
+        for scenario in ["flip_at_rest", "pointer_at_rest", "head_at_rest", "text_at_rest", "registered_late"]
+        {
             assert_detects(&program, scenario, "", "");
         }
     }

@@ -1,4 +1,4 @@
-/* Duplicated state: a hash table in the arena, its heads in a static array, struck at rest. */
+/* Duplicated state: a hash table in the arena, its heads in a static array, corrupted at rest. */
 #include "scenario.h"
 
 struct node {
@@ -85,5 +85,19 @@ static void text_at_rest(void) {
     printf("%d\n", value);
 }
 
+static int late = 5;
+
+/* A thread that has run handlers learns of a range that is registered then. */
+static void registered_late(void) {
+    fill();
+    ask(20);
+    sei_state_add(&late, sizeof late);
+    sei_state_sync();
+    late ^= 64;
+    HANDLER(value = late;);
+    printf("%d\n", value);
+}
+
 SCENARIOS({"works", works}, {"flip_at_rest", flip_at_rest}, {"pointer_at_rest", pointer_at_rest},
-          {"head_at_rest", head_at_rest}, {"text_at_rest", text_at_rest})
+          {"head_at_rest", head_at_rest}, {"text_at_rest", text_at_rest},
+          {"registered_late", registered_late})

@@ -14,17 +14,18 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::api::unlock_all;
+use crate::api::{guard_state, unlock_all};
 use crate::barrier::Snapshot;
 use crate::calls::Kind;
 use crate::copies::Copies;
 use crate::fail::{FailedCheck, Reason};
+use crate::guard::StateGuard;
 use crate::handler::{Handler, Next, Phase};
 use crate::limits;
 use crate::memory::{ProgramMemory, Size};
 use crate::message::InputMessage;
 use crate::mutate::{Protection, kept};
-use crate::process::{SharedByThreads, add, process};
+use crate::process::{Choices, SharedByThreads, add, process};
 
 /// Exit status of a process that detected a fault.
 const EXIT_DETECTED: c_int = 86;
@@ -151,9 +152,10 @@ pub struct SeiReport {
 }
 
 pub(crate) fn the_process() -> &'static SharedByThreads {
-    process(|| match std::env::var("SEI_BARRIER") {
-        Ok(value) => value != "0",
-        Err(_) => sei_barrier_default != 0,
+    let is_set = |name: &str, default: bool| std::env::var(name).map_or(default, |value| value != "0");
+    process(|| Choices {
+        has_barrier: is_set("SEI_BARRIER", sei_barrier_default != 0),
+        has_guard: cfg!(feature = "dup") && is_set("SEI_STATE_GUARD", false),
     })
 }
 
@@ -281,9 +283,21 @@ fn fail_as(detected: FailedCheck, phase: &std::ffi::CStr, thread: usize, handler
     }
 }
 
-struct Line {
+pub(crate) struct Line {
     bytes: [u8; 400],
     length: usize,
+}
+
+impl Line {
+    /// Writes it to standard error.
+    pub(crate) fn tell(&self) {
+        // SAFETY: bytes of this value.
+        unsafe { libc::write(2, self.bytes.as_ptr().cast(), self.length) };
+    }
+
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; 400], length: 0 }
+    }
 }
 
 impl std::fmt::Write for Line {
@@ -345,6 +359,7 @@ pub unsafe extern "C" fn sei_prepare(message: *const c_void, length: usize, crc:
         add(&statistics.discarded, 1);
         return 0;
     }
+    guard_state(thread.process, StateGuard::begin);
     if let Some(input) = input {
         copy_to_second(&thread.handler.copies, input.address, input.length);
     }
@@ -451,7 +466,7 @@ fn release(thread: &mut Thread) {
     let threads = process.threads();
     // SAFETY: (2); the program frees no context that its thread works on (`sei_context_free` sees to it).
     let context = unsafe { thread.context.as_mut() }.unwrap_or(&mut thread.own);
-    if threads > 1 && process.has_barrier && kept(Protection::Barrier) {
+    if threads > 1 && process.choices.has_barrier && kept(Protection::Barrier) {
         process.counters.snapshot(thread.number, threads, &mut context.snapshot);
     }
     for call in thread.handler.calls.of(Kind::Free) {
@@ -468,6 +483,7 @@ fn release(thread: &mut Thread) {
     add(&statistics.entries, entries);
     make_deferred_calls(thread);
     sure(thread.handler.end());
+    guard_state(thread.process, StateGuard::end);
 }
 
 /// Calls of shims, each as a function of its arguments and bytes.

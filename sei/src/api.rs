@@ -2,22 +2,24 @@
 //!
 //! `unsafe` here rests on the same three points as in [`abi`](crate::abi).
 
-use std::ffi::{c_char, c_int, c_void};
-use std::sync::PoisonError;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError};
 
 use crate::abi::{
-    ARENA, Context, ON_DETECT, OwnMemory, RUN_AGAIN, TOKEN, Thread, add_shared, copy_to_second, errno, fail,
-    me, range, resume, second, set_errno, sure, the_process,
+    ARENA, Context, Line, ON_DETECT, OwnMemory, RUN_AGAIN, TOKEN, Thread, add_shared, copy_to_second, errno,
+    fail, me, range, resume, second, set_errno, sure, the_process,
 };
 use crate::calls::Kind;
 use crate::copies::Copies;
 use crate::fail::Reason;
+use crate::guard::{PAGE_BYTES, PageAccess, StateGuard, pages};
 use crate::handler::Phase;
 use crate::limits;
 use crate::memory::ProgramMemory;
 use crate::mutate::{Protection, kept};
-use crate::process::add;
+use crate::process::{SharedByThreads, add};
 
 // What is called, in the record of calls; the first four stand above an address.
 const LOCK: u64 = 1 << 60;
@@ -205,8 +207,6 @@ pub unsafe extern "C" fn sei_counters_read(to: *mut SeiCounters) {
 
 /// The second copy of the arena lies this far behind the first, in a build that has one.
 const DISTANCE: usize = limits::STATE_BYTES;
-const PAGE_BYTES: usize = 4096;
-
 /// Memory of the state that has a second copy, zeroed; null if there is no more. It is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn sei_state_alloc(bytes: usize) -> *mut c_void {
@@ -224,6 +224,7 @@ pub extern "C" fn sei_state_alloc(bytes: usize) -> *mut c_void {
         state.begin = arena as usize;
         sure(the_process().copies.add(state.begin, limits::STATE_BYTES, DISTANCE));
     }
+    guard_state(the_process(), StateGuard::add);
     let room = bytes.checked_next_multiple_of(64).filter(|&room| room <= limits::STATE_BYTES - state.used);
     let Some(room) = room else {
         set_errno(libc::ENOMEM);
@@ -250,6 +251,7 @@ pub unsafe extern "C" fn sei_state_add(begin: *mut c_void, bytes: usize) {
     }
     let _one_at_a_time = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
     sure(the_process().copies.add(begin as usize, bytes, copy.wrapping_sub(begin as usize)));
+    guard_state(the_process(), StateGuard::add);
 }
 
 /// Code outside of handlers has written to the state: the second copy becomes what the first is.
@@ -272,6 +274,100 @@ pub extern "C" fn sei_state_sync() {
             }
         }
     }
+    drop(state);
+    guard_state(the_process(), StateGuard::sync);
+}
+
+/// With SEI_STATE_GUARD, `step` decides whether the pages of the state may be written to from now on.
+pub(crate) fn guard_state(process: &SharedByThreads, step: impl FnOnce(&mut StateGuard) -> PageAccess) {
+    if !cfg!(feature = "dup") || !process.choices.has_guard {
+        return;
+    }
+    // Held until the pages are as it says.
+    let mut guard = process.guard.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_protected = match step(&mut guard) {
+        PageAccess::Unchanged => return,
+        PageAccess::Writable => false,
+        PageAccess::Protected => true,
+    };
+    catch_writes();
+    process.is_protected.store(is_protected, Ordering::SeqCst);
+    let mut copies = Copies::new();
+    sure(process.copies.refresh(&mut copies));
+    for (begin, length) in copies.iter() {
+        protect(pages(begin, length), is_protected);
+    }
+}
+
+fn protect((begin, bytes): (usize, usize), is_protected: bool) {
+    let access = if is_protected { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
+    // SAFETY: pages of variables, which can be read and written; a write while they cannot is `on_write`'s.
+    unsafe { libc::mprotect(begin as *mut c_void, bytes, access) };
+}
+
+/// The action of SIGSEGV before this library's.
+static FORMER_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
+
+fn catch_writes() {
+    FORMER_ACTION.get_or_init(|| {
+        // SAFETY: plain structures; the function has the type that SA_SIGINFO says.
+        unsafe {
+            let (mut action, mut former): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+            action.sa_sigaction = on_write as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(libc::SIGSEGV, &action, &mut former);
+            former
+        }
+    });
+}
+
+/// A write to a protected page, or another wrong access. To return is to try it again.
+///
+/// # Safety
+/// The kernel calls it for SIGSEGV.
+unsafe extern "C" fn on_write(_: c_int, info: *const libc::siginfo_t, machine: *const libc::ucontext_t) {
+    // SAFETY: as above.
+    let (address, instruction) = unsafe {
+        ((*info).si_addr() as usize, (*machine).uc_mcontext.gregs[libc::REG_RIP as usize] as usize)
+    };
+    let process = the_process();
+    let mut copies = Copies::new();
+    let _ = process.copies.refresh(&mut copies);
+    let is_in = |(begin, length): (usize, usize)| address.wrapping_sub(begin) < length;
+    if copies.iter().any(is_in) {
+        // Where a handler has begun since, the write can happen.
+        if !process.is_protected.load(Ordering::SeqCst) {
+            return;
+        }
+        report_write(address, instruction);
+    } else if copies.iter().any(|(begin, length)| is_in(pages(begin, length))) {
+        // Another variable on a page of the state.
+        return protect(pages(address, 1), false);
+    }
+    if let Some(former) = FORMER_ACTION.get() {
+        // SAFETY: the action that the process had; it ends by the same access.
+        unsafe { libc::sigaction(libc::SIGSEGV, former, std::ptr::null_mut()) };
+    }
+}
+
+fn report_write(address: usize, instruction: usize) {
+    // SAFETY: a plain structure, which `dladdr` fills with strings that live as long as the file is loaded.
+    let (file, base) = unsafe {
+        let mut place: libc::Dl_info = std::mem::zeroed();
+        let is_known =
+            libc::dladdr(instruction as *const c_void, &mut place) != 0 && !place.dli_fname.is_null();
+        let file = if is_known { CStr::from_ptr(place.dli_fname) } else { c"?" };
+        (file, place.dli_fbase as usize)
+    };
+    let mut line = Line::new();
+    let _ = writeln!(
+        line,
+        "sei: SEI_STATE_GUARD: code outside of handlers writes to duplicated state at {address:#x}. \
+         Move the write into a handler, or in front of sei_state_sync. Who writes: addr2line -f -e {} {:#x}",
+        file.to_str().unwrap_or("?"),
+        instruction.wrapping_sub(base),
+    );
+    line.tell();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

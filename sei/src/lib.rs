@@ -24,6 +24,7 @@ pub mod copies;
 pub mod crc;
 pub mod fail;
 pub mod gate;
+pub mod guard;
 pub mod handler;
 pub mod limits;
 pub mod locks;

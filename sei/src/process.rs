@@ -1,11 +1,12 @@
 //! What the threads of one process share: their numbers, the owners of locks, the barrier's counters, and statistics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::barrier::Counters;
 use crate::copies::SharedCopies;
 use crate::fail::Reason;
+use crate::guard::StateGuard;
 use crate::limits;
 use crate::locks::Owners;
 
@@ -17,11 +18,25 @@ pub struct SharedByThreads {
     pub counters: Counters,
     /// Ranges of the state that have a second copy.
     pub copies: SharedCopies,
-    /// Whether replies wait for the checking barrier. Off is the paper's variant without it ("mc-seil").
-    pub has_barrier: bool,
+    /// What the program and its environment ask for.
+    pub choices: Choices,
+    /// When duplicated state is write-protected, if [`Choices::has_guard`]. Not beside static variables of the program,
+    /// whose pages it protects while it is locked.
+    pub guard: Box<Mutex<StateGuard>>,
+    /// Whether it is now.
+    pub is_protected: AtomicBool,
     numbers: Mutex<Numbers>,
     threads: AtomicU64,
     statistics: Box<[Statistics]>,
+}
+
+/// What the program and its environment ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Choices {
+    /// Whether replies wait for the checking barrier. Off is the paper's variant without it ("mc-seil").
+    pub has_barrier: bool,
+    /// Whether duplicated state is write-protected outside of handlers.
+    pub has_guard: bool,
 }
 
 #[derive(Default)]
@@ -46,14 +61,16 @@ pub struct Statistics {
     pub waits: AtomicU64,
 }
 
-/// The process that this library is in; `has_barrier` is asked once.
-pub fn process(has_barrier: impl FnOnce() -> bool) -> &'static SharedByThreads {
+/// The process that this library is in; `choices` is asked once.
+pub fn process(choices: impl FnOnce() -> Choices) -> &'static SharedByThreads {
     static PROCESS: OnceLock<SharedByThreads> = OnceLock::new();
     PROCESS.get_or_init(|| SharedByThreads {
         owners: Owners::new(limits::OWNERS),
         counters: Counters::new(limits::THREADS),
         copies: SharedCopies::new(),
-        has_barrier: has_barrier(),
+        choices: choices(),
+        guard: Box::new(Mutex::new(StateGuard::new())),
+        is_protected: AtomicBool::new(false),
         numbers: Mutex::default(),
         threads: AtomicU64::new(0),
         statistics: (0..limits::THREADS).map(|_| Statistics::default()).collect(),

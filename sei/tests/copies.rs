@@ -23,3 +23,47 @@ fn without_a_second_copy_state_that_is_wrong_at_rest_is_not_seen() {
         assert!(matches!(program.run(scenario), Outcome::Printed(_)), "{scenario}");
     }
 }
+
+/// A write outside of a handler reaches one copy only, and is otherwise found where a handler reads it.
+#[test]
+fn a_write_outside_of_handlers_is_found_at_the_write() {
+    for level in ["-O0", "-O2"] {
+        let Some(program) = Program::build_dup("copies", level) else { return };
+        for scenario in ["flip_at_rest", "head_at_rest", "text_at_rest", "registered_late"] {
+            match program.run_with(scenario, "SEI_STATE_GUARD", "1") {
+                Outcome::Died(err) => {
+                    for words in
+                        ["SEI_STATE_GUARD: code outside of handlers writes", "Move the write", "addr2line"]
+                    {
+                        assert!(err.contains(words), "{scenario} at {level}: {err}");
+                    }
+                    assert_names(&err, scenario);
+                }
+                other => panic!("{scenario} at {level} was not found at the write: {other:?}"),
+            }
+            let unguarded = program.run_with(scenario, "SEI_STATE_GUARD", "0");
+            assert!(matches!(unguarded, Outcome::Detected(..)), "{scenario} at {level}: {unguarded:?}");
+        }
+    }
+}
+
+/// The command in the message names the function that wrote.
+#[track_caller]
+fn assert_names(message: &str, scenario: &str) {
+    let words = message.trim().split("addr2line ").nth(1).expect("the command");
+    let output = std::process::Command::new("addr2line").args(words.split_whitespace()).output();
+    let text = String::from_utf8(output.expect("addr2line is part of binutils").stdout).expect("text");
+    let writer = if scenario == "text_at_rest" { "flip" } else { scenario };
+    assert_eq!(text.lines().next(), Some(writer), "{message}");
+}
+
+#[test]
+fn the_guard_changes_nothing_in_handlers_and_beside_the_state() {
+    let Some(program) = Program::build_dup("copies", "-O2") else { return };
+    for (scenario, wanted) in [("works", "61 1\n190 1\n"), ("write_beside", "60 1\n189 1\n7\n")] {
+        for set in ["0", "1"] {
+            let outcome = program.run_with(scenario, "SEI_STATE_GUARD", set);
+            assert_eq!(outcome, Outcome::Printed(wanted.to_owned()), "{scenario} with {set}");
+        }
+    }
+}

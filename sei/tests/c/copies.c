@@ -6,7 +6,13 @@ struct node {
     int key, value;
 };
 
-static struct node *heads[16];
+/* On a page of its own, so that nothing else decides when the page is protected. */
+static struct __attribute__((aligned(4096))) {
+    struct node *heads[16];
+    int beside;
+} table;
+
+#define heads table.heads
 
 static void put(int key, int value) {
     for (struct node *node = heads[key & 15]; node; node = node->next) {
@@ -85,6 +91,15 @@ static void text_at_rest(void) {
     printf("%d\n", value);
 }
 
+/* Outside of handlers, on a page of the state, and not in the state. */
+static void write_beside(void) {
+    fill();
+    ask(20);
+    table.beside = 7;
+    ask(63);
+    printf("%d\n", table.beside);
+}
+
 static int late = 5;
 
 /* A thread that has run handlers learns of a range that is registered then. */
@@ -100,4 +115,4 @@ static void registered_late(void) {
 
 SCENARIOS({"works", works}, {"flip_at_rest", flip_at_rest}, {"pointer_at_rest", pointer_at_rest},
           {"head_at_rest", head_at_rest}, {"text_at_rest", text_at_rest},
-          {"registered_late", registered_late})
+          {"write_beside", write_beside}, {"registered_late", registered_late})

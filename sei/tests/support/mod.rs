@@ -181,6 +181,13 @@ impl Program {
         self.run_without(scenario, None)
     }
 
+    /// Runs one scenario with a variable of the environment.
+    pub fn run_with(&self, scenario: &str, name: &str, value: &str) -> Outcome {
+        let mut command = Command::new(&self.path);
+        command.env(name, value);
+        self.run_as(command, scenario, None)
+    }
+
     /// Runs one scenario with a protection removed.
     pub fn run_without(&self, scenario: &str, protection: Option<&str>) -> Outcome {
         self.run_as(Command::new(&self.path), scenario, protection)

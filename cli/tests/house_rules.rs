@@ -161,7 +161,14 @@ fn manifests() {
 
 #[test]
 fn purpose_lines() {
-    report(rust().iter().flat_map(source::purpose).collect());
+    report(rust().iter().chain(&c()).flat_map(source::purpose).collect());
+}
+
+#[test]
+fn lengths_of_c_files() {
+    let files = c();
+    assert!(files.len() >= 15, "the library's headers, shims and examples, and their tests");
+    report(files.iter().flat_map(source::file_length).collect());
 }
 
 #[test]
@@ -302,6 +309,10 @@ fn rust() -> Vec<TextFile> {
     house::files().into_iter().filter(TextFile::is_rust).collect()
 }
 
+fn c() -> Vec<TextFile> {
+    house::files().into_iter().filter(TextFile::is_c).collect()
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(house::root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -378,6 +389,17 @@ mod rules_can_fail {
         assert!(source::purpose(&rs("//! Says why it exists.\nfn a() {}\n")).is_empty());
         assert_eq!(source::purpose(&rs("use std::fmt;\n")).len(), 1);
         assert_eq!(source::purpose(&rs("//! Utilities.\n")).len(), 1);
+        let c = |text: &str| TextFile { path: "crate/shims/a.h".into(), text: text.into() };
+        assert!(source::purpose(&c("/* Says why it exists. */\n#pragma once\n")).is_empty());
+        assert!(source::purpose(&c("/* Says why it exists\n * in two lines. */\n")).is_empty());
+        for bad in [
+            "",
+            "#pragma once\n/* Says why it exists. */\n",
+            "/* Utilities. */\n",
+            "//! Says why it exists.\n",
+        ] {
+            assert_eq!(source::purpose(&c(bad)).len(), 1, "{bad:?}");
+        }
     }
 
     #[test]
@@ -408,6 +430,8 @@ mod rules_can_fail {
         assert!(breaches[0].what.contains("fn a has 81 lines"), "{}", breaches[0].what);
         assert!(source::file_length(&rs(&"\n".repeat(source::MAX_FILE_LINES))).is_empty());
         assert_eq!(source::file_length(&rs(&"\n".repeat(source::MAX_FILE_LINES + 1))).len(), 1);
+        let c = TextFile { path: "a.c".into(), text: "\n".repeat(source::MAX_FILE_LINES + 1) };
+        assert_eq!(source::file_length(&c).len(), 1);
     }
 
     #[test]

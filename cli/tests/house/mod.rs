@@ -47,6 +47,11 @@ impl TextFile {
         self.path.ends_with(".rs")
     }
 
+    /// Whether this is C: source, or a header.
+    pub fn is_c(&self) -> bool {
+        self.path.ends_with(".c") || self.path.ends_with(".h")
+    }
+
     /// The folder of the crate whose code this file has, in what ships and in the tools; none for tests.
     pub fn package(&self) -> Option<&str> {
         let (package, _) = self.path.split_once("/src/")?;

@@ -1,4 +1,4 @@
-//! House rules about Rust files and tracked text: purpose, length, `unsafe`, sources of nondeterminism, private places.
+//! House rules about Rust, C and tracked text: purpose, length, `unsafe`, sources of nondeterminism, private places.
 
 use super::text;
 use super::{Breach, TextFile};
@@ -50,14 +50,19 @@ pub struct Panics {
     pub reason: &'static str,
 }
 
-/// Every Rust file opens with one sentence on why it exists.
+/// Every Rust and C file opens with one sentence on why it exists.
 pub fn purpose(file: &TextFile) -> Vec<Breach> {
+    let (opening, remedy) = if file.is_c() {
+        ("/* ", "open the file with `/* ` and one sentence on why it exists")
+    } else {
+        ("//! ", "open the file with `//! ` and one sentence on why it exists")
+    };
     let first = file.text.lines().next().unwrap_or("");
-    let sentence = first.strip_prefix("//! ").unwrap_or("");
+    let sentence = first.strip_prefix(opening).unwrap_or("").trim_end_matches("*/");
     if sentence.split_whitespace().count() >= 4 {
         return Vec::new();
     }
-    breach(file, 1, "no purpose line".into(), "open the file with `//! ` and one sentence on why it exists")
+    breach(file, 1, "no purpose line".into(), remedy)
 }
 
 /// No file is too long to be read in one sitting.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Messages of the injector, and the names of its functions, which the linker keeps in a build that has them.
 const TRACES: [&str; 4] =
-    ["armed; it strikes at the next occasion", "10crosscheck6faults", "6object6inject", "PendingFaults"];
+    ["armed; it happens at the next occasion", "10crosscheck6faults", "6object6inject", "PendingFaults"];
 
 /// The binary to be tested.
 fn production() -> Option<PathBuf> {

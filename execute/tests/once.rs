@@ -46,9 +46,9 @@ fn without_the_entry_check_the_same_flip_reaches_the_reply() {
 }
 
 /// Flips a bit of the account after the handler and before the seal.
-struct Strike;
+struct FlipBeforeSeal;
 
-impl Between for Strike {
+impl Between for FlipBeforeSeal {
     fn before_seal(&self, _lock: u32, access: &mut Access<'_>) {
         if let Access::Exclusive(region) = access {
             let id: ObjectId = region.root();
@@ -61,9 +61,9 @@ impl Between for Strike {
 
 #[test]
 fn a_flip_before_the_seal_is_in_the_delta_so_that_replicas_disagree() {
-    let (mut healthy, mut struck) = (Bank::new(), Bank::new());
+    let (mut healthy, mut corrupted) = (Bank::new(), Bank::new());
     let right = healthy.run(Request::PayIn(5), FULL, &());
-    let wrong = struck.run(Request::PayIn(5), FULL, &Strike);
+    let wrong = corrupted.run(Request::PayIn(5), FULL, &FlipBeforeSeal);
     assert_eq!(right.reply, wrong.reply, "the reply was rendered before");
     assert_ne!(sum_of(&right), sum_of(&wrong));
 }

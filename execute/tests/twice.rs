@@ -7,7 +7,7 @@ use execute::{Between, End, Reproduced};
 use schedule::{Access, Cx, DetMutex};
 use vote::{RunDigests, Withheld, twice_may_leave};
 
-use crate::support::{Account, Bank, FULL, Repeated, Request, Sent, StrikeIn, handle, healthy, sum_of};
+use crate::support::{Account, Bank, FULL, FaultIn, Repeated, Request, Sent, handle, healthy, sum_of};
 
 #[test]
 fn a_request_that_is_run_twice_takes_effect_once() {
@@ -23,12 +23,12 @@ fn a_request_that_is_run_twice_takes_effect_once() {
 
 #[test]
 fn a_masked_run() {
-    for struck in [&[0][..], &[1], &[2]] {
+    for faulty in [&[0][..], &[1], &[2]] {
         let (mut healthy, mut bank) = (Bank::new(), Bank::new());
         let right = healthy.run(Request::PayIn(5), FULL, &());
-        let repeated = bank.reproduce(Request::PayIn(5), &StrikeIn(struck, Cell::new(0)));
-        let expected = if struck == [2] { Reproduced::Same } else { Reproduced::Masked };
-        assert_eq!(repeated.how, expected, "struck in run {struck:?}");
+        let repeated = bank.reproduce(Request::PayIn(5), &FaultIn(faulty, Cell::new(0)));
+        let expected = if faulty == [2] { Reproduced::Same } else { Reproduced::Masked };
+        assert_eq!(repeated.how, expected, "a fault in run {faulty:?}");
         assert_eq!((repeated.leaves(), sum_of(&repeated.ran)), (Some("105"), sum_of(&right)));
         assert_eq!(bank.run(Request::Read, FULL, &()).reply, "105");
     }
@@ -38,7 +38,7 @@ fn a_masked_run() {
 fn without_two_runs_that_agree_nothing_is_kept() {
     let mut bank = Bank::new();
     let before = sum_of(&bank.run(Request::Read, FULL, &()));
-    let Repeated { ran, how, runs, .. } = bank.reproduce(Request::PayIn(5), &StrikeIn(&[0, 1], Cell::new(0)));
+    let Repeated { ran, how, runs, .. } = bank.reproduce(Request::PayIn(5), &FaultIn(&[0, 1], Cell::new(0)));
     assert_eq!(runs, RunDigests::default());
     assert_eq!((how, ran.reply.as_str()), (Reproduced::Never, ""));
     assert!(matches!(ran.end, End::Unreproducible), "{:?}", ran.end);
@@ -69,10 +69,10 @@ fn ordered(sent: &Sent) -> &[u8] {
 /// A bit of the decoded request flips, before or during its first run. Both runs would do the same wrong thing if the
 /// second one did not decode the ordered bytes again.
 #[test]
-fn a_request_struck_after_decoding() {
-    let struck = Sent { decoded: Request::PayIn(5 ^ 8), ..Sent::new(Request::PayIn(5)) };
+fn a_request_corrupted_after_decoding() {
+    let corrupted = Sent { decoded: Request::PayIn(5 ^ 8), ..Sent::new(Request::PayIn(5)) };
     let mut bank = Bank::new();
-    let repeated = bank.repeat(struck, &(), &healthy, ordered);
+    let repeated = bank.repeat(corrupted, &(), &healthy, ordered);
     assert_eq!((repeated.how, repeated.leaves()), (Reproduced::Masked, Some("105")));
     assert_eq!(bank.run(Request::Read, FULL, &()).reply, "105");
 
@@ -81,7 +81,7 @@ fn a_request_struck_after_decoding() {
             Ok(handle(accounts, cx, sent.decoded, reply)?)
         };
     let mut without = Bank::new();
-    let repeated = without.repeat(struck, &(), &once_decoded, ordered);
+    let repeated = without.repeat(corrupted, &(), &once_decoded, ordered);
     assert_eq!(
         (repeated.how, repeated.leaves()),
         (Reproduced::Same, Some("113")),
@@ -92,29 +92,29 @@ fn a_request_struck_after_decoding() {
 /// The ordered bytes change after the first run: nothing can be compared, and the request has no effect.
 #[test]
 fn a_request_whose_bytes_changed_has_no_effect() {
-    let mut struck = Sent::new(Request::PayIn(5));
-    struck.ordered[3] ^= 4;
+    let mut corrupted = Sent::new(Request::PayIn(5));
+    corrupted.ordered[3] ^= 4;
     let mut bank = Bank::new();
-    let Repeated { ran, how, .. } = bank.repeat(struck, &(), &healthy, ordered);
+    let Repeated { ran, how, .. } = bank.repeat(corrupted, &(), &healthy, ordered);
     assert!(matches!(ran.end, End::Undecodable), "{:?}", ran.end);
     assert_eq!((how, ran.reply.as_str()), (Reproduced::Masked, ""));
     assert_eq!(bank.run(Request::Read, FULL, &()).reply, "100");
 }
 
 #[test]
-fn a_reply_struck_between_runs() {
-    for struck in [1, 2] {
-        let strikes = |run: u8,
+fn a_reply_corrupted_between_runs() {
+    for faulty in [1, 2] {
+        let between = |run: u8,
                        accounts: &[DetMutex<Account>; 2],
                        cx: &Cx<'_, Sent>,
                        sent: &Sent,
                        reply: &mut Vec<u8>| {
             healthy(run, accounts, cx, sent, reply)?;
-            reply[0] ^= u8::from(run == struck);
+            reply[0] ^= u8::from(run == faulty);
             Ok(())
         };
-        let repeated = Bank::new().repeat(Sent::new(Request::PayIn(5)), &(), &strikes, ordered);
-        assert_eq!((repeated.how, repeated.leaves()), (Reproduced::Masked, Some("105")), "in run {struck}");
+        let repeated = Bank::new().repeat(Sent::new(Request::PayIn(5)), &(), &between, ordered);
+        assert_eq!((repeated.how, repeated.leaves()), (Reproduced::Masked, Some("105")), "in run {faulty}");
     }
     // After the runs have agreed, only the gate is left.
     let mut repeated = Bank::new().reproduce(Request::PayIn(5), &());
@@ -174,9 +174,9 @@ fn a_run_that_was_not_undone() {
 
 /// A bit of a before-image flips: the object is wrong from then on, and each request that enters it finds that.
 #[test]
-fn a_before_image_struck_in_the_first_run() {
-    struct StrikeImage(Cell<bool>);
-    impl Between for StrikeImage {
+fn a_before_image_corrupted_in_the_first_run() {
+    struct CorruptImage(Cell<bool>);
+    impl Between for CorruptImage {
         fn before_seal(&self, _lock: u32, _access: &mut Access<'_>) {
             if !self.0.replace(true) {
                 assert!(object::request::damage_images(3));
@@ -184,7 +184,7 @@ fn a_before_image_struck_in_the_first_run() {
         }
     }
     let mut bank = Bank::new();
-    let repeated = bank.reproduce(Request::PayIn(5), &StrikeImage(Cell::new(false)));
+    let repeated = bank.reproduce(Request::PayIn(5), &CorruptImage(Cell::new(false)));
     assert!(matches!(repeated.ran.end, End::Corrupted(..)), "{:?}", repeated.ran.end);
     assert_eq!((repeated.how, repeated.ran.reply.as_str()), (Reproduced::Stopped, ""));
     assert!(matches!(bank.run(Request::Read, FULL, &()).end, End::Corrupted(..)));
@@ -211,7 +211,7 @@ fn a_doubled_run() {
 /// Requests that a request starts are in the comparison. Nobody waits for their replies: nothing else would show a
 /// fault.
 #[test]
-fn a_started_request_struck_in_one_run() {
+fn a_started_request_corrupted_in_one_run() {
     let starts_another =
         |run: u8, accounts: &[DetMutex<Account>; 2], cx: &Cx<'_, Sent>, sent: &Sent, reply: &mut Vec<u8>| {
             if run != 2 {

@@ -245,7 +245,7 @@ impl<'a> Bench<'a> {
         Ok(inputs)
     }
 
-    /// The folder for files that nobody keeps.
+    /// The folder for temporary files.
     pub(crate) fn scratch(&self) -> Result<PathBuf> {
         let folder = self.folder.join("scratch");
         make(&folder)?;

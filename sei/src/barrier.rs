@@ -69,7 +69,7 @@ impl Counters {
 }
 
 impl Snapshot {
-    /// Nobody to wait for.
+    /// No thread to wait for.
     pub const fn new() -> Self {
         Self { running: Vec::new() }
     }

@@ -570,17 +570,17 @@ mod tests {
         for step in 0..4 {
             for address in [MESSAGE, MESSAGE + 7, COUNTER, COUNTER + 3] {
                 for bit in 0..8 {
-                    assert_struck(step, address, bit);
+                    assert_isolated(step, address, bit);
                 }
             }
         }
     }
 
-    fn assert_struck(step: usize, address: usize, bit: u32) {
+    fn assert_isolated(step: usize, address: usize, bit: u32) {
         let (mut handler, mut memory, owners) = setting();
         let right = memory.load(COUNTER, Size::B4) + 1;
         let request = input(&memory);
-        let strike = |memory: &mut VectorMemory, at: usize| {
+        let flip = |memory: &mut VectorMemory, at: usize| {
             if at == step {
                 memory.0[address] ^= 1 << bit;
             }
@@ -590,17 +590,17 @@ mod tests {
                 return Ok(());
             }
             handler.begin(0, 0)?;
-            strike(&mut memory, 0);
-            // Struck before the first run has read it, the state itself is wrong: ECC, or a second copy, is for that.
+            flip(&mut memory, 0);
+            // Flipped before the first run has read it, the state itself is wrong: ECC, or a second copy, is for that.
             if step == 0 && address >= COUNTER {
                 return Err(Reason::StateDiffers.into());
             }
             run(&mut handler, &mut memory);
-            strike(&mut memory, 1);
+            flip(&mut memory, 1);
             handler.commit(&mut memory, &owners, 0)?;
-            strike(&mut memory, 2);
+            flip(&mut memory, 2);
             run(&mut handler, &mut memory);
-            strike(&mut memory, 3);
+            flip(&mut memory, 3);
             handler.commit(&mut memory, &owners, 0).map(|_| ())
         })();
         if outcome.is_ok() {

@@ -24,7 +24,7 @@ const REMOVED: [(&str, &str, &str); 28] = [
     ("ReplayBytes", "rules", "replay_time"),
     ("DeferredFree", "rules", "use_after_undo"),
     ("DeferredSend", "rules", "nothing_leaves_before_v"),
-    ("DeferredRelease", "threads", "nobody_reads_unvalidated"),
+    ("DeferredRelease", "threads", "unvalidated_state_is_not_read"),
     ("Barrier", "threads", "message_before_the_other_checked"),
     ("Retry", "threads", "opposite_orders_meet"),
     ("DeferredAdd", "threads", "counters_count_once"),

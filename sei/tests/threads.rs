@@ -12,9 +12,14 @@ fn threads_share_state_under_a_lock() {
 }
 
 #[test]
-fn nobody_reads_unvalidated_values() {
+fn unvalidated_values_are_not_read() {
     let Some(program) = Program::build("threads", "-O2") else { return };
-    assert_detects(&program, "nobody_reads_unvalidated", "the state after the second run", "seen wrong: 0\n");
+    assert_detects(
+        &program,
+        "unvalidated_state_is_not_read",
+        "the state after the second run",
+        "seen wrong: 0\n",
+    );
 }
 
 #[test]

@@ -16,12 +16,12 @@ use crate::code::Code;
 use crate::draw;
 use crate::fault::Fault;
 use crate::group::Cluster;
+use crate::inject::Flip;
 use crate::judge::{BACK, Judged, WatchedCluster};
 use crate::profile::{file_name, module_of};
 use crate::record::InjectionRecord;
 use crate::sample::{Sample, SampledInjection, Windows};
 use crate::series::Series;
-use crate::strike::Flip;
 use crate::symbols::Symbols;
 
 /// Draws after which an injection is given up, if no drawn instruction can carry it.
@@ -55,7 +55,7 @@ pub fn again(
     times: u64,
     tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let stream = at_the_strike(plan, record)?;
+    let stream = stream_after_draw(plan, record)?;
     let mut symbols = Symbols::default();
     let one = |watch: &WatchedCluster<'_>, sample: &Sample, _| {
         let drawn = Drawn {
@@ -71,7 +71,7 @@ pub fn again(
 }
 
 /// The random numbers of a recorded injection after its site was drawn: its bit comes from the next ones.
-fn at_the_strike(plan: &SampledInjection<'_>, record: &InjectionRecord) -> anyhow::Result<SplitMix64> {
+fn stream_after_draw(plan: &SampledInjection<'_>, record: &InjectionRecord) -> anyhow::Result<SplitMix64> {
     let series = series(plan, 1);
     let group = series.group()?;
     let steps = u64::from(group.windows) * u64::from(group.window_steps);
@@ -175,9 +175,9 @@ impl ClusterRun<'_> {
         }
         let before = self.watch.before()?;
         std::thread::sleep(Duration::from_micros(stream.below(10_000)));
-        let struck = self.strike(sample, fault, code, &mut stream);
-        let struck_us = begun.elapsed().as_micros() as u64;
-        let judged = match &struck {
+        let injected = self.inject_at_site(sample, fault, code, &mut stream);
+        let injected_us = begun.elapsed().as_micros() as u64;
+        let judged = match &injected {
             Err(why) => self.watch.with_all_serving(Judged::lost(why.clone())),
             Ok(_) => self.watch.judge(&before),
         };
@@ -194,13 +194,13 @@ impl ClusterRun<'_> {
             module: file_name(module).to_owned(),
             offset,
             symbol: symbols.name(module, offset),
-            callers: struck
+            callers: injected
                 .as_ref()
                 .map_or_else(|_| Vec::new(), |(_, callers)| names(callers, sample.modules(), symbols)),
             part: None,
             text: code.text(),
             hits: 1,
-            flip: struck.ok().map(|(flip, _)| flip),
+            flip: injected.ok().map(|(flip, _)| flip),
             class: judged.class,
             subclass: judged.subclass,
             message: None,
@@ -209,14 +209,14 @@ impl ClusterRun<'_> {
             noticed: judged.noticed,
             signal: None,
             exit: None,
-            start_us: struck_us,
+            start_us: injected_us,
             total_us: begun.elapsed().as_micros() as u64,
             retries: 0,
         };
         Ok((record, judged.healthy))
     }
 
-    fn strike(
+    fn inject_at_site(
         &self,
         sample: &Sample,
         fault: Fault,
@@ -225,6 +225,6 @@ impl ClusterRun<'_> {
     ) -> Result<(Flip, Vec<u64>), String> {
         let (process, thread) = victim_thread(self.plan, self.watch.cluster, self.watch.victim())
             .map_err(|error| error.to_string())?;
-        sample.strike(self.plan.fault_in(fault, code), process, thread, stream)
+        sample.inject(self.plan.fault_in(fault, code), process, thread, stream)
     }
 }

@@ -152,12 +152,12 @@ impl HookInjection<'_> {
         if placed.is_none() && id == 0 {
             bail!("the victim places no fault: was it built with the fault injector?");
         }
-        let struck = placed.as_ref().is_some_and(|placed| placed.done && await_occasion(watch));
+        let injected = placed.as_ref().is_some_and(|placed| placed.done && await_occasion(watch));
         let struck_us = begun.elapsed().as_micros() as u64;
-        let judged = match (&placed, struck) {
+        let judged = match (&placed, injected) {
             (Some(_), true) => watch.judge(&before),
             (Some(Injected { done: true, .. }), false) => self.given_up(watch, "its occasion did not come"),
-            (Some(_), false) => watch.with_all_serving(Judged::lost("nothing to strike".into())),
+            (Some(_), false) => watch.with_all_serving(Judged::lost("nothing to corrupt".into())),
             (None, _) => self.given_up(watch, "whether it was placed was not told"),
         };
         let record = HookRecord {

@@ -3,7 +3,7 @@
 //!
 //! A golden run is single-stepped once and its sequence of instructions kept ([`profile`]). An injection restarts the
 //! target ([`session`]), reaches the drawn instruction by one hardware breakpoint and a few steps, flips the bit
-//! ([`strike`]) and lets the target run natively, under a client that compares every reply ([`client`]). A cluster
+//! ([`inject`]) and lets the target run natively, under a client that compares every reply ([`client`]). A cluster
 //! cannot be repeated exactly: there, sites are drawn from samples and faults are injected under load ([`cluster`]).
 //!
 //! Linux on x86-64 only; elsewhere the crate is empty.
@@ -19,6 +19,7 @@ pub mod draw;
 pub mod fault;
 pub mod group;
 pub mod hooks;
+pub mod inject;
 pub mod judge;
 pub mod memory;
 pub mod model;
@@ -34,7 +35,6 @@ mod seized;
 pub mod series;
 pub mod session;
 pub mod single;
-pub mod strike;
 pub mod summary;
 pub mod symbols;
 pub mod sys;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Bits, Fault};
+use crate::inject::Flip;
 use crate::parts::HandlerPart;
-use crate::strike::Flip;
 
 /// How an injection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

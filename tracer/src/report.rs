@@ -103,9 +103,9 @@ fn heading_of(by: By) -> &'static str {
         By::Kind => "by what was corrupted",
         By::Sei => "by fault type and end",
         By::Part => "by part of a hardened handler",
-        By::Room => "by room: whose function was struck, or the nearest one of ours that had called it",
+        By::Room => "by room: whose function had the fault, or the nearest one of ours that had called it",
         By::Module => "by module",
-        By::Function => "by function, the 25 most struck",
+        By::Function => "by function, the 25 with most faults",
         By::Bit => "by flipped bit",
         By::Ending => "by how it ended",
     }
@@ -181,7 +181,7 @@ fn comparisons(compared: &ClusterComparison) -> Option<String> {
             "Wrong replies in {} of {runs} runs: {noticed} noticed by a replica, {differ} unnoticed with \
                 states that differ in the end (a hash of the whole state tells, afterwards), {equal} \
                 unnoticed with equal states (only the client could know). Right replies, but states that \
-                differ in the end and nobody noticed: {latent}.",
+                differ in the end, unnoticed: {latent}.",
             noticed + differ + equal,
         )
     })
@@ -198,7 +198,7 @@ fn heading(classes: &[InjectionClass]) -> Vec<String> {
 
 /// What the page begins with.
 const ABOUT: &str = "One fault per run: a flipped bit in one instruction, or what a replica did to itself. Manifested: \
-    everything but masked and late. Failures: a wrong reply that nobody noticed. Intervals: Wilson, 95 %.";
+    everything but masked and late. Failures: a wrong reply that no check noticed. Intervals: Wilson, 95 %.";
 
 /// The tables as text.
 pub fn table(campaigns: &[Titled]) -> String {
@@ -325,7 +325,7 @@ mod tests {
             "{told}"
         );
         assert!(
-            told.contains("1 unnoticed with equal states") && told.ends_with("nobody noticed: 1."),
+            told.contains("1 unnoticed with equal states") && told.ends_with("in the end, unnoticed: 1."),
             "{told}"
         );
     }

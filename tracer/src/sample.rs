@@ -12,10 +12,10 @@ use wire::SplitMix64;
 use crate::callers::callers;
 use crate::code::{Code, LONGEST};
 use crate::fault::{Bits, Fault};
+use crate::inject::{Flip, Missed, TargetThread};
 use crate::memory::{Memory, Module};
 use crate::record::InjectionRecord;
 use crate::seized::Seized;
-use crate::strike::{Flip, Missed, TargetThread};
 use crate::sys;
 use crate::target::Target;
 
@@ -157,7 +157,7 @@ impl Sample {
     ///
     /// # Errors
     /// Why it could not be injected.
-    pub fn strike(
+    pub fn inject(
         &self,
         what: SampledFault<'_>,
         process: i32,
@@ -176,7 +176,7 @@ impl Sample {
         let callers = callers(thread, &memory, &self.modules).map_err(|error| told(&error))?;
         let mut step = || seized.step();
         let victim = TargetThread { thread, memory: &memory, flips: what.flips, step: &mut step };
-        match victim.strike(what.fault, what.code, what.bits, stream) {
+        match victim.inject(what.fault, what.code, what.bits, stream) {
             Ok(flip) => Ok((flip, callers)),
             Err(Missed::OutOfReach) => Err("the operand is out of reach".into()),
             Err(Missed::Gone) => Err("the thread was gone".into()),

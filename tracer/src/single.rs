@@ -10,11 +10,11 @@ use crate::client::ClientOutcome;
 use crate::code::Code;
 use crate::draw;
 use crate::fault::{Bits, Fault};
+use crate::inject::{Flip, Missed, TargetThread};
 use crate::parts::HandlerPart;
 use crate::profile::{Profile, Route, file_name, module_of};
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::session::{self, ProcessEnd, RunResult, TracedServer};
-use crate::strike::{Flip, Missed, TargetThread};
 use crate::symbols::Symbols;
 use crate::sys::{self, Resume};
 use crate::target::{RunPlace, Target};
@@ -46,7 +46,7 @@ pub struct SingleInjection<'a> {
 
 /// The result of the tracer's part of a run.
 #[derive(Debug)]
-struct Struck {
+struct InjectionAttempt {
     flip: Option<Flip>,
     callers: Vec<u64>,
     why_not: &'static str,
@@ -80,12 +80,12 @@ impl SingleInjection<'_> {
                 Some(&self.profile.head.golden),
                 &place,
                 |session, _| {
-                    let struck = land(session, &route, code).map_or_else(
-                        |why| Ok(Struck::not(why)),
-                        |()| self.strike(session, fault, code, &mut attempt),
+                    let injected = land(session, &route, code).map_or_else(
+                        |why| Ok(InjectionAttempt::not(why)),
+                        |()| self.inject_at_site(session, fault, code, &mut attempt),
                     );
                     session.release()?;
-                    struck
+                    injected
                 },
             );
             let ran = match ran {
@@ -111,24 +111,26 @@ impl SingleInjection<'_> {
         if self.steps_only { Route { anchor: None, hits: 0, steps: site } } else { self.profile.route(site) }
     }
 
-    fn strike(
+    fn inject_at_site(
         &self,
         session: &mut TracedServer,
         fault: Fault,
         code: &Code,
         stream: &mut SplitMix64,
-    ) -> std::io::Result<Struck> {
+    ) -> std::io::Result<InjectionAttempt> {
         let (threads, memory) = (&mut session.threads, &session.memory);
         let thread = threads.worker;
         let callers = callers(thread, memory, &self.profile.head.modules)?;
         let mut step = || threads.until_trap(Resume::Step);
         let victim = TargetThread { thread, memory, flips: self.flips, step: &mut step };
-        Ok(match victim.strike(fault, code, self.bits, stream) {
-            Ok(flip) => Struck { flip: Some(flip), callers, why_not: "" },
-            Err(Missed::OutOfReach) => Struck::not(OUT_OF_REACH),
-            Err(Missed::Gone) => Struck::not("the thread was gone"),
+        Ok(match victim.inject(fault, code, self.bits, stream) {
+            Ok(flip) => InjectionAttempt { flip: Some(flip), callers, why_not: "" },
+            Err(Missed::OutOfReach) => InjectionAttempt::not(OUT_OF_REACH),
+            Err(Missed::Gone) => InjectionAttempt::not("the thread was gone"),
             // A process that ends at this moment has no memory and no registers: one run of many, which is lost.
-            Err(Missed::Failed(_)) => Struck::not("a system call of the tracer failed at the instruction"),
+            Err(Missed::Failed(_)) => {
+                InjectionAttempt::not("a system call of the tracer failed at the instruction")
+            }
         })
     }
 
@@ -140,7 +142,7 @@ impl SingleInjection<'_> {
         site: usize,
         route: Route,
         retries: u32,
-        ran: &RunResult<Struck>,
+        ran: &RunResult<InjectionAttempt>,
         symbols: &mut Symbols,
     ) -> InjectionRecord {
         let code = self.profile.code(site);
@@ -184,9 +186,9 @@ impl SingleInjection<'_> {
     }
 }
 
-impl Struck {
+impl InjectionAttempt {
     fn not(why: &'static str) -> Self {
-        Struck { flip: None, callers: Vec::new(), why_not: why }
+        InjectionAttempt { flip: None, callers: Vec::new(), why_not: why }
     }
 }
 

@@ -440,8 +440,8 @@ impl TryFrom<Form> for Summary {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::inject::Flip;
     use crate::report::{Titled, page, table};
-    use crate::strike::Flip;
 
     /// A record without anything special.
     pub fn flip(fault: &str, class: InjectionClass) -> InjectionRecord {

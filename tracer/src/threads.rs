@@ -21,12 +21,12 @@ use crate::callers::names;
 use crate::code::Code;
 use crate::draw;
 use crate::fault::Fault;
+use crate::inject::Flip;
 use crate::model::{self, ModelClient, Tally, WrongReply};
 use crate::profile::{file_name, module_of};
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::sample::{Sample, SampledInjection, Windows};
 use crate::session;
-use crate::strike::Flip;
 use crate::symbols::Symbols;
 use crate::sys;
 use crate::target::RunPlace;
@@ -235,15 +235,16 @@ impl ThreadedProcess<'_> {
         let mut stream = draw::stream(self.plan.seed, fault.number(), id);
         let (index, code) = sample.draw(fault, &mut stream).context("no instruction carries this fault")?;
         let before = self.before();
-        let struck = self.strike(sample, fault, code, &mut stream);
-        let struck_us = begun.elapsed().as_micros() as u64;
-        let (class, subclass, told) = match &struck {
+        let injected = self.inject_at_site(sample, fault, code, &mut stream);
+        let injected_us = begun.elapsed().as_micros() as u64;
+        let (class, subclass, told) = match &injected {
             Err(why) => (InjectionClass::Lost, why.clone(), String::new()),
             Ok(_) => self.judge(&before),
         };
         let ended = self.ended();
         let (module, offset) = module_of(sample.modules(), code.address);
-        let (flip, callers) = struck.map_or_else(|_| (None, vec![]), |(flip, callers)| (Some(flip), callers));
+        let (flip, callers) =
+            injected.map_or_else(|_| (None, vec![]), |(flip, callers)| (Some(flip), callers));
         Ok(InjectionRecord {
             id,
             seed: self.plan.seed,
@@ -269,13 +270,13 @@ impl ThreadedProcess<'_> {
             noticed: Vec::new(),
             signal: ended.and_then(|status| status.signal()),
             exit: ended.and_then(|status| status.code()),
-            start_us: struck_us,
+            start_us: injected_us,
             total_us: begun.elapsed().as_micros() as u64,
             retries: 0,
         })
     }
 
-    fn strike(
+    fn inject_at_site(
         &self,
         sample: &Sample,
         fault: Fault,
@@ -285,7 +286,7 @@ impl ThreadedProcess<'_> {
         let threads = self.threads().map_err(|error| error.to_string())?;
         let thread = *stream.one_of(&threads).ok_or("no worker thread")?;
         std::thread::sleep(Duration::from_micros(stream.below(LONGEST_PAUSE_US)));
-        sample.strike(self.plan.fault_in(fault, code), self.id, thread, stream)
+        sample.inject(self.plan.fault_in(fault, code), self.id, thread, stream)
     }
 
     /// Class, subclass and details of the outcome of a fault that was injected after `before`.

@@ -13,8 +13,8 @@ use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, rax, rdi, rsp, xmm0
 use tracer::code::{Code, LONGEST};
 use tracer::draw;
 use tracer::fault::{Bits, Fault};
+use tracer::inject::{Flip, Missed, TargetThread};
 use tracer::memory::Memory;
-use tracer::strike::{Flip, Missed, TargetThread};
 use tracer::sys::{self, Resume, ThreadEvent};
 
 /// Where the program is loaded.
@@ -66,7 +66,7 @@ fn elf(code: &[u8]) -> Vec<u8> {
 }
 
 /// How the program ended after an injection before its instruction `at`; none where this machine permits no tracing.
-fn struck(
+fn run_with_fault(
     fault: Fault,
     at: usize,
     bits: &str,
@@ -102,7 +102,7 @@ fn struck(
     };
     let victim = TargetThread { thread, memory: &memory, flips, step: &mut step };
     let bits: Bits = bits.parse().expect("bits");
-    let flip = victim.strike(fault, &code, bits, &mut draw::stream(seed, 0, 0));
+    let flip = victim.inject(fault, &code, bits, &mut draw::stream(seed, 0, 0));
     sys::resume(thread, Resume::Freely, 0).expect("resumed");
     let end = match wait(thread) {
         // A fault of the processor ends the program.
@@ -121,8 +121,8 @@ fn wait(thread: i32) -> ThreadEvent {
 
 /// The exit code after an injection.
 fn exit(fault: Fault, at: usize, bits: &str) -> Option<i32> {
-    let (end, flip) = struck(fault, at, bits, 1, true)?;
-    let flip = flip.expect("struck");
+    let (end, flip) = run_with_fault(fault, at, bits, 1, true)?;
+    let flip = flip.expect("injected");
     assert!(!flip.nowhere, "{flip:?}");
     match end {
         ThreadEvent::Exited { code, .. } => Some(code),
@@ -154,8 +154,8 @@ fn vector_registers_are_flipped_too() {
 fn a_written_value_is_flipped_in_memory() {
     // Memory has no range of bits: the seed decides, and the exit code shows the bits of the lowest byte only.
     for seed in 0..6 {
-        let Some((end, flip)) = struck(Fault::Wval, STORE, "full", seed, true) else { return };
-        let flip = flip.expect("struck");
+        let Some((end, flip)) = run_with_fault(Fault::Wval, STORE, "full", seed, true) else { return };
+        let flip = flip.expect("injected");
         let right = 5_u64 ^ (1 << flip.bit);
         assert_eq!(
             end,
@@ -169,8 +169,8 @@ fn a_written_value_is_flipped_in_memory() {
 #[test]
 fn a_read_value_is_flipped_before_it_is_read() {
     for seed in 0..6 {
-        let Some((end, flip)) = struck(Fault::Rval, LOAD, "full", seed, true) else { return };
-        let right = 5_u64 ^ (1 << flip.expect("struck").bit);
+        let Some((end, flip)) = run_with_fault(Fault::Rval, LOAD, "full", seed, true) else { return };
+        let right = 5_u64 ^ (1 << flip.expect("injected").bit);
         assert_eq!(end, ThreadEvent::Exited { thread: end.thread(), code: (right & 0xff) as i32 });
     }
 }
@@ -178,10 +178,11 @@ fn a_read_value_is_flipped_before_it_is_read() {
 #[test]
 fn a_wrong_address_takes_the_value_elsewhere() {
     // The stack is aligned to 16 bytes, so that flipping bit 3 reaches 8 bytes up: neither 5 nor 9 is there.
-    let Some((ThreadEvent::Exited { code, .. }, flip)) = struck(Fault::Waddr, STORE, "3..3", 1, true) else {
+    let Some((ThreadEvent::Exited { code, .. }, flip)) = run_with_fault(Fault::Waddr, STORE, "3..3", 1, true)
+    else {
         return;
     };
-    let flip = flip.expect("struck");
+    let flip = flip.expect("injected");
     let right = u64::from_str_radix(&flip.old, 16).expect("an address");
     assert_eq!(u64::from_str_radix(&flip.new, 16), Ok(right ^ 8));
     assert_ne!(code, 5, "the right place keeps what the kernel put there: the count of arguments");
@@ -190,8 +191,8 @@ fn a_wrong_address_takes_the_value_elsewhere() {
 
 #[test]
 fn a_wrong_address_reads_what_is_elsewhere() {
-    let Some((end, flip)) = struck(Fault::Raddr, LOAD, "4..4", 1, true) else { return };
-    let flip = flip.expect("struck");
+    let Some((end, flip)) = run_with_fault(Fault::Raddr, LOAD, "4..4", 1, true) else { return };
+    let flip = flip.expect("injected");
     let (right, wrong) = (u64::from_str_radix(&flip.old, 16), u64::from_str_radix(&flip.new, 16));
     let (right, wrong) = (right.expect("an address"), wrong.expect("an address"));
     if wrong == right + 16 {
@@ -205,16 +206,16 @@ fn a_wrong_address_reads_what_is_elsewhere() {
 fn an_address_that_leads_nowhere_is_a_fault_of_the_processor() {
     for fault in [Fault::Waddr, Fault::Raddr] {
         let at = if fault == Fault::Waddr { STORE } else { LOAD };
-        let Some((end, flip)) = struck(fault, at, "46..46", 1, true) else { return };
-        assert!(flip.expect("struck").nowhere);
+        let Some((end, flip)) = run_with_fault(fault, at, "46..46", 1, true) else { return };
+        assert!(flip.expect("injected").nowhere);
         assert_eq!(end, ThreadEvent::Killed { thread: end.thread(), signal: libc::SIGSEGV });
     }
 }
 
 #[test]
 fn control_flow_goes_where_the_flipped_pointer_points() {
-    let Some((end, flip)) = struck(Fault::Cf, MOVE, "40..40", 1, true) else { return };
-    assert_eq!(flip.expect("struck").place, "rip");
+    let Some((end, flip)) = run_with_fault(Fault::Cf, MOVE, "40..40", 1, true) else { return };
+    assert_eq!(flip.expect("injected").place, "rip");
     assert_eq!(end, ThreadEvent::Killed { thread: end.thread(), signal: libc::SIGSEGV });
 }
 
@@ -227,8 +228,8 @@ fn everything_but_the_flip_changes_nothing() {
             Fault::Cf | Fault::Wreg | Fault::Rreg => MOVE,
         };
         for seed in 0..4 {
-            let Some((end, flip)) = struck(fault, at, "full", seed, false) else { return };
-            let flip = flip.expect("struck");
+            let Some((end, flip)) = run_with_fault(fault, at, "full", seed, false) else { return };
+            let flip = flip.expect("injected");
             assert_eq!(flip.old, flip.new, "{fault}");
             assert_eq!(end, ThreadEvent::Exited { thread: end.thread(), code: 5 }, "{fault}");
         }

@@ -386,25 +386,27 @@ fn who_asks_for_less_does_not_wait_for_slow_readers_of_more() {
 
 /// A fault hits a counter of the budget or of a connection: its own replica detects it, before a client waits for ever.
 #[test]
-fn what_is_struck_in_the_count_of_room_is_noticed() {
-    type Strike = fn(&mut Clients<Blocks>);
-    let strikes: [(&str, Strike); 6] = [
-        ("share", |clients| clients.connections[0].connection.as_mut().unwrap().strike(1 << 16, 0, 0)),
-        ("on its way", |clients| clients.connections[0].connection.as_mut().unwrap().strike(0, 1 << 40, 0)),
-        ("chunk", |clients| clients.connections[0].connection.as_mut().unwrap().strike(0, 0, 1 << 12)),
+fn corruption_in_the_count_of_room_is_noticed() {
+    type FaultFunction = fn(&mut Clients<Blocks>);
+    let faults: [(&str, FaultFunction); 6] = [
+        ("share", |clients| clients.connections[0].connection.as_mut().unwrap().inject_fault(1 << 16, 0, 0)),
+        ("on its way", |clients| {
+            clients.connections[0].connection.as_mut().unwrap().inject_fault(0, 1 << 40, 0)
+        }),
+        ("chunk", |clients| clients.connections[0].connection.as_mut().unwrap().inject_fault(0, 0, 1 << 12)),
         ("shares", |clients| clients.bounds.shares.connection ^= 1 << 20),
         ("the budget's shares", |clients| clients.budget = Budget::new(Shares::of(1 << 30))),
         ("queue", |clients| {
             clients.budget.dequeue(Wait::Large, 0);
         }),
     ];
-    for (what, strike) in strikes {
+    for (what, inject) in faults {
         let mut side = side(None);
         let _idle = side.connect();
         let mut waits: Vec<TcpStream> = (0..2).map(|_| side.connect()).collect();
         waits.iter_mut().for_each(|client| client.write_all(b"0 150\n").unwrap());
         side.until("one is on its way, and one waits", |side| side.clients.budget.waiting() == 1);
-        strike(&mut side.clients);
+        inject(&mut side.clients);
         let is_noticed = (0..100).any(|_| {
             side.clients.tick(&mut side.submissions);
             side.counters.own_faults.load(Relaxed) > 0

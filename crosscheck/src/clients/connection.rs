@@ -626,7 +626,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Injects a fault.
     #[cfg(test)]
-    pub(super) fn strike(&mut self, share: usize, on_its_way: usize, chunk: usize) {
+    pub(super) fn inject_fault(&mut self, share: usize, on_its_way: usize, chunk: usize) {
         self.share ^= share;
         self.on_its_way ^= on_its_way;
         self.chunk ^= chunk;

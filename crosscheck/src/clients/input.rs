@@ -225,7 +225,7 @@ mod tests {
     /// The effects of a fault: the position in one copy is too large or too small.
     #[test]
     fn a_copy_that_lost_its_place_decides_nothing() {
-        let strikes: [fn(&mut Input<Lines>); 5] = [
+        let faults: [fn(&mut Input<Lines>); 5] = [
             |input| input.heard.done ^= 8,
             |input| input.again.done ^= 8,
             |input| input.again.done ^= 1 << 40,
@@ -233,10 +233,10 @@ mod tests {
             // Both copies would take the same step here, and answer the next request once too often.
             |input| _ = input.again.bytes.drain(..4),
         ];
-        for (number, strike) in strikes.into_iter().enumerate() {
+        for (number, inject) in faults.into_iter().enumerate() {
             let mut input = Input::of(b"one\none\none\none\n", Lines);
             assert!(input.next(true).is_some());
-            strike(&mut input);
+            inject(&mut input);
             assert!(input.next(true).is_none(), "{number}");
             assert!(input.len() > 0, "{number}: it is noticed without waiting for more");
         }

@@ -596,14 +596,14 @@ fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
 }
 
 /// The number of faults that the client side finds in itself in a tick, after this fault.
-fn own_faults(strike: impl Fn(&mut Clients<Lines>)) -> u64 {
+fn own_faults(inject: impl Fn(&mut Clients<Lines>)) -> u64 {
     let (mut clients, address, counters, _poll) = unheard();
     let _client = TcpStream::connect(address).unwrap();
     while counters.open.load(Relaxed) == 0 {
         clients.tick(&mut Vec::new());
     }
     assert_eq!(counters.own_faults.load(Relaxed), 0);
-    strike(&mut clients);
+    inject(&mut clients);
     clients.tick(&mut Vec::new());
     counters.own_faults.load(Relaxed)
 }

@@ -126,7 +126,7 @@ impl Hooks for Injector {
             CorruptionKind::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),
             CorruptionKind::Sticky | CorruptionKind::Erratic => {
                 self.arm_repeatedly(inject, home);
-                return Arming::Armed("armed; it strikes again and again");
+                return Arming::Armed("armed; it happens again and again");
             }
             _ => {}
         }
@@ -137,7 +137,7 @@ impl Hooks for Injector {
             CorruptionKind::Check | CorruptionKind::Repair => {
                 "the next such message will carry a wrong value"
             }
-            _ => "armed; it strikes at the next occasion",
+            _ => "armed; it happens at the next occasion",
         })
     }
 

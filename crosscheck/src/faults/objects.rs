@@ -25,11 +25,11 @@ impl Between for InRequest<'_> {
             // Objects the request has changed: only they are sealed again.
             let mut open = object::request::changed();
             open.retain(|id| region.check(*id) != object::Health::Absent);
-            let struck = match armed.target.id {
+            let hit = match armed.target.id {
                 Some(named) => open.contains(&named).then_some(named),
                 None => choose(&open, armed.target.seed),
             };
-            match struck {
+            match hit {
                 Some(id) => {
                     if region.inject(id, &armed.target.injection(armed.kind)).is_some() {
                         self.0.note_damaged(lock, id);
@@ -75,18 +75,18 @@ pub(super) fn at_turn<S: Service>(
     if let (CorruptionKind::InRequest, Some(id)) = (armed.kind, named) {
         let target = Target { id: Some(id), ..armed.target };
         pending.arm(Armed { kind: armed.kind, occasion: Occasion::RequestOnHome, target });
-        let what = "armed; it strikes when a request changes the object".to_owned();
+        let what = "armed; it happens when a request changes the object".to_owned();
         return injected(Some((home, id)), what);
     }
-    let mut struck = None;
+    let mut hit = None;
     turn.visit_regions(locks, |held, access| {
         if let Access::Exclusive(region) = access
             && held == home
         {
-            struck = strike(region, named, &armed);
+            hit = corrupt(region, named, &armed);
         }
     });
-    match struck {
+    match hit {
         Some((id, what)) => injected(Some((home, id)), what),
         None => injected(None, "the fault does not fit the object".into()),
     }
@@ -102,7 +102,7 @@ fn choose(objects: &[ObjectId], seed: u64) -> Option<ObjectId> {
 }
 
 /// Damages the named object, or one chosen by the seed; tries others when the damage does not fit.
-fn strike(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> Option<(ObjectId, String)> {
+fn corrupt(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> Option<(ObjectId, String)> {
     let mut objects = Vec::new();
     match named {
         Some(id) => objects.push(id),

@@ -111,11 +111,11 @@ impl<N: Net> Link<N> {
         self.unsent() > 0
     }
 
-    /// Injects a fault; see [`Channel::strike`].
+    /// Injects a fault; see [`Channel::inject_fault`].
     #[cfg(test)]
-    pub(super) fn strike(&mut self, takes: u64, sends: u64) {
+    pub(super) fn inject_fault(&mut self, takes: u64, sends: u64) {
         if let Stage::Up(channel) = &mut self.stage {
-            channel.strike(takes, sends);
+            channel.inject_fault(takes, sends);
         }
     }
 

@@ -715,7 +715,7 @@ mod tests {
     /// A fault hits a record number, at either end, up or down: the connection is opened again, and later frames
     /// arrive.
     #[test]
-    fn a_struck_number_of_records_does_not_silence_a_connection() {
+    fn a_corrupted_number_of_records_does_not_silence_a_connection() {
         for (takes, sends) in [(1 << 40, 0), (1 << 9, 0), (0, 1 << 40), (0, 0x1ff)] {
             let addresses = addresses();
             let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
@@ -730,10 +730,10 @@ mod tests {
             };
             talk(&mut nodes, 300);
             if let Some(link) = nodes[0].peers.links[1].as_mut() {
-                link.strike(takes, 0);
+                link.inject_fault(takes, 0);
             }
             if let Some(link) = nodes[1].peers.links[0].as_mut() {
-                link.strike(0, sends);
+                link.inject_fault(0, sends);
             }
             nodes[0].seen.clear();
             talk(&mut nodes, 300);

@@ -241,7 +241,7 @@ impl Channel {
 
     /// Injects a fault into the number of the next record that is accepted, and of the next that is sent.
     #[cfg(test)]
-    pub fn strike(&mut self, takes: u64, sends: u64) {
+    pub fn inject_fault(&mut self, takes: u64, sends: u64) {
         (self.takes, self.sends) = (self.takes ^ takes, self.sends ^ sends);
     }
 }

@@ -290,9 +290,9 @@ pub fn sum_of(ran: &Ran) -> u64 {
 }
 
 /// Injects a fault in those runs of a request whose numbers it has, each time in another bit.
-pub struct StrikeIn(pub &'static [u32], pub Cell<u32>);
+pub struct FaultIn(pub &'static [u32], pub Cell<u32>);
 
-impl Between for StrikeIn {
+impl Between for FaultIn {
     fn before_seal(&self, _lock: u32, access: &mut Access<'_>) {
         let run = self.1.get();
         self.1.set(run + 1);

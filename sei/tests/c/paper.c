@@ -4,10 +4,10 @@
 static int x = 101, y, z[8];
 
 /* Fig. 1: the last digit of X. */
-static void last_digit(int run, int struck) {
+static void last_digit(int run, int faulty_run) {
     int v = x;
     v = v % 10;
-    if (run == struck) {
+    if (run == faulty_run) {
         v ^= 2;
     }
     x = v;

@@ -63,12 +63,12 @@ static void rw_input(void) {
 }
 
 /* A reply whose bytes the library did not see being written, such as those that a system call wrote. */
-static void replied(int struck) {
+static void replied(int faulty_run) {
     if (SEI_BEGIN(message, length, sei_crc(0, message, length))) {
         int run = this_run();
         set_bytes(reply, 'a', 10);
         sei_output_append(reply, 10);
-        if (run == struck) flip(reply + 9);
+        if (run == faulty_run) flip(reply + 9);
         sei_output_done();
         SEI_END();
     } else {

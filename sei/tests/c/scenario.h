@@ -1,4 +1,4 @@
-/* What the scenarios share: which run it is, and faults that strike one run of a handler.
+/* What the scenarios share: which run it is, and faults in one run of a handler.
  *
  * A fault is a pure function: the compiler does not look inside, so what it writes is neither logged nor undone, as
  * what a processor does wrongly.

@@ -56,7 +56,7 @@ static void four_threads(void) {
     printf("%ld %ld\n", shared, other);
 }
 
-/* The writer's first run makes -1, which a fault did; nobody may see it. */
+/* The writer's first run makes -1, which a fault did; no other thread may see it. */
 FAULT static void pause_and_let_read(int run) {
     if (run == 1) {
         reached(1);
@@ -84,7 +84,7 @@ static void print_seen(const struct sei_report *report) {
     fflush(stdout);
 }
 
-static void nobody_reads_unvalidated(void) {
+static void unvalidated_state_is_not_read(void) {
     pthread_t writer;
     sei_on_detect(print_seen);
     start(&writer, write_wrongly, NULL);
@@ -290,7 +290,7 @@ static void too_many_threads(void) {
     printf("257 threads\n");
 }
 
-SCENARIOS({"four_threads", four_threads}, {"nobody_reads_unvalidated", nobody_reads_unvalidated},
+SCENARIOS({"four_threads", four_threads}, {"unvalidated_state_is_not_read", unvalidated_state_is_not_read},
           {"section_without_its_lock", section_without_its_lock},
           {"section_without_its_lock_in_e2", section_without_its_lock_in_e2},
           {"message_before_the_other_checked", message_before_the_other_checked},

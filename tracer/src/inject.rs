@@ -76,7 +76,7 @@ impl TargetThread<'_> {
     ///
     /// # Errors
     /// See [`Missed`].
-    pub fn strike(
+    pub fn inject(
         mut self,
         fault: Fault,
         code: &Code,

@@ -132,3 +132,34 @@ fn model_a_sleeper_hears_of_an_entry_of_the_end_and_of_an_abort() {
         });
     }
 }
+
+/// The checking barrier of mode `00GT`. A fault lets a request read what another one wrote and has not checked. When
+/// the progress that is noted afterwards lets its reply leave, the other one has checked.
+#[test]
+fn model_who_read_an_unchecked_value_waits_for_its_check() {
+    loom::model(|| {
+        let turns = Arc::new(TurnState::new(0, 2, 1, 0));
+        let (value, checked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let reader = {
+            let (turns, value, checked) = (Arc::clone(&turns), Arc::clone(&value), Arc::clone(&checked));
+            thread::spawn(move || {
+                turns.begin(1, 8);
+                let read = value.load(Ordering::Relaxed);
+                turns.end(1);
+                // The order thread, which has the result from a mailbox.
+                let noted = turns.progress(0);
+                let may_leave = noted.has_ended(&turns.progress(0));
+                if may_leave && read == 1 {
+                    assert_eq!(checked.load(Ordering::Relaxed), 1, "the reply left before the check");
+                }
+                noted
+            })
+        };
+        turns.begin(0, 7);
+        value.store(1, Ordering::Relaxed);
+        checked.store(1, Ordering::Relaxed);
+        turns.end(0);
+        let noted = reader.join().unwrap();
+        assert!(noted.has_ended(&turns.progress(0)), "the reply leaves in the end");
+    });
+}

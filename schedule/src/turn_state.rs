@@ -52,7 +52,8 @@ pub(crate) enum Want {
     Appended { seen: u64 },
 }
 
-/// How far one worker has come: for a watchdog, which owns the clock, to notice a turn that does not end.
+/// How far one worker has come: for a watchdog, which owns the clock, to notice a turn that does not end, and for the
+/// checking barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerProgress {
     /// All positions of this worker below are resolved.
@@ -61,6 +62,14 @@ pub struct WorkerProgress {
     pub running: u64,
     /// Requests this worker has resolved; grows for ever.
     pub resolved: u64,
+}
+
+impl WorkerProgress {
+    /// Whether the request that ran then has ended by `now`. It may have ended while this was read: then `resolved`
+    /// counts it already, and only the other position, or none, tells.
+    pub fn has_ended(&self, now: &WorkerProgress) -> bool {
+        self.running == 0 || now.running != self.running || now.resolved != self.resolved
+    }
 }
 
 struct WorkerState {
@@ -134,12 +143,16 @@ impl TurnState {
         self.seats.len()
     }
 
+    /// Whoever has read what the worker's request wrote finds it running here, or ended. What it had checked when it
+    /// ended is visible to the caller.
     pub fn progress(&self, worker: usize) -> WorkerProgress {
+        // Behind all reads of the requests whose results the caller has.
+        fence(Ordering::Acquire);
         let seat = &self.seats[worker].0;
         WorkerProgress {
             watermark: seat.watermark.load(Ordering::Acquire),
-            running: seat.running.load(Ordering::Relaxed),
-            resolved: seat.resolved.load(Ordering::Relaxed),
+            running: seat.running.load(Ordering::Acquire),
+            resolved: seat.resolved.load(Ordering::Acquire),
         }
     }
 
@@ -155,18 +168,20 @@ impl TurnState {
         self.seats[worker].0.watermark.store(position, Ordering::Release);
     }
 
-    /// Notes that `worker` runs `position`, for the watchdog.
+    /// Notes that `worker` runs `position`, before the request writes anything.
     #[inline]
     pub fn begin(&self, worker: usize, position: u64) {
-        self.seats[worker].0.running.store(position, Ordering::Relaxed);
+        // With what the request before had checked.
+        self.seats[worker].0.running.store(position, Ordering::Release);
+        fence(Ordering::Release);
     }
 
-    /// Notes that `worker` runs nothing, for the watchdog.
+    /// Notes that `worker` runs nothing: the request has compared its runs.
     #[inline]
     pub fn end(&self, worker: usize) {
         let seat = &self.seats[worker].0;
-        seat.running.store(0, Ordering::Relaxed);
-        seat.resolved.store(seat.resolved.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        seat.running.store(0, Ordering::Release);
+        seat.resolved.store(seat.resolved.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     /// Whether the turn has come: no earlier owner holds the lock (readers: no earlier writer).

@@ -40,10 +40,8 @@ impl CheckingBarrier {
     /// The next batch whose replies may leave, now that the workers have this `progress`.
     pub fn pass(&mut self, progress: &[WorkerProgress]) -> Option<CheckedBatch> {
         let (noted, _) = self.held.front()?;
-        let has_ended = |(noted, now): (&WorkerProgress, &WorkerProgress)| {
-            noted.running == 0 || now.resolved != noted.resolved
-        };
-        let all_ended = noted.len() == progress.len() && noted.iter().zip(progress).all(has_ended);
+        let mut pairs = noted.iter().zip(progress);
+        let all_ended = noted.len() == progress.len() && pairs.all(|(noted, now)| noted.has_ended(now));
         if all_ended { self.held.pop_front().map(|(_, checked)| checked) } else { None }
     }
 }
@@ -72,6 +70,14 @@ mod tests {
         let passed = [barrier.pass(&later), barrier.pass(&later)].map(|checked| checked.map(|one| one.batch));
         assert_eq!(passed, [Some(3), Some(4)], "those that run now began later");
         assert!(barrier.pass(&later).is_none() && !barrier.is_holding());
+    }
+
+    #[test]
+    fn a_request_that_ended_while_progress_was_noted_holds_nothing_back() {
+        let mut barrier = CheckingBarrier::default();
+        barrier.hold(vec![at(41, 8)], batch(3));
+        assert!(barrier.pass(&[at(41, 8)]).is_none());
+        assert_eq!(barrier.pass(&[at(0, 8)]).map(|one| one.batch), Some(3), "its worker may stay idle");
     }
 
     #[test]

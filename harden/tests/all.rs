@@ -5,4 +5,3 @@ mod memcached;
 mod pipeline;
 mod support;
 mod trace;
-mod zone;

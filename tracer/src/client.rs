@@ -2,7 +2,7 @@
 //! the outcome.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -10,9 +10,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::protocol::{ReplyFrame, Wrong};
+use crate::protocol::{Discards, ReplyFrame, Wrong};
 use crate::record::InjectionClass;
 use crate::target::Target;
 use crate::trace::{Trace, TraceRequest};
@@ -117,6 +118,8 @@ struct Received {
     discarded: Option<ClientOutcome>,
     /// Discarded messages since the last valid one.
     in_a_row: u32,
+    /// The last request that was sent, where they take turns.
+    asked: usize,
 }
 
 /// One run's client.
@@ -180,7 +183,11 @@ impl TraceClient<'_> {
             }
         }
         self.progress.enter(RunPhase::Held);
-        stream.write_all(&self.trace.measured_bytes()).context("queueing the requests")?;
+        let queued = match self.target.protocol.takes_turns() {
+            true => self.trace.measured[0].bytes.clone(),
+            false => self.trace.measured_bytes(),
+        };
+        stream.write_all(&queued).context("queueing the requests")?;
         let _ = self.queued.send(());
         self.listen(&mut stream)
     }
@@ -188,21 +195,40 @@ impl TraceClient<'_> {
     /// Sends requests one after another, and waits for each reply.
     fn exchange(&self, stream: &mut TargetStream, requests: &[TraceRequest]) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
+        let begun = Instant::now();
+        let patience = Duration::from_millis(self.target.start_ms);
         for request in requests {
-            stream.write_all(&request.bytes)?;
-            loop {
-                match self.target.protocol.frame(&bytes) {
-                    ReplyFrame::Whole(length) => {
-                        bytes.drain(..length);
-                        break;
-                    }
-                    ReplyFrame::Malformed => bail!("not a reply: {:?}", String::from_utf8_lossy(&bytes)),
-                    ReplyFrame::Part if stream.more(&mut bytes)? == 0 => bail!("it closed the connection"),
-                    ReplyFrame::Part => {}
+            while let Err(error) = self.ask(stream, request, &mut bytes) {
+                // Datagrams have no connection that shows whether a process listens yet.
+                let refused = error.downcast_ref::<io::Error>().map(io::Error::kind);
+                if refused != Some(io::ErrorKind::ConnectionRefused) || begun.elapsed() > patience {
+                    return Err(error);
                 }
+                std::thread::sleep(RETRY);
             }
         }
         Ok(())
+    }
+
+    /// Sends a request, and takes its reply off the received bytes.
+    fn ask(
+        &self,
+        stream: &mut TargetStream,
+        request: &TraceRequest,
+        bytes: &mut Vec<u8>,
+    ) -> anyhow::Result<()> {
+        stream.write_all(&request.bytes)?;
+        loop {
+            match self.target.protocol.frame(bytes) {
+                ReplyFrame::Whole(length) => {
+                    bytes.drain(..length);
+                    return Ok(());
+                }
+                ReplyFrame::Malformed => bail!("not a reply: {:?}", String::from_utf8_lossy(bytes)),
+                ReplyFrame::Part if stream.more(bytes)? == 0 => bail!("it closed the connection"),
+                ReplyFrame::Part => {}
+            }
+        }
     }
 
     fn listen(&self, stream: &mut TargetStream) -> anyhow::Result<(ClientOutcome, Vec<Vec<u8>>)> {
@@ -230,6 +256,12 @@ impl TraceClient<'_> {
                 return Ok(ClientOutcome::Right);
             }
             let (message, within) = (received.replies.len(), !received.bytes.is_empty());
+            if self.target.protocol.takes_turns() && message > received.asked {
+                received.asked = message;
+                if stream.write_all(&self.trace.measured[message].bytes).is_err() {
+                    return Ok(ClientOutcome::Closed { message, within });
+                }
+            }
             match stream.more(&mut received.bytes) {
                 Ok(0) => return Ok(ClientOutcome::Closed { message, within }),
                 Ok(_) => news = None,
@@ -239,6 +271,9 @@ impl TraceClient<'_> {
                             bail!("the fault never struck");
                         }
                         continue;
+                    }
+                    if matches!(stream, TargetStream::Datagrams(_)) && self.has_ended() {
+                        return Ok(ClientOutcome::Closed { message, within });
                     }
                     let quiet = news.get_or_insert_with(Instant::now).elapsed() + LOOK;
                     if quiet > Duration::from_millis(self.target.stall_ms) && all_asleep(self.id) {
@@ -253,10 +288,17 @@ impl TraceClient<'_> {
         }
     }
 
-    /// Cuts whole replies off the received bytes; returns the first wrong one. A message whose CRC does not fit is
-    /// discarded, and the client goes on: what matters more is whether a valid reply is wrong later.
+    /// Whether the process has ended, of which datagrams say nothing.
+    fn has_ended(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Cuts whole replies off the received bytes; returns the first wrong one. A message whose CRC does not fit, or
+    /// that is no reply to the request, is discarded, and the client goes on: what matters more is whether a valid
+    /// reply is wrong later.
     fn take_apart(&self, received: &mut Received) -> Option<ClientOutcome> {
-        let Received { bytes, replies, discarded, in_a_row } = received;
+        let Received { bytes, replies, discarded, in_a_row, .. } = received;
         let mut at = 0;
         let seen = loop {
             let message = replies.len();
@@ -273,18 +315,23 @@ impl TraceClient<'_> {
                 ReplyFrame::Whole(length) => {
                     let got = bytes[at..at + length].to_vec();
                     at += length;
-                    match self.difference(message, &got) {
-                        None => *in_a_row = 0,
-                        Some(Wrong::InvalidSum) => {
-                            *in_a_row += 1;
-                            let first = discarded.get_or_insert_with(|| deviates(Wrong::InvalidSum, &got));
-                            if *in_a_row == OUT_OF_STEP {
-                                break Some(first.clone());
-                            }
-                        }
-                        Some(wrong) => break Some(deviates(wrong, &got)),
+                    let Some(wrong) = self.difference(message, &got) else {
+                        *in_a_row = 0;
+                        replies.push(got);
+                        continue;
+                    };
+                    let discards = self.target.protocol.discards(wrong);
+                    if discards == Discards::Nothing {
+                        break Some(deviates(wrong, &got));
                     }
-                    replies.push(got);
+                    *in_a_row += 1;
+                    let first = discarded.get_or_insert_with(|| deviates(wrong, &got));
+                    if *in_a_row == OUT_OF_STEP {
+                        break Some(first.clone());
+                    }
+                    if discards == Discards::Reply {
+                        replies.push(got);
+                    }
                 }
             }
         };
@@ -311,17 +358,19 @@ fn all_asleep(process: i32) -> bool {
         .any(|state| state == b'R')
 }
 
-/// A connection of either kind.
+/// A connection of any kind.
 #[derive(Debug)]
 pub enum TargetStream {
     /// A Unix socket.
     Unix(UnixStream),
     /// A TCP socket on loopback.
     Tcp(TcpStream),
+    /// Datagrams on loopback. Here each has its length before it, in two bytes.
+    Datagrams(UdpSocket),
 }
 
 impl TargetStream {
-    /// Connects to `unix:PATH` or `tcp:HOST:PORT`.
+    /// Connects to `unix:PATH`, `tcp:HOST:PORT` or `udp:HOST:PORT`.
     ///
     /// # Errors
     /// When no process listens there yet.
@@ -333,7 +382,12 @@ impl TargetStream {
                 stream.set_nodelay(true)?;
                 Ok(TargetStream::Tcp(stream))
             }
-            _ => Err(io::Error::other(format!("{address} is neither unix:PATH nor tcp:HOST:PORT"))),
+            Some(("udp", host)) => {
+                let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+                socket.connect(host)?;
+                Ok(TargetStream::Datagrams(socket))
+            }
+            _ => Err(io::Error::other(format!("{address} is not unix:PATH, tcp:HOST:PORT or udp:HOST:PORT"))),
         }
     }
 
@@ -345,6 +399,7 @@ impl TargetStream {
         match self {
             TargetStream::Unix(stream) => stream.set_read_timeout(Some(patience)),
             TargetStream::Tcp(stream) => stream.set_read_timeout(Some(patience)),
+            TargetStream::Datagrams(socket) => socket.set_read_timeout(Some(patience)),
         }
     }
 
@@ -357,6 +412,11 @@ impl TargetStream {
         let count = match self {
             TargetStream::Unix(stream) => stream.read(&mut buffer),
             TargetStream::Tcp(stream) => stream.read(&mut buffer),
+            TargetStream::Datagrams(socket) => {
+                let count = socket.recv(&mut buffer[2..])?;
+                buffer[..2].copy_from_slice(&(count as u16).to_be_bytes());
+                Ok(2 + count)
+            }
         }?;
         bytes.extend_from_slice(&buffer[..count]);
         Ok(count)
@@ -370,6 +430,15 @@ impl TargetStream {
         match self {
             TargetStream::Unix(stream) => stream.write_all(bytes),
             TargetStream::Tcp(stream) => stream.write_all(bytes),
+            TargetStream::Datagrams(socket) => {
+                let mut rest = bytes;
+                while let [high, low, more @ ..] = rest {
+                    let length = usize::from(u16::from_be_bytes([*high, *low])).min(more.len());
+                    socket.send(&more[..length])?;
+                    rest = &more[length..];
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -1,11 +1,12 @@
 //! A clock that can be stopped: without it, a program that reads the time takes another path on every run.
 //!
 //! Programs read the time without a system call, by a function that the kernel maps into them (vdso(7)). That function
-//! is overwritten with one that returns the stopped time if there is one, and otherwise calls the kernel.
+//! is overwritten with one that returns the stopped time if there is one, and otherwise calls the kernel. So is the
+//! older function for the real time in microseconds.
 
 use std::io;
 
-use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, r8, rax, rcx, rsi};
+use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, r8, rax, rcx, rdi, rsi};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::memory::Memory;
@@ -24,10 +25,14 @@ const CLOCKS: [Option<ClockId>; 8] = [
 ];
 /// Bytes of a time: seconds, nanoseconds.
 const TIME: usize = 16;
+/// Where the table has the real time in microseconds.
+const MICROS: usize = 8 + CLOCKS.len() * TIME;
 /// Bytes of the table: the address that identifies the thread, then the stopped times.
-const TABLE: usize = 8 + CLOCKS.len() * TIME;
+const TABLE: usize = MICROS + TIME;
 /// `clock_gettime` in the kernel's table.
 const SYS_CLOCK_GETTIME: u32 = 228;
+/// `gettimeofday` there.
+const SYS_GETTIMEOFDAY: u32 = 96;
 
 /// The clock of one traced process.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +59,14 @@ impl Clock {
             return Ok(None);
         }
         memory.write(address, &code)?;
-        Ok(Some(Clock { table: address + (code.len() - TABLE) as u64 }))
+        let table = address + (code.len() - TABLE) as u64;
+        if let Some((address, room)) = function(&image, "__vdso_gettimeofday", module.base) {
+            let code = assemble_micros(address, table).map_err(io::Error::other)?;
+            if code.len() as u64 <= room {
+                memory.write(address, &code)?;
+            }
+        }
+        Ok(Some(Clock { table }))
     }
 
     /// Stops it at the present time, only for the thread whose FS register holds `thread`: other threads sleep until a
@@ -69,6 +81,9 @@ impl Clock {
             bytes.extend(now.map_or(0, |now| now.tv_sec).to_ne_bytes());
             bytes.extend(now.map_or(0, |now| now.tv_nsec).to_ne_bytes());
         }
+        let now = clock_gettime(ClockId::Realtime);
+        bytes.extend(now.tv_sec.to_ne_bytes());
+        bytes.extend((now.tv_nsec / 1000).to_ne_bytes());
         memory.write(self.table, &bytes)
     }
 
@@ -117,5 +132,30 @@ fn assemble(address: u64) -> Result<Vec<u8>, iced_x86::IcedError> {
     a.ret()?;
     a.set_label(&mut table)?;
     a.db(&[0; TABLE])?;
+    a.assemble(address)
+}
+
+/// `int gettimeofday(rdi: time, rsi: unused)`, with the stopped time in `table`.
+fn assemble_micros(address: u64, table: u64) -> Result<Vec<u8>, iced_x86::IcedError> {
+    let mut a = CodeAssembler::new(64)?;
+    let mut kernel = a.create_label();
+    a.mov(rax, qword_ptr(0).fs())?;
+    a.mov(r8, table)?;
+    a.cmp(rax, qword_ptr(r8))?;
+    a.jne(kernel)?;
+    a.test(rdi, rdi)?;
+    a.jz(kernel)?;
+    a.mov(rcx, qword_ptr(r8 + MICROS))?;
+    a.test(rcx, rcx)?;
+    a.jz(kernel)?;
+    a.mov(qword_ptr(rdi), rcx)?;
+    a.mov(rcx, qword_ptr(r8 + MICROS + 8))?;
+    a.mov(qword_ptr(rdi + 8), rcx)?;
+    a.xor(eax, eax)?;
+    a.ret()?;
+    a.set_label(&mut kernel)?;
+    a.mov(eax, SYS_GETTIMEOFDAY)?;
+    a.syscall()?;
+    a.ret()?;
     a.assemble(address)
 }

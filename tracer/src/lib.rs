@@ -9,6 +9,7 @@
 //! Linux on x86-64 only; elsewhere the crate is empty.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod authority;
 pub mod callers;
 pub mod campaign;
 pub mod client;

@@ -103,8 +103,10 @@ impl Profile {
             );
         }
         for (number, (request, reply)) in trace.measured.iter().zip(&ran.replies).enumerate() {
-            if !target.protocol.is_sound(request.seed, reply) {
-                bail!("the golden run's reply {number} has a CRC that does not fit: no client would take it");
+            if !target.protocol.is_sound(request, reply) {
+                bail!(
+                    "the golden run's reply {number} is wrong: its CRC does not fit, or the zone says otherwise"
+                );
             }
         }
         let Recording { codes, mut steps, end, modules, .. } = ran.part;

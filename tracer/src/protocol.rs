@@ -1,10 +1,12 @@
 //! Finds the end of each reply, and classifies how a wrong one deviates: for memcached's text protocol, with or without
-//! CRCs, or plain lines.
+//! CRCs, DNS, or plain lines.
 
 use crc32c::{crc32c, crc32c_append};
 use serde::{Deserialize, Serialize};
+use zone::{Question, WrongAnswer};
 
 use crate::record::InjectionClass;
+use crate::trace::TraceRequest;
 
 /// The format of a target's replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +22,10 @@ pub enum Protocol {
     MemcachedSummed,
     /// One line per request.
     Lines,
+    /// DNS, each message with its length before it, as over a stream. A target speaks it if its trace asks for names of
+    /// a zone.
+    #[serde(skip)]
+    Dns,
 }
 
 /// What the beginning of a stream of replies contains.
@@ -54,6 +60,8 @@ pub enum Wrong {
     /// The reply's CRC does not fit it, or fits another request: the client discards it.
     #[serde(rename = "invalid message")]
     InvalidSum,
+    /// The reply says that it is cut off, where the right one is not: the client asks again over a stream.
+    Truncated,
 }
 
 impl Wrong {
@@ -62,7 +70,9 @@ impl Wrong {
         match self {
             // The hardened program's own protection: its client recognises the message as corrupt.
             Wrong::InvalidSum => InjectionClass::Detected,
-            Wrong::ErrorReply | Wrong::ForeignKey | Wrong::Malformed => InjectionClass::Otherwise,
+            Wrong::ErrorReply | Wrong::ForeignKey | Wrong::Malformed | Wrong::Truncated => {
+                InjectionClass::Otherwise
+            }
             Wrong::Value | Wrong::Missing | Wrong::Extra | Wrong::Status => InjectionClass::Undetected,
         }
     }
@@ -95,7 +105,48 @@ pub struct Value<'a> {
     pub data: &'a [u8],
 }
 
+impl From<WrongAnswer> for Wrong {
+    fn from(wrong: WrongAnswer) -> Self {
+        match wrong {
+            WrongAnswer::Malformed => Wrong::Malformed,
+            WrongAnswer::Foreign => Wrong::ForeignKey,
+            WrongAnswer::Failure => Wrong::ErrorReply,
+            WrongAnswer::Truncated => Wrong::Truncated,
+            WrongAnswer::Status => Wrong::Status,
+            WrongAnswer::Value => Wrong::Value,
+            WrongAnswer::Missing => Wrong::Missing,
+            WrongAnswer::Extra => Wrong::Extra,
+        }
+    }
+}
+
+/// What a client does with a message that is not a valid reply to its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discards {
+    /// Nothing: the reply counts as the request's.
+    Nothing,
+    /// It discards the message, which was the request's reply.
+    Reply,
+    /// It discards the message and waits for another one.
+    Message,
+}
+
 impl Protocol {
+    /// Whether the client sends a request only when it has the reply to the one before. A resolver waits for other
+    /// servers: with several queries at a time, the order of its work would differ with each run.
+    pub fn takes_turns(self) -> bool {
+        self == Protocol::Dns
+    }
+
+    /// What its client does with a reply that is wrong like this.
+    pub fn discards(self, wrong: Wrong) -> Discards {
+        match (self, wrong) {
+            (Protocol::Dns, Wrong::ForeignKey | Wrong::Malformed) => Discards::Message,
+            (_, Wrong::InvalidSum) => Discards::Reply,
+            _ => Discards::Nothing,
+        }
+    }
+
     /// A request of memcached's text protocol as it is sent, and the CRC from which that of its reply is continued.
     pub fn request(self, plain: Vec<u8>) -> (Vec<u8>, u32) {
         if self != Protocol::MemcachedSummed {
@@ -111,6 +162,12 @@ impl Protocol {
 
     /// Classifies the beginning of `bytes`.
     pub fn frame(self, bytes: &[u8]) -> ReplyFrame {
+        if self == Protocol::Dns {
+            let length = zone::id(bytes).map(|length| 2 + usize::from(length));
+            return length
+                .filter(|&length| length <= bytes.len())
+                .map_or(ReplyFrame::Part, ReplyFrame::Whole);
+        }
         if self != Protocol::MemcachedSummed {
             return self.plain_frame(bytes);
         }
@@ -163,6 +220,7 @@ impl Protocol {
         }
         match self {
             Protocol::Lines => return Some(Wrong::Value),
+            Protocol::Dns => return Some(dns_difference(right, got)),
             Protocol::Memcached => {}
             Protocol::MemcachedSummed => {
                 let (Some(right), Some(got)) = (without_sum(right, seed), without_sum(got, seed)) else {
@@ -195,10 +253,22 @@ impl Protocol {
         plain
     }
 
-    /// Whether the reply's CRC fits, where replies have one.
-    pub fn is_sound(self, seed: u32, reply: &[u8]) -> bool {
-        self != Protocol::MemcachedSummed || without_sum(reply, seed).is_some()
+    /// Whether a reply of the golden run is right as far as the request tells: its CRC, or what the zone says.
+    pub fn is_sound(self, request: &TraceRequest, reply: &[u8]) -> bool {
+        match self {
+            Protocol::MemcachedSummed => without_sum(reply, request.seed).is_some(),
+            Protocol::Dns => zone::check(&request.bytes[2..], &reply[2..]).is_ok(),
+            Protocol::Memcached | Protocol::Lines => true,
+        }
     }
+}
+
+/// How one reply deviates from another, which the zone says is right; both with their lengths.
+fn dns_difference(right: &[u8], got: &[u8]) -> Wrong {
+    let [right, got] = [right, got].map(|reply| reply.get(2..).unwrap_or_default());
+    let (Some(question), Some(id)) = (Question::of(right), zone::id(right)) else { return Wrong::Value };
+    // Where the zone says nothing else, the time that is left of a record differs.
+    zone::check(&question.query(id), got).err().map_or(Wrong::Value, Wrong::from)
 }
 
 /// A reply without its last line, if the CRC there fits.
@@ -314,6 +384,33 @@ mod tests {
         assert_eq!(wrong(&["a"], "STORED\r\n", "NOT_STORED\r\n"), Some(Wrong::Status));
         assert_eq!(wrong(&["a"], "STORED\r\n", "SERVER_ERROR out of memory\r\n"), Some(Wrong::ErrorReply));
         assert_eq!(wrong(&["a"], "7\r\n", "8\r\n"), Some(Wrong::Value));
+    }
+
+    #[test]
+    fn dns_replies_are_compared_with_the_zone() {
+        let question = Question { host: 2, zone: 0, kind: zone::A };
+        let with_length = |message: &[u8]| [&(message.len() as u16).to_be_bytes(), message].concat();
+        let mut right = question.query(5);
+        right[2..4].copy_from_slice(&[0x81, 0x83]);
+        let difference = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut got = right.clone();
+            change(&mut got);
+            Protocol::Dns.difference(&[], 0, &with_length(&right), &with_length(&got))
+        };
+        assert_eq!(difference(&|_| {}), None);
+        assert_eq!(difference(&|got| got[3] = 0x80), Some(Wrong::Status));
+        assert_eq!(difference(&|got| got[3] = 0x82), Some(Wrong::ErrorReply));
+        assert_eq!(difference(&|got| got[1] = 6), Some(Wrong::ForeignKey));
+        assert_eq!(difference(&|got| got.truncate(1)), Some(Wrong::ForeignKey), "no whole id");
+        assert_eq!(difference(&|got| got.truncate(20)), Some(Wrong::Malformed));
+        assert_eq!(Protocol::Dns.discards(Wrong::ForeignKey), Discards::Message);
+        let request = TraceRequest { bytes: with_length(&question.query(5)), keys: vec![], seed: 0 };
+        assert!(Protocol::Dns.is_sound(&request, &with_length(&right)));
+        assert!(!Protocol::Dns.is_sound(&request, &with_length(&question.query(5))));
+        let bytes = with_length(&right);
+        assert_eq!(Protocol::Dns.frame(&bytes), ReplyFrame::Whole(bytes.len()));
+        assert_eq!(Protocol::Dns.frame(&bytes[..9]), ReplyFrame::Part);
+        assert_eq!(Protocol::Dns.frame(&bytes[..1]), ReplyFrame::Part);
     }
 
     fn with_sum(seed: u32, body: &str) -> Vec<u8> {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::authority;
 use crate::client::{ClientOutcome, RunPhase, RunProgress, TraceClient};
 use crate::clock::Clock;
 use crate::memory::Memory;
@@ -146,8 +147,13 @@ impl RunProgress {
 
 impl TracedServer {
     fn start(target: &Target, place: &RunPlace) -> anyhow::Result<Self> {
+        if target.trace.zone.is_some() {
+            authority::start()?;
+        }
         for (name, content) in &target.files {
-            fs::write(place.dir.join(name), place.fill(content))?;
+            let file = place.dir.join(name);
+            fs::create_dir_all(file.parent().context("a file in a folder")?)?;
+            fs::write(file, place.fill(content))?;
         }
         let child = sys::spawn_traced(&mut command(target, place)?)
             .context("starting the target under the tracer")?;

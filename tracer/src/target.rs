@@ -10,6 +10,7 @@ use probe::hardened;
 use serde::Deserialize;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::authority;
 use crate::group::Group;
 use crate::protocol::Protocol;
 use crate::threads::WorkerThreads;
@@ -28,7 +29,8 @@ pub struct Target {
     /// Name in reports.
     pub title: String,
     /// Program and arguments. `{dir}` is replaced by a fresh directory, `{host}` by a loopback address that no other
-    /// run has, `{crosscheck}` by the program that runs this, `{harden}` by the folder of `crosscheck harden build`.
+    /// run has, `{zone}` by that of the servers of the trace's zone, `{crosscheck}` by the program that runs this,
+    /// `{harden}` by the folder of `crosscheck harden build`.
     pub argv: Vec<String>,
     /// Environment; only PATH is inherited.
     #[serde(default)]
@@ -36,8 +38,8 @@ pub struct Target {
     /// Files written into the directory before the start.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// The address on which it listens: `unix:PATH` or `tcp:HOST:PORT`. It is ready when it accepts and answers the
-    /// warm-up.
+    /// The address on which it listens: `unix:PATH`, `tcp:HOST:PORT` or `udp:HOST:PORT`. It is ready when it accepts
+    /// and answers the warm-up.
     #[serde(default)]
     pub connect: String,
     /// Name of the traced thread, as it names itself; the kernel keeps 15 bytes.
@@ -125,7 +127,28 @@ impl Target {
             }
             target.protocol = Protocol::MemcachedSummed;
         }
+        if target.trace.zone.is_some() {
+            target.of_zone().with_context(|| format!("target file {}", path.display()))?;
+        }
         Ok(target)
+    }
+
+    /// Sets what follows from a trace of queries for a zone.
+    fn of_zone(&mut self) -> anyhow::Result<()> {
+        let trace = &self.trace;
+        if trace.sum || trace.lines.is_some() || self.cluster.is_some() || self.threads.is_some() {
+            bail!("`zone` asks one resolver for names: it goes with no sums, lines, cluster or threads");
+        }
+        if trace.zone.as_ref().is_some_and(|names| names.hosts == 0 || names.zones == 0)
+            || trace.requests == 0
+        {
+            bail!("a trace of a zone needs hosts, zones and requests");
+        }
+        if self.connect.starts_with("unix:") {
+            bail!("a resolver listens on udp:HOST:PORT or tcp:HOST:PORT");
+        }
+        self.protocol = Protocol::Dns;
+        Ok(())
     }
 
     /// Whether the file leaves open which program this is: it names one by a placeholder.
@@ -211,7 +234,9 @@ impl RunPlace {
 
     /// `text` with the placeholders replaced.
     pub fn fill(&self, text: &str) -> String {
-        text.replace("{dir}", &self.dir.display().to_string()).replace("{host}", &self.host)
+        text.replace("{dir}", &self.dir.display().to_string())
+            .replace("{host}", &self.host)
+            .replace("{zone}", &authority::addresses()[0].to_string())
     }
 }
 
@@ -245,6 +270,10 @@ mod tests {
         let looked_for = hardened::program("none", "none", "none").display().to_string();
         assert!(error.contains(&looked_for) && error.contains("crosscheck harden build"), "{error}");
         assert_eq!(load("").expect("a target").protocol, Protocol::Memcached);
+        let of_zone = "connect = 'udp:{host}:53'\n[trace]\nzone = { hosts = 9, zones = 1 }";
+        assert_eq!(load(of_zone).expect("a target").protocol, Protocol::Dns);
+        let error = load(&format!("{of_zone}\nsum = true")).expect_err("memcached's sums");
+        assert!(format!("{error:#}").contains("sum"), "{error:#}");
         let error = load("protocol = 'lines'\n[trace]\nsum = true").expect_err("lines have no sums");
         assert!(error.to_string().contains("memcached's requests"), "{error:#}");
     }

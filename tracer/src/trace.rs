@@ -1,7 +1,10 @@
 //! The requests that drive a single server: the same bytes on every run.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
+use zone::{A, CNAME, MX, Question, TXT};
 
 use crate::draw;
 use crate::protocol::Protocol;
@@ -42,6 +45,19 @@ pub struct Recipe {
     /// Literal requests instead of generated ones, for services of other protocols.
     #[serde(default)]
     pub lines: Option<Lines>,
+    /// Queries for names of a DNS zone instead, whose servers run beside the target.
+    #[serde(default)]
+    pub zone: Option<ZoneNames>,
+}
+
+/// The names of a zone that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZoneNames {
+    /// Hosts of each zone.
+    pub hosts: u64,
+    /// Zones.
+    pub zones: u64,
 }
 
 /// Literal requests, each a line without its end.
@@ -82,6 +98,7 @@ impl Default for Recipe {
             value: value(),
             sum: false,
             lines: None,
+            zone: None,
         }
     }
 }
@@ -108,6 +125,9 @@ impl Trace {
                 measured: lines.requests.iter().map(request).collect(),
             };
         }
+        if let Some(names) = &recipe.zone {
+            return Trace::of_zone(recipe, names);
+        }
         let mut maker = Maker { stream: draw::stream(recipe.seed, 0, 0), recipe };
         // One item of every size first: a slab allocator then has its pages, which are long work, before the
         // measured part.
@@ -122,6 +142,43 @@ impl Trace {
             trace.sum();
         }
         trace
+    }
+
+    /// Queries for a zone: of the measured ones, those for new names make the target ask the zone's servers. At the end
+    /// each is asked again, from the target's cache.
+    fn of_zone(recipe: &Recipe, names: &ZoneNames) -> Self {
+        let mut stream = draw::stream(recipe.seed, 0, 0);
+        let mut any = || loop {
+            // A resolver tries the servers of a delegated zone in an order that differs with each of its runs: only
+            // zones of the first server, which have an even number.
+            let zone = 2 * stream.below(names.zones);
+            let question = Question {
+                host: stream.below(names.hosts),
+                zone,
+                kind: *stream.pick(&[A, A, A, MX, TXT, CNAME]),
+            };
+            // Longer ones are asked for again over a stream.
+            if question.fits() {
+                return question;
+            }
+        };
+        let warmup: Vec<Question> = (0..recipe.warmup).map(|_| any()).collect();
+        let poke = any();
+        let mut measured: Vec<Question> = (0..recipe.requests).map(|_| any()).collect();
+        let asked: BTreeSet<Question> = measured.iter().chain(&warmup).copied().collect();
+        measured.extend(asked);
+        let mut id = 0;
+        let mut query = |question: Question| {
+            id += 1;
+            let query = question.query(id);
+            // As over a stream: the length first.
+            plain([&(query.len() as u16).to_be_bytes(), &query[..]].concat(), vec![question.name()])
+        };
+        Trace {
+            warmup: warmup.into_iter().chain([poke]).map(&mut query).collect(),
+            poke: query(poke),
+            measured: measured.into_iter().map(&mut query).collect(),
+        }
     }
 
     /// Adds CRCs to all requests.
@@ -241,6 +298,30 @@ mod tests {
             assert!(text.contains(&format!("\r\n{word}")), "{word}");
         }
         assert!(text.ends_with("mn\r\n"));
+    }
+
+    #[test]
+    fn queries_have_ids_of_their_own_and_each_is_asked_again() {
+        let names = Some(ZoneNames { hosts: 20, zones: 3 });
+        let recipe = Recipe { zone: names, warmup: 10, requests: 30, ..Recipe::default() };
+        let trace = Trace::new(&recipe);
+        assert_eq!(trace.measured, Trace::new(&recipe).measured);
+        assert_ne!(trace.measured, Trace::new(&Recipe { seed: 2, ..recipe }).measured);
+        let all: Vec<&TraceRequest> =
+            trace.warmup.iter().chain([&trace.poke]).chain(&trace.measured).collect();
+        let ids: BTreeSet<_> = all.iter().map(|request| zone::id(&request.bytes[2..])).collect();
+        assert_eq!(ids.len(), all.len());
+        let question = |request: &TraceRequest| Question::of(&request.bytes[2..]).expect("a query");
+        let last: BTreeSet<Question> = trace.measured[30..].iter().map(question).collect();
+        assert!(
+            trace.measured[..30].iter().chain(&trace.warmup[..10]).all(|one| last.contains(&question(one)))
+        );
+        assert!(
+            trace.measured[..30]
+                .iter()
+                .any(|one| !trace.warmup.iter().any(|two| question(one) == question(two)))
+        );
+        assert!(trace.measured.iter().all(|one| question(one).zone % 2 == 0));
     }
 
     #[test]

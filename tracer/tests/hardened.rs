@@ -1,5 +1,5 @@
-//! The tracer against memcached hardened by `crosscheck harden`, end to end and small: the tracer disturbs nothing, the
-//! parts of handlers are found, and what the hardened program detects is counted as its own detection.
+//! The tracer against memcached and dnscache hardened by `crosscheck harden`, end to end and small: the tracer disturbs
+//! nothing, the parts of handlers are found, and what the hardened program detects is counted as its own detection.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::collections::BTreeSet;
@@ -26,9 +26,9 @@ use tracer::trace::{Recipe, Trace};
 mod skipped;
 
 /// The hardened program; none, with one line, where this machine lacks what it takes. In CI that is a failure.
-fn program() -> Option<PathBuf> {
+fn program(app: &str) -> Option<PathBuf> {
     let places = Places { out: Path::new(env!("CARGO_TARGET_TMPDIR")).join("harden"), ..Places::default() };
-    match pipeline::build(&App::find("memcached").expect("a recipe"), Variant::Sei, &places) {
+    match pipeline::build(&App::find(app).expect("a recipe"), Variant::Sei, &places) {
         Ok(built) => Some(built.program),
         Err(error) if is_lack(&error) => {
             skipped(&format!("{error:#}"));
@@ -38,8 +38,8 @@ fn program() -> Option<PathBuf> {
     }
 }
 
-fn shipped(name: &str) -> Option<Target> {
-    let program = program()?;
+fn shipped(app: &str, name: &str) -> Option<Target> {
+    let program = program(app)?;
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets").join(name);
     let mut target = Target::load(&file).expect("the shipped target");
     target.argv[0] = program.display().to_string();
@@ -48,14 +48,25 @@ fn shipped(name: &str) -> Option<Target> {
 
 #[test]
 fn one_worker_is_undisturbed_and_detects() {
-    let Some(mut target) = shipped("memcached-unit-sei.toml") else { return };
+    let Some(mut target) = shipped("memcached", "memcached-unit-sei.toml") else { return };
     target.trace = Recipe { keys: 2, warmup: 4, requests: 8, sum: true, ..Recipe::default() };
+    is_undisturbed_and_detects(&target);
+}
+
+#[test]
+fn a_resolver_is_undisturbed_and_detects() {
+    let Some(mut target) = shipped("dnscache", "dnscache-sei.toml") else { return };
+    target.trace.requests = 8;
+    is_undisturbed_and_detects(&target);
+}
+
+fn is_undisturbed_and_detects(target: &Target) {
     let trace = Trace::new(&target.trace);
     let dir = tempfile::tempdir().expect("a folder");
-    let profile = match Profile::record(&target, &trace, &RunPlace::new(dir.path(), 61_000)) {
+    let profile = match Profile::record(target, &trace, &RunPlace::new(dir.path(), 61_000)) {
         Ok(profile) => profile,
-        Err(error) if format!("{error:#}").contains("not permitted") => {
-            return skipped(&format!("this machine permits no tracing: {error:#}"));
+        Err(error) if ["not permitted", "port 53"].iter().any(|lack| format!("{error:#}").contains(lack)) => {
+            return skipped(&format!("this machine permits no tracing, or no port 53: {error:#}"));
         }
         Err(error) => panic!("{error:#}"),
     };
@@ -63,7 +74,7 @@ fn one_worker_is_undisturbed_and_detects() {
     let met: BTreeSet<HandlerPart> = parts.iter().copied().collect();
     assert_eq!(met.len(), 6, "each handler begins, runs twice and ends: {met:?}");
     let plan = SingleInjection {
-        target: &target,
+        target,
         trace: &trace,
         profile: &profile,
         parts: &parts,
@@ -92,7 +103,7 @@ fn one_worker_is_undisturbed_and_detects() {
 
 #[test]
 fn four_workers_are_undisturbed() {
-    let Some(mut target) = shipped("memcached-threads-sei.toml") else { return };
+    let Some(mut target) = shipped("memcached", "memcached-threads-sei.toml") else { return };
     let threads = target.threads.as_mut().expect("a target with threads");
     (threads.windows, threads.window_steps) = (16, 200);
     let plan = SampledInjection { target: &target, seed: 5, bits: Bits::FULL, flips: false };

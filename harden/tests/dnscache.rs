@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -60,10 +60,9 @@ impl Cache {
         let own_address = own(STARTED.fetch_add(1, Ordering::Relaxed));
         let root = tempfile::tempdir().expect("a folder");
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).expect("our folder");
-        for folder in ["servers", "ip", "out"] {
+        for folder in ["servers", "ip"] {
             fs::create_dir(root.path().join(folder)).expect("made");
         }
-        fs::set_permissions(root.path().join("out"), fs::Permissions::from_mode(0o777)).expect("our folder");
         fs::write(root.path().join("servers/@"), format!("{}\n", own(1))).expect("written");
         fs::write(root.path().join("ip/127"), "").expect("written");
         fs::write(root.path().join("seed"), [7; 128]).expect("written");
@@ -240,42 +239,47 @@ fn a_soak_has_no_false_detection() {
     }
 }
 
-/// Both caches answer from memory, in turns. A server that is busy all the time answers as many queries in a second as
-/// its processor time for one allows; the machine's other load does not change that much.
+/// Processor time of a query with and without protection, in turns: a server that is busy all the time answers as many
+/// queries in a second as that allows. Prints medians and the whole spread; returns the median ratio.
+fn compare_throughput(what: &str, programs: &[PathBuf; 2], bytes: u32, hosts: u64) -> f64 {
+    let caches = programs.each_ref().map(|program| Cache::start(program, bytes));
+    let mut loads = caches.each_ref().map(|cache| Load::new(cache, hosts, 8, 3));
+    loads.iter_mut().for_each(Load::fill);
+    let queries = requests(4_000, 40_000);
+    let mut rounds: Vec<[f64; 3]> = (0..25)
+        .map(|_| {
+            let [native, hardened] = [0, 1].map(|at: usize| {
+                let before = caches[at].processor_ns();
+                loads[at].run(queries);
+                (caches[at].processor_ns() - before) as f64 / queries as f64 / 1000.0
+            });
+            [native / hardened, native, hardened]
+        })
+        .collect();
+    let mut medians = [0.0; 3];
+    for (at, name) in ["throughput, sei over native", "native, us", "sei, us"].iter().enumerate() {
+        rounds.sort_by(|one, other| one[at].total_cmp(&other[at]));
+        let [low, middle, high] = [0, rounds.len() / 2, rounds.len() - 1].map(|round| rounds[round][at]);
+        println!("{what}: {name}: {middle:.3} ({low:.3} to {high:.3})");
+        medians[at] = middle;
+    }
+    medians[0]
+}
+
+/// The bound is that of the paper's Deadwood; docs/performance.md has figures.
 #[test]
-fn throughput_is_two_thirds_of_that_without_protection() {
+fn throughput_is_at_least_half_of_that_without_protection() {
     let Some(native) = built("dnscache", Variant::Native) else { return };
     let Some(hardened) = built("dnscache", Variant::Sei) else { return };
     if !zone_is_served() {
         return;
     }
-    let caches = [Cache::start(&native, ROOMY), Cache::start(&hardened, ROOMY)];
-    let mut loads = caches.each_ref().map(|cache| Load::new(cache, 100, 2, 3));
-    loads.iter_mut().for_each(Load::fill);
-    let queries = requests(20_000, 200_000);
-    let mut rounds: Vec<[f64; 4]> = (0..requests(5, 15))
-        .map(|_| {
-            let mut figures = [0, 1].map(|at: usize| {
-                let (before, begun) = (caches[at].processor_ns(), Instant::now());
-                loads[at].run(queries);
-                let processor = (caches[at].processor_ns() - before) as f64 / queries as f64;
-                (processor, begun.elapsed().as_secs_f64() / queries as f64)
-            });
-            let [(native, _), (sei, _)] = figures;
-            let by_clock = figures.each_mut().map(|(_, seconds)| *seconds);
-            [native / sei, by_clock[0] / by_clock[1], native / 1000.0, sei / 1000.0]
-        })
-        .collect();
-    let mut ratio = 0.0;
-    for (at, name) in
-        ["throughput, sei over native", "by the clock", "native, us", "sei, us"].iter().enumerate()
-    {
-        rounds.sort_by(|one, other| one[at].total_cmp(&other[at]));
-        let [low, middle, high] = [0, rounds.len() / 2, rounds.len() - 1].map(|round| rounds[round][at]);
-        println!("{name}: {middle:.3} ({low:.3} to {high:.3})");
-        ratio = if at == 0 { middle } else { ratio };
-    }
-    assert!(ratio >= 0.65, "throughput is {ratio:.2} of that without protection");
+    let programs = [native, hardened];
+    let ratios = [
+        compare_throughput("all names in the cache", &programs, ROOMY, 100),
+        compare_throughput("a cache too small", &programs, TIGHT, 400),
+    ];
+    assert!(ratios.iter().all(|ratio| *ratio >= 0.5), "{ratios:?}");
 }
 
 /// A cache under a tool of valgrind, whose report goes to a file; none, with one line, where there is no valgrind.
@@ -315,7 +319,7 @@ fn memcheck_finds_nothing_in_dnscache() {
 /// Instructions of a cache that starts, fills itself, and answers this many queries; none without valgrind.
 fn instructions(program: &Path, queries: u64) -> Option<u64> {
     let report = tempfile::NamedTempFile::new().expect("a file");
-    let options = ["--tool=callgrind", "--callgrind-out-file=/out/profile"];
+    let options = ["--tool=lackey", "--basic-counts=yes"];
     let mut cache = under_valgrind(program, &options, report.path())?;
     let mut load = Load::new(&cache, 30, 2, 5);
     load.fill();
@@ -326,13 +330,14 @@ fn instructions(program: &Path, queries: u64) -> Option<u64> {
     assert!(told.success());
     cache.child.wait().expect("a child");
     let text = fs::read_to_string(report.path()).expect("a report");
-    let collected = text.lines().find_map(|line| line.split_once("Collected : "));
-    let number = collected.and_then(|(_, number)| number.trim().parse().ok());
-    Some(number.unwrap_or_else(|| panic!("callgrind counted nothing: {text}")))
+    let counted = text.lines().find_map(|line| line.split_once("guest instrs:"));
+    let number = counted.and_then(|(_, number)| number.trim().replace(',', "").parse().ok());
+    Some(number.unwrap_or_else(|| panic!("valgrind counted nothing: {text}")))
 }
 
+/// More than twice as many: the two runs are there. Less than eight times as many: what they cost beside that.
 #[test]
-fn a_query_takes_at_most_three_times_as_many_instructions() {
+fn instructions_of_a_query_are_bounded() {
     let Some(native) = built("dnscache", Variant::Native) else { return };
     let Some(hardened) = built("dnscache", Variant::Sei) else { return };
     if !zone_is_served() {
@@ -345,5 +350,5 @@ fn a_query_takes_at_most_three_times_as_many_instructions() {
     });
     let (Some(native), Some(hardened)) = (native, hardened) else { return };
     println!("instructions of a query from the cache: {native:.0} native, {hardened:.0} sei");
-    assert!(hardened <= 3.0 * native, "{native:.0} become {hardened:.0}");
+    assert!((2.0..8.0).contains(&(hardened / native)), "{native:.0} become {hardened:.0}");
 }

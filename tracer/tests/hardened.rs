@@ -56,7 +56,7 @@ fn one_worker_is_undisturbed_and_detects() {
 #[test]
 fn a_resolver_is_undisturbed_and_detects() {
     let Some(mut target) = shipped("dnscache", "dnscache-sei.toml") else { return };
-    target.trace.requests = 8;
+    (target.trace.warmup, target.trace.requests) = (3, 4);
     is_undisturbed_and_detects(&target);
 }
 

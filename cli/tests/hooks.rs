@@ -52,7 +52,7 @@ fn a_reply_that_nobody_compares_is_wrong_and_one_that_is_compared_is_not() {
 /// the same kinds on `alone-00G0.toml` come to undetected replies.
 #[test]
 fn a_node_that_compares_with_itself_lets_no_wrong_reply_leave() {
-    let kinds = "request,reply,digest,footprint,skip,twice,in-request,erratic,image";
+    let kinds = "request,reply,digest,footprint,skip,twice,in-request,erratic,image,position";
     let twice = campaign("alone-00GT.toml", kinds);
     // A before-image that is wrong leaves no state to go on from: the undo fails, and the node ends by itself.
     let is_detected = |record: &HookRecord| {

@@ -49,7 +49,7 @@ pub(crate) struct ResultSlot {
     pub of_client: bool,
     /// Checksum of the ordered request.
     pub checksum: u32,
-    /// The request's position in the schedule; 0 until its turn.
+    /// The request's position in the schedule. Until its turn: that at which it is to run first.
     pub position: u64,
     /// Ordered time at which the request runs; 0 until its turn.
     pub time_us: u64,

@@ -232,6 +232,11 @@ impl<S: Service> Context<S> {
     ) -> Outcome {
         let position = turn.position();
         let time_us = turn.time_us();
+        if self.mode.twice && turn.request().result.as_ref().is_some_and(|slot| slot.position != position) {
+            // Both runs would agree on it: positions are inputs of the handler.
+            (self.report)(Report::Corrupted(Corrupted::Schedule));
+            return Outcome::Abandoned;
+        }
         let slot = turn.request().result.clone().map(|slot| ResultSlot { position, time_us, ..slot });
         match &turn.request().work {
             Work::Service(_) if self.hooks.damages_request(turn) => {

@@ -28,6 +28,8 @@ pub(super) struct Execution<S: Service> {
     pub(super) first_batch: u64,
     /// Number of the batch that is delivered next; equal at every replica.
     pub(super) next_batch: u64,
+    /// See [`Self::next_position`].
+    next_position: u64,
     /// Batches that have all their results.
     pub(super) executed: u64,
     /// Log index of each batch, beginning with the oldest one without all its results; 0 for batches with all of them.
@@ -142,6 +144,7 @@ impl<S: Service> Execution<S> {
         let kept = KeptReplies::new(settings.buffer_limit / 2);
         let stepped = ties.lockstep.stepped_workers();
         let pace = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
+        let next_position = state.position();
         let (schedule, workers) = schedule::resume_paced(shape(settings, locks), footprint_of, state, pace);
         let context = |report: worker::ReportSink| worker::Context {
             service: service.clone(),
@@ -178,6 +181,7 @@ impl<S: Service> Execution<S> {
             schedule: Arc::new(schedule),
             first_batch,
             next_batch: first_batch,
+            next_position,
             executed: first_batch,
             entries: VecDeque::new(),
             moved: Moved::default(),
@@ -213,9 +217,16 @@ impl<S: Service> Execution<S> {
         self.entries.front().copied().unwrap_or(0)
     }
 
+    /// Position of the next delivered request with ordinary locks, which give positions to requests of the log alone. It
+    /// is counted here once more: workers count for themselves.
+    pub(super) fn next_position(&self) -> u64 {
+        self.next_position
+    }
+
     /// The batch of log entry `index` is next; `is_long` if it has a request that may wait or take long.
     pub(super) fn append(&mut self, index: u64, entry: Arc<schedule::Entry<Job<S::Request>>>, is_long: bool) {
         let batch = entry.index;
+        self.next_position += entry.requests.len() as u64;
         self.entries.push_back(index);
         self.schedule.append(entry);
         if let Some(solo) = &mut self.solo {

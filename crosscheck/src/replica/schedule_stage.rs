@@ -71,7 +71,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 mine,
                 of_client: !Control::is_control(&request.bytes),
                 checksum: asked,
-                position: 0,
+                position: execution.next_position() + number as u64,
                 time_us: 0,
             };
             let owner = owners.get(number).copied();

@@ -197,8 +197,11 @@ fn join<'a>() -> &'a mut Thread {
         Err(reason) => fail_as(reason.into(), c"I", 0, 0),
     };
     END.with(|_| ());
+    let mut handler = Handler::default();
+    // SAFETY: no memory is touched.
+    handler.ignore_always(unsafe { libc::__errno_location() } as usize, size_of::<c_int>());
     let thread = Box::into_raw(Box::new(Thread {
-        handler: Handler::default(),
+        handler,
         jump: JumpBuffer::default(),
         number,
         stack_limit: stack_limit(),
@@ -660,11 +663,11 @@ const ALLOCATE_ALIGNED: usize = 3;
 const FREE: usize = 4;
 
 fn allocate(function: usize, arguments: [u64; 3], run: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    let before = errno();
     let call = me().handler.call(Kind::Allocate, function, arguments, || (run() as usize as u64, errno()));
     let (result, error) = sure(call);
-    if result == 0 {
-        set_errno(error);
-    }
+    // An allocation that succeeds may leave any errno (one that has to find a new heap does); the second run has none.
+    set_errno(if result == 0 { error } else { before });
     result as usize as *mut c_void
 }
 

@@ -72,7 +72,9 @@ pub struct Handler {
     pub calls: Calls,
     /// Locks of this handler.
     pub held: Held,
+    /// Of each run. The first `always_ignored` ranges are those of every handler of this thread.
     ignored: [Ignored; 2],
+    always_ignored: usize,
     /// Ranges with a second copy.
     pub copies: Copies,
 }
@@ -91,6 +93,7 @@ impl Default for Handler {
             calls: Calls::default(),
             held: Held::default(),
             ignored: Default::default(),
+            always_ignored: 0,
             copies: Copies::new(),
         }
     }
@@ -221,13 +224,20 @@ impl Handler {
         address.wrapping_sub(self.dead_stack.0) < self.dead_stack.1
     }
 
+    /// What handlers of this thread write here is never compared: `errno`, which any call of the C library may change,
+    /// also one that the library makes for itself.
+    pub fn ignore_always(&mut self, address: usize, length: usize) {
+        self.ignored.iter_mut().for_each(|ignored| ignored.push((address, length)));
+        self.always_ignored += 1;
+    }
+
     /// What is written here in this handler is not compared.
     ///
     /// # Errors
     /// There are too many such ranges, or no handler runs.
     pub fn ignore(&mut self, address: usize, length: usize) -> Result<(), Reason> {
         let ignored = &mut self.ignored[usize::from(self.is_second_run()?)];
-        if ignored.len() >= limits::IGNORED_RANGES {
+        if ignored.len() - self.always_ignored >= limits::IGNORED_RANGES {
             return Err(Reason::TooManyIgnored);
         }
         ignored.push((address, length));
@@ -429,7 +439,7 @@ impl Handler {
         self.first.clear();
         self.new.clear();
         self.calls.clear();
-        self.ignored.iter_mut().for_each(Vec::clear);
+        self.ignored.iter_mut().for_each(|ignored| ignored.truncate(self.always_ignored));
     }
 }
 

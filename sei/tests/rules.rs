@@ -31,6 +31,7 @@ fn calls_are_made_once_and_their_results_given_again() {
     let Some(program) = Program::build("rules", "-O2") else { return };
     assert_prints(&program, "replay_malloc", "5");
     assert_prints(&program, "replay_calloc_and_realloc", "text!");
+    assert_prints(&program, "allocation_changes_errno", "counter=1");
     assert_prints(&program, "replay_time", "1");
     assert_prints(&program, "replay_random", "1");
     assert_prints(&program, "replay_recv", "3 one 4 two!");

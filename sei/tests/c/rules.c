@@ -234,6 +234,21 @@ static void own_check(void) {
     printf("counter=%d\n", counter);
 }
 
+/* As the C library's does where it has to find a new heap. */
+static int disturbs_errno;
+void *__libc_malloc(size_t bytes);
+void *malloc(size_t bytes) {
+    void *block = __libc_malloc(bytes);
+    if (disturbs_errno) errno = ENOMEM;
+    return block;
+}
+
+static void allocation_changes_errno(void) {
+    disturbs_errno = 1;
+    HANDLER(errno = 0; char *block = malloc(100); counter += block != NULL && errno == 0; free(block););
+    printf("counter=%d\n", counter);
+}
+
 static void detection_flushes_nothing(void) {
     printf("buffered");
     HANDLER(if (this_run() == 2) counter++;);
@@ -251,4 +266,5 @@ SCENARIOS({"corrupt_input_is_discarded", corrupt_input_is_discarded}, {"input_ch
           {"nothing_leaves_before_v", nothing_leaves_before_v},
           {"deferred_calls_happen_once", deferred_calls_happen_once}, {"ignored_words", ignored_words},
           {"refused_call", refused_call}, {"own_check", own_check},
+          {"allocation_changes_errno", allocation_changes_errno},
           {"detection_flushes_nothing", detection_flushes_nothing})

@@ -54,9 +54,9 @@ fn a_reply_that_nobody_compares_is_wrong_and_one_that_is_compared_is_not() {
 fn a_node_that_compares_with_itself_lets_no_wrong_reply_leave() {
     let kinds = "request,reply,digest,footprint,skip,twice,in-request,erratic,image,position";
     let twice = campaign("alone-00GT.toml", kinds);
-    // A before-image that is wrong leaves no state to go on from: the undo fails, and the node ends by itself.
+    // A wrong before-image leaves no state to go on from, a wrong position no place in the log: the node ends by itself.
     let is_detected = |record: &HookRecord| {
-        let has_ended = record.name() == "image" && record.subclass == "exit code 1";
+        let has_ended = ["image", "position"].contains(&record.name()) && record.subclass == "exit code 1";
         record.class == InjectionClass::Detected || (record.class == InjectionClass::Otherwise && has_ended)
     };
     for record in &twice {

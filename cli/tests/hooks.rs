@@ -56,7 +56,8 @@ fn a_node_that_compares_with_itself_lets_no_wrong_reply_leave() {
     let twice = campaign("alone-00GT.toml", kinds);
     // A wrong before-image leaves no state to go on from, a wrong position no place in the log: the node ends by itself.
     let is_detected = |record: &HookRecord| {
-        let has_ended = ["image", "position"].contains(&record.name()) && record.subclass == "exit code 1";
+        let has_ended =
+            ["image", "position"].contains(&record.name().as_str()) && record.subclass == "exit code 1";
         record.class == InjectionClass::Detected || (record.class == InjectionClass::Otherwise && has_ended)
     };
     for record in &twice {

@@ -54,7 +54,8 @@ fn a_reply_that_nobody_compares_is_wrong_and_one_that_is_compared_is_not() {
 fn a_node_that_compares_with_itself_lets_no_wrong_reply_leave() {
     let kinds = "request,reply,digest,footprint,skip,twice,in-request,erratic,image,position";
     let twice = campaign("alone-00GT.toml", kinds);
-    // A wrong before-image leaves no state to go on from, a wrong position no place in the log: the node ends by itself.
+    // A wrong before-image leaves no state to go on from, a wrong position no place in the log: the node ends by
+    // itself.
     let is_detected = |record: &HookRecord| {
         let has_ended =
             ["image", "position"].contains(&record.name().as_str()) && record.subclass == "exit code 1";

@@ -76,8 +76,8 @@ impl<'w, R> Turn<'w, R> {
         Cx::new(self.driver.run(), self.driver.starts())
     }
 
-    /// Dispatch position, from 1; equal on all replicas (in ordered turns). There a retry has a position of its own; with
-    /// ordinary locks it keeps that of the attempt that was undone.
+    /// Dispatch position, from 1; equal on all replicas (in ordered turns). There a retry has a position of its own;
+    /// with ordinary locks it keeps that of the attempt that was undone.
     pub fn position(&self) -> u64 {
         self.driver.run().position
     }

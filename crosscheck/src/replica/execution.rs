@@ -217,8 +217,8 @@ impl<S: Service> Execution<S> {
         self.entries.front().copied().unwrap_or(0)
     }
 
-    /// Position of the next delivered request with ordinary locks, which give positions to requests of the log alone. It
-    /// is counted here once more: workers count for themselves.
+    /// Position of the next delivered request with ordinary locks, which give positions to requests of the log alone.
+    /// It is counted here once more: workers count for themselves.
     pub(super) fn next_position(&self) -> u64 {
         self.next_position
     }

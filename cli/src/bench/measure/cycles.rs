@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn statistics_are_read_to_their_end() {
-        let text = "STAT pid 7\nSTAT sei_cycles_dispatching 5\nSTAT sei_cycles_handling 12\nEND\nSTAT sei_cycles_sending 1";
+        let text = "STAT pid 7\nSTAT sei_cycles_dispatching 5\nSTAT sei_cycles_handling 12\nEND\n\
+            STAT sei_cycles_sending 1";
         let cycles = EventLoopCycles { dispatching: 5, handling: 12, sending: 0 };
         assert_eq!(parsed(text).expect("an end"), Some(cycles));
         assert_eq!(cycles.all(), 17);

@@ -167,7 +167,7 @@ fn list() -> CommandVerdict {
     }
     println!("variants");
     for variant in Variant::ALL {
-        println!("  {:<10} {}", variant.name(), variant.summary());
+        println!("  {:<13} {}", variant.name(), variant.summary());
     }
     CommandVerdict::Holds
 }

@@ -370,8 +370,8 @@ fn ordinary_locks_learn_at_once() {
     let locks = Locks::new();
     let batch = (0..3).map(|_| locks.takes(of_kind(KIND, &[2]), &[2, 3])).collect();
     let told = run_from(LockRules::Locks, 1, DispatcherState::genesis(), &[entry(1, false, batch)], perform);
-    // The first one's retry has a number of its own, beyond the log's.
-    assert_eq!(attempts(&told), [0, 0, 1]);
+    // The first one's retry keeps its position.
+    assert_eq!(attempts(&told), [1, 0, 0]);
     assert_eq!(forecasts(&told), [vec![2], vec![2, 3], vec![2, 3], vec![2, 3]]);
 }
 

@@ -143,8 +143,8 @@ impl TurnState {
         self.seats.len()
     }
 
-    /// Whoever has read what the worker's request wrote finds it running here, or ended. What it had checked when it
-    /// ended is visible to the caller.
+    /// A thread that has read what the worker's request wrote finds it running here, or ended. What it had checked when
+    /// it ended is visible to the caller.
     pub fn progress(&self, worker: usize) -> WorkerProgress {
         // Behind all reads of the requests whose results the caller has.
         fence(Ordering::Acquire);

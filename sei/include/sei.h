@@ -174,6 +174,7 @@ void sei_state_sync(void);
 /* A check of the program's own has failed, such as a CRC that it keeps beside its data: the process ends with status
  * 86, and nothing of this handler has left it. */
 void sei_detected(void) __attribute__((noreturn)) SEI_LOCAL;
+
 /* Calls this function before the process ends because of a detected fault. It ends all the same. */
 void sei_on_detect(void (*function)(const struct sei_report *));
 /* Counters of all threads. */

@@ -128,9 +128,10 @@ fn run_build(build: &Build) -> CommandOutcome {
     for variant in variants {
         let built = pipeline::build(&app, variant, &build.place.places())?;
         let kept = if built.is_kept { ", as it was" } else { "" };
-        let clones = match variant.is_hardened() {
-            false => "not instrumented".to_owned(),
-            true => format!("{} functions instrumented", built.clones),
+        let clones = if variant.is_hardened() {
+            format!("{} functions instrumented", built.clones)
+        } else {
+            "not instrumented".to_owned()
         };
         println!("{} ({variant}: {clones}{kept})", built.program.display());
     }

@@ -120,10 +120,8 @@ impl<'a> Bench<'a> {
     fn build(&self, variant: Variant) -> Result<Built> {
         let folder = self.folder.join(variant.name());
         make(&folder)?;
-        let library = match variant.is_hardened() {
-            false => None,
-            true => Some(library::find(self.library.as_deref(), variant, &self.out)?),
-        };
+        let find = || library::find(self.library.as_deref(), variant, &self.out);
+        let library = variant.is_hardened().then(find).transpose()?;
         let program = folder.join(&self.app.recipe.program);
         let stamp = folder.join("stamp");
         let inputs = self.inputs(variant, library.as_deref())?;

@@ -42,6 +42,13 @@ fn zone_is_served() -> bool {
     served.is_ok()
 }
 
+/// These variants, where they can be built and the zone is served; none, with one line, elsewhere.
+fn programs<const N: usize>(variants: [Variant; N]) -> Option<[PathBuf; N]> {
+    let programs: Vec<PathBuf> =
+        variants.iter().map(|&variant| built("dnscache", variant)).collect::<Option<_>>()?;
+    zone_is_served().then_some(programs)?.try_into().ok()
+}
+
 /// A dnscache on port 53 of a loopback address.
 struct Cache {
     child: Child,
@@ -194,11 +201,7 @@ impl Load {
 
 #[test]
 fn answers_as_without_protection_and_as_the_zone_says() {
-    let Some(native) = built("dnscache", Variant::Native) else { return };
-    let Some(hardened) = built("dnscache", Variant::Sei) else { return };
-    if !zone_is_served() {
-        return;
-    }
+    let Some([native, hardened]) = programs([Variant::Native, Variant::Sei]) else { return };
     // The second cache is too small for the names that are asked for.
     for (round, bytes) in [(0, ROOMY), (1, TIGHT)] {
         let native = Cache::start(&native, bytes);
@@ -225,10 +228,7 @@ fn answers_as_without_protection_and_as_the_zone_says() {
 /// Every reply is checked, and the library detects no fault: there is none.
 #[test]
 fn a_soak_has_no_false_detection() {
-    let Some(hardened) = built("dnscache", Variant::Sei) else { return };
-    if !zone_is_served() {
-        return;
-    }
+    let Some([hardened]) = programs([Variant::Sei]) else { return };
     let queries = requests(100_000, 10_000_000);
     for (seed, bytes, share) in [(1, ROOMY, queries / 10 * 9), (2, TIGHT, queries / 10)] {
         let mut cache = Cache::start(&hardened, bytes);
@@ -269,12 +269,7 @@ fn compare_throughput(what: &str, programs: &[PathBuf; 2], bytes: u32, hosts: u6
 /// The bound is that of the paper's Deadwood; docs/performance.md has figures.
 #[test]
 fn throughput_is_at_least_half_of_that_without_protection() {
-    let Some(native) = built("dnscache", Variant::Native) else { return };
-    let Some(hardened) = built("dnscache", Variant::Sei) else { return };
-    if !zone_is_served() {
-        return;
-    }
-    let programs = [native, hardened];
+    let Some(programs) = programs([Variant::Native, Variant::Sei]) else { return };
     let ratios = [
         compare_throughput("all names in the cache", &programs, ROOMY, 100),
         compare_throughput("a cache too small", &programs, TIGHT, 400),
@@ -297,10 +292,7 @@ fn under_valgrind(program: &Path, options: &[&str], report: &Path) -> Option<Cac
 /// As for memcached: no instruction of the program, its shims and the library touches memory that is not its own.
 #[test]
 fn memcheck_finds_nothing_in_dnscache() {
-    let Some(hardened) = built("dnscache", Variant::Sei) else { return };
-    if !zone_is_served() {
-        return;
-    }
+    let Some([hardened]) = programs([Variant::Sei]) else { return };
     let report = tempfile::NamedTempFile::new().expect("a file");
     let options = ["--error-exitcode=99", "--exit-on-first-error=yes", "--undef-value-errors=no"];
     let Some(mut cache) = under_valgrind(&hardened, &options, report.path()) else { return };
@@ -338,11 +330,7 @@ fn instructions(program: &Path, queries: u64) -> Option<u64> {
 /// More than twice as many: the two runs are there. Less than eight times as many: what they cost beside that.
 #[test]
 fn instructions_of_a_query_are_bounded() {
-    let Some(native) = built("dnscache", Variant::Native) else { return };
-    let Some(hardened) = built("dnscache", Variant::Sei) else { return };
-    if !zone_is_served() {
-        return;
-    }
+    let Some([native, hardened]) = programs([Variant::Native, Variant::Sei]) else { return };
     let more = requests(1_000, 10_000);
     let [native, hardened] = [native, hardened].map(|program| {
         let [few, many] = [100, 100 + more].map(|queries| instructions(&program, queries));

@@ -256,20 +256,20 @@ pub(crate) fn fail(detected: impl Into<FailedCheck>) -> ! {
 /// Ends the process: one line by a raw `write`, never standard I/O or `exit`, which both can emit output of the
 /// program.
 fn fail_as(detected: FailedCheck, phase: &std::ffi::CStr, thread: usize, handlers: u64) -> ! {
-    let mut line = Line { bytes: [0; 400], length: 0 };
-    let _ = write!(
+    let mut line = Line::new();
+    let _ = writeln!(
         line,
         "sei: fault detected: {}. Thread {thread}, phase {}, after {handlers} handlers, address {:#x}. \
-         The process ends with status {EXIT_DETECTED}; nothing of this handler has left it.\n\0",
+         The process ends with status {EXIT_DETECTED}; nothing of this handler has left it.",
         detected.reason.text(),
         phase.to_str().unwrap_or("?"),
         detected.address,
     );
-    let mut reason = Line { bytes: [0; 400], length: 0 };
+    line.tell();
+    let mut reason = Line::new();
     let _ = write!(reason, "{}\0", detected.reason.text());
-    // SAFETY: the line is bytes of this frame; the function was given by the program for this purpose.
+    // SAFETY: the reason is bytes of this frame; the function was given by the program for this purpose.
     unsafe {
-        libc::write(2, line.bytes.as_ptr().cast(), line.length.saturating_sub(1));
         let on_detect = ON_DETECT.load(Ordering::Acquire);
         if on_detect != 0 {
             let report = SeiReport {

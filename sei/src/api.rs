@@ -207,6 +207,7 @@ pub unsafe extern "C" fn sei_counters_read(to: *mut SeiCounters) {
 
 /// The second copy of the arena lies this far behind the first, in a build that has one.
 const DISTANCE: usize = limits::STATE_BYTES;
+
 /// Memory of the state that has a second copy, zeroed; null if there is no more. It is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn sei_state_alloc(bytes: usize) -> *mut c_void {

@@ -6,7 +6,9 @@
 
 use std::io;
 
-use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, r8, rax, rcx, rdi, rsi};
+use iced_x86::code_asm::{
+    AsmMemoryOperand, AsmRegister64, CodeAssembler, CodeLabel, eax, edi, qword_ptr, r8, rax, rcx, rdi, rsi,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::memory::Memory;
@@ -105,10 +107,33 @@ fn function(image: &[u8], name: &str, base: u64) -> Option<(u64, u64)> {
     Some((base + symbol.st_value, symbol.st_size))
 }
 
+/// The end of either function: the `stopped` time goes to where `to` points. Where there is none, and at the label
+/// `kernel`, the system call does it.
+fn answer(
+    a: &mut CodeAssembler,
+    mut kernel: CodeLabel,
+    stopped: AsmMemoryOperand,
+    to: AsmRegister64,
+    call: u32,
+) -> Result<(), iced_x86::IcedError> {
+    a.mov(rcx, qword_ptr(stopped))?;
+    a.test(rcx, rcx)?;
+    a.jz(kernel)?;
+    a.mov(qword_ptr(to), rcx)?;
+    a.mov(rcx, qword_ptr(stopped + 8))?;
+    a.mov(qword_ptr(to + 8), rcx)?;
+    a.xor(eax, eax)?;
+    a.ret()?;
+    a.set_label(&mut kernel)?;
+    a.mov(eax, call)?;
+    a.syscall()?;
+    a.ret()
+}
+
 /// `int clock_gettime(edi: clock, rsi: time)`, with the table of stopped times right behind it.
 fn assemble(address: u64) -> Result<Vec<u8>, iced_x86::IcedError> {
     let mut a = CodeAssembler::new(64)?;
-    let (mut kernel, mut table) = (a.create_label(), a.create_label());
+    let (kernel, mut table) = (a.create_label(), a.create_label());
     // By the ABI of thread-local storage the thread's descriptor begins with its own address.
     a.mov(rax, qword_ptr(0).fs())?;
     a.lea(r8, qword_ptr(table))?;
@@ -118,18 +143,7 @@ fn assemble(address: u64) -> Result<Vec<u8>, iced_x86::IcedError> {
     a.jae(kernel)?;
     a.mov(eax, edi)?;
     a.shl(eax, 4)?;
-    a.mov(rcx, qword_ptr(r8 + rax + 8))?;
-    a.test(rcx, rcx)?;
-    a.jz(kernel)?;
-    a.mov(qword_ptr(rsi), rcx)?;
-    a.mov(rcx, qword_ptr(r8 + rax + 16))?;
-    a.mov(qword_ptr(rsi + 8), rcx)?;
-    a.xor(eax, eax)?;
-    a.ret()?;
-    a.set_label(&mut kernel)?;
-    a.mov(eax, SYS_CLOCK_GETTIME)?;
-    a.syscall()?;
-    a.ret()?;
+    answer(&mut a, kernel, r8 + rax + 8, rsi, SYS_CLOCK_GETTIME)?;
     a.set_label(&mut table)?;
     a.db(&[0; TABLE])?;
     a.assemble(address)
@@ -138,24 +152,13 @@ fn assemble(address: u64) -> Result<Vec<u8>, iced_x86::IcedError> {
 /// `int gettimeofday(rdi: time, rsi: unused)`, with the stopped time in `table`.
 fn assemble_micros(address: u64, table: u64) -> Result<Vec<u8>, iced_x86::IcedError> {
     let mut a = CodeAssembler::new(64)?;
-    let mut kernel = a.create_label();
+    let kernel = a.create_label();
     a.mov(rax, qword_ptr(0).fs())?;
     a.mov(r8, table)?;
     a.cmp(rax, qword_ptr(r8))?;
     a.jne(kernel)?;
     a.test(rdi, rdi)?;
     a.jz(kernel)?;
-    a.mov(rcx, qword_ptr(r8 + MICROS))?;
-    a.test(rcx, rcx)?;
-    a.jz(kernel)?;
-    a.mov(qword_ptr(rdi), rcx)?;
-    a.mov(rcx, qword_ptr(r8 + MICROS + 8))?;
-    a.mov(qword_ptr(rdi + 8), rcx)?;
-    a.xor(eax, eax)?;
-    a.ret()?;
-    a.set_label(&mut kernel)?;
-    a.mov(eax, SYS_GETTIMEOFDAY)?;
-    a.syscall()?;
-    a.ret()?;
+    answer(&mut a, kernel, r8 + MICROS, rdi, SYS_GETTIMEOFDAY)?;
     a.assemble(address)
 }

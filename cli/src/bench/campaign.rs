@@ -168,12 +168,9 @@ impl<'e> BenchCampaign<'e> {
         generator.heed(self.ending);
         generator.warm_up(Duration::from_secs_f64(definition.warmup_seconds))?;
         let damage = Damage::begin(cell, running)?;
-        let before = Usage::now(running);
-        let cycles = cycles_so_far(cell.side, running)?;
+        let before = Usage::now(cell.side, running)?;
         let (span, own) = generator.measure(Duration::from_secs_f64(definition.seconds))?;
-        let after = Usage::now(running);
-        let cycles =
-            cycles.zip(cycles_so_far(cell.side, running)?).map(|(before, after)| after.since(before));
+        let after = Usage::now(cell.side, running)?;
         let seen = generator.finish()?;
         let memory = running.processes.iter().map(|(_, pid)| peak_memory_of(*pid)).collect::<Vec<_>>();
         let mut figures = figures(&seen, span, own, &before, &after);
@@ -181,7 +178,6 @@ impl<'e> BenchCampaign<'e> {
             figures.repairs = Some(damage.end(&seen, span, &before, &after)?);
         }
         figures.start_seconds = Some(start_seconds);
-        figures.cycles = cycles;
         for (((name, _), peak_memory), cpu) in
             running.processes.iter().zip(memory).zip(after.cpu_since(&before))
         {
@@ -295,17 +291,25 @@ fn note(text: &str) {
 #[derive(Debug)]
 struct Usage {
     cpu: Vec<Cpu>,
+    /// Of a hardened program that is built to count them.
+    cycles: Option<EventLoopCycles>,
     wire: Option<Wire>,
     /// The status reports of our replicas.
     statuses: Vec<Status>,
 }
 
 impl Usage {
-    fn now(running: &Running) -> Self {
+    fn now(side: &Side, running: &Running) -> anyhow::Result<Self> {
         let cpu = running.processes.iter().map(|(_, pid)| cpu_of(*pid).unwrap_or_default()).collect();
+        let cycles = match (side, running.addresses.first()) {
+            (Side::Hardened(_), Some(&address)) => {
+                cycles_of(address).with_context(|| format!("asking {side} for its statistics"))?
+            }
+            _ => None,
+        };
         let wire = Wire::now();
         let rows = once(running.replicas().0);
-        Usage { cpu, wire, statuses: rows.into_iter().filter_map(|row| row.seen.ok()).collect() }
+        Ok(Usage { cpu, cycles, wire, statuses: rows.into_iter().filter_map(|row| row.seen.ok()).collect() })
     }
 
     /// The traffic between our replicas since `before`; none if there is only one replica.
@@ -341,16 +345,6 @@ impl Usage {
     }
 }
 
-/// Cycles in the parts of a server's event loop, if it is built to count them.
-fn cycles_so_far(side: &Side, running: &Running) -> anyhow::Result<Option<EventLoopCycles>> {
-    match (side, running.addresses.first()) {
-        (Side::Hardened(_), Some(&address)) => {
-            cycles_of(address).with_context(|| format!("asking {side} for its statistics"))
-        }
-        _ => Ok(None),
-    }
-}
-
 fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage, after: &Usage) -> Figures {
     let seconds = span.as_secs_f64();
     let reads = seen.hits + seen.misses;
@@ -374,7 +368,7 @@ fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage,
         client_bytes: seen.bytes_sent + seen.bytes_received,
         start_seconds: None,
         memaslap: None,
-        cycles: None,
+        cycles: after.cycles.zip(before.cycles).map(|(after, before)| after.since(before)),
         sent: after.sent_since(before),
         repairs: None,
     }

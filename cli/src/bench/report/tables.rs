@@ -134,9 +134,10 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
     let pair = || Some(Ratio { of: of.clone(), to: figure.to.clone()? });
     let of_times = |stretch: Stretch, point: Point| pooled(run, workload, clients, of, stretch, point);
     let of_cycles = |part: fn(&EventLoopCycles) -> u64| {
-        let per_request = |one: &Figures| part(&one.cycles.unwrap_or_default()) as f64 / one.requests as f64;
-        let found = paired(run, workload, clients, &pair()?, per_request, |of, to| of / to);
-        found.filter(|found| found.low.is_finite() && found.high.is_finite())
+        // What is not counted is not a number, and has no spread.
+        let cycles = |one: &Figures| one.cycles.map_or(f64::NAN, |cycles| part(&cycles) as f64);
+        let per_request = |one: &Figures| cycles(one) / one.requests as f64;
+        paired(run, workload, clients, &pair()?, per_request, |of, to| of / to)
     };
     match figure.measure {
         Measure::ThroughputRatio => throughput_ratio(run, workload, clients, &pair()?),

@@ -36,6 +36,9 @@ pub const IGNORED_RANGES: usize = 64;
 /// How often a handler that holds a lock tries for another one before it gives up and runs again.
 pub const LOCK_TRIES: usize = 200;
 
+/// How often a reply asks whether other threads' handlers have been checked, before its caller is told to come again.
+pub const BARRIER_TRIES: usize = 100;
+
 /// Places in the table of lock owners, and how many of them one lock may be in.
 pub const OWNERS: usize = 4096;
 /// Places in which the owner of one lock is looked for.

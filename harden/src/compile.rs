@@ -76,6 +76,11 @@ impl Variant {
     pub fn is_hardened(self) -> bool {
         !matches!(self, Variant::Native | Variant::NativeCycles)
     }
+
+    /// Whether a handler's read is a load and nothing else, since the state has one copy.
+    pub fn has_plain_reads(self) -> bool {
+        self.is_hardened() && self != Variant::Dup
+    }
 }
 
 impl fmt::Display for Variant {

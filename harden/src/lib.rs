@@ -3,15 +3,16 @@
 //!
 //! A program has a folder with a recipe ([`recipe`]), patches and a `wrap.h`. Building it is a pipeline:
 //! [`fetch`] gets the archive and checks its SHA-256, [`patch`] applies the patches, [`mod@unit`] writes the one C file
-//! that includes the others, [`compile`] calls the compiler and linker, and [`inspect`] reads the object: what it must
-//! not reference, and which function does. [`why`] finds the call that keeps a handler from being instrumented.
-//! [`pipeline`] does all of it.
+//! that includes the others, [`compile`] calls the compiler and linker, [`inline`] puts a handler's reads in line, and
+//! [`inspect`] reads the object: what it must not reference, and which function does. [`why`] finds the call that keeps
+//! a handler from being instrumented. [`pipeline`] does all of it.
 //!
 //! Nothing of a foreign program is kept in this repository but the lines that patches need.
 
 pub mod bits;
 pub mod compile;
 pub mod fetch;
+pub mod inline;
 pub mod inspect;
 pub mod library;
 pub mod patch;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::bits;
 use crate::compile::{self, Compiler, Variant};
 use crate::fetch::{self, make};
+use crate::inline;
 use crate::inspect::{self, Inspection, Obstacle};
 use crate::library;
 use crate::recipe::{App, Library, Recipe};
@@ -153,8 +154,10 @@ impl<'a> Bench<'a> {
 
     fn compile_unit(&self, variant: Variant, object: &Path) -> Result<Inspection> {
         let name = &self.app.name;
-        let printed =
-            self.compiler.compile(&self.unit_flags(variant), Path::new(unit::FILE), object, &self.source)?;
+        let assembly = object.with_extension("s");
+        let mut flags = self.unit_flags(variant);
+        flags.push("-S".to_owned());
+        let printed = self.compiler.compile(&flags, Path::new(unit::FILE), &assembly, &self.source)?;
         if !printed.is_success {
             let why = if printed.err.contains("transaction") {
                 format!("\n`crosscheck harden why {name}` follows the calls to the one that is refused")
@@ -162,6 +165,14 @@ impl<'a> Bench<'a> {
                 String::new()
             };
             bail!("{name} does not compile as {variant}:\n{}{why}", errors(&printed.err));
+        }
+        if variant.has_plain_reads() {
+            let (text, _) = inline::reads(&fs::read_to_string(&assembly)?);
+            fs::write(&assembly, text).context("cannot write the unit's assembly")?;
+        }
+        let printed = self.compiler.compile(&[], &assembly, object, &self.source)?;
+        if !printed.is_success {
+            bail!("{name}, as {variant}, is not assembled:\n{}", errors(&printed.err));
         }
         let mut inspection = inspect::object(&fs::read(object)?)?;
         if variant.is_hardened() {
@@ -232,7 +243,9 @@ impl<'a> Bench<'a> {
 
     /// Everything that a variant is made of, beside the prepared source.
     fn inputs(&self, variant: Variant, library: Option<&Path>) -> Result<String> {
-        let mut inputs = format!("{variant} {} {:?}", self.compiler.version, self.unit_flags(variant));
+        let reads = if variant.has_plain_reads() { "reads in line" } else { "" };
+        let flags = self.unit_flags(variant);
+        let mut inputs = format!("{variant} {} {flags:?} {reads}", self.compiler.version);
         for text in library::HEADERS.iter().map(|(_, text)| *text).chain([self.app.wrap.as_str()]) {
             inputs.push_str(text);
         }

@@ -80,6 +80,45 @@ fn a_program_of_ones_own() {
     assert!(why::why(&app, &places).expect("it can be hardened").causes.is_empty());
 }
 
+/// A handler that reads a word of each type, some of them unaligned. Functions of other files might change them all.
+const READS: &str = "
+struct { char pad; unsigned char a; unsigned short b; unsigned c; } __attribute__((packed)) words =
+    { 0, 250, 65000, 4000000000u };
+long d = -7, pair[2] = { 5, 6 };
+float e = 1.5f;
+double f = -2.5;
+long double g = 0.25L;
+__attribute__((noinline)) static void mid(long by)
+{
+    if (words.a + d == 243 && words.b == 65000 && words.c == 4000000000u && e == 1.5f && f == -2.5 && g == 0.25L
+        && pair[0] + pair[1] == 11)
+        low(by);
+}";
+
+#[test]
+fn reads_are_in_line_where_the_state_has_one_copy() {
+    let folder = folder(READS);
+    let (app, places) = of(folder.path());
+    for variant in [Variant::Native, Variant::Sei, Variant::Dup] {
+        let built = match pipeline::build(&app, variant, &places) {
+            Err(error) if harden::tool::is_lack(&error) => return skipped(&format!("{error:#}")),
+            built => built.expect("it can be hardened"),
+        };
+        let status = Command::new(&built.program).status().expect("it starts");
+        assert_eq!(status.code(), Some(2), "{variant}: each word was read");
+        let object = fs::read(built.program.with_file_name("unit.o")).expect("an object beside the program");
+        let calls = harden::inspect::object(&object).expect("an object").undefined;
+        for of in ["RU1", "RU2", "RU4", "RU8", "RF", "RD"] {
+            let is_called = calls.contains(&format!("_ITM_{of}"));
+            assert_eq!(is_called, variant == Variant::Dup, "{variant} {of}: {calls:?}");
+        }
+        // The one type whose load takes another register, and writes.
+        for kept in ["_ITM_RE", "_ITM_WaWU8"] {
+            assert_eq!(calls.contains(kept), variant.is_hardened(), "{variant} {kept}: {calls:?}");
+        }
+    }
+}
+
 /// GCC accepts such a call without a word; what shows it is the symbol that the library leaves undefined.
 #[test]
 fn plain_pointer_fails_the_link() {

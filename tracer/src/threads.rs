@@ -79,18 +79,24 @@ pub fn campaign(
                 Some(sample) => sample,
                 None => sample.insert(process.sample()?),
             };
-            while number < all && number - begun < RUNS_PER_PROCESS {
+            let mut last = None;
+            loop {
+                if let Some((mut record, before)) = last.take() {
+                    process.look_again(&mut record, &before);
+                    if !tell(&record)? {
+                        return Ok(false);
+                    }
+                    if record.class != InjectionClass::Masked {
+                        return Ok(true);
+                    }
+                }
+                if number == all || number - begun == RUNS_PER_PROCESS {
+                    return Ok(true);
+                }
                 let fault = faults[(number % kinds) as usize];
-                let record = process.inject(sample, fault, number / kinds, &mut symbols)?;
+                last = Some(process.inject(sample, fault, number / kinds, &mut symbols)?);
                 number += 1;
-                if !tell(&record)? {
-                    return Ok(false);
-                }
-                if !matches!(record.class, InjectionClass::Masked | InjectionClass::Lost) {
-                    break;
-                }
             }
-            Ok(true)
         })?;
         if !go_on {
             break;
@@ -230,7 +236,7 @@ impl ThreadedProcess<'_> {
         fault: Fault,
         id: u64,
         symbols: &mut Symbols,
-    ) -> anyhow::Result<InjectionRecord> {
+    ) -> anyhow::Result<(InjectionRecord, Before)> {
         let begun = Instant::now();
         let mut stream = draw::stream(self.plan.seed, fault.number(), id);
         let (index, code) = sample.draw(fault, &mut stream).context("no instruction carries this fault")?;
@@ -245,7 +251,7 @@ impl ThreadedProcess<'_> {
         let (module, offset) = module_of(sample.modules(), code.address);
         let (flip, callers) =
             injected.map_or_else(|_| (None, vec![]), |(flip, callers)| (Some(flip), callers));
-        Ok(InjectionRecord {
+        let record = InjectionRecord {
             id,
             seed: self.plan.seed,
             fault,
@@ -273,7 +279,24 @@ impl ThreadedProcess<'_> {
             start_us: injected_us,
             total_us: begun.elapsed().as_micros() as u64,
             retries: 0,
-        })
+        };
+        Ok((record, before))
+    }
+
+    /// Whether a fault that seemed masked has ended the process since: its threads go one by one, and the clients may
+    /// all have been served before. To be asked when the next fault is about to be injected.
+    fn look_again(&mut self, record: &mut InjectionRecord, before: &Before) {
+        if record.class != InjectionClass::Masked || self.threads().is_ok() {
+            return;
+        }
+        let begun = Instant::now();
+        while self.ended().is_none() && begun.elapsed() < PROGRESS {
+            std::thread::sleep(LOOK);
+        }
+        (record.class, record.subclass, record.told) = self.judge(before);
+        let ended = self.ended();
+        record.signal = ended.and_then(|status| status.signal());
+        record.exit = ended.and_then(|status| status.code());
     }
 
     fn inject_at_site(

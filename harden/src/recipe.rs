@@ -232,12 +232,16 @@ impl Recipe {
             bail!("`unit.files` is empty: name the files that the handlers are in");
         }
         let is_plain = |path: &str| {
+            // The unit's file has them between quotes.
             !path.is_empty()
+                && !path.contains(|letter: char| letter.is_control() || ['"', '\\'].contains(&letter))
                 && Path::new(path).components().all(|part| matches!(part, std::path::Component::Normal(_)))
         };
         let paths = recipe.unit.files.iter().chain(&recipe.unit.apart).chain(recipe.unit.renames.keys());
         if let Some(path) = paths.chain([&recipe.program]).find(|path| !is_plain(path)) {
-            bail!("`{path}` is no path below the source: write it without `..` and a leading `/`");
+            bail!(
+                "`{path}` is no path below the source: write it without `..`, a leading `/`, `\"` and `\\`"
+            );
         }
         if let Some(file) = recipe.unit.renames.keys().find(|file| !recipe.unit.files.contains(file)) {
             bail!("`unit.renames` names {file}, which is not one of `unit.files`");
@@ -278,6 +282,7 @@ mod tests {
         Recipe::parse(SMALL).expect("the smallest recipe");
         let wrong = [
             (SMALL.replace("a.c", "../a.c"), "below the source"),
+            (SMALL.replace("a.c", "a\\nb.c"), "below the source"),
             (SMALL.replace("[\"a.c\"]", "[]"), "unit.files"),
             (SMALL.replace("summary", "sumary"), "sumary"),
             (format!("{SMALL}renames = {{ \"b.c\" = {{ x = \"y\" }} }}\n"), "b.c"),
@@ -294,6 +299,50 @@ mod tests {
             let error = format!("{:#}", Recipe::parse(&text).expect_err(named));
             assert!(error.contains(named), "{error}");
         }
+    }
+
+    /// Whatever a recipe or a patch says, it is used or refused; what is used stays below its source folder.
+    #[test]
+    fn damaged_recipes_and_patches_are_used_or_refused() {
+        let mut random = wire::SplitMix64::new(7);
+        let mut refused = 0;
+        for app in App::built_in() {
+            let patch = app.patches[0].text.as_bytes();
+            for _ in 0..2_000 {
+                let mut text = include_str!("../apps/memcached/recipe.toml").as_bytes().to_vec();
+                let mut hunks = patch[..patch.len().min(600)].to_vec();
+                for bytes in [&mut text, &mut hunks] {
+                    for _ in 0..=random.below(3) {
+                        let at = random.below(bytes.len() as u64 - 1) as usize;
+                        match random.below(4) {
+                            0 => bytes[at] = random.next_u64() as u8,
+                            1 => drop(bytes.drain(at..=at)),
+                            2 => bytes.insert(at, *random.pick(b"\0\n\"[]{}=/.-+@,9")),
+                            _ => bytes.extend_from_within(at..),
+                        }
+                    }
+                }
+                match Recipe::parse(&String::from_utf8_lossy(&text)) {
+                    Ok(recipe) => {
+                        let is_below = |file: &String| {
+                            !file.starts_with('/') && file.split('/').all(|part| part != "..")
+                        };
+                        let is_named = |file: &String| !file.contains(['"', '\\', '\n', '\0']);
+                        let files = &recipe.unit.files;
+                        assert!(files.iter().all(|file| is_below(file) && is_named(file)), "{files:?}");
+                    }
+                    Err(error) => {
+                        assert!(!error.to_string().is_empty());
+                        refused += 1;
+                    }
+                }
+                let text = String::from_utf8_lossy(&hunks).into_owned();
+                let lines = text.lines().count();
+                let (added, removed) = Patch { name: "damaged".into(), text }.changed_lines();
+                assert!(added + removed <= lines);
+            }
+        }
+        assert!(refused > 500, "{refused} were refused");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use harden::compile::Variant;
 use probe::Client;
+use wire::SplitMix64;
 
 use crate::support::{DETECTED, Server, built, exchange, requests, skipped};
 use crate::trace::Trace;
@@ -246,6 +247,60 @@ fn corrupt_messages_are_discarded_and_counted() {
     corrupt[at] ^= 0x10;
     is_discarded(&mut stream, &corrupt, "a bit of the data block");
     server.assert_runs();
+}
+
+/// Random damage: bytes that change, go, come, or are there twice, and messages that end early.
+fn damaged(message: &[u8], random: &mut SplitMix64) -> Vec<u8> {
+    let mut bytes = message.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = random.below(bytes.len() as u64) as usize;
+        match random.below(5) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 if bytes.len() > 1 => drop(bytes.remove(at)),
+            2 => bytes.insert(at, random.next_u64() as u8),
+            3 => bytes.extend_from_within(at..),
+            _ => bytes.truncate(at.max(1)),
+        }
+    }
+    bytes
+}
+
+/// A message counts only if line and data block are whole: their CRCs say so. Whatever else comes does nothing.
+#[test]
+fn damaged_messages_change_nothing() {
+    let Some(hardened) = built("memcached", Variant::Sei) else { return };
+    let mut server = Server::start(&hardened, &["-t", "1", "-o", "sei_crc"]);
+    let mut reader = server.connect();
+    let mut random = SplitMix64::new(41);
+    let messages: [(&[u8], Option<&[u8]>); 6] = [
+        (b"set k 0 0 3\r\n", Some(b"new\r\n")),
+        (b"append k 0 0 3\r\n", Some(b"new\r\n")),
+        (b"set k 7 0 3 noreply\r\n", Some(b"new\r\n")),
+        (b"delete k\r\n", None),
+        (b"gat 1 k\r\n", None),
+        (b"incr n 1\r\n", None),
+    ];
+    let mut without_effect = 0;
+    for _ in 0..requests(3_000, 300_000) {
+        assert_eq!(ask(&mut reader, b"set k 0 0 3\r\n", Some(b"old\r\n")), b"STORED\r\n");
+        assert_eq!(ask(&mut reader, b"set n 0 0 1\r\n", Some(b"5\r\n")), b"STORED\r\n");
+        let (line, data) = *random.pick(&messages);
+        let sent = damaged(&summed(line, data), &mut random);
+        let body = [line, data.unwrap_or_default()].concat();
+        let mut writer = server.connect();
+        writer.write_all(&sent).expect("sent");
+        writer.shutdown(std::net::Shutdown::Write).expect("a connection");
+        // A reset connection has been read as far as the server wanted to.
+        let _ = writer.read_to_end(&mut Vec::new());
+        if !sent.windows(body.len()).any(|window| window == body) {
+            let values = ask(&mut reader, b"get k n\r\n", None);
+            assert_eq!(text(&values), "VALUE k 0 3\nold\nVALUE n 0 1\n5\nEND\n", "{:?}", text(&sent));
+            without_effect += 1;
+        }
+    }
+    server.assert_runs();
+    assert!(without_effect > requests(1_000, 100_000), "{without_effect} messages were damaged");
+    assert!(discarded(&mut reader) > 0);
 }
 
 #[test]

@@ -60,8 +60,19 @@ mod tests {
 
     #[test]
     fn other_lines_stay() {
-        let text = ".LFB0:\n\tcall\t_ITM_WaRU8@PLT\n\tcall\t_ITM_LU8\n\tcall\t_ITM_RE\n\tcall\t_ITM_RM256@PLT\n\tjmp\t_ITM_RU8\n\t\
-             call\t*_ITM_RU8@GOTPCREL(%rip)\n\tcall\t_ITM_memcpyRtWt@PLT\n\t.string\t\"call _ITM_RU8\"\n\tcall\t_ITM_RU";
-        assert_eq!(reads(text), (text.to_owned(), 0));
+        let lines = [
+            ".LFB0:",
+            "\tcall\t_ITM_WaRU8@PLT",
+            "\tcall\t_ITM_LU8",
+            "\tcall\t_ITM_RE",
+            "\tcall\t_ITM_RM256@PLT",
+            "\tjmp\t_ITM_RU8",
+            "\tcall\t*_ITM_RU8@GOTPCREL(%rip)",
+            "\tcall\t_ITM_memcpyRtWt@PLT",
+            "\t.string\t\"call _ITM_RU8\"",
+            "\tcall\t_ITM_RU",
+        ];
+        let text = lines.join("\n");
+        assert_eq!(reads(&text), (text, 0));
     }
 }

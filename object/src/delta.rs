@@ -20,6 +20,29 @@ impl Pair {
     pub const REMOVED: u64 = 0;
 }
 
+/// An object that a request changed, created or removed: its checksums before and behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Change {
+    /// Region the object lives in.
+    pub home: Home,
+    /// The object.
+    pub id: ObjectId,
+    /// Its checksum before the request; [`Change::ABSENT`] if the request created it.
+    pub old: u64,
+    /// Its checksum behind the request; [`Change::ABSENT`] if the request removed it.
+    pub new: u64,
+}
+
+impl Change {
+    /// Sum of an object that is not there.
+    pub const ABSENT: u64 = Pair::REMOVED;
+
+    /// What takes it back.
+    pub fn inverse(self) -> Change {
+        Change { old: self.new, new: self.old, ..self }
+    }
+}
+
 /// A request's state delta: one pair for each object it read, wrote, created or removed, sorted by (home, id), without
 /// the reply's pair (EDCC'16 section IV-A: only the latest checksum of an object counts).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

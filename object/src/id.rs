@@ -13,6 +13,11 @@ pub type Home = u32;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ObjectId(u64);
 
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Inverse of [`MIX`] modulo 2^64.
+const UNMIX: u64 = 0xF1DE_83E1_9937_733D;
+const _: () = assert!(MIX.wrapping_mul(UNMIX) == 1);
+
 impl ObjectId {
     /// Bits of the counter within the creating request.
     pub const COUNTER_BITS: u32 = 16;
@@ -55,6 +60,18 @@ impl ObjectId {
         self.0 as u16
     }
 
+    /// Spreads the id over 64 bits, reversibly: a single lost object can be named from the difference of two sums.
+    pub const fn spread(self) -> u64 {
+        let spread = self.0.wrapping_mul(MIX);
+        (spread ^ (spread >> 32)).wrapping_mul(MIX)
+    }
+
+    /// Reverses [`ObjectId::spread`].
+    pub const fn from_spread(spread: u64) -> Self {
+        let mixed = spread.wrapping_mul(UNMIX);
+        ObjectId((mixed ^ (mixed >> 32)).wrapping_mul(UNMIX))
+    }
+
     /// Whether this is [`ObjectId::NONE`].
     pub const fn is_none(self) -> bool {
         self.0 == u64::MAX
@@ -74,6 +91,19 @@ impl fmt::Display for ObjectId {
             Self::OUTSIDE => write!(f, "outside.{}", self.counter()),
             born @ Self::GENESIS..Self::OUTSIDE => write!(f, "g{}.{}", born - Self::GENESIS, self.counter()),
             position => write!(f, "{position}.{}", self.counter()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreading_is_reversible() {
+        for bits in [0, 1, 77, u64::MAX - 1, 1 << 62] {
+            let id = ObjectId::from_bits(bits);
+            assert_eq!(ObjectId::from_spread(id.spread()), id);
         }
     }
 }

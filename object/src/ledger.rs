@@ -152,5 +152,5 @@ impl Ledger {
 }
 
 fn hash(id: ObjectId) -> usize {
-    (crate::any::mix(id) >> 32) as usize
+    (id.spread() >> 32) as usize
 }

@@ -77,7 +77,7 @@ mod walk;
 pub use checksum::{Summer, is_sound as checksums_are_sound};
 pub use corrupted::{Corrupted, How};
 pub use critical::Critical;
-pub use delta::{Pair, Touched};
+pub use delta::{Change, Pair, Touched};
 pub use difference::{MemberDifference, Members};
 pub use id::{Home, ObjectId};
 #[cfg(feature = "inject")]

@@ -1,6 +1,6 @@
 //! Walks over a region: seal, note, undo, blame, check, list, digest and scrub, written once for all types.
 
-use crate::any::{AnyObject, AnyStore, Population, unmix};
+use crate::any::{AnyObject, AnyStore, Population};
 use crate::checksum;
 use crate::delta::Pair;
 use crate::exempt;
@@ -402,9 +402,9 @@ fn compare(owner: ObjectId, should: Population, is: Population) -> Option<ScrubF
     if should == is {
         None
     } else if should.count == is.count.wrapping_add(1) {
-        Some(ScrubFinding::Lost(unmix(should.fold.wrapping_sub(is.fold))))
+        Some(ScrubFinding::Lost(ObjectId::from_spread(should.fold.wrapping_sub(is.fold))))
     } else if is.count == should.count.wrapping_add(1) {
-        Some(ScrubFinding::Extra(unmix(is.fold.wrapping_sub(should.fold))))
+        Some(ScrubFinding::Extra(ObjectId::from_spread(is.fold.wrapping_sub(should.fold))))
     } else {
         Some(ScrubFinding::Population(owner))
     }

@@ -6,8 +6,8 @@
 //! scan nor a list of slots is needed. Checksums of objects exist already, so no second pass over their bytes is made
 //! either.
 //!
-//! [`TreeShape`] says which leaf an object has, [`Tree`] holds leaves and nodes, and [`Walk`] finds the leaves in which the
-//! trees of two replicas differ, by comparing a level at a time.
+//! [`TreeShape`] says which leaf an object has, [`Tree`] holds leaves and nodes, and [`Walk`] finds the leaves in which
+//! the trees of two replicas differ, by comparing a level at a time.
 //!
 //! A sum of 64-bit values is made for accidental errors: two different states have the same root with a probability of
 //! 2^-64. It is no protection against an adversary, who can choose objects whose hashes have the same sum. An object

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 
 use harden::compile::Variant;
@@ -381,26 +382,60 @@ fn corrupt(process: u32, text: &[u8]) -> usize {
     found
 }
 
+/// A server that has stored a key.
+fn with_a_key(program: &Path) -> Server {
+    let server = Server::start(program, &["-t", "1", "-m", "8"]);
+    let stored = exchange(&mut server.connect(), b"set a-key-of-its-own 0 0 5\r\nvalue\r\n", b"\r\n");
+    assert_eq!(stored.expect("a reply"), b"STORED\r\n");
+    server
+}
+
+/// With `ends`, the program ends with this status and answers nothing; otherwise it loses the key without a word.
+fn assert_loses_or_ends(server: &mut Server, ends: Option<i32>) {
+    let reply = exchange(&mut server.connect(), b"get a-key-of-its-own\r\n", b"END\r\n");
+    match ends {
+        None => {
+            assert_eq!(reply.expect("the loss"), b"END\r\n");
+            server.assert_runs();
+        }
+        Some(status) => {
+            assert!(reply.is_err(), "{reply:?}");
+            assert_eq!(server.end(), Some(status));
+        }
+    }
+}
+
 /// A key that is corrupt at rest matches no request: without a CRC of its own the item is lost.
 #[test]
 fn a_corrupt_key_is_no_miss() {
     let Some(native) = built("memcached", Variant::Native) else { return };
     let Some(hardened) = built("memcached", Variant::Sei) else { return };
     for (program, ends) in [(&native, None), (&hardened, Some(DETECTED))] {
-        let mut server = Server::start(program, &["-t", "1", "-m", "8"]);
-        let stored = exchange(&mut server.connect(), b"set a-key-of-its-own 0 0 5\r\nvalue\r\n", b"\r\n");
-        assert_eq!(stored.expect("a reply"), b"STORED\r\n");
+        let mut server = with_a_key(program);
         assert!(corrupt(server.process(), b"a-key-of-its-own") > 0, "the key is in memory");
-        let reply = exchange(&mut server.connect(), b"get a-key-of-its-own\r\n", b"END\r\n");
-        match ends {
-            None => {
-                assert_eq!(reply.expect("the loss"), b"END\r\n");
-                server.assert_runs();
-            }
-            Some(status) => {
-                assert!(reply.is_err(), "{reply:?}");
-                assert_eq!(server.end(), Some(status));
-            }
-        }
+        assert_loses_or_ends(&mut server, ends);
+    }
+}
+
+/// The address of a variable in a running program.
+fn address_of(variable: &str, program: &Path, process: u32) -> u64 {
+    let listed = Command::new("nm").arg(program).output().expect("nm is part of binutils").stdout;
+    let listed = String::from_utf8(listed).expect("text");
+    let line = listed.lines().find(|line| line.ends_with(&format!(" {variable}"))).expect("a symbol");
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("a process of ours");
+    let hex = |word: &str| u64::from_str_radix(word, 16).expect("an address");
+    hex(maps.split('-').next().expect("a range")) + hex(line.split(' ').next().expect("an address"))
+}
+
+/// The size of the hash table never changes, so nothing repairs it: both runs of `sei` look in the same wrong place.
+#[test]
+fn a_corrupt_size_of_the_hash_table_is_seen_with_two_copies() {
+    for (variant, ends) in [(Variant::Sei, None), (Variant::Dup, Some(DETECTED))] {
+        let Some(program) = built("memcached", variant) else { return };
+        let mut server = with_a_key(&program);
+        let memory = std::fs::File::options().write(true).open(format!("/proc/{}/mem", server.process()));
+        let address = address_of("hashpower", &program, server.process());
+        memory.expect("a process of ours").write_all_at(&[1], address).expect("written");
+        assert_loses_or_ends(&mut server, ends);
     }
 }

@@ -111,6 +111,7 @@ static inline uint32_t sei_read_u32(const volatile uint32_t *p) { return *p; }
 static inline void *sei_state_alloc(size_t bytes) { return calloc(1, bytes); }
 static inline void sei_state_add(void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_state_sync(void) {}
+static inline void sei_state_copy(void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_counters_read(struct sei_counters *to) { *to = (struct sei_counters){0, 0, 0, 0, 0}; }
 static inline void sei_detected(void) { abort(); }
 static inline void sei_on_detect(void (*function)(const struct sei_report *)) { (void)function; }
@@ -166,10 +167,12 @@ uint32_t sei_read_u32(const volatile uint32_t *p) SEI_LOCAL;
 /* Duplicated state, in a program that is linked with the library's variant for it (docs/sei.md); otherwise plain
  * memory. Memory of the state, zeroed, which is never freed; NULL if there is no more. */
 void *sei_state_alloc(size_t bytes);
-/* Static variables that belong to the state: up to 8 ranges. */
+/* Static variables that belong to the state: up to 15 ranges. */
 void sei_state_add(void *p, size_t n);
 /* Code outside of handlers has written to the state, as at the start: its second copy becomes what the first is. */
 void sei_state_sync(void);
+/* The same for these bytes, which code outside of handlers has written later on, as for a setting. */
+void sei_state_copy(void *p, size_t n);
 
 /* A check of the program's own has failed, such as a CRC that it keeps beside its data: the process ends with status
  * 86, and nothing of this handler has left it. */

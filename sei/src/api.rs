@@ -284,6 +284,20 @@ pub extern "C" fn sei_state_sync() {
     guard_state(the_process(), StateGuard::sync);
 }
 
+/// Code outside of handlers has written to these bytes of the state, while handlers may run that do not read them.
+///
+/// # Safety
+/// `begin` has `bytes` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_state_copy(begin: *mut c_void, bytes: usize) {
+    if !cfg!(feature = "dup") {
+        return;
+    }
+    let mut copies = Copies::new();
+    sure(the_process().copies.refresh(&mut copies));
+    copy_to_second(&copies, begin as usize, bytes);
+}
+
 /// With SEI_STATE_GUARD, `step` decides whether the pages of the state may be written to from now on.
 pub(crate) fn guard_state(process: &SharedByThreads, step: impl FnOnce(&mut StateGuard) -> PageAccess) {
     if !cfg!(feature = "dup") || !process.choices.has_guard {

@@ -48,7 +48,7 @@ pub const OWNER_PROBES: usize = 4;
 pub const STACK_BYTES: usize = 8 << 20;
 
 /// Registered ranges of duplicated state, the arena included.
-pub const STATE_RANGES: usize = 9;
+pub const STATE_RANGES: usize = 16;
 
 /// Address space reserved for each copy of duplicated state; memory is used as it is touched.
 pub const STATE_BYTES: usize = 64 << 30;

@@ -5,14 +5,16 @@
 //! place, [`Runner`].
 
 mod reproduce;
+mod speculate;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use object::request::{self, Terms};
-use object::{Corrupted, Home, ObjectId, Touched};
+use object::{Corrupted, Home, Kept, ObjectId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
 pub use reproduce::{Repeat, Reproduced, Stopped};
+pub use speculate::{Executed, NotTakenBack, Regions, Speculation, Token, Version};
 
 /// The protections of an execution, from the letters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,29 @@ impl<B: Between> Runner<'_, B> {
         let ran = self.run(turn, reply, handler);
         let touched = self.touched(&ran);
         self.conclude(turn, ran, touched, reply, start)
+    }
+
+    /// [`Runner::once`] for a request that may have to be taken back later: after [`End::Done`] the third value does
+    /// that. `room` has buffers for it.
+    pub fn once_keeping<R>(
+        &self,
+        turn: &mut Turn<'_, R>,
+        reply: &mut Vec<u8>,
+        room: Kept,
+        handler: impl FnOnce(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<(), Retry>,
+    ) -> (End, Outcome, Kept) {
+        let start = reply.len();
+        let handler = |cx: &Cx<'_, R>, request: &R, reply: &mut Vec<u8>| Ok(handler(cx, request, reply)?);
+        match self.run(turn, reply, handler) {
+            Ran::Sealed(()) => {
+                let (touched, kept) = request::finish_keeping(room);
+                (End::Done(touched), Outcome::Done, kept)
+            }
+            ran => {
+                let (end, outcome) = self.conclude(turn, ran, Touched::default(), reply, start);
+                (end, outcome, room.emptied())
+            }
+        }
     }
 
     /// Opens the scope of the request, runs the handler and seals the objects that it touched. The scope stays open.

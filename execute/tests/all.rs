@@ -3,4 +3,5 @@
 mod support;
 
 mod once;
+mod speculate;
 mod twice;

@@ -43,8 +43,39 @@ pub(crate) enum Undo {
     Changed { id: ObjectId, place: Option<StorePlace>, image: Range<usize>, sum: u64 },
     /// The object was put into a store.
     Inserted { id: ObjectId, place: StorePlace },
-    /// The object was taken out of a store.
-    Removed { id: ObjectId, place: StorePlace, image: Range<usize>, sum: u64 },
+    /// The object was taken out of a store; `inside` are the places of what went with it in the list of these.
+    Removed { id: ObjectId, place: StorePlace, image: Range<usize>, sum: u64, inside: Range<usize> },
+}
+
+impl Undo {
+    /// The object.
+    pub(crate) fn id(&self) -> ObjectId {
+        match self {
+            Undo::Changed { id, .. } | Undo::Inserted { id, .. } | Undo::Removed { id, .. } => *id,
+        }
+    }
+
+    /// Where the object was put, taken out or changed, if in a store.
+    pub(crate) fn place(&self) -> Option<StorePlace> {
+        match self {
+            Undo::Changed { place, .. } => *place,
+            Undo::Inserted { place, .. } | Undo::Removed { place, .. } => Some(*place),
+        }
+    }
+}
+
+/// An object that left inside of another one, which was taken out of its store.
+#[derive(Clone, Debug)]
+pub(crate) struct Gone {
+    pub(crate) id: ObjectId,
+    /// Its checksum then: that of before the request if the request had not changed it.
+    pub(crate) sum: u64,
+    /// The object that was taken out of its store.
+    pub(crate) owner: ObjectId,
+    /// The packed object, with its own owner.
+    pub(crate) image: Range<usize>,
+    /// It is in a store again, or in an object that is.
+    pub(crate) is_back: bool,
 }
 
 /// All notes of one request.
@@ -53,6 +84,11 @@ pub(crate) struct Ledger {
     pub(crate) entries: Vec<Entry>,
     pub(crate) images: Vec<u8>,
     pub(crate) undo: Vec<Undo>,
+    pub(crate) gone: Vec<Gone>,
+    /// Stores that steps of the undo log name, with their regions: known once these are sealed.
+    pub(crate) stores: Vec<(usize, Home)>,
+    /// Stores inside of objects that were taken out of theirs.
+    pub(crate) gone_stores: Vec<(usize, ObjectId)>,
     /// Buffer in which members are gathered for summing.
     pub(crate) gather: Vec<u8>,
     /// Open addressing, slots hold 1 + number of the entry; a fixed hash, so that no run differs from another.
@@ -65,6 +101,9 @@ impl Ledger {
             entries: Vec::new(),
             images: Vec::new(),
             undo: Vec::new(),
+            gone: Vec::new(),
+            stores: Vec::new(),
+            gone_stores: Vec::new(),
             gather: Vec::new(),
             index: Vec::new(),
         }
@@ -74,6 +113,9 @@ impl Ledger {
         self.entries.clear();
         self.images.clear();
         self.undo.clear();
+        self.gone.clear();
+        self.stores.clear();
+        self.gone_stores.clear();
         self.index.clear();
     }
 
@@ -101,6 +143,11 @@ impl Ledger {
     pub(crate) fn find_or_insert(&mut self, id: ObjectId) -> &mut Entry {
         let number = self.position(id).unwrap_or_else(|| self.insert(id));
         &mut self.entries[number]
+    }
+
+    /// An object that had gone with another one is part of a region again.
+    pub(crate) fn bring_back(&mut self, id: ObjectId) {
+        self.gone.iter_mut().filter(|gone| gone.id == id).for_each(|gone| gone.is_back = true);
     }
 
     /// Keeps a before-image.

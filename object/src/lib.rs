@@ -54,6 +54,7 @@ mod header;
 mod id;
 #[cfg(feature = "inject")]
 mod inject;
+mod kept;
 mod ledger;
 mod member;
 mod of;
@@ -82,6 +83,7 @@ pub use difference::{MemberDifference, Members};
 pub use id::{Home, ObjectId};
 #[cfg(feature = "inject")]
 pub use inject::{Injected, Injection};
+pub use kept::Kept;
 pub use pieces::Pieces;
 pub use reference::Ref;
 pub use region::{Health, Large, Listed, Region, ScrubFinding, corrupted};

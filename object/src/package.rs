@@ -1,6 +1,7 @@
 //! One object as bytes that any replica can put in place: for repair, state transfer and evidence.
 
 use crate::any::{AnyObject, AnyStore};
+use crate::checksum::UNSEALED;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut};
 use crate::request::Taken;
@@ -46,17 +47,17 @@ impl<'a> Package<'a> {
     }
 }
 
-fn write(found: &Found<'_>, out: &mut Vec<u8>) {
-    out.put8(VERSION).put32(found.object.class().tag).put64(found.object.header().id().to_bits());
-    out.put64(found.owner.to_bits()).put8(found.member);
-    found.object.pack_body(out);
+fn write(object: &dyn AnyObject, owner: ObjectId, member: u8, out: &mut Vec<u8>) {
+    out.put8(VERSION).put32(object.class().tag).put64(object.header().id().to_bits());
+    out.put64(owner.to_bits()).put8(member);
+    object.pack_body(out);
 }
 
 pub(crate) fn pack(root: &dyn AnyObject, id: ObjectId) -> Option<Vec<u8>> {
     let _taken = Taken::new();
     let found = find(root, id)?;
     let mut out = Vec::new();
-    write(&found, &mut out);
+    write(found.object, found.owner, found.member, &mut out);
     Some(out)
 }
 
@@ -238,7 +239,7 @@ pub(crate) fn pack_some(
         if out.len() > start && out.len() - start >= limit {
             return Some(found.object.header().id());
         }
-        out.put_sized(|out| write(found, out));
+        out.put_sized(|out| write(found.object, found.owner, found.member, out));
     }
     None
 }
@@ -254,6 +255,45 @@ fn collect<'a>(found: Found<'a>, from: ObjectId, all: &mut Vec<Found<'a>>) {
     if owner >= from {
         all.push(found);
     }
+}
+
+/// Packs the objects inside of an object, owners before what they own: id, checksum and bytes of each.
+pub(crate) fn pack_inside(object: &dyn AnyObject) -> Vec<(ObjectId, u64, Vec<u8>)> {
+    let mut inside = Vec::new();
+    pack_children(object, &mut inside);
+    inside
+}
+
+fn pack_children(owner: &dyn AnyObject, inside: &mut Vec<(ObjectId, u64, Vec<u8>)>) {
+    let id = owner.header().id();
+    let mut pack = |object: &dyn AnyObject, member: u8| {
+        let mut bytes = Vec::new();
+        let header = object.header();
+        write(object, id, member, &mut bytes);
+        inside.push((header.id(), header.sum(), bytes));
+        pack_children(object, inside);
+    };
+    owner.children(&mut |member, child| match child {
+        Child::Object(object) => pack(object, member),
+        Child::Store(store) => {
+            (0..store.slots()).filter_map(|slot| store.slot(slot)).for_each(|object| pack(object, member));
+        }
+    });
+}
+
+/// Puts a packed object back into an object that it was inside of, with this checksum.
+pub(crate) fn put_inside(
+    object: &mut dyn AnyObject,
+    id: ObjectId,
+    sum: u64,
+    packed: &[u8],
+) -> Result<(), Malformed> {
+    install(object, &Package::parse(packed)?, false)?;
+    // One that was not sealed stays as `install` seals it.
+    if sum != UNSEALED {
+        with_object(object, id, &mut |object| object.header_mut().seal(sum));
+    }
+    Ok(())
 }
 
 pub(crate) fn load_all(root: &mut dyn AnyObject, packed: &[u8]) -> Result<(), Malformed> {

@@ -6,6 +6,7 @@ use crate::corrupted::Corrupted;
 use crate::critical::Critical;
 use crate::difference::{self, MemberDifference, Members};
 use crate::id::{Home, ObjectId};
+use crate::kept::Kept;
 use crate::{package, walk};
 use wire::Malformed;
 
@@ -84,6 +85,9 @@ pub trait Region: Send {
     /// Members marked `#[uncritical]` are not taken back. A critical member must not have been replaced as a whole by
     /// assignment: it is part of its owner for life.
     fn undo(&mut self);
+    /// Takes back what a finished request did to this region, as [`Region::undo`] does for the one that is running. Every
+    /// later request that touched the region must have been taken back before.
+    fn take_back(&mut self, kept: &mut Kept);
     /// After a request of this thread unwound with [`Corrupted`] and before it is abandoned: all objects it touched in
     /// this region that do not fit their checksums.
     fn blame(&self) -> Vec<ObjectId>;
@@ -141,6 +145,9 @@ impl<T: Critical> Region for T {
     }
     fn undo(&mut self) {
         walk::undo(self.protected_mut());
+    }
+    fn take_back(&mut self, kept: &mut Kept) {
+        walk::take_back(self.protected_mut(), kept);
     }
     fn blame(&self) -> Vec<ObjectId> {
         walk::blame(self.protected())

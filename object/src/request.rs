@@ -13,14 +13,18 @@
 //! thread-local because a request runs on one thread; readers that share a region each note the object for
 //! themselves, and neither writes to it.
 
+use crate::any::AnyObject;
 use crate::checksum::UNSEALED;
 use crate::corrupted::Corrupted;
 use crate::delta::{Pair, Touched};
 use crate::exempt;
 use crate::header::Header;
 use crate::id::{Home, ObjectId};
-use crate::ledger::{Entry, EntryState, Ledger, Undo};
+use crate::kept::Kept;
+use crate::ledger::{Entry, EntryState, Gone, Ledger, Undo};
+use crate::package;
 use crate::place::StorePlace;
+use crate::walk;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,6 +108,24 @@ pub fn finish() -> Touched {
     let touched = so_far();
     abandon();
     touched
+}
+
+/// Closes the scope as [`finish`] does, and keeps what takes the request back. `room` is one that is no longer needed,
+/// whose buffers are used again.
+pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
+    let touched = so_far();
+    let position = HOT.with(|hot| hot.position.get());
+    let mut kept = room;
+    kept.ledger.clear();
+    LEDGER.with(|ledger| {
+        let mut ledger = ledger.borrow_mut();
+        std::mem::swap(&mut *ledger, &mut kept.ledger);
+        // The buffer for sums stays with the thread.
+        std::mem::swap(&mut ledger.gather, &mut kept.ledger.gather);
+    });
+    kept.forget_outside(position);
+    close();
+    (touched, kept)
 }
 
 /// The state delta as [`finish`] would return it now, while the scope stays open: a request that was sealed can still
@@ -371,12 +393,13 @@ pub(crate) fn keeps_image(id: ObjectId) -> bool {
         && LEDGER.with(|ledger| ledger.borrow_mut().find_mut(id).is_none_or(|entry| !entry.opened))
 }
 
-/// Notes that an object entered a store.
-pub(crate) fn inserted(header: &Header, place: StorePlace) {
+/// Notes that an object entered a store. Stores inside of it lie elsewhere now.
+pub(crate) fn inserted(object: &dyn AnyObject, place: StorePlace) {
     let flags = HOT.with(|hot| hot.flags.get());
     if flags & (CHECK | IMAGES) == 0 {
         return;
     }
+    let header = object.header();
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
@@ -384,29 +407,48 @@ pub(crate) fn inserted(header: &Header, place: StorePlace) {
         entry.place = Some(place);
         entry.state = EntryState::Open;
         entry.opened = true;
+        walk::places_inside(object, &mut |id, place| {
+            if let Some(entry) = ledger.find_mut(id) {
+                entry.place = Some(place);
+            }
+        });
         if flags & IMAGES != 0 {
             ledger.undo.push(Undo::Inserted { id: header.id(), place });
+            if !ledger.gone.is_empty() {
+                walk::every(object, &mut |object| ledger.bring_back(object.header().id()), &mut |_, _| {});
+            }
         }
     });
     HOT.with(|hot| hot.remember(header, true));
 }
 
-/// Notes that an object leaves its store; `pack` appends its members.
-pub(crate) fn removed(header: &Header, place: StorePlace, pack: impl FnOnce(&mut Vec<u8>)) {
+/// Notes that an object, which still lies in its store, is about to leave it, with the objects inside of it.
+pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
     let flags = HOT.with(|hot| hot.flags.get());
     if flags & (CHECK | IMAGES) == 0 {
         return;
     }
-    let mut image = take_gather();
+    let header = object.header();
+    let (mut image, mut packed) = (take_gather(), Vec::new());
     image.clear();
     if flags & IMAGES != 0 {
-        locally(|| pack(&mut image));
+        locally(|| {
+            object.pack_body(&mut image);
+            packed = package::pack_inside(object);
+        });
     }
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
         if flags & IMAGES != 0 {
             let image = ledger.keep(&image);
-            ledger.undo.push(Undo::Removed { id: header.id(), place, image, sum: header.sum() });
+            let first = ledger.gone.len();
+            for (id, sum, bytes) in packed {
+                let image = ledger.keep(&bytes);
+                ledger.gone.push(Gone { id, sum, owner: header.id(), image, is_back: false });
+            }
+            walk::stores_inside(object, &mut |store| ledger.gone_stores.push((store, header.id())));
+            let inside = first..ledger.gone.len();
+            ledger.undo.push(Undo::Removed { id: header.id(), place, image, sum: header.sum(), inside });
         }
         let entry = ledger.find_or_insert(header.id());
         entry.place = Some(place);

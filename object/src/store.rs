@@ -63,7 +63,7 @@ impl<T: Critical> Store<T> {
         let slot = self.put(None, object);
         self.population = self.population.with(id);
         if let Some(object) = self.at(slot).filter(|_| !exempt::is_exempt(T::Members::CLASS)) {
-            request::inserted(header(object), self.here(slot));
+            request::inserted(object.protected(), self.here(slot));
         }
         Ref::with_hint(id, slot)
     }
@@ -123,12 +123,12 @@ impl<T: Critical> Store<T> {
         if !request::known_placed(header(object)) {
             object.protected_mut().enter_mut(Some(place));
         }
-        let object = self.take(slot)?;
-        let id = header(&object).id();
-        self.population = self.population.without(id);
+        let object = self.at(slot)?;
         if !exempt::is_exempt(T::Members::CLASS) {
-            request::removed(header(&object), place, |out| object.protected().pack_body(out));
+            request::removed(object.protected(), place);
         }
+        let object = self.take(slot)?;
+        self.population = self.population.without(header(&object).id());
         Some(object)
     }
 

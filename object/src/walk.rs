@@ -5,8 +5,10 @@ use crate::checksum;
 use crate::delta::Pair;
 use crate::exempt;
 use crate::id::{Home, ObjectId};
-use crate::ledger::{Entry, EntryState, Ledger, Undo};
+use crate::kept::Kept;
+use crate::ledger::{EntryState, Gone, Ledger, Undo};
 use crate::member::{Child, ChildMut};
+use crate::place::StorePlace;
 use crate::region::{Health, Large, Listed, ScrubFinding};
 use crate::request::{self, Taken};
 
@@ -46,6 +48,9 @@ fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
 /// Seals the objects of a store that the request touched; the others are not visited.
 fn seal_store(store: &mut dyn AnyStore, home: Home, ledger: &mut Ledger) {
     let here = store.place();
+    if ledger.undo.iter().any(|step| step.place().is_some_and(|place| place.store == here)) {
+        ledger.stores.push((here, home));
+    }
     for number in 0..ledger.entries.len() {
         let entry = &mut ledger.entries[number];
         let Some(place) = entry.place.filter(|place| place.store == here) else { continue };
@@ -144,11 +149,23 @@ pub(crate) fn blame(root: &dyn AnyObject) -> Vec<ObjectId> {
 
 pub(crate) fn undo(root: &mut dyn AnyObject) {
     let mut taken = Taken::new();
-    let Ledger { entries, images, undo, .. } = &mut taken.ledger;
+    undo_of(root, &mut taken.ledger);
+}
+
+pub(crate) fn take_back(root: &mut dyn AnyObject, kept: &mut Kept) {
+    let _taken = Taken::new();
+    undo_of(root, &mut kept.ledger);
+}
+
+fn undo_of(root: &mut dyn AnyObject, ledger: &mut Ledger) {
+    let Ledger { entries, images, undo, gone, .. } = ledger;
+    // Where objects are now, and where they were: what is inside of them is found through both.
+    let is = entries.iter().filter_map(|entry| entry.place);
+    let places: Vec<StorePlace> = is.chain(undo.iter().filter_map(Undo::place)).collect();
     // Read where it lies: a step that fails because of a fault in a copy succeeds when it is tried again.
     let mut is_done = vec![false; undo.len()];
     for (step, is_done) in undo.iter().zip(&mut is_done).rev() {
-        *is_done = request::locally(|| undo_step(root, step, entries, images));
+        *is_done = request::locally(|| undo_step(root, step, &places, images, gone));
     }
     // A step belongs to one region; steps of other regions stay in the log.
     let mut done = is_done.into_iter();
@@ -156,26 +173,35 @@ pub(crate) fn undo(root: &mut dyn AnyObject) {
 }
 
 /// Takes back one step; false if its object is of another region, or if it could not be taken back.
-fn undo_step(root: &mut dyn AnyObject, step: &Undo, entries: &[Entry], images: &[u8]) -> bool {
+fn undo_step(
+    root: &mut dyn AnyObject,
+    step: &Undo,
+    places: &[StorePlace],
+    images: &[u8],
+    gone: &[Gone],
+) -> bool {
     let mut is_done = false;
     match step {
         Undo::Inserted { id, place } => {
-            with_store(root, place.store, entries, &mut |store| {
-                if store.slot(place.slot).is_some_and(|object| object.header().id() == *id) {
-                    store.discard(place.slot);
+            with_store(root, place.store, places, &mut |store| {
+                if let Some(slot) = slot_of(store, place.slot, *id) {
+                    store.discard(slot);
                     is_done = true;
                 }
             });
         }
-        Undo::Removed { id, place, image, sum } => {
-            with_store(root, place.store, entries, &mut |store| {
+        Undo::Removed { id, place, image, sum, inside } => {
+            with_store(root, place.store, places, &mut |store| {
                 let body = images.get(image.clone()).unwrap_or_default();
                 if let Ok(slot) = store.create(Some(place.slot), *id, body)
                     && let Some(object) = store.slot_mut(slot)
                 {
                     object.header_mut().seal(*sum);
                     object.sealed();
-                    is_done = true;
+                    is_done = gone.get(inside.clone()).unwrap_or_default().iter().all(|gone| {
+                        let packed = images.get(gone.image.clone()).unwrap_or_default();
+                        crate::package::put_inside(object, gone.id, gone.sum, packed).is_ok()
+                    });
                 }
             });
         }
@@ -193,18 +219,15 @@ fn undo_step(root: &mut dyn AnyObject, step: &Undo, entries: &[Entry], images: &
             };
             match place {
                 Some(place) => {
-                    with_store(root, place.store, entries, &mut |store| {
-                        let slot = match store.slot(place.slot) {
-                            Some(object) if object.header().id() == *id => Some(place.slot),
-                            _ => store.find(*id),
-                        };
+                    with_store(root, place.store, places, &mut |store| {
+                        let slot = slot_of(store, place.slot, *id);
                         if let Some(object) = slot.and_then(|slot| store.slot_mut(slot)) {
                             put_back(object);
                         }
                     });
                 }
                 None => {
-                    with_embedded(root, *id, entries, &mut put_back);
+                    with_embedded(root, *id, places, &mut put_back);
                 }
             }
         }
@@ -212,23 +235,49 @@ fn undo_step(root: &mut dyn AnyObject, step: &Undo, entries: &[Entry], images: &
     is_done
 }
 
+/// The slot of an object that was in `slot`. A store that came back inside of an object has its objects in other slots.
+fn slot_of(store: &dyn AnyStore, slot: u32, id: ObjectId) -> Option<u32> {
+    let is_there = store.slot(slot).is_some_and(|object| object.header().id() == id);
+    if is_there { Some(slot) } else { store.find(id) }
+}
+
+/// Shows where the objects lie that are in stores inside of an object.
+pub(crate) fn places_inside(object: &dyn AnyObject, visit: &mut dyn FnMut(ObjectId, StorePlace)) {
+    object.children(&mut |_, child| match child {
+        Child::Object(child) => places_inside(child, visit),
+        Child::Store(store) => {
+            for slot in 0..store.slots() {
+                if let Some(object) = store.slot(slot) {
+                    visit(object.header().id(), StorePlace { store: store.place(), slot });
+                    places_inside(object, visit);
+                }
+            }
+        }
+    });
+}
+
+/// Shows the stores inside of an object.
+pub(crate) fn stores_inside(object: &dyn AnyObject, visit: &mut dyn FnMut(usize)) {
+    every(object, &mut |_| {}, &mut |_, store| visit(store.place()));
+}
+
 /// Finds a store of the region; stores inside of a store's objects only in objects that the request has entered.
 fn with_store(
     object: &mut dyn AnyObject,
     wanted: usize,
-    entries: &[Entry],
+    places: &[StorePlace],
     work: &mut dyn FnMut(&mut dyn AnyStore),
 ) -> bool {
     let mut found = false;
     object.children_mut(&mut |_, child| match child {
         _ if found => {}
-        ChildMut::Object(child) => found = with_store(child, wanted, entries, work),
+        ChildMut::Object(child) => found = with_store(child, wanted, places, work),
         ChildMut::Store(store) if store.place() == wanted => {
             work(store);
             found = true;
         }
         ChildMut::Store(store) => {
-            found = entered(store, entries, &mut |object| with_store(object, wanted, entries, work));
+            found = entered(store, places, &mut |object| with_store(object, wanted, places, work));
         }
     });
     found
@@ -238,7 +287,7 @@ fn with_store(
 fn with_embedded(
     object: &mut dyn AnyObject,
     id: ObjectId,
-    entries: &[Entry],
+    places: &[StorePlace],
     work: &mut dyn FnMut(&mut dyn AnyObject),
 ) -> bool {
     if object.header().id() == id {
@@ -248,9 +297,9 @@ fn with_embedded(
     let mut found = false;
     object.children_mut(&mut |_, child| match child {
         _ if found => {}
-        ChildMut::Object(child) => found = with_embedded(child, id, entries, work),
+        ChildMut::Object(child) => found = with_embedded(child, id, places, work),
         ChildMut::Store(store) => {
-            found = entered(store, entries, &mut |object| with_embedded(object, id, entries, work));
+            found = entered(store, places, &mut |object| with_embedded(object, id, places, work));
         }
     });
     found
@@ -258,19 +307,17 @@ fn with_embedded(
 
 fn entered(
     store: &mut dyn AnyStore,
-    entries: &[Entry],
+    places: &[StorePlace],
     visit: &mut dyn FnMut(&mut dyn AnyObject) -> bool,
 ) -> bool {
     if !store.nested() {
         return false;
     }
     let here = store.place();
-    entries.iter().filter_map(|entry| entry.place).filter(|place| place.store == here).any(
-        |place| match store.slot_mut(place.slot) {
-            Some(object) => visit(object),
-            None => false,
-        },
-    )
+    places.iter().filter(|place| place.store == here).any(|place| match store.slot_mut(place.slot) {
+        Some(object) => visit(object),
+        None => false,
+    })
 }
 
 pub(crate) fn check(root: &dyn AnyObject, id: ObjectId) -> Health {

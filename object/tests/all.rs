@@ -6,6 +6,7 @@ mod common;
 mod compile_fail;
 mod detection;
 mod distance;
+mod kept;
 mod packing;
 mod requests;
 mod standard;

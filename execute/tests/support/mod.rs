@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use execute::{Between, End, Protection, Repeat, Reproduced, Runner, Stopped};
-use object::{Injection, Region, critical, genesis};
+use execute::{Between, End, Protection, Regions, Repeat, Reproduced, Runner, Stopped};
+use object::{Home, Injection, Kept, Region, critical, genesis};
 use schedule::{
     Access, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule, Turn, Work,
     Worker,
@@ -181,6 +181,18 @@ impl Bank {
         })
     }
 
+    /// Runs it once, and keeps what takes it back.
+    pub fn keep(&mut self, request: Request, room: Kept) -> (Ran, Kept) {
+        self.with_turn(Sent::new(request), |turn, locks, accounts| {
+            let mut reply = Vec::new();
+            let runner = Runner { locks, protection: FULL, between: &() };
+            let (end, outcome, kept) = runner.once_keeping(turn, &mut reply, room, |cx, sent, reply| {
+                handle(accounts, cx, sent.decoded, reply)
+            });
+            ((Ran { end, reply: String::from_utf8(reply).unwrap() }, kept), outcome)
+        })
+    }
+
     /// Runs it until two runs agree.
     pub fn reproduce(&mut self, request: Request, between: &impl Between) -> Repeated {
         self.repeat(Sent::new(request), between, &healthy, |sent| &sent.ordered)
@@ -251,6 +263,14 @@ impl Bank {
         account
             .inject(id, &Injection::Flip { member: Some(0), bit: Some(3), seed: 0 })
             .expect("the flip fits");
+    }
+}
+
+impl Regions for Bank {
+    fn visit(&mut self, home: Home, work: &mut dyn FnMut(&mut dyn Region)) {
+        if let Some(account) = self.accounts.get_mut(home as usize) {
+            work(account.get_mut());
+        }
     }
 }
 

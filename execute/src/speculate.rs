@@ -1,0 +1,206 @@
+//! Batches that have run and on whose results the replicas have not agreed yet: the newest can be taken back.
+//!
+//! Eve (OSDI 2012, sections 4.1, 5.2 and 6.1): replicas execute a batch first and compare a token afterwards, a hash of
+//! the state, of the outputs and of the token before. Where they do not agree, the batch is rolled back. The paper
+//! keeps versions of its state by copy-on-write; here each request keeps its before-images ([`Kept`]), and a batch is
+//! taken back request by request, newest first.
+
+use std::collections::VecDeque;
+
+use object::{Change, Home, Kept, Region};
+use tree::Tree;
+
+/// Versions of the definition of [`Token`]: replicas of different ones never agree by accident.
+const TOKEN_SEED: u64 = 0x544f_4b45_4e00_0001;
+/// Kept requests whose buffers wait to be used again.
+const ROOMS: usize = 1_024;
+
+/// A hash of the state and of all outputs after a batch: equal on two replicas exactly if both are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub u128);
+
+/// The state after a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The batch's number; 0 is the state before the first one.
+    pub number: u64,
+    /// Its token.
+    pub token: Token,
+}
+
+/// A request of a batch, after its end.
+#[derive(Debug)]
+pub struct Executed {
+    /// Ascending in an order in which the requests may have run: drawn while all of a request's locks were held.
+    pub stamp: u64,
+    /// Digest of its answer.
+    pub answer: u128,
+    /// What takes it back.
+    pub kept: Kept,
+}
+
+/// The regions of a service while no request runs.
+pub trait Regions {
+    /// Shows one of them; none if there is no such lock.
+    fn visit(&mut self, home: Home, work: &mut dyn FnMut(&mut dyn Region));
+}
+
+/// Why a batch is not taken back. The state cannot be trusted any more: it has to come from another replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTakenBack {
+    /// What takes it back was given up when the batch became stable.
+    Stable(Version),
+    /// A step failed, of a request in this batch: a before-image or a store is corrupted.
+    Step(u64),
+    /// After the steps the state is not the one that followed this batch.
+    State(u64),
+}
+
+/// The batches beyond the stable one, with what takes them back.
+pub struct Speculation {
+    tree: Tree,
+    stable: Version,
+    stable_root: u64,
+    /// Oldest first.
+    batches: VecDeque<Folded>,
+    rooms: Vec<Kept>,
+    /// Room for the answers of a batch.
+    scratch: Vec<u8>,
+}
+
+/// A batch that has run.
+struct Folded {
+    version: Version,
+    root: u64,
+    /// By stamp.
+    kept: Vec<Kept>,
+    changes: Vec<Change>,
+}
+
+impl Speculation {
+    /// Of a state whose objects are all in `tree`.
+    pub fn new(mut tree: Tree, stable: Version) -> Speculation {
+        let stable_root = tree.root();
+        let (batches, rooms, scratch) = (VecDeque::new(), Vec::new(), Vec::new());
+        Speculation { tree, stable, stable_root, batches, rooms, scratch }
+    }
+
+    /// The newest version.
+    pub fn version(&self) -> Version {
+        self.batches.back().map_or(self.stable, |batch| batch.version)
+    }
+
+    /// The newest version that stays.
+    pub fn stable(&self) -> Version {
+        self.stable
+    }
+
+    /// Memory of what is kept, in bytes.
+    pub fn bytes(&self) -> usize {
+        let of_batch = |batch: &Folded| -> usize {
+            batch.kept.iter().map(Kept::bytes).sum::<usize>() + size_of_val(batch.changes.as_slice())
+        };
+        self.batches.iter().map(of_batch).sum()
+    }
+
+    /// Buffers of a request that is no longer kept, for the next one.
+    pub fn room(&mut self) -> Kept {
+        self.rooms.pop().unwrap_or_default()
+    }
+
+    /// The end of the next batch: `executed` are its requests in the batch's order, and `context` is a digest of what
+    /// else belongs to the version (the state of the order, requests that were started). Returns the version's token.
+    pub fn fold(&mut self, mut executed: Vec<Executed>, context: u128) -> Token {
+        let before = self.version();
+        let answers = executed.iter().map(|request| request.answer);
+        let outputs = vote::digest::batch(before.number + 1, answers, &mut self.scratch);
+        executed.sort_by_key(|request| request.stamp);
+        let mut changes = Vec::new();
+        for request in &executed {
+            changes.extend(request.kept.changes());
+        }
+        changes.iter().for_each(|change| self.tree.apply(*change));
+        let root = self.tree.root();
+        let token = token(before.number + 1, root, outputs, context, before.token);
+        let version = Version { number: before.number + 1, token };
+        let kept = executed.into_iter().map(|request| request.kept).collect();
+        self.batches.push_back(Folded { version, root, kept, changes });
+        token
+    }
+
+    /// Replicas have agreed on the state after this batch: it and those before stay.
+    pub fn agree(&mut self, number: u64) {
+        while let Some(batch) = self.batches.pop_front_if(|batch| batch.version.number <= number) {
+            (self.stable, self.stable_root) = (batch.version, batch.root);
+            let room = ROOMS.saturating_sub(self.rooms.len());
+            self.rooms.extend(batch.kept.into_iter().take(room).map(Kept::emptied));
+        }
+    }
+
+    /// Takes back every batch after `number`, newest first, and returns the version that is left.
+    ///
+    /// # Errors
+    /// If the state is then not that of the version.
+    pub fn take_back(&mut self, number: u64, regions: &mut dyn Regions) -> Result<Version, NotTakenBack> {
+        if number < self.stable.number {
+            return Err(NotTakenBack::Stable(self.stable));
+        }
+        while let Some(mut batch) = self.batches.pop_back_if(|batch| batch.version.number > number) {
+            batch.kept.iter_mut().rev().for_each(|kept| take_back(kept, regions));
+            if !batch.kept.iter().all(Kept::is_taken_back) {
+                return Err(NotTakenBack::Step(batch.version.number));
+            }
+            batch.changes.iter().rev().for_each(|change| self.tree.apply(change.inverse()));
+        }
+        let root = self.batches.back().map_or(self.stable_root, |batch| batch.root);
+        if self.tree.root() != root {
+            return Err(NotTakenBack::State(self.version().number));
+        }
+        Ok(self.version())
+    }
+
+    /// Takes back requests of a batch that has not ended.
+    ///
+    /// # Errors
+    /// If a step fails.
+    pub fn take_back_running(
+        &mut self,
+        mut executed: Vec<Executed>,
+        regions: &mut dyn Regions,
+    ) -> Result<(), NotTakenBack> {
+        executed.sort_by_key(|request| request.stamp);
+        executed.iter_mut().rev().for_each(|request| take_back(&mut request.kept, regions));
+        if executed.iter().all(|request| request.kept.is_taken_back()) {
+            Ok(())
+        } else {
+            Err(NotTakenBack::Step(self.version().number + 1))
+        }
+    }
+
+    /// The tree over the state's objects.
+    pub fn tree(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+}
+
+/// Takes back a request; what fails is tried once more, since a fault in the reading does not hit it twice.
+fn take_back(kept: &mut Kept, regions: &mut dyn Regions) {
+    for _ in 0..2 {
+        for home in kept.homes() {
+            regions.visit(home, &mut |region| region.take_back(kept));
+        }
+        if kept.is_taken_back() {
+            return;
+        }
+    }
+}
+
+fn token(number: u64, root: u64, outputs: u128, context: u128, before: Token) -> Token {
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..16].copy_from_slice(&root.to_le_bytes());
+    bytes[16..32].copy_from_slice(&outputs.to_le_bytes());
+    bytes[32..48].copy_from_slice(&context.to_le_bytes());
+    bytes[48..].copy_from_slice(&before.0.to_le_bytes());
+    Token(xxhash_rust::xxh3::xxh3_128_with_seed(&bytes, TOKEN_SEED))
+}

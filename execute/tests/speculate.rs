@@ -1,0 +1,171 @@
+//! Batches that are taken back: state, tree and tokens are those of before (OSDI 2012, 4.1 and 6.1).
+
+use execute::{End, Executed, NotTakenBack, Speculation, Token, Version};
+use object::{Change, Home, Injection, Region};
+use tree::{Tree, TreeShape};
+use wire::SplitMix64;
+
+use crate::support::{Bank, Request};
+
+fn tree_of(bank: &mut Bank) -> Tree {
+    let mut tree = Tree::new(TreeShape::even(2, 64));
+    for home in 0..2 {
+        let account = bank.accounts[home].get_mut();
+        account.objects(&mut |listed| {
+            let change =
+                Change { home: home as Home, id: listed.id, old: Change::ABSENT, new: listed.recomputed };
+            tree.apply(change);
+        });
+    }
+    tree
+}
+
+fn start(bank: &mut Bank) -> Speculation {
+    Speculation::new(tree_of(bank), Version { number: 0, token: Token(7) })
+}
+
+fn digests(bank: &mut Bank) -> [u128; 2] {
+    [0, 1].map(|home| bank.accounts[home].get_mut().digest())
+}
+
+/// Runs a batch of these requests, in this order.
+fn run(bank: &mut Bank, speculation: &mut Speculation, requests: &[Request]) -> Token {
+    let mut executed = Vec::new();
+    for (stamp, &request) in (0..).zip(requests) {
+        let (ran, kept) = bank.keep(request, speculation.room());
+        assert!(matches!(ran.end, End::Done(_) | End::Panicked), "{:?}", ran.end);
+        let answer = u128::from(ran.reply.parse::<u64>().unwrap_or_default());
+        executed.push(Executed { stamp, answer, kept });
+    }
+    speculation.fold(executed, 5)
+}
+
+fn any(random: &mut SplitMix64) -> Request {
+    let amount = random.below(1_000);
+    match random.below(5) {
+        0 => Request::Read,
+        1 => Request::PayInBoth(amount),
+        2 => Request::PayInThenPanic(amount),
+        _ => Request::PayIn(amount),
+    }
+}
+
+#[test]
+fn any_number_of_batches_is_taken_back() {
+    let mut random = SplitMix64::new(11);
+    let mut bank = Bank::new();
+    let mut speculation = start(&mut bank);
+    let mut versions = vec![(speculation.version(), digests(&mut bank))];
+    for _ in 0..2_000 {
+        match random.below(8) {
+            0 => {
+                let to = random.below(versions.len() as u64);
+                let stable = versions[0].0.number;
+                versions.truncate(to as usize + 1);
+                let left = speculation.take_back(stable + to, &mut bank).expect("it is sound");
+                assert_eq!((left, digests(&mut bank)), versions[to as usize]);
+            }
+            1 => {
+                let to = random.below(versions.len() as u64);
+                speculation.agree(versions[to as usize].0.number);
+                versions.drain(..to as usize);
+                assert_eq!(speculation.stable(), versions[0].0);
+            }
+            _ => {
+                let requests: Vec<Request> = (0..random.below(6)).map(|_| any(&mut random)).collect();
+                let token = run(&mut bank, &mut speculation, &requests);
+                let number = versions[versions.len() - 1].0.number + 1;
+                versions.push((Version { number, token }, digests(&mut bank)));
+            }
+        }
+        assert_eq!(speculation.version(), versions[versions.len() - 1].0);
+        assert_eq!(speculation.tree().root(), tree_of(&mut bank).root());
+    }
+    speculation.agree(u64::MAX);
+    assert_eq!(speculation.bytes(), 0);
+}
+
+/// The token says whether replicas agree: on the state, on the outputs, and on everything before.
+#[test]
+fn tokens_differ_where_anything_does() {
+    let tokens: Vec<Token> = [
+        &[Request::PayIn(1), Request::PayIn(2)][..],
+        // The same state by another way, with other answers.
+        &[Request::PayIn(2), Request::PayIn(1)],
+        &[Request::PayIn(3)],
+        &[Request::PayIn(1), Request::PayIn(2), Request::Read],
+        &[],
+    ]
+    .into_iter()
+    .map(|requests| {
+        let mut bank = Bank::new();
+        let mut speculation = start(&mut bank);
+        run(&mut bank, &mut speculation, requests)
+    })
+    .collect();
+    for (number, token) in tokens.iter().enumerate() {
+        assert!(!tokens[..number].contains(token), "{number}: {tokens:?}");
+    }
+    let twice = |first: &[Request]| {
+        let mut bank = Bank::new();
+        let mut speculation = start(&mut bank);
+        run(&mut bank, &mut speculation, first);
+        run(&mut bank, &mut speculation, &[Request::Read])
+    };
+    assert_eq!(twice(&[Request::PayIn(1)]), twice(&[Request::PayIn(1)]));
+    assert_ne!(twice(&[Request::PayIn(100), Request::Read]), twice(&[Request::Read, Request::PayIn(100)]));
+}
+
+#[test]
+fn a_batch_that_has_not_ended_is_taken_back() {
+    let mut bank = Bank::new();
+    let mut speculation = start(&mut bank);
+    let before = digests(&mut bank);
+    let mut executed: Vec<Executed> = (1..)
+        .zip([Request::PayIn(4), Request::PayInBoth(5), Request::PayIn(6)])
+        .map(|(stamp, request)| Executed { stamp, answer: 0, kept: bank.keep(request, speculation.room()).1 })
+        .collect();
+    executed.reverse();
+    assert_ne!(digests(&mut bank), before);
+    speculation.take_back_running(executed, &mut bank).expect("it is sound");
+    assert_eq!(digests(&mut bank), before);
+}
+
+#[test]
+fn what_became_stable_stays() {
+    let mut bank = Bank::new();
+    let mut speculation = start(&mut bank);
+    run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
+    run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
+    speculation.agree(1);
+    let refused = speculation.take_back(0, &mut bank);
+    assert_eq!(refused, Err(NotTakenBack::Stable(speculation.stable())));
+    assert_eq!(speculation.take_back(1, &mut bank).map(|version| version.number), Ok(1));
+}
+
+/// A fault between a batch and its rollback: the tree does not fit the state of before, and says so.
+#[test]
+fn a_corrupted_tree_or_image_is_found() {
+    for is_tree in [true, false] {
+        let mut bank = Bank::new();
+        let mut speculation = start(&mut bank);
+        run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
+        run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
+        if is_tree {
+            let id = bank.accounts[0].get_mut().root();
+            speculation.tree().apply(Change { home: 0, id, old: 1, new: 3 });
+        } else {
+            let account = bank.accounts[0].get_mut();
+            let id = account.root();
+            account.inject(id, &Injection::Flip { member: Some(0), bit: Some(1), seed: 0 }).expect("it fits");
+        }
+        let left = speculation.take_back(0, &mut bank);
+        if is_tree {
+            assert_eq!(left, Err(NotTakenBack::State(0)));
+        } else {
+            // The before-image overwrites the flipped bit.
+            assert_eq!(left.map(|version| version.number), Ok(0));
+            assert!(bank.accounts[0].get_mut().scrub(9).is_empty());
+        }
+    }
+}

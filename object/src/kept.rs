@@ -1,0 +1,148 @@
+//! What a request did, kept beyond its end: it can be taken back later, together with the requests behind it.
+//!
+//! Eve (OSDI 2012, sections 4.2 and 6.1) executes a batch before replicas have agreed on its result, and rolls it back
+//! where they do not. Requests of all batches that may still be rolled back are kept, each with the before-images of
+//! what it changed. They are taken back newest first: [`crate::Region::take_back`].
+
+use crate::checksum::UNSEALED;
+use crate::delta::Change;
+use crate::id::{Home, ObjectId};
+use crate::ledger::{EntryState, Ledger, Undo};
+
+/// A finished request that can be taken back.
+#[derive(Debug)]
+pub struct Kept {
+    pub(crate) ledger: Ledger,
+}
+
+impl Kept {
+    /// Of no request: its buffers are for [`crate::request::finish_keeping`].
+    pub const fn new() -> Self {
+        Kept { ledger: Ledger::new() }
+    }
+
+    /// Of no request any more: only its buffers are left.
+    pub fn emptied(mut self) -> Kept {
+        self.ledger.clear();
+        self
+    }
+
+    /// The objects that the request changed, created or removed, sorted by (home, id). An object that it created and
+    /// removed again is not among them.
+    ///
+    /// An object inside of another one that was moved to another region's store is said to be in its old region.
+    pub fn changes(&self) -> Vec<Change> {
+        let Ledger { entries, undo, .. } = &self.ledger;
+        // Each object's checksum before its first step, and the region that it was in then.
+        let mut before: Vec<Option<(u64, Option<Home>)>> = vec![None; entries.len()];
+        for step in undo {
+            let sum = match step {
+                Undo::Changed { sum, .. } | Undo::Removed { sum, .. } => *sum,
+                Undo::Inserted { .. } => UNSEALED,
+            };
+            if let Some(number) = self.ledger.position(step.id()) {
+                before[number].get_or_insert((sum, step.place().and_then(|place| self.home_of(place.store))));
+            }
+        }
+        let mut changes = Vec::new();
+        for (entry, before) in entries.iter().zip(&before) {
+            let home = entry.home.or(before.and_then(|(_, home)| home));
+            let Some(home) = home.filter(|_| !self.is_gone(entry.id)) else { continue };
+            let new = if entry.state == EntryState::Removed { Change::ABSENT } else { present(entry.sum) };
+            let (old, old_home) = before.unwrap_or((entry.found, None));
+            let (old, old_home) = (present(old), old_home.unwrap_or(home));
+            if old_home == home {
+                changes.push(Change { home, id: entry.id, old, new });
+            } else {
+                changes.push(Change { home: old_home, id: entry.id, old, new: Change::ABSENT });
+                changes.push(Change { home, id: entry.id, old: Change::ABSENT, new });
+            }
+        }
+        for gone in self.ledger.gone.iter().filter(|gone| !gone.is_back) {
+            let Some(home) = self.ledger.position(gone.owner).and_then(|number| entries[number].home) else {
+                continue;
+            };
+            let first = self.ledger.position(gone.id).and_then(|number| before[number]);
+            let (old, old_home) = first.unwrap_or((gone.sum, None));
+            let home = old_home.unwrap_or(home);
+            changes.push(Change { home, id: gone.id, old: present(old), new: Change::ABSENT });
+        }
+        changes.retain(|change| change.old != change.new);
+        changes.sort_unstable();
+        changes
+    }
+
+    /// The regions that there is something to take back in.
+    pub fn homes(&self) -> Vec<Home> {
+        let Ledger { entries, undo, stores, .. } = &self.ledger;
+        let changed = undo.iter().filter_map(|step| entries[self.ledger.position(step.id())?].home);
+        let mut homes: Vec<Home> = changed.chain(stores.iter().map(|(_, home)| *home)).collect();
+        homes.sort_unstable();
+        homes.dedup();
+        homes
+    }
+
+    /// Whether every effect was taken back, or there was none.
+    pub fn is_taken_back(&self) -> bool {
+        self.ledger.undo.is_empty()
+    }
+
+    /// Memory of its notes and before-images, in bytes, without room that is not used.
+    pub fn bytes(&self) -> usize {
+        let Ledger { entries, images, undo, gone, .. } = &self.ledger;
+        size_of_val(entries.as_slice())
+            + size_of_val(undo.as_slice())
+            + size_of_val(gone.as_slice())
+            + images.len()
+    }
+
+    /// Leaves out steps on objects that were in no region when they were made: not yet, as the request at `position`
+    /// created them, or no longer. What brings their owners back, or lets them vanish, does the same for them.
+    pub(crate) fn forget_outside(&mut self, position: u64) {
+        let mut undo = std::mem::take(&mut self.ledger.undo);
+        let mut outside: Vec<ObjectId> = Vec::new();
+        undo.retain(|step| {
+            match step {
+                Undo::Removed { inside, .. } => {
+                    outside.extend(self.ledger.gone[inside.clone()].iter().map(|gone| gone.id));
+                }
+                Undo::Inserted { id, .. } => {
+                    let with_it = self.ledger.gone.iter().filter(|gone| gone.owner == *id);
+                    outside.retain(|other| other != id && !with_it.clone().any(|gone| gone.id == *other));
+                }
+                Undo::Changed { id, sum, .. } => {
+                    let is_new = *sum == UNSEALED && id.position() == position;
+                    if is_new || outside.contains(id) {
+                        return false;
+                    }
+                }
+            }
+            step.place().is_none_or(|place| self.home_of(place.store).is_some())
+        });
+        self.ledger.undo = undo;
+    }
+
+    /// The region of a store: one that was sealed, or inside of an object that has left it.
+    fn home_of(&self, store: usize) -> Option<Home> {
+        let Ledger { stores, gone_stores, entries, .. } = &self.ledger;
+        let sealed = stores.iter().find(|(place, _)| *place == store).map(|(_, home)| *home);
+        let owner = || gone_stores.iter().find(|(place, _)| *place == store).map(|(_, owner)| *owner);
+        sealed.or_else(|| self.ledger.position(owner()?).and_then(|number| entries[number].home))
+    }
+
+    /// Whether the object went with the one that it is inside of.
+    fn is_gone(&self, id: ObjectId) -> bool {
+        self.ledger.gone.iter().any(|gone| gone.id == id && !gone.is_back)
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Kept::new()
+    }
+}
+
+/// A checksum of a sealed object; one that no request has sealed is in no tree.
+fn present(sum: u64) -> u64 {
+    if sum == UNSEALED { Change::ABSENT } else { sum }
+}

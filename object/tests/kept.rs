@@ -1,0 +1,262 @@
+//! Requests that are taken back after their end, newest first, and the changes that they report (OSDI 2012, 4.2 and
+//! 5.2).
+
+use std::collections::BTreeMap;
+
+use crate::common::{Leaf, PROTECTED, REVERSIBLE, at};
+use object::{Change, Home, Kept, ObjectId, Ref, Region, Store, critical, genesis, request};
+use proptest::prelude::*;
+use wire::SplitMix64;
+
+/// Objects inside of objects: a store in a store's objects, and a member that is an object.
+#[critical]
+struct Forest {
+    groves: Store<Grove>,
+    order: Vec<Ref<Grove>>,
+    record: Record,
+}
+
+#[critical]
+struct Grove {
+    name: String,
+    record: Record,
+    leaves: Store<Leaf>,
+    order: Vec<Ref<Leaf>>,
+}
+
+#[critical]
+struct Record {
+    entries: u64,
+}
+
+#[critical]
+impl Record {
+    fn new() -> Self {
+        Self { entries: 0 }
+    }
+    fn add(&mut self) {
+        self.entries += 1;
+    }
+}
+
+#[critical]
+impl Grove {
+    fn new(name: String) -> Self {
+        Self { name, record: Record::new(), leaves: Store::new(), order: Vec::new() }
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn grow(&mut self, leaf: Leaf) {
+        let leaf = self.leaves.insert(leaf);
+        self.order.push(leaf);
+    }
+    fn shed(&mut self, at: usize) -> Option<Leaf> {
+        let at = at.checked_rem(self.order.len())?;
+        let leaf = self.order.remove(at);
+        Some(self.leaves.expect_remove(leaf))
+    }
+    fn paint(&mut self, at: usize, flags: u32) {
+        if let Some(at) = at.checked_rem(self.order.len()) {
+            let leaf = self.order[at];
+            self.leaves.expect_mut(leaf).set_flags(flags);
+        }
+    }
+    fn write(&mut self) {
+        self.record.add();
+    }
+}
+
+#[critical]
+impl Forest {
+    fn new() -> Self {
+        Self { groves: Store::new(), order: Vec::new(), record: Record::new() }
+    }
+    fn plant(&mut self, grove: Grove) {
+        let grove = self.groves.insert(grove);
+        self.order.push(grove);
+        self.record.add();
+    }
+    fn fell(&mut self, at: usize) -> Option<Grove> {
+        let at = at.checked_rem(self.order.len())?;
+        let grove = self.order.remove(at);
+        Some(self.groves.expect_remove(grove))
+    }
+    fn name(&self, at: usize) -> Option<&str> {
+        Some(self.groves.expect(*self.order.get(at)?).name())
+    }
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+    fn grove(&mut self, at: usize) -> Option<&mut Grove> {
+        let at = at.checked_rem(self.order.len())?;
+        Some(self.groves.expect_mut(self.order[at]))
+    }
+}
+
+const HOMES: [Home; 2] = [3, 4];
+
+/// Two regions, as behind two locks.
+struct World {
+    regions: [Forest; 2],
+    position: u64,
+}
+
+/// Checksums of all objects, as a tree over them would know them.
+type Sums = BTreeMap<(Home, ObjectId), u64>;
+
+impl World {
+    fn new() -> World {
+        World { regions: HOMES.map(|home| genesis(home, Forest::new)), position: 1 }
+    }
+
+    fn sums(&self) -> Sums {
+        let mut sums = Sums::new();
+        for (home, region) in HOMES.iter().zip(&self.regions) {
+            region.objects(&mut |listed| {
+                assert_eq!(listed.sum, listed.recomputed, "{home} {}: sealed", listed.id);
+                sums.insert((*home, listed.id), listed.sum);
+            });
+        }
+        sums
+    }
+
+    fn packed(&self) -> [Vec<u8>; 2] {
+        [0, 1].map(|region| self.regions[region].pack_all())
+    }
+
+    /// Runs a request of random steps on both regions, and keeps it.
+    fn run(&mut self, random: &mut SplitMix64) -> Kept {
+        request::begin(at(self.position, REVERSIBLE));
+        self.position += 1;
+        for _ in 0..random.below(7) {
+            self.step(random);
+        }
+        HOMES.iter().zip(&mut self.regions).for_each(|(home, region)| region.seal(*home));
+        let (touched, kept) = request::finish_keeping(Kept::new());
+        for change in kept.changes() {
+            // What the other replicas compare is the same.
+            let pair = touched.iter().find(|pair| (pair.home, pair.id) == (change.home, change.id));
+            assert!(pair.is_none_or(|pair| pair.sum == change.new), "{change:?} {pair:?}");
+        }
+        kept
+    }
+
+    fn step(&mut self, random: &mut SplitMix64) {
+        let [one, other] = &mut self.regions;
+        let (region, other) = if random.below(2) == 0 { (one, other) } else { (other, one) };
+        let [first, second] = [random.below(50) as usize, random.below(50) as usize];
+        match random.below(10) {
+            0 | 1 => {
+                let mut grove = Grove::new(format!("{first}"));
+                grove.grow(Leaf::new(b"born with it", &[3; 20]));
+                grove.write();
+                region.plant(grove);
+            }
+            2 => drop(region.fell(first)),
+            // Comes back with everything inside of it, and some of that changed meanwhile.
+            3 => {
+                if let Some(mut grove) = region.fell(first) {
+                    match second % 5 {
+                        0 => grove.write(),
+                        1 => grove.paint(second, 8),
+                        2 => grove.grow(Leaf::new(b"another", b"")),
+                        3 => drop(grove.shed(second)),
+                        _ => {}
+                    }
+                    region.plant(grove);
+                }
+            }
+            4 => {
+                if let Some(grove) = region.grove(first) {
+                    grove.grow(Leaf::new(b"key", &vec![first as u8; second * 100]));
+                }
+            }
+            5 => {
+                let shed = region.grove(first).and_then(|grove| grove.shed(second));
+                // To another grove of this region or of the other one, or nowhere.
+                let region = if second % 3 == 0 { other } else { region };
+                if let (Some(leaf), Some(grove)) = (shed, region.grove(second / 3)) {
+                    grove.grow(leaf);
+                }
+            }
+            6 => region.grove(first).into_iter().for_each(|grove| grove.paint(second, first as u32)),
+            7 => region.grove(first).into_iter().for_each(Grove::write),
+            8 => drop(region.name(first).map(str::len)),
+            _ => {
+                let mut grove = Grove::new("passing".to_owned());
+                grove.write();
+                region.plant(grove);
+                drop(region.fell(region.len() - 1));
+            }
+        }
+    }
+
+    fn take_back(&mut self, kept: &mut Kept) {
+        self.regions.iter_mut().for_each(|region| region.take_back(kept));
+        assert!(kept.is_taken_back(), "{kept:?}");
+        self.position -= 1;
+    }
+}
+
+fn apply(sums: &mut Sums, change: Change) {
+    let key = (change.home, change.id);
+    let old = if change.new == Change::ABSENT { sums.remove(&key) } else { sums.insert(key, change.new) };
+    assert_eq!(old.unwrap_or(Change::ABSENT), change.old, "{change:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn changes_are_all_there_is_and_can_be_taken_back(seed: u64) {
+        let mut random = SplitMix64::new(seed);
+        let mut world = World::new();
+        let mut sums = world.sums();
+        let mut versions: Vec<(Kept, Sums, [Vec<u8>; 2])> = Vec::new();
+        for _ in 0..40 {
+            if random.below(4) > 0 {
+                let before = (sums.clone(), world.packed());
+                let kept = world.run(&mut random);
+                kept.changes().into_iter().for_each(|change| apply(&mut sums, change));
+                versions.push((kept, before.0, before.1));
+            } else {
+                // Newest first, as many as it pleases.
+                for _ in 0..random.below(versions.len() as u64 + 1) {
+                    let (mut kept, before, packed) = versions.pop().expect("a version");
+                    let changes = kept.changes();
+                    world.take_back(&mut kept);
+                    changes.into_iter().for_each(|change| apply(&mut sums, change.inverse()));
+                    prop_assert_eq!(&sums, &before);
+                    prop_assert_eq!(world.packed(), packed);
+                }
+            }
+            prop_assert_eq!(&world.sums(), &sums);
+        }
+    }
+}
+
+#[test]
+fn a_request_that_only_reads_changes_nothing_and_keeps_little() {
+    let mut world = World::new();
+    let mut random = SplitMix64::new(1);
+    (0..30).for_each(|_| drop(world.run(&mut random)));
+    request::begin(at(world.position, REVERSIBLE));
+    assert!(world.regions[0].name(0).is_some());
+    world.regions[0].seal(HOMES[0]);
+    let (touched, kept) = request::finish_keeping(Kept::new());
+    assert!(!touched.pairs().is_empty() && kept.changes().is_empty() && kept.is_taken_back());
+    assert!(kept.bytes() < 1_000, "{}", kept.bytes());
+}
+
+#[test]
+fn without_before_images_nothing_can_be_taken_back() {
+    let mut region = genesis(HOMES[0], Forest::new);
+    request::begin(at(1, PROTECTED));
+    region.plant(Grove::new("g".to_owned()));
+    region.seal(HOMES[0]);
+    let (_, mut kept) = request::finish_keeping(Kept::new());
+    let before = region.digest();
+    region.take_back(&mut kept);
+    assert_eq!(region.digest(), before);
+}

@@ -6,3 +6,4 @@ mod closing;
 mod corruption;
 mod eviction;
 mod model;
+mod rollback;

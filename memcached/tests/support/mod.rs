@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crosscheck::object::request::{self, Terms};
-use crosscheck::object::{Home, ObjectId, Region, Touched, corrupted};
+use crosscheck::object::{Home, Kept, ObjectId, Region, Touched, corrupted};
 use crosscheck::schedule::{
     self, Access, Entry, Footprint, LockRules, Outcome, Schedule, Step, Turn, Work, Worker,
 };
@@ -30,6 +30,8 @@ pub struct Replica {
     pub touched: Option<Touched>,
     /// Whether objects are checked and sealed.
     pub protect: bool,
+    /// What takes the requests back that ran since this was there, oldest first.
+    pub kept: Option<Vec<Kept>>,
 }
 
 /// The result of a request.
@@ -63,6 +65,7 @@ impl Replica {
             now_us: START_US,
             touched: None,
             protect: true,
+            kept: None,
         }
     }
 
@@ -98,7 +101,11 @@ impl Replica {
                         region.seal(home);
                     }
                 });
-                self.touched = Some(request::finish());
+                let (touched, kept) = request::finish_keeping(Kept::new());
+                self.touched = Some(touched);
+                if let Some(all) = &mut self.kept {
+                    all.push(kept);
+                }
                 turn.finish(Outcome::Done);
                 Ran::Replied(reply)
             }

@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use object::{Change, Home, Kept, Region};
 use tree::Tree;
 
-/// Versions of the definition of [`Token`]: replicas of different ones never agree by accident.
+/// Versions of the definition of [`StateToken`]: replicas of different ones never agree by accident.
 const TOKEN_SEED: u64 = 0x544f_4b45_4e00_0001;
 /// Kept requests whose buffers wait to be used again.
 const ROOMS: usize = 1_024;
 
 /// A hash of the state and of all outputs after a batch: equal on two replicas exactly if both are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token(pub u128);
+pub struct StateToken(pub u128);
 
 /// The state after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub struct Version {
     /// The batch's number; 0 is the state before the first one.
     pub number: u64,
     /// Its token.
-    pub token: Token,
+    pub token: StateToken,
 }
 
 /// A request of a batch, after its end.
 #[derive(Debug)]
-pub struct Executed {
+pub struct KeptRequest {
     /// Ascending in an order in which the requests may have run: drawn while all of a request's locks were held.
     pub stamp: u64,
     /// Digest of its answer.
@@ -110,7 +110,7 @@ impl Speculation {
 
     /// The end of the next batch: `executed` are its requests in the batch's order, and `context` is a digest of what
     /// else belongs to the version (the state of the order, requests that were started). Returns the version's token.
-    pub fn fold(&mut self, mut executed: Vec<Executed>, context: u128) -> Token {
+    pub fn fold(&mut self, mut executed: Vec<KeptRequest>, context: u128) -> StateToken {
         let before = self.version();
         let answers = executed.iter().map(|request| request.answer);
         let outputs = vote::digest::batch(before.number + 1, answers, &mut self.scratch);
@@ -165,7 +165,7 @@ impl Speculation {
     /// If a step fails.
     pub fn take_back_running(
         &mut self,
-        mut executed: Vec<Executed>,
+        mut executed: Vec<KeptRequest>,
         regions: &mut dyn Regions,
     ) -> Result<(), NotTakenBack> {
         executed.sort_by_key(|request| request.stamp);
@@ -195,12 +195,12 @@ fn take_back(kept: &mut Kept, regions: &mut dyn Regions) {
     }
 }
 
-fn token(number: u64, root: u64, outputs: u128, context: u128, before: Token) -> Token {
+fn token(number: u64, root: u64, outputs: u128, context: u128, before: StateToken) -> StateToken {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
     bytes[8..16].copy_from_slice(&root.to_le_bytes());
     bytes[16..32].copy_from_slice(&outputs.to_le_bytes());
     bytes[32..48].copy_from_slice(&context.to_le_bytes());
     bytes[48..].copy_from_slice(&before.0.to_le_bytes());
-    Token(xxhash_rust::xxh3::xxh3_128_with_seed(&bytes, TOKEN_SEED))
+    StateToken(xxhash_rust::xxh3::xxh3_128_with_seed(&bytes, TOKEN_SEED))
 }

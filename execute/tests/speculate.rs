@@ -1,6 +1,6 @@
 //! Batches that are taken back: state, tree and tokens are those of before (OSDI 2012, 4.1 and 6.1).
 
-use execute::{End, Executed, NotTakenBack, Speculation, Token, Version};
+use execute::{End, KeptRequest, NotTakenBack, Speculation, StateToken, Version};
 use object::{Change, Home, Injection, Region};
 use tree::{Tree, TreeShape};
 use wire::SplitMix64;
@@ -21,7 +21,7 @@ fn tree_of(bank: &mut Bank) -> Tree {
 }
 
 fn start(bank: &mut Bank) -> Speculation {
-    Speculation::new(tree_of(bank), Version { number: 0, token: Token(7) })
+    Speculation::new(tree_of(bank), Version { number: 0, token: StateToken(7) })
 }
 
 fn digests(bank: &mut Bank) -> [u128; 2] {
@@ -29,13 +29,13 @@ fn digests(bank: &mut Bank) -> [u128; 2] {
 }
 
 /// Runs a batch of these requests, in this order.
-fn run(bank: &mut Bank, speculation: &mut Speculation, requests: &[Request]) -> Token {
+fn run(bank: &mut Bank, speculation: &mut Speculation, requests: &[Request]) -> StateToken {
     let mut executed = Vec::new();
     for (stamp, &request) in (0..).zip(requests) {
         let (ran, kept) = bank.keep(request, speculation.room());
         assert!(matches!(ran.end, End::Done(_) | End::Panicked), "{:?}", ran.end);
         let answer = u128::from(ran.reply.parse::<u64>().unwrap_or_default());
-        executed.push(Executed { stamp, answer, kept });
+        executed.push(KeptRequest { stamp, answer, kept });
     }
     speculation.fold(executed, 5)
 }
@@ -88,7 +88,7 @@ fn any_number_of_batches_is_taken_back() {
 /// The token says whether replicas agree: on the state, on the outputs, and on everything before.
 #[test]
 fn tokens_differ_where_anything_does() {
-    let tokens: Vec<Token> = [
+    let tokens: Vec<StateToken> = [
         &[Request::PayIn(1), Request::PayIn(2)][..],
         // The same state by another way, with other answers.
         &[Request::PayIn(2), Request::PayIn(1)],
@@ -121,9 +121,13 @@ fn a_batch_that_has_not_ended_is_taken_back() {
     let mut bank = Bank::new();
     let mut speculation = start(&mut bank);
     let before = digests(&mut bank);
-    let mut executed: Vec<Executed> = (1..)
+    let mut executed: Vec<KeptRequest> = (1..)
         .zip([Request::PayIn(4), Request::PayInBoth(5), Request::PayIn(6)])
-        .map(|(stamp, request)| Executed { stamp, answer: 0, kept: bank.keep(request, speculation.room()).1 })
+        .map(|(stamp, request)| KeptRequest {
+            stamp,
+            answer: 0,
+            kept: bank.keep(request, speculation.room()).1,
+        })
         .collect();
     executed.reverse();
     assert_ne!(digests(&mut bank), before);

@@ -85,8 +85,8 @@ pub trait Region: Send {
     /// Members marked `#[uncritical]` are not taken back. A critical member must not have been replaced as a whole by
     /// assignment: it is part of its owner for life.
     fn undo(&mut self);
-    /// Takes back what a finished request did to this region, as [`Region::undo`] does for the one that is running. Every
-    /// later request that touched the region must have been taken back before.
+    /// Takes back what a finished request did to this region, as [`Region::undo`] does for the one that is running.
+    /// Every later request that touched the region must have been taken back before.
     fn take_back(&mut self, kept: &mut Kept);
     /// After a request of this thread unwound with [`Corrupted`] and before it is abandoned: all objects it touched in
     /// this region that do not fit their checksums.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use harden::compile::Variant;
 use wire::SplitMix64;
 use zone::{A, CNAME, MX, Question, TXT, WrongAnswer, check};
 
-use crate::support::{DETECTED, built, requests, skipped};
+use crate::support::{DETECTED, address_of, built, requests, skipped};
 
 /// Queries that wait for their replies at the same time; dnscache has room for 200.
 const WINDOW: usize = 64;
@@ -275,6 +275,65 @@ fn throughput_is_at_least_half_of_that_without_protection() {
         compare_throughput("a cache too small", &programs, TIGHT, 400),
     ];
     assert!(ratios.iter().all(|ratio| *ratio >= 0.5), "{ratios:?}");
+}
+
+/// Cycles of the processor in the parts of the event loop, as the variants that count them leave them in memory.
+struct Parts {
+    memory: File,
+    address: u64,
+}
+
+impl Parts {
+    fn of(program: &Path, cache: &Cache) -> Parts {
+        let process = cache.child.id();
+        let memory = File::open(format!("/proc/{process}/mem")).expect("a process of ours");
+        Parts { memory, address: address_of("sei_part_cycles", program, process) }
+    }
+
+    /// Dispatching and handling, and both together.
+    fn read(&self) -> [u64; 3] {
+        let mut bytes = [0; 32];
+        self.memory.read_exact_at(&mut bytes, self.address).expect("the program's counters");
+        // In the order of `enum sei_part`: waiting is left out, and dnscache sends in its handlers.
+        let part = |number: usize| u64::from_ne_bytes(*bytes[8 * number..].first_chunk().expect("a word"));
+        [part(1), part(2), part(1) + part(2)]
+    }
+}
+
+/// The SEI paper's Table 5 has 2.4 for handlers and 1.41 for all of Deadwood. A handler of dnscache contains its system
+/// calls: it sends its reply and writes its log. Prints medians of the ratios and the whole spread.
+#[test]
+fn cycles_are_counted_in_each_part() {
+    let Some(programs) = programs([Variant::NativeCycles, Variant::SeiCycles]) else { return };
+    let caches = programs.each_ref().map(|program| Cache::start(program, ROOMY));
+    let parts = [0, 1].map(|at| Parts::of(&programs[at], &caches[at]));
+    let mut loads = caches.each_ref().map(|cache| Load::new(cache, 100, 8, 3));
+    loads.iter_mut().for_each(Load::fill);
+    let queries = requests(4_000, 40_000);
+    let mut rounds: Vec<[[f64; 3]; 2]> = (0..25)
+        .map(|_| {
+            [0, 1].map(|at: usize| {
+                let before = parts[at].read();
+                loads[at].run(queries);
+                let after = parts[at].read();
+                [0, 1, 2].map(|part| (after[part] - before[part]) as f64 / queries as f64)
+            })
+        })
+        .collect();
+    for (part, name) in ["dispatching", "handling", "all"].into_iter().enumerate() {
+        let ratio = |[native, hardened]: &[[f64; 3]; 2]| hardened[part] / native[part];
+        rounds.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+        let [low, middle, high] = [0, rounds.len() / 2, rounds.len() - 1].map(|round| rounds[round]);
+        println!(
+            "{name}: {:.0} cycles a query, {:.0} hardened: {:.2} ({:.2} to {:.2})",
+            middle[0][part],
+            middle[1][part],
+            ratio(&middle),
+            ratio(&low),
+            ratio(&high)
+        );
+        assert!(middle[0][part] > 0.0 && middle[1][part] > 0.0, "both count: {middle:?}");
+    }
 }
 
 /// A cache under a tool of valgrind, whose report goes to a file; none, with one line, where there is no valgrind.

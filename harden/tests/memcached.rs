@@ -10,7 +10,7 @@ use harden::compile::Variant;
 use probe::Client;
 use wire::SplitMix64;
 
-use crate::support::{DETECTED, Server, built, exchange, requests, skipped};
+use crate::support::{DETECTED, Server, address_of, built, exchange, requests, skipped};
 use crate::trace::Trace;
 
 /// Requests that are sent at once.
@@ -415,16 +415,6 @@ fn a_corrupt_key_is_no_miss() {
         assert!(corrupt(server.process(), b"a-key-of-its-own") > 0, "the key is in memory");
         assert_loses_or_ends(&mut server, ends);
     }
-}
-
-/// The address of a variable in a running program.
-fn address_of(variable: &str, program: &Path, process: u32) -> u64 {
-    let listed = Command::new("nm").arg(program).output().expect("nm is part of binutils").stdout;
-    let listed = String::from_utf8(listed).expect("text");
-    let line = listed.lines().find(|line| line.ends_with(&format!(" {variable}"))).expect("a symbol");
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("a process of ours");
-    let hex = |word: &str| u64::from_str_radix(word, 16).expect("an address");
-    hex(maps.split('-').next().expect("a range")) + hex(line.split(' ').next().expect("an address"))
 }
 
 /// The size of the hash table never changes, so nothing repairs it: both runs of `sei` look in the same wrong place.

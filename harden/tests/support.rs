@@ -150,3 +150,13 @@ pub fn free_port() -> u16 {
         }
     }
 }
+
+/// The address of a variable in a running program.
+pub fn address_of(variable: &str, program: &Path, process: u32) -> u64 {
+    let listed = Command::new("nm").arg(program).output().expect("nm is part of binutils").stdout;
+    let listed = String::from_utf8(listed).expect("text");
+    let line = listed.lines().find(|line| line.ends_with(&format!(" {variable}"))).expect("a symbol");
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("a process of ours");
+    let hex = |word: &str| u64::from_str_radix(word, 16).expect("an address");
+    hex(maps.split('-').next().expect("a range")) + hex(line.split(' ').next().expect("an address"))
+}

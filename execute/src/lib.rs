@@ -9,7 +9,7 @@ mod speculate;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use object::request::{self, Terms};
+use object::request::{self, Protect, Terms};
 use object::{Corrupted, Home, Kept, ObjectId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
@@ -114,7 +114,7 @@ impl<B: Between> Runner<'_, B> {
     ) -> Ran<T> {
         request::begin(Terms {
             position: turn.position(),
-            protect: self.protection.guard,
+            protect: if self.protection.guard { Protect::Check } else { Protect::Nothing },
             keep_before_images: self.protection.undo,
         });
         let handled = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), turn.request(), reply)));

@@ -113,9 +113,14 @@ impl Shelf {
 }
 
 fn in_use(criterion: &mut Criterion) {
-    let terms = |protect| Terms { position: 1, protect, keep_before_images: false };
+    let terms = |protect: request::Protect| Terms { position: 1, protect, keep_before_images: false };
     let mut group = criterion.benchmark_group("object in use");
-    for (name, protect) in [("unprotected", false), ("protected", true)] {
+    let kinds = [
+        ("unprotected", request::Protect::Nothing),
+        ("sealed", request::Protect::Seal),
+        ("protected", request::Protect::Check),
+    ];
+    for (name, protect) in kinds {
         let mut shelf = object::genesis(0, || Shelf::new(400));
         request::begin(terms(protect));
         group.bench_function(format!("{name}: touch again"), |bencher| {

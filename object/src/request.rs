@@ -29,13 +29,24 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// What a request does with checksums of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protect {
+    /// Nothing: an object that it changes has no checksum until another request seals it.
+    Nothing,
+    /// What it changed is sealed and noted at the end; what it reads is neither checked nor noted (the mode `R00V`).
+    Seal,
+    /// Objects are also checked at first touch, and all that were touched are noted (the letter G of a mode).
+    Check,
+}
+
 /// The protections in a request's scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Dispatch position of the request: the ids of objects it creates begin with it.
     pub position: u64,
-    /// Check objects at first touch, seal and note them at the end (the letter G of the configuration).
-    pub protect: bool,
+    /// What happens to objects beside being used.
+    pub protect: Protect,
     /// Keep each object as it was before its first change, so that [`crate::Region::undo`] can restore it.
     pub keep_before_images: bool,
 }
@@ -43,8 +54,10 @@ pub struct Terms {
 /// Objects with the checksums that a request found.
 pub type Found = SmallVec<[(ObjectId, u64); Touched::INLINE]>;
 
-/// Objects are checked and noted.
+/// Objects are checked, and all that are touched are noted.
 const CHECK: u8 = 1;
+/// Objects that change are noted and sealed.
+const SEAL: u8 = 8;
 /// Before-images are kept.
 const IMAGES: u8 = 2;
 /// A scope is open.
@@ -91,7 +104,11 @@ pub fn begin(terms: Terms) {
     HOT.with(|hot| {
         assert!(hot.flags.get() & ACTIVE == 0, "a request begins while another is running on this thread");
         let mut flags = ACTIVE;
-        flags |= if terms.protect { CHECK } else { 0 };
+        flags |= match terms.protect {
+            Protect::Nothing => 0,
+            Protect::Seal => SEAL,
+            Protect::Check => CHECK | SEAL,
+        };
         flags |= if terms.keep_before_images && exempt::keeps_before_images() { IMAGES } else { 0 };
         hot.flags.set(flags);
         hot.last_address.set(0);
@@ -132,7 +149,7 @@ pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
 /// be undone.
 pub fn so_far() -> Touched {
     let mut touched = Touched::default();
-    if checks() {
+    if seals() {
         LEDGER.with(|ledger| touched.fill(&ledger.borrow().entries));
     }
     touched
@@ -226,7 +243,11 @@ pub fn new_id() -> ObjectId {
 ///
 /// If a request is open on this thread.
 pub fn genesis<T: crate::Region>(home: Home, construct: impl FnOnce() -> T) -> T {
-    begin(Terms { position: ObjectId::genesis_position(home), protect: true, keep_before_images: false });
+    begin(Terms {
+        position: ObjectId::genesis_position(home),
+        protect: Protect::Check,
+        keep_before_images: false,
+    });
     let closing = Closing;
     let mut root = construct();
     // Not `seal`: the root has moved since its objects were noted.
@@ -254,7 +275,7 @@ pub(crate) fn known(header: &Header) -> bool {
 #[inline]
 pub(crate) fn known_open(header: &mut Header) -> bool {
     HOT.with(|hot| {
-        if hot.flags.get() & (CHECK | IMAGES) == 0 {
+        if hot.flags.get() & (SEAL | IMAGES) == 0 {
             // Changed while checksums are off: the next request that checks must not compare with the old checksum.
             header.unseal();
             true
@@ -280,13 +301,18 @@ impl Hot {
 /// Whether a store need not note where the object lies before it is changed.
 #[inline]
 pub(crate) fn known_placed(header: &Header) -> bool {
-    HOT.with(|hot| hot.flags.get() & (CHECK | IMAGES) == 0 || hot.is_last(header))
+    HOT.with(|hot| hot.flags.get() & (SEAL | IMAGES) == 0 || hot.is_last(header))
 }
 
 /// Whether objects are compared with their checksums.
 #[inline]
 pub(crate) fn checks() -> bool {
     HOT.with(|hot| hot.flags.get() & CHECK != 0)
+}
+
+/// Whether objects that change are sealed.
+fn seals() -> bool {
+    HOT.with(|hot| hot.flags.get() & SEAL != 0)
 }
 
 /// Runs `work` with references packing (or reading) their hints: for bytes that stay on this replica.
@@ -371,6 +397,10 @@ pub(crate) fn open(header: &mut Header, image: &[u8]) {
         let mut ledger = ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
         let first = !std::mem::replace(&mut entry.opened, true);
+        if first && entry.found == UNSEALED {
+            // Where objects are not checked, nothing has noted it before.
+            entry.found = header.sum();
+        }
         let place = entry.place;
         entry.address = header.address();
         if entry.state == EntryState::Read {
@@ -381,7 +411,7 @@ pub(crate) fn open(header: &mut Header, image: &[u8]) {
             ledger.undo.push(Undo::Changed { id: header.id(), place, image, sum: header.sum() });
         }
     });
-    if flags & CHECK == 0 {
+    if flags & SEAL == 0 {
         header.unseal();
     }
     HOT.with(|hot| hot.remember(header, true));
@@ -396,7 +426,7 @@ pub(crate) fn keeps_image(id: ObjectId) -> bool {
 /// Notes that an object entered a store. Stores inside of it lie elsewhere now.
 pub(crate) fn inserted(object: &dyn AnyObject, place: StorePlace) {
     let flags = HOT.with(|hot| hot.flags.get());
-    if flags & (CHECK | IMAGES) == 0 {
+    if flags & (SEAL | IMAGES) == 0 {
         return;
     }
     let header = object.header();
@@ -425,7 +455,7 @@ pub(crate) fn inserted(object: &dyn AnyObject, place: StorePlace) {
 /// Notes that an object, which still lies in its store, is about to leave it, with the objects inside of it.
 pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
     let flags = HOT.with(|hot| hot.flags.get());
-    if flags & (CHECK | IMAGES) == 0 {
+    if flags & (SEAL | IMAGES) == 0 {
         return;
     }
     let header = object.header();
@@ -469,8 +499,8 @@ pub(crate) fn fail(corrupted: Corrupted) -> ! {
 /// The ledger, taken out for a walk over a region, with all checks off: a seal or an undo reads members directly.
 pub(crate) struct Taken {
     pub(crate) ledger: Ledger,
-    /// Whether sums are kept at all.
-    pub(crate) checks: bool,
+    /// Whether objects that change are sealed.
+    pub(crate) seals: bool,
     flags: u8,
 }
 
@@ -478,7 +508,7 @@ impl Taken {
     pub(crate) fn new() -> Self {
         let flags = HOT.with(|hot| hot.flags.replace(hot.flags.get() & ACTIVE));
         let ledger = LEDGER.with(|ledger| std::mem::replace(&mut *ledger.borrow_mut(), Ledger::new()));
-        Taken { ledger, checks: flags & CHECK != 0, flags }
+        Taken { ledger, seals: flags & SEAL != 0, flags }
     }
 }
 

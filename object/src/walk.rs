@@ -17,7 +17,7 @@ const DIGEST_SEED: u64 = 0x6372_6F73_7363_6B01;
 
 pub(crate) fn seal(root: &mut dyn AnyObject, home: Home) {
     let mut taken = Taken::new();
-    if taken.checks {
+    if taken.seals {
         seal_object(root, home, &mut taken.ledger);
     }
 }
@@ -98,7 +98,7 @@ pub(crate) fn reseal(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
 
 pub(crate) fn note(root: &dyn AnyObject, home: Home) {
     let mut taken = Taken::new();
-    if !taken.checks {
+    if !taken.seals {
         return;
     }
     let mut claims: Vec<(usize, u64)> = Vec::new();

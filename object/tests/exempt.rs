@@ -48,7 +48,7 @@ impl Board {
 }
 
 fn terms(position: u64) -> request::Terms {
-    request::Terms { position, protect: true, keep_before_images: true }
+    request::Terms { position, protect: request::Protect::Check, keep_before_images: true }
 }
 
 #[test]

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Leaf, PROTECTED, REVERSIBLE, at};
-use object::{Change, Home, Kept, ObjectId, Ref, Region, Store, critical, genesis, request};
+use object::{
+    Change, Home, Injection, Kept, ObjectId, Protect, Ref, Region, Store, Terms, critical, genesis, request,
+};
 use proptest::prelude::*;
 use wire::SplitMix64;
 
@@ -100,14 +102,15 @@ const HOMES: [Home; 2] = [3, 4];
 struct World {
     regions: [Forest; 2],
     position: u64,
+    protect: Protect,
 }
 
 /// Checksums of all objects, as a tree over them would know them.
 type Sums = BTreeMap<(Home, ObjectId), u64>;
 
 impl World {
-    fn new() -> World {
-        World { regions: HOMES.map(|home| genesis(home, Forest::new)), position: 1 }
+    fn new(protect: Protect) -> World {
+        World { regions: HOMES.map(|home| genesis(home, Forest::new)), position: 1, protect }
     }
 
     fn sums(&self) -> Sums {
@@ -127,7 +130,7 @@ impl World {
 
     /// Runs a request of random steps on both regions, and keeps it.
     fn run(&mut self, random: &mut SplitMix64) -> Kept {
-        request::begin(at(self.position, REVERSIBLE));
+        request::begin(at(self.position, Terms { protect: self.protect, ..REVERSIBLE }));
         self.position += 1;
         for _ in 0..random.below(7) {
             self.step(random);
@@ -209,9 +212,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn changes_are_all_there_is_and_can_be_taken_back(seed: u64) {
+    fn changes_are_all_there_is_and_can_be_taken_back(seed: u64, checks: bool) {
         let mut random = SplitMix64::new(seed);
-        let mut world = World::new();
+        let mut world = World::new(if checks { Protect::Check } else { Protect::Seal });
         let mut sums = world.sums();
         let mut versions: Vec<(Kept, Sums, [Vec<u8>; 2])> = Vec::new();
         for _ in 0..40 {
@@ -238,7 +241,7 @@ proptest! {
 
 #[test]
 fn a_request_that_only_reads_changes_nothing_and_keeps_little() {
-    let mut world = World::new();
+    let mut world = World::new(Protect::Check);
     let mut random = SplitMix64::new(1);
     (0..30).for_each(|_| drop(world.run(&mut random)));
     request::begin(at(world.position, REVERSIBLE));
@@ -259,4 +262,25 @@ fn without_before_images_nothing_can_be_taken_back() {
     let before = region.digest();
     region.take_back(&mut kept);
     assert_eq!(region.digest(), before);
+}
+
+/// Reads are neither checked nor noted, and what changes is sealed all the same.
+#[test]
+fn with_seals_alone_corruption_is_read_and_changes_are_noted() {
+    let mut region = genesis(HOMES[0], Forest::new);
+    let mut run = |position, work: &mut dyn FnMut(&mut Forest)| {
+        request::begin(at(position, Terms { protect: Protect::Seal, ..REVERSIBLE }));
+        work(&mut region);
+        region.seal(HOMES[0]);
+        request::finish_keeping(Kept::new())
+    };
+    let (touched, kept) = run(1, &mut |region| region.plant(Grove::new("g".to_owned())));
+    assert_eq!(touched.pairs().len(), kept.changes().len());
+    assert_eq!(kept.changes().len(), 4, "the root and its record, the grove and its own");
+    let (touched, kept) = run(2, &mut |region| {
+        let id = region.root();
+        region.inject(id, &Injection::Flip { member: None, bit: None, seed: 5 }).expect("the flip fits");
+        assert!(region.len() <= 1);
+    });
+    assert!(touched.pairs().is_empty() && kept.changes().is_empty());
 }

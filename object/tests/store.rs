@@ -61,7 +61,7 @@ impl Bank {
 }
 
 fn run<T>(bank: &mut Bank, position: u64, work: impl FnOnce(&mut Bank) -> T) -> (T, Touched) {
-    request::begin(Terms { position, protect: true, keep_before_images: true });
+    request::begin(Terms { position, protect: request::Protect::Check, keep_before_images: true });
     let result = work(bank);
     bank.seal(0);
     (result, request::finish())
@@ -98,7 +98,7 @@ fn two_objects_are_changed_and_undone_together() {
     let (mut bank, all) = bank();
     for (one, other) in [(0, 1), (1, 2), (3, 0)] {
         let before = bank.digest();
-        request::begin(Terms { position: 4, protect: true, keep_before_images: true });
+        request::begin(Terms { position: 4, protect: request::Protect::Check, keep_before_images: true });
         assert!(bank.swap(all[one], all[other]));
         bank.undo();
         request::abandon();

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::request::{self, Terms};
+use crosscheck::object::request::{self, Protect, Terms};
 use crosscheck::object::{Home, Kept, ObjectId, Region, Touched, corrupted};
 use crosscheck::schedule::{
     self, Access, Entry, Footprint, LockRules, Outcome, Schedule, Step, Turn, Work, Worker,
@@ -87,7 +87,8 @@ impl Replica {
         self.schedule.append(Arc::new(entry));
         let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
         let locks = self.service.locks();
-        request::begin(Terms { position: turn.position(), protect: self.protect, keep_before_images: true });
+        let protect = if self.protect { Protect::Check } else { Protect::Nothing };
+        request::begin(Terms { position: turn.position(), protect, keep_before_images: true });
         let mut reply = Vec::new();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let command = turn.request().request().expect("a client's request");

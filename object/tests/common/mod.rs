@@ -190,9 +190,11 @@ impl Tree {
     }
 }
 
-pub const PROTECTED: Terms = Terms { position: 1, protect: true, keep_before_images: false };
-pub const REVERSIBLE: Terms = Terms { position: 1, protect: true, keep_before_images: true };
-pub const BARE: Terms = Terms { position: 1, protect: false, keep_before_images: false };
+pub const PROTECTED: Terms =
+    Terms { position: 1, protect: request::Protect::Check, keep_before_images: false };
+pub const REVERSIBLE: Terms =
+    Terms { position: 1, protect: request::Protect::Check, keep_before_images: true };
+pub const BARE: Terms = Terms { position: 1, protect: request::Protect::Nothing, keep_before_images: false };
 
 pub fn tree() -> Tree {
     object::genesis(HOME, || {

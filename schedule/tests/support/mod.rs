@@ -283,7 +283,11 @@ fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut SplitMix64) {
     let mut records = Vec::new();
     let table: Vec<&dyn Lock> = locks.iter().map(AnyLock::as_lock).collect();
     while let Some(mut turn) = worker.next_blocking() {
-        request::begin(Terms { position: turn.position(), protect: true, keep_before_images: true });
+        request::begin(Terms {
+            position: turn.position(),
+            protect: request::Protect::Check,
+            keep_before_images: true,
+        });
         let cx = turn.cx();
         let mut machine = CxMachine { cx: &cx, locks, missed: None, chance, random: 0 };
         let result = catch_unwind(AssertUnwindSafe(|| turn.request().interpret(&mut machine)));

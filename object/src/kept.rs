@@ -104,7 +104,8 @@ impl Kept {
         undo.retain(|step| {
             match step {
                 Undo::Removed { inside, .. } => {
-                    outside.extend(self.ledger.gone[inside.clone()].iter().map(|gone| gone.id));
+                    let with_it = self.ledger.gone.get(inside.clone()).unwrap_or_default();
+                    outside.extend(with_it.iter().map(|gone| gone.id));
                 }
                 Undo::Inserted { id, .. } => {
                     let with_it = self.ledger.gone.iter().filter(|gone| gone.owner == *id);

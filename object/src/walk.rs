@@ -6,7 +6,7 @@ use crate::delta::Pair;
 use crate::exempt;
 use crate::id::{Home, ObjectId};
 use crate::kept::Kept;
-use crate::ledger::{EntryState, Gone, Ledger, Undo};
+use crate::ledger::{Entry, EntryState, Gone, Ledger, Undo};
 use crate::member::{Child, ChildMut};
 use crate::place::StorePlace;
 use crate::region::{Health, Large, Listed, ScrubFinding};
@@ -157,15 +157,28 @@ pub(crate) fn take_back(root: &mut dyn AnyObject, kept: &mut Kept) {
     undo_of(root, &mut kept.ledger);
 }
 
+/// Where the objects of a request are and were: what is inside of them is found through both.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    entries: &'a [Entry],
+    undo: &'a [Undo],
+}
+
+impl Places<'_> {
+    /// Those in one store.
+    fn of(&self, store: usize) -> impl Iterator<Item = StorePlace> {
+        let are = self.entries.iter().filter_map(|entry| entry.place);
+        are.chain(self.undo.iter().filter_map(Undo::place)).filter(move |place| place.store == store)
+    }
+}
+
 fn undo_of(root: &mut dyn AnyObject, ledger: &mut Ledger) {
     let Ledger { entries, images, undo, gone, .. } = ledger;
-    // Where objects are now, and where they were: what is inside of them is found through both.
-    let is = entries.iter().filter_map(|entry| entry.place);
-    let places: Vec<StorePlace> = is.chain(undo.iter().filter_map(Undo::place)).collect();
     // Read where it lies: a step that fails because of a fault in a copy succeeds when it is tried again.
     let mut is_done = vec![false; undo.len()];
     for (step, is_done) in undo.iter().zip(&mut is_done).rev() {
-        *is_done = request::locally(|| undo_step(root, step, &places, images, gone));
+        let places = Places { entries, undo };
+        *is_done = request::locally(|| undo_step(root, step, places, images, gone));
     }
     // A step belongs to one region; steps of other regions stay in the log.
     let mut done = is_done.into_iter();
@@ -176,7 +189,7 @@ fn undo_of(root: &mut dyn AnyObject, ledger: &mut Ledger) {
 fn undo_step(
     root: &mut dyn AnyObject,
     step: &Undo,
-    places: &[StorePlace],
+    places: Places<'_>,
     images: &[u8],
     gone: &[Gone],
 ) -> bool {
@@ -265,7 +278,7 @@ pub(crate) fn stores_inside(object: &dyn AnyObject, visit: &mut dyn FnMut(usize)
 fn with_store(
     object: &mut dyn AnyObject,
     wanted: usize,
-    places: &[StorePlace],
+    places: Places<'_>,
     work: &mut dyn FnMut(&mut dyn AnyStore),
 ) -> bool {
     let mut found = false;
@@ -287,7 +300,7 @@ fn with_store(
 fn with_embedded(
     object: &mut dyn AnyObject,
     id: ObjectId,
-    places: &[StorePlace],
+    places: Places<'_>,
     work: &mut dyn FnMut(&mut dyn AnyObject),
 ) -> bool {
     if object.header().id() == id {
@@ -307,14 +320,14 @@ fn with_embedded(
 
 fn entered(
     store: &mut dyn AnyStore,
-    places: &[StorePlace],
+    places: Places<'_>,
     visit: &mut dyn FnMut(&mut dyn AnyObject) -> bool,
 ) -> bool {
     if !store.nested() {
         return false;
     }
     let here = store.place();
-    places.iter().filter(|place| place.store == here).any(|place| match store.slot_mut(place.slot) {
+    places.of(here).any(|place| match store.slot_mut(place.slot) {
         Some(object) => visit(object),
         None => false,
     })

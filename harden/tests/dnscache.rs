@@ -310,7 +310,7 @@ fn cycles_are_counted_in_each_part() {
     let mut loads = caches.each_ref().map(|cache| Load::new(cache, 100, 8, 3));
     loads.iter_mut().for_each(Load::fill);
     let queries = requests(4_000, 40_000);
-    let mut rounds: Vec<[[f64; 3]; 2]> = (0..25)
+    let mut rounds: Vec<[[f64; 3]; 2]> = (0..requests(5, 25))
         .map(|_| {
             [0, 1].map(|at: usize| {
                 let before = parts[at].read();

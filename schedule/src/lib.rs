@@ -51,7 +51,7 @@ pub use entry::{Entry, Origin, Work};
 pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
 pub use log::{Config, LockRules, Schedule, Worker, open, resume, resume_paced};
-pub use mixer::{Groups, Keys, Mixed, Mixer};
+pub use mixer::{Keys, Mixed, Mixer, ParallelBatches};
 pub use predict::PREDICTED_KINDS;
 pub use start::Spawn;
 pub use state::DispatcherState;

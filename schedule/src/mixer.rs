@@ -1,14 +1,14 @@
 //! The mixer: which requests of a batch may run beside each other, equally on every replica.
 //!
-//! Eve (OSDI 2012, section 4.1): a batch becomes a sequence of groups, here, in which requests run concurrently in any
-//! order, one group after the other. Each request goes into the first group in which no request conflicts with it,
-//! else into a new one. Keys are a hint of the service: a conflict that they miss may make replicas differ, which is
-//! found and repaired afterwards; one that they invent costs parallelism. Which group a request is in follows from the
-//! batch alone.
+//! Eve (OSDI 2012, section 4.1): a batch becomes a sequence of parallel batches, one after the other. Inside of one,
+//! requests run concurrently and in any order. Each request goes into the first parallel batch in which no request
+//! conflicts with it, else into a new one. Keys are a hint of the service: a conflict that they miss may make replicas
+//! differ, which is found and repaired afterwards; one that they invent costs parallelism. Where a request is follows
+//! from the batch alone.
 //!
-//! Requests of one connection keep their order, since its client may rely on it: none goes into a group before its
-//! predecessor's. Groups are bits of a word. What does not fit into [`Mixer::GROUPS`] groups runs behind them, one
-//! request at a time.
+//! Requests of one connection keep their order, since its client may rely on it: none goes before its predecessor.
+//! Parallel batches are bits of a word. What does not fit into [`Mixer::MOST`] of them runs behind them, one request
+//! at a time.
 
 use crate::footprint::Footprint;
 
@@ -85,54 +85,54 @@ pub struct Mixed<'a> {
     pub stream: Option<u32>,
 }
 
-/// The groups of a batch.
+/// The parallel batches that a batch becomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Groups {
-    /// Numbers of the requests in the batch, group by group, each in the order of arrival. A run of one request at a
-    /// time in this order is one that the groups allow.
+pub struct ParallelBatches {
+    /// Numbers of the requests in the batch: those of the first parallel batch first, and in each the order of
+    /// arrival. A run of one request at a time in this order is one that the parallel batches allow.
     pub order: Vec<u32>,
-    /// Where each group ends in `order`.
+    /// Where each parallel batch ends in `order`.
     pub ends: Vec<u32>,
 }
 
-impl Groups {
-    /// The groups, one behind the other.
+impl ParallelBatches {
+    /// The parallel batches, one behind the other.
     pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.order[begin as usize..*end as usize])
     }
 }
 
-/// Groups batches; its tables are used again for each.
+/// ParallelBatches batches; its tables are used again for each.
 #[derive(Debug, Default)]
 pub struct Mixer {
-    keys: StampedTable<KeyGroups>,
-    /// The last group of each connection, + 1.
+    keys: StampedTable<KeyUses>,
+    /// The first parallel batch that each connection's next request may be in, + 1.
     streams: StampedTable<u32>,
     batch: u32,
-    /// Group of each request of the batch.
-    groups: Vec<u32>,
+    /// The parallel batch of each request.
+    places: Vec<u32>,
 }
 
-/// In which groups a key is used, one bit each, the tail included.
+/// In which parallel batches a key is used, one bit each, the tail included.
 #[derive(Clone, Copy, Debug, Default)]
-struct KeyGroups {
+struct KeyUses {
     read: u64,
     write: u64,
     join: u64,
 }
 
 impl Mixer {
-    /// Groups whose requests run beside each other; a further one has the rest, one at a time.
-    pub const GROUPS: u32 = 63;
+    /// ParallelBatches whose requests run beside each other; a further one has the rest, one at a time.
+    pub const MOST: u32 = 63;
 
     /// A mixer without tables.
     pub fn new() -> Mixer {
         Mixer::default()
     }
 
-    /// Groups a batch.
-    pub fn mix(&mut self, batch: &[Mixed<'_>]) -> Groups {
+    /// ParallelBatches a batch.
+    pub fn mix(&mut self, batch: &[Mixed<'_>]) -> ParallelBatches {
         self.batch = self.batch.wrapping_add(1);
         if self.batch == 0 {
             // Slots of the batch with this number, four thousand million batches ago, would count.
@@ -141,22 +141,22 @@ impl Mixer {
         let keys = batch.iter().map(|request| request.keys.keys.len()).sum();
         self.keys.make_room(keys);
         self.streams.make_room(batch.len());
-        self.groups.clear();
-        // No request goes before this group: behind one that is alone. And the first group without any request.
+        self.places.clear();
+        // No request goes before `floor`: behind one that is alone. From `free` on there is no request yet.
         let (mut floor, mut free) = (0, 0);
         for request in batch {
-            let group = self.group_of(request, floor, free);
-            free = free.max(group + 1).min(Self::GROUPS);
+            let place = self.place_of(request, floor, free);
+            free = free.max(place + 1).min(Self::MOST);
             if request.keys.is_alone {
-                floor = (group + 1).min(Self::GROUPS);
+                floor = (place + 1).min(Self::MOST);
             }
-            self.take(request, group);
-            self.groups.push(group);
+            self.take(request, place);
+            self.places.push(place);
         }
         self.sorted()
     }
 
-    fn group_of(&mut self, request: &Mixed<'_>, floor: u32, free: u32) -> u32 {
+    fn place_of(&mut self, request: &Mixed<'_>, floor: u32, free: u32) -> u32 {
         let after = request
             .stream
             .map_or(0, |stream| (*self.streams.at(u64::from(stream), self.batch)).saturating_sub(1));
@@ -173,40 +173,40 @@ impl Mixer {
                 KeyUse::Join => of.read | of.write,
             };
         }
-        // The tail is one group to the masks, but its requests run one after the other.
-        let open = !taken & (u64::MAX << from) | 1 << Self::GROUPS;
+        // The tail is one to the masks, but its requests run one after the other.
+        let open = !taken & (u64::MAX << from) | 1 << Self::MOST;
         open.trailing_zeros()
     }
 
-    fn take(&mut self, request: &Mixed<'_>, group: u32) {
+    fn take(&mut self, request: &Mixed<'_>, place: u32) {
         for (key, key_use) in &request.keys.keys {
             let of = self.keys.at(*key, self.batch);
-            let groups = match key_use {
+            let uses = match key_use {
                 KeyUse::Read => &mut of.read,
                 KeyUse::Write => &mut of.write,
                 KeyUse::Join => &mut of.join,
             };
-            *groups |= 1 << group;
+            *uses |= 1 << place;
         }
         if let Some(stream) = request.stream {
-            // Its next request may be in the same group only if that group is the tail.
-            *self.streams.at(u64::from(stream), self.batch) = (group + 1).min(Self::GROUPS) + 1;
+            // Its next request may be beside it only in the tail.
+            *self.streams.at(u64::from(stream), self.batch) = (place + 1).min(Self::MOST) + 1;
         }
     }
 
-    /// Requests by group, and in each by arrival.
-    fn sorted(&self) -> Groups {
-        let mut order: Vec<u32> = (0..self.groups.len() as u32).collect();
-        order.sort_by_key(|&request| self.groups[request as usize]);
+    /// Requests by parallel batch, and in each by arrival.
+    fn sorted(&self) -> ParallelBatches {
+        let mut order: Vec<u32> = (0..self.places.len() as u32).collect();
+        order.sort_by_key(|&request| self.places[request as usize]);
         let mut ends = Vec::new();
         for (at, &request) in order.iter().enumerate() {
-            let group = self.groups[request as usize];
-            let next = order.get(at + 1).map(|&next| self.groups[next as usize]);
-            if next != Some(group) || group == Self::GROUPS {
+            let place = self.places[request as usize];
+            let next = order.get(at + 1).map(|&next| self.places[next as usize]);
+            if next != Some(place) || place == Self::MOST {
                 ends.push(at as u32 + 1);
             }
         }
-        Groups { order, ends }
+        ParallelBatches { order, ends }
     }
 }
 
@@ -262,12 +262,12 @@ mod tests {
         let mut mixer = Mixer::new();
         let batch: Vec<Mixed<'_>> =
             requests.iter().map(|(keys, stream)| Mixed { keys, stream: *stream }).collect();
-        let groups = mixer.mix(&batch);
+        let places = mixer.mix(&batch);
         // Whatever the tables had before.
         for _ in 0..3 {
-            assert_eq!(mixer.mix(&batch), groups);
+            assert_eq!(mixer.mix(&batch), places);
         }
-        groups.iter().map(<[u32]>::to_vec).collect()
+        places.iter().map(<[u32]>::to_vec).collect()
     }
 
     fn keys(make: impl FnOnce(&mut Keys)) -> Request {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_a_group_and_writers_do_not() {
+    fn readers_run_beside_each_other_and_writers_do_not() {
         let read = || keys(|keys| keys.read(1));
         let write = || keys(|keys| keys.write(1));
         assert_eq!(mix(&[read(), write(), read(), write()]), [vec![0, 2], vec![1], vec![3]]);
@@ -335,8 +335,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_runs_one_at_a_time() {
         let requests: Vec<Request> = (0..100).map(|_| keys(|keys| keys.write(1))).collect();
-        let groups = mix(&requests);
-        assert_eq!(groups, (0..100).map(|request| vec![request]).collect::<Vec<_>>());
+        let places = mix(&requests);
+        assert_eq!(places, (0..100).map(|request| vec![request]).collect::<Vec<_>>());
         assert!(mix(&[]).is_empty());
     }
 
@@ -356,59 +356,59 @@ mod tests {
         (keys, (random.below(2) == 0).then(|| random.below(5) as u32))
     }
 
-    /// The group of each request by the rule itself, request against request.
+    /// The place of each request by the rule itself, request against request.
     fn first_fit(requests: &[Request]) -> Vec<u32> {
-        let mut groups: Vec<u32> = Vec::new();
+        let mut places: Vec<u32> = Vec::new();
         for (number, (keys, stream)) in requests.iter().enumerate() {
-            let before = || groups.iter().copied().zip(requests);
-            let behind = |(group, _): (u32, &Request)| group + 1;
+            let before = || places.iter().copied().zip(requests);
+            let behind = |(place, _): (u32, &Request)| place + 1;
             let alone = before().filter(|(_, other)| other.0.is_alone).map(behind).max().unwrap_or(0);
             let of_stream = before().filter(|(_, other)| stream.is_some() && other.1 == *stream);
-            let mut from = alone.max(of_stream.map(behind).max().unwrap_or(0)).min(Mixer::GROUPS);
+            let mut from = alone.max(of_stream.map(behind).max().unwrap_or(0)).min(Mixer::MOST);
             if keys.is_alone {
-                from = from.max(before().map(behind).max().unwrap_or(0)).min(Mixer::GROUPS);
+                from = from.max(before().map(behind).max().unwrap_or(0)).min(Mixer::MOST);
             }
-            let fits = |group: u32| {
+            let fits = |place: u32| {
                 let conflicts = |(other, (theirs, _)): (u32, &Request)| {
-                    other == group && !keys.is_alone && conflict(keys, theirs)
+                    other == place && !keys.is_alone && conflict(keys, theirs)
                 };
-                group == Mixer::GROUPS || !before().any(conflicts)
+                place == Mixer::MOST || !before().any(conflicts)
             };
-            groups.push((from..=Mixer::GROUPS).find(|group| fits(*group)).expect("the tail fits"));
-            assert_eq!(groups.len(), number + 1);
+            places.push((from..=Mixer::MOST).find(|place| fits(*place)).expect("the tail fits"));
+            assert_eq!(places.len(), number + 1);
         }
-        groups
+        places
     }
 
     proptest! {
         #[test]
-        fn each_request_is_in_the_first_group_that_fits(seed: u64, size in 0usize..200) {
+        fn each_request_is_in_the_first_place_that_fits(seed: u64, size in 0usize..200) {
             let mut random = SplitMix64::new(seed);
             let requests: Vec<Request> = (0..size).map(|_| request(&mut random)).collect();
             let mut mixer = Mixer::new();
             let batch: Vec<Mixed<'_>> =
                 requests.iter().map(|(keys, stream)| Mixed { keys, stream: *stream }).collect();
             mixer.mix(&batch);
-            prop_assert_eq!(&mixer.groups, &first_fit(&requests));
+            prop_assert_eq!(&mixer.places, &first_fit(&requests));
         }
 
         #[test]
-        fn no_group_has_a_conflict_and_no_connection_another_order(seed: u64, size in 0usize..300) {
+        fn nothing_conflicts_and_no_connection_has_another_order(seed: u64, size in 0usize..300) {
             let mut random = SplitMix64::new(seed);
             let requests: Vec<Request> = (0..size).map(|_| request(&mut random)).collect();
-            let groups = mix(&requests);
+            let places = mix(&requests);
             let mut place = vec![None; size];
-            for (number, group) in groups.iter().enumerate() {
-                prop_assert!(!group.is_empty() && group.is_sorted());
-                for (at, one) in group.iter().enumerate() {
+            for (number, parallel) in places.iter().enumerate() {
+                prop_assert!(!parallel.is_empty() && parallel.is_sorted());
+                for (at, one) in parallel.iter().enumerate() {
                     prop_assert_eq!(place[*one as usize].replace(number), None, "once");
-                    for other in &group[..at] {
+                    for other in &parallel[..at] {
                         prop_assert!(!conflict(&requests[*one as usize].0, &requests[*other as usize].0));
                     }
                 }
             }
             for (one, request) in requests.iter().enumerate() {
-                prop_assert!(place[one].is_some(), "each request is in a group");
+                prop_assert!(place[one].is_some(), "each request has a place");
                 for other in 0..one {
                     let same = request.1.is_some() && requests[other].1 == request.1;
                     prop_assert!(!same || place[other] < place[one], "{} before {}", other, one);

@@ -74,9 +74,12 @@ impl Kept {
 
     /// The regions that there is something to take back in.
     pub fn homes(&self) -> Vec<Home> {
-        let Ledger { entries, undo, stores, .. } = &self.ledger;
-        let changed = undo.iter().filter_map(|step| entries[self.ledger.position(step.id())?].home);
-        let mut homes: Vec<Home> = changed.chain(stores.iter().map(|(_, home)| *home)).collect();
+        let of_object = |id| self.ledger.entries[self.ledger.position(id)?].home;
+        let of_step = |step: &Undo| match step.place() {
+            Some(place) => self.home_of(place.store),
+            None => of_object(step.id()),
+        };
+        let mut homes: Vec<Home> = self.ledger.undo.iter().filter_map(of_step).collect();
         homes.sort_unstable();
         homes.dedup();
         homes
@@ -123,12 +126,17 @@ impl Kept {
         self.ledger.undo = undo;
     }
 
-    /// The region of a store: one that was sealed, or inside of an object that has left it.
+    /// The region of a store: one in which objects of the request are, that they have left, or inside of an object that
+    /// has left its own.
     fn home_of(&self, store: usize) -> Option<Home> {
-        let Ledger { stores, gone_stores, entries, .. } = &self.ledger;
-        let sealed = stores.iter().find(|(place, _)| *place == store).map(|(_, home)| *home);
-        let owner = || gone_stores.iter().find(|(place, _)| *place == store).map(|(_, owner)| *owner);
-        sealed.or_else(|| self.ledger.position(owner()?).and_then(|number| entries[number].home))
+        let Ledger { left, gone_stores, entries, .. } = &self.ledger;
+        let are = entries.iter().filter(|entry| entry.place.is_some_and(|place| place.store == store));
+        let were = left.iter().filter(|(place, _)| *place == store);
+        let owners = gone_stores.iter().filter(|(place, _)| *place == store);
+        are.filter_map(|entry| entry.home)
+            .chain(were.filter_map(|(_, home)| *home))
+            .chain(owners.filter_map(|(_, owner)| entries[self.ledger.position(*owner)?].home))
+            .next()
     }
 
     /// Whether the object went with the one that it is inside of.

@@ -85,8 +85,8 @@ pub(crate) struct Ledger {
     pub(crate) images: Vec<u8>,
     pub(crate) undo: Vec<Undo>,
     pub(crate) gone: Vec<Gone>,
-    /// Stores that steps of the undo log name, with their regions: known once these are sealed.
-    pub(crate) stores: Vec<(usize, Home)>,
+    /// Stores that objects have left for another one, with their regions: known once these are sealed.
+    pub(crate) left: Vec<(usize, Option<Home>)>,
     /// Stores inside of objects that were taken out of theirs.
     pub(crate) gone_stores: Vec<(usize, ObjectId)>,
     /// Buffer in which members are gathered for summing.
@@ -102,7 +102,7 @@ impl Ledger {
             images: Vec::new(),
             undo: Vec::new(),
             gone: Vec::new(),
-            stores: Vec::new(),
+            left: Vec::new(),
             gone_stores: Vec::new(),
             gather: Vec::new(),
             index: Vec::new(),
@@ -114,7 +114,7 @@ impl Ledger {
         self.images.clear();
         self.undo.clear();
         self.gone.clear();
-        self.stores.clear();
+        self.left.clear();
         self.gone_stores.clear();
         self.index.clear();
     }

@@ -434,9 +434,10 @@ pub(crate) fn inserted(object: &dyn AnyObject, place: StorePlace) {
         let mut ledger = ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
         entry.address = header.address();
-        entry.place = Some(place);
+        let left = entry.place.replace(place).filter(|left| left.store != place.store);
         entry.state = EntryState::Open;
         entry.opened = true;
+        ledger.left.extend(left.map(|left| (left.store, None)));
         walk::places_inside(object, &mut |id, place| {
             if let Some(entry) = ledger.find_mut(id) {
                 entry.place = Some(place);

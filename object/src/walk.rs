@@ -48,9 +48,7 @@ fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
 /// Seals the objects of a store that the request touched; the others are not visited.
 fn seal_store(store: &mut dyn AnyStore, home: Home, ledger: &mut Ledger) {
     let here = store.place();
-    if ledger.undo.iter().any(|step| step.place().is_some_and(|place| place.store == here)) {
-        ledger.stores.push((here, home));
-    }
+    ledger.left.iter_mut().filter(|(store, _)| *store == here).for_each(|(_, region)| *region = Some(home));
     for number in 0..ledger.entries.len() {
         let entry = &mut ledger.entries[number];
         let Some(place) = entry.place.filter(|place| place.store == here) else { continue };

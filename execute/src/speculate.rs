@@ -115,10 +115,7 @@ impl Speculation {
         let answers = executed.iter().map(|request| request.answer);
         let outputs = vote::digest::batch(before.number + 1, answers, &mut self.scratch);
         executed.sort_by_key(|request| request.stamp);
-        let mut changes = Vec::new();
-        for request in &executed {
-            changes.extend(request.kept.changes());
-        }
+        let changes: Vec<Change> = executed.iter().flat_map(|request| request.kept.changes()).collect();
         changes.iter().for_each(|change| self.tree.apply(*change));
         let root = self.tree.root();
         let token = token(before.number + 1, root, outputs, context, before.token);
@@ -146,8 +143,7 @@ impl Speculation {
             return Err(NotTakenBack::Stable(self.stable));
         }
         while let Some(mut batch) = self.batches.pop_back_if(|batch| batch.version.number > number) {
-            batch.kept.iter_mut().rev().for_each(|kept| take_back(kept, regions));
-            if !batch.kept.iter().all(Kept::is_taken_back) {
+            if !are_taken_back(batch.kept.iter_mut().rev(), regions) {
                 return Err(NotTakenBack::Step(batch.version.number));
             }
             batch.changes.iter().rev().for_each(|change| self.tree.apply(change.inverse()));
@@ -169,8 +165,7 @@ impl Speculation {
         regions: &mut dyn Regions,
     ) -> Result<(), NotTakenBack> {
         executed.sort_by_key(|request| request.stamp);
-        executed.iter_mut().rev().for_each(|request| take_back(&mut request.kept, regions));
-        if executed.iter().all(|request| request.kept.is_taken_back()) {
+        if are_taken_back(executed.iter_mut().rev().map(|request| &mut request.kept), regions) {
             Ok(())
         } else {
             Err(NotTakenBack::Step(self.version().number + 1))
@@ -183,16 +178,19 @@ impl Speculation {
     }
 }
 
-/// Takes back a request; what fails is tried once more, since a fault in the reading does not hit it twice.
-fn take_back(kept: &mut Kept, regions: &mut dyn Regions) {
-    for _ in 0..2 {
-        for home in kept.homes() {
-            regions.visit(home, &mut |region| region.take_back(kept));
+/// Takes back requests, and returns whether all of them are. What fails is tried once more, since a fault in the
+/// reading does not hit it twice.
+fn are_taken_back<'a>(newest_first: impl Iterator<Item = &'a mut Kept>, regions: &mut dyn Regions) -> bool {
+    let mut are_all = true;
+    for kept in newest_first {
+        for _ in 0..2 {
+            for home in kept.homes() {
+                regions.visit(home, &mut |region| region.take_back(kept));
+            }
         }
-        if kept.is_taken_back() {
-            return;
-        }
+        are_all &= kept.is_taken_back();
     }
+    are_all
 }
 
 fn token(number: u64, root: u64, outputs: u128, context: u128, before: StateToken) -> StateToken {

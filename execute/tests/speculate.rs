@@ -10,12 +10,10 @@ use crate::support::{Bank, Request};
 fn tree_of(bank: &mut Bank) -> Tree {
     let mut tree = Tree::new(TreeShape::even(2, 64));
     for home in 0..2 {
+        let mut objects = Vec::new();
         let account = bank.accounts[home].get_mut();
-        account.objects(&mut |listed| {
-            let change =
-                Change { home: home as Home, id: listed.id, old: Change::ABSENT, new: listed.recomputed };
-            tree.apply(change);
-        });
+        account.objects(&mut |listed| objects.push((listed.id, listed.recomputed)));
+        tree.recompute(home as Home, objects);
     }
     tree
 }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crosscheck::object::{Change, Home};
+use crosscheck::object::{Change, Home, ObjectId};
 use memcached::Config;
 use tree::{Tree, TreeShape};
 use wire::SplitMix64;
@@ -33,16 +33,17 @@ fn ask(replica: &mut Replica, random: &mut SplitMix64) {
     replica.ask(&request);
 }
 
+/// The objects of a shard with their checksums.
+fn objects(replica: &mut Replica, home: Home) -> Vec<(ObjectId, u64)> {
+    let mut objects = Vec::new();
+    replica.with_region(home, |region| {
+        region.objects(&mut |listed| objects.push((listed.id, listed.recomputed)));
+    });
+    objects
+}
+
 fn leaves_that_differ(replica: &mut Replica, tree: &Tree) -> Vec<u32> {
-    let mut differing = Vec::new();
-    for home in 0..SMALL.shards {
-        let mut objects = Vec::new();
-        replica.with_region(home, |region| {
-            region.objects(&mut |listed| objects.push((listed.id, listed.recomputed)));
-        });
-        differing.extend(tree.differing(home, objects));
-    }
-    differing
+    (0..SMALL.shards).flat_map(|home| tree.differing(home, objects(replica, home))).collect()
 }
 
 #[test]
@@ -50,13 +51,7 @@ fn any_number_of_requests_is_taken_back() {
     let mut random = SplitMix64::new(3);
     let mut replica = Replica::new(SMALL);
     let mut tree = Tree::new(TreeShape::even(SMALL.shards, 4_096));
-    for home in 0..SMALL.shards {
-        replica.with_region(home, |region| {
-            region.objects(&mut |object| {
-                tree.apply(Change { home, id: object.id, old: Change::ABSENT, new: object.recomputed });
-            });
-        });
-    }
+    (0..SMALL.shards).for_each(|home| tree.recompute(home, objects(&mut replica, home)));
     replica.kept = Some(Vec::new());
     // How many requests have run, and the state behind them: one request of the protocol may be several of the log.
     let mut versions = vec![(0, replica.digests(), tree.root())];

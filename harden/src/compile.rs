@@ -141,12 +141,20 @@ int main(int count, char **words)
 /// What the compiler must call for [`PROBE`].
 const BEGIN_AND_END: [&str; 2] = ["_ITM_beginTransaction", "_ITM_commitTransaction"];
 
-/// Whether this is a load or store of the interface that the library has: `_ITM_RaWU4`, `_ITM_WD`.
-fn is_access(symbol: &str) -> bool {
+/// Kind and type of a load or store of the interface that the library has: `RaW` and `U4` of `_ITM_RaWU4`.
+pub(crate) fn access(symbol: &str) -> Option<(&'static str, &'static str)> {
     let kinds = ["RaR", "RaW", "RfW", "R", "WaR", "WaW", "W", "L"];
     let types = ["U1", "U2", "U4", "U8", "F", "D", "E", "M64", "M128", "M256", "B"];
-    let Some(access) = symbol.strip_prefix("_ITM_") else { return false };
-    kinds.iter().any(|kind| access.strip_prefix(kind).is_some_and(|of| types.contains(&of)))
+    let access = symbol.strip_prefix("_ITM_")?;
+    kinds.into_iter().find_map(|kind| {
+        let of = access.strip_prefix(kind)?;
+        types.into_iter().find(|name| *name == of).map(|of| (kind, of))
+    })
+}
+
+/// Whether this is a load or store of the interface that the library has: `_ITM_RaWU4`, `_ITM_WD`.
+fn is_access(symbol: &str) -> bool {
+    access(symbol).is_some()
 }
 
 /// A C compiler that makes the calls that the library knows.

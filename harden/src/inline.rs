@@ -4,6 +4,8 @@
 //! is one load, and the call costs more than the load. So the text of the unit's assembly is changed between compiler
 //! and assembler. Writes stay calls: they keep the old value. What is not known here stays a call, which is as right.
 
+use crate::compile;
+
 /// A call's suffix behind `_ITM_R`, `_ITM_RaR`, `_ITM_RaW` or `_ITM_RfW`, and the load that does the same. The address
 /// is in `rdi`, and the word is expected where a function returns its type. Unaligned addresses are allowed.
 const LOADS: [(&str, &str); 8] = [
@@ -17,33 +19,28 @@ const LOADS: [(&str, &str); 8] = [
     ("M128", "movups\t(%rdi), %xmm0"),
 ];
 
-/// How a read may relate to other accesses of the same word. The longer prefixes first.
-const KINDS: [&str; 4] = ["RaR", "RaW", "RfW", "R"];
-
-/// The assembly with its reads in line, and how many there are.
-pub fn reads(assembly: &str) -> (String, usize) {
+/// The assembly with its reads in line.
+pub fn reads(assembly: &str) -> String {
     let mut text = String::with_capacity(assembly.len());
-    let mut count = 0;
     for line in assembly.split_inclusive('\n') {
         match load_for(line) {
             Some(load) => {
                 text.push('\t');
                 text.push_str(load);
                 text.push('\n');
-                count += 1;
             }
             None => text.push_str(line),
         }
     }
-    (text, count)
+    text
 }
 
 /// The load that stands for a line, if that calls a read. A jump to one at the end of a function stays.
 fn load_for(line: &str) -> Option<&'static str> {
     let called = line.trim().strip_prefix("call")?.trim_start();
-    let access = called.strip_suffix("@PLT").unwrap_or(called).strip_prefix("_ITM_")?;
-    let of = KINDS.iter().find_map(|kind| access.strip_prefix(kind))?;
-    LOADS.iter().find(|(name, _)| *name == of).map(|(_, load)| *load)
+    let (kind, of) = compile::access(called.strip_suffix("@PLT").unwrap_or(called))?;
+    let load = LOADS.iter().find(|(name, _)| *name == of).map(|(_, load)| *load);
+    load.filter(|_| kind.starts_with('R'))
 }
 
 #[cfg(test)]
@@ -55,7 +52,7 @@ mod tests {
         let text = "\tmovq\t%rbx, %rdi\n\tcall\t_ITM_RU8@PLT\n\tcall _ITM_RaWU1\n\tcall\t_ITM_RfWM128@PLT\n";
         let loads =
             "\tmovq\t%rbx, %rdi\n\tmovq\t(%rdi), %rax\n\tmovzbl\t(%rdi), %eax\n\tmovups\t(%rdi), %xmm0\n";
-        assert_eq!(reads(text), (loads.to_owned(), 3));
+        assert_eq!(reads(text), loads);
     }
 
     #[test]
@@ -73,6 +70,6 @@ mod tests {
             "\tcall\t_ITM_RU",
         ];
         let text = lines.join("\n");
-        assert_eq!(reads(&text), (text, 0));
+        assert_eq!(reads(&text), text);
     }
 }

@@ -167,8 +167,8 @@ impl<'a> Bench<'a> {
             bail!("{name} does not compile as {variant}:\n{}{why}", errors(&printed.err));
         }
         if variant.has_plain_reads() {
-            let (text, _) = inline::reads(&fs::read_to_string(&assembly)?);
-            fs::write(&assembly, text).context("cannot write the unit's assembly")?;
+            fs::write(&assembly, inline::reads(&fs::read_to_string(&assembly)?))
+                .context("cannot write the unit's assembly")?;
         }
         let printed = self.compiler.compile(&[], &assembly, object, &self.source)?;
         if !printed.is_success {

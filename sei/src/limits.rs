@@ -36,7 +36,7 @@ pub const IGNORED_RANGES: usize = 64;
 /// How often a handler that holds a lock tries for another one before it gives up and runs again.
 pub const LOCK_TRIES: usize = 200;
 
-/// How often a reply asks whether other threads' handlers have been checked, before its caller is told to come again.
+/// How often `sei_barrier` asks whether other threads' handlers have been checked before it returns 0.
 pub const BARRIER_TRIES: usize = 100;
 
 /// Places in the table of lock owners, and how many of them one lock may be in.

@@ -264,7 +264,7 @@ mod tests {
         let mut tree = of(&objects);
         let right = tree.root();
         assert!((0..4).all(|home| tree.differing(home, sums(home)).is_empty()));
-        // An object that nobody touched.
+        // An object that no request has touched.
         let mut other = sums(2);
         other[0].1 ^= 1 << 40;
         assert_eq!(tree.differing(2, other.clone()), [tree.shape().leaf(2, other[0].0).expect("a leaf")]);

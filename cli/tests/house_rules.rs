@@ -78,6 +78,11 @@ const PANICS: [Panics; 19] = [
         3,
         "a reference has to be returned; the worker catches it and is replaced",
     ),
+    panics(
+        "schedule/src/mixed/mod.rs",
+        2,
+        "a reference has to be returned; the worker catches it and is replaced",
+    ),
     panics("schedule/src/log.rs", 2, "the configuration at the start, which the operator chose"),
     panics(
         "schedule/src/ordinary.rs",

@@ -31,6 +31,7 @@ mod entry;
 mod footprint;
 mod lock;
 mod log;
+mod mixed;
 mod mixer;
 #[cfg(all(test, loom))]
 mod model;
@@ -55,7 +56,7 @@ pub use mixer::{Keys, Mixed, Mixer, ParallelBatches};
 pub use predict::PREDICTED_KINDS;
 pub use start::Spawn;
 pub use state::DispatcherState;
-pub use turn::{Outcome, Scheduler, Step, Turn};
+pub use turn::{EntryEnd, Outcome, Scheduler, Step, Turn};
 pub use turn_state::WorkerProgress;
 pub use wire::{Malformed, SplitMix64};
 pub use yield_point::YieldPoint;

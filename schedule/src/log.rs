@@ -9,6 +9,8 @@ use crate::chain::Writer;
 use crate::dispatch::Dispatcher;
 use crate::entry::Entry;
 use crate::footprint::Footprint;
+use crate::mixed::{self, Plans};
+use crate::mixer::ParallelBatches;
 use crate::ordinary;
 use crate::state::DispatcherState;
 use crate::turn::Scheduler;
@@ -25,6 +27,9 @@ pub enum LockRules {
     Sequential,
     /// Ordinary locks in arrival order: **not** deterministic (`R000`, `0000`).
     Locks,
+    /// Parallel batches, and a retry at its own position: deterministic as far as the plans miss no conflict, and what
+    /// has run can be taken back (`R0GV`, `R00V`).
+    Mixed,
 }
 
 /// Shape of a schedule. `lag` and `locks` must be equal on all replicas; the rest is each replica's own choice.
@@ -58,7 +63,13 @@ pub(crate) type FootprintOf<R> = Arc<dyn Fn(&R, &mut Footprint) + Send + Sync>;
 /// The appending side of the ordered log, and the view from outside.
 pub struct Schedule<R> {
     turns: Arc<TurnState>,
-    log: Mutex<Writer<Arc<Entry<R>>>>,
+    log: Mutex<Log<R>>,
+}
+
+/// What the producer writes to.
+enum Log<R> {
+    Entries(Writer<Arc<Entry<R>>>),
+    Plans(Plans<R>),
 }
 
 /// Opens a schedule at its genesis. `footprint` computes the footprints of spawned requests; entries contain theirs.
@@ -101,12 +112,21 @@ pub fn resume_paced<R: Any + Send + Sync>(
     let mut turns = TurnState::new(config.locks, workers, state.position, config.spins);
     yield_point.into_iter().for_each(|yield_point| turns.set_yield_point(yield_point));
     let turns = Arc::new(turns);
-    let log = Writer::new();
-    let made = match config.mode {
+    let entries = Writer::new();
+    let (log, made) = match config.mode {
         LockRules::Turns | LockRules::Sequential => {
-            TurnWorker::all(&turns, &footprint, Dispatcher::all(config, workers, &log, state))
+            let dispatchers = Dispatcher::all(config, workers, &entries, state);
+            (Log::Entries(entries), TurnWorker::all(&turns, &footprint, dispatchers))
         }
-        LockRules::Locks => ordinary::workers(&turns, &footprint, config, &log, state),
+        LockRules::Locks => {
+            let made = ordinary::workers(&turns, &footprint, config, &entries, state);
+            (Log::Entries(entries), made)
+        }
+        LockRules::Mixed => {
+            let plans = Plans::new(&state);
+            let made = mixed::workers(&turns, &footprint, config.locks, &plans, &state.predictor);
+            (Log::Plans(plans), made)
+        }
     };
     (Schedule { turns, log: Mutex::new(log) }, made)
 }
@@ -114,8 +134,58 @@ pub fn resume_paced<R: Any + Send + Sync>(
 impl<R> Schedule<R> {
     /// Appends an entry; wakes sleeping workers. Called by one thread, the producer, in log order.
     pub fn append(&self, entry: Arc<Entry<R>>) {
-        self.log.lock().push(entry);
-        self.turns.count_append();
+        let mut log = self.log.lock();
+        match &mut *log {
+            Log::Entries(entries) => {
+                entries.push(entry);
+                self.turns.count_append();
+            }
+            Log::Plans(plans) => {
+                let plan = ParallelBatches::in_arrival_order(entry.requests.len());
+                plans.push(entry, plan);
+                self.turns.count_append();
+                self.turns.step();
+            }
+        }
+    }
+
+    /// As [`Schedule::append`] in mixed batches; requests run beside each other as in `plan`, which other rules ignore.
+    /// With a plan of another number of requests they run one at a time, in the order of arrival.
+    pub fn append_mixed(&self, entry: Arc<Entry<R>>, plan: ParallelBatches) {
+        if let Log::Plans(plans) = &mut *self.log.lock() {
+            plans.push(entry, plan);
+            self.turns.count_append();
+            return self.turns.step();
+        }
+        self.append(entry);
+    }
+
+    /// Mixed batches: `request` runs between two batches, alone and with every lock. It has no position.
+    pub fn between_batches(&self, request: R) {
+        self.want(request, None);
+    }
+
+    /// Mixed batches: the schedule continues as after entry `index`. All requests of later entries that were appended
+    /// so far end, or do not run. As soon as none runs, `request` runs alone and with every lock: to take back what
+    /// later entries did. Entries that are appended from now on run behind it.
+    ///
+    /// The index is one that was not forgotten ([`Schedule::forget`]); otherwise the schedule is aborted as corrupted.
+    pub fn go_back(&self, index: u64, request: R) {
+        self.want(request, Some(index));
+    }
+
+    /// Mixed batches: the schedule does not go back before entry `index` any more.
+    pub fn forget(&self, index: u64) {
+        if let Log::Plans(plans) = &*self.log.lock() {
+            plans.forget(index);
+        }
+    }
+
+    fn want(&self, request: R, back_to: Option<u64>) {
+        if let Log::Plans(plans) = &*self.log.lock() {
+            plans.want(request, back_to);
+            self.turns.step();
+        }
     }
 
     /// No entry follows: workers finish what is there and see [`Step::Closed`](crate::Step::Closed).

@@ -64,9 +64,10 @@ impl Keys {
         self.is_alone = true;
     }
 
-    /// The locks of a footprint as keys. A footprint that is forecast is not known before the request runs.
+    /// The locks of a footprint as keys. Of one that is partly forecast, not all are known before the request runs: it
+    /// runs alone.
     pub fn of_footprint(&mut self, footprint: &Footprint) {
-        if footprint.is_all() {
+        if footprint.is_all() || footprint.kind().is_some() {
             self.alone();
         }
         let uses = footprint
@@ -96,6 +97,16 @@ pub struct ParallelBatches {
 }
 
 impl ParallelBatches {
+    /// A plan that runs so many requests one at a time, in the order of arrival.
+    pub fn in_arrival_order(requests: usize) -> Self {
+        ParallelBatches { order: (0..requests as u32).collect(), ends: (1..=requests as u32).collect() }
+    }
+
+    /// The same plan, one request at a time. If the keys miss no conflict, it has the same effects.
+    pub fn sequential(self) -> Self {
+        ParallelBatches { ends: (1..=self.order.len() as u32).collect(), ..self }
+    }
+
     /// The parallel batches, one behind the other.
     pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
@@ -103,7 +114,7 @@ impl ParallelBatches {
     }
 }
 
-/// ParallelBatches batches; its tables are used again for each.
+/// Plans batches; its tables are used again for each.
 #[derive(Debug, Default)]
 pub struct Mixer {
     keys: StampedTable<KeyUses>,
@@ -123,7 +134,7 @@ struct KeyUses {
 }
 
 impl Mixer {
-    /// ParallelBatches whose requests run beside each other; a further one has the rest, one at a time.
+    /// Parallel batches whose requests run beside each other; a further one has the rest, one at a time.
     pub const MOST: u32 = 63;
 
     /// A mixer without tables.
@@ -131,7 +142,7 @@ impl Mixer {
         Mixer::default()
     }
 
-    /// ParallelBatches a batch.
+    /// Plans a batch.
     pub fn mix(&mut self, batch: &[Mixed<'_>]) -> ParallelBatches {
         self.batch = self.batch.wrapping_add(1);
         if self.batch == 0 {

@@ -12,17 +12,17 @@ use crate::turn_state::{Tickets, TurnState, Want};
 /// The value behind a lock: loom reports accesses to `touched` that are not ordered against each other, and `value`
 /// shows their order (relaxed, so only the turns can order it).
 #[derive(Default)]
-struct Guarded {
+pub(crate) struct Guarded {
     touched: UnsafeCell<()>,
     value: AtomicU64,
 }
 
 impl Guarded {
-    fn append(&self, digit: u64) {
+    pub(crate) fn append(&self, digit: u64) {
         self.touched.with_mut(|_| self.value.store(self.look() * 10 + digit, Ordering::Relaxed));
     }
 
-    fn read(&self) -> u64 {
+    pub(crate) fn read(&self) -> u64 {
         self.touched.with(|_| self.look())
     }
 

@@ -23,7 +23,7 @@ use crate::log::{Config, FootprintOf, Worker};
 use crate::predict::{Predictor, lesson};
 use crate::start::Starts;
 use crate::state::{Again, DispatcherState};
-use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
+use crate::turn::{Drive, EntryEnd, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};
 
 /// Positions of internal requests, which are not numbered by the log. Below 2^47, as object ids need it.
@@ -343,12 +343,13 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
         }
     }
 
-    fn resolve(&mut self, outcome: Outcome) {
+    fn resolve(&mut self, outcome: Outcome) -> Option<EntryEnd> {
         let locks = &self.shared.locks;
         self.run.slots.iter().for_each(|slot| locks[slot.lock as usize].release(slot));
         self.keep(outcome);
         self.starts.forget();
         self.turns.end(self.run.worker);
+        None
     }
 
     fn state(&self) -> Option<DispatcherState<R>> {

@@ -41,6 +41,15 @@ pub enum Outcome {
     Abandoned,
 }
 
+/// All requests of an entry of mixed batches have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryEnd {
+    /// Index of the entry.
+    pub index: u64,
+    /// Digest of the schedule's state after it: the next position, the time, requests that were started and timers.
+    pub schedule: u64,
+}
+
 /// A request whose turn it is, from its dispatch until its turns are passed by [`Turn::finish`].
 ///
 /// A `Turn` that is dropped, as by a panic, finishes as [`Outcome::Abandoned`]; the log goes on.
@@ -55,7 +64,7 @@ pub(crate) trait Drive<R> {
     fn starts(&self) -> &Starts<R>;
     fn request(&self) -> &R;
     fn footprint(&self) -> &Footprint;
-    fn resolve(&mut self, outcome: Outcome);
+    fn resolve(&mut self, outcome: Outcome) -> Option<EntryEnd>;
     fn state(&self) -> Option<DispatcherState<R>>;
     #[cfg(feature = "inject")]
     fn lose_count(&mut self);
@@ -173,10 +182,18 @@ impl<'w, R> Turn<'w, R> {
         self.driver.state()
     }
 
-    /// Ends the request and passes its turns. Sealing or undoing comes before.
-    pub fn finish(self, outcome: Outcome) {
-        self.driver.resolve(outcome);
+    /// A number that ascends in the order in which requests on a common lock run. Take it while the locks are held:
+    /// when the request is sealed.
+    pub fn stamp(&self) -> u64 {
+        self.driver.run().turns.stamp()
+    }
+
+    /// Ends the request and passes its turns. Sealing or undoing comes before. In mixed batches, the last request of an
+    /// entry returns what is known then.
+    pub fn finish(self, outcome: Outcome) -> Option<EntryEnd> {
+        let ended = self.driver.resolve(outcome);
         std::mem::forget(self);
+        ended
     }
 }
 

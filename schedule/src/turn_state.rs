@@ -50,6 +50,10 @@ pub(crate) enum Want {
     Resolved { below: u64 },
     /// More than `seen` entries were appended, or the log was closed.
     Appended { seen: u64 },
+    /// A lock of mixed batches.
+    Lock { lock: u32, shared: bool },
+    /// Others have taken more than `seen` steps.
+    Step { seen: u64 },
 }
 
 /// How far one worker has come: for a watchdog, which owns the clock, to notice a turn that does not end, and for the
@@ -86,6 +90,10 @@ pub(crate) struct TurnState {
     serving: Box<[CacheLine<AtomicU64>]>,
     seats: Box<[CacheLine<WorkerState>]>,
     appended: CacheLine<AtomicU64>,
+    /// Of mixed batches: changes that a worker without work may wait for.
+    steps: CacheLine<AtomicU64>,
+    /// Drawn by requests while they hold their locks.
+    stamps: CacheLine<AtomicU64>,
     closed: AtomicBool,
     aborted: AtomicBool,
     /// A worker found that its part of the schedule was corrupted.
@@ -116,6 +124,8 @@ impl TurnState {
             serving: (0..locks).map(|_| CacheLine(AtomicU64::new(0))).collect(),
             seats: (0..workers).map(seat).collect(),
             appended: CacheLine(AtomicU64::new(0)),
+            steps: CacheLine(AtomicU64::new(0)),
+            stamps: CacheLine(AtomicU64::new(0)),
             closed: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             corrupted: AtomicBool::new(false),
@@ -233,6 +243,49 @@ impl TurnState {
         }
     }
 
+    /// Takes a free lock of mixed batches: for these, the word of a lock is 1 with a writer, and counts its readers in
+    /// the high half.
+    #[inline]
+    pub fn try_lock(&self, lock: u32, shared: bool) -> bool {
+        let word = &self.serving[lock as usize].0;
+        if !shared {
+            return word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        }
+        let mut now = word.load(Ordering::Relaxed);
+        while now & 1 == 0 {
+            match word.compare_exchange(now, now + READER, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Gives back a lock that [`TurnState::try_lock`] took. Sleepers are woken by [`TurnState::wake`].
+    #[inline]
+    pub fn unlock(&self, lock: u32, shared: bool) {
+        self.serving[lock as usize].0.fetch_sub(if shared { READER } else { 1 }, Ordering::Release);
+    }
+
+    /// Something changed that a worker without work may wait for.
+    pub fn step(&self) {
+        self.steps.0.fetch_add(1, Ordering::Release);
+        // As in `wake`; the caller may be the producer, and the only worker asleep.
+        fence(Ordering::SeqCst);
+        self.wake_noticed();
+    }
+
+    /// Changes so far.
+    pub fn steps(&self) -> u64 {
+        self.steps.0.load(Ordering::Acquire)
+    }
+
+    /// The next stamp; whoever draws a later one on a common lock sees what was written before.
+    #[inline]
+    pub fn stamp(&self) -> u64 {
+        self.stamps.0.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Entries appended so far.
     pub fn appended(&self) -> u64 {
         self.appended.0.load(Ordering::Acquire)
@@ -241,6 +294,7 @@ impl TurnState {
     /// No entry follows.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
+        self.steps.0.fetch_add(1, Ordering::SeqCst);
         self.wake_all();
     }
 
@@ -284,7 +338,9 @@ impl TurnState {
         let (seat, bit) = (&self.seats[worker].0, 1u64 << worker);
         let sleeping = match want {
             Want::Appended { .. } => &self.sleeping_for_log.0,
-            Want::Turn { .. } | Want::Resolved { .. } => &self.sleeping_for_turn.0,
+            Want::Turn { .. } | Want::Resolved { .. } | Want::Lock { .. } | Want::Step { .. } => {
+                &self.sleeping_for_turn.0
+            }
         };
         *seat.want.lock() = Some(want);
         sleeping.fetch_or(bit, Ordering::SeqCst);
@@ -318,6 +374,11 @@ impl TurnState {
             Want::Turn { lock, ticket, shared } => self.is_turn(lock, ticket, shared),
             Want::Resolved { below } => (0..self.seats.len()).all(|worker| self.watermark(worker) >= below),
             Want::Appended { seen } => self.appended() > seen || self.is_closed(),
+            Want::Lock { lock, shared } => {
+                let word = self.serving[lock as usize].0.load(Ordering::Acquire);
+                if shared { word & 1 == 0 } else { word == 0 }
+            }
+            Want::Step { seen } => self.steps() != seen,
         };
         fulfilled || self.is_aborted()
     }

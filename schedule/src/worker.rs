@@ -12,7 +12,7 @@ use crate::footprint::Footprint;
 use crate::log::{FootprintOf, Worker};
 use crate::start::Starts;
 use crate::state::{Again, DispatcherState, Due};
-use crate::turn::{Drive, Outcome, Scheduler, Step, Turn};
+use crate::turn::{Drive, EntryEnd, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};
 
 /// A worker of ordered turns; with a single worker no tickets are needed, and the order is the same.
@@ -184,7 +184,7 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
         self.dispatcher.footprint()
     }
 
-    fn resolve(&mut self, outcome: Outcome) {
+    fn resolve(&mut self, outcome: Outcome) -> Option<EntryEnd> {
         let passed = !self.run.turns.is_aborted() && self.pass_turns();
         if passed {
             // Before the watermark: a worker that sees the position resolved finds its outcome.
@@ -198,6 +198,7 @@ impl<R: Any + Send + Sync> Drive<R> for TurnWorker<R> {
         }
         self.starts.forget();
         self.run.turns.end(self.run.worker);
+        None
     }
 
     fn state(&self) -> Option<DispatcherState<R>> {

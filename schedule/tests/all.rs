@@ -4,6 +4,7 @@ mod support;
 
 mod compile_fail;
 mod fuzz;
+mod mixed;
 mod predict;
 mod resume;
 mod rules;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use object::{Terms, critical, request};
 use schedule::{
     Access, Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId, Origin,
-    Outcome, Retry, SplitMix64, Turn, Work, Worker,
+    Outcome, Retry, Schedule, SplitMix64, Turn, Work, Worker,
 };
 
 use program::{Machine, Missed, Program, mix};
@@ -72,7 +72,7 @@ pub struct Cell {
 
 #[critical]
 impl Cell {
-    fn new(value: u64, history: u64, reads: u64) -> Self {
+    pub fn new(value: u64, history: u64, reads: u64) -> Self {
         Self { value, history, reads: AtomicU64::new(reads) }
     }
 
@@ -359,6 +359,20 @@ pub fn run(log: &Log, config: Config, chance: u64) -> Ran {
 
 /// Runs a log, from a checkpoint on if there is one.
 pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Option<&Cut>) -> Ran {
+    run_with(log, config, chance, (names, from), &mut |schedule, entry| schedule.append(entry))
+}
+
+/// Gives an entry to the schedule.
+pub type Append<'a> = &'a mut dyn FnMut(&Schedule<Request>, Arc<Entry<Request>>);
+
+/// Runs a log that `append` gives to the schedule.
+pub fn run_with(
+    log: &Log,
+    config: Config,
+    chance: u64,
+    (names, from): (&Names, Option<&Cut>),
+    append: Append<'_>,
+) -> Ran {
     let mut locks = AnyLock::all(config.locks, from.map_or(&[], |cut| cut.cells.as_slice()));
     let mut state = DispatcherState::genesis();
     if let Some(cut) = from {
@@ -379,7 +393,7 @@ pub fn run_from(log: &Log, config: Config, chance: u64, names: &Names, from: Opt
         drop(done);
         let mut chance = SplitMix64::new(!chance);
         for entry in log {
-            schedule.append(Arc::clone(entry));
+            append(&schedule, Arc::clone(entry));
             if chance.below(8) == 0 {
                 std::thread::yield_now();
             }

@@ -154,6 +154,12 @@ impl Program {
         }
     }
 
+    /// The locks that it may take, each for writing; none if it may take any.
+    pub fn may_take(&self) -> Option<&[LockId]> {
+        let any = |op: &Op| matches!(op, Op::Choose(false) | Op::ChoosePeek(false));
+        (!self.ops.iter().any(any)).then_some(&*self.locks)
+    }
+
     /// Runs alone and does nothing: a place to take the state at.
     pub fn cut() -> Program {
         Program { locks: vec![0], ops: Vec::new(), release: Vec::new(), footprint: Footprint::all() }

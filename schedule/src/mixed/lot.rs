@@ -1,0 +1,265 @@
+//! What the workers of mixed batches share: boundaries, and the schedule's part of the versions that can be taken back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use wire::mix;
+
+use super::gate::{Gate, Wanted};
+use super::planned::{Begun, Planned};
+use crate::dispatch::TimerKey;
+use crate::entry::{Entry, Internal, Origin};
+use crate::footprint::Footprint;
+use crate::predict::Predictor;
+use crate::start::Started;
+use crate::state::DispatcherState;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::turn::EntryEnd;
+
+/// Shared by the workers.
+pub(super) struct Lot<R> {
+    pub gate: Gate,
+    /// Batches that have begun, and those of them that have ended or were dropped.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// Batches with a smaller number are passed over.
+    dropped: AtomicU64,
+    boundaries: Mutex<VecDeque<Boundary<R>>>,
+    versions: Mutex<Versions<R>>,
+}
+
+/// A request of the runtime that has the state alone, and no position.
+struct Boundary<R> {
+    request: Arc<Internal<R>>,
+    /// After which batch the schedule continues: those after it are dropped, also one that runs.
+    back_to: Option<u64>,
+}
+
+/// The schedule's part of the newest version, and of those that it may have to return to.
+struct Versions<R> {
+    newest: Arc<LotState<R>>,
+    /// What the requests of the batch that runs have started.
+    started: Vec<Started<R>>,
+    /// By batch; the oldest is the last that became stable.
+    kept: VecDeque<(u64, Arc<LotState<R>>)>,
+}
+
+/// The schedule's part of the state after a batch.
+struct LotState<R> {
+    /// Position that is given next.
+    position: u64,
+    time_us: u64,
+    /// Started by requests, and not run yet: they run first in the next batch.
+    queue: Vec<Arc<Internal<R>>>,
+    timers: BTreeMap<TimerKey, Arc<Internal<R>>>,
+}
+
+impl<R> Lot<R> {
+    pub fn new(state: &DispatcherState<R>) -> Self {
+        let mut newest = LotState {
+            position: state.position,
+            time_us: state.time_us,
+            queue: state.internal.clone(),
+            timers: BTreeMap::new(),
+        };
+        newest.set_timers(&state.timers);
+        let newest = Arc::new(newest);
+        let kept = VecDeque::from([(state.entry_index.saturating_sub(1), Arc::clone(&newest))]);
+        Lot {
+            gate: Gate::new(),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            boundaries: Mutex::new(VecDeque::new()),
+            versions: Mutex::new(Versions { newest, started: Vec::new(), kept }),
+        }
+    }
+
+    /// Whether the batch is passed over.
+    pub fn is_dropped(&self, batch: &Planned<R>) -> bool {
+        batch.number < self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Begins a batch, after all before; the caller has entered the gate.
+    pub fn begin(&self, batch: &Planned<R>) {
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        let Entry { time_us, requests, .. } = &*batch.entry;
+        let mut versions = self.versions.lock();
+        let state = Arc::make_mut(&mut versions.newest);
+        state.time_us = (*time_us).max(state.time_us.saturating_add(1));
+        while let Some(timer) = state.timers.first_entry().filter(|first| first.key().0 <= state.time_us) {
+            state.queue.push(timer.remove());
+        }
+        let started = std::mem::take(&mut state.queue);
+        let begun = Begun { position: state.position, time_us: state.time_us, started };
+        state.position += (begun.started.len() + requests.len()) as u64;
+        drop(versions);
+        if !batch.begin(begun) {
+            self.end(batch);
+        }
+    }
+
+    /// A request of the batch that runs has started others.
+    pub fn collect(&self, started: Started<R>) {
+        self.versions.lock().started.push(started);
+    }
+
+    /// The last request of a batch is resolved.
+    pub fn end(&self, batch: &Planned<R>) -> EntryEnd {
+        let index = batch.entry.index;
+        let mut versions = self.versions.lock();
+        let started = std::mem::take(&mut versions.started);
+        Arc::make_mut(&mut versions.newest).start(started);
+        let newest = Arc::clone(&versions.newest);
+        let digest = newest.digest();
+        versions.kept.push_back((index, newest));
+        drop(versions);
+        self.ended.fetch_add(1, Ordering::AcqRel);
+        batch.end();
+        EntryEnd { index, schedule: digest }
+    }
+
+    /// The state after the running request, which is the last one of its batch and runs alone.
+    pub fn state_after(&self, batch: &Planned<R>) -> DispatcherState<R> {
+        let versions = self.versions.lock();
+        let mut after = LotState::clone(&versions.newest);
+        after.start(versions.started.clone());
+        let mut state = DispatcherState::genesis();
+        state.position = after.position;
+        state.entry_index = batch.entry.index + 1;
+        state.time_us = after.time_us;
+        state.timers = after.timers.into_iter().map(|(key, timer)| (key.0, timer)).collect();
+        state.internal = after.queue;
+        state.predictor = Predictor::new();
+        state
+    }
+
+    /// Versions before the one after `batch` are not returned to.
+    pub fn forget(&self, batch: u64) {
+        let mut versions = self.versions.lock();
+        while versions.kept.get(1).is_some_and(|(next, _)| *next <= batch) {
+            versions.kept.pop_front();
+        }
+    }
+
+    /// Wants a boundary; of one that goes back, batches with numbers below `appended` are dropped.
+    pub fn want(&self, request: R, back_to: Option<u64>, appended: u64) {
+        let internal = Internal {
+            request,
+            footprint: Footprint::all(),
+            seed: 0,
+            origin: Origin::Entry { index: back_to.unwrap_or(0), request: 0 },
+        };
+        let mut boundaries = self.boundaries.lock();
+        boundaries.push_back(Boundary { request: Arc::new(internal), back_to });
+        if back_to.is_some() {
+            self.dropped.store(appended, Ordering::Release);
+        }
+        self.gate.want(Wanted { at_once: back_to.is_some(), between: back_to.is_none() });
+    }
+
+    /// A boundary whose time has come.
+    pub fn take_boundary(&self) -> Option<NextBoundary<R>> {
+        let wanted = self.gate.wanted_alone()?;
+        let is_between = || self.begun.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire);
+        if !(wanted.at_once || is_between()) || !self.gate.enter_alone(wanted) {
+            return None;
+        }
+        // What runs now is this caller alone: nothing begins or ends meanwhile.
+        let is_between = is_between();
+        let next = {
+            let mut boundaries = self.boundaries.lock();
+            let at = boundaries.iter().position(|one| is_between || one.back_to.is_some());
+            at.and_then(|at| boundaries.remove(at))
+        };
+        let Some(Boundary { request, back_to }) = next else {
+            self.boundary_done();
+            return None;
+        };
+        if let Some(batch) = back_to
+            && self.go_back(batch).is_err()
+        {
+            return Some(NextBoundary::Unknown);
+        }
+        Some(NextBoundary::Run(request, self.versions.lock().newest.position))
+    }
+
+    /// The boundary has run. Returns whether others may wait for that.
+    pub fn boundary_done(&self) {
+        let boundaries = self.boundaries.lock();
+        let at_once = boundaries.iter().any(|one| one.back_to.is_some());
+        let between = boundaries.iter().any(|one| one.back_to.is_none());
+        self.gate.still_wanted(Wanted { at_once, between });
+        drop(boundaries);
+        self.gate.leave();
+    }
+
+    fn go_back(&self, batch: u64) -> Result<(), Unknown> {
+        let mut versions = self.versions.lock();
+        versions.started.clear();
+        while versions.kept.pop_back_if(|(index, _)| *index > batch).is_some() {}
+        let (index, state) = versions.kept.back().ok_or(Unknown)?;
+        if *index != batch {
+            return Err(Unknown);
+        }
+        versions.newest = Arc::clone(state);
+        self.ended.store(self.begun.load(Ordering::Acquire), Ordering::Release);
+        Ok(())
+    }
+}
+
+/// A boundary that was taken.
+pub(super) enum NextBoundary<R> {
+    /// Its request, and the position that is given next. The caller has entered the gate alone, and calls
+    /// [`Lot::boundary_done`] behind it.
+    Run(Arc<Internal<R>>, u64),
+    /// There is no version to go back to: its number or the versions are corrupted.
+    Unknown,
+}
+
+/// There is no version after that batch.
+#[derive(Debug)]
+struct Unknown;
+
+impl<R> LotState<R> {
+    /// Adds what the requests of a batch have started, in the order of their positions.
+    fn start(&mut self, started: Vec<Started<R>>) {
+        let mut spawned = Vec::new();
+        for (requests, timers) in started {
+            spawned.extend(requests);
+            self.set_timers(&timers);
+        }
+        spawned.sort_by_key(|request: &Arc<Internal<R>>| request.origin);
+        self.queue.extend(spawned);
+    }
+
+    fn set_timers(&mut self, timers: &[(u64, Arc<Internal<R>>)]) {
+        for (deadline, timer) in timers {
+            if let Origin::Timer { position, number } = timer.origin {
+                self.timers.insert((*deadline, position, number), Arc::clone(timer));
+            }
+        }
+    }
+
+    /// Equal where the states are. What a request is to do follows from the request that started it.
+    fn digest(&self) -> u64 {
+        let mut digest = mix(self.position) ^ self.time_us;
+        let mut add = |value: u64| digest = mix(digest ^ value);
+        for request in &self.queue {
+            if let Origin::Spawned { position, number } | Origin::Timer { position, number } = request.origin
+            {
+                [position, u64::from(number), request.seed].into_iter().for_each(&mut add);
+            }
+        }
+        for ((deadline, position, number), timer) in &self.timers {
+            [*deadline, *position, u64::from(*number), timer.seed].into_iter().for_each(&mut add);
+        }
+        digest
+    }
+}
+
+impl<R> Clone for LotState<R> {
+    fn clone(&self) -> Self {
+        LotState { queue: self.queue.clone(), timers: self.timers.clone(), ..*self }
+    }
+}

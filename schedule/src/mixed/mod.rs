@@ -1,0 +1,470 @@
+//! Mixed batches: requests that do not conflict run beside each other in any order, batch after batch.
+//!
+//! Eve (OSDI 2012, section 4.1). A batch comes with its plan ([`ParallelBatches`](crate::ParallelBatches)): parallel
+//! batches that run one after the other. Any worker takes the next request of the open one; who resolves its last one
+//! opens the next. A request takes the locks of its footprint first, in ascending order. A conflict that the plan has
+//! overlooked therefore costs the determinism of the order of two requests, and nothing else; replicas compare their
+//! states afterwards. A lock outside the footprint gives [`Retry`](crate::Retry), and the request runs again at once,
+//! at its position: ids and random numbers must be equal at all replicas.
+//!
+//! What can be taken back stays behind its locks until then: [`Cx::release_early`](crate::Cx::release_early) has no
+//! effect here. Requests that a request starts run first in a later batch, one at a time, in the order of their
+//! positions.
+//!
+//! A *boundary* is a request of the runtime that has the whole state alone: between two batches, or at once to go back
+//! to an earlier version ([`Schedule::go_back`](crate::Schedule::go_back)).
+
+mod gate;
+mod lot;
+#[cfg(all(test, loom))]
+mod model;
+mod planned;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::MAX_ATTEMPTS;
+use crate::cell::Slot;
+use crate::chain::{ChainReader, Writer};
+use crate::cx::{Pass, Run, RunKind, Seed};
+use crate::entry::{Entry, Internal, Origin, Source};
+use crate::footprint::Footprint;
+use crate::log::{FootprintOf, Worker};
+use crate::mixer::ParallelBatches;
+use crate::predict::{Predictor, lesson};
+use crate::start::Starts;
+use crate::state::{Again, DispatcherState};
+use crate::turn::{Drive, EntryEnd, Outcome, Scheduler, Step, Turn};
+use crate::turn_state::{TurnState, Want};
+use gate::Entering;
+use lot::{Lot, NextBoundary};
+use planned::{Planned, PlannedRequest, Resolved};
+
+/// The appending side.
+pub(crate) struct Plans<R> {
+    log: Writer<Arc<Planned<R>>>,
+    lot: Arc<Lot<R>>,
+    appended: u64,
+}
+
+impl<R> Plans<R> {
+    /// Of a schedule that continues at this state.
+    pub fn new(state: &DispatcherState<R>) -> Self {
+        Plans { log: Writer::new(), lot: Arc::new(Lot::new(state)), appended: 0 }
+    }
+
+    /// Appends a batch.
+    pub fn push(&mut self, entry: Arc<Entry<R>>, plan: ParallelBatches) {
+        self.log.push(Arc::new(Planned::new(entry, self.appended, plan)));
+        self.appended += 1;
+    }
+
+    /// Wants a boundary; if it goes back, every batch appended so far is dropped or taken back by it.
+    pub fn want(&self, request: R, back_to: Option<u64>) {
+        self.lot.want(request, back_to, self.appended);
+    }
+
+    /// No boundary goes back before this batch any more.
+    pub fn forget(&self, batch: u64) {
+        self.lot.forget(batch);
+    }
+}
+
+struct MixedWorker<R> {
+    turns: Arc<TurnState>,
+    lot: Arc<Lot<R>>,
+    log: ChainReader<Arc<Planned<R>>>,
+    batch: Option<Arc<Planned<R>>>,
+    run: Run,
+    starts: Starts<R>,
+    footprint: FootprintOf<R>,
+    /// Slots of the run whose locks are held: so many from the first one.
+    held: usize,
+    /// It missed a lock and runs next.
+    again: Option<Again<R>>,
+    current: Option<Again<R>>,
+    current_open: usize,
+    is_boundary: bool,
+    /// Replica-local: forecasts decide only which locks are taken first.
+    predictor: Predictor,
+    forecast: Footprint,
+    is_predicted: bool,
+    locks: u32,
+    /// Steps that the others had taken when this worker found nothing to do.
+    seen: u64,
+    ended: bool,
+}
+
+/// A worker's next step.
+enum Found {
+    Run,
+    Nothing,
+    Closed,
+}
+
+/// The workers of a schedule of mixed batches.
+pub(crate) fn workers<R: Any + Send + Sync>(
+    turns: &Arc<TurnState>,
+    footprint: &FootprintOf<R>,
+    locks: u32,
+    plans: &Plans<R>,
+    predictor: &Predictor,
+) -> Vec<Worker<R>> {
+    let make = |worker| {
+        Box::new(MixedWorker {
+            turns: Arc::clone(turns),
+            lot: Arc::clone(&plans.lot),
+            log: plans.log.reader(),
+            batch: None,
+            run: Run::new(Arc::clone(turns), worker),
+            starts: Starts::new(),
+            footprint: Arc::clone(footprint),
+            held: 0,
+            again: None,
+            current: None,
+            current_open: 0,
+            is_boundary: false,
+            predictor: predictor.clone(),
+            forecast: Footprint::new(),
+            is_predicted: false,
+            locks,
+            seen: 0,
+            ended: false,
+        }) as Worker<R>
+    };
+    (0..turns.workers()).map(make).collect()
+}
+
+impl<R: Any + Send + Sync> MixedWorker<R> {
+    fn advance(&mut self) -> Found {
+        self.turns.may_pause(self.run.worker);
+        if self.turns.is_aborted() || self.ended {
+            self.ended = true;
+            return Found::Closed;
+        }
+        self.seen = self.turns.steps();
+        let closed = self.turns.is_closed();
+        let found = match self.take_boundary() {
+            Found::Nothing => self.take_request(closed),
+            found => found,
+        };
+        match found {
+            Found::Run if self.is_boundary => self.take_everything(),
+            Found::Run if !self.acquire() => {
+                self.ended = true;
+                return Found::Closed;
+            }
+            _ => {}
+        }
+        if let Found::Run = found {
+            self.turns.begin(self.run.worker, self.run.position);
+        }
+        self.ended |= matches!(found, Found::Closed);
+        found
+    }
+
+    fn take_boundary(&mut self) -> Found {
+        match self.lot.take_boundary() {
+            None => Found::Nothing,
+            Some(NextBoundary::Unknown) => {
+                self.turns.abort_corrupted();
+                Found::Closed
+            }
+            Some(NextBoundary::Run(internal, position)) => {
+                self.again = None;
+                self.is_boundary = true;
+                self.run.position = position;
+                self.begin_again(first_attempt(internal, 0, 0));
+                Found::Run
+            }
+        }
+    }
+
+    fn take_request(&mut self, closed: bool) -> Found {
+        loop {
+            let Some(batch) = self.batch.take().or_else(|| self.log.next()) else {
+                return if closed { Found::Closed } else { Found::Nothing };
+            };
+            if self.lot.is_dropped(&batch) {
+                self.again = None;
+            } else if !batch.has_ended() {
+                self.batch = Some(Arc::clone(&batch));
+                if batch.has_begun() {
+                    return self.take_from(&batch);
+                } else if !self.begin(&batch) {
+                    return Found::Nothing;
+                }
+            }
+        }
+    }
+
+    /// Begins the batch; false if another worker does so or a boundary comes first.
+    fn begin(&self, batch: &Planned<R>) -> bool {
+        if !self.lot.gate.enter(Entering::Batch) {
+            return false;
+        }
+        // It may have been dropped before this worker entered; nothing is dropped while it is inside.
+        let is_dropped = self.lot.is_dropped(batch);
+        let begins = !is_dropped && batch.claim_begin();
+        if begins {
+            self.lot.begin(batch);
+            self.turns.step();
+        }
+        self.leave();
+        begins || is_dropped
+    }
+
+    fn take_from(&mut self, batch: &Planned<R>) -> Found {
+        if !self.lot.gate.enter(Entering::Request) {
+            return Found::Nothing;
+        }
+        if self.lot.is_dropped(batch) {
+            // The boundary that drops it comes next.
+            self.leave();
+            return Found::Nothing;
+        }
+        if let Some(again) = self.again.take() {
+            self.begin_again(again);
+            return Found::Run;
+        }
+        let Some((position, placed)) = batch.claim().and_then(|place| batch.placed(place)) else {
+            self.leave();
+            return Found::Nothing;
+        };
+        self.run.position = position;
+        match placed {
+            PlannedRequest::Own(number) => self.begin_open(batch, number),
+            PlannedRequest::Started(internal) => {
+                self.begin_again(first_attempt(internal, batch.time_us(), batch.entry.index));
+            }
+        }
+        Found::Run
+    }
+
+    /// This worker runs nothing any more; a boundary may have waited for that.
+    fn leave(&self) {
+        if self.lot.gate.leave() {
+            self.turns.step();
+        }
+    }
+
+    fn begin_open(&mut self, batch: &Planned<R>, at: usize) {
+        let entry = &batch.entry;
+        self.run.attempt = 0;
+        self.run.time_us = batch.time_us();
+        self.run.seed = Seed::of_entry(entry.seed, entry.index, at);
+        self.run.origin = Origin::Entry { index: entry.index, request: at as u32 };
+        self.run.entry_index = entry.index;
+        self.current = None;
+        self.current_open = at;
+    }
+
+    fn begin_again(&mut self, again: Again<R>) {
+        again.fill(&mut self.run);
+        self.current = Some(again);
+    }
+
+    /// Waits for the locks of the footprint, in ascending order; false after an abort.
+    fn acquire(&mut self) -> bool {
+        self.is_predicted = self.run.attempt == 0 && self.declared().kind().is_some();
+        if self.is_predicted {
+            self.forecast = self.predictor.forecast(self.declared());
+        }
+        let footprint = *self.footprint();
+        if self.run.attempt >= MAX_ATTEMPTS || !footprint.fits(self.locks) {
+            self.take_everything();
+        } else {
+            self.reset(RunKind::Ready);
+            self.run.slots.extend(footprint.iter().map(|(lock, shared)| Slot::new(lock, shared, 0)));
+        }
+        for at in 0..self.run.slots.len() {
+            let (lock, shared) = (self.run.slots[at].lock, self.run.slots[at].shared);
+            while !self.turns.try_lock(lock, shared) {
+                if !self.turns.wait(self.run.worker, Want::Lock { lock, shared }) {
+                    return false;
+                }
+            }
+            self.held = at + 1;
+            self.turns.may_pause(self.run.worker);
+        }
+        true
+    }
+
+    /// The slots of every lock, for a request that is alone or takes all of them.
+    fn take_everything(&mut self) {
+        self.is_predicted = false;
+        self.reset(RunKind::Alone);
+        self.run.slots.extend((0..self.locks).map(|lock| Slot::new(lock, false, 0)));
+    }
+
+    fn reset(&mut self, kind: RunKind) {
+        self.run.kind = kind;
+        self.run.released.set(false);
+        self.run.rng_calls.set(0);
+        // What is passed early could not be taken back.
+        self.run.pass.set(Pass::Counted);
+        self.run.slots.clear();
+    }
+
+    fn release(&mut self) {
+        self.run.slots.iter().for_each(Slot::set_passed);
+        let held = std::mem::take(&mut self.held);
+        self.run.slots[..held].iter().for_each(|slot| self.turns.unlock(slot.lock, slot.shared));
+        if held > 0 {
+            self.turns.wake();
+        }
+    }
+
+    fn source(&self) -> Option<Source<R>> {
+        self.current.as_ref().map(|again| again.source.clone()).or_else(|| {
+            let entry = &self.batch.as_ref()?.entry;
+            Some(Source::Entry(Arc::clone(entry), self.current_open as u32))
+        })
+    }
+
+    fn declared(&self) -> &Footprint {
+        match (&self.current, &self.batch) {
+            (Some(again), _) => again.source.declared(),
+            (None, Some(batch)) => &batch.entry.requests[self.current_open].footprint,
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
+    /// The attempt that follows a miss.
+    fn next_attempt(&self, retry: crate::Retry) -> Option<Again<R>> {
+        let mut footprint = *self.footprint();
+        footprint.add(retry.lock, retry.shared);
+        self.source().map(|source| Again {
+            source,
+            footprint,
+            attempt: self.run.attempt + 1,
+            time_us: self.run.time_us,
+            seed: self.run.seed.get(),
+            entry_index: self.run.entry_index,
+        })
+    }
+
+    /// A request of the batch is resolved, or runs again. Returns what is known at the end of the batch.
+    fn end_request(&mut self, outcome: Outcome) -> Option<EntryEnd> {
+        match outcome {
+            Outcome::Done => {
+                if let Some(lesson) = lesson(self.declared(), &self.run.slots) {
+                    self.predictor.learn(&lesson);
+                }
+                if !self.starts.is_empty() {
+                    self.lot.collect(self.starts.take(&self.run, &*self.footprint));
+                }
+            }
+            Outcome::Mispredicted(retry) if self.run.kind != RunKind::Alone => {
+                self.again = self.next_attempt(retry);
+                return None;
+            }
+            Outcome::Mispredicted(_) | Outcome::Abandoned => {}
+        }
+        let batch = self.batch.as_ref()?;
+        let ended = match batch.resolve() {
+            Resolved::OneOfMany => return None,
+            Resolved::OpenedNext => None,
+            Resolved::LastOfAll => Some(self.lot.end(batch)),
+        };
+        self.turns.step();
+        ended
+    }
+}
+
+impl<R: Any + Send + Sync> Scheduler<R> for MixedWorker<R> {
+    fn next(&mut self) -> Step<'_, R> {
+        match self.advance() {
+            Found::Run => Step::Run(Turn::new(self)),
+            Found::Nothing => Step::Idle,
+            Found::Closed => Step::Closed,
+        }
+    }
+
+    fn wait(&mut self) {
+        self.turns.wait(self.run.worker, Want::Step { seen: self.seen });
+    }
+
+    fn next_blocking(&mut self) -> Option<Turn<'_, R>> {
+        loop {
+            match self.advance() {
+                Found::Run => return Some(Turn::new(self)),
+                Found::Nothing => self.wait(),
+                Found::Closed => return None,
+            }
+        }
+    }
+}
+
+impl<R: Any + Send + Sync> Drive<R> for MixedWorker<R> {
+    #[cfg(feature = "inject")]
+    fn lose_count(&mut self) {
+        self.run.position += 1;
+    }
+
+    fn run(&self) -> &Run {
+        &self.run
+    }
+
+    fn starts(&self) -> &Starts<R> {
+        &self.starts
+    }
+
+    fn request(&self) -> &R {
+        match (&self.current, &self.batch) {
+            (Some(again), _) => again.source.request(),
+            (None, Some(batch)) => &batch.entry.requests[self.current_open].request,
+            (None, None) => unreachable!("a request runs"),
+        }
+    }
+
+    fn footprint(&self) -> &Footprint {
+        match &self.current {
+            _ if self.is_predicted => &self.forecast,
+            Some(again) => &again.footprint,
+            None => self.declared(),
+        }
+    }
+
+    fn resolve(&mut self, outcome: Outcome) -> Option<EntryEnd> {
+        self.release();
+        self.turns.may_pause(self.run.worker);
+        let is_boundary = std::mem::take(&mut self.is_boundary);
+        let ended = if is_boundary { None } else { self.end_request(outcome) };
+        self.starts.forget();
+        self.current = None;
+        self.turns.end(self.run.worker);
+        if is_boundary {
+            self.lot.boundary_done();
+            self.turns.step();
+        } else {
+            self.leave();
+        }
+        ended
+    }
+
+    fn state(&self) -> Option<DispatcherState<R>> {
+        let batch = self.batch.as_ref().filter(|_| !self.is_boundary && self.run.kind == RunKind::Alone)?;
+        Some(self.lot.state_after(batch))
+    }
+}
+
+impl<R> Drop for MixedWorker<R> {
+    /// A worker that ends before its log would leave the others waiting for ever.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.turns.abort();
+        }
+    }
+}
+
+fn first_attempt<R>(internal: Arc<Internal<R>>, time_us: u64, entry_index: u64) -> Again<R> {
+    Again {
+        footprint: internal.footprint,
+        attempt: 0,
+        time_us,
+        seed: internal.seed,
+        entry_index,
+        source: Source::Internal(internal),
+    }
+}

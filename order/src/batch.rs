@@ -22,10 +22,14 @@ const VERSION: u8 = 1;
 const FLAG_DRAIN: u8 = 1;
 /// Where the head names the origin.
 const ORIGIN: usize = 5;
+/// Where the head has the flags.
+const FLAGS: usize = 6;
 /// Where the head has the incarnation.
 const INCARNATION: usize = 8;
 /// Where the head has the leader's stamp.
 const TIME: usize = 24;
+/// Where the head has the number of requests.
+const COUNT: usize = 40;
 /// Bytes a request takes in the table before the bytes of the requests.
 const ROW: usize = 8;
 
@@ -124,6 +128,11 @@ impl Batch {
         Batch { mark, ..self }
     }
 
+    /// The same batch without its requests, which another batch brought before.
+    pub(crate) fn emptied(self) -> Self {
+        Batch { count: 0, body_crc: crc32c::crc32c(&[]), body: Bytes::new(), ..self }
+    }
+
     /// The batch as a log entry: head and body. The body is shared, not copied.
     pub fn encode(&self) -> Encoded {
         Encoded { head: self.encode_head(), body: self.body.clone() }
@@ -142,12 +151,12 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Number of requests, at least one.
+    /// Number of requests: at least one, unless the exactly-once rule has left none ([`crate::Delivered`]).
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Always false; here because clippy wants a pair.
+    /// Whether the exactly-once rule has left no request.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -261,6 +270,13 @@ impl Encoded {
     pub(crate) fn claimed_life(head: &[u8]) -> Option<(u8, u64)> {
         let incarnation = head.get(INCARNATION..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
         Some((*head.get(ORIGIN)?, incarnation))
+    }
+
+    /// The number of requests, and whether the leader had nothing more to propose; not reliable before the checksum is
+    /// verified.
+    pub(crate) fn claimed_size(head: &[u8]) -> Option<(usize, bool)> {
+        let count = head.get(COUNT..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
+        Some((count as usize, head.get(FLAGS)? & FLAG_DRAIN != 0))
     }
 
     /// The leader's stamp in microseconds since 1970; not reliable before the checksum is verified.

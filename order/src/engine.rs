@@ -187,6 +187,12 @@ pub enum Output {
     FailStop(FailStop),
 }
 
+impl From<FailStop> for Output {
+    fn from(reason: FailStop) -> Self {
+        Output::FailStop(reason)
+    }
+}
+
 /// Why a replica stopped itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FailStop {
@@ -262,6 +268,43 @@ pub struct Committed {
     pub index: u64,
     /// The batch, not verified yet.
     pub entry: Encoded,
+    /// Number of the primary's batch that the entry is a part of. Every other engine counts each entry as one: then it
+    /// is the index.
+    pub number: u64,
+    /// Whether no entry of the same number follows.
+    pub ends: bool,
+    /// Whether the requests of this number are to run one after the other: set by a primary only.
+    pub sequential: bool,
+}
+
+impl Committed {
+    /// An entry with a number to itself.
+    pub(crate) fn whole(index: u64, entry: Encoded) -> Self {
+        Committed { index, entry, number: index, ends: true, sequential: false }
+    }
+}
+
+/// A view: the period in which one replica, the primary, numbers the batches that all executors run (Eve, section
+/// 4.1). The host decides when one begins, and from which batch on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PrimaryView {
+    /// Its number, from 1; each later view has a greater one.
+    pub number: u64,
+    /// Slot of its primary.
+    pub primary: u8,
+    /// Slots of its executors, the primary's among them: a bit set.
+    pub executors: u16,
+    /// Number of its first batch, from 1. The batches before it were agreed on.
+    pub next: u64,
+    /// Whether its first batch is to run sequentially, because replicas differed after that batch before.
+    pub sequential: bool,
+}
+
+impl PrimaryView {
+    /// Whether the replica in `slot` executes in this view.
+    pub const fn has(&self, slot: u8) -> bool {
+        self.executors >> slot & 1 == 1
+    }
 }
 
 /// The results of pumping an engine.
@@ -318,7 +361,8 @@ pub trait OrderEngine: Send {
     /// [`NotNow`]; the entry is not appended, also not later.
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow>;
 
-    /// A frame of kind [`FrameKind::Order`] or [`FrameKind::Control`] from the replica in slot `from`.
+    /// A frame of kind [`FrameKind::Order`], [`FrameKind::Control`] or [`FrameKind::Batch`] from the replica in slot
+    /// `from`.
     ///
     /// # Errors
     /// [`Blame`] when a field is out of range; the engine's state is then unchanged.
@@ -427,6 +471,11 @@ pub trait OrderEngine: Send {
     fn accept_stamps(&mut self, until_us: u64) {
         let _ = until_us;
     }
+
+    /// A view begins: see [`crate::Orderer::begin_view`]. Nothing without a primary.
+    fn begin_view(&mut self, view: PrimaryView) {
+        let _ = view;
+    }
 }
 
 impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
@@ -495,5 +544,8 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn accept_stamps(&mut self, until_us: u64) {
         (**self).accept_stamps(until_us);
+    }
+    fn begin_view(&mut self, view: PrimaryView) {
+        (**self).begin_view(view);
     }
 }

@@ -43,7 +43,7 @@ impl OrderEngine for FanoutEngine {
         for to in 1..self.replicas {
             self.ready.send(to, FrameKind::Order, body.clone());
         }
-        self.ready.committed.push_back(Committed { index: self.index, entry });
+        self.ready.committed.push_back(Committed::whole(self.index, entry));
         Ok(())
     }
 
@@ -58,9 +58,8 @@ impl OrderEngine for FanoutEngine {
             return Err(Blame::new(from, "batches out of order"));
         }
         self.index = index;
-        self.ready
-            .committed
-            .push_back(Committed { index, entry: Encoded { head, body: reader.rest_bytes() } });
+        let entry = Encoded { head, body: reader.rest_bytes() };
+        self.ready.committed.push_back(Committed::whole(index, entry));
         Ok(())
     }
 

@@ -35,6 +35,10 @@ pub enum FrameKind {
     Transfer = 6,
     /// The pipeline's own messages: heartbeats, administration (opaque here).
     Admin = 7,
+    /// Batches of a primary, and requests for them (this crate).
+    Batch = 8,
+    /// Tokens of executed batches, and the agreement on them (opaque here).
+    Verify = 9,
 }
 
 impl FrameKind {
@@ -48,6 +52,8 @@ impl FrameKind {
             5 => FrameKind::Repair,
             6 => FrameKind::Transfer,
             7 => FrameKind::Admin,
+            8 => FrameKind::Batch,
+            9 => FrameKind::Verify,
             _ => return None,
         })
     }

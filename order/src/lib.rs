@@ -6,7 +6,8 @@
 //! - [`frame`]: the envelope of every message between replicas, for all crates.
 //! - [`batch`]: the unit that gets a position.
 //! - [`Orderer`]: driven by the pipeline; exactly-once from any origin to every replica.
-//! - [`OrderEngine`]: the exchangeable engine below it: [`RaftEngine`], [`SingleEngine`], [`FanoutEngine`].
+//! - [`OrderEngine`]: the exchangeable engine below it: [`RaftEngine`], [`PrimaryEngine`],
+//!   [`SingleEngine`], [`FanoutEngine`].
 //! - [`LogStore`]: the storage of the log: [`MemoryLog`], [`FileLog`], the latter on any [`Disk`].
 
 pub mod batch;
@@ -17,6 +18,8 @@ pub mod frame;
 pub mod limits;
 mod log;
 mod orderer;
+mod patience;
+mod primary;
 mod queue;
 mod raft;
 mod sessions;
@@ -26,7 +29,7 @@ pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};
 pub use engine::{
     Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, MemberSet, NotNow, OrderEngine,
-    Output, Outside, Standing,
+    Output, Outside, PrimaryView, Standing,
 };
 pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, FrameKind};
@@ -35,6 +38,7 @@ pub use log::{
     operators_remedy,
 };
 pub use orderer::{Config, Delivered, OrderCounters, Orderer};
+pub use primary::{PrimaryConfig, PrimaryEngine};
 pub use raft::{RaftConfig, RaftEngine};
 pub use sessions::{Rule, Session, State};
 pub use single::SingleEngine;

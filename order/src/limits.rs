@@ -46,6 +46,27 @@ pub const UNCOMMITTED_BYTES: u64 = 256 << 20;
 pub const SYNCS_PER_CLAIM: u64 = 8;
 /// Ticks after which it does so if it synced less often: 100 ms at ticks of 25 ms.
 pub const CLAIM_TICKS: u64 = 4;
+/// Batches of origins that a primary puts in one of its own at most. The index of an entry has room for so many.
+pub const PRIMARY_PARTS: usize = 16;
+/// Requests in one batch of a primary at most.
+pub const PRIMARY_REQUESTS: usize = 1024;
+/// Bytes of one batch of a primary at most, unless its first part alone is larger.
+pub const PRIMARY_BYTES: usize = 1 << 20;
+/// Batches that a primary has numbered and this replica has not delivered, at which it numbers no more. What arrives
+/// meanwhile goes into the next one: batches are small while little is to do, and large near saturation.
+pub const PRIMARY_AHEAD: u64 = 2;
+/// Batches beyond the last one delivered here that a replica accepts of a primary.
+pub const PRIMARY_WINDOW: u64 = 8;
+/// Bytes of batches of a later view that are kept of one peer, unless a single one is larger.
+pub const EARLY_BYTES: usize = 4 << 20;
+/// Bytes of batches that a replica with a primary holds for others. Beyond it, who needs an older one takes the state.
+pub const HELD_BYTES: usize = 64 << 20;
+/// Bytes of batches that a replica sends one other per tick because it asked for them: 640 MB/s at ticks of 25 ms.
+pub const ANSWERED_BYTES: usize = 16 << 20;
+/// Ticks without an answer after which another replica is asked for a missing batch: 50 ms at ticks of 25 ms.
+pub const ASK_TICKS: u64 = 2;
+/// Ticks between two reports of a replica's progress under a primary, when nothing has changed.
+pub const PROGRESS_TICKS: u64 = 4;
 /// Replicas a group has at most.
 pub const SLOTS: usize = 15;
 /// A message with this term or a later one counts as corrupt: elections never reach it. The bound is the same for all.
@@ -63,3 +84,6 @@ const _: () = assert!(FRAME_BODY > REQUEST_BYTES + APPEND_BYTES + (64 << 10));
 const _: () = assert!(OWN_EAGER <= OWN_IN_FLIGHT);
 const _: () = assert!(LEADER_QUEUE >= SLOTS * OWN_IN_FLIGHT);
 const _: () = assert!(COLLECTED_BYTES >= REQUEST_BYTES);
+const _: () = assert!(FRAME_BODY > REQUEST_BYTES + PRIMARY_BYTES + (64 << 10));
+const _: () = assert!(PRIMARY_AHEAD <= PRIMARY_WINDOW && HELD_BYTES > FRAME_BODY);
+const _: () = assert!(PRIMARY_REQUESTS >= BATCH_REQUESTS && PRIMARY_BYTES >= BATCH_BYTES);

@@ -9,16 +9,15 @@ use wire::mix;
 use crate::batch::{Batch, Encoded};
 use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
-    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
+    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, PrimaryView,
+    Standing,
 };
 use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogError;
+use crate::patience::Patience;
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
-
-/// Doublings of [`Config::patience_ticks`] at most: a replica that no leader can serve must not disturb the others.
-const MOST_PATIENCE: u32 = 5;
 
 /// The settings of an orderer; equal on all replicas except for `slot` and `seed`.
 #[derive(Debug, Clone)]
@@ -40,6 +39,9 @@ pub struct Config {
     pub patience_ticks: u64,
     /// Entries the leader may be ahead of the slowest live replica.
     pub window: u64,
+    /// Deliveries may be taken back ([`Orderer::rewind`]): with [`crate::PrimaryEngine`] only. A batch of this replica
+    /// is kept until it is stable, and the end of each number is delivered.
+    pub rewinds: bool,
 }
 
 impl Config {
@@ -55,6 +57,7 @@ impl Config {
             // One after the other, or they would take each other's votes.
             patience_ticks: 80 + 4 * u64::from(slot),
             window: limits::WINDOW_ENTRIES,
+            rewinds: false,
         }
     }
 }
@@ -62,9 +65,17 @@ impl Config {
 /// One batch at its position, the same at every replica.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivered {
-    /// Position in the log; grows from delivery to delivery, with gaps. A checkpoint is named by such an index.
+    /// Position in the log; grows from delivery to delivery, with gaps. A checkpoint is named by such an index, where
+    /// `ends` is true.
     pub index: u64,
-    /// The batch, verified; its `time_us` is strictly greater than that of the delivery before.
+    /// Number of the primary's batch that this is a part of; without a primary the index.
+    pub number: u64,
+    /// Whether this is the last part of that number.
+    pub ends: bool,
+    /// Whether the requests of that number are to run one after the other.
+    pub sequential: bool,
+    /// The batch, verified; its `time_us` is strictly greater than that of the delivery before. Without requests only
+    /// where the last part of a primary's batch was delivered before: then it says that the number ends.
     pub batch: Batch,
     /// For a batch of this incarnation of this replica: the tags its requests were submitted with, in order. Else
     /// empty.
@@ -101,11 +112,7 @@ pub struct Orderer<E> {
     out: EngineOut,
     followed: (Option<u8>, u64),
     peers_up: u16,
-    idle_ticks: u64,
-    /// Ticks for which the leader has ordered none of the batches that this replica waits for.
-    unserved_ticks: u64,
-    /// Campaigns against such a leader in a row.
-    in_vain: u32,
+    patience: Patience,
     stopped: bool,
     counters: OrderCounters,
 }
@@ -123,9 +130,7 @@ impl<E: OrderEngine> Orderer<E> {
             out: EngineOut::default(),
             followed: (None, 0),
             peers_up: 0,
-            idle_ticks: 0,
-            unserved_ticks: 0,
-            in_vain: 0,
+            patience: Patience::default(),
             stopped: false,
             counters: OrderCounters::default(),
         }
@@ -163,7 +168,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.batcher.submit(request, checksum, tag, cost)
     }
 
-    /// A frame of one of this crate's kinds (Order, Forward, Control) from the replica in slot `from`.
+    /// A frame of one of this crate's kinds (Order, Forward, Control, Batch) from the replica in slot `from`.
     ///
     /// # Errors
     /// [`Blame`] when no healthy peer sends this; it was dropped and counted.
@@ -189,13 +194,19 @@ impl<E: OrderEngine> Orderer<E> {
     /// One tick of the clock passed (25 ms suggested).
     pub fn tick(&mut self) {
         self.engine.tick();
-        self.idle_ticks += 1;
-        if self.batcher.waiting().1 == 0 {
-            self.idle_ticks = 0;
-        } else if self.idle_ticks >= self.config.resend_ticks {
+        let waits = self.batcher.waiting().1 > 0;
+        if self.patience.hands_over_again(waits, self.config.resend_ticks) {
             self.send_again();
         }
-        self.mind_the_leader();
+        // A leader that is up and orders nothing, or receives nothing from this replica, is replaced. It is not to
+        // blame for ordered batches that wait here for the executors.
+        let standing = self.engine.standing();
+        let follows = standing.leader.is_some() && !standing.is_leader;
+        let is_owed = follows && waits && self.out.committed.is_empty();
+        if self.patience.is_over(is_owed, self.config.patience_ticks) {
+            self.counters.impatient += 1;
+            self.engine.campaign();
+        }
     }
 
     /// The connection to a peer is usable in both directions.
@@ -227,7 +238,7 @@ impl<E: OrderEngine> Orderer<E> {
         {
             let formed = self.batcher.form(self.config.slot, incarnation);
             if let Err(part) = formed.and_then(|()| self.hand_over(standing, incarnation)) {
-                return self.fail(FailStop::Corrupted(part));
+                return self.stop(FailStop::Corrupted(part));
             }
         }
         if standing.is_leader {
@@ -281,7 +292,7 @@ impl<E: OrderEngine> Orderer<E> {
     #[must_use]
     pub fn installed(&mut self, cut: u64, state: State) -> bool {
         if state.index != cut {
-            self.fail(FailStop::Corrupted(CorruptPart::Delivery));
+            self.stop(FailStop::Corrupted(CorruptPart::Delivery));
             return false;
         }
         if cut <= self.state.index || !self.engine.installed(cut) {
@@ -295,7 +306,7 @@ impl<E: OrderEngine> Orderer<E> {
                 Ok(tags) if tags.is_empty() => {}
                 Ok(tags) => self.out.outputs.push_back(Output::Skipped { tags }),
                 Err(part) => {
-                    self.fail(FailStop::Corrupted(part));
+                    self.stop(FailStop::Corrupted(part));
                     return false;
                 }
             }
@@ -376,6 +387,18 @@ impl<E: OrderEngine> Orderer<E> {
         self.queue.wrong_stamp = Some(bits);
     }
 
+    /// A view begins. The batches that were delivered here have to be those that the view continues: if not,
+    /// [`Orderer::rewind`] first. What the view does not continue is forgotten, and batches of this replica that are
+    /// part of it are handed to the primary of the view. The first view establishes this replica. Views of the same
+    /// number as the current one or an earlier one have no effect.
+    pub fn begin_view(&mut self, view: PrimaryView) {
+        if !self.stopped {
+            // The engine hands on again what is still right.
+            self.out.committed.clear();
+            self.engine.begin_view(view);
+        }
+    }
+
     /// The engine itself, for fault injection and tests.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
@@ -387,7 +410,7 @@ impl<E: OrderEngine> Orderer<E> {
         if batch.origin != from || batch.incarnation == 0 || batch.number == 0 || batch.number == u64::MAX {
             return Err(Blame::new(from, "a forwarded batch names another origin"));
         }
-        if !self.is_of_a_life(from, batch.incarnation) {
+        if !self.state.can_follow(from, batch.incarnation, self.engine.life_of(from)) {
             return Err(Blame::new(from, "a forwarded batch names a life that was never let in"));
         }
         // At a follower it is only late: the origin itself hands it to the new leader.
@@ -396,16 +419,6 @@ impl<E: OrderEngine> Orderer<E> {
             self.queue.push(&batch, encoded, &self.state);
         }
         Ok(())
-    }
-
-    /// Whether a replica can have such batches: of the incarnation that the group let in last, with a plausible number
-    /// of starts.
-    fn is_of_a_life(&self, slot: u8, incarnation: u64) -> bool {
-        let (life, boots) = ((incarnation >> 32) as u32, incarnation as u32);
-        let last = self.state.sessions.get(&slot).map_or(0, |session| session.incarnation);
-        let last_boots = if (last >> 32) as u32 == life { last as u32 } else { 0 };
-        let is_known = self.engine.life_of(slot).is_none_or(|known| known == life);
-        is_known && boots <= last_boots.saturating_add(limits::BOOTS_STEP)
     }
 
     /// Notices another leader or term: everything in flight is handed over again, and the leader's queue starts empty.
@@ -418,26 +431,8 @@ impl<E: OrderEngine> Orderer<E> {
         }
     }
 
-    /// A leader that is up and orders nothing, or receives nothing from this replica, is replaced.
-    fn mind_the_leader(&mut self) {
-        let standing = self.engine.standing();
-        let follows = standing.leader.is_some() && !standing.is_leader;
-        // The leader is not to blame for ordered batches that wait here for the executors.
-        if !follows || self.batcher.waiting().1 == 0 || !self.out.committed.is_empty() {
-            self.unserved_ticks = 0;
-            return;
-        }
-        self.unserved_ticks += 1;
-        if self.unserved_ticks >= self.config.patience_ticks << self.in_vain.min(MOST_PATIENCE) {
-            self.unserved_ticks = 0;
-            self.in_vain += 1;
-            self.counters.impatient += 1;
-            self.engine.campaign();
-        }
-    }
-
     fn send_again(&mut self) {
-        self.idle_ticks = 0;
+        self.patience.handed_over();
         if self.batcher.waiting().1 > 0 {
             self.counters.resends += 1;
             self.batcher.send_again();
@@ -467,28 +462,29 @@ impl<E: OrderEngine> Orderer<E> {
     }
 
     fn deliver(&mut self, committed: Committed) -> Option<Delivered> {
-        let Committed { index, entry } = committed;
+        let Committed { index, entry, number, ends, sequential } = committed;
         if index <= self.state.index {
             return None; // part of an installed state; the log came by another way as well
         }
         let Ok(mut batch) = Batch::decode(&entry) else {
-            self.fail(FailStop::LogCorrupt { index });
+            self.stop(FailStop::LogCorrupt { index });
             return None;
         };
         let incarnation = self.engine.standing().incarnation.filter(|_| batch.origin == self.config.slot);
         if incarnation.is_some_and(|own| batch.incarnation > own)
             || (incarnation == Some(batch.incarnation) && !self.batcher.is_ours(batch.mark))
         {
-            self.find_older_copy(index, batch.incarnation, batch.number);
+            self.stop(older_copy(index, batch.incarnation, batch.number));
             return None;
         }
         let own = incarnation == Some(batch.incarnation);
         let name = (batch.origin, batch.incarnation, batch.number);
         let Some((rule, time_us)) = self.state.admit(index, name, batch.time_us) else {
-            self.fail(FailStop::Corrupted(CorruptPart::Delivery));
+            self.stop(FailStop::Corrupted(CorruptPart::Delivery));
             return None;
         };
         self.engine.delivered(index);
+        batch.time_us = time_us;
         match rule {
             Rule::Next => {}
             Rule::Repeated | Rule::Gap => {
@@ -496,25 +492,25 @@ impl<E: OrderEngine> Orderer<E> {
                 if own && rule == Rule::Gap {
                     self.send_again();
                 }
-                return None;
+                // Whoever executes a primary's batch as a whole has to know that it ends, also without this part.
+                let (batch, tags) = (batch.emptied(), Vec::new());
+                let is_told = self.config.rewinds && ends;
+                return is_told.then_some(Delivered { index, number, ends, sequential, batch, tags });
             }
         }
-        batch.time_us = time_us;
         self.counters.delivered += 1;
         let mut tags = Vec::new();
         if own {
+            self.patience.served();
             match self.batcher.delivered(batch.number) {
                 Ok(delivered) => tags = delivered,
                 Err(part) => {
-                    self.fail(FailStop::Corrupted(part));
+                    self.stop(FailStop::Corrupted(part));
                     return None;
                 }
             }
         }
-        if own {
-            (self.idle_ticks, self.unserved_ticks, self.in_vain) = (0, 0, 0);
-        }
-        Some(Delivered { index, batch, tags })
+        Some(Delivered { index, number, ends, sequential, batch, tags })
     }
 
     /// Whether all batches of this incarnation or a later one that are part of the state were sent by this process. A
@@ -525,24 +521,20 @@ impl<E: OrderEngine> Orderer<E> {
         if session.incarnation < incarnation || known {
             return true;
         }
-        self.find_older_copy(self.state.index, session.incarnation, session.number);
+        self.stop(older_copy(self.state.index, session.incarnation, session.number));
         false
     }
 
-    fn find_older_copy(&mut self, index: u64, incarnation: u64, number: u64) {
-        let incarnation = ((incarnation >> 32) as u32, incarnation as u32);
-        self.stop(Output::OlderCopy { index, incarnation, number });
-    }
-
-    fn fail(&mut self, reason: FailStop) {
-        self.stop(Output::FailStop(reason));
-    }
-
-    fn stop(&mut self, reason: Output) {
+    fn stop(&mut self, reason: impl Into<Output>) {
         self.stopped = true;
         self.out.committed = VecDeque::new();
-        self.out.outputs.push_back(reason);
+        self.out.outputs.push_back(reason.into());
     }
+}
+
+fn older_copy(index: u64, incarnation: u64, number: u64) -> Output {
+    let incarnation = ((incarnation >> 32) as u32, incarnation as u32);
+    Output::OlderCopy { index, incarnation, number }
 }
 
 #[cfg(test)]

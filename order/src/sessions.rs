@@ -59,6 +59,15 @@ impl State {
         }
     }
 
+    /// Whether a replica can have batches of this incarnation: of the life that was let in last, if that is known, with
+    /// a plausible number of starts.
+    pub(crate) fn can_follow(&self, slot: u8, incarnation: u64, life: Option<u32>) -> bool {
+        let (named, boots) = ((incarnation >> 32) as u32, incarnation as u32);
+        let last = self.sessions.get(&slot).map_or(0, |session| session.incarnation);
+        let last_boots = if (last >> 32) as u32 == named { last as u32 } else { 0 };
+        life.is_none_or(|known| known == named) && boots <= last_boots.saturating_add(limits::BOOTS_STEP)
+    }
+
     /// Applies the rule to the batch at `index`; on [`Rule::Next`] the batch counts as delivered at the returned time.
     /// None when the index does not go forward.
     pub(crate) fn admit(

@@ -28,7 +28,7 @@ impl SingleEngine {
 impl OrderEngine for SingleEngine {
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
         self.index += 1;
-        self.ready.committed.push_back(Committed { index: self.index, entry });
+        self.ready.committed.push_back(Committed::whole(self.index, entry));
         Ok(())
     }
 

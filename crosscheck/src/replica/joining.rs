@@ -159,12 +159,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     pub(super) fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) {
         self.group.on_heard(from, self.env.world.now_us());
         match kind {
-            FrameKind::Order | FrameKind::Forward | FrameKind::Control => {
+            FrameKind::Order | FrameKind::Forward | FrameKind::Control | FrameKind::Batch => {
                 if let Err(blame) = self.order.orderer.on_frame(from, kind, body) {
                     self.group.on_dropped(blame, &mut self.env);
                 }
             }
             FrameKind::Check | FrameKind::Repair => self.on_vote_message(from, &body),
+            FrameKind::Verify => {
+                let blame = order::Blame { peer: from, why: "no mode here agrees after execution" };
+                self.group.on_dropped(blame, &mut self.env);
+            }
             FrameKind::Transfer => {
                 let complete = self.transfer.on_message(from, body, &mut self.order, &mut self.env);
                 if let Some((index, state)) = complete {

@@ -653,7 +653,7 @@ impl<L: LogStore> Node<L> {
                 EntryType::EntryNormal => {
                     self.handed = entry.index;
                     let encoded = Encoded { head: entry.context, body: entry.data };
-                    self.out.committed.push_back(Committed { index: entry.index, entry: encoded });
+                    self.out.committed.push_back(Committed::whole(entry.index, encoded));
                 }
                 EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => self.commit_change(&entry),
             }

@@ -1,0 +1,359 @@
+//! One engine alone: what it accepts, hands on, asks for and forgets.
+
+use super::message::tests::part;
+use super::*;
+use crate::batch::{Batch, Request, checksum};
+
+const EXECUTORS: u16 = 0b111;
+
+fn view(number: u64, primary: u8, next: u64) -> PrimaryView {
+    PrimaryView { number, primary, executors: EXECUTORS, next, sequential: false }
+}
+
+/// The engine of the replica in `slot` of three, connected to the others, in view 1 of replica 0.
+fn engine(slot: u8) -> PrimaryEngine {
+    let mut engine = outside(slot);
+    engine.begin_view(view(1, 0, 1));
+    pumped(&mut engine);
+    engine
+}
+
+/// The same before its first view.
+fn outside(slot: u8) -> PrimaryEngine {
+    let mut engine = PrimaryEngine::new(PrimaryConfig { slot, replicas: 3, life: 7 }, 0);
+    (0..3).filter(|peer| *peer != slot).for_each(|peer| engine.peer_up(peer));
+    pumped(&mut engine);
+    engine
+}
+
+/// What a pump gave: messages about batches with their receivers, and what was committed.
+#[derive(Default)]
+struct Pumped {
+    batches: Vec<(u8, BatchMessage)>,
+    committed: Vec<Committed>,
+    others: Vec<Output>,
+}
+
+impl Pumped {
+    fn numbers(&self) -> Vec<u64> {
+        self.committed.iter().filter(|entry| entry.ends).map(|entry| entry.number).collect()
+    }
+
+    fn asked(&self) -> Vec<(u8, u64)> {
+        let asked = |(to, message): &(u8, BatchMessage)| match message {
+            BatchMessage::Ask { number, .. } => Some((*to, *number)),
+            _ => None,
+        };
+        self.batches.iter().filter_map(asked).collect()
+    }
+
+    fn stops(&self) -> bool {
+        self.others.iter().any(|output| matches!(output, Output::FailStop(_)))
+    }
+}
+
+fn pumped(engine: &mut PrimaryEngine) -> Pumped {
+    let mut out = EngineOut::default();
+    engine.pump(&mut out);
+    let mut pumped = Pumped { committed: out.committed.into(), ..Pumped::default() };
+    for output in out.outputs {
+        match output {
+            Output::Send { to, kind: FrameKind::Batch, body, .. } => {
+                pumped.batches.push((to, BatchMessage::decode(&body).unwrap()));
+            }
+            other => pumped.others.push(other),
+        }
+    }
+    pumped
+}
+
+fn batch(view: u64, number: u64) -> PrimaryBatch {
+    PrimaryBatch::new(view, number, false, &[part(0, number), part(1, number)]).unwrap()
+}
+
+fn receive(engine: &mut PrimaryEngine, from: u8, batch: &PrimaryBatch) -> Result<(), Blame> {
+    engine.on_frame(from, FrameKind::Batch, batch.message.clone())
+}
+
+fn say(engine: &mut PrimaryEngine, from: u8, message: BatchMessage) -> Result<(), Blame> {
+    engine.on_frame(from, FrameKind::Batch, message.encode())
+}
+
+fn report(engine: &mut PrimaryEngine, from: u8, progress: Progress) -> Result<(), Blame> {
+    engine.on_frame(from, FrameKind::Control, PrimaryControl::Progress(progress).encode())
+}
+
+/// Everything that was committed is delivered.
+fn deliver(engine: &mut PrimaryEngine, pumped: &Pumped) {
+    pumped.committed.iter().for_each(|entry| engine.delivered(entry.index));
+}
+
+fn full_batch(number: u64) -> Encoded {
+    let request = Request { checksum: checksum(b"x"), bytes: Bytes::from_static(b"x") };
+    Batch::new(0, 1, number, &vec![request; limits::BATCH_REQUESTS]).encode()
+}
+
+#[test]
+fn a_primary_joins_what_waits_and_numbers_two_batches_ahead() {
+    let mut primary = engine(0);
+    assert_eq!(primary.backlog(), 0);
+    let taken = (1..).take_while(|number| primary.propose(part(0, *number)).is_ok()).count();
+    assert_eq!(taken, 32, "two batches of sixteen parts");
+    let first = pumped(&mut primary);
+    assert_eq!(first.numbers(), [1, 2]);
+    assert_eq!(first.batches.len(), 4, "two to each of the others");
+    let indices: Vec<u64> = first.committed.iter().map(|entry| entry.index).collect();
+    assert_eq!(indices, (16..48).collect::<Vec<u64>>());
+    assert_eq!(first.committed.iter().filter(|entry| entry.ends).count(), 2);
+    assert_eq!((primary.propose(part(0, 33)), primary.backlog()), (Err(NotNow), u64::MAX));
+    // Not before the last part of the first is delivered.
+    (16..31).for_each(|index| primary.delivered(index));
+    assert_eq!(primary.propose(part(0, 33)), Err(NotNow));
+    primary.delivered(31);
+    assert_eq!(primary.backlog(), 0);
+    primary.propose(part(0, 33)).unwrap();
+    assert_eq!(pumped(&mut primary).numbers(), [3], "small, as nothing else waits");
+}
+
+#[test]
+fn a_batch_has_bounds_of_requests_and_bytes() {
+    let mut primary = engine(0);
+    let taken = (1..).take_while(|number| primary.propose(full_batch(*number)).is_ok()).count();
+    assert_eq!(taken, 16);
+    let parts: Vec<u64> = pumped(&mut primary).committed.iter().map(|entry| entry.number).collect();
+    assert_eq!(parts, [[1; 8], [2; 8]].concat(), "1,024 requests each");
+    let mut primary = engine(0);
+    let long = |number| {
+        let bytes = Bytes::from(vec![0; limits::REQUEST_BYTES]);
+        Batch::new(0, 1, number, &[Request { checksum: checksum(&bytes), bytes }]).encode()
+    };
+    primary.propose(long(1)).unwrap();
+    primary.propose(part(0, 2)).unwrap();
+    let numbered = pumped(&mut primary);
+    assert_eq!(numbered.numbers(), [1, 2], "the long one is alone");
+    let is_short =
+        |message: &(u8, BatchMessage)| message.1.encode().len() + crate::frame::HEADER < limits::FRAME_BODY;
+    assert!(numbered.batches.iter().all(is_short));
+}
+
+#[test]
+fn the_first_batch_of_a_view_is_sequential_if_asked() {
+    let mut primary = engine(0);
+    primary.begin_view(PrimaryView { sequential: true, ..view(2, 0, 1) });
+    let mut seen = Vec::new();
+    for number in 1..3 {
+        primary.propose(part(0, number)).unwrap();
+        seen.extend(pumped(&mut primary).committed.iter().map(|entry| entry.sequential));
+    }
+    assert_eq!(seen, [true, false]);
+    let mut backup = engine(1);
+    receive(&mut backup, 0, &PrimaryBatch::new(1, 1, true, &[part(0, 1)]).unwrap()).unwrap();
+    assert!(pumped(&mut backup).committed[0].sequential);
+}
+
+#[test]
+fn a_replica_hands_on_in_order_and_asks_for_what_is_missing() {
+    let mut backup = engine(1);
+    receive(&mut backup, 0, &batch(1, 1)).unwrap();
+    receive(&mut backup, 0, &batch(1, 1)).unwrap();
+    receive(&mut backup, 0, &batch(1, 4)).unwrap();
+    let first = pumped(&mut backup);
+    assert_eq!((first.numbers(), first.asked()), (vec![1], vec![(0, 2), (0, 3)]));
+    receive(&mut backup, 0, &batch(1, 3)).unwrap();
+    assert_eq!(pumped(&mut backup).asked(), [], "once");
+    // The primary does not answer, and the other one has it not.
+    (0..limits::ASK_TICKS).for_each(|_| backup.tick());
+    assert_eq!(pumped(&mut backup).asked(), [(2, 2)]);
+    say(&mut backup, 2, BatchMessage::Gone { view: 1, number: 2 }).unwrap();
+    assert_eq!(pumped(&mut backup).asked(), [(0, 2)], "at once the next");
+    receive(&mut backup, 2, &batch(1, 2)).unwrap();
+    let last = pumped(&mut backup);
+    assert_eq!((last.numbers(), last.asked()), (vec![2, 3, 4], vec![]), "also of another than the primary");
+    // A report of the primary tells that there is one more; that of another does not.
+    let progress = Progress { life: 1, view: 1, last: 5, stable: 0 };
+    report(&mut backup, 2, progress).unwrap();
+    assert_eq!(pumped(&mut backup).asked(), []);
+    report(&mut backup, 0, progress).unwrap();
+    assert_eq!(pumped(&mut backup).asked(), [(0, 5)]);
+}
+
+#[test]
+fn who_delivers_nothing_holds_no_more_than_the_window() {
+    let mut backup = engine(1);
+    (1..=20).for_each(|number| receive(&mut backup, 0, &batch(1, number)).unwrap());
+    let first = pumped(&mut backup);
+    assert_eq!((first.numbers(), first.asked()), ((1..=8).collect(), vec![]));
+    assert_eq!(backup.held.bytes(), 8 * batch(1, 1).message.len());
+    deliver(&mut backup, &first);
+    let asked = pumped(&mut backup).asked();
+    assert_eq!(asked, (9..=16).map(|number| (0, number)).collect::<Vec<_>>(), "it had no room for them");
+}
+
+#[test]
+fn batches_of_a_later_view_wait_for_it_and_those_of_an_earlier_one_are_late() {
+    let mut backup = engine(1);
+    receive(&mut backup, 0, &batch(1, 1)).unwrap();
+    let first = pumped(&mut backup);
+    deliver(&mut backup, &first);
+    receive(&mut backup, 2, &batch(2, 2)).unwrap();
+    receive(&mut backup, 2, &batch(2, 3)).unwrap();
+    receive(&mut backup, 0, &batch(1, 2)).unwrap();
+    assert_eq!(pumped(&mut backup).committed[0].entry, batch(1, 2).parts[0]);
+    backup.begin_view(view(2, 2, 2));
+    receive(&mut backup, 0, &batch(1, 3)).unwrap();
+    let second = pumped(&mut backup);
+    assert_eq!(second.numbers(), [2, 3]);
+    assert!(backup.held.get(1).is_some_and(|held| held.view == 1), "others may need it");
+    assert!(backup.held.get(3).is_some_and(|held| held.view == 2));
+}
+
+/// A replica that missed a view may hold batches which that view has replaced.
+#[test]
+fn what_was_not_delivered_before_a_view_is_asked_for() {
+    let mut backup = engine(1);
+    receive(&mut backup, 0, &batch(1, 1)).unwrap();
+    receive(&mut backup, 0, &batch(1, 2)).unwrap();
+    backup.delivered(16);
+    backup.delivered(17);
+    backup.begin_view(view(5, 2, 4));
+    let began = pumped(&mut backup);
+    assert_eq!((began.numbers(), began.asked()), (vec![], vec![(2, 2), (2, 3)]));
+    receive(&mut backup, 2, &batch(3, 2)).unwrap();
+    receive(&mut backup, 2, &batch(3, 3)).unwrap();
+    receive(&mut backup, 2, &batch(5, 4)).unwrap();
+    assert_eq!(pumped(&mut backup).numbers(), [2, 3, 4]);
+}
+
+#[test]
+fn a_primary_that_is_behind_first_catches_up() {
+    let mut primary = outside(0);
+    primary.begin_view(view(1, 0, 1));
+    primary.propose(part(0, 1)).unwrap();
+    let first = pumped(&mut primary);
+    deliver(&mut primary, &first);
+    primary.begin_view(view(3, 0, 3));
+    assert_eq!(primary.propose(part(0, 2)), Err(NotNow));
+    assert_eq!(pumped(&mut primary).asked(), [(1, 2)], "it is the primary itself, so it asks another");
+    receive(&mut primary, 1, &batch(2, 2)).unwrap();
+    assert_eq!(primary.propose(part(0, 2)), Err(NotNow), "it has to be delivered");
+    let second = pumped(&mut primary);
+    deliver(&mut primary, &second);
+    primary.propose(part(0, 2)).unwrap();
+    assert_eq!(pumped(&mut primary).numbers(), [3]);
+}
+
+#[test]
+fn a_view_that_takes_back_what_was_delivered_stops_the_replica() {
+    for (next, stops) in [(2, false), (1, true)] {
+        let mut backup = engine(1);
+        receive(&mut backup, 0, &batch(1, 1)).unwrap();
+        backup.delivered(16);
+        backup.begin_view(view(2, 2, next));
+        assert_eq!(pumped(&mut backup).stops(), stops, "{next}");
+    }
+    let impossible =
+        [view(0, 0, 1), view(2, 3, 1), view(2, 0, 0), PrimaryView { executors: 6, ..view(2, 0, 1) }];
+    for view in impossible {
+        let mut fresh = outside(1);
+        fresh.begin_view(view);
+        assert!(pumped(&mut fresh).stops(), "{view:?}");
+    }
+}
+
+#[test]
+fn a_leader_is_known_when_it_has_begun_the_view() {
+    let mut backup = outside(1);
+    assert_eq!(backup.standing(), Standing::default());
+    backup.begin_view(view(1, 0, 1));
+    assert!(matches!(
+        pumped(&mut backup).others[..2],
+        [
+            Output::Established { incarnation: 0x7_0000_0001, joined: false },
+            Output::LeaderChanged { leader: Some(0), term: 1 }
+        ]
+    ));
+    assert_eq!((backup.standing().leader, backup.standing().term), (None, 1));
+    report(&mut backup, 0, Progress { life: 3, view: 1, last: 0, stable: 0 }).unwrap();
+    assert_eq!((backup.standing().leader, backup.life_of(0)), (Some(0), Some(3)));
+    backup.peer_down(0);
+    assert_eq!((backup.standing().leader, backup.life_of(0)), (None, None));
+    // It began the next view before this replica did.
+    backup.peer_up(2);
+    report(&mut backup, 2, Progress { life: 3, view: 2, last: 0, stable: 0 }).unwrap();
+    backup.begin_view(view(2, 2, 1));
+    assert_eq!(backup.standing().leader, Some(2));
+    let primary = engine(0);
+    assert!(primary.standing().is_leader && primary.standing().leader == Some(0));
+}
+
+#[test]
+fn whoever_has_a_batch_answers_and_whoever_has_not_says_so() {
+    let mut backup = engine(1);
+    receive(&mut backup, 0, &batch(1, 1)).unwrap();
+    pumped(&mut backup);
+    let ask = |view, number| BatchMessage::Ask { view, number };
+    say(&mut backup, 2, ask(1, 1)).unwrap();
+    say(&mut backup, 2, ask(1, 2)).unwrap();
+    say(&mut backup, 2, ask(2, 1)).unwrap();
+    let gone = BatchMessage::Gone { view: 1, number: 2 };
+    assert_eq!(pumped(&mut backup).batches, [(2, BatchMessage::Execute(batch(1, 1))), (2, gone)]);
+    // Corrupted in memory: the answer is not spread.
+    let mut broken = batch(1, 2);
+    broken.parts[0].body = Bytes::from_static(b"wrong");
+    backup.held.insert(broken);
+    say(&mut backup, 2, ask(1, 2)).unwrap();
+    assert_eq!(pumped(&mut backup).batches, [(2, gone_of(2))]);
+    // Answers have a bound per tick.
+    let large = Bytes::from(vec![0; 1 << 20]);
+    let request = Request { checksum: checksum(&large), bytes: large };
+    let large = PrimaryBatch::new(1, 3, false, &[Batch::new(0, 1, 3, &[request]).encode()]).unwrap();
+    backup.held.insert(large);
+    (0..100).for_each(|_| say(&mut backup, 2, ask(1, 3)).unwrap());
+    assert_eq!(pumped(&mut backup).batches.len(), 16);
+    backup.tick();
+    say(&mut backup, 2, ask(1, 3)).unwrap();
+    assert_eq!(pumped(&mut backup).batches.len(), 1);
+}
+
+fn gone_of(number: u64) -> BatchMessage {
+    BatchMessage::Gone { view: 1, number }
+}
+
+#[test]
+fn what_no_healthy_replica_sends_is_blamed_and_changes_nothing() {
+    let mut backup = engine(1);
+    let ask = |view, number| BatchMessage::Ask { view, number };
+    let whys = [
+        (receive(&mut backup, 2, &batch(1, 1)), "a batch of a view that another replica leads"),
+        (say(&mut backup, 2, gone_of(1)), "it lacks a batch that it was not asked for"),
+        (say(&mut backup, 0, ask(limits::TERM_LIMIT, 1)), "a view out of range"),
+        (say(&mut backup, 0, ask(1, limits::TERM_LIMIT)), "a number of a batch out of range"),
+        (backup.on_frame(0, FrameKind::Order, Bytes::new()), "a frame kind that the engine does not know"),
+        (receive(&mut backup, 3, &batch(1, 1)), "sender is not another replica of the group"),
+        (receive(&mut backup, 1, &batch(1, 1)), "sender is not another replica of the group"),
+    ];
+    for (outcome, why) in whys {
+        assert_eq!(outcome.map_err(|blame| blame.why), Err(why));
+    }
+    backup.begin_view(view(2, 2, 3));
+    pumped(&mut backup);
+    assert!(receive(&mut backup, 2, &batch(2, 2)).is_err(), "its view began after it");
+    let reports = [
+        Progress { life: 0, view: 1, last: 0, stable: 0 },
+        Progress { life: 1, view: limits::TERM_LIMIT, last: 0, stable: 0 },
+        Progress { life: 1, view: 1, last: limits::TERM_LIMIT, stable: 0 },
+        Progress { life: 1, view: 1, last: 1, stable: 2 },
+    ];
+    for progress in reports {
+        assert!(report(&mut backup, 0, progress).is_err(), "{progress:?}");
+    }
+    report(&mut backup, 0, Progress { life: 1, view: 1, last: 1, stable: 1 }).unwrap();
+    assert!(report(&mut backup, 0, Progress { life: 2, view: 1, last: 1, stable: 1 }).is_err());
+    let mut primary = engine(0);
+    assert!(receive(&mut primary, 1, &batch(1, 1)).is_err(), "it leads itself");
+    let mut broken = batch(1, 1).message.to_vec();
+    *broken.last_mut().unwrap() ^= 1;
+    let mut backup = engine(1);
+    assert!(backup.on_frame(0, FrameKind::Batch, broken.into()).is_err());
+    assert_eq!((backup.last, backup.is_led, pumped(&mut backup).numbers()), (0, false, vec![]));
+}

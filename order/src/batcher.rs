@@ -1,4 +1,5 @@
-//! The origin's side: forms batches of requests, and keeps each batch until it is delivered.
+//! The origin's side: forms batches of requests, and keeps each batch until it is delivered, or until its delivery
+//! cannot be taken back any more.
 
 use bytes::Bytes;
 use object::SealedQueue;
@@ -51,8 +52,15 @@ pub(crate) struct Batcher {
     collected_bytes: usize,
     /// Under the numbers of the batches, from 1.
     in_flight: SealedQueue<InFlight>,
-    /// Batches at the front of `in_flight` that were handed to the current leader.
+    /// Batches at the front of `in_flight` that were delivered, and are kept in case that is taken back.
+    ///
+    /// They count as in flight, and a full window of them does not stop the replica. Whether the first of them becomes
+    /// stable depends on its execution and the others' word on it, and on no later batch.
+    delivered: usize,
+    /// Batches behind those that were handed to the current leader.
     sent: usize,
+    /// Whether deliveries may be taken back.
+    keeps: bool,
     /// Distinguishes this process's batches from those of another process of the same incarnation.
     mark: u32,
 }
@@ -70,17 +78,22 @@ struct Collected {
 struct InFlight {
     encoded: Encoded,
     tags: Vec<u64>,
+    /// Number of the primary's batch in which it was delivered last.
+    within: u64,
 }
 
 impl Batcher {
     /// The requests of a process that was started with this mark; no two processes of a replica have the same.
-    pub fn new(batching: Batching, mark: u32) -> Self {
+    /// With `keeps`, a batch stays here after its delivery until [`Batcher::forget_to`].
+    pub fn new(batching: Batching, mark: u32, keeps: bool) -> Self {
         Batcher {
             batching,
             collected: SealedQueue::default(),
             collected_bytes: 0,
             in_flight: SealedQueue::starting_at(1),
+            delivered: 0,
             sent: 0,
+            keeps,
             mark,
         }
     }
@@ -117,6 +130,11 @@ impl Batcher {
         (self.collected.len(), self.in_flight.len())
     }
 
+    /// Batches in flight that were not delivered.
+    pub fn undelivered(&self) -> usize {
+        self.in_flight.len().saturating_sub(self.delivered)
+    }
+
     /// Forms batches: at once with few in flight, and only full ones with more in flight. No timer is involved.
     ///
     /// # Errors
@@ -148,10 +166,10 @@ impl Batcher {
         incarnation: u64,
         next: Option<u64>,
     ) -> Result<Option<Encoded>, CorruptPart> {
-        if self.sent >= self.in_flight.len() {
+        if self.sent >= self.undelivered() {
             return Ok(None);
         }
-        let due = self.in_flight.first_number() + self.sent as u64;
+        let due = self.due() + self.sent as u64;
         let number = next.map_or(due, |next| next + self.sent as u64);
         let batch = self.in_flight.get(due).map_err(|_| CorruptPart::OwnBatch)?;
         let Some(InFlight { encoded, .. }) = batch else { return Err(CorruptPart::OwnBatch) };
@@ -168,16 +186,24 @@ impl Batcher {
         self.sent = 0;
     }
 
-    /// A batch of this replica was delivered; returns the tags of its requests.
+    /// A batch of this replica was delivered, within this number of a primary; returns the tags of its requests.
     ///
     /// # Errors
     /// When another batch is in its place.
-    pub fn delivered(&mut self, number: u64) -> Result<Vec<u64>, CorruptPart> {
-        // Numbers are delivered in order, so it can only be the oldest in flight.
-        if self.in_flight.is_empty() || self.in_flight.first_number() != number {
-            return Ok(Vec::new());
+    pub fn delivered(&mut self, number: u64, within: u64) -> Result<Vec<u64>, CorruptPart> {
+        // Numbers are delivered in order, so it can only be the oldest that was not.
+        if self.undelivered() == 0 || self.due() != number {
+            // Where deliveries are taken back, the exactly-once rule and these counts go back together.
+            return if self.keeps { Err(CorruptPart::OwnBatch) } else { Ok(Vec::new()) };
         }
         self.sent = self.sent.saturating_sub(1);
+        if self.keeps {
+            let batch = self.in_flight.get_mut(number).map_err(|_| CorruptPart::OwnBatch)?;
+            let Some(batch) = batch else { return Err(CorruptPart::OwnBatch) };
+            batch.within = within;
+            self.delivered += 1;
+            return Ok(batch.tags.clone());
+        }
         let batch = self.in_flight.pop().map_err(|_| CorruptPart::OwnBatch)?;
         Ok(batch.map(|batch| batch.tags).unwrap_or_default())
     }
@@ -191,10 +217,53 @@ impl Batcher {
         let mut tags = Vec::new();
         while self.in_flight.first_number() <= number {
             let Some(batch) = self.in_flight.pop().map_err(|_| CorruptPart::OwnBatch)? else { break };
+            if self.delivered > 0 {
+                self.delivered -= 1; // its tags were returned already
+                continue;
+            }
             self.sent = self.sent.saturating_sub(1);
             tags.extend(batch.tags);
         }
         Ok(tags)
+    }
+
+    /// Deliveries are taken back, or replaced by others': the batches up to `number` count as delivered, and the later
+    /// ones are to be handed over (again). Returns the tags of those that were not delivered here before and count as
+    /// delivered now.
+    ///
+    /// # Errors
+    /// When batches after `number` are not here any more.
+    pub fn rewind_to(&mut self, number: u64) -> Result<Vec<u64>, CorruptPart> {
+        let next = number.checked_add(1).ok_or(CorruptPart::OwnBatch)?;
+        let counted = next.checked_sub(self.in_flight.first_number()).ok_or(CorruptPart::OwnBatch)?;
+        // More than were formed are of another process with this replica's name, which is noticed elsewhere.
+        let counted = self.in_flight.len().min(usize::try_from(counted).unwrap_or(usize::MAX));
+        let mut tags = Vec::new();
+        for batch in self.in_flight.iter().take(counted).skip(self.delivered) {
+            tags.extend_from_slice(&batch.map_err(|_| CorruptPart::OwnBatch)?.tags);
+        }
+        (self.delivered, self.sent) = (counted, 0);
+        Ok(tags)
+    }
+
+    /// The state after this number of a primary is not taken back any more: forgets the batches delivered up to it.
+    ///
+    /// # Errors
+    /// When another batch is in the place of one of them.
+    pub fn forget_to(&mut self, within: u64) -> Result<(), CorruptPart> {
+        while self.delivered > 0 {
+            let popped = self.in_flight.pop_if(|batch| batch.within <= within);
+            if popped.map_err(|_| CorruptPart::OwnBatch)?.is_none() {
+                break;
+            }
+            self.delivered -= 1;
+        }
+        Ok(())
+    }
+
+    /// Number of the oldest batch that was not delivered, or of the next one.
+    fn due(&self) -> u64 {
+        self.in_flight.first_number().wrapping_add(self.delivered as u64)
     }
 
     fn fills_a_batch(&self) -> bool {
@@ -228,7 +297,7 @@ impl Batcher {
         }
         self.collected_bytes = left;
         let encoded = batch.marked(self.mark).encode();
-        self.in_flight.push(InFlight { encoded, tags });
+        self.in_flight.push(InFlight { encoded, tags, within: 0 });
         Ok(())
     }
 }
@@ -258,7 +327,7 @@ mod tests {
 
     #[test]
     fn nothing_in_flight_sends_at_once_and_then_requests_collect() {
-        let mut own = Batcher::new(Batching { eager: 1, ..Batching::default() }, 0);
+        let mut own = Batcher::new(Batching { eager: 1, ..Batching::default() }, 0, false);
         submit(&mut own, 10, 1);
         form(&mut own);
         for tag in 2..7 {
@@ -266,21 +335,21 @@ mod tests {
             form(&mut own);
         }
         assert_eq!(sizes(&mut own), [1], "the first goes alone, the others wait for it");
-        assert_eq!(own.delivered(1).unwrap(), [1]);
+        assert_eq!(own.delivered(1, 1).unwrap(), [1]);
         form(&mut own);
         assert_eq!(sizes(&mut own), [5], "what collected goes together");
-        assert_eq!(own.delivered(2).unwrap(), [2, 3, 4, 5, 6]);
+        assert_eq!(own.delivered(2, 2).unwrap(), [2, 3, 4, 5, 6]);
     }
 
     #[test]
     fn full_batches_go_up_to_the_cap_and_a_large_request_goes_alone() {
-        let mut own = Batcher::new(Batching::default(), 0);
+        let mut own = Batcher::new(Batching::default(), 0, false);
         for tag in 0..128 * 20 {
             submit(&mut own, 1, tag);
         }
         form(&mut own);
         assert_eq!(sizes(&mut own), [128; 8]);
-        let mut own = Batcher::new(Batching::default(), 0);
+        let mut own = Batcher::new(Batching::default(), 0, false);
         [10, 1 << 20, 10].iter().for_each(|&len| submit(&mut own, len, 0));
         form(&mut own);
         assert_eq!(
@@ -292,7 +361,7 @@ mod tests {
 
     #[test]
     fn requests_with_long_replies_travel_in_small_batches() {
-        let mut own = Batcher::new(Batching { eager: 8, ..Batching::default() }, 0);
+        let mut own = Batcher::new(Batching { eager: 8, ..Batching::default() }, 0, false);
         let costs = [100, 100, 64 << 20, 100, 600 << 10, 600 << 10];
         for (tag, cost) in costs.into_iter().enumerate() {
             own.submit(Bytes::from_static(b"get"), 0, tag as u64, cost).unwrap();
@@ -304,20 +373,64 @@ mod tests {
 
     #[test]
     fn what_is_not_delivered_is_handed_over_again_in_order() {
-        let mut own = Batcher::new(Batching { requests: 1, ..Batching::default() }, 0);
+        let mut own = Batcher::new(Batching { requests: 1, ..Batching::default() }, 0, false);
         (0..3).for_each(|tag| submit(&mut own, 1, tag));
         form(&mut own);
         assert_eq!(sizes(&mut own).len(), 3);
-        assert_eq!(own.delivered(1).unwrap(), [0]);
+        assert_eq!(own.delivered(1, 1).unwrap(), [0]);
         own.send_again();
         let again: Vec<u64> =
             std::iter::from_fn(|| take(&mut own, 2)).map(|b| Batch::decode(&b).unwrap().number).collect();
         assert_eq!(again, [2, 3]);
     }
 
+    /// A batcher that keeps, with three batches of one request each in flight, all handed over.
+    fn keeping() -> Batcher {
+        let mut own = Batcher::new(Batching { requests: 1, ..Batching::default() }, 0, true);
+        (1..4).for_each(|tag| submit(&mut own, 1, tag));
+        form(&mut own);
+        assert_eq!(sizes(&mut own).len(), 3);
+        own
+    }
+
+    /// The numbers of the batches that are handed over from here on, if the oldest due has this number.
+    fn handed_over(own: &mut Batcher, next: u64) -> Vec<u64> {
+        std::iter::from_fn(|| take(own, next)).map(|batch| Batch::decode(&batch).unwrap().number).collect()
+    }
+
+    #[test]
+    fn what_was_delivered_is_kept_until_it_is_stable_and_delivered_again_after_a_rewind() {
+        let mut own = keeping();
+        assert_eq!((own.delivered(1, 10), own.delivered(2, 12)), (Ok(vec![1]), Ok(vec![2])));
+        assert_eq!((own.waiting().1, own.undelivered()), (3, 1));
+        own.forget_to(9).unwrap();
+        assert_eq!(own.waiting().1, 3);
+        own.forget_to(11).unwrap();
+        assert_eq!(own.waiting().1, 2, "the second may still be taken back");
+        assert_eq!(own.rewind_to(1), Ok(vec![]));
+        assert_eq!(handed_over(&mut own, 2), [2, 3]);
+        assert_eq!(own.delivered(2, 12), Ok(vec![2]), "with its tags");
+        assert_eq!(own.rewind_to(0), Err(CorruptPart::OwnBatch), "the first is forgotten");
+        let mut forgetful = Batcher { keeps: false, ..keeping() };
+        forgetful.delivered(1, 10).unwrap();
+        assert_eq!(forgetful.rewind_to(0), Err(CorruptPart::OwnBatch));
+    }
+
+    #[test]
+    fn a_state_of_others_may_count_batches_that_were_not_delivered_here() {
+        let mut own = keeping();
+        own.delivered(1, 10).unwrap();
+        assert_eq!(own.rewind_to(2), Ok(vec![2]), "the tags of the first were given before");
+        assert_eq!(handed_over(&mut own, 3), [3]);
+        assert_eq!(own.skip_to(3), Ok(vec![3]));
+        assert_eq!((own.waiting().1, own.undelivered()), (0, 0));
+        assert_eq!(own.rewind_to(u64::MAX), Err(CorruptPart::OwnBatch));
+        assert_eq!(own.rewind_to(9), Ok(vec![]), "more than were formed");
+    }
+
     #[test]
     fn a_full_queue_refuses() {
-        let mut own = Batcher::new(Batching::default(), 0);
+        let mut own = Batcher::new(Batching::default(), 0, false);
         for tag in 0..limits::COLLECTED_REQUESTS as u64 {
             submit(&mut own, 1, tag);
         }
@@ -327,7 +440,7 @@ mod tests {
 
     /// A batcher with so many requests that are in no batch.
     fn waiting(count: u64) -> Batcher {
-        let mut own = Batcher::new(Batching::default(), 0);
+        let mut own = Batcher::new(Batching::default(), 0, false);
         (0..count).for_each(|tag| submit(&mut own, 1, tag));
         own
     }
@@ -339,6 +452,19 @@ mod tests {
         assert!(take(&mut own, 1).is_some());
         own.send_again();
         own
+    }
+
+    #[test]
+    fn a_wrong_count_of_delivered_batches_is_noticed() {
+        for count in [0, 2, 3, 1 << 40] {
+            let mut own = keeping();
+            own.delivered(1, 10).unwrap();
+            own.send_again();
+            own.delivered = count;
+            let taken = std::iter::from_fn(|| own.take_unsent(0, 1, Some(2)).transpose());
+            let taken: Result<Vec<Encoded>, CorruptPart> = taken.collect();
+            assert!(taken.is_err() || own.delivered(2, 10).is_err(), "{count}: {taken:?}");
+        }
     }
 
     /// Faults in a batcher, and the checks that find them.
@@ -445,7 +571,7 @@ mod tests {
         let mut own = in_flight();
         own.in_flight.entries_mut()[0].0 = 2;
         assert_eq!(
-            (own.delivered(1), own.skip_to(1)),
+            (own.delivered(1, 1), own.skip_to(1)),
             (Err(CorruptPart::OwnBatch), Err(CorruptPart::OwnBatch))
         );
     }

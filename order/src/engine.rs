@@ -476,6 +476,17 @@ pub trait OrderEngine: Send {
     fn begin_view(&mut self, view: PrimaryView) {
         let _ = view;
     }
+
+    /// Deliveries are taken back, or replaced by a state of other replicas: the next entry to deliver is that after
+    /// `index`. See [`crate::Orderer::rewind`].
+    fn rewind_to(&mut self, index: u64) {
+        let _ = index;
+    }
+
+    /// Batches up to this number of a primary are not taken back any more: they are needed for others only.
+    fn stable(&mut self, number: u64) {
+        let _ = number;
+    }
 }
 
 impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
@@ -547,5 +558,11 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn begin_view(&mut self, view: PrimaryView) {
         (**self).begin_view(view);
+    }
+    fn rewind_to(&mut self, index: u64) {
+        (**self).rewind_to(index);
+    }
+    fn stable(&mut self, number: u64) {
+        (**self).stable(number);
     }
 }

@@ -1,6 +1,8 @@
 //! The orderer, driven by the pipeline: requests enter at any replica, and each leaves once at every replica, in one
 //! order.
 
+mod views;
+
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -9,8 +11,7 @@ use wire::mix;
 use crate::batch::{Batch, Encoded};
 use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
-    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, PrimaryView,
-    Standing,
+    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -122,7 +123,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// the exported one of the local snapshot after a restart with a log.
     pub fn new(config: Config, engine: E, state: State) -> Self {
         Orderer {
-            batcher: Batcher::new(config.batching, mix(config.seed) as u32),
+            batcher: Batcher::new(config.batching, mix(config.seed) as u32, config.rewinds),
             queue: LeaderQueue::new(config.seed),
             config,
             engine,
@@ -194,7 +195,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// One tick of the clock passed (25 ms suggested).
     pub fn tick(&mut self) {
         self.engine.tick();
-        let waits = self.batcher.waiting().1 > 0;
+        let waits = self.batcher.undelivered() > 0;
         if self.patience.hands_over_again(waits, self.config.resend_ticks) {
             self.send_again();
         }
@@ -351,7 +352,8 @@ impl<E: OrderEngine> Orderer<E> {
         self.state.index
     }
 
-    /// Requests that wait for a batch, this replica's batches in flight, batches that wait at this leader.
+    /// Requests that wait for a batch, this replica's batches in flight (where deliveries may be taken back: until they
+    /// are stable), batches that wait at this leader.
     pub fn waiting(&self) -> (usize, usize, usize) {
         let (collected, in_flight) = self.batcher.waiting();
         (collected, in_flight, self.queue.len())
@@ -385,18 +387,6 @@ impl<E: OrderEngine> Orderer<E> {
     /// Flips bits of the next stamp of this replica as a leader, for tests and fault injection.
     pub fn corrupt_stamp(&mut self, bits: u64) {
         self.queue.wrong_stamp = Some(bits);
-    }
-
-    /// A view begins. The batches that were delivered here have to be those that the view continues: if not,
-    /// [`Orderer::rewind`] first. What the view does not continue is forgotten, and batches of this replica that are
-    /// part of it are handed to the primary of the view. The first view establishes this replica. Views of the same
-    /// number as the current one or an earlier one have no effect.
-    pub fn begin_view(&mut self, view: PrimaryView) {
-        if !self.stopped {
-            // The engine hands on again what is still right.
-            self.out.committed.clear();
-            self.engine.begin_view(view);
-        }
     }
 
     /// The engine itself, for fault injection and tests.
@@ -433,7 +423,7 @@ impl<E: OrderEngine> Orderer<E> {
 
     fn send_again(&mut self) {
         self.patience.handed_over();
-        if self.batcher.waiting().1 > 0 {
+        if self.batcher.undelivered() > 0 {
             self.counters.resends += 1;
             self.batcher.send_again();
         }
@@ -502,7 +492,7 @@ impl<E: OrderEngine> Orderer<E> {
         let mut tags = Vec::new();
         if own {
             self.patience.served();
-            match self.batcher.delivered(batch.number) {
+            match self.batcher.delivered(batch.number, number) {
                 Ok(delivered) => tags = delivered,
                 Err(part) => {
                     self.stop(FailStop::Corrupted(part));
@@ -565,6 +555,30 @@ mod tests {
         fn standing(&self) -> Standing {
             let members = MemberSet { voters: 0b111, learners: 0 };
             Standing { leader: Some(1), term: 1, incarnation: Some(1), members, ..Standing::default() }
+        }
+    }
+
+    /// Whoever executes a primary's batch as a whole has to know that it ends, even if another one brought its last part
+    /// before.
+    #[test]
+    fn a_number_ends_also_when_its_last_part_was_delivered_before() {
+        let config = |rewinds| Config { rewinds, ..Config::new(0, 1, 1) };
+        let view = crate::PrimaryView { number: 1, primary: 0, executors: 1, next: 1, sequential: false };
+        for rewinds in [true, false] {
+            let engine = crate::PrimaryEngine::new(crate::PrimaryConfig { slot: 0, replicas: 1, life: 1 }, 0);
+            let mut orderer = Orderer::new(config(rewinds), engine, State::default());
+            orderer.begin_view(view);
+            let request = crate::Request { checksum: 0, bytes: Bytes::from_static(b"r") };
+            // Of a process before this one, under its name.
+            let batch = Batch::new(0, 1, 1, &[request]).encode();
+            (0..2).for_each(|_| orderer.engine.propose(batch.clone()).unwrap());
+            orderer.pump(5);
+            let delivered: Vec<(u64, u64, bool, usize)> = std::iter::from_fn(|| orderer.poll_delivery())
+                .map(|part| (part.index, part.number, part.ends, part.batch.len()))
+                .collect();
+            let end = Some((17, 1, true, 0)).filter(|_| rewinds);
+            assert_eq!(delivered, Vec::from_iter([Some((16, 1, false, 1)), end].into_iter().flatten()));
+            assert_eq!(orderer.counters().dropped, 1);
         }
     }
 

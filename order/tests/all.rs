@@ -12,5 +12,6 @@ mod founding;
 mod hostile;
 mod numbers;
 mod older;
+mod primary;
 mod rejoin;
 mod stamps;

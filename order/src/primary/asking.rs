@@ -35,6 +35,11 @@ impl Asking {
         self.asked >> peer & 1 == 1
     }
 
+    /// Another batch is due than before.
+    pub fn restart(&mut self) {
+        (self.source, self.gone, self.asked_to) = (None, 0, 0);
+    }
+
     /// The batch that was due has come.
     pub fn moved(&mut self, ticks: u64) {
         (self.gone, self.since) = (0, ticks);

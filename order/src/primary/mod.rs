@@ -60,10 +60,13 @@ pub struct PrimaryConfig {
     pub life: u32,
 }
 
-/// What is known of another replica since it is connected.
+/// What is known of another replica.
 #[derive(Debug, Clone, Copy, Default)]
 struct PeerReport {
+    /// Its last report. Without a connection only the stable batch of it is left.
     progress: Progress,
+    /// Tick at which the connection to it was lost.
+    lost: Option<u64>,
     /// It asked for batches in this view, so it is sent those that follow although it may be no executor.
     follows: bool,
     /// Bytes of answers that it was sent since the last tick.
@@ -225,8 +228,13 @@ impl PrimaryEngine {
     /// Forgets batches that no live replica needs; beyond the bound of memory, also such that one may need.
     fn forget(&mut self) {
         let Some(view) = self.view else { return };
-        let others = slots(self.receivers(&view));
-        let reported = others.map(|slot| self.peers[usize::from(slot)].progress.stable).min();
+        let receivers = self.receivers(&view);
+        let is_late =
+            |peer: &PeerReport| peer.lost.is_some_and(|lost| lost + limits::LOST_TICKS > self.ticks);
+        let needs =
+            |slot: u8, peer: &PeerReport| receivers >> slot & 1 == 1 || (view.has(slot) && is_late(peer));
+        let others = (0..).zip(&self.peers).filter(|(slot, peer)| needs(*slot, peer));
+        let reported = others.map(|(_, peer)| peer.progress.stable).min();
         let stable = self.stable.min(self.delivered);
         self.held.forget(reported.unwrap_or(stable).min(stable), stable);
     }
@@ -257,8 +265,6 @@ impl PrimaryEngine {
             }
         } else if view.primary == self.config.slot || (from != view.primary && !was_asked) {
             return Err(Blame::new(from, "a batch of a view that another replica leads"));
-        } else if batch.number < view.next {
-            return Err(Blame::new(from, "a batch with a number from before its view"));
         }
         verified?;
         if from == view.primary && batch.view == view.number {
@@ -307,6 +313,13 @@ impl PrimaryEngine {
             let body = body.clone();
             self.ready.outputs.push_back(Output::Send { to, kind: FrameKind::Control, body, deferrable });
         }
+    }
+
+    /// The last number of which nothing comes after this index. One that is not held is part of a state as a whole.
+    fn whole_up_to(&self, index: u64) -> u64 {
+        let number = number_of(index);
+        let parts = self.held.get(number).map_or(0, |batch| batch.parts.len() as u64);
+        if (index & ((1 << PART_BITS) - 1)) + 1 < parts { number - 1 } else { number }
     }
 
     fn fail(&mut self, why: String) {
@@ -383,7 +396,10 @@ impl OrderEngine for PrimaryEngine {
     fn peer_down(&mut self, peer: u8) {
         self.peers_up &= !(1 << peer);
         if let Some(report) = self.peers.get_mut(usize::from(peer)) {
-            *report = PeerReport::default();
+            let stable = report.progress.stable;
+            let lost = Some(self.ticks).filter(|_| report.progress.life != 0).or(report.lost);
+            let progress = Progress { stable, ..Progress::default() };
+            *report = PeerReport { progress, lost, ..PeerReport::default() };
         }
         if self.view.is_some_and(|view| view.primary == peer) {
             self.is_led = false;
@@ -427,12 +443,8 @@ impl OrderEngine for PrimaryEngine {
     }
 
     fn delivered(&mut self, index: u64) {
-        let number = number_of(index);
-        let last_part =
-            self.held.get(number).map(|batch| number << PART_BITS | (batch.parts.len() as u64 - 1));
         self.taken = self.taken.max(index);
-        // A batch that is not held was delivered whole: as part of a state.
-        let delivered = if last_part.is_some_and(|last| index < last) { number - 1 } else { number };
+        let delivered = self.whole_up_to(index);
         if delivered > self.delivered {
             self.delivered = delivered;
             self.hand_on();
@@ -474,6 +486,25 @@ impl OrderEngine for PrimaryEngine {
             let _ = self.on_execute(view.primary, batch);
         }
         self.ask_missing();
+    }
+
+    fn rewind_to(&mut self, index: u64) {
+        let number = self.whole_up_to(index);
+        if number < self.stable {
+            let stable = self.stable;
+            return self.fail(format!("batch {stable} is stable, and rewound to batch {number}"));
+        }
+        self.ready.committed.clear();
+        (self.taken, self.delivered, self.due) = (index, number, number + 1);
+        self.last = self.last.max(number);
+        self.asking.restart();
+        self.hand_on();
+        self.ask_missing();
+    }
+
+    fn stable(&mut self, number: u64) {
+        self.stable = self.stable.max(number.min(self.delivered));
+        self.forget();
     }
 }
 

@@ -1,0 +1,236 @@
+//! Batches that a primary numbers, with views that begin after any of them: every replica has the same order, and each
+//! request is executed once after all.
+
+mod harness;
+
+use order::{FrameKind, State};
+
+use crate::harness::Weather;
+use harness::Cluster;
+
+const ALL: u16 = 0b111;
+
+/// ASK-BATCH, by its first byte.
+const ASK: (FrameKind, u8) = (FrameKind::Batch, 2);
+
+#[test]
+fn three_and_five_replicas_execute_the_same_batches() {
+    for replicas in [3, 5] {
+        let mut cluster = Cluster::new(replicas, 1);
+        cluster.quorum = usize::from(replicas / 2);
+        cluster.load(1_000, 500);
+        cluster.settle();
+        assert_eq!(cluster.acked, cluster.submitted);
+        assert!(cluster.submitted.len() > 1_000);
+    }
+}
+
+/// Near saturation a batch of the primary has several parts; without load it has one.
+#[test]
+fn batches_are_small_when_little_is_to_do_and_large_when_much_is() {
+    let mut cluster = Cluster::new(3, 2);
+    cluster.load(500, 20);
+    cluster.settle();
+    let (few, requests) = (cluster.chain.len(), cluster.acked.len());
+    assert!(requests < 2 * few, "{requests} requests in {few} batches");
+    for _ in 0..200 {
+        (0..3).for_each(|slot| (0..100).for_each(|_| cluster.submit(slot)));
+        cluster.step();
+    }
+    cluster.settle();
+    let (many, requests) = (cluster.chain.len() - few, cluster.acked.len() - requests);
+    assert!(requests > 200 * many, "{requests} requests in {many} batches");
+}
+
+/// Views begin again and again, with another primary or the same, after the stable batch or one beyond it; now and then
+/// a replica takes batches back within a view.
+fn storm(seed: u64, weather: Weather) -> Cluster {
+    let mut cluster = Cluster::new(3, seed);
+    cluster.load(50, 200);
+    cluster.weather = weather;
+    for round in 0..12 {
+        cluster.load(60, 200);
+        match round % 3 {
+            0 => {
+                let slot = cluster.rng.modulo(3) as u8;
+                let (stable, last) = {
+                    let replica = cluster.replica(slot);
+                    (replica.stable(), replica.last().number)
+                };
+                let number = cluster.rng.within(stable, last);
+                cluster.take_back(slot, number);
+            }
+            _ => {
+                let stable = cluster.chain.len() as u64;
+                let newest = stable.max(cluster.executed());
+                let base = cluster.rng.within(stable, newest);
+                let primary = cluster.rng.modulo(3) as u8;
+                cluster.change_view(primary, base, ALL);
+            }
+        }
+    }
+    cluster
+}
+
+#[test]
+fn each_request_is_executed_once_whatever_views_take_back() {
+    for seed in 0..40 {
+        let mut cluster = storm(seed, Weather::default());
+        cluster.settle();
+        assert_eq!(cluster.acked, cluster.submitted);
+        assert!(cluster.submitted.len() > 300);
+    }
+}
+
+#[test]
+fn the_same_with_frames_that_are_lost_doubled_late_and_out_of_order() {
+    let weather = Weather { drop: 30, duplicate: 30, delay: 8, reorder: true, corrupt: 0 };
+    for seed in 0..40 {
+        let mut cluster = storm(100 + seed, weather);
+        cluster.settle();
+        assert_eq!(cluster.acked, cluster.submitted);
+    }
+}
+
+#[test]
+fn the_same_with_bytes_that_are_corrupted_and_connections_that_are_reset() {
+    let weather = Weather { corrupt: 10, delay: 4, ..Weather::default() };
+    for seed in 0..40 {
+        let mut cluster = storm(200 + seed, weather);
+        cluster.settle();
+        assert_eq!(cluster.acked, cluster.submitted);
+    }
+}
+
+/// The protection: who lacks a batch asks for it.
+#[test]
+fn without_requests_for_missing_batches_a_replica_stays_behind() {
+    let weather = Weather { drop: 30, ..Weather::default() };
+    let settles = |loses| {
+        let mut cluster = Cluster::new(3, 300);
+        cluster.loses = loses;
+        cluster.weather = weather;
+        cluster.load(300, 200);
+        cluster.weather = Weather::default();
+        cluster.within(3_000, Cluster::is_settled)
+    };
+    assert!(settles(None));
+    assert!(!settles(Some(ASK)));
+}
+
+/// The primary dies when it has sent its last batch to one of the others; the next view begins with that batch or
+/// without it.
+#[test]
+fn a_primary_that_dies_with_half_of_its_sends_made_loses_nothing_of_others() {
+    for (seed, keeps_it) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut cluster = Cluster::new(3, 400 + seed);
+        cluster.load(100, 200);
+        cluster.settle();
+        cluster.agrees = false;
+        cluster.cut_links.insert((0, 2));
+        (0..3).for_each(|slot| cluster.submit(slot));
+        cluster.run(3);
+        assert!(cluster.replica(1).last().number > cluster.replica(2).last().number);
+        cluster.kill(0);
+        cluster.cut_links.clear();
+        cluster.agrees = true;
+        let stable = cluster.chain.len() as u64;
+        let base = if keeps_it { cluster.executed() } else { stable };
+        let primary = 1 + (seed % 2) as u8;
+        cluster.change_view(primary, base, 0b110);
+        cluster.load(200, 200);
+        cluster.settle();
+    }
+}
+
+/// It executed a batch that only it had, missed the view that put others in its place, and learns of the next one.
+#[test]
+fn a_replica_that_missed_a_view_executes_what_that_view_decided() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(3, 450 + seed);
+        cluster.load(100, 200);
+        cluster.settle();
+        cluster.late = Some(0);
+        for other in [1, 2] {
+            cluster.cut_links.extend([(0, other), (other, 0)]);
+        }
+        let stable = cluster.chain.len() as u64;
+        (0..3).for_each(|_| cluster.submit(0));
+        cluster.run(3);
+        assert!(cluster.replica(0).last().number > stable, "the old primary is ahead on its own");
+        cluster.change_view(1, stable, ALL);
+        cluster.load(100, 200);
+        cluster.late = None;
+        cluster.cut_links.clear();
+        let base = cluster.executed();
+        assert!(base > stable + 3);
+        cluster.change_view((seed % 3) as u8, base, ALL);
+        cluster.settle();
+        assert_eq!(cluster.acked, cluster.submitted);
+    }
+}
+
+#[test]
+fn a_replica_that_hangs_holds_nobody_up_and_catches_up() {
+    let mut cluster = Cluster::new(3, 500);
+    cluster.load(100, 200);
+    cluster.replica(2).stuck = true;
+    let before = cluster.acked.len();
+    cluster.load(1_000, 300);
+    assert!(cluster.acked.len() > before + 300);
+    cluster.replica(2).stuck = false;
+    cluster.settle();
+    assert_eq!(cluster.acked, cluster.submitted);
+}
+
+/// While nothing becomes stable, replicas execute a window of batches and stop; what they hold has a bound. All that was
+/// submitted is executed when the agreement is back.
+#[test]
+fn a_full_window_of_own_batches_does_not_stop_the_group() {
+    let mut cluster = Cluster::new(3, 600);
+    cluster.agrees = false;
+    for _ in 0..300 {
+        (0..3).for_each(|slot| (0..40).for_each(|_| cluster.submit(slot)));
+        cluster.step();
+    }
+    for slot in 0..3 {
+        let (_, in_flight, _) = cluster.replica(slot).orderer.waiting();
+        assert_eq!((cluster.replica(slot).last().number, in_flight), (8, 8), "{}", cluster.describe());
+    }
+    cluster.agrees = true;
+    cluster.settle();
+    assert_eq!(cluster.acked, cluster.submitted);
+}
+
+/// What a storm comes to when a protection is removed: not settled, or a broken promise.
+fn breaks(keeps: bool, forged: Option<fn(&State, &State) -> State>) -> bool {
+    (0..10).any(|seed| {
+        let mut cluster = Cluster::with(3, 700 + seed, keeps);
+        cluster.load(50, 200);
+        cluster.forged = forged;
+        cluster.agrees = false;
+        cluster.load(20, 300);
+        let stable = cluster.chain.len() as u64;
+        cluster.change_view(1, stable, ALL);
+        cluster.agrees = true;
+        cluster.load(200, 100);
+        let settled = cluster.within(3_000, Cluster::is_settled);
+        let ids: Vec<u64> = cluster.chain.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
+        let once: std::collections::BTreeSet<u64> = ids.iter().copied().collect();
+        !settled || once.len() < ids.len()
+    })
+}
+
+#[test]
+fn requests_survive_a_rewind_because_their_batches_are_kept_until_stable() {
+    assert!(!breaks(true, None));
+    assert!(breaks(false, None), "forgotten when they were delivered");
+}
+
+#[test]
+fn requests_survive_a_rewind_because_the_order_state_is_rewound() {
+    let newest = |right: &State, newest: &State| State { index: right.index, ..newest.clone() };
+    assert!(breaks(true, Some(newest)), "batches count as delivered that were taken back");
+    let oldest = |right: &State, _: &State| State { sessions: Default::default(), ..right.clone() };
+    assert!(breaks(true, Some(oldest)), "batches count as new that were delivered");
+}

@@ -10,7 +10,7 @@ pub const CONTROL: u8 = 0xf0;
 
 /// A request with the checksum that goes with it until it is executed.
 pub fn summed(bytes: Bytes) -> order::Request {
-    order::Request { checksum: order::batch::checksum(&bytes), bytes }
+    order::Request { checksum: order::batch::checksum(&bytes), stream: 0, bytes }
 }
 
 /// A request of the pipeline itself. Each has a footprint, so it only delays requests on the same locks

@@ -9,6 +9,8 @@
 //! body           : count x { len u32, checksum u32 } | the requests' bytes, one after the other
 //! ```
 //!
+//! With the flag for streams a row of the table has a third word: `stream u32`.
+//!
 //! `crc` covers the rest of the head (and through `body_crc` the whole batch), `body_crc` the body.
 
 use bytes::Bytes;
@@ -20,6 +22,7 @@ use crate::limits;
 pub const HEAD: usize = 56;
 const VERSION: u8 = 1;
 const FLAG_DRAIN: u8 = 1;
+const FLAG_STREAMS: u8 = 2;
 /// Where the head names the origin.
 const ORIGIN: usize = 5;
 /// Where the head has the flags.
@@ -30,8 +33,9 @@ const INCARNATION: usize = 8;
 const TIME: usize = 24;
 /// Where the head has the number of requests.
 const COUNT: usize = 40;
-/// Bytes a request takes in the table before the bytes of the requests.
+/// Bytes a request takes in the table before the bytes of the requests, without and with its stream.
 const ROW: usize = 8;
+const ROW_WITH_STREAM: usize = 12;
 
 /// CRC-32C of a request, taken when it is decoded from the client and verified when it is executed (end to end).
 pub fn checksum(request: &[u8]) -> u32 {
@@ -43,6 +47,8 @@ pub fn checksum(request: &[u8]) -> u32 {
 pub struct Request {
     /// The result of [`checksum`] when the client's bytes were decoded.
     pub checksum: u32,
+    /// The connection that it came over, counted by its replica; 0 for none, and in batches without streams.
+    pub stream: u32,
     /// The request; shares the batch's buffer.
     pub bytes: Bytes,
 }
@@ -75,6 +81,8 @@ pub struct Batch {
     pub seed: u64,
     /// The leader had nothing more to propose: no entry follows at once.
     pub drain: bool,
+    /// Whether the table of requests has their streams.
+    streams: bool,
     count: u32,
     body: Bytes,
     /// Checksum of the body when its requests were joined.
@@ -82,28 +90,39 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Joins requests into a batch that the leader has yet to stamp.
+    /// Joins requests into a batch that the leader has yet to stamp. Their streams are left out.
     ///
     /// # Panics
     /// When the requests are none, more than [`limits::BATCH_REQUESTS`], or longer than [`limits::REQUEST_BYTES`] each.
     pub fn new(origin: u8, incarnation: u64, number: u64, requests: &[Request]) -> Self {
-        match Batch::of(origin, incarnation, number, requests) {
+        match Batch::of(origin, incarnation, number, requests, false) {
             Some(batch) => batch,
             None => panic!("no batch has {} such requests", requests.len()),
         }
     }
 
-    /// As [`Batch::new`]; none where that panics, since the requests may have been corrupted.
-    pub(crate) fn of(origin: u8, incarnation: u64, number: u64, requests: &[Request]) -> Option<Self> {
+    /// As [`Batch::new`], with their streams if `streams`; none where that panics, since the requests may have been
+    /// corrupted.
+    pub fn of(
+        origin: u8,
+        incarnation: u64,
+        number: u64,
+        requests: &[Request],
+        streams: bool,
+    ) -> Option<Self> {
         let is_short = |request: &Request| request.bytes.len() <= limits::REQUEST_BYTES;
         let is_within = (1..=limits::BATCH_REQUESTS).contains(&requests.len());
         if !is_within || !requests.iter().all(is_short) {
             return None;
         }
         let bytes: usize = requests.iter().map(|request| request.bytes.len()).sum();
-        let mut body = Vec::with_capacity(requests.len() * ROW + bytes);
+        let row = if streams { ROW_WITH_STREAM } else { ROW };
+        let mut body = Vec::with_capacity(requests.len() * row + bytes);
         for request in requests {
             body.put32(request.bytes.len() as u32).put32(request.checksum);
+            if streams {
+                body.put32(request.stream);
+            }
         }
         requests.iter().for_each(|request| body.extend_from_slice(&request.bytes));
         let count = requests.len() as u32;
@@ -117,6 +136,7 @@ impl Batch {
             time_us: 0,
             seed: 0,
             drain: false,
+            streams,
             count,
             body,
             body_crc,
@@ -174,18 +194,20 @@ impl Batch {
 
     /// The requests in order, sharing the batch's buffer.
     pub fn requests(&self) -> impl ExactSizeIterator<Item = Request> + '_ {
-        let mut at = self.len() * ROW;
+        let mut at = self.table();
         (0..self.len()).map(move |row| {
-            let (len, checksum) = self.row(row);
+            let (len, checksum, stream) = self.row(row);
             let bytes = self.body.slice(at..at + len);
             at += len;
-            Request { checksum, bytes }
+            Request { checksum, stream, bytes }
         })
     }
 
     fn encode_head(&self) -> Bytes {
         let mut head = Vec::with_capacity(HEAD);
-        head.put32(0).put(&[VERSION, self.origin, if self.drain { FLAG_DRAIN } else { 0 }, 0]);
+        let drain = if self.drain { FLAG_DRAIN } else { 0 };
+        let flags = drain | if self.streams { FLAG_STREAMS } else { 0 };
+        head.put32(0).put(&[VERSION, self.origin, flags, 0]);
         head.put64(self.incarnation).put64(self.number).put64(self.time_us).put64(self.seed);
         head.put32(self.count).put32(self.body.len() as u32).put32(self.body_crc).put32(self.mark);
         debug_assert_eq!(head.len(), HEAD);
@@ -203,7 +225,8 @@ impl Batch {
         if crc32c::crc32c(&head[4..]) != u32_at(0) {
             return Err(Malformed("batch head does not match its checksum"));
         }
-        if head[4] != VERSION || head[6] & !FLAG_DRAIN != 0 || head[7] != 0 {
+        let flags = head[FLAGS];
+        if head[4] != VERSION || flags & !(FLAG_DRAIN | FLAG_STREAMS) != 0 || head[7] != 0 {
             return Err(Malformed("batch head of another version"));
         }
         let batch = Batch {
@@ -213,7 +236,8 @@ impl Batch {
             mark: u32_at(52),
             time_us: u64_at(24),
             seed: u64_at(32),
-            drain: head[6] & FLAG_DRAIN != 0,
+            drain: flags & FLAG_DRAIN != 0,
+            streams: flags & FLAG_STREAMS != 0,
             count: u32_at(40),
             body: encoded.body.clone(),
             body_crc: u32_at(48),
@@ -229,13 +253,13 @@ impl Batch {
 
     /// Every row's length is in range and together they fill the body exactly; [`Batch::requests`] relies on it.
     fn check_rows(&self) -> Result<(), Malformed> {
-        let table = self.len() * ROW;
+        let table = self.table();
         if self.body.len() < table {
             return Err(Malformed("batch is shorter than its table"));
         }
         let mut end = table;
         for row in 0..self.len() {
-            let (len, _) = self.row(row);
+            let (len, ..) = self.row(row);
             if len > limits::REQUEST_BYTES {
                 return Err(Malformed("request is too long"));
             }
@@ -244,10 +268,20 @@ impl Batch {
         if end == self.body.len() { Ok(()) } else { Err(Malformed("requests do not fill their batch")) }
     }
 
-    fn row(&self, row: usize) -> (usize, u32) {
-        let row = &self.body[row * ROW..][..ROW];
+    /// Bytes of the table.
+    fn table(&self) -> usize {
+        self.len() * self.row_len()
+    }
+
+    fn row_len(&self) -> usize {
+        if self.streams { ROW_WITH_STREAM } else { ROW }
+    }
+
+    /// Length, checksum and stream of a request.
+    fn row(&self, row: usize) -> (usize, u32, u32) {
+        let row = &self.body[row * self.row_len()..][..self.row_len()];
         let word = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
-        (word(0) as usize, word(4))
+        (word(0) as usize, word(4), if self.streams { word(8) } else { 0 })
     }
 }
 
@@ -321,11 +355,21 @@ mod tests {
     use super::*;
 
     fn request(bytes: &'static [u8]) -> Request {
-        Request { checksum: checksum(bytes), bytes: Bytes::from_static(bytes) }
+        Request { checksum: checksum(bytes), stream: 0, bytes: Bytes::from_static(bytes) }
     }
 
     fn sample() -> Batch {
         Batch::new(2, 7, 1, &[request(b"get a"), request(b""), request(b"set b 0 0 1")])
+    }
+
+    /// The same requests, of three connections.
+    fn with_streams() -> Batch {
+        let requests: Vec<Request> = sample()
+            .requests()
+            .zip([9, 0, u32::MAX])
+            .map(|(request, stream)| Request { stream, ..request })
+            .collect();
+        Batch::of(2, 7, 1, &requests, true).unwrap()
     }
 
     #[test]
@@ -340,14 +384,39 @@ mod tests {
     }
 
     #[test]
+    fn streams_travel_with_their_requests_and_cost_the_others_nothing() {
+        let back = Batch::decode(&with_streams().encode().stamped(99, 5, true).unwrap()).unwrap();
+        let streams: Vec<u32> = back.requests().map(|request| request.stream).collect();
+        assert_eq!(streams, [9, 0, u32::MAX]);
+        let bytes = |batch: &Batch| batch.requests().map(|request| request.bytes).collect::<Vec<_>>();
+        assert_eq!(bytes(&back), bytes(&sample()));
+        assert_eq!(back.body_len(), sample().body_len() + 3 * 4);
+        // A batch without streams has the bytes that it always had, whatever the requests' streams are.
+        let requests: Vec<Request> = with_streams().requests().collect();
+        assert_eq!(Batch::new(2, 7, 1, &requests).encode(), sample().encode());
+        assert_eq!(size_of::<Request>(), size_of::<(u32, Bytes)>());
+    }
+
+    #[test]
     fn every_single_bit_flip_is_noticed() {
-        let encoded = sample().encode().stamped(1, 2, false).unwrap();
-        let bytes = [encoded.head.as_ref(), encoded.body.as_ref()].concat();
-        for bit in 0..bytes.len() * 8 {
-            let mut broken = bytes.clone();
-            broken[bit / 8] ^= 1 << (bit % 8);
-            let split = Encoded::split(broken.into()).unwrap();
-            assert!(Batch::decode(&split).is_err(), "bit {bit} passed");
+        for sample in [sample(), with_streams()] {
+            let encoded = sample.encode().stamped(1, 2, false).unwrap();
+            let bytes = [encoded.head.as_ref(), encoded.body.as_ref()].concat();
+            for bit in 0..bytes.len() * 8 {
+                let mut broken = bytes.clone();
+                broken[bit / 8] ^= 1 << (bit % 8);
+                let split = Encoded::split(broken.into()).unwrap();
+                assert!(Batch::decode(&split).is_err(), "bit {bit} passed");
+            }
+        }
+    }
+
+    /// A head whose checksum fits, with the other flag: the rows are not those of the body.
+    #[test]
+    fn a_table_that_is_read_with_rows_of_the_other_size_does_not_fill_the_body() {
+        for sample in [sample(), with_streams()] {
+            let other = Batch { streams: !sample.streams, ..sample };
+            assert!(Batch::decode(&other.encode()).is_err());
         }
     }
 

@@ -1,12 +1,13 @@
 //! The origin's side: forms batches of requests, and keeps each batch until it is delivered, or until its delivery
 //! cannot be taken back any more.
 
-use bytes::Bytes;
 use object::SealedQueue;
+use wire::mix;
 
 use crate::batch::{Batch, Encoded, Request};
 use crate::engine::CorruptPart;
 use crate::limits;
+use crate::orderer::Config;
 
 /// A queue is at its bound: stop reading from clients until deliveries free some space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -59,8 +60,10 @@ pub(crate) struct Batcher {
     delivered: usize,
     /// Batches behind those that were handed to the current leader.
     sent: usize,
-    /// Whether deliveries may be taken back.
+    /// Whether deliveries may be taken back: then a batch stays after its delivery until [`Batcher::forget_to`].
     keeps: bool,
+    /// Whether batches have the streams of their requests.
+    streams: bool,
     /// Distinguishes this process's batches from those of another process of the same incarnation.
     mark: u32,
 }
@@ -83,9 +86,14 @@ struct InFlight {
 }
 
 impl Batcher {
+    /// The batcher of an orderer with these settings.
+    pub fn of(config: &Config) -> Self {
+        let (keeps, streams) = (config.rewinds, config.streams);
+        Batcher { keeps, streams, ..Batcher::new(config.batching, mix(config.seed) as u32) }
+    }
+
     /// The requests of a process that was started with this mark; no two processes of a replica have the same.
-    /// With `keeps`, a batch stays here after its delivery until [`Batcher::forget_to`].
-    pub fn new(batching: Batching, mark: u32, keeps: bool) -> Self {
+    pub fn new(batching: Batching, mark: u32) -> Self {
         Batcher {
             batching,
             collected: SealedQueue::default(),
@@ -93,7 +101,8 @@ impl Batcher {
             in_flight: SealedQueue::starting_at(1),
             delivered: 0,
             sent: 0,
-            keeps,
+            keeps: false,
+            streams: false,
             mark,
         }
     }
@@ -103,15 +112,15 @@ impl Batcher {
             && self.collected_bytes + limits::REQUEST_BYTES <= limits::COLLECTED_BYTES
     }
 
-    pub fn submit(&mut self, bytes: Bytes, checksum: u32, tag: u64, cost: usize) -> Result<(), Refused> {
-        if bytes.len() > limits::REQUEST_BYTES {
+    pub fn submit(&mut self, request: Request, tag: u64, cost: usize) -> Result<(), Refused> {
+        if request.bytes.len() > limits::REQUEST_BYTES {
             return Err(Refused::TooLong);
         }
         if !self.can_accept() {
             return Err(Refused::Full);
         }
-        self.collected_bytes += bytes.len();
-        self.collected.push(Collected { request: Request { checksum, bytes }, tag, cost });
+        self.collected_bytes += request.bytes.len();
+        self.collected.push(Collected { request, tag, cost });
         Ok(())
     }
 
@@ -290,7 +299,8 @@ impl Batcher {
         }
         let number = self.in_flight.next_number();
         let left = self.collected_bytes.checked_sub(bytes).ok_or(CorruptPart::Requests)?;
-        let batch = Batch::of(origin, incarnation, number, &requests).ok_or(CorruptPart::Requests)?;
+        let batch =
+            Batch::of(origin, incarnation, number, &requests, self.streams).ok_or(CorruptPart::Requests)?;
         // As many requests as have left the queue: none was lost between the two lists.
         if first + batch.len() as u64 != self.collected.first_number() {
             return Err(CorruptPart::Requests);
@@ -306,10 +316,10 @@ impl Batcher {
 mod tests {
     use super::*;
     use crate::batch::checksum;
+    use bytes::Bytes;
 
     fn submit(own: &mut Batcher, len: usize, tag: u64) {
-        let bytes = Bytes::from(vec![7; len]);
-        own.submit(bytes.clone(), checksum(&bytes), tag, len).unwrap();
+        own.submit(request_of(Bytes::from(vec![7; len])), tag, len).unwrap();
     }
 
     fn take(own: &mut Batcher, next: u64) -> Option<Encoded> {
@@ -327,7 +337,7 @@ mod tests {
 
     #[test]
     fn nothing_in_flight_sends_at_once_and_then_requests_collect() {
-        let mut own = Batcher::new(Batching { eager: 1, ..Batching::default() }, 0, false);
+        let mut own = Batcher::new(Batching { eager: 1, ..Batching::default() }, 0);
         submit(&mut own, 10, 1);
         form(&mut own);
         for tag in 2..7 {
@@ -343,13 +353,13 @@ mod tests {
 
     #[test]
     fn full_batches_go_up_to_the_cap_and_a_large_request_goes_alone() {
-        let mut own = Batcher::new(Batching::default(), 0, false);
+        let mut own = Batcher::new(Batching::default(), 0);
         for tag in 0..128 * 20 {
             submit(&mut own, 1, tag);
         }
         form(&mut own);
         assert_eq!(sizes(&mut own), [128; 8]);
-        let mut own = Batcher::new(Batching::default(), 0, false);
+        let mut own = Batcher::new(Batching::default(), 0);
         [10, 1 << 20, 10].iter().for_each(|&len| submit(&mut own, len, 0));
         form(&mut own);
         assert_eq!(
@@ -361,10 +371,10 @@ mod tests {
 
     #[test]
     fn requests_with_long_replies_travel_in_small_batches() {
-        let mut own = Batcher::new(Batching { eager: 8, ..Batching::default() }, 0, false);
+        let mut own = Batcher::new(Batching { eager: 8, ..Batching::default() }, 0);
         let costs = [100, 100, 64 << 20, 100, 600 << 10, 600 << 10];
         for (tag, cost) in costs.into_iter().enumerate() {
-            own.submit(Bytes::from_static(b"get"), 0, tag as u64, cost).unwrap();
+            own.submit(request_of(Bytes::from_static(b"get")), tag as u64, cost).unwrap();
         }
         form(&mut own);
         let tags: Vec<Vec<u64>> = own.in_flight.as_is().map(|batch| batch.tags.clone()).collect();
@@ -373,7 +383,7 @@ mod tests {
 
     #[test]
     fn what_is_not_delivered_is_handed_over_again_in_order() {
-        let mut own = Batcher::new(Batching { requests: 1, ..Batching::default() }, 0, false);
+        let mut own = Batcher::new(Batching { requests: 1, ..Batching::default() }, 0);
         (0..3).for_each(|tag| submit(&mut own, 1, tag));
         form(&mut own);
         assert_eq!(sizes(&mut own).len(), 3);
@@ -386,7 +396,8 @@ mod tests {
 
     /// A batcher that keeps, with three batches of one request each in flight, all handed over.
     fn keeping() -> Batcher {
-        let mut own = Batcher::new(Batching { requests: 1, ..Batching::default() }, 0, true);
+        let batching = Batching { requests: 1, ..Batching::default() };
+        let mut own = Batcher { keeps: true, ..Batcher::new(batching, 0) };
         (1..4).for_each(|tag| submit(&mut own, 1, tag));
         form(&mut own);
         assert_eq!(sizes(&mut own).len(), 3);
@@ -430,17 +441,17 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses() {
-        let mut own = Batcher::new(Batching::default(), 0, false);
+        let mut own = Batcher::new(Batching::default(), 0);
         for tag in 0..limits::COLLECTED_REQUESTS as u64 {
             submit(&mut own, 1, tag);
         }
         assert!(!own.can_accept());
-        assert_eq!(own.submit(Bytes::new(), 0, 0, 0), Err(Refused::Full));
+        assert_eq!(own.submit(request(), 0, 0), Err(Refused::Full));
     }
 
     /// A batcher with so many requests that are in no batch.
     fn waiting(count: u64) -> Batcher {
-        let mut own = Batcher::new(Batching::default(), 0, false);
+        let mut own = Batcher::new(Batching::default(), 0);
         (0..count).for_each(|tag| submit(&mut own, 1, tag));
         own
     }
@@ -577,6 +588,10 @@ mod tests {
     }
 
     fn request() -> Request {
-        Request { checksum: checksum(b"x"), bytes: Bytes::from_static(b"x") }
+        request_of(Bytes::from_static(b"x"))
+    }
+
+    fn request_of(bytes: Bytes) -> Request {
+        Request { checksum: checksum(&bytes), stream: 0, bytes }
     }
 }

@@ -6,9 +6,8 @@ mod views;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use wire::mix;
 
-use crate::batch::{Batch, Encoded};
+use crate::batch::{Batch, Encoded, Request};
 use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
     Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
@@ -43,6 +42,8 @@ pub struct Config {
     /// Deliveries may be taken back ([`Orderer::rewind`]): with [`crate::PrimaryEngine`] only. A batch of this replica
     /// is kept until it is stable, and the end of each number is delivered.
     pub rewinds: bool,
+    /// Batches of this replica have the streams of their requests ([`Request::stream`]).
+    pub streams: bool,
 }
 
 impl Config {
@@ -59,6 +60,7 @@ impl Config {
             patience_ticks: 80 + 4 * u64::from(slot),
             window: limits::WINDOW_ENTRIES,
             rewinds: false,
+            streams: false,
         }
     }
 }
@@ -123,7 +125,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// the exported one of the local snapshot after a restart with a log.
     pub fn new(config: Config, engine: E, state: State) -> Self {
         Orderer {
-            batcher: Batcher::new(config.batching, mix(config.seed) as u32, config.rewinds),
+            batcher: Batcher::of(&config),
             queue: LeaderQueue::new(config.seed),
             config,
             engine,
@@ -163,10 +165,15 @@ impl<E: OrderEngine> Orderer<E> {
         tag: u64,
         cost: usize,
     ) -> Result<(), Refused> {
-        if self.stopped {
-            return Err(Refused::Full);
-        }
-        self.batcher.submit(request, checksum, tag, cost)
+        self.submit_request(Request { checksum, stream: 0, bytes: request }, tag, cost)
+    }
+
+    /// As [`Orderer::submit_at_cost`], for a request that may have a stream. It is in the batch if [`Config::streams`].
+    ///
+    /// # Errors
+    /// Those of [`Orderer::submit`].
+    pub fn submit_request(&mut self, request: Request, tag: u64, cost: usize) -> Result<(), Refused> {
+        if self.stopped { Err(Refused::Full) } else { self.batcher.submit(request, tag, cost) }
     }
 
     /// A frame of one of this crate's kinds (Order, Forward, Control, Batch) from the replica in slot `from`.
@@ -568,7 +575,7 @@ mod tests {
             let engine = crate::PrimaryEngine::new(crate::PrimaryConfig { slot: 0, replicas: 1, life: 1 }, 0);
             let mut orderer = Orderer::new(config(rewinds), engine, State::default());
             orderer.begin_view(view);
-            let request = crate::Request { checksum: 0, bytes: Bytes::from_static(b"r") };
+            let request = Request { checksum: 0, stream: 0, bytes: Bytes::from_static(b"r") };
             // Of a process before this one, under its name.
             let batch = Batch::new(0, 1, 1, &[request]).encode();
             (0..2).for_each(|_| orderer.engine.propose(batch.clone()).unwrap());

@@ -59,15 +59,19 @@ proptest! {
 
     #[test]
     fn batches_survive_the_trip_and_no_mutation_of_them_does(
-        requests in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 1..20),
+        requests in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..100), any::<u32>()), 1..20),
+        streams in any::<bool>(),
         at in any::<prop::sample::Index>(),
         value in 1u8..=255,
     ) {
         let requests: Vec<Request> = requests
             .into_iter()
-            .map(|bytes| Request { checksum: batch::checksum(&bytes), bytes: bytes.into() })
+            .map(|(bytes, stream)| {
+                let stream = if streams { stream } else { 0 };
+                Request { checksum: batch::checksum(&bytes), stream, bytes: bytes.into() }
+            })
             .collect();
-        let encoded = Batch::new(3, 5, 7, &requests).encode().stamped(11, 13, true).unwrap();
+        let encoded = Batch::of(3, 5, 7, &requests, streams).unwrap().encode().stamped(11, 13, true).unwrap();
         let back = Batch::decode(&encoded).unwrap();
         prop_assert_eq!(back.requests().collect::<Vec<_>>(), requests);
         let mut bytes = [&encoded.head[..], &encoded.body[..]].concat();

@@ -103,7 +103,8 @@ fn a_batch_of_a_life_that_was_never_let_in_is_not_taken() {
         let mut cluster = established(9);
         let leader = cluster.leader().unwrap();
         let victim = (leader + 1) % 3;
-        let request = Request { checksum: checksum(b"flush_all"), bytes: Bytes::from_static(b"flush_all") };
+        let request =
+            Request { checksum: checksum(b"flush_all"), stream: 0, bytes: Bytes::from_static(b"flush_all") };
         let batch = Batch::new(victim, incarnation, 1, &[request]).encode();
         let frame: Bytes = [&batch.head[..], &batch.body[..]].concat().into();
         let taken = cluster.replica(leader).orderer.on_frame(victim, FrameKind::Forward, frame);
@@ -148,7 +149,7 @@ fn random_bodies_stop_nobody() {
             // A batch that is sound, with one field or another that is not.
             let wild =
                 |rng: &mut SplitMix64| if rng.chance(500) { 1 + rng.modulo(300) } else { rng.next_u64() };
-            let request = Request { checksum: checksum(b"x"), bytes: Bytes::from_static(b"x") };
+            let request = Request { checksum: checksum(b"x"), stream: 0, bytes: Bytes::from_static(b"x") };
             let origin = if rng.chance(700) { from } else { rng.next_u64() as u8 };
             let (incarnation, number) = (wild(&mut rng), wild(&mut rng));
             let batch = Batch::new(origin, incarnation, number, &[request]).encode();

@@ -144,7 +144,7 @@ pub(super) mod tests {
     /// Batch `number` of an origin, stamped, with one request.
     pub fn part(origin: u8, number: u64) -> Encoded {
         let bytes = Bytes::copy_from_slice(&[origin, number as u8]);
-        let request = Request { checksum: checksum(&bytes), bytes };
+        let request = Request { checksum: checksum(&bytes), stream: 0, bytes };
         Batch::new(origin, 1 << 32 | 1, number, &[request]).encode().stamped(5, 6, true).unwrap()
     }
 
@@ -197,7 +197,7 @@ pub(super) mod tests {
         let mut broken = part(0, 1);
         broken.body = Bytes::from_static(b"\x02\0\0\0other bytes");
         assert!(verify(&[broken]).is_err(), "not what its head says");
-        let request = Request { checksum: checksum(b"x"), bytes: Bytes::from_static(b"x") };
+        let request = Request { checksum: checksum(b"x"), stream: 0, bytes: Bytes::from_static(b"x") };
         let full = Batch::new(0, 1, 1, &vec![request; limits::BATCH_REQUESTS]).encode();
         assert_eq!(verify(&vec![full.clone(); 8]), Ok(()));
         assert!(verify(&vec![full; 9]).is_err(), "1,152 requests");

@@ -89,7 +89,7 @@ fn deliver(engine: &mut PrimaryEngine, pumped: &Pumped) {
 }
 
 fn full_batch(number: u64) -> Encoded {
-    let request = Request { checksum: checksum(b"x"), bytes: Bytes::from_static(b"x") };
+    let request = Request { checksum: checksum(b"x"), stream: 0, bytes: Bytes::from_static(b"x") };
     Batch::new(0, 1, number, &vec![request; limits::BATCH_REQUESTS]).encode()
 }
 
@@ -125,7 +125,7 @@ fn a_batch_has_bounds_of_requests_and_bytes() {
     let mut primary = engine(0);
     let long = |number| {
         let bytes = Bytes::from(vec![0; limits::REQUEST_BYTES]);
-        Batch::new(0, 1, number, &[Request { checksum: checksum(&bytes), bytes }]).encode()
+        Batch::new(0, 1, number, &[Request { checksum: checksum(&bytes), stream: 0, bytes }]).encode()
     };
     primary.propose(long(1)).unwrap();
     primary.propose(part(0, 2)).unwrap();
@@ -305,7 +305,7 @@ fn whoever_has_a_batch_answers_and_whoever_has_not_says_so() {
     assert_eq!(pumped(&mut backup).batches, [(2, gone_of(2))]);
     // Answers have a bound per tick.
     let large = Bytes::from(vec![0; 1 << 20]);
-    let request = Request { checksum: checksum(&large), bytes: large };
+    let request = Request { checksum: checksum(&large), stream: 0, bytes: large };
     let large = PrimaryBatch::new(1, 3, false, &[Batch::new(0, 1, 3, &[request]).encode()]).unwrap();
     backup.held.insert(large);
     (0..100).for_each(|_| say(&mut backup, 2, ask(1, 3)).unwrap());

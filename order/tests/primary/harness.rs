@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use order::{
-    Config, Decoder, Delivered, FrameKind, Orderer, Output, PrimaryConfig, PrimaryEngine, PrimaryView, State,
-    frame,
+    Config, Decoder, Delivered, FrameKind, Orderer, Output, PrimaryConfig, PrimaryEngine, PrimaryView,
+    Request, State, frame,
 };
 use wire::{SplitMix64, mix};
 
@@ -140,7 +140,8 @@ impl Cluster {
     pub fn start(&mut self, slot: u8) {
         self.lives += 1;
         let size = self.replicas.len() as u8;
-        let config = Config { rewinds: self.keeps, ..Config::new(slot, size, self.rng.next_u64()) };
+        let config =
+            Config { rewinds: self.keeps, streams: true, ..Config::new(slot, size, self.rng.next_u64()) };
         let engine = PrimaryEngine::new(PrimaryConfig { slot, replicas: size, life: self.lives }, 0);
         self.replicas[usize::from(slot)] = Some(Replica {
             orderer: Orderer::new(config, engine, State::default()),
@@ -202,7 +203,8 @@ impl Cluster {
         let replica = self.replica(slot);
         let id = replica.next_id + 1;
         let bytes = Bytes::copy_from_slice(&[&[0u8][..], &id.to_le_bytes()].concat());
-        if replica.orderer.submit(bytes.clone(), order::batch::checksum(&bytes), id).is_ok() {
+        let request = Request { checksum: order::batch::checksum(&bytes), stream: stream_of(id), bytes };
+        if replica.orderer.submit_request(request, id, 9).is_ok() {
             replica.next_id = id;
             self.submitted.insert(id);
         }
@@ -510,6 +512,11 @@ impl Cluster {
     }
 }
 
+/// The connection that a request came over.
+fn stream_of(id: u64) -> u32 {
+    mix(id) as u32
+}
+
 /// Runs one part of a batch.
 fn execute(replica: &mut Replica, delivered: Delivered) {
     let before = replica.last().clone();
@@ -530,6 +537,7 @@ fn execute(replica: &mut Replica, delivered: Delivered) {
             _ => 0,
         };
         cut |= id == 0;
+        assert!(id == 0 || request.stream == stream_of(id));
         version.token = mix(version.token ^ mix(id));
         version.ids.extend(Some(id).filter(|id| *id != 0));
     }

@@ -67,6 +67,8 @@ pub const ANSWERED_BYTES: usize = 16 << 20;
 pub const ASK_TICKS: u64 = 2;
 /// Ticks for which batches are held for an executor whose connection is lost: 10 s at ticks of 25 ms.
 pub const LOST_TICKS: u64 = 400;
+/// Ticks without an answer after which a state or a checkpoint is asked for again: 1 s at ticks of 25 ms.
+pub const STATE_TICKS: u64 = 40;
 /// Ticks between two reports of a replica's progress under a primary, when nothing has changed.
 pub const PROGRESS_TICKS: u64 = 4;
 /// Replicas a group has at most.

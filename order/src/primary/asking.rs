@@ -22,12 +22,14 @@ pub(crate) struct Asking {
     asked_to: u64,
     /// Tick at which it was asked first, or since when batches came.
     since: u64,
+    /// Tick at which a batch that was due came last.
+    moved: u64,
 }
 
 impl Asking {
     /// Nothing was asked in this view yet.
     pub fn begin(ticks: u64) -> Self {
-        Asking { since: ticks, ..Asking::default() }
+        Asking { since: ticks, moved: ticks, ..Asking::default() }
     }
 
     /// Whether the replica was asked for a batch in this view.
@@ -42,14 +44,14 @@ impl Asking {
 
     /// The batch that was due has come.
     pub fn moved(&mut self, ticks: u64) {
-        (self.gone, self.since) = (0, ticks);
+        (self.gone, self.since, self.moved) = (0, ticks, ticks);
     }
 }
 
 impl PrimaryEngine {
     /// Asks for all batches that are known to exist and missing here, and were not asked for yet.
     pub(super) fn ask_missing(&mut self) {
-        let Some(view) = self.view.filter(|_| !self.failed) else { return };
+        let Some(view) = self.view.filter(|_| !self.failed && self.wanted.is_none()) else { return };
         let end = self.last.min(self.delivered + limits::PRIMARY_WINDOW);
         if self.due > end {
             // The next time the primary is asked first again.
@@ -79,8 +81,12 @@ impl PrimaryEngine {
 
     /// Once per tick: asks another replica for what has not come.
     pub(super) fn ask_another(&mut self) {
+        // Somebody does not hold it, and others are connected and say nothing.
+        let is_stuck = self.asking.gone != 0 && self.asking.moved + limits::STATE_TICKS <= self.ticks;
         if self.asking.source.is_none() {
             self.ask_missing();
+        } else if is_stuck {
+            self.want_state();
         } else if self.asking.since + limits::ASK_TICKS <= self.ticks {
             self.turn_to_another();
         }
@@ -115,7 +121,9 @@ impl PrimaryEngine {
         }
         if number == self.due {
             self.asking.gone |= 1 << from;
-            if self.asking.source == Some(from) {
+            if self.sources() & !self.asking.gone == 0 {
+                self.want_state();
+            } else if self.asking.source == Some(from) {
                 self.turn_to_another();
             }
         }
@@ -128,11 +136,16 @@ impl PrimaryEngine {
         self.ask_missing();
     }
 
-    /// Connected executors: the primary first, then the others by slot, and again from the first.
+    /// Connected executors.
+    fn sources(&self) -> u16 {
+        self.view.map_or(0, |view| view.executors & self.peers_up)
+    }
+
+    /// One after the other: the primary first, then the others by slot, and again from the first.
     fn source(&self, after: Option<u8>) -> Option<u8> {
-        let view = self.view?;
-        let is_source = |slot: &u8| *slot != self.config.slot && view.has(*slot) && self.is_up(*slot);
+        let (view, sources) = (self.view?, self.sources());
         let others = (0..self.config.replicas).filter(|slot| *slot != view.primary);
+        let is_source = |slot: &u8| sources >> *slot & 1 == 1;
         let order: Vec<u8> = std::iter::once(view.primary).chain(others).filter(is_source).collect();
         let place = after.and_then(|after| order.iter().position(|slot| *slot == after));
         let next = place.map_or(0, |place| place + 1);

@@ -1,7 +1,9 @@
-//! What replicas with a primary tell each other besides batches: their progress.
+//! What replicas with a primary tell each other besides batches: their progress, and where a state can be fetched.
 //!
 //! ```text
-//! PROGRESS : 32 u8 | life u32 | view u64 | last u64 | stable u64
+//! PROGRESS    : 32 u8 | life u32 | view u64 | last u64 | stable u64
+//! ASK-STATE   : 33 u8 | above u64
+//! OFFER-STATE : 34 u8 | index u64
 //! ```
 
 use bytes::Bytes;
@@ -11,6 +13,10 @@ use crate::limits;
 
 /// Tags differ from those of the raft engine's messages (`raft/boot.rs`), which are of the same kind of frame.
 const PROGRESS: u8 = 32;
+const ASK_STATE: u8 = 33;
+const OFFER_STATE: u8 = 34;
+/// No index of an entry reaches it.
+const INDEX_LIMIT: u64 = limits::TERM_LIMIT * limits::PRIMARY_PARTS as u64;
 
 /// How far a replica has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +36,10 @@ pub(crate) struct Progress {
 pub(crate) enum PrimaryControl {
     /// PROGRESS.
     Progress(Progress),
+    /// ASK-STATE: the sender needs the state at a checkpoint beyond this index.
+    AskState { above: u64 },
+    /// OFFER-STATE: the state at this index can be fetched.
+    OfferState { index: u64 },
 }
 
 impl PrimaryControl {
@@ -39,6 +49,8 @@ impl PrimaryControl {
             PrimaryControl::Progress(Progress { life, view, last, stable }) => {
                 out.put8(PROGRESS).put32(life).put64(view).put64(last).put64(stable)
             }
+            PrimaryControl::AskState { above } => out.put8(ASK_STATE).put64(above),
+            PrimaryControl::OfferState { index } => out.put8(OFFER_STATE).put64(index),
         };
         out.into()
     }
@@ -55,9 +67,40 @@ impl PrimaryControl {
                 }
                 PrimaryControl::Progress(Progress { life, view, last, stable })
             }
+            ASK_STATE => PrimaryControl::AskState { above: index(&mut reader)? },
+            OFFER_STATE => PrimaryControl::OfferState { index: index(&mut reader)? },
             _ => return Err(Malformed("an unknown control message")),
         };
         reader.end()?;
         Ok(control)
+    }
+}
+
+fn index(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let index = reader.u64()?;
+    if index < INDEX_LIMIT { Ok(index) } else { Err(Malformed("an index out of range")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_trip_and_no_other_bytes_are_one() {
+        let messages = [
+            PrimaryControl::Progress(Progress { life: 1, view: 2, last: 9, stable: 8 }),
+            PrimaryControl::AskState { above: INDEX_LIMIT - 1 },
+            PrimaryControl::OfferState { index: 16 },
+        ];
+        for message in messages {
+            let bytes = message.encode();
+            assert_eq!(PrimaryControl::decode(&bytes), Ok(message));
+            for len in 0..bytes.len() {
+                assert!(PrimaryControl::decode(&bytes[..len]).is_err());
+            }
+            assert!(PrimaryControl::decode(&[&bytes[..], &[0]].concat()).is_err());
+        }
+        let beyond = PrimaryControl::AskState { above: INDEX_LIMIT }.encode();
+        assert!(PrimaryControl::decode(&beyond).is_err());
     }
 }

@@ -19,6 +19,7 @@
 mod asking;
 mod control;
 mod held;
+mod joining;
 pub(crate) mod message;
 
 use bytes::Bytes;
@@ -33,6 +34,7 @@ use crate::limits;
 use asking::Asking;
 use control::{PrimaryControl, Progress};
 use held::{EarlyBatches, HeldBatches};
+use joining::{Offers, WantedState};
 use message::{BatchMessage, PrimaryBatch};
 
 /// Bits of an index that number the parts of a batch.
@@ -41,6 +43,11 @@ const PART_BITS: u32 = limits::PRIMARY_PARTS.trailing_zeros();
 /// Number of the primary's batch that the entry with this index is a part of.
 const fn number_of(index: u64) -> u64 {
     index >> PART_BITS
+}
+
+/// The largest index that an entry of this batch can have.
+const fn end_of(number: u64) -> u64 {
+    number << PART_BITS | (limits::PRIMARY_PARTS as u64 - 1)
 }
 
 /// The slots of a set.
@@ -67,6 +74,8 @@ struct PeerReport {
     progress: Progress,
     /// Tick at which the connection to it was lost.
     lost: Option<u64>,
+    /// The batch of the checkpoint that it was offered.
+    offered: u64,
     /// It asked for batches in this view, so it is sent those that follow although it may be no executor.
     follows: bool,
     /// Bytes of answers that it was sent since the last tick.
@@ -117,6 +126,11 @@ pub struct PrimaryEngine {
     /// The last batch that was agreed on, as far as this replica knows.
     stable: u64,
     asking: Asking,
+    /// The state that this replica waits for.
+    wanted: Option<WantedState>,
+    offers: Offers,
+    /// Its state came from others.
+    joined: bool,
     peers: Vec<PeerReport>,
     peers_up: u16,
     ticks: u64,
@@ -145,6 +159,9 @@ impl PrimaryEngine {
             taken: applied,
             stable: at,
             asking: Asking::default(),
+            wanted: None,
+            offers: Offers::default(),
+            joined: false,
             peers_up: 0,
             ticks: 0,
             told: Progress::default(),
@@ -221,6 +238,7 @@ impl PrimaryEngine {
             }
             self.due += 1;
             self.last = self.last.max(self.due - 1);
+            self.wanted = None;
             self.asking.moved(self.ticks);
         }
     }
@@ -234,7 +252,7 @@ impl PrimaryEngine {
         let needs =
             |slot: u8, peer: &PeerReport| receivers >> slot & 1 == 1 || (view.has(slot) && is_late(peer));
         let others = (0..).zip(&self.peers).filter(|(slot, peer)| needs(*slot, peer));
-        let reported = others.map(|(_, peer)| peer.progress.stable).min();
+        let reported = others.map(|(_, peer)| peer.progress.stable.max(peer.offered)).min();
         let stable = self.stable.min(self.delivered);
         self.held.forget(reported.unwrap_or(stable).min(stable), stable);
     }
@@ -287,6 +305,7 @@ impl PrimaryEngine {
             return Err(Blame::new(from, "another life over the same connection"));
         }
         report.progress = progress;
+        self.offers.moved(from, progress.last);
         if let Some(view) = self.view
             && view.primary == from
             && view.number == progress.view
@@ -336,7 +355,9 @@ impl PrimaryEngine {
         if !is_possible || view.primary >= self.config.replicas || !view.has(view.primary) {
             return Some(format!("view {} is impossible: {view:?}", view.number));
         }
-        (number_of(self.taken) >= view.next).then(|| {
+        // What is stable is part of every view.
+        let is_taken = number_of(self.taken) >= view.next.max(self.stable + 1);
+        is_taken.then(|| {
             let (number, next, taken) = (view.number, view.next, number_of(self.taken));
             format!("view {number} begins with batch {next}, and batch {taken} was delivered and not rewound")
         })
@@ -369,6 +390,14 @@ impl OrderEngine for PrimaryEngine {
             FrameKind::Batch => self.on_batch_message(from, &body),
             FrameKind::Control => match PrimaryControl::decode(&body).map_err(Blame::malformed(from))? {
                 PrimaryControl::Progress(progress) => self.on_progress(from, progress),
+                PrimaryControl::AskState { above } => {
+                    self.on_ask_state(from, above);
+                    Ok(())
+                }
+                PrimaryControl::OfferState { index } => {
+                    self.on_offer(from, index);
+                    Ok(())
+                }
             },
             _ => Err(Blame::new(from, "a frame kind that the engine does not know")),
         }
@@ -381,6 +410,7 @@ impl OrderEngine for PrimaryEngine {
             self.report(true);
         }
         self.ask_another();
+        self.mind_states();
     }
 
     fn peer_up(&mut self, peer: u8) {
@@ -401,6 +431,7 @@ impl OrderEngine for PrimaryEngine {
             let progress = Progress { stable, ..Progress::default() };
             *report = PeerReport { progress, lost, ..PeerReport::default() };
         }
+        self.offers.forget(peer);
         if self.view.is_some_and(|view| view.primary == peer) {
             self.is_led = false;
         }
@@ -420,15 +451,14 @@ impl OrderEngine for PrimaryEngine {
     fn standing(&self) -> Standing {
         let Some(view) = self.view else { return Standing::default() };
         let first = self.held.first_number().unwrap_or(self.due);
-        let end = |number: u64| number << PART_BITS | (limits::PRIMARY_PARTS as u64 - 1);
         Standing {
             leader: Some(view.primary).filter(|_| self.is_led),
             is_leader: self.is_primary(),
             term: view.number,
             incarnation: Some(self.incarnation()),
             members: MemberSet { voters: view.executors, learners: 0 },
-            last_index: end(self.last),
-            commit_index: end(self.due - 1),
+            last_index: end_of(self.last),
+            commit_index: end_of(self.due - 1),
             first_index: first << PART_BITS,
             log_bytes: self.held.bytes() as u64,
             outside: Outside::default(),
@@ -452,6 +482,18 @@ impl OrderEngine for PrimaryEngine {
         }
     }
 
+    fn state_available(&mut self, checkpoint: u64) {
+        self.offer_to_waiting(checkpoint);
+    }
+
+    fn installed(&mut self, checkpoint: u64) -> bool {
+        self.install(checkpoint)
+    }
+
+    fn state_lost(&mut self, checkpoint: u64) {
+        self.lose_state(checkpoint);
+    }
+
     fn life_of(&self, slot: u8) -> Option<u32> {
         self.peers.get(usize::from(slot)).map(|peer| peer.progress.life).filter(|life| *life != 0)
     }
@@ -467,16 +509,21 @@ impl OrderEngine for PrimaryEngine {
         self.ready.committed.clear();
         self.held.cut_after(self.delivered);
         self.open = OpenBatch::default();
-        (self.due, self.last) = (self.delivered + 1, view.next - 1);
+        (self.due, self.last) = (self.delivered + 1, self.delivered.max(view.next - 1));
         self.sequential = view.sequential;
         let primary = &self.peers[usize::from(view.primary)];
         self.is_led = view.primary == self.config.slot || primary.progress.view == view.number;
         self.peers.iter_mut().for_each(|peer| peer.follows = false);
         self.asking = Asking::begin(self.ticks);
+        self.offers.begin_view();
         self.view = Some(view);
         if is_first {
-            let joined = self.taken == 0 && view.next > 1;
-            self.ready.outputs.push_back(Output::Established { incarnation: self.incarnation(), joined });
+            let is_empty = self.taken == 0 && view.next > 1;
+            let (incarnation, joined) = (self.incarnation(), self.joined || is_empty);
+            self.ready.outputs.push_back(Output::Established { incarnation, joined });
+            if is_empty {
+                self.want_state();
+            }
         }
         let (leader, term) = (Some(view.primary), view.number);
         self.ready.outputs.push_back(Output::LeaderChanged { leader, term });
@@ -497,6 +544,7 @@ impl OrderEngine for PrimaryEngine {
         self.ready.committed.clear();
         (self.taken, self.delivered, self.due) = (index, number, number + 1);
         self.last = self.last.max(number);
+        self.wanted = None;
         self.asking.restart();
         self.hand_on();
         self.ask_missing();

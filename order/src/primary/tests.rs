@@ -6,12 +6,12 @@ use crate::batch::{Batch, Request, checksum};
 
 const EXECUTORS: u16 = 0b111;
 
-fn view(number: u64, primary: u8, next: u64) -> PrimaryView {
+pub(super) fn view(number: u64, primary: u8, next: u64) -> PrimaryView {
     PrimaryView { number, primary, executors: EXECUTORS, next, sequential: false }
 }
 
 /// The engine of the replica in `slot` of three, connected to the others, in view 1 of replica 0.
-fn engine(slot: u8) -> PrimaryEngine {
+pub(super) fn engine(slot: u8) -> PrimaryEngine {
     let mut engine = outside(slot);
     engine.begin_view(view(1, 0, 1));
     pumped(&mut engine);
@@ -19,7 +19,7 @@ fn engine(slot: u8) -> PrimaryEngine {
 }
 
 /// The same before its first view.
-fn outside(slot: u8) -> PrimaryEngine {
+pub(super) fn outside(slot: u8) -> PrimaryEngine {
     let mut engine = PrimaryEngine::new(PrimaryConfig { slot, replicas: 3, life: 7 }, 0);
     (0..3).filter(|peer| *peer != slot).for_each(|peer| engine.peer_up(peer));
     pumped(&mut engine);
@@ -28,18 +28,18 @@ fn outside(slot: u8) -> PrimaryEngine {
 
 /// What a pump gave: messages about batches with their receivers, and what was committed.
 #[derive(Default)]
-struct Pumped {
-    batches: Vec<(u8, BatchMessage)>,
-    committed: Vec<Committed>,
-    others: Vec<Output>,
+pub(super) struct Pumped {
+    pub batches: Vec<(u8, BatchMessage)>,
+    pub committed: Vec<Committed>,
+    pub others: Vec<Output>,
 }
 
 impl Pumped {
-    fn numbers(&self) -> Vec<u64> {
+    pub fn numbers(&self) -> Vec<u64> {
         self.committed.iter().filter(|entry| entry.ends).map(|entry| entry.number).collect()
     }
 
-    fn asked(&self) -> Vec<(u8, u64)> {
+    pub fn asked(&self) -> Vec<(u8, u64)> {
         let asked = |(to, message): &(u8, BatchMessage)| match message {
             BatchMessage::Ask { number, .. } => Some((*to, *number)),
             _ => None,
@@ -47,12 +47,12 @@ impl Pumped {
         self.batches.iter().filter_map(asked).collect()
     }
 
-    fn stops(&self) -> bool {
+    pub fn stops(&self) -> bool {
         self.others.iter().any(|output| matches!(output, Output::FailStop(_)))
     }
 }
 
-fn pumped(engine: &mut PrimaryEngine) -> Pumped {
+pub(super) fn pumped(engine: &mut PrimaryEngine) -> Pumped {
     let mut out = EngineOut::default();
     engine.pump(&mut out);
     let mut pumped = Pumped { committed: out.committed.into(), ..Pumped::default() };
@@ -67,24 +67,24 @@ fn pumped(engine: &mut PrimaryEngine) -> Pumped {
     pumped
 }
 
-fn batch(view: u64, number: u64) -> PrimaryBatch {
+pub(super) fn batch(view: u64, number: u64) -> PrimaryBatch {
     PrimaryBatch::new(view, number, false, &[part(0, number), part(1, number)]).unwrap()
 }
 
-fn receive(engine: &mut PrimaryEngine, from: u8, batch: &PrimaryBatch) -> Result<(), Blame> {
+pub(super) fn receive(engine: &mut PrimaryEngine, from: u8, batch: &PrimaryBatch) -> Result<(), Blame> {
     engine.on_frame(from, FrameKind::Batch, batch.message.clone())
 }
 
-fn say(engine: &mut PrimaryEngine, from: u8, message: BatchMessage) -> Result<(), Blame> {
+pub(super) fn say(engine: &mut PrimaryEngine, from: u8, message: BatchMessage) -> Result<(), Blame> {
     engine.on_frame(from, FrameKind::Batch, message.encode())
 }
 
-fn report(engine: &mut PrimaryEngine, from: u8, progress: Progress) -> Result<(), Blame> {
+pub(super) fn report(engine: &mut PrimaryEngine, from: u8, progress: Progress) -> Result<(), Blame> {
     engine.on_frame(from, FrameKind::Control, PrimaryControl::Progress(progress).encode())
 }
 
 /// Everything that was committed is delivered.
-fn deliver(engine: &mut PrimaryEngine, pumped: &Pumped) {
+pub(super) fn deliver(engine: &mut PrimaryEngine, pumped: &Pumped) {
     pumped.committed.iter().for_each(|entry| engine.delivered(entry.index));
 }
 
@@ -315,7 +315,7 @@ fn whoever_has_a_batch_answers_and_whoever_has_not_says_so() {
     assert_eq!(pumped(&mut backup).batches.len(), 1);
 }
 
-fn gone_of(number: u64) -> BatchMessage {
+pub(super) fn gone_of(number: u64) -> BatchMessage {
     BatchMessage::Gone { view: 1, number }
 }
 
@@ -353,4 +353,52 @@ fn what_no_healthy_replica_sends_is_blamed_and_changes_nothing() {
     let mut backup = engine(1);
     assert!(backup.on_frame(0, FrameKind::Batch, broken.into()).is_err());
     assert_eq!((backup.last, backup.is_led, pumped(&mut backup).numbers()), (0, false, vec![]));
+}
+
+#[test]
+fn batches_are_held_until_every_live_executor_is_beyond_them() {
+    let mut primary = engine(0);
+    for number in 1..=6 {
+        primary.propose(part(0, number)).unwrap();
+        let numbered = pumped(&mut primary);
+        deliver(&mut primary, &numbered);
+    }
+    let progress = |stable| Progress { life: 1, view: 1, last: 6, stable };
+    primary.stable(5);
+    assert_eq!(primary.held.first_number(), Some(1), "the others have said nothing");
+    report(&mut primary, 1, progress(4)).unwrap();
+    report(&mut primary, 2, progress(2)).unwrap();
+    assert_eq!(primary.held.first_number(), Some(3));
+    primary.peer_down(2);
+    primary.tick();
+    assert_eq!(primary.held.first_number(), Some(3), "it may come back");
+    (0..limits::LOST_TICKS).for_each(|_| primary.tick());
+    primary.stable(5);
+    assert_eq!(primary.held.first_number(), Some(5));
+    report(&mut primary, 1, progress(6)).unwrap();
+    primary.stable(100);
+    assert_eq!(primary.held.first_number(), None, "all that was delivered here is stable");
+    assert_eq!(primary.stable, 6);
+}
+
+/// The engine's own state goes back with the orderer's, and the batches of the view are handed on again.
+#[test]
+fn a_rewind_within_a_view_hands_on_the_same_batches_again() {
+    let mut backup = engine(1);
+    (1..=5).for_each(|number| receive(&mut backup, 0, &batch(1, number)).unwrap());
+    let first = pumped(&mut backup);
+    deliver(&mut backup, &first);
+    backup.stable(2);
+    backup.rewind_to(3 << PART_BITS | 1);
+    let again = pumped(&mut backup);
+    assert_eq!(again.committed[..], first.committed[6..]);
+    // In the middle of a batch: it is handed on as a whole, and the orderer skips what it had.
+    backup.rewind_to(4 << PART_BITS);
+    assert_eq!(pumped(&mut backup).numbers(), [4, 5]);
+    // The state of others, of a batch that was never here.
+    backup.rewind_to(8 << PART_BITS);
+    receive(&mut backup, 0, &batch(1, 9)).unwrap();
+    assert_eq!(pumped(&mut backup).numbers(), [9]);
+    backup.rewind_to(1 << PART_BITS | 1);
+    assert!(pumped(&mut backup).stops(), "the second is stable");
 }

@@ -162,8 +162,13 @@ impl Cluster {
                 self.reconnect(slot, peer);
             }
         }
+        // It may learn where the view began, or only what was agreed on last.
+        let knows_last = self.now > 0 && self.rng.chance(500);
+        let next = if knows_last { self.chain.len() as u64 + 1 } else { self.view.next };
         let at = self.now + 1 + self.rng.modulo(5);
-        self.begin.insert((at, slot), self.view);
+        if self.late != Some(slot) {
+            self.begin.insert((at, slot), PrimaryView { next, ..self.view });
+        }
     }
 
     /// SIGKILL: the process and its connections are gone.
@@ -486,7 +491,11 @@ impl Cluster {
         if replica.orderer.installed(index, version.state.clone()) {
             replica.installed += 1;
             replica.part = None;
-            replica.versions = vec![Version { tags: Vec::new(), ..version }];
+            let before =
+                std::mem::replace(&mut replica.versions, vec![Version { tags: Vec::new(), ..version }]);
+            // Executed here, and their replies are in no later version.
+            let tags: Vec<u64> = before.into_iter().skip(1).flat_map(|version| version.tags).collect();
+            self.acked.extend(tags);
         }
     }
 

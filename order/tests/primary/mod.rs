@@ -202,6 +202,129 @@ fn a_full_window_of_own_batches_does_not_stop_the_group() {
     assert_eq!(cluster.acked, cluster.submitted);
 }
 
+/// OFFER-STATE, by its first byte.
+const OFFER: (FrameKind, u8) = (FrameKind::Control, 34);
+
+#[test]
+fn a_replica_that_lost_its_memory_takes_the_state_and_goes_on() {
+    let mut installed = 0;
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(3, 800 + seed);
+        cluster.load(300, 200);
+        cluster.kill(2);
+        cluster.load(200, 200);
+        cluster.start(2);
+        cluster.load(300, 200);
+        cluster.settle();
+        let answered = cluster.acked.iter().filter(|id| **id >> 32 == 4).count();
+        assert!(answered > 20, "it serves its own clients");
+        installed += cluster.replica(2).installed;
+    }
+    assert_eq!(installed, 20, "batches that were stable before it came are not held for it");
+}
+
+/// Its batches are not held any more when it comes back.
+#[test]
+fn a_replica_that_was_away_for_too_long_takes_the_state() {
+    let mut cluster = Cluster::new(3, 830);
+    cluster.load(300, 200);
+    cluster.settle();
+    for other in [0, 1] {
+        cluster.cut_links.extend([(2, other), (other, 2)]);
+        cluster.replica(other).orderer.peer_down(2);
+        cluster.replica(2).orderer.peer_down(other);
+    }
+    (0..12_000).for_each(|_| {
+        let slot = cluster.rng.modulo(2) as u8;
+        if cluster.rng.chance(100) {
+            cluster.submit(slot);
+        }
+        cluster.step();
+    });
+    cluster.cut_links.clear();
+    [0, 1].iter().for_each(|other| cluster.reconnect(*other, 2));
+    cluster.settle();
+    assert_eq!(cluster.replica(2).installed, 1);
+    assert_eq!(cluster.acked, cluster.submitted);
+}
+
+#[test]
+fn without_an_offer_of_a_state_a_replica_without_memory_stays_outside() {
+    for (loses, is_in) in [(None, true), (Some(OFFER), false)] {
+        let mut cluster = Cluster::new(3, 840);
+        cluster.load(300, 200);
+        cluster.settle();
+        // Nothing from the beginning is held any more.
+        cluster.kill(2);
+        cluster.run(11_000);
+        (0..3).for_each(|_| cluster.load(50, 200));
+        cluster.loses = loses;
+        cluster.start(2);
+        assert_eq!(cluster.within(3_000, Cluster::is_settled), is_in);
+    }
+}
+
+#[test]
+fn every_replica_is_restarted_in_turn_and_the_primary_too() {
+    for seed in 0..6 {
+        let mut cluster = Cluster::new(3, 850 + seed);
+        for round in 0..9u8 {
+            let slot = round % 3;
+            cluster.load(100, 200);
+            cluster.kill(slot);
+            let stable = cluster.chain.len() as u64;
+            let base = stable.max(cluster.executed());
+            cluster.change_view((slot + 1) % 3, base, ALL);
+            cluster.load(100, 200);
+            cluster.start(slot);
+            let done = |cluster: &Cluster| {
+                let all = cluster.replicas.iter().flatten();
+                all.map(|replica| replica.last().number).min() >= Some(cluster.chain.len() as u64)
+            };
+            assert!(cluster.within(5_000, done), "{}", cluster.describe());
+        }
+        cluster.settle();
+    }
+}
+
+/// A replica that joins is asked for nothing and asks again: its process ends, or the primary's does.
+#[test]
+fn who_is_joining_may_crash_and_so_may_the_primary() {
+    let weather = Weather { drop: 20, duplicate: 20, delay: 8, reorder: true, corrupt: 0 };
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(3, 870 + seed);
+        cluster.load(200, 200);
+        cluster.weather = weather;
+        for _ in 0..3 {
+            cluster.kill(2);
+            cluster.load(20, 200);
+            cluster.start(2);
+            cluster.load(seed, 200);
+        }
+        let stable = cluster.chain.len() as u64;
+        cluster.change_view(1, stable, ALL);
+        cluster.load(300, 200);
+        cluster.settle();
+    }
+}
+
+/// Its host learned of no view yet: it takes the state first, and the view begins later.
+#[test]
+fn a_replica_may_have_the_state_before_it_has_a_view() {
+    let mut cluster = Cluster::new(3, 900);
+    cluster.load(300, 200);
+    cluster.kill(2);
+    cluster.load(100, 200);
+    cluster.late = Some(2);
+    cluster.start(2);
+    cluster.load(1_500, 100);
+    assert_eq!((cluster.replica(2).installed, cluster.replica(2).view), (1, 0));
+    cluster.late = None;
+    let base = cluster.executed();
+    cluster.change_view(0, base, ALL);
+    cluster.settle();
+}
+
 /// What a storm comes to when a protection is removed: not settled, or a broken promise.
 fn breaks(keeps: bool, forged: Option<fn(&State, &State) -> State>) -> bool {
     (0..10).any(|seed| {

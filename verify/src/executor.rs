@@ -1,0 +1,459 @@
+//! The executor's side of the verification stage: sends tokens, learns which versions are stable, and which view to
+//! follow (Eve, section 6.1).
+//!
+//! It runs batches in one view at a time, on one chain of versions. What it has run and a quorum of verifiers has
+//! recorded is stable. Where they have recorded another token, or another view, its host takes batches back.
+
+mod life;
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Layout};
+use crate::limits::{RESEND_US, TALLY_BATCHES, WINDOW};
+use crate::message::{Here, Lineup, Round, TokenRecord, VerifyMessage};
+use crate::slots::{CrashVector, Slot, Slots};
+use crate::verifier::{Recipients, Timer};
+use crate::version::{StateToken, Version};
+
+use life::Life;
+
+/// All events of an executor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ExecutorEvent {
+    /// A message arrived. The host gives every message of the stage to both machines of its process, also those that
+    /// its own process sends; each ignores what is not for it.
+    Message {
+        /// The process that sent it, as the link knows it.
+        from: Slot,
+        /// The message.
+        message: VerifyMessage,
+    },
+    /// The host has run the batch after the executor's newest version. One that the host began before a
+    /// [`ExecutorCommand::Rewind`], [`ExecutorCommand::Diverged`] or [`ExecutorCommand::Behind`] is ignored.
+    Executed {
+        /// The view in which it ran.
+        view: u64,
+        /// The state after it.
+        version: Version,
+        /// Token of the state before it.
+        parent: StateToken,
+    },
+    /// The state is now this version, which came from another executor.
+    Installed(Version),
+    /// The host cannot get a batch that it should run: no process has it any more.
+    BatchGone,
+    /// A timer has elapsed: only [`Timer::Resend`] concerns executors.
+    Elapsed(Timer),
+    /// Time passed. Any interval up to a few milliseconds works.
+    Tick,
+}
+
+/// All commands of an executor, to be performed in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ExecutorCommand {
+    /// Send a message.
+    Send {
+        /// Its receivers.
+        to: Recipients,
+        /// The message.
+        message: VerifyMessage,
+    },
+    /// The own version of this batch, and with it those of all before, stay: their replies may leave.
+    Stable(Version),
+    /// The own state after a batch up to `version` is not the agreed one. Take back every batch that is not stable, get
+    /// this version from one of the donors, and report [`ExecutorEvent::Installed`]. No batch runs before that.
+    Diverged {
+        /// The agreed version.
+        version: Version,
+        /// Executors that may have it. Whatever a donor sends has to have this token.
+        donors: Slots,
+    },
+    /// The same, where the own state has not come so far and the batches are not to be had.
+    Behind {
+        /// The agreed version.
+        version: Version,
+        /// Executors that may have it.
+        donors: Slots,
+    },
+    /// Follow this view: take back every batch after `to`, and run the next one as the first of this view. A
+    /// [`ExecutorCommand::Diverged`] or [`ExecutorCommand::Behind`] follows if the own state up to there is not `to`.
+    Rewind {
+        /// The version from which the view continues here.
+        to: Version,
+        /// The view.
+        view: u64,
+        /// The executor that numbers its batches.
+        primary: Slot,
+        /// The executors whose tokens count.
+        executors: Slots,
+        /// The next batch runs sequentially.
+        sequential: bool,
+    },
+    /// A quorum of verifiers contradicts what was stable here. The rules exclude it: something is broken. The executor
+    /// does not act on it.
+    Contradiction {
+        /// What is stable here.
+        stable: Version,
+        /// What the verifiers have recorded.
+        heard: TokenRecord,
+    },
+}
+
+/// One executor. It owns no socket, clock or thread: an event and the time go in, commands come out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Executor {
+    config: Config,
+    life: Life,
+    /// The view that it follows, and how it works.
+    view: Option<(u64, Lineup)>,
+    stable: Version,
+    /// Its own versions beyond the stable one.
+    own: BTreeMap<u64, StateToken>,
+    /// The token that it has sent in this view for each batch and parent.
+    sent: BTreeMap<(u64, StateToken), StateToken>,
+    /// What a quorum has recorded in this view beyond the stable version.
+    agreed: BTreeMap<u64, StateToken>,
+    /// The version that has to come from another executor.
+    wanted: Option<Version>,
+    /// RECORDED of each verifier by view and number.
+    heard: BTreeMap<(Slot, u64, u64), HeardRecord>,
+    crashes: CrashVector,
+    /// When something was last sent or learned, in microseconds.
+    quiet_since: Option<u64>,
+}
+
+/// What a verifier has recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct HeardRecord {
+    token: StateToken,
+    /// The verifier's life.
+    life: u16,
+}
+
+/// Where commands go, and the time.
+struct Out<'a> {
+    now_us: u64,
+    commands: &'a mut Vec<ExecutorCommand>,
+}
+
+impl Out<'_> {
+    fn send(&mut self, to: Recipients, message: VerifyMessage) {
+        self.commands.push(ExecutorCommand::Send { to, message });
+    }
+}
+
+impl Executor {
+    /// An executor whose state is the one before the first batch. Until the verifiers have told it which life of its
+    /// process this is, it sends no token.
+    pub fn new(config: Config) -> Executor {
+        let stable = Version { number: 0, token: config.genesis };
+        let crashes = CrashVector::new(config.layout.verifiers());
+        Executor {
+            config,
+            life: Life::default(),
+            view: None,
+            stable,
+            own: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            agreed: BTreeMap::new(),
+            wanted: None,
+            heard: BTreeMap::new(),
+            crashes,
+            quiet_since: None,
+        }
+    }
+
+    /// An executor in its first life, without the messages of a beginning.
+    #[cfg(any(test, feature = "unprotected"))]
+    pub fn founded(config: Config) -> Executor {
+        Executor { life: Life::First, ..Executor::new(config) }
+    }
+
+    /// Handles one event at `now_us` microseconds of any steady clock and appends its commands.
+    pub fn handle(&mut self, event: ExecutorEvent, now_us: u64, commands: &mut Vec<ExecutorCommand>) {
+        let out = &mut Out { now_us, commands };
+        match event {
+            ExecutorEvent::Message { from, message } => self.on_message(from, message, out),
+            ExecutorEvent::Executed { view, version, parent } => self.on_executed(view, version, parent, out),
+            ExecutorEvent::Installed(version) => self.on_installed(version, out),
+            ExecutorEvent::BatchGone => self.fall_behind(out),
+            ExecutorEvent::Elapsed(Timer::Resend) => self.repeat(out),
+            ExecutorEvent::Elapsed(_) => {}
+            ExecutorEvent::Tick => self.on_tick(out),
+        }
+    }
+
+    /// The view that it follows; none before the first.
+    pub fn view(&self) -> Option<u64> {
+        self.view.map(|(view, _)| view)
+    }
+
+    /// The newest version that stays.
+    pub fn stable(&self) -> Version {
+        self.stable
+    }
+
+    /// The newest version that it has run.
+    pub fn newest(&self) -> Version {
+        let newest = self.own.last_key_value();
+        newest.map_or(self.stable, |(number, token)| Version { number: *number, token: *token })
+    }
+
+    /// The version that has to come from another executor before any batch runs.
+    pub fn wanted(&self) -> Option<Version> {
+        self.wanted
+    }
+
+    /// Whether the next batch may begin: fewer than [`WINDOW`] have run beyond the stable one.
+    pub fn may_begin(&self) -> bool {
+        let ahead = self.newest().number - self.stable.number;
+        self.view.is_some() && self.wanted.is_none() && ahead < WINDOW
+    }
+
+    /// Drops what depends on the time, so that an exploration does not tell states apart by it.
+    #[cfg(any(test, feature = "unprotected"))]
+    pub fn forget_times(&mut self) {
+        self.quiet_since = None;
+    }
+
+    fn on_message(&mut self, from: Slot, message: VerifyMessage, out: &mut Out<'_>) {
+        match message {
+            VerifyMessage::Recorded { record, crashes } => self.on_recorded(from, record, &crashes, out),
+            VerifyMessage::Here(here) => self.on_here(from, here, out),
+            VerifyMessage::Verify { .. }
+            | VerifyMessage::ViewChange { .. }
+            | VerifyMessage::NewView { .. }
+            | VerifyMessage::Where { .. } => {}
+        }
+    }
+
+    fn on_executed(&mut self, view: u64, version: Version, parent: StateToken, out: &mut Out<'_>) {
+        let newest = self.newest();
+        let is_next = version.number == newest.number.saturating_add(1) && parent == newest.token;
+        if self.view() != Some(view) || self.wanted.is_some() || !is_next {
+            return;
+        }
+        self.own.insert(version.number, version.token);
+        self.vote(version, parent, out);
+        self.judge(out);
+    }
+
+    /// Sends the token, the same one for ever.
+    fn vote(&mut self, version: Version, parent: StateToken, out: &mut Out<'_>) {
+        let Some((view, lineup)) = self.view else { return };
+        let counts = lineup.executors.contains(self.config.me);
+        if counts && !self.life.may_vote(view, version.number, self.config.rules.abstention) {
+            return;
+        }
+        let first = *self.sent.entry((version.number, parent)).or_insert(version.token);
+        if first == version.token {
+            self.quiet_since = Some(out.now_us);
+            let life = self.config.life as u32;
+            out.send(Recipients::Verifiers, VerifyMessage::Verify { view, version, parent, life });
+        }
+    }
+
+    /// Sends the tokens of all own versions that are not stable (again).
+    fn vote_again(&mut self, out: &mut Out<'_>) {
+        let mut parent = self.stable.token;
+        for (number, token) in self.own.clone() {
+            self.vote(Version { number, token }, parent, out);
+            parent = token;
+        }
+    }
+
+    fn on_recorded(&mut self, from: Slot, record: TokenRecord, crashes: &CrashVector, out: &mut Out<'_>) {
+        let verifiers = self.config.layout.verifiers();
+        if from >= verifiers || crashes.counts().len() != verifiers as usize {
+            return;
+        }
+        let leads = (record.view % u64::from(verifiers)) as Slot == from;
+        if self.config.layout == Layout::Pair && !leads {
+            return;
+        }
+        self.crashes.join(crashes);
+        let (view, number) = (record.view, record.version.number);
+        let known = self.view.map_or((0, 0), |(view, _)| (view, self.stable.number));
+        let old = self.view.is_some() && (view, number) <= known;
+        let done = self.agreed.contains_key(&number) && self.view() == Some(view);
+        if old || done {
+            return;
+        }
+        let heard = HeardRecord { token: record.version.token, life: crashes.of_slot(from) };
+        self.heard.insert((from, view, number), heard);
+        self.bound_heard(from);
+        if self.has_quorum(&record) {
+            self.heard.retain(|key, _| (key.1, key.2) != (view, number));
+            self.act(record, out);
+        }
+    }
+
+    /// Of each verifier the newest are kept.
+    fn bound_heard(&mut self, from: Slot) {
+        let of_verifier = || (from, 0, 0)..=(from, u64::MAX, u64::MAX);
+        while self.heard.range(of_verifier()).count() > TALLY_BATCHES as usize {
+            let Some(oldest) = self.heard.range(of_verifier()).next().map(|(key, _)| *key) else { return };
+            self.heard.remove(&oldest);
+        }
+    }
+
+    /// Whether a quorum has recorded exactly this, none of which has lost its memory since as far as is known here.
+    fn has_quorum(&self, record: &TokenRecord) -> bool {
+        let (view, number) = (record.view, record.version.number);
+        let agrees = |verifier: &Slot| {
+            let heard = self.heard.get(&(*verifier, view, number));
+            heard.is_some_and(|heard| {
+                heard.token == record.version.token && heard.life >= self.crashes.of_slot(*verifier)
+            })
+        };
+        let agreeing = (0..self.config.layout.verifiers()).filter(agrees).count();
+        let starts = self.view() != Some(view);
+        let rules = &self.config.rules;
+        let one_is_enough = !rules.quorum || (starts && !rules.quorum_at_start);
+        agreeing >= if one_is_enough { 1 } else { self.config.layout.quorum() }
+    }
+
+    /// A quorum has recorded this.
+    fn act(&mut self, record: TokenRecord, out: &mut Out<'_>) {
+        self.quiet_since = Some(out.now_us);
+        if self.contradicts(&record) {
+            let command = ExecutorCommand::Contradiction { stable: self.stable, heard: record };
+            return out.commands.push(command);
+        }
+        let version = record.version;
+        if self.view() != Some(record.view) {
+            self.follow(record, out);
+        }
+        if version.number > self.stable.number {
+            self.agreed.insert(version.number, version.token);
+            self.bound_agreed();
+        }
+        self.judge(out);
+        self.heard.retain(|key, _| (key.1, key.2) > (record.view, 0));
+        let stable = self.stable.number;
+        self.heard.retain(|key, _| key.1 > record.view || key.2 > stable);
+    }
+
+    fn contradicts(&self, record: &TokenRecord) -> bool {
+        let (version, stable) = (record.version, self.stable);
+        version.number < stable.number || (version.number == stable.number && version.token != stable.token)
+    }
+
+    /// The newest agreed version is always remembered: it decides in the end.
+    fn bound_agreed(&mut self) {
+        while self.agreed.len() > TALLY_BATCHES as usize {
+            self.agreed.pop_first();
+        }
+    }
+
+    /// Leaves the present view for another one.
+    fn follow(&mut self, record: TokenRecord, out: &mut Out<'_>) {
+        let TokenRecord { view, version: to, lineup } = record;
+        let ran_so_far = self.newest().number;
+        let has_it = to == self.stable || self.own.get(&to.number) == Some(&to.token);
+        self.view = Some((view, lineup));
+        self.sent.clear();
+        self.agreed.clear();
+        self.wanted = None;
+        let _ = self.own.split_off(&to.number.saturating_add(1));
+        let Lineup { primary, executors, sequential, .. } = lineup;
+        out.commands.push(ExecutorCommand::Rewind { to, view, primary, executors, sequential });
+        if !has_it {
+            self.want(to, ran_so_far >= to.number, out);
+        }
+    }
+
+    /// Compares what was agreed on with the own versions.
+    fn judge(&mut self, out: &mut Out<'_>) {
+        if self.wanted.is_some() {
+            return;
+        }
+        let own = |number: &u64| self.own.get(number);
+        let ran = self.agreed.range(..=self.newest().number);
+        let same = ran.clone().take_while(|(number, token)| own(number) == Some(token)).last();
+        let stable = same.map(|(number, token)| Version { number: *number, token: *token });
+        let differs = ran.clone().any(|(number, token)| own(number) != Some(token));
+        if let Some(stable) = stable {
+            self.stay(stable, out);
+        }
+        if differs && let Some((number, token)) = self.agreed.last_key_value() {
+            let version = Version { number: *number, token: *token };
+            return self.want(version, true, out);
+        }
+        if self.wanted.is_none() && self.newest().number >= self.stable.number + WINDOW {
+            // The window is full of versions that nobody has told about, and what is agreed on lies beyond.
+            self.fall_behind(out);
+        }
+    }
+
+    fn stay(&mut self, version: Version, out: &mut Out<'_>) {
+        self.stable = version;
+        let later = version.number.saturating_add(1);
+        self.own = self.own.split_off(&later);
+        self.agreed = self.agreed.split_off(&later);
+        self.sent.retain(|key, _| key.0 > version.number);
+        out.commands.push(ExecutorCommand::Stable(version));
+    }
+
+    fn fall_behind(&mut self, out: &mut Out<'_>) {
+        let Some((number, token)) = self.agreed.last_key_value() else { return };
+        let version = Version { number: *number, token: *token };
+        if self.wanted.is_none() && version.number > self.newest().number {
+            self.want(version, false, out);
+        }
+    }
+
+    fn want(&mut self, version: Version, diverged: bool, out: &mut Out<'_>) {
+        let executors = self.view.map_or(Slots::EMPTY, |(_, lineup)| lineup.executors);
+        let donors = executors.without(self.config.me);
+        self.wanted = Some(version);
+        self.own.clear();
+        out.commands.push(if diverged {
+            ExecutorCommand::Diverged { version, donors }
+        } else {
+            ExecutorCommand::Behind { version, donors }
+        });
+    }
+
+    fn on_installed(&mut self, version: Version, out: &mut Out<'_>) {
+        if self.wanted != Some(version) {
+            return;
+        }
+        self.wanted = None;
+        self.own.clear();
+        self.stay(version, out);
+        self.judge(out);
+    }
+
+    fn on_tick(&mut self, out: &mut Out<'_>) {
+        let since = *self.quiet_since.get_or_insert(out.now_us);
+        if out.now_us.saturating_sub(since) >= RESEND_US {
+            self.repeat(out);
+        }
+    }
+
+    /// Sends again what is not stable, and asks where the verifiers are. All tokens, not only the oldest: a verifier
+    /// that lacks a later one would stop there.
+    fn repeat(&mut self, out: &mut Out<'_>) {
+        self.quiet_since = Some(out.now_us);
+        self.vote_again(out);
+        let counts = self.view.is_none_or(|(_, lineup)| lineup.executors.contains(self.config.me));
+        let waits = !self.own.is_empty() || self.wanted.is_some() || !counts;
+        if waits || self.view.is_none() || !self.life.is_known() {
+            let (life, round, crashes) = (self.config.life, Round::CatchUp, self.crashes);
+            out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
+        }
+        if let Some((view, _)) = self.view.filter(|_| !counts && self.own.is_empty() && self.wanted.is_none())
+        {
+            // Where this executor is left out, it reports how far it is. No parent is compared for that.
+            let (version, parent, life) = (self.stable, self.stable.token, self.config.life as u32);
+            out.send(Recipients::Verifiers, VerifyMessage::Verify { view, version, parent, life });
+        }
+    }
+
+    fn on_here(&mut self, from: Slot, here: Here, out: &mut Out<'_>) {
+        let Some((_, record)) = here.memory else { return };
+        self.on_recorded(from, record, &here.crashes, out);
+        self.learn_life(from, &here, out);
+    }
+}

@@ -1,0 +1,82 @@
+//! Which life of its process an executor is in. An earlier one may have sent tokens that this one does not know of.
+//!
+//! An executor sends one token for each view, batch and parent. A life without memory cannot know what earlier ones
+//! sent, so it abstains where they may have sent any: in views up to the present one, for batches up to a window beyond
+//! the newest record. Both follow from answers to this life of a quorum of verifiers:
+//!
+//! - *View.* An earlier life followed view v on RECORDED of a quorum. One of those verifiers is in the quorum that
+//!   answers, and has promised v or more.
+//! - *Batch.* An earlier life ran at most [`WINDOW`] batches beyond a version that was stable in view v: a quorum had
+//!   recorded it, so the highest record among the answers continues it.
+//!
+//! The first life need not abstain. A verifier that took part in the group's founding knows the lives that did
+//! (`verifier/recover.rs`).
+
+use std::collections::BTreeMap;
+
+use crate::limits::WINDOW;
+use crate::message::Here;
+use crate::slots::Slot;
+
+use super::{Executor, Out};
+
+/// What an executor knows about earlier lives of its process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Life {
+    /// Nothing yet; the answers so far: promised view, record's number, life of the verifier.
+    Unknown(BTreeMap<Slot, (u64, u64, u16)>),
+    /// There was none.
+    First,
+    /// An earlier life may have sent tokens in views up to this one, for batches up to this number.
+    Later {
+        /// The view.
+        view: u64,
+        /// The batch.
+        number: u64,
+    },
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Life::Unknown(BTreeMap::new())
+    }
+}
+
+impl Life {
+    pub(super) fn may_vote(&self, in_view: u64, batch: u64, abstains: bool) -> bool {
+        match self {
+            Life::First => true,
+            Life::Unknown(_) => !abstains,
+            Life::Later { view, number } => !abstains || in_view > *view || batch > *number,
+        }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        !matches!(self, Life::Unknown(_))
+    }
+}
+
+impl Executor {
+    /// An answer to WHERE.
+    pub(super) fn learn_life(&mut self, from: Slot, here: &Here, out: &mut Out<'_>) {
+        let Life::Unknown(answers) = &mut self.life else { return };
+        let (Some((promised, record)), true) = (here.memory, here.life == self.config.life) else { return };
+        if from >= self.config.layout.verifiers() {
+            return;
+        }
+        if here.founding == self.config.life {
+            self.life = Life::First;
+            return self.vote_again(out);
+        }
+        answers.insert(from, (promised, record.version.number, here.crashes.of_slot(from)));
+        let consistent =
+            answers.iter().filter(|(verifier, answer)| answer.2 >= self.crashes.of_slot(**verifier));
+        let (count, view, number) = consistent.fold((0, 0, 0), |(count, view, number), (_, answer)| {
+            (count + 1, view.max(answer.0), number.max(answer.1))
+        });
+        if count >= self.config.layout.quorum() {
+            self.life = Life::Later { view, number: number.saturating_add(WINDOW) };
+            self.vote_again(out);
+        }
+    }
+}

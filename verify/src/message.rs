@@ -1,0 +1,286 @@
+//! The messages between executors and verifiers, and their form on the wire. The decoder is total: it returns messages
+//! or an error for any bytes, and reserves no memory for what bytes only claim.
+
+use wire::{Malformed, Put, Reader};
+
+use crate::limits::{MAX_SLOTS, MESSAGES_PER_BODY};
+use crate::slots::{CrashVector, Slot, Slots};
+use crate::version::{StateToken, Version};
+
+/// A message of the verification stage. Any may be lost, duplicated, delayed or reordered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VerifyMessage {
+    /// VERIFY: an executor has run a batch. It sends one token for each view, batch and parent, and for ever the same.
+    Verify {
+        /// The view in which it ran.
+        view: u64,
+        /// The state after it.
+        version: Version,
+        /// Token of the state before it.
+        parent: StateToken,
+        /// The executor's life, its low half: for people who read a trace.
+        life: u32,
+    },
+    /// RECORDED: a verifier keeps this version, and will start later views from it or a later one.
+    Recorded {
+        /// What it keeps.
+        record: TokenRecord,
+        /// The lives that the verifier knows of.
+        crashes: CrashVector,
+    },
+    /// VIEW-CHANGE: a verifier takes part in no earlier view any more.
+    ViewChange {
+        /// The promised view.
+        view: u64,
+        /// Why another view is wanted.
+        reason: Reason,
+        /// Its record.
+        record: TokenRecord,
+        /// The lives that the verifier knows of.
+        crashes: CrashVector,
+    },
+    /// NEW-VIEW: the leader of a view starts it from this record.
+    NewView {
+        /// The start. Its view is the new one.
+        record: TokenRecord,
+        /// The lives that the leader knows of.
+        crashes: CrashVector,
+    },
+    /// WHERE: a process asks verifiers what they keep.
+    Where {
+        /// The asker's life.
+        life: u64,
+        /// The same in the answer.
+        round: Round,
+        /// The lives that the asker knows of.
+        crashes: CrashVector,
+    },
+    /// HERE: the answer of a verifier.
+    Here(Here),
+}
+
+/// What a verifier answers to WHERE.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Here {
+    /// The asker's life.
+    pub life: u64,
+    /// The asker's round.
+    pub round: Round,
+    /// The life of the verifier that answers.
+    pub own_life: u64,
+    /// The life of the asker's process that took part when the answering verifier began the group; 0 if that is not
+    /// known.
+    pub founding: u64,
+    /// Promised view and record; none if the verifier has no memory.
+    pub memory: Option<(u64, TokenRecord)>,
+    /// The lives that the verifier knows of.
+    pub crashes: CrashVector,
+}
+
+/// For what a process asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Round {
+    /// To catch up: it has a memory, or is an executor.
+    CatchUp,
+    /// A verifier without memory learns which lives it had.
+    Lives,
+    /// It has announced its new life, and adopts what is known by those who know of it.
+    Adopt,
+    /// Nobody has a memory: whether that is so at one time.
+    Found,
+    /// Whether the peer of a pair hears this process.
+    Alive,
+}
+
+/// Why another view is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// Tokens differ, and no number of them can agree any more. The next batch runs sequentially.
+    Diverged,
+    /// Extra protection saw tokens that differ. The next batch runs sequentially.
+    Extra,
+    /// A batch was not recorded in time.
+    Late,
+    /// The primary is gone.
+    PrimaryGone,
+    /// An executor that was left out has caught up.
+    Joined,
+}
+
+/// The newest version that a verifier keeps, the view in which it recorded it, and how that view works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TokenRecord {
+    /// The view.
+    pub view: u64,
+    /// The version.
+    pub version: Version,
+    /// How the view works.
+    pub lineup: Lineup,
+}
+
+/// The parts of processes in a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lineup {
+    /// The executor that numbers the batches.
+    pub primary: Slot,
+    /// The executors whose tokens count.
+    pub executors: Slots,
+    /// The batch after this version, the first of its view, runs sequentially.
+    pub sequential: bool,
+    /// Extra protection is on.
+    pub extra: bool,
+}
+
+const VERIFY: u8 = 1;
+const RECORDED: u8 = 2;
+const VIEW_CHANGE: u8 = 3;
+const NEW_VIEW: u8 = 4;
+const WHERE: u8 = 5;
+const HERE: u8 = 6;
+
+const SEQUENTIAL: u8 = 1;
+const EXTRA: u8 = 2;
+
+const REASONS: [Reason; 5] =
+    [Reason::Diverged, Reason::Extra, Reason::Late, Reason::PrimaryGone, Reason::Joined];
+const ROUNDS: [Round; 5] = [Round::CatchUp, Round::Lives, Round::Adopt, Round::Found, Round::Alive];
+
+impl VerifyMessage {
+    /// Appends the wire form. With three verifiers a VERIFY takes 53 bytes and a RECORDED 44.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            VerifyMessage::Verify { view, version, parent, life } => {
+                out.put8(VERIFY).put64(*view);
+                put_version(out, version);
+                out.put128(parent.0).put32(*life);
+            }
+            VerifyMessage::Recorded { record, crashes } => {
+                out.put8(RECORDED);
+                put_record(out, record);
+                put_crashes(out, crashes);
+            }
+            VerifyMessage::ViewChange { view, reason, record, crashes } => {
+                out.put8(VIEW_CHANGE).put64(*view).put8(*reason as u8);
+                put_record(out, record);
+                put_crashes(out, crashes);
+            }
+            VerifyMessage::NewView { record, crashes } => {
+                out.put8(NEW_VIEW);
+                put_record(out, record);
+                put_crashes(out, crashes);
+            }
+            VerifyMessage::Where { life, round, crashes } => {
+                out.put8(WHERE).put64(*life).put8(*round as u8);
+                put_crashes(out, crashes);
+            }
+            VerifyMessage::Here(here) => {
+                out.put8(HERE).put64(here.life).put8(here.round as u8);
+                out.put64(here.own_life).put64(here.founding).put8(here.memory.is_some() as u8);
+                if let Some((promised, record)) = &here.memory {
+                    out.put64(*promised);
+                    put_record(out, record);
+                }
+                put_crashes(out, &here.crashes);
+            }
+        }
+    }
+
+    /// Decodes a body: one message behind the other, [`MESSAGES_PER_BODY`] at most.
+    ///
+    /// # Errors
+    /// [`Malformed`] for anything that [`VerifyMessage::encode`] does not write; then none of the messages counts.
+    pub fn decode_all(body: &[u8]) -> Result<Vec<VerifyMessage>, Malformed> {
+        let mut reader = Reader::new(body);
+        let mut messages = Vec::new();
+        while !reader.is_empty() {
+            if messages.len() == MESSAGES_PER_BODY {
+                return Err(Malformed("more messages than one body has"));
+            }
+            messages.push(read(&mut reader)?);
+        }
+        Ok(messages)
+    }
+}
+
+fn read(reader: &mut Reader<'_>) -> Result<VerifyMessage, Malformed> {
+    Ok(match reader.u8()? {
+        VERIFY => VerifyMessage::Verify {
+            view: reader.u64()?,
+            version: read_version(reader)?,
+            parent: StateToken(reader.u128()?),
+            life: reader.u32()?,
+        },
+        RECORDED => VerifyMessage::Recorded { record: read_record(reader)?, crashes: read_crashes(reader)? },
+        VIEW_CHANGE => VerifyMessage::ViewChange {
+            view: reader.u64()?,
+            reason: one_of(&REASONS, reader.u8()?)?,
+            record: read_record(reader)?,
+            crashes: read_crashes(reader)?,
+        },
+        NEW_VIEW => VerifyMessage::NewView { record: read_record(reader)?, crashes: read_crashes(reader)? },
+        WHERE => VerifyMessage::Where {
+            life: reader.u64()?,
+            round: one_of(&ROUNDS, reader.u8()?)?,
+            crashes: read_crashes(reader)?,
+        },
+        HERE => {
+            let (life, round) = (reader.u64()?, one_of(&ROUNDS, reader.u8()?)?);
+            let (own_life, founding) = (reader.u64()?, reader.u64()?);
+            let memory = if reader.flag()? { Some((reader.u64()?, read_record(reader)?)) } else { None };
+            let crashes = read_crashes(reader)?;
+            VerifyMessage::Here(Here { life, round, own_life, founding, memory, crashes })
+        }
+        _ => return Err(Malformed("unknown kind of message")),
+    })
+}
+
+fn one_of<T: Copy>(all: &[T], index: u8) -> Result<T, Malformed> {
+    all.get(index as usize).copied().ok_or(Malformed("a value that does not exist"))
+}
+
+fn put_version(out: &mut Vec<u8>, version: &Version) {
+    out.put64(version.number).put128(version.token.0);
+}
+
+fn read_version(reader: &mut Reader<'_>) -> Result<Version, Malformed> {
+    Ok(Version { number: reader.u64()?, token: StateToken(reader.u128()?) })
+}
+
+/// A record takes 36 bytes.
+pub(crate) fn put_record(out: &mut Vec<u8>, record: &TokenRecord) {
+    out.put64(record.view);
+    put_version(out, &record.version);
+    let Lineup { primary, executors, sequential, extra } = record.lineup;
+    out.put8(if sequential { SEQUENTIAL } else { 0 } | if extra { EXTRA } else { 0 });
+    out.put8(primary).put16(executors.0);
+}
+
+pub(crate) fn read_record(reader: &mut Reader<'_>) -> Result<TokenRecord, Malformed> {
+    let (view, version, flags) = (reader.u64()?, read_version(reader)?, reader.u8()?);
+    if flags & !(SEQUENTIAL | EXTRA) != 0 {
+        return Err(Malformed("a flag that does not exist"));
+    }
+    let (primary, executors) = (reader.u8()?, Slots(reader.u16()?));
+    if !executors.contains(primary) {
+        return Err(Malformed("the primary is no executor"));
+    }
+    let (sequential, extra) = (flags & SEQUENTIAL != 0, flags & EXTRA != 0);
+    Ok(TokenRecord { view, version, lineup: Lineup { primary, executors, sequential, extra } })
+}
+
+fn put_crashes(out: &mut Vec<u8>, crashes: &CrashVector) {
+    out.put8(crashes.counts().len() as u8);
+    for count in crashes.counts() {
+        out.put16(*count);
+    }
+}
+
+fn read_crashes(reader: &mut Reader<'_>) -> Result<CrashVector, Malformed> {
+    let verifiers = reader.u8()? as usize;
+    let mut counts = [0; MAX_SLOTS];
+    let counts = counts.get_mut(..verifiers).ok_or(Malformed("more verifiers than there can be"))?;
+    for count in counts.iter_mut() {
+        *count = reader.u16()?;
+    }
+    CrashVector::of(counts).ok_or(Malformed("more verifiers than there can be"))
+}

@@ -1,0 +1,160 @@
+//! What a verifier waits for. Time only repeats messages and asks for another view; it decides nothing.
+
+use crate::limits::{EXTRA_PATIENCE_US, PRIMARY_GONE_US, RESEND_US, VIEW_PATIENCE_MAX_US, VIEW_PATIENCE_US};
+use crate::message::Reason;
+use crate::slots::Slot;
+
+use super::{Out, Phase, Recipients, Timer, Verifier};
+
+/// Since when a verifier waits, in microseconds of the host's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Times {
+    /// How long it waits for a batch or a view.
+    patience_us: u64,
+    /// Since when it does.
+    waiting: Option<u64>,
+    /// Since when the primary's connection is gone.
+    primary_gone: Option<u64>,
+    /// Since when a sufficient number of tokens waits for the others.
+    extra: Option<u64>,
+    /// When it last asked or repeated.
+    asked: Option<u64>,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times { patience_us: VIEW_PATIENCE_US, waiting: None, primary_gone: None, extra: None, asked: None }
+    }
+}
+
+impl Times {
+    pub(super) fn begin_waiting(&mut self, now_us: u64) {
+        self.waiting.get_or_insert(now_us);
+    }
+
+    /// A version was recorded; `waits_on` if a later batch is known.
+    pub(super) fn recorded(&mut self, waits_on: bool, now_us: u64) {
+        self.patience_us = VIEW_PATIENCE_US;
+        (self.waiting, self.extra) = (waits_on.then_some(now_us), None);
+    }
+
+    pub(super) fn promised(&mut self, now_us: u64) {
+        self.patience_us = (2 * self.patience_us).min(VIEW_PATIENCE_MAX_US);
+        (self.waiting, self.extra, self.asked) = (Some(now_us), None, Some(now_us));
+    }
+
+    pub(super) fn installed(&mut self, waits_on: bool, primary_is_down: bool, now_us: u64) {
+        (self.waiting, self.extra) = (waits_on.then_some(now_us), None);
+        self.primary_gone = primary_is_down.then_some(now_us);
+    }
+
+    /// Whether half of the patience is gone.
+    pub(super) fn is_impatient(&self, now_us: u64) -> bool {
+        self.waiting.is_some_and(|since| now_us.saturating_sub(since) >= self.patience_us / 2)
+    }
+
+    /// Whether a question may be asked now; it is not asked more often than messages are repeated.
+    pub(super) fn may_ask(&mut self, now_us: u64) -> bool {
+        let may = has_passed(self.asked, RESEND_US, now_us) || self.asked.is_none();
+        if may {
+            self.asked = Some(now_us);
+        }
+        may
+    }
+}
+
+impl Verifier {
+    pub(super) fn on_connected(&mut self, slot: Slot, out: &mut Out<'_>) {
+        self.down = self.down.without(slot);
+        if slot == self.record.lineup.primary {
+            self.times.primary_gone = None;
+        }
+        if slot == self.config.me {
+            return;
+        }
+        self.ask(Recipients::One(slot), out);
+        self.pair_on_connected(slot, out);
+    }
+
+    pub(super) fn on_disconnected(&mut self, slot: Slot, out: &mut Out<'_>) {
+        self.down = self.down.with(slot);
+        if slot == self.record.lineup.primary {
+            self.times.primary_gone.get_or_insert(out.now_us);
+        }
+        // Its tokens will not come.
+        self.step(out);
+    }
+
+    pub(super) fn on_tick(&mut self, out: &mut Out<'_>) {
+        let now_us = out.now_us;
+        if self.times.may_ask(now_us) {
+            self.on_elapsed(Timer::Resend, out);
+        }
+        if self.config.layout.quorum() == 1 {
+            return self.pair_tick(out);
+        }
+        if self.is_blank() {
+            return;
+        }
+        if self.waits_for_extra() {
+            let since = *self.times.extra.get_or_insert(now_us);
+            if now_us.saturating_sub(since) >= EXTRA_PATIENCE_US {
+                self.on_elapsed(Timer::Extra, out);
+            }
+        }
+        let normal = self.phase == Phase::Normal;
+        if normal && has_passed(self.times.primary_gone, PRIMARY_GONE_US, now_us) {
+            self.times.primary_gone = None;
+            return self.change(Reason::PrimaryGone, out);
+        }
+        if has_passed(self.times.waiting, self.times.patience_us, now_us) {
+            self.on_elapsed(Timer::Patience, out);
+        }
+    }
+
+    pub(super) fn on_elapsed(&mut self, timer: Timer, out: &mut Out<'_>) {
+        match timer {
+            Timer::Resend => self.repeat(out),
+            Timer::Patience if self.is_blank() || !self.changes_by_quorum() => {}
+            Timer::Patience => self.change(Reason::Late, out),
+            Timer::Extra => {
+                // Silence is forgiven, and ends the mode: to roll back would free no replica that hangs.
+                if self.waits_for_extra() {
+                    self.extra.forgiven = true;
+                    self.step(out);
+                }
+            }
+            Timer::Silence => self.pair_on_silence(out),
+        }
+    }
+
+    /// Sends again what may have been lost.
+    fn repeat(&mut self, out: &mut Out<'_>) {
+        match &self.phase {
+            Phase::Blank(_) => self.ask(Recipients::Verifiers, out),
+            Phase::Changing => self.send_wish(out),
+            // The others may have recorded what this verifier waits for.
+            Phase::Normal if self.times.is_impatient(out.now_us) => {
+                self.times.asked = None;
+                self.ask_to_catch_up(out);
+            }
+            Phase::Normal => {}
+        }
+    }
+
+    /// Whether enough tokens agree and extra protection waits for the rest.
+    fn waits_for_extra(&self) -> bool {
+        if self.phase != Phase::Normal || !self.extra_is_on() {
+            return false;
+        }
+        let executors = self.record.lineup.executors;
+        let parents = self.config.rules.parents;
+        let count = self.tallies.count(self.record.view, self.record.version, executors, parents);
+        let needed = self.config.layout.tokens(executors);
+        count.agreeing.len() as usize >= needed && self.waits_for_all(count.agreeing)
+    }
+}
+
+pub(super) fn has_passed(since: Option<u64>, interval_us: u64, now_us: u64) -> bool {
+    since.is_some_and(|since| now_us.saturating_sub(since) >= interval_us)
+}

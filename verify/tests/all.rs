@@ -1,0 +1,5 @@
+//! One binary of all tests that use this crate from outside.
+
+mod explore;
+mod explore_all;
+mod support;

@@ -1,0 +1,650 @@
+//! The model of all explorations: the real machines, and a set of messages.
+//!
+//! A message that was sent once stays in the set and can be delivered at any time, any number of times, or never: that
+//! covers loss, delay, duplication and reordering. Time stands still; a suspicion is a step, possible at any time.
+//! Crashes and restarts are steps.
+//!
+//! Machines and messages are kept once and named by numbers, and what a machine does with a message is computed once.
+//! So a state is a few numbers, although the machines are the ones that ship.
+//!
+//! A token is the list of what ran in its batches: a byte for each, the view and a flavour. Batches that ran in one
+//! view on one version are equal, except where an executor is let diverge.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use verify::{
+    Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Layout, Reason, Recipients, Round, Rules,
+    Slot, StateToken, Timer, Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version,
+};
+
+use super::search::{AsBytes, Model, Outcome, search};
+
+/// Machines in a world at most.
+const PARTS: usize = 10;
+/// Words of the set of messages.
+const WORDS: usize = 16;
+
+/// What is explored, and how much of it.
+#[derive(Clone)]
+pub struct World {
+    /// Who executes and verifies.
+    pub layout: Layout,
+    /// The rules that are kept.
+    pub rules: Rules,
+    /// Views that may begin: 0 up to this number, without it.
+    pub views: u64,
+    /// Batches that may run.
+    pub batches: u64,
+    /// How executors take part.
+    pub executors: Executors,
+    /// How often verifiers may lose their memory, all together.
+    pub verifier_restarts: u8,
+    /// How often executors may lose their memory, all together.
+    pub executor_restarts: u8,
+    /// How often an executor may produce another token than the others, all together.
+    pub divergences: u8,
+    /// Batches after which extra protection begins.
+    pub extra_after: Option<u32>,
+    /// Verifiers that are behind ask what they have missed.
+    pub catch_up: bool,
+    tables: Tables,
+}
+
+/// How executors take part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Executors {
+    /// As real machines.
+    Real,
+    /// As everything that executors may do: once a quorum has started a view, its executors have sent every token of
+    /// it. That is more than real ones can do, since messages persist: a real one that leaves the view may have sent
+    /// its tokens before. Tokens of a view without divergence are equal, so a verifier is given all that it needs for
+    /// the next batch in one step: without divergence a smaller number changes nothing that can be observed. Whatever
+    /// a quorum of RECORDED tells is acted on.
+    Any,
+}
+
+/// Machines, messages and steps that were met, by their numbers.
+#[derive(Clone, Default)]
+struct Tables {
+    machines: Table<Machine>,
+    messages: Table<Posted>,
+    /// By machine and event: the result and its index in `results`.
+    memo: Vec<HashMap<u32, u32>>,
+    results: Vec<Done>,
+    names: Table<Step>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Machine {
+    Verifier(Verifier),
+    Executor(Executor),
+}
+
+/// A message that was sent.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Posted {
+    from: Slot,
+    to: Recipients,
+    message: VerifyMessage,
+}
+
+/// What a machine has done.
+#[derive(Clone)]
+struct Done {
+    machine: u32,
+    posted: Vec<u32>,
+    stable: Vec<Version>,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Step {
+    part: u8,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Deliver(u32),
+    Suspect,
+    Elapsed(Timer),
+    /// The tokens that a verifier needs for its next batch.
+    Tokens,
+    /// An executor runs its next batch with this flavour.
+    Run(u8),
+    Install,
+    Restart,
+}
+
+/// One state.
+#[derive(Clone, Copy)]
+pub struct WorldState {
+    parts: [u32; PARTS],
+    messages: [u64; WORDS],
+    /// The longest version that an executor has acted on.
+    acted: Version,
+    /// Restarts of verifiers, of executors, and divergences so far.
+    spent: [u8; 3],
+    broken: bool,
+}
+
+impl AsBytes for WorldState {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.parts.iter().for_each(|part| bytes.extend(part.to_le_bytes()));
+        self.messages.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes.extend(self.acted.token.0.to_le_bytes());
+        bytes.extend(self.spent);
+        bytes.push(self.acted.number as u8);
+        bytes.push(u8::from(self.broken));
+    }
+}
+
+impl WorldState {
+    fn has(&self, message: u32) -> bool {
+        self.messages[message as usize / 64] & (1 << (message % 64)) != 0
+    }
+
+    fn add(&mut self, message: u32) {
+        self.messages[message as usize / 64] |= 1 << (message % 64);
+    }
+
+    fn messages(&self) -> impl Iterator<Item = u32> {
+        (0u32..).zip(self.messages).flat_map(|(index, mut word)| {
+            std::iter::from_fn(move || {
+                let bit = (word != 0).then(|| word.trailing_zeros())?;
+                word &= word - 1;
+                Some(index * 64 + bit)
+            })
+        })
+    }
+}
+
+/// Values by number.
+#[derive(Clone)]
+struct Table<T> {
+    values: Vec<T>,
+    numbers: HashMap<T, u32>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Table { values: Vec::new(), numbers: HashMap::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Table<T> {
+    fn number(&mut self, value: T) -> u32 {
+        if let Some(number) = self.numbers.get(&value) {
+            return *number;
+        }
+        let number = self.values.len() as u32;
+        self.values.push(value.clone());
+        self.numbers.insert(value, number);
+        number
+    }
+}
+
+impl World {
+    /// Verifiers of this layout, and whatever executors may do.
+    pub fn of_verifiers(layout: Layout, views: u64, batches: u64) -> World {
+        World {
+            layout,
+            rules: Rules::ALL,
+            views,
+            batches,
+            executors: Executors::Any,
+            verifier_restarts: 0,
+            executor_restarts: 0,
+            divergences: 0,
+            extra_after: None,
+            catch_up: false,
+            tables: Tables::default(),
+        }
+    }
+
+    /// Verifiers and executors of this layout.
+    pub fn of_all(layout: Layout, views: u64, batches: u64) -> World {
+        World { executors: Executors::Real, ..World::of_verifiers(layout, views, batches) }
+    }
+
+    /// Explores at most so many states.
+    pub fn search(&mut self, most: usize) -> Outcome {
+        search(self, most)
+    }
+
+    fn config(&self, slot: Slot, life: u64) -> Config {
+        Config::new(self.layout, slot, life, StateToken(0))
+            .with_rules(self.rules)
+            .with_extra_protection(self.extra_after)
+    }
+
+    fn verifiers(&self) -> usize {
+        self.layout.verifiers() as usize
+    }
+
+    /// The machines of a state: verifiers first.
+    fn parts(&self) -> usize {
+        let executors = if self.executors == Executors::Real { self.layout.executors() } else { 0 };
+        self.verifiers() + executors as usize
+    }
+
+    fn slot(&self, part: usize) -> Slot {
+        (part % self.verifiers()) as Slot
+    }
+
+    /// The step's result, computed once for each machine.
+    fn done(&mut self, machine: u32, step: Step) -> u32 {
+        let name = self.tables.names.number(step);
+        let memo = &mut self.tables.memo;
+        if memo.len() <= machine as usize {
+            memo.resize_with(machine as usize + 1, HashMap::new);
+        }
+        if let Some(done) = memo[machine as usize].get(&name) {
+            return *done;
+        }
+        let done = self.perform(machine, step);
+        let index = self.tables.results.len() as u32;
+        self.tables.results.push(done);
+        self.tables.memo[machine as usize].insert(name, index);
+        index
+    }
+
+    fn perform(&mut self, machine: u32, step: Step) -> Done {
+        let slot = self.slot(step.part as usize);
+        match self.tables.machines.values[machine as usize].clone() {
+            Machine::Verifier(verifier) => self.perform_verifier(slot, verifier, step.what),
+            Machine::Executor(executor) => self.perform_executor(slot, executor, step.what),
+        }
+    }
+
+    fn perform_verifier(&mut self, slot: Slot, mut verifier: Verifier, what: What) -> Done {
+        let mut commands = Vec::new();
+        match what {
+            What::Deliver(message) => {
+                let Posted { from, message, .. } = self.tables.messages.values[message as usize].clone();
+                verifier.handle(VerifierEvent::Message { from, message }, 0, &mut commands);
+            }
+            What::Suspect => verifier.handle(VerifierEvent::Suspect(Reason::Diverged), 0, &mut commands),
+            What::Elapsed(timer) => verifier.handle(VerifierEvent::Elapsed(timer), 0, &mut commands),
+            What::Tokens => {
+                let Some(record) = verifier.record() else { unreachable!("it has a record") };
+                let (view, parent) = (record.view, record.version.token);
+                let version = after(record.version, view, 0);
+                for from in 0..self.layout.tokens(record.lineup.executors) as Slot {
+                    let message = VerifyMessage::Verify { view, version, parent, life: 1 };
+                    verifier.handle(VerifierEvent::Message { from, message }, 0, &mut commands);
+                }
+            }
+            What::Restart => {
+                let life = u64::from(slot) + 1 + 100 * (1 + u64::from(self.verifier_restarts));
+                verifier = Verifier::new(self.config(slot, life));
+            }
+            What::Run(_) | What::Install => unreachable!("a step of executors"),
+        }
+        verifier.forget_times();
+        let mut done = Done { machine: 0, posted: Vec::new(), stable: Vec::new() };
+        for command in commands {
+            if let VerifierCommand::Send { to, message } = command
+                && self.is_received(&message)
+            {
+                done.posted.push(self.tables.messages.number(Posted { from: slot, to, message }));
+            }
+        }
+        done.machine = self.tables.machines.number(Machine::Verifier(verifier));
+        done
+    }
+
+    fn perform_executor(&mut self, slot: Slot, mut executor: Executor, what: What) -> Done {
+        let mut commands = Vec::new();
+        match what {
+            What::Deliver(message) => {
+                let Posted { from, message, .. } = self.tables.messages.values[message as usize].clone();
+                executor.handle(ExecutorEvent::Message { from, message }, 0, &mut commands);
+            }
+            What::Run(flavour) => {
+                let (Some(view), parent) = (executor.view(), executor.newest()) else {
+                    unreachable!("it follows a view")
+                };
+                let version = after(parent, view, flavour);
+                let event = ExecutorEvent::Executed { view, version, parent: parent.token };
+                executor.handle(event, 0, &mut commands);
+            }
+            What::Install => {
+                let Some(version) = executor.wanted() else { unreachable!("it wants a version") };
+                executor.handle(ExecutorEvent::Installed(version), 0, &mut commands);
+            }
+            What::Elapsed(timer) => executor.handle(ExecutorEvent::Elapsed(timer), 0, &mut commands),
+            What::Restart => executor = Executor::new(self.config(slot, u64::from(slot) + 101)),
+            What::Suspect | What::Tokens => unreachable!("a step of verifiers"),
+        }
+        executor.forget_times();
+        let mut done = Done { machine: 0, posted: Vec::new(), stable: Vec::new() };
+        for command in commands {
+            match command {
+                ExecutorCommand::Send { to, message } => {
+                    done.posted.push(self.tables.messages.number(Posted { from: slot, to, message }))
+                }
+                ExecutorCommand::Stable(version) => done.stable.push(version),
+                ExecutorCommand::Contradiction { heard, .. } => done.stable.push(heard.version),
+                _ => {}
+            }
+        }
+        done.machine = self.tables.machines.number(Machine::Executor(executor));
+        done
+    }
+
+    /// Adds the state after a step, if it is another one.
+    fn take(&mut self, state: &WorldState, step: Step, next: &mut Vec<(u32, WorldState)>) {
+        let part = step.part as usize;
+        let done = self.done(state.parts[part], step);
+        let done = &self.tables.results[done as usize];
+        let new = done.posted.iter().any(|message| !state.has(*message));
+        let restarts = step.what == What::Restart;
+        if done.machine == state.parts[part] && !new && done.stable.is_empty() && !restarts {
+            return;
+        }
+        let mut after = *state;
+        after.parts[part] = done.machine;
+        match step.what {
+            What::Restart if part < self.verifiers() => after.spent[0] += 1,
+            What::Restart => after.spent[1] += 1,
+            What::Run(flavour) if flavour > 0 => after.spent[2] += 1,
+            _ => {}
+        }
+        let posted = done.posted.clone();
+        done.stable.iter().for_each(|version| act(&mut after, *version));
+        for message in posted {
+            assert!((message as usize) < WORDS * 64, "more messages than a set has room for");
+            if self.executors == Executors::Any && !after.has(message) {
+                after.add(message);
+                self.act_on_quorum(&mut after, message);
+            } else {
+                after.add(message);
+            }
+        }
+        next.push((self.tables.names.number(step), after));
+    }
+
+    /// Whether executors may follow a view: a quorum has recorded a version in it.
+    fn has_begun(&self, state: &WorldState, view: u64) -> bool {
+        let needed = if self.rules.quorum && self.rules.quorum_at_start { self.layout.quorum() } else { 1 };
+        view == 0
+            || state.messages().any(|message| match &self.tables.messages.values[message as usize].message {
+                VerifyMessage::Recorded { record, .. } if record.view == view => {
+                    self.is_recorded(state, view, record.version, needed)
+                }
+                _ => false,
+            })
+    }
+
+    /// A new RECORDED: is its version acted on?
+    fn act_on_quorum(&self, state: &mut WorldState, message: u32) {
+        let VerifyMessage::Recorded { record, .. } = &self.tables.messages.values[message as usize].message
+        else {
+            return;
+        };
+        let needed = if self.rules.quorum { self.layout.quorum() } else { 1 };
+        let at_start = needed > 1 && !self.rules.quorum_at_start;
+        if self.is_recorded(state, record.view, record.version, needed)
+            || (at_start && record.view > 0 && is_start(state, &self.tables, record.view, record.version))
+        {
+            act(state, record.version);
+        }
+    }
+
+    /// Whether so many verifiers have recorded this, in messages that are crash-consistent.
+    fn is_recorded(&self, state: &WorldState, view: u64, version: Version, needed: usize) -> bool {
+        let recorded: Vec<(Slot, CrashVector)> = state
+            .messages()
+            .filter_map(|message| match &self.tables.messages.values[message as usize] {
+                Posted { from, message: VerifyMessage::Recorded { record, crashes }, .. }
+                    if record.view == view && record.version == version =>
+                {
+                    Some((*from, *crashes))
+                }
+                _ => None,
+            })
+            .collect();
+        has_consistent(&recorded, &mut Vec::new(), needed)
+    }
+}
+
+/// Whether no record of this view has a lower number: the version is what the view began with.
+fn is_start(state: &WorldState, tables: &Tables, view: u64, version: Version) -> bool {
+    state.messages().all(|message| match &tables.messages.values[message as usize].message {
+        VerifyMessage::Recorded { record, .. } => {
+            record.view != view || record.version.number >= version.number
+        }
+        _ => true,
+    })
+}
+
+/// Whether `chosen` can be completed to so many messages of different verifiers, none of which is older than another
+/// one knows.
+fn has_consistent(
+    from: &[(Slot, CrashVector)],
+    chosen: &mut Vec<(Slot, CrashVector)>,
+    needed: usize,
+) -> bool {
+    if chosen.len() == needed {
+        return true;
+    }
+    let Some(((slot, crashes), rest)) = from.split_first() else { return false };
+    let fits = chosen.iter().all(|(other, others)| {
+        other != slot
+            && crashes.of_slot(*slot) >= others.of_slot(*slot)
+            && others.of_slot(*other) >= crashes.of_slot(*other)
+    });
+    if fits {
+        chosen.push((*slot, *crashes));
+        if has_consistent(rest, chosen, needed) {
+            return true;
+        }
+        chosen.pop();
+    }
+    has_consistent(rest, chosen, needed)
+}
+
+/// An executor acts on a version: all that were acted on have to form one chain.
+fn act(state: &mut WorldState, version: Version) {
+    let shorter = version.number.min(state.acted.number);
+    if prefix(version.token, shorter) != prefix(state.acted.token, shorter) {
+        state.broken = true;
+    }
+    if version.number > state.acted.number {
+        state.acted = version;
+    }
+}
+
+fn prefix(token: StateToken, number: u64) -> u128 {
+    if number >= 16 { token.0 } else { token.0 & ((1 << (8 * number)) - 1) }
+}
+
+/// The version after a batch that ran in this view.
+fn after(version: Version, view: u64, flavour: u8) -> Version {
+    let code = 1 + view as u128 * 8 + flavour as u128;
+    let token = StateToken(version.token.0 | code << (8 * version.number));
+    Version { number: version.number + 1, token }
+}
+
+impl Model for World {
+    type State = WorldState;
+
+    fn initial(&mut self) -> WorldState {
+        let mut state = WorldState {
+            parts: [0; PARTS],
+            messages: [0; WORDS],
+            acted: Version::default(),
+            spent: [0; 3],
+            broken: false,
+        };
+        let lives: Vec<u64> = (1..=self.layout.verifiers().into()).collect();
+        for part in 0..self.parts() {
+            let slot = self.slot(part);
+            let config = self.config(slot, lives[slot as usize]);
+            let machine = if part < self.verifiers() {
+                let mut verifier = Verifier::founded(config, &lives);
+                verifier.forget_times();
+                let Some(record) = verifier.record() else { unreachable!("it was founded") };
+                let crashes = CrashVector::new(self.layout.verifiers());
+                let message = VerifyMessage::Recorded { record, crashes };
+                let posted = Posted { from: slot, to: Recipients::Executors, message };
+                state.add(self.tables.messages.number(posted));
+                Machine::Verifier(verifier)
+            } else {
+                Machine::Executor(Executor::founded(config))
+            };
+            state.parts[part] = self.tables.machines.number(machine);
+        }
+        state
+    }
+
+    fn steps(&mut self, state: &WorldState, next: &mut Vec<(u32, WorldState)>) {
+        for part in 0..self.parts() {
+            let step = |what| Step { part: part as u8, what };
+            for message in state.messages() {
+                if self.concerns(part, message) {
+                    self.take(state, step(What::Deliver(message)), next);
+                }
+            }
+            for what in self.own_steps(state, part) {
+                self.take(state, step(what), next);
+            }
+        }
+    }
+
+    fn broken(&self, state: &WorldState) -> bool {
+        state.broken
+    }
+
+    fn name(&self, step: u32) -> String {
+        let Step { part, what } = self.tables.names.values[step as usize];
+        let slot = self.slot(part as usize);
+        let who = if (part as usize) < self.verifiers() { "verifier" } else { "executor" };
+        let what = match what {
+            What::Deliver(message) => {
+                let Posted { from, message, .. } = &self.tables.messages.values[message as usize];
+                format!("receives from {from}: {}", told(message))
+            }
+            What::Suspect => "asks for another view".to_owned(),
+            What::Elapsed(timer) => format!("has waited ({timer:?})"),
+            What::Tokens => "receives equal tokens for the next batch".to_owned(),
+            What::Run(0) => "runs the next batch".to_owned(),
+            What::Run(flavour) => format!("runs the next batch and diverges ({flavour})"),
+            What::Install => "gets the agreed version from a donor".to_owned(),
+            What::Restart => "loses its memory".to_owned(),
+        };
+        format!("{who} {slot} {what}")
+    }
+}
+
+impl World {
+    fn concerns(&self, part: usize, message: u32) -> bool {
+        let Posted { from, to, message } = &self.tables.messages.values[message as usize];
+        let (slot, is_verifier) = (self.slot(part), part < self.verifiers());
+        let is_for = match message {
+            VerifyMessage::Verify { .. } | VerifyMessage::Where { .. } => is_verifier,
+            VerifyMessage::ViewChange { .. } | VerifyMessage::NewView { .. } => is_verifier && *from != slot,
+            VerifyMessage::Recorded { .. } => !is_verifier,
+            VerifyMessage::Here(_) => true,
+        };
+        is_for
+            && match to {
+                Recipients::One(one) => *one == slot,
+                Recipients::Verifiers => is_verifier,
+                Recipients::Executors => !is_verifier,
+            }
+    }
+
+    /// Without `catch_up` the messages by which verifiers and executors catch up are lost.
+    fn is_received(&self, message: &VerifyMessage) -> bool {
+        let catches_up = match message {
+            VerifyMessage::Where { round, .. } => *round == Round::CatchUp,
+            VerifyMessage::Here(here) => here.round == Round::CatchUp,
+            _ => false,
+        };
+        !catches_up || self.catch_up || self.executor_restarts > 0
+    }
+
+    /// What a machine may do by itself.
+    fn own_steps(&self, state: &WorldState, part: usize) -> Vec<What> {
+        let mut steps = Vec::new();
+        match &self.tables.machines.values[state.parts[part] as usize] {
+            Machine::Verifier(verifier) => {
+                let Some(record) = verifier.record() else { return vec![What::Elapsed(Timer::Resend)] };
+                if verifier.promised() + 1 < self.views {
+                    steps.push(What::Suspect);
+                }
+                if self.extra_after.is_some() {
+                    steps.push(What::Elapsed(Timer::Extra));
+                }
+                let may_record = !verifier.is_changing() && record.version.number < self.batches;
+                if self.executors == Executors::Any && may_record && self.has_begun(state, record.view) {
+                    steps.push(What::Tokens);
+                }
+                if state.spent[0] < self.verifier_restarts {
+                    steps.push(What::Restart);
+                }
+            }
+            Machine::Executor(executor) => {
+                if executor.wanted().is_some() {
+                    steps.push(What::Install);
+                } else if executor.may_begin() && executor.newest().number < self.batches {
+                    steps.push(What::Run(0));
+                    if state.spent[2] < self.divergences {
+                        steps.push(What::Run(1 + self.slot(part)));
+                    }
+                }
+                if state.spent[1] < self.executor_restarts {
+                    steps.push(What::Restart);
+                }
+                if self.executor_restarts > 0 {
+                    steps.push(What::Elapsed(Timer::Resend));
+                }
+            }
+        }
+        steps
+    }
+}
+
+/// A message in a line.
+fn told(message: &VerifyMessage) -> String {
+    match message {
+        VerifyMessage::Verify { view, version, .. } => {
+            format!("VERIFY in view {view}, batch {}, {}", version.number, batches(*version))
+        }
+        VerifyMessage::Recorded { record, .. } => {
+            format!("RECORDED in view {}, {}", record.view, batches(record.version))
+        }
+        VerifyMessage::ViewChange { view, record, .. } => {
+            let kept = batches(record.version);
+            format!("VIEW-CHANGE to {view}, its record is of view {}, {kept}", record.view)
+        }
+        VerifyMessage::NewView { record, .. } => {
+            format!("NEW-VIEW {} from {}", record.view, batches(record.version))
+        }
+        VerifyMessage::Where { round, .. } => format!("WHERE ({round:?})"),
+        VerifyMessage::Here(here) => match here.memory {
+            Some((promised, record)) => format!(
+                "HERE ({:?}): promised {promised}, record of view {}, {}",
+                here.round,
+                record.view,
+                batches(record.version)
+            ),
+            None => format!("HERE ({:?}): no memory", here.round),
+        },
+    }
+}
+
+/// In which views the batches of a version ran.
+fn batches(version: Version) -> String {
+    let codes = (0..version.number).map(|batch| (version.token.0 >> (8 * batch)) as u8 - 1);
+    let list: Vec<String> = codes
+        .map(|code| match code % 8 {
+            0 => format!("{}", code / 8),
+            flavour => format!("{}.{flavour}", code / 8),
+        })
+        .collect();
+    format!("batches [{}]", list.join(" "))
+}

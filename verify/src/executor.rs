@@ -204,10 +204,13 @@ impl Executor {
         self.wanted
     }
 
-    /// Whether the next batch may begin: fewer than [`WINDOW`] have run beyond the stable one.
-    pub fn may_begin(&self) -> bool {
-        let ahead = self.newest().number - self.stable.number;
-        self.view.is_some() && self.wanted.is_none() && ahead < WINDOW
+    /// Whether the batch after `newest`, the last one that was begun, may begin: fewer than [`WINDOW`] are beyond the
+    /// stable one. An executor that lags has no such bound, up to what is known to be agreed on: the token of that
+    /// stands for all batches before.
+    pub fn may_begin_after(&self, newest: u64) -> bool {
+        let is_within = newest.saturating_sub(self.stable.number) < WINDOW;
+        let is_known = self.agreed.last_key_value().is_some_and(|(agreed, _)| newest < *agreed);
+        self.view.is_some() && self.wanted.is_none() && (is_within || is_known)
     }
 
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
@@ -358,8 +361,9 @@ impl Executor {
         let _ = self.own.split_off(&to.number.saturating_add(1));
         let Lineup { primary, executors, sequential, .. } = lineup;
         out.commands.push(ExecutorCommand::Rewind { to, view, primary, executors, sequential });
-        if !has_it {
-            self.want(to, ran_so_far >= to.number, out);
+        // One that is only slower may still run the batches up to there, and is judged then.
+        if !has_it && ran_so_far >= to.number {
+            self.want(to, true, out);
         }
     }
 
@@ -378,11 +382,7 @@ impl Executor {
         }
         if differs && let Some((number, token)) = self.agreed.last_key_value() {
             let version = Version { number: *number, token: *token };
-            return self.want(version, true, out);
-        }
-        if self.wanted.is_none() && self.newest().number >= self.stable.number + WINDOW {
-            // The window is full of versions that nobody has told about, and what is agreed on lies beyond.
-            self.fall_behind(out);
+            self.want(version, true, out);
         }
     }
 
@@ -416,9 +416,10 @@ impl Executor {
     }
 
     fn on_installed(&mut self, version: Version, out: &mut Out<'_>) {
-        if self.wanted != Some(version) {
+        if version.number < self.stable.number {
             return;
         }
+        // It may be another version than the wanted one: an older one, from which batches run, or a newer one.
         self.wanted = None;
         self.own.clear();
         self.stay(version, out);

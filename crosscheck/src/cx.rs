@@ -59,7 +59,7 @@ mod tests {
     use std::sync::Arc;
 
     use execute::{Protection, Runner};
-    use object::{Home, ObjectId, Summed, critical, genesis};
+    use object::{Home, ObjectId, Protect, Summed, critical, genesis};
     use schedule::{Config, DetMutex, Entry, Footprint, Lock, Retry, Step, Waiters, Work, Worker};
     use wire::Malformed;
 
@@ -200,7 +200,7 @@ mod tests {
         let mut checkpoint = None;
         while let Step::Run(mut turn) = worker.next() {
             let locks = service.locks();
-            let protection = Protection { guard: true, undo: true };
+            let protection = Protection { protect: Protect::Check, undo: true };
             let runner = Runner { locks: &locks, protection, between: &() };
             let (_, outcome) =
                 runner.once(&mut turn, &mut Vec::new(), |cx, job, reply| match job.request() {

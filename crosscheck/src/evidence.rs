@@ -75,6 +75,19 @@ pub fn changed_after_runs(me: u8, place: Place, kind: Option<String>) -> Evidenc
     EvidenceRecord { kind, ..hardware_like(me, Some(place), objects, stage(FaultStage::Reply), outcome) }
 }
 
+/// With V: a reply that is not the one whose digest was agreed on.
+pub fn changed_after_agreement(me: u8, place: Place, kind: Option<String>) -> EvidenceRecord {
+    let objects = vec!["the reply".into()];
+    let outcome = "reply withheld; its connection is closed";
+    EvidenceRecord { kind, ..hardware_like(me, Some(place), objects, stage(FaultStage::Reply), outcome) }
+}
+
+/// With V: this replica's state after a batch is not the one that was agreed on.
+pub fn diverged(me: u8, batch: u64, outcome: &str) -> EvidenceRecord {
+    let objects = vec![format!("the state or a reply after batch {batch}")];
+    hardware_like(me, None, objects, stage(FaultStage::InRequest), outcome)
+}
+
 /// A request from `origin` whose ordered bytes no replica can run. If the origin is not known any more, no replica is
 /// blamed.
 pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {

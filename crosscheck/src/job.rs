@@ -1,13 +1,16 @@
 //! The unit of scheduling: one request of one batch, and the slot of its result in the batch.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use execute::KeptRequest;
 use parking_lot::Mutex;
 use vote::{Asked, Place, RequestResult};
 
 use crate::Corrupted;
+use crate::boundary::BoundaryWork;
 use crate::checkpoint::CheckpointHead;
 use crate::ordered::Control;
 
@@ -36,6 +39,8 @@ pub(crate) enum Work<R> {
     Invalid,
     /// Runs after a batch that requested a checkpoint: packs the state as of that batch.
     Checkpoint(Arc<CheckpointHead>),
+    /// With V: has the state alone and no position. Empty once it has run.
+    Boundary(Arc<Mutex<Option<BoundaryWork>>>),
 }
 
 /// The slot for one request's result.
@@ -91,6 +96,16 @@ impl<R> Job<R> {
         Job { work, ordered: Bytes::new(), checksum: order::batch::checksum(&[]), result: None }
     }
 
+    /// With V: a boundary.
+    pub(crate) fn boundary(work: BoundaryWork) -> Self {
+        Job::unordered(Work::Boundary(Arc::new(Mutex::new(Some(work)))))
+    }
+
+    /// With V: nothing, for a batch without requests.
+    pub(crate) fn nothing() -> Self {
+        Job::unordered(Work::Boundary(Arc::default()))
+    }
+
     /// The request as ordered bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.ordered
@@ -100,7 +115,9 @@ impl<R> Job<R> {
     pub fn request(&self) -> Option<&R> {
         match &self.work {
             Work::Service(request) => Some(request),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => None,
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) | Work::Boundary(_) => {
+                None
+            }
         }
     }
 }
@@ -115,6 +132,8 @@ pub(crate) struct InFlight {
     pub origin: u8,
     missing: AtomicUsize,
     results: Mutex<Vec<Option<(RequestResult, RunNotes)>>>,
+    /// With V: its requests that have changed something, by their numbers; those without one were started by others.
+    kept: Mutex<Vec<(Option<u16>, KeptRequest)>>,
 }
 
 /// All results of a batch at this replica.
@@ -151,7 +170,18 @@ pub(crate) struct RunNotes {
 impl InFlight {
     pub fn new(batch: u64, time_us: u64, origin: u8, requests: usize) -> Arc<Self> {
         let results = Mutex::new((0..requests).map(|_| None).collect());
-        Arc::new(InFlight { batch, time_us, origin, missing: AtomicUsize::new(requests), results })
+        let kept = Mutex::new(Vec::new());
+        Arc::new(InFlight { batch, time_us, origin, missing: AtomicUsize::new(requests), results, kept })
+    }
+
+    /// With V: a request has ended, before its result is stored.
+    pub fn keep(&self, request: Option<u16>, kept: KeptRequest) {
+        self.kept.lock().push((request, kept));
+    }
+
+    /// With V: what takes back the requests that have ended so far.
+    pub fn take_kept(&self) -> Vec<(Option<u16>, KeptRequest)> {
+        std::mem::take(&mut *self.kept.lock())
     }
 
     /// Stores one result; returns all of them to the caller that stores the last one.
@@ -174,6 +204,34 @@ impl InFlight {
         }
         let (results, runs) = std::mem::take(&mut *results).into_iter().flatten().unzip();
         Ok(Some(Executed { batch: self.batch, origin: self.origin, results, runs }))
+    }
+}
+
+/// With V: the batches that were scheduled and may still have to be taken back, oldest first.
+#[derive(Default)]
+pub(crate) struct UnstableBatches(Mutex<VecDeque<Arc<InFlight>>>);
+
+impl UnstableBatches {
+    /// A batch is scheduled.
+    pub fn push(&self, batch: Arc<InFlight>) {
+        self.0.lock().push_back(batch);
+    }
+
+    /// The batch with this number.
+    pub fn find(&self, batch: u64) -> Option<Arc<InFlight>> {
+        self.0.lock().iter().find(|one| one.batch == batch).cloned()
+    }
+
+    /// Batches up to `batch` stay.
+    pub fn agree(&self, batch: u64) {
+        self.0.lock().retain(|one| one.batch > batch);
+    }
+
+    /// Removes the batches after `batch`, and returns them, oldest first.
+    pub fn take_after(&self, batch: u64) -> Vec<Arc<InFlight>> {
+        let mut batches = self.0.lock();
+        let at = batches.partition_point(|one| one.batch <= batch);
+        batches.split_off(at).into()
     }
 }
 

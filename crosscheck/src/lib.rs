@@ -7,6 +7,7 @@ mod address;
 pub mod admin;
 mod admin_server;
 mod archive;
+mod boundary;
 mod checkpoint;
 mod clients;
 mod clock;
@@ -111,6 +112,17 @@ pub fn serve<S: Service, P: Protocol>(
     }
     if !settings.mode.replicated {
         let engine = order::SingleEngine::new(me, 1, 0);
+        let orderer = order::Orderer::new(config, engine, order::State::default());
+        return run(settings, service, None, orderer, make_protocol, started);
+    }
+    if settings.mode.verified {
+        if settings.durability != Durability::Memory {
+            let why = "a mode with the letter V keeps no log on disk yet: set durability = \"memory\"";
+            return Err(ServeError::Operator(why.into()));
+        }
+        let life = u32::try_from(world::wall_us() / 1_000_000).unwrap_or(u32::MAX);
+        let engine = order::PrimaryEngine::new(order::PrimaryConfig { slot: me, replicas, life }, 0);
+        let config = order::Config { rewinds: true, streams: true, ..config };
         let orderer = order::Orderer::new(config, engine, order::State::default());
         return run(settings, service, None, orderer, make_protocol, started);
     }

@@ -99,6 +99,12 @@ pub const SLOW_BATCH_LOOKS: u32 = 10;
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
 
+/// With V: batches that may be executed and not yet stable, at a replica that lags. One that does not lag has fewer:
+/// `verify::limits::WINDOW`.
+pub const UNSTABLE_BATCHES: usize = 1024;
+/// With V: bytes of what takes batches back. Beyond it no further batch is begun.
+pub const UNSTABLE_BYTES: usize = 64 << 20;
+
 /// Bytes of the program's own code and constants that are checked per tick: all of them in some seconds.
 pub const IMAGE_PIECE: usize = 128 << 10;
 

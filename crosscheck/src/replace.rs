@@ -50,6 +50,11 @@ pub enum ReplaceReason {
     LaterIncarnation,
     /// The group's log begins later than this replica's state ends.
     TooFarBehind,
+    /// With V: its state after a batch is not the one that was agreed on, also when the batch ran again.
+    Diverged {
+        /// Number of the batch.
+        batch: u64,
+    },
     /// An operator decided that the group continues with another replica's data.
     Operator(String),
 }
@@ -85,6 +90,8 @@ pub enum Corrupted {
     Reply,
     /// Objects that a request had changed and that could not be taken back.
     NotUndone,
+    /// The verifiers contradict what was agreed on.
+    Verification,
     /// A part of the orderer or of the consensus engine.
     Order(order::CorruptPart),
 }
@@ -138,6 +145,9 @@ impl fmt::Display for ReplaceReason {
             ReplaceReason::TooFarBehind => {
                 f.write_str("it is too far behind: the group's log no longer has the entries that come next")
             }
+            ReplaceReason::Diverged { batch } => {
+                write!(f, "its state after batch {batch} is not the one that the replicas have agreed on")
+            }
             ReplaceReason::Operator(what) => write!(f, "an operator decided: {what}"),
         }
     }
@@ -164,6 +174,7 @@ impl fmt::Display for Corrupted {
             Corrupted::Results => "a request of a batch has two results, or none",
             Corrupted::Schedule => "a worker lost its place in the schedule",
             Corrupted::NotUndone => "the effects of a request could not be undone",
+            Corrupted::Verification => "the verifiers contradict what was agreed on",
             Corrupted::Reply => "a reply is not what both runs of its request left",
         };
         f.write_str(what)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use object::{Home, Members, ObjectId};
-use schedule::{Footprint, Lock, Retry};
+use schedule::{Footprint, Keys, Lock, Retry};
 use wire::Malformed;
 
 use crate::Cx;
@@ -34,6 +34,14 @@ pub trait Service: Sized + Send + Sync + 'static {
 
     /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].
     fn footprint(&self, request: &Self::Request, footprint: &mut Footprint);
+
+    /// With V: what the request touches, for the mixer, which lets requests run beside each other that do not conflict.
+    /// By default the locks of its `footprint`. Other keys may be finer or coarser than locks. They are a hint: a
+    /// conflict that they miss may make replicas differ, and then the batch is taken back and run one request at a
+    /// time; one that they invent costs parallelism. Pure, as [`Service::footprint`].
+    fn keys(&self, _request: &Self::Request, footprint: &Footprint, keys: &mut Keys) {
+        keys.of_footprint(footprint);
+    }
 
     /// The handler: executes the request and appends to `reply` exactly the bytes that the client gets.
     ///

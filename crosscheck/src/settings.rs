@@ -23,21 +23,32 @@ pub struct Mode {
     pub crosschecked: bool,
     /// T, in the place of X: a single node runs each request twice and compares with itself before a reply leaves.
     pub twice: bool,
+    /// V, in the place of X, and never with D: replicas execute a batch in parallel and verify its state and output
+    /// afterwards, before a reply leaves; where they differ, the batch is taken back (Eve, OSDI 2012).
+    pub verified: bool,
 }
 
 impl Mode {
     /// All modes, from no protection to all of them.
-    pub const ALL: [&'static str; 7] = ["0000", "00G0", "00GT", "R000", "RD00", "RDG0", "RDGX"];
+    pub const ALL: [&'static str; 9] =
+        ["0000", "00G0", "00GT", "R000", "RD00", "RDG0", "RDGX", "R00V", "R0GV"];
 
     /// Whether results are compared before a reply leaves: by the replicas, or by a single node with itself.
     pub fn compares(self) -> bool {
-        self.crosschecked || self.twice
+        self.crosschecked || self.twice || self.verified
     }
 }
 
 impl Default for Mode {
     fn default() -> Self {
-        Mode { replicated: true, deterministic: true, guarded: true, crosschecked: true, twice: false }
+        Mode {
+            replicated: true,
+            deterministic: true,
+            guarded: true,
+            crosschecked: true,
+            twice: false,
+            verified: false,
+        }
     }
 }
 
@@ -48,6 +59,7 @@ impl FromStr for Mode {
         let on = |letter| letters.contains(letter);
         if !Self::ALL.contains(&letters) {
             let why = match (on('T'), on('G')) {
+                _ if on('V') => " (V is for several replicas that need no common order of execution: R0GV)",
                 (true, false) => " (T needs G: without checksums a run cannot be checked)",
                 (true, true) => " (T is for one replica alone: with several, X compares them)",
                 (false, _) => "",
@@ -60,6 +72,7 @@ impl FromStr for Mode {
             guarded: on('G'),
             crosschecked: on('X'),
             twice: on('T'),
+            verified: on('V'),
         })
     }
 }
@@ -73,7 +86,11 @@ impl fmt::Display for Mode {
             letter(self.replicated, 'R'),
             letter(self.deterministic, 'D'),
             letter(self.guarded, 'G'),
-            if self.twice { 'T' } else { letter(self.crosschecked, 'X') }
+            match (self.twice, self.verified) {
+                (true, _) => 'T',
+                (false, true) => 'V',
+                (false, false) => letter(self.crosschecked, 'X'),
+            }
         )
     }
 }
@@ -169,5 +186,6 @@ mod tests {
             assert!(refused(letters).contains("one replica alone"), "{}", refused(letters));
         }
         assert!(!refused("RDX0").contains('('), "{}", refused("RDX0"));
+        assert!(refused("RDGV").contains("no common order"), "{}", refused("RDGV"));
     }
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use schedule::{Access, DispatcherState, Turn};
+use verify::StateToken;
 use wire::{Malformed, Put, Reader};
 
 pub use crate::checkpoint::CheckpointHead;
@@ -12,6 +13,8 @@ use crate::service::Service;
 pub type Base<S> = (CheckpointHead, DispatcherState<Job<<S as Service>::Request>>);
 
 const VERSION: u8 = 1;
+/// Bytes of a token.
+const TOKEN_BYTES: usize = 16;
 
 /// Packs the state in an exclusive turn.
 ///
@@ -38,6 +41,22 @@ pub fn pack<S: Service>(
         put_block(&mut out, &packed);
     });
     Ok(out.into())
+}
+
+/// With V: a packed state, and the token of the version that it is the state of.
+pub fn with_token(token: StateToken, packed: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(TOKEN_BYTES + packed.len());
+    out.put128(token.0).put(packed);
+    out.into()
+}
+
+/// With V: the token, and the packed state.
+///
+/// # Errors
+/// When there is no token.
+pub fn split_token(bytes: &Bytes) -> Result<(StateToken, Bytes), String> {
+    let token = Reader::new(bytes).u128().map_err(text)?;
+    Ok((StateToken(token), bytes.slice(TOKEN_BYTES..)))
 }
 
 /// Loads a packed state into a service that no other thread can reach.

@@ -11,12 +11,13 @@ use bytes::Bytes;
 #[cfg(feature = "testing")]
 pub(crate) use handler::{ScheduleCx, decode_again};
 use object::{Home, ObjectId};
-use schedule::{Access, Lock, Outcome, Step, Turn, Worker};
+use schedule::{Access, EntryEnd, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
+use crate::boundary::BoundaryDone;
 use crate::hooks::{self, Hooks, ThreadRole};
-use crate::job::{Executed, Job, ResultSlot, RunNotes, Work};
+use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
 use crate::naming::{self, NameOf, Named, region_of};
 use crate::ordered::Control;
 use crate::reply::{KeptReplies, Replies};
@@ -115,6 +116,10 @@ pub(crate) enum Report {
     },
     /// A request of a worker has ended; only while the order thread asks for it.
     TurnEnded,
+    /// With V: all requests of a batch have ended. Its results were reported before.
+    BatchEnded(EntryEnd),
+    /// With V: a boundary has had the state alone.
+    Boundary(BoundaryDone),
     /// The helper has returned the only worker (`replica::solo`).
     Returned,
     /// This worker runs nothing more.
@@ -142,6 +147,8 @@ pub(crate) struct Context<S: Service> {
     pub reports_ends: Arc<AtomicBool>,
     /// The memory that all replies take together.
     pub kept: Arc<KeptReplies>,
+    /// With V: the batches that may be taken back.
+    pub unstable: Arc<UnstableBatches>,
     pub report: ReportSink,
     /// The worker's place in a simulation that steps it.
     pub seat: Option<SteppedWorker>,
@@ -208,7 +215,9 @@ impl<S: Service> Context<S> {
         }
         self.hooks.on_turn(&mut turn);
         let outcome = self.step(&mut turn, locks, replies);
-        turn.finish(outcome);
+        if let Some(ended) = turn.finish(outcome) {
+            (self.report)(Report::BatchEnded(ended));
+        }
     }
 
     /// Reports that a request has ended, if replies wait for that.
@@ -256,6 +265,13 @@ impl<S: Service> Context<S> {
                     Err(why) => {
                         crate::message(format_args!("the checkpoint for another replica failed: {why}"));
                     }
+                }
+                Outcome::Done
+            }
+            Work::Boundary(work) => {
+                let work = work.lock().take();
+                if let Some(work) = work {
+                    (self.report)(Report::Boundary(work.perform(turn, locks)));
                 }
                 Outcome::Done
             }

@@ -14,13 +14,14 @@ use object::{Corrupted, Home, Kept, ObjectId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
 pub use reproduce::{Repeat, Reproduced, Stopped};
-pub use speculate::{KeptRequest, NotTakenBack, Regions, Speculation, StateToken, Version};
+pub use speculate::{KeptRequest, NotTakenBack, Regions, Speculation};
 
 /// The protections of an execution, from the letters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
-    /// G: check objects at first touch and seal them at the end.
-    pub guard: bool,
+    /// G: check objects at first touch and seal them at the end. Without it, verification after execution still needs
+    /// the seals.
+    pub protect: Protect,
     /// Keep before-images, so that a handler that requests another lock, or panics, can be undone.
     pub undo: bool,
 }
@@ -114,7 +115,7 @@ impl<B: Between> Runner<'_, B> {
     ) -> Ran<T> {
         request::begin(Terms {
             position: turn.position(),
-            protect: if self.protection.guard { Protect::Check } else { Protect::Nothing },
+            protect: self.protection.protect,
             keep_before_images: self.protection.undo,
         });
         let handled = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), turn.request(), reply)));

@@ -9,24 +9,12 @@ use std::collections::VecDeque;
 
 use object::{Change, Home, Kept, Region};
 use tree::Tree;
+use verify::{StateToken, Version};
 
 /// Versions of the definition of [`StateToken`]: replicas of different ones never agree by accident.
 const TOKEN_SEED: u64 = 0x544f_4b45_4e00_0001;
 /// Kept requests whose buffers wait to be used again.
 const ROOMS: usize = 1_024;
-
-/// A hash of the state and of all outputs after a batch: equal on two replicas exactly if both are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StateToken(pub u128);
-
-/// The state after a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// The batch's number; 0 is the state before the first one.
-    pub number: u64,
-    /// Its token.
-    pub token: StateToken,
-}
 
 /// A request of a batch, after its end.
 #[derive(Debug)]
@@ -46,13 +34,16 @@ pub trait Regions {
 }
 
 /// Why a batch is not taken back. The state cannot be trusted any more: it has to come from another replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotTakenBack {
     /// What takes it back was given up when the batch became stable.
+    #[error("batch {} is stable", .0.number)]
     Stable(Version),
     /// A step failed, of a request in this batch: a before-image or a store is corrupted.
+    #[error("an effect of a request of batch {0} is left")]
     Step(u64),
     /// After the steps the state is not the one that followed this batch.
+    #[error("the state is not the one after batch {0}")]
     State(u64),
 }
 
@@ -75,6 +66,8 @@ struct Folded {
     /// By stamp.
     kept: Vec<Kept>,
     changes: Vec<Change>,
+    /// Memory of both.
+    bytes: usize,
 }
 
 impl Speculation {
@@ -97,10 +90,7 @@ impl Speculation {
 
     /// Memory of what is kept, in bytes.
     pub fn bytes(&self) -> usize {
-        let of_batch = |batch: &Folded| -> usize {
-            batch.kept.iter().map(Kept::bytes).sum::<usize>() + size_of_val(batch.changes.as_slice())
-        };
-        self.batches.iter().map(of_batch).sum()
+        self.batches.iter().map(|batch| batch.bytes).sum()
     }
 
     /// Buffers of a request that is no longer kept, for the next one.
@@ -120,8 +110,9 @@ impl Speculation {
         let root = self.tree.root();
         let token = token(before.number + 1, root, outputs, context, before.token);
         let version = Version { number: before.number + 1, token };
-        let kept = executed.into_iter().map(|request| request.kept).collect();
-        self.batches.push_back(Folded { version, root, kept, changes });
+        let kept: Vec<Kept> = executed.into_iter().map(|request| request.kept).collect();
+        let bytes = kept.iter().map(Kept::bytes).sum::<usize>() + size_of_val(changes.as_slice());
+        self.batches.push_back(Folded { version, root, kept, changes, bytes });
         token
     }
 

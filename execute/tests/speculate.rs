@@ -1,8 +1,9 @@
 //! Batches that are taken back: state, tree and tokens are those of before (OSDI 2012, 4.1 and 6.1).
 
-use execute::{End, KeptRequest, NotTakenBack, Speculation, StateToken, Version};
+use execute::{End, KeptRequest, NotTakenBack, Speculation};
 use object::{Change, Home, Injection, Region};
 use tree::{Tree, TreeShape};
+use verify::{StateToken, Version};
 use wire::SplitMix64;
 
 use crate::support::{Bank, Request};

@@ -151,6 +151,26 @@ impl<'w, R> Turn<'w, R> {
         }
     }
 
+    /// Shows the region of one lock, as [`Turn::visit_regions`] does, if the request holds it.
+    pub fn visit_region(&mut self, locks: &[&dyn Lock], lock: LockId, visit: impl FnOnce(Access<'_>)) {
+        let run = self.driver.run();
+        let at = if run.kind == RunKind::Alone {
+            Some(lock as usize)
+        } else {
+            run.slots.iter().position(|slot| slot.lock == lock)
+        };
+        let slot = at.and_then(|at| run.slots.get(at)).filter(|slot| slot.is_owned() && slot.lock == lock);
+        if let (Some(slot), Some(one)) = (slot, locks.get(lock as usize)) {
+            let mut visit = Some(visit);
+            // A lock shows its region once.
+            one.show(&run.turns.brand, slot, &mut |access| {
+                if let Some(visit) = visit.take() {
+                    visit(access);
+                }
+            });
+        }
+    }
+
     /// Takes the turn at every lock of the footprint that the handler has not taken, so that
     /// [`Turn::visit_regions`] shows them too: for requests that are run by the runtime itself, as a repair.
     pub fn take_all(&mut self) {

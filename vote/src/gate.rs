@@ -69,6 +69,22 @@ pub fn twice_may_leave(result: &RequestResult) -> Result<u128, Withheld> {
     }
 }
 
+/// Whether a reply may leave a replica that verifies after execution: `agreed` is the digest of the request's answer
+/// that went into the token on which the replicas have agreed. The bytes are digested once more, since a fault may have
+/// hit them meanwhile. Returns the digest of the bytes that may leave.
+///
+/// # Errors
+/// [`Withheld`] has the reason to hold the reply; never [`Withheld::NotYet`].
+pub fn verified_may_leave(result: &RequestResult, agreed: u128) -> Result<u128, Withheld> {
+    if result.failure.is_some() {
+        return Err(Withheld::Corrupt);
+    }
+    let Some(reply) = &result.reply else { return Err(Withheld::NotKept) };
+    let Asked { position, time_us, checksum, .. } = result.asked;
+    let answer = Answer::new(position, time_us, checksum, reply);
+    if digest::request(&[], &answer) == agreed { Ok(answer.digest) } else { Err(Withheld::Corrupt) }
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -105,6 +121,25 @@ mod tests {
             let runs = runs(first, second, b"STORED");
             assert_eq!(twice_may_leave(&result(runs)), Ok(runs.reply), "runs {first} and {second}");
         }
+    }
+
+    #[test]
+    fn only_the_agreed_answer_leaves_after_verification() {
+        let result =
+            |reply: &'static [u8]| RequestResult::new(ASKED, Pairs::new(), Bytes::from_static(reply));
+        let agreed = result(b"STORED").digest;
+        assert_eq!(
+            verified_may_leave(&result(b"STORED"), agreed),
+            Ok(digest::reply(ASKED.checksum, b"STORED"))
+        );
+        assert_eq!(verified_may_leave(&result(b"STOREF"), agreed), Err(Withheld::Corrupt));
+        let moved = Asked { position: 41, ..ASKED };
+        let elsewhere = RequestResult::new(moved, Pairs::new(), Bytes::from_static(b"STORED"));
+        assert_eq!(verified_may_leave(&elsewhere, agreed), Err(Withheld::Corrupt));
+        let failed = RequestResult { failure: Some(crate::Failure::Panic), ..result(b"STORED") };
+        assert_eq!(verified_may_leave(&failed, agreed), Err(Withheld::Corrupt));
+        let without = RequestResult::without_reply(ASKED, Pairs::new(), b"STORED");
+        assert_eq!(verified_may_leave(&without, agreed), Err(Withheld::NotKept));
     }
 
     #[test]

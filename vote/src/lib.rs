@@ -52,7 +52,7 @@ pub use event::{
     Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult, RunDigests, keeps_reply,
 };
 pub use evidence::{Classifier, Evidence, FaultClass, FaultStage, Finding, VoteCounters, WrongObject};
-pub use gate::{Withheld, twice_may_leave};
+pub use gate::{Withheld, twice_may_leave, verified_may_leave};
 pub use message::{Ask, Message, Repair};
 pub use repair::{Recover, Scope};
 pub use voter::Voter;

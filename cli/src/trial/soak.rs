@@ -26,7 +26,7 @@ use node::signals::Ending;
 use node::view::grouped;
 
 /// Every mode.
-const MODES: [&str; 7] = ["0000", "00G0", "00GT", "R000", "RD00", "RDG0", "RDGX"];
+const MODES: [&str; 8] = ["0000", "00G0", "00GT", "R000", "RD00", "RDG0", "RDGX", "R0GV"];
 /// How long a cluster may take until it serves, and until it has healed after a restart.
 const START: Duration = Duration::from_secs(60);
 /// How long a replica may take to stop.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
-use schedule::{DispatcherState, Footprint, Schedule};
+use execute::Speculation;
+use schedule::{DispatcherState, Footprint, ParallelBatches, Schedule};
 
 use super::Input;
 use super::solo::{Slice, Solo};
+use crate::boundary::{BoundaryWork, TakingBack};
 use crate::hooks::{self, Hooks, ThreadRole};
-use crate::job::{Job, Work};
+use crate::job::{Job, UnstableBatches, Work};
 use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::reply::KeptReplies;
@@ -41,6 +43,8 @@ pub(super) struct Execution<S: Service> {
     reports_ends: Arc<AtomicBool>,
     /// The memory that kept replies take.
     pub(super) kept: Arc<KeptReplies>,
+    /// With V: the batches that may have to be taken back.
+    pub(super) unstable: Arc<UnstableBatches>,
     /// The worker, if there is only one; several have threads of their own.
     solo: Option<Solo<S>>,
     /// Several workers that a simulation steps.
@@ -134,14 +138,17 @@ impl<S: Service> Execution<S> {
             let service = service.clone();
             move |job: &Job<S::Request>, footprint: &mut Footprint| match &job.work {
                 Work::Service(request) => service.footprint(request, footprint),
-                Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => {
-                    footprint.make_all()
-                }
+                Work::Control(_)
+                | Work::Unsound
+                | Work::Invalid
+                | Work::Checkpoint(_)
+                | Work::Boundary(_) => footprint.make_all(),
             }
         };
         let alone = Arc::new(AtomicBool::new(false));
         let reports_ends = Arc::new(AtomicBool::new(false));
         let kept = KeptReplies::new(settings.buffer_limit / 2);
+        let unstable = Arc::new(UnstableBatches::default());
         let stepped = ties.lockstep.stepped_workers();
         let pace = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
         let next_position = state.position();
@@ -153,6 +160,7 @@ impl<S: Service> Execution<S> {
             alone: alone.clone(),
             reports_ends: reports_ends.clone(),
             kept: kept.clone(),
+            unstable: unstable.clone(),
             report,
             seat: None,
             hooks: ties.hooks.clone(),
@@ -190,6 +198,7 @@ impl<S: Service> Execution<S> {
             alone,
             reports_ends,
             kept,
+            unstable,
             solo,
             stepped: stepped.cloned(),
             hooks: ties.hooks.clone(),
@@ -231,6 +240,42 @@ impl<S: Service> Execution<S> {
         self.schedule.append(entry);
         if let Some(solo) = &mut self.solo {
             solo.on_append(batch, is_long);
+        }
+    }
+
+    /// With V: the batch of log entry `index` is next; its requests run beside each other as in `plan`.
+    pub(super) fn append_mixed(
+        &mut self,
+        index: u64,
+        entry: Arc<schedule::Entry<Job<S::Request>>>,
+        (plan, is_long): (ParallelBatches, bool),
+    ) {
+        let batch = entry.index;
+        self.entries.push_back(index);
+        self.schedule.append_mixed(entry, plan);
+        if let Some(solo) = &mut self.solo {
+            solo.on_append(batch, is_long);
+        }
+    }
+
+    /// With V: batches up to `batch` stay.
+    pub(super) fn agree(&mut self, batch: u64) {
+        self.unstable.agree(batch);
+        self.schedule.forget(batch);
+    }
+
+    /// With V: batches after `batch` end, or do not run, and are taken back: those in `speculation`, which have ended,
+    /// and others. [`Report::Boundary`] comes when it is done; reports of these batches that come before mean nothing.
+    pub(super) fn go_back(&mut self, batch: u64, speculation: Speculation) {
+        let folded = speculation.version().number.max(batch);
+        let mut running = self.unstable.take_after(batch);
+        running.retain(|one| one.batch > folded);
+        let work = BoundaryWork::TakeBack(Box::new(TakingBack { speculation, running, to: batch }));
+        self.schedule.go_back(batch, Job::boundary(work));
+        (self.next_batch, self.executed) = (batch + 1, batch + 1);
+        self.entries.clear();
+        if let Some(solo) = &mut self.solo {
+            solo.on_gone_back(batch);
         }
     }
 
@@ -373,10 +418,11 @@ fn run_crew<R>(
 }
 
 fn shape(settings: &Settings, locks: u32) -> schedule::Config {
-    let Mode { replicated, deterministic, .. } = settings.mode;
-    let mode = match (replicated, deterministic) {
-        (_, true) => schedule::LockRules::Turns,
-        (_, false) => schedule::LockRules::Locks,
+    let Mode { deterministic, verified, .. } = settings.mode;
+    let mode = match (deterministic, verified) {
+        (_, true) => schedule::LockRules::Mixed,
+        (true, false) => schedule::LockRules::Turns,
+        (false, false) => schedule::LockRules::Locks,
     };
     schedule::Config { mode, ..schedule::Config::new(settings.workers, locks) }
 }

@@ -87,7 +87,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.transfer.set_kept(head.index);
                     self.start_execution(dispatcher, head.batch + 1);
                 }
-                None => self.start_execution(schedule::DispatcherState::genesis(), 1),
+                None => {
+                    let first = state::CheckpointHead { index: 0, batch: 0, order: order::State::default() };
+                    if let Some(mut speculator) = self.speculator() {
+                        speculator.begin(&first, verify::StateToken::default());
+                    }
+                    self.start_execution(schedule::DispatcherState::genesis(), 1);
+                }
             }
         }
     }
@@ -139,6 +145,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     fn put_in_place(&mut self, index: u64, bytes: &Bytes) {
         let Some(service) = &mut self.executor.service else { return };
+        let (token, bytes) = match self.env.settings.mode.verified.then(|| state::split_token(bytes)) {
+            None => (None, bytes.clone()),
+            Some(Ok((token, bytes))) => (Some(token), bytes),
+            Some(Err(why)) => return self.env.stop_with(Err(ServeError::BadState(why))),
+        };
+        let bytes = &bytes;
         // Loading a large state has no time limit.
         self.executor.pulse.beat();
         let loaded = state::head(bytes).and_then(|head| {
@@ -148,7 +160,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         });
         self.executor.pulse.beat();
         match loaded {
-            Ok(Some((head, dispatcher))) => self.start_execution(dispatcher, head.batch + 1),
+            Ok(Some((head, dispatcher))) => {
+                if let (Some(token), Some(mut speculator)) = (token, self.speculator()) {
+                    speculator.begin(&head, token);
+                }
+                self.start_execution(dispatcher, head.batch + 1);
+                if let Some(mut speculator) = self.speculator() {
+                    speculator.report_installed();
+                }
+            }
             Ok(None) => {}
             // f+1 replicas sent the same bytes, so the formats differ: another attempt would not help.
             Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
@@ -166,8 +186,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
             FrameKind::Check | FrameKind::Repair => self.on_vote_message(from, &body),
             FrameKind::Verify => {
-                let blame = order::Blame { peer: from, why: "no mode here agrees after execution" };
-                self.group.on_dropped(blame, &mut self.env);
+                if let Some(mut speculator) = self.speculator() {
+                    speculator.on_verify_message(from, &body);
+                }
             }
             FrameKind::Transfer => {
                 let complete = self.transfer.on_message(from, body, &mut self.order, &mut self.env);

@@ -17,6 +17,7 @@ mod repairs;
 mod schedule_stage;
 mod scrubs;
 mod solo;
+mod speculate;
 mod state_transfer;
 pub mod stepped;
 mod vote_stage;
@@ -53,6 +54,7 @@ use own_clients::OwnClients;
 pub(crate) use own_clients::{Frontend, OpenClients};
 use scrubs::Scrubs;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
+use speculate::SpeculateStage;
 use state_transfer::StateTransfer;
 use vote_stage::VoteStage;
 
@@ -82,6 +84,8 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     clients: OwnClients<W>,
     executor: ExecuteStage<S>,
     votes: VoteStage,
+    /// With V.
+    speculate: Option<SpeculateStage>,
     group: Group,
     time: Timekeeper,
     transfer: StateTransfer,
@@ -202,6 +206,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             clients: OwnClients::new(counters),
             executor: ExecuteStage::new(service, base),
             votes: VoteStage::default(),
+            speculate: env.settings.mode.verified.then(|| SpeculateStage::new(&env.settings, life)),
             transfer: StateTransfer::default(),
             scrubs: Scrubs::default(),
             calls: calls::Calls::default(),
@@ -285,6 +290,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn execute_and_vote(&mut self, heard: &mut Vec<PeerEvent>) {
         self.execute();
         self.flush_votes();
+        if let Some(mut speculator) = self.speculator() {
+            speculator.flush_verify();
+        }
         self.env.peers.flush(heard);
     }
 
@@ -312,7 +320,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.order.orderer.tick();
         let counters = &self.clients.counters;
         counters.committed.store(self.order.orderer.standing().commit_index, Ordering::Relaxed);
-        counters.validated.store(self.votes.validated(&self.env), Ordering::Relaxed);
+        let stable = self.speculate.as_ref().map(SpeculateStage::stable);
+        let validated = stable.unwrap_or_else(|| self.votes.validated(&self.env));
+        counters.validated.store(validated, Ordering::Relaxed);
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
@@ -327,6 +337,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.watch();
         self.check_oneself();
         self.vote(vote::Event::Tick);
+        if let Some(mut speculator) = self.speculator() {
+            speculator.tick_verify();
+        }
     }
 
     /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this

@@ -74,7 +74,10 @@ impl<E: OrderEngine> OrderStage<E> {
     /// When the orderer does not accept it: the recipient, which will get no reply.
     fn submit(&mut self, request: order::Request, owner: Recipient) -> Result<(), Recipient> {
         let cost = owner.client().map_or(request.bytes.len(), |to| to.cost as usize);
-        match self.orderer.submit_at_cost(request.bytes, request.checksum, self.pending.next_tag(), cost) {
+        // From 1: a request of the pipeline itself has none.
+        let stream = owner.client().map_or(0, |to| to.slot + 1);
+        match self.orderer.submit_request(order::Request { stream, ..request }, self.pending.next_tag(), cost)
+        {
             Ok(()) => {
                 self.pending.push(owner);
                 Ok(())

@@ -184,7 +184,7 @@ impl<W: World> OwnClients<W> {
         self.release_to(owed, place, reply, digest, env);
     }
 
-    fn release_to(
+    pub(super) fn release_to(
         &mut self,
         owed: PendingReply,
         place: Place,

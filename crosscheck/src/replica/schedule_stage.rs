@@ -11,6 +11,7 @@ use super::Replica;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::pending::{PendingReply, Recipient};
+use super::speculate::SpeculateStage;
 use crate::evidence;
 use crate::hooks::Hooks;
 use crate::job::{InFlight, Job, ResultSlot, Work};
@@ -30,12 +31,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Takes batches from the log as far as the workers have room.
     fn take_deliveries(&mut self) {
-        while self.executor.has_room() {
+        while self.executor.has_room() && self.speculate.as_ref().is_none_or(SpeculateStage::may_deliver) {
             let Some(delivered) = self.order.orderer.poll_delivery() else { return };
             if self.env.hooks.skips(&delivered, self.env.tally.executed) {
                 continue;
             }
-            self.deliver(&delivered);
+            match self.speculator() {
+                Some(mut speculator) => speculator.deliver_part(delivered),
+                None => self.deliver(&delivered),
+            }
         }
     }
 
@@ -62,7 +66,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         for (number, request) in delivered.batch.requests().enumerate() {
             let place = Place::new(batch, number as u16);
             let Decoded { asked, request, work, footprint } =
-                decode_delivered(execution, delivered, (place, request), &mut self.env);
+                decode_delivered(execution, delivered, (place, number, request), &mut self.env);
             wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
             is_long |= matches!(&work, Work::Control(control) if control.is_long(self.env.settings.me));
             let result = ResultSlot {
@@ -108,26 +112,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 }
 
 /// A request of a delivered batch.
-struct Decoded<R> {
+pub(super) struct Decoded<R> {
     /// Its checksum, as its client's replica recorded it.
-    asked: u32,
-    request: order::Request,
-    work: Work<R>,
-    footprint: Footprint,
+    pub(super) asked: u32,
+    pub(super) request: order::Request,
+    pub(super) work: Work<R>,
+    pub(super) footprint: Footprint,
 }
 
-/// Decodes the request at `place`. A request that was corrupted is copied from its batch once more.
-fn decode_delivered<S: Service, W: World>(
+/// Decodes the request at `place`, which is the one with number `at` of what was delivered. A request that was
+/// corrupted is copied from there once more.
+pub(super) fn decode_delivered<S: Service, W: World>(
     execution: &Execution<S>,
     delivered: &Delivered,
-    (place, request): (Place, order::Request),
+    (place, at, request): (Place, usize, order::Request),
     env: &mut Environment<W>,
 ) -> Decoded<S::Request> {
     let mut asked = request.checksum;
     let mut request = env.hooks.on_request(place.batch, request);
     let (mut work, mut footprint) = execution.decode(&request);
     if matches!(work, Work::Unsound)
-        && let Some(again) = delivered.batch.requests().nth(usize::from(place.request))
+        && let Some(again) = delivered.batch.requests().nth(at)
     {
         (asked, request) = (again.checksum, again);
         (work, footprint) = execution.decode_again(&request, &delivered.batch);

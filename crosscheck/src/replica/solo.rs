@@ -111,6 +111,11 @@ impl<S: Service> Solo<S> {
         self.long.remove(&batch);
     }
 
+    /// Batches after `batch` do not run any more.
+    pub fn on_gone_back(&mut self, batch: u64) {
+        self.long.retain(|long| *long <= batch);
+    }
+
     /// The helper has run the long batches.
     pub fn on_returned(&mut self) {
         self.worker = self.back.try_recv().ok();

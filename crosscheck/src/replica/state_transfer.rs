@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use order::{FrameKind, OrderEngine};
+use verify::Version;
 
 use super::Input;
 use super::environment::Environment;
@@ -26,6 +27,8 @@ pub(super) struct StateTransfer {
     installing: Option<(u64, Bytes)>,
     /// Log index of the last checkpoint that is on disk.
     kept_index: u64,
+    /// With V: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
+    unstable: Option<(u64, u64, Bytes)>,
 }
 
 impl StateTransfer {
@@ -57,7 +60,38 @@ impl StateTransfer {
         env: &mut Environment<W>,
     ) {
         self.checkpoint_asked_us = None;
-        let index = head.index;
+        if env.settings.mode.verified {
+            self.unstable = Some((head.batch, head.index, bytes));
+            return;
+        }
+        self.offer(head.index, bytes, order, env);
+    }
+
+    /// With V: replicas have agreed on this version. The checkpoint of its batch is offered, with its token.
+    pub(super) fn on_stable<E: OrderEngine, W: World>(
+        &mut self,
+        version: Version,
+        order: &mut OrderStage<E>,
+        env: &mut Environment<W>,
+    ) {
+        if let Some((_, index, bytes)) = self.unstable.take_if(|(batch, ..)| *batch == version.number) {
+            self.offer(index, state::with_token(version.token, &bytes), order, env);
+        }
+    }
+
+    /// With V: batches after `batch` are taken back.
+    pub(super) fn forget_unstable(&mut self, batch: u64) {
+        self.unstable.take_if(|(of, ..)| *of > batch);
+    }
+
+    /// The state after entry `index` may be fetched from here.
+    fn offer<E: OrderEngine, W: World>(
+        &mut self,
+        index: u64,
+        bytes: Bytes,
+        order: &mut OrderStage<E>,
+        env: &mut Environment<W>,
+    ) {
         if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone()) {
             let manifest = manifest.encode();
             waiting.into_iter().for_each(|peer| env.peers.send(peer, FrameKind::Transfer, &[&manifest]));
@@ -83,7 +117,7 @@ impl StateTransfer {
         if is_coming || self.installing.as_ref().is_some_and(|(of, _)| *of == index) {
             return;
         }
-        if !env.settings.mode.deterministic {
+        if !env.settings.mode.deterministic && !env.settings.mode.verified {
             env.world.say(format_args!(
                 "in mode {} no peer can fill this replica: without determinism the replicas have no common \
                     state. Start the whole group again",

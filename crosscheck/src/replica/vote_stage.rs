@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use order::OrderEngine;
+use verify::VerifierEvent;
 use vote::{Command, Event, Message, Place, Reexecution, To, Voter};
 use wire::ReplicaId;
 
@@ -170,6 +171,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
             Report::Ended => {}
             Report::TurnEnded => self.pass_barrier(),
+            Report::BatchEnded(ended) => {
+                if let Some(mut speculator) = self.speculator() {
+                    speculator.on_batch_ended(ended);
+                }
+            }
+            Report::Boundary(done) => {
+                if let Some(mut speculator) = self.speculator() {
+                    speculator.on_boundary(done);
+                }
+            }
             Report::ScrubTook(time) => self.scrubs.on_done(env.world.scrub_took(time)),
             Report::Masked { place, core, kind } => {
                 env.tally.failed_checks += 1;
@@ -182,6 +193,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn on_executed(&mut self, executed: Executed) {
+        if self.speculate.as_ref().is_some_and(|stage| stage.is_dropped(executed.batch)) {
+            return;
+        }
         let Executed { batch, origin, mut results, runs } = executed;
         let env = &mut self.env;
         for (place, reply) in env.hooks.on_executed(batch, &mut results) {
@@ -198,6 +212,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.votes.awaited_by |= 1 << origin;
         if self.votes.voter.is_some() {
             self.vote(Event::Executed { batch, requests: results });
+        } else if let Some(stage) = &mut self.speculate {
+            stage.on_executed(batch, results);
         } else if env.settings.mode.twice && !env.settings.is_solo() {
             let progress = self.executor.progress();
             self.clients.barrier.hold(progress, CheckedBatch { batch, origin, results });
@@ -324,6 +340,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             match event {
                 peers::PeerEvent::Up(peer) => {
                     self.order.orderer.peer_up(peer);
+                    if let Some(mut speculator) = self.speculator() {
+                        speculator.on_verifier_event(VerifierEvent::Connected(peer));
+                    }
                     self.time.clock.forget(peer);
                     self.env.refusals.forget(peer);
                     self.group.on_heard(peer, self.env.world.now_us());
@@ -331,7 +350,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.group.greet_one(peer, first_batch, &mut self.time, &mut self.env);
                     self.transfer.on_peer_up(&mut self.env);
                 }
-                peers::PeerEvent::Down(peer) => self.order.orderer.peer_down(peer),
+                peers::PeerEvent::Down(peer) => {
+                    self.order.orderer.peer_down(peer);
+                    if let Some(mut speculator) = self.speculator() {
+                        speculator.on_verifier_event(VerifierEvent::Disconnected(peer));
+                    }
+                }
                 peers::PeerEvent::Corrupt(error) => {
                     let peer = error.peer();
                     self.env.world.say(format_args!("{error}; the connection is reset"));

@@ -9,6 +9,7 @@ pub use determinism::{Difference, check_deterministic};
 pub use replica::{Replica, RequestEnd};
 
 use execute::{End, Protection, Repeat, Runner};
+use object::Protect;
 use schedule::{Lock, Outcome, Turn};
 
 use crate::Cx;
@@ -36,7 +37,8 @@ fn handle<S: Service>(
     runs: Runs,
     reply: &mut Vec<u8>,
 ) -> (End, Outcome) {
-    let runner = Runner { locks, protection: Protection { guard: true, undo: true }, between: &() };
+    let runner =
+        Runner { locks, protection: Protection { protect: Protect::Check, undo: true }, between: &() };
     let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
         service.execute(&Cx::new(*cx, service), request, reply)
     };

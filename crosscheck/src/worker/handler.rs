@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use execute::{End, Protection, Repeat, Reproduced, Runner, Stopped};
-use object::{ObjectId, Pair};
+use execute::{End, KeptRequest, Protection, Repeat, Reproduced, Runner, Stopped};
+use object::{Kept, ObjectId, Pair, Protect};
 use schedule::{Lock, Outcome, Turn};
 use vote::digest::{self, Answer};
 use vote::{Asked, Failure, Pairs, RequestResult, RunDigests};
@@ -30,6 +30,8 @@ struct Ran {
     reproduced: Option<Reproduced>,
     /// What two runs left, if they agreed.
     runs: RunDigests,
+    /// With V: what takes the request back.
+    kept: Option<KeptRequest>,
 }
 
 impl<S: Service> Context<S> {
@@ -41,9 +43,10 @@ impl<S: Service> Context<S> {
         slot: Option<ResultSlot>,
         replies: &mut Replies,
     ) -> Outcome {
-        let Ran { end, outcome, reproduced, runs } = self.run(turn, locks, &mut replies.current);
+        let Ran { end, outcome, reproduced, runs, kept } = self.run(turn, locks, &mut replies.current);
         let (end, outcome) = match end {
-            End::Retry(_) if self.mode.guarded && self.mode.replicated => {
+            // With V a retry keeps its position: a wrong one only takes time.
+            End::Retry(_) if self.mode.guarded && self.mode.replicated && !self.mode.verified => {
                 match self.confirm_retry(turn, locks, &mut replies.current) {
                     Ok(confirmed) => confirmed,
                     Err(failure) => {
@@ -66,6 +69,7 @@ impl<S: Service> Context<S> {
         let failure = match end {
             End::Retry(_) => return outcome,
             End::Done(touched) => {
+                self.keep(turn, slot.as_ref(), kept);
                 self.hooks.on_reply(turn, &mut replies.current);
                 let wrong_bits = self.hooks.wrong_digest_bits(turn);
                 self.leave_ran(slot, ran, |asked| {
@@ -120,9 +124,14 @@ impl<S: Service> Context<S> {
         replies: &mut Replies,
         runs: RunDigests,
     ) -> RequestResult {
-        if self.mode.crosschecked {
-            let pairs = Pairs::from_slice(touched);
-            let is_kept = vote::keeps_reply(asked.mine, replies.current.len());
+        if self.mode.crosschecked || self.mode.verified {
+            // What V compares of the state is the root over all objects.
+            let pairs = if self.mode.verified { Pairs::new() } else { Pairs::from_slice(touched) };
+            let is_kept = if self.mode.verified {
+                asked.mine
+            } else {
+                vote::keeps_reply(asked.mine, replies.current.len())
+            };
             return match is_kept.then(|| replies.keep()).flatten() {
                 Some(reply) => RequestResult::new(asked, pairs, reply),
                 None => RequestResult::without_reply(asked, pairs, &replies.current),
@@ -137,8 +146,7 @@ impl<S: Service> Context<S> {
 
     /// Runs the handler once; or until two runs agree, where no vote could show which replica is wrong.
     fn run(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) -> Ran {
-        let protection = Protection { guard: self.mode.guarded, undo: true };
-        let runner = Runner { locks, protection, between: &self.hooks.between() };
+        let runner = Runner { locks, protection: self.protection(), between: &self.hooks.between() };
         let wrong_runs = Cell::new(self.hooks.runs(turn));
         let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
             // Once, where no fault is injected.
@@ -152,19 +160,56 @@ impl<S: Service> Context<S> {
                 match &job.work {
                     Work::Service(request) if run == 1 => execute(cx, request, reply)?,
                     Work::Service(_) => execute(cx, &decode_again(&*self.service, job)?, reply)?,
-                    Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => {}
+                    Work::Control(_)
+                    | Work::Unsound
+                    | Work::Invalid
+                    | Work::Checkpoint(_)
+                    | Work::Boundary(_) => {}
                 }
                 Ok(job.checksum)
             };
             let repeat = Repeat { handler, started: Job::bytes };
             let (end, outcome, how, runs) = runner.reproduced(turn, reply, &repeat);
-            return Ran { end, outcome, reproduced: Some(how), runs };
+            return Ran { end, outcome, reproduced: Some(how), runs, kept: None };
         }
-        let (end, outcome) = runner.once(turn, reply, |cx, job, reply| match &job.work {
+        let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
             Work::Service(request) => execute(cx, request, reply),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => Ok(()),
-        });
-        Ran { end, outcome, reproduced: None, runs: RunDigests::default() }
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) | Work::Boundary(_) => {
+                Ok(())
+            }
+        };
+        let runs = RunDigests::default();
+        if self.mode.verified {
+            let (end, outcome, kept) = runner.once_keeping(turn, reply, Kept::new(), handler);
+            // While the locks are held: it is behind every request that it has seen.
+            let kept = Some(KeptRequest { stamp: turn.stamp(), answer: 0, kept });
+            return Ran { end, outcome, reproduced: None, runs, kept };
+        }
+        let (end, outcome) = runner.once(turn, reply, handler);
+        Ran { end, outcome, reproduced: None, runs, kept: None }
+    }
+
+    /// What this mode protects objects with.
+    fn protection(&self) -> Protection {
+        let protect = match (self.mode.guarded, self.mode.verified) {
+            (true, _) => Protect::Check,
+            (false, true) => Protect::Seal,
+            (false, false) => Protect::Nothing,
+        };
+        Protection { protect, undo: true }
+    }
+
+    /// With V: a request has ended, and can be taken back.
+    fn keep(&self, turn: &Turn<'_, Job<S::Request>>, slot: Option<&ResultSlot>, kept: Option<KeptRequest>) {
+        let Some(kept) = kept else { return };
+        match slot {
+            Some(slot) => slot.batch.keep(Some(slot.request), kept),
+            None => match self.unstable.find(turn.entry_index()) {
+                Some(batch) => batch.keep(None, kept),
+                // Nothing could take it back.
+                None => (self.report)(Report::Corrupted(Corrupted::Schedule)),
+            },
+        }
     }
 
     /// The handler requested a lock outside its footprint. Normally this follows from the log alone, and the request
@@ -187,8 +232,7 @@ impl<S: Service> Context<S> {
                 return Err(Failure::Request);
             }
         }
-        let protection = Protection { guard: self.mode.guarded, undo: true };
-        let runner = Runner { locks, protection, between: &self.hooks.between() };
+        let runner = Runner { locks, protection: self.protection(), between: &self.hooks.between() };
         turn.repeat(false);
         let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
             self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)
@@ -227,7 +271,7 @@ impl<S: Service> Context<S> {
     fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
         match &turn.request().work {
             Work::Service(request) => self.service.kind(request),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) => 0,
+            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) | Work::Boundary(_) => 0,
         }
     }
 }

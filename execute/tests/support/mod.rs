@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use execute::{Between, End, Protection, Regions, Repeat, Reproduced, Runner, Stopped};
-use object::{Home, Injection, Kept, Region, critical, genesis};
+use object::{Home, Injection, Kept, Protect, Region, critical, genesis};
 use schedule::{
     Access, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule, Turn, Work,
     Worker,
@@ -144,8 +144,8 @@ pub fn healthy(
     Ok(handle(accounts, cx, request, reply)?)
 }
 
-pub const FULL: Protection = Protection { guard: true, undo: true };
-pub const BARE: Protection = Protection { guard: false, undo: true };
+pub const FULL: Protection = Protection { protect: Protect::Check, undo: true };
+pub const BARE: Protection = Protection { protect: Protect::Nothing, undo: true };
 
 /// Two accounts behind two locks, and a schedule of one worker.
 pub struct Bank {

@@ -118,6 +118,12 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             )));
         }
         let durability = durability(wish)?;
+        if wish.mode.verified && durability != Durability::Memory {
+            let mode = wish.mode;
+            return Err(misuse(format!(
+                "mode {mode} keeps no log on disk; leave out --durability and --data, or use --mode RDGX"
+            )));
+        }
         let directory = runfile::directory()?;
         let places = place(wish.port.unwrap_or(program().port), count, &directory)?;
         let peers: Vec<_> = places.iter().map(|place| place.peers).collect();

@@ -110,6 +110,10 @@ fn read<O: ServiceOptions>(
         let what = format!("mode {mode} undoes the first run of each request, which needs before-images");
         reader.report(reader.offset("before_images"), "before_images", &what, "write \"kept\"");
     }
+    if mode.verified && matches!(durability, Some(Durability::Disk(_))) {
+        let what = format!("mode {mode} keeps no log on disk");
+        reader.report(reader.offset("durability"), "durability", &what, "write \"memory\", or use mode RDGX");
+    }
     let replicas = read_replicas(text, reader);
     check_count(reader, mode, replicas.len(), this_replica);
     check_ports(reader, listen, admin.as_ref().map(|(endpoint, _)| endpoint), &replicas, this_replica);
@@ -377,6 +381,10 @@ pub fn check_group(mode: Mode, count: usize) -> Result<(), (String, String)> {
         (false, _) => Err((
             format!("mode {mode} does not replicate, but there are {count} replicas"),
             remedy("use one replica, or a mode that begins with R"),
+        )),
+        (true, 1) if mode.verified => Err((
+            format!("mode {mode} compares replicas, and there is one"),
+            remedy("use three, or a mode without V"),
         )),
         (true, count) if count % 2 == 0 => Err((
             format!("{count} replicas have no majority over {} faulty ones", count / 2),

@@ -590,7 +590,9 @@ impl World {
             Machine::Executor(executor) => {
                 if executor.wanted().is_some() {
                     steps.push(What::Install);
-                } else if executor.may_begin_after(executor.newest().number) && executor.newest().number < self.batches {
+                } else if executor.may_begin_after(executor.newest().number)
+                    && executor.newest().number < self.batches
+                {
                     steps.push(What::Run(0));
                     if state.spent[2] < self.divergences {
                         steps.push(What::Run(1 + self.slot(part)));

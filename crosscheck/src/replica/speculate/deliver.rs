@@ -1,0 +1,159 @@
+//! Order → Schedule: the parts of a primary's batch become one entry of the schedule, with a plan.
+
+use std::sync::Arc;
+
+use order::{Delivered, OrderEngine};
+use schedule::{Entry, Footprint, Keys, Mixed, Mixer, ParallelBatches};
+use vote::Place;
+
+use super::{Speculator, UnstableBatch};
+use crate::hooks::Hooks;
+use crate::job::{InFlight, Job, ResultSlot, Work};
+use crate::ordered::Control;
+use crate::replica::execution::Execution;
+use crate::replica::schedule_stage::{Decoded, decode_delivered};
+use crate::service::Service;
+use crate::state;
+use crate::world::{Observation, World};
+
+/// A batch while its requests are collected.
+struct Collected<R> {
+    in_flight: Arc<InFlight>,
+    requests: Vec<schedule::Work<Job<R>>>,
+    /// What the mixer gets of each request.
+    keys: Vec<(Keys, Option<u32>)>,
+    /// Numbers of this replica's own requests, with the tags of whom their replies are for.
+    tags: Vec<(u16, u64)>,
+    wants_checkpoint: bool,
+    is_long: bool,
+}
+
+impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+    /// A part of the next batch. With the last one the batch is scheduled.
+    pub(in crate::replica) fn deliver_part(&mut self, delivered: Delivered) {
+        let stage = &mut *self.stage;
+        let ends = delivered.ends;
+        stage.parts.push(delivered);
+        if ends {
+            self.deliver_batch();
+        }
+    }
+
+    fn deliver_batch(&mut self) {
+        let order = self.order.orderer.export_state();
+        let stage = &mut *self.stage;
+        let Some(execution) = &mut self.executor.running else { return };
+        let parts = std::mem::take(&mut stage.parts);
+        let Some(last) = parts.last() else { return };
+        let (number, index) = (last.number, last.index);
+        if number != execution.next_batch {
+            // The order counts batches as this replica does, or one of the two is corrupted.
+            return self.env.replace(crate::Corrupted::Schedule);
+        }
+        execution.next_batch += 1;
+        self.env.hooks.on_batch(number);
+        self.group.on_delivered(index, number);
+        let newest = (index == self.order.orderer.standing().last_index).then_some(last.batch.time_us);
+        let (time_us, seed, drain) = (last.batch.time_us, last.batch.seed, last.batch.drain);
+        // What is run again fits the version that the others have agreed on, in whatever order it ran there.
+        let sequential = last.sequential || stage.repairing.is_some();
+        let len = parts.iter().map(|part| part.batch.len()).sum();
+        let in_flight = InFlight::new(number, time_us, last.batch.origin, len);
+        let mut collected = Collected {
+            in_flight: in_flight.clone(),
+            requests: Vec::with_capacity(len + 1),
+            keys: Vec::with_capacity(len + 1),
+            tags: Vec::new(),
+            wants_checkpoint: false,
+            is_long: false,
+        };
+        for part in &parts {
+            self.env.world.see(Observation::Delivered { batch: number, requests: &part.batch });
+            collected.add(part, execution, self.env);
+        }
+        if collected.wants_checkpoint {
+            let head = state::CheckpointHead { index, batch: number, order: order.clone() };
+            collected.push(Job::unordered(Work::Checkpoint(Arc::new(head))), Footprint::all());
+        }
+        if collected.requests.is_empty() {
+            // Every part was a repeat. The number counts all the same.
+            collected.push(Job::nothing(), Footprint::new());
+        }
+        let plan = plan(&mut stage.mixer, &collected.keys, sequential);
+        let results = (len == 0).then(Vec::new);
+        let Collected { requests, tags, is_long, .. } = collected;
+        stage.unstable.push_back(UnstableBatch {
+            number,
+            in_flight: in_flight.clone(),
+            order,
+            tags,
+            results,
+            version: None,
+        });
+        execution.unstable.push(in_flight);
+        let entry = Arc::new(Entry { index: number, time_us, seed, drain, requests });
+        execution.append_mixed(index, entry, (plan, is_long));
+        self.executor.pulse.execute(execution.oldest());
+        if let Some(time_us) = newest {
+            self.time.mind_ordered_time(time_us, self.order, self.env);
+        }
+    }
+}
+
+impl<R: Clone + Send + Sync + 'static> Collected<R> {
+    /// Adds the requests of one part.
+    fn add<S: Service<Request = R>, W: World>(
+        &mut self,
+        part: &Delivered,
+        execution: &Execution<S>,
+        env: &mut crate::replica::environment::Environment<W>,
+    ) {
+        for (at, request) in part.batch.requests().enumerate() {
+            let number = self.requests.len() as u16;
+            let place = Place::new(part.number, number);
+            let decoded = decode_delivered(execution, part, (place, at, request), env);
+            let Decoded { asked, request, work, footprint } = decoded;
+            self.wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
+            self.is_long |= matches!(&work, Work::Control(control) if control.is_long(env.settings.me));
+            let tag = part.tags.get(at).copied();
+            self.tags.extend(tag.map(|tag| (number, tag)));
+            let mut keys = Keys::new();
+            match &work {
+                Work::Service(request) => execution.service.keys(request, &footprint, &mut keys),
+                _ => keys.of_footprint(&footprint),
+            }
+            let stream = (request.stream != 0).then(|| of_origin(part.batch.origin, request.stream));
+            self.keys.push((keys, stream));
+            let result = ResultSlot {
+                batch: self.in_flight.clone(),
+                request: number,
+                mine: tag.is_some(),
+                of_client: !Control::is_control(&request.bytes),
+                checksum: asked,
+                position: 0,
+                time_us: 0,
+            };
+            let request = Job::new(work, request, Some(result));
+            self.requests.push(schedule::Work { request, footprint, stream: None });
+        }
+    }
+
+    /// Adds a request of the pipeline itself.
+    fn push(&mut self, request: Job<R>, footprint: Footprint) {
+        let mut keys = Keys::new();
+        keys.of_footprint(&footprint);
+        self.keys.push((keys, None));
+        self.requests.push(schedule::Work { request, footprint, stream: None });
+    }
+}
+
+/// Connections of different replicas are different ones.
+fn of_origin(origin: u8, stream: u32) -> u32 {
+    u32::from(origin) << 28 | (stream & 0x0fff_ffff)
+}
+
+fn plan(mixer: &mut Mixer, keys: &[(Keys, Option<u32>)], sequential: bool) -> ParallelBatches {
+    let mixed: Vec<Mixed<'_>> = keys.iter().map(|(keys, stream)| Mixed { keys, stream: *stream }).collect();
+    let plan = mixer.mix(&mixed);
+    if sequential { plan.sequential() } else { plan }
+}

@@ -1,0 +1,260 @@
+//! With V: a batch is executed first and verified afterwards (Eve, OSDI 2012). Replies leave when a quorum of verifiers
+//! has recorded a token that is this replica's; where it is not, batches are taken back.
+//!
+//! The primary of the view numbers batches (`order::PrimaryEngine`). Each is mixed and executed (`deliver.rs`), folded
+//! into a token (`fold.rs`), and judged by the machines of the crate `verify`, which this file drives. What they decide
+//! is performed in `outcome.rs`.
+
+mod deliver;
+mod fold;
+mod outcome;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use execute::Speculation;
+use order::{Delivered, FrameKind, OrderEngine, PrimaryView};
+use schedule::Mixer;
+use verify::{
+    Executor, ExecutorCommand, ExecutorEvent, Layout, Recipients, Slot, Verifier, VerifierCommand,
+    VerifierEvent, VerifyMessage, Version,
+};
+use vote::RequestResult;
+
+use super::Replica;
+use super::clocks::Timekeeper;
+use super::environment::Environment;
+use super::execute_stage::ExecuteStage;
+use super::group::Group;
+use super::order_stage::OrderStage;
+use super::own_clients::OwnClients;
+use super::state_transfer::StateTransfer;
+use crate::job::InFlight;
+use crate::limits;
+use crate::service::Service;
+use crate::settings::Settings;
+use crate::world::World;
+
+/// The state of a replica that verifies after execution.
+pub(super) struct SpeculateStage {
+    verifier: Verifier,
+    executor: Executor,
+    /// The batches that have ended, with what takes them back. None before this replica executes, and while a boundary
+    /// has it.
+    speculation: Option<Speculation>,
+    /// Batches beyond the stable one that were scheduled, oldest first.
+    unstable: VecDeque<UnstableBatch>,
+    /// The parts of the batch that is delivered next, so far.
+    parts: Vec<Delivered>,
+    /// The state of the order after the stable batch.
+    stable_order: order::State,
+    /// What follows when a boundary has taken batches back.
+    going_back: Option<GoingBack>,
+    /// The view in which batches are run here.
+    view: u64,
+    /// An agreed version that this replica does not have. It runs the batches up to there again.
+    repairing: Option<Version>,
+    mixer: Mixer,
+    /// Messages of this process to itself that were not handled yet.
+    own_messages: VecDeque<VerifyMessage>,
+    /// Per peer: the messages of this round.
+    outgoing: Vec<Vec<u8>>,
+}
+
+/// A scheduled batch.
+struct UnstableBatch {
+    number: u64,
+    in_flight: Arc<InFlight>,
+    /// The state of the order after it.
+    order: order::State,
+    /// This replica's requests in it: their numbers, and the tags under which they were submitted.
+    tags: Vec<(u16, u64)>,
+    /// Once all of its requests have them.
+    results: Option<Vec<RequestResult>>,
+    /// Once it has ended: the state after it.
+    version: Option<Version>,
+}
+
+/// Batches are being taken back.
+#[derive(Clone, Copy, Debug)]
+struct GoingBack {
+    /// Number of the batch after which this replica continues.
+    to: u64,
+    /// The view that begins then; none if batches of the present one run again.
+    view: Option<PrimaryView>,
+}
+
+/// Who executes and verifies in a group of so many replicas.
+pub(super) fn layout(settings: &Settings) -> Layout {
+    match settings.peers.len() {
+        0..3 => Layout::Pair,
+        replicas => Layout::Crash { failures: (replicas as u8 - 1) / 2 },
+    }
+}
+
+/// The token of the state before the first batch: services start alike.
+const GENESIS: verify::StateToken = verify::StateToken(0);
+
+impl SpeculateStage {
+    /// The stage of a replica that has not found its group yet. `life` distinguishes this process from all others.
+    pub(super) fn new(settings: &Settings, life: u64) -> Self {
+        let mut config = verify::Config::new(layout(settings), settings.me, life.max(1), GENESIS);
+        if settings.begins {
+            config = config.that_begins();
+        }
+        SpeculateStage {
+            verifier: Verifier::new(config.clone()),
+            executor: Executor::new(config),
+            speculation: None,
+            unstable: VecDeque::new(),
+            parts: Vec::new(),
+            stable_order: order::State::default(),
+            going_back: None,
+            view: 0,
+            repairing: None,
+            mixer: Mixer::new(),
+            own_messages: VecDeque::new(),
+            outgoing: vec![Vec::new(); settings.peers.len()],
+        }
+    }
+
+    /// The newest version that stays.
+    pub(super) fn stable(&self) -> u64 {
+        self.executor.stable().number
+    }
+
+    /// The state of a replica that executes from the batch after `stable` on.
+    pub(super) fn start(&mut self, speculation: Speculation, order: order::State) {
+        self.speculation = Some(speculation);
+        self.stable_order = order;
+    }
+
+    /// Whether the next batch may be delivered: fewer than a window are beyond the stable one, and none is being taken
+    /// back.
+    pub(super) fn may_deliver(&self) -> bool {
+        let newest = self.unstable.back().map_or(self.stable(), |batch| batch.number);
+        let is_due = match self.repairing {
+            Some(wanted) => newest < wanted.number,
+            None => self.executor.may_begin_after(newest),
+        };
+        let bytes = self.speculation.as_ref().map_or(0, Speculation::bytes);
+        let has_room = self.unstable.len() < limits::UNSTABLE_BATCHES && bytes < limits::UNSTABLE_BYTES;
+        is_due && has_room && self.going_back.is_none()
+    }
+
+    /// Puts a message in the frames of its receivers.
+    fn send(&mut self, to: Recipients, message: &VerifyMessage, me: Slot, layout: Layout) {
+        let processes = match to {
+            Recipients::One(slot) => slot..slot + 1,
+            Recipients::Verifiers => 0..layout.verifiers(),
+            Recipients::Executors => 0..layout.executors(),
+        };
+        for slot in processes {
+            if slot == me {
+                self.own_messages.push_back(message.clone());
+            } else if let Some(body) = self.outgoing.get_mut(usize::from(slot)) {
+                message.encode(body);
+            }
+        }
+    }
+
+    /// The end of a round: all messages to a peer share a frame.
+    fn flush<W: World>(&mut self, env: &mut Environment<W>) {
+        for (peer, body) in self.outgoing.iter_mut().enumerate().filter(|(_, body)| !body.is_empty()) {
+            env.send(peer as u8, FrameKind::Verify, body, false);
+            body.clear();
+        }
+    }
+}
+
+/// The stage with the parts of its replica that it acts on.
+pub(super) struct Speculator<'r, S: Service, E, W: World> {
+    stage: &'r mut SpeculateStage,
+    env: &'r mut Environment<W>,
+    order: &'r mut OrderStage<E>,
+    executor: &'r mut ExecuteStage<S>,
+    clients: &'r mut OwnClients<W>,
+    transfer: &'r mut StateTransfer,
+    group: &'r mut Group,
+    time: &'r mut Timekeeper,
+}
+
+impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+    /// With V: the stage that verifies, and what it acts on.
+    pub(super) fn speculator(&mut self) -> Option<Speculator<'_, S, E, W>> {
+        Some(Speculator {
+            stage: self.speculate.as_mut()?,
+            env: &mut self.env,
+            order: &mut self.order,
+            executor: &mut self.executor,
+            clients: &mut self.clients,
+            transfer: &mut self.transfer,
+            group: &mut self.group,
+            time: &mut self.time,
+        })
+    }
+}
+
+/// What the machines of the verification stage have decided.
+enum Decided {
+    Verifier(VerifierCommand),
+    Executor(ExecutorCommand),
+}
+
+impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+    /// A frame of another process's machines.
+    pub(super) fn on_verify_message(&mut self, from: u8, body: &[u8]) {
+        match VerifyMessage::decode_all(body) {
+            Ok(messages) => messages.into_iter().for_each(|message| self.hear_verify(from, message)),
+            Err(error) => {
+                let blame = order::Blame { peer: from, why: error.0 };
+                self.group.on_dropped(blame, self.env);
+            }
+        }
+    }
+
+    /// Gives a message to both machines.
+    fn hear_verify(&mut self, from: Slot, message: VerifyMessage) {
+        self.on_verifier_event(VerifierEvent::Message { from, message: message.clone() });
+        self.on_executor_event(ExecutorEvent::Message { from, message });
+    }
+
+    /// Passes an event to the verifier and performs its commands.
+    pub(super) fn on_verifier_event(&mut self, event: VerifierEvent) {
+        let now_us = self.env.world.now_us();
+        let stage = &mut *self.stage;
+        let mut commands = Vec::new();
+        stage.verifier.handle(event, now_us, &mut commands);
+        commands.into_iter().for_each(|command| self.perform_decided(Decided::Verifier(command)));
+        self.hear_oneself();
+    }
+
+    /// Passes an event to the executor and performs its commands.
+    fn on_executor_event(&mut self, event: ExecutorEvent) {
+        let now_us = self.env.world.now_us();
+        let stage = &mut *self.stage;
+        let mut commands = Vec::new();
+        stage.executor.handle(event, now_us, &mut commands);
+        commands.into_iter().for_each(|command| self.perform_decided(Decided::Executor(command)));
+        self.hear_oneself();
+    }
+
+    /// Handles the messages of this process to itself.
+    fn hear_oneself(&mut self) {
+        let me = self.env.settings.me;
+        while let Some(message) = self.stage.own_messages.pop_front() {
+            self.hear_verify(me, message);
+        }
+    }
+
+    /// Time passes for both machines.
+    pub(super) fn tick_verify(&mut self) {
+        self.on_verifier_event(VerifierEvent::Tick);
+        self.on_executor_event(ExecutorEvent::Tick);
+    }
+
+    /// The end of a round.
+    pub(super) fn flush_verify(&mut self) {
+        self.stage.flush(self.env);
+    }
+}

@@ -1,0 +1,266 @@
+//! What the verification stage has decided: replies leave, batches are taken back, a state is fetched.
+
+use execute::{NotTakenBack, Speculation};
+use order::{OrderEngine, PrimaryView};
+use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, StateToken, VerifierCommand, Version};
+use vote::{Place, Withheld};
+use wire::ReplicaId;
+
+use super::{Decided, GoingBack, Speculator, UnstableBatch, fold, layout};
+use crate::boundary::BoundaryDone;
+use crate::checkpoint::CheckpointHead;
+use crate::replica::pending::PendingReply;
+use crate::service::{Service, kind_in_words};
+use crate::world::World;
+use crate::{Corrupted, ReplaceReason, Stop, evidence};
+
+impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+    pub(super) fn perform_decided(&mut self, decided: Decided) {
+        let (me, layout) = (self.env.settings.me, layout(&self.env.settings));
+        let stage = &mut *self.stage;
+        match decided {
+            Decided::Verifier(VerifierCommand::Send { to, message })
+            | Decided::Executor(ExecutorCommand::Send { to, message }) => {
+                stage.send(to, &message, me, layout)
+            }
+            Decided::Verifier(command) => self.perform_of_verifier(command),
+            Decided::Executor(command) => self.perform_of_executor(command),
+        }
+    }
+
+    fn perform_of_verifier(&mut self, command: VerifierCommand) {
+        match command {
+            // Without a disk there is nothing to write.
+            VerifierCommand::Send { .. } | VerifierCommand::Persist(_) => {}
+            VerifierCommand::Founded => self.env.world.say(format_args!("the group begins")),
+            VerifierCommand::Recovered => self.env.world.say(format_args!(
+                "the verifier of this replica had lost its memory, and takes part again"
+            )),
+            VerifierCommand::ViewBegan { record } => self.on_view_began(record),
+            VerifierCommand::Undecided { version } => self.env.world.say(format_args!(
+                "the batch after {} ran one request at a time, and its results differ all the same: no reply of it \
+                    leaves. The service is not deterministic, or more replicas are faulty than the group tolerates. \
+                    `crosscheck evidence` has the batches that differed",
+                version.number
+            )),
+            VerifierCommand::WaitsForPeer { version } => self.env.world.say(format_args!(
+                "the other replica is away and may have gone on without this one, which stands after batch {}. Start \
+                    it, or let this one go on alone if the other has ended for good",
+                version.number
+            )),
+        }
+    }
+
+    fn on_view_began(&mut self, record: verify::TokenRecord) {
+        let (view, lineup) = (record.view, record.lineup);
+        if view > 0 {
+            let how = if lineup.sequential { ", and the next batch runs one request at a time" } else { "" };
+            self.env.world.say(format_args!(
+                "view {view} begins after batch {} with replica {} as its primary{how}",
+                record.version.number,
+                ReplicaId(lineup.primary)
+            ));
+        }
+        self.env.tally.view = self.env.tally.view.max(view);
+    }
+
+    fn perform_of_executor(&mut self, command: ExecutorCommand) {
+        match command {
+            ExecutorCommand::Send { .. } => {}
+            ExecutorCommand::Stable(version) => self.on_stable(version),
+            ExecutorCommand::Rewind { to, view, primary, executors, sequential } => {
+                self.on_rewind(to, view_of(view, primary, executors, to, sequential));
+            }
+            ExecutorCommand::Diverged { version, donors } => self.on_diverged(version, donors),
+            ExecutorCommand::Behind { version, donors: _ } => self.on_behind(version),
+            ExecutorCommand::Contradiction { stable, heard } => {
+                self.env.world.say(format_args!(
+                    "verifiers have recorded another state of batch {} than the one that was agreed on before \
+                        (here: batch {}). This breaks a rule of the protocol; this replica replaces itself",
+                    heard.version.number, stable.number
+                ));
+                self.env.replace(Corrupted::Verification);
+            }
+        }
+    }
+
+    /// The replicas have agreed on the state after a batch, and on that of all before.
+    fn on_stable(&mut self, version: Version) {
+        while let Some(batch) = self.stage.unstable.pop_front_if(|batch| batch.number <= version.number) {
+            self.release_batch(batch);
+        }
+        let stage = &mut *self.stage;
+        if let Some(speculation) = &mut stage.speculation {
+            speculation.agree(version.number);
+        }
+        self.order.orderer.stable(version.number);
+        if let Some(execution) = &mut self.executor.running {
+            execution.agree(version.number);
+        }
+    }
+
+    /// The replies of a batch leave.
+    fn release_batch(&mut self, batch: UnstableBatch) {
+        let UnstableBatch { number, order, tags, results, version, .. } = batch;
+        self.stage.stable_order = order;
+        if let Some(version) = version {
+            self.transfer.on_stable(version, self.order, self.env);
+        }
+        let mut results = results.unwrap_or_default();
+        for (request, tag) in tags {
+            let owner = match self.order.recipients(&[tag]) {
+                Ok(owners) => owners.first().copied(),
+                Err(what) => return self.env.replace(what),
+            };
+            let (Some(owner), Some(result)) = (owner, results.get_mut(usize::from(request))) else {
+                continue;
+            };
+            let place = Place::new(number, request);
+            let owed = PendingReply { owner, asked: result.asked.checksum };
+            match (vote::verified_may_leave(result, result.digest), result.reply.take()) {
+                (Ok(digest), Some(reply)) => {
+                    self.clients.release_to(owed, place, reply, Some(digest), self.env);
+                }
+                (Err(Withheld::Corrupt), _) if result.failure.is_none() => {
+                    self.env.tally.failed_checks += 1;
+                    let kind = kind_in_words::<S>(result.asked.kind);
+                    self.env.keep_evidence(evidence::changed_after_agreement(
+                        self.env.settings.me,
+                        place,
+                        kind,
+                    ));
+                    self.clients.drop_reply(owed.owner);
+                }
+                _ => self.clients.drop_reply(owed.owner),
+            }
+        }
+    }
+
+    /// A view begins after version `to`: later batches are taken back, if there are any.
+    fn on_rewind(&mut self, to: Version, view: PrimaryView) {
+        let stage = &mut *self.stage;
+        stage.repairing = None;
+        self.go_back(GoingBack { to: to.number, view: Some(view) });
+    }
+
+    fn go_back(&mut self, going_back: GoingBack) {
+        let stage = &mut *self.stage;
+        stage.parts.clear();
+        if stage.going_back.replace(going_back).is_some() {
+            // A boundary is on its way. It goes back as far as it was told, and then this one's turn comes.
+            return;
+        }
+        let Some(execution) = &mut self.executor.running else {
+            // There is no state yet: it comes from another replica, or this is the beginning.
+            return self.on_gone_back();
+        };
+        let begun = stage.unstable.iter().any(|batch| batch.number > going_back.to);
+        match stage.speculation.take_if(|_| begun) {
+            Some(speculation) => {
+                // Batches up to `to` that have not ended run again too, from the bodies that the order has.
+                let back = going_back.to.min(speculation.version().number);
+                self.env.tally.rollbacks += 1;
+                self.transfer.forget_unstable(back);
+                execution.go_back(back, speculation);
+            }
+            None => self.on_gone_back(),
+        }
+    }
+
+    /// A boundary has had the state alone.
+    pub(in crate::replica) fn on_boundary(&mut self, done: BoundaryDone) {
+        let BoundaryDone::TookBack { speculation, version } = done;
+        match version {
+            Ok(version) => {
+                let stage = &mut *self.stage;
+                let mut speculation = *speculation;
+                speculation.agree(stage.executor.stable().number);
+                stage.speculation = Some(speculation);
+                while stage.unstable.pop_back_if(|batch| batch.number > version.number).is_some() {}
+                self.on_gone_back();
+            }
+            Err(why) => self.on_not_taken_back(why),
+        }
+    }
+
+    /// The state is one of a version that the next view continues, or of an earlier one.
+    fn on_gone_back(&mut self) {
+        let stage = &mut *self.stage;
+        let Some(going_back) = stage.going_back.take() else { return };
+        if stage.unstable.iter().any(|batch| batch.number > going_back.to) {
+            // A later view has begun meanwhile, from an earlier batch.
+            return self.go_back(going_back);
+        }
+        if self.executor.running.is_some() {
+            let order = stage.unstable.back().map_or(&stage.stable_order, |batch| &batch.order).clone();
+            self.order.orderer.rewind(order);
+        }
+        if let Some(view) = going_back.view {
+            stage.view = view.number - 1;
+            self.order.orderer.begin_view(view);
+        }
+    }
+
+    /// What was to be taken back could not be: the state is of no use any more.
+    fn on_not_taken_back(&mut self, why: NotTakenBack) {
+        self.env.world.say(format_args!(
+            "batches could not be taken back: {why}. Before-images or objects were corrupted; this replica replaces \
+                itself, and its peers fill it"
+        ));
+        self.env.replace(Corrupted::NotUndone);
+    }
+
+    /// The own state after a batch is not the one that was agreed on.
+    ///
+    /// A fault in the execution does not occur twice: the batches up to there run again, one request at a time.
+    fn on_diverged(&mut self, version: Version, _donors: Slots) {
+        self.env.tally.mismatches += 1;
+        let stage = &mut *self.stage;
+        let stable = stage.stable();
+        stage.repairing = Some(version);
+        self.go_back(GoingBack { to: stable, view: None });
+    }
+
+    /// A batch has ended that ran again because this replica's state was not the agreed one.
+    pub(super) fn on_ran_again(&mut self, version: Version) {
+        let stage = &mut *self.stage;
+        let Some(wanted) = stage.repairing.take_if(|wanted| wanted.number <= version.number) else { return };
+        let me = self.env.settings.me;
+        if wanted == version {
+            self.env.tally.repairs += 1;
+            let outcome = "masked: the others agreed, and run again it has their state";
+            self.env.keep_evidence(evidence::diverged(me, version.number, outcome));
+            return self.on_executor_event(ExecutorEvent::Installed(version));
+        }
+        let outcome = "masked: the others agreed; run again it differs too, and the replica replaces itself";
+        self.env.keep_evidence(evidence::diverged(me, version.number, outcome));
+        self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch: version.number })));
+    }
+
+    /// The group is further than this replica, and its batches are not to be had.
+    fn on_behind(&mut self, version: Version) {
+        if self.executor.running.is_some() && version.number > 0 {
+            self.env.stop_with(Ok(Stop::Replace(ReplaceReason::TooFarBehind)));
+        }
+    }
+
+    /// This replica's service has the state of this checkpoint, with this token, and is about to execute.
+    pub(in crate::replica) fn begin(&mut self, head: &CheckpointHead, token: StateToken) {
+        if let Some(service) = &mut self.executor.service {
+            let stable = Version { number: head.batch, token };
+            self.stage.start(fold::begin(service, stable), head.order.clone());
+        }
+    }
+
+    /// The state came from other replicas, and this replica executes.
+    pub(in crate::replica) fn report_installed(&mut self) {
+        if let Some(stable) = self.stage.speculation.as_ref().map(Speculation::stable) {
+            self.on_executor_event(ExecutorEvent::Installed(stable));
+        }
+    }
+}
+
+/// The same view for the engine, which counts views from 1.
+fn view_of(view: u64, primary: Slot, executors: Slots, to: Version, sequential: bool) -> PrimaryView {
+    PrimaryView { number: view + 1, primary, executors: executors.0, next: to.number + 1, sequential }
+}

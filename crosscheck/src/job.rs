@@ -111,6 +111,11 @@ impl<R> Job<R> {
         &self.ordered
     }
 
+    /// Checksum of the ordered bytes, made before they were decoded: the one that the digest of an answer covers.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
+    }
+
     /// The service's request; `None` if it is one of the pipeline itself.
     pub fn request(&self) -> Option<&R> {
         match &self.work {

@@ -13,7 +13,7 @@ mod service;
 pub mod sizes;
 pub mod stats;
 pub mod store;
-mod work;
+pub mod work;
 
 pub use config::Config;
 pub use protocol::Connection;

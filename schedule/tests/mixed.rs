@@ -329,3 +329,34 @@ fn a_release_is_no_release_here() {
     let (positions, _) = run_out(&mut workers[0]);
     assert_eq!(positions, [1]);
 }
+
+#[test]
+fn a_boundary_shows_one_region_of_those_that_it_holds() {
+    let cell = |home| DetMutex::new(home, object::genesis(home, || crate::support::Cell::new(0, 0, 0)));
+    let cells = [cell(0), cell(1), cell(2), cell(3)];
+    let locks: Vec<&dyn schedule::Lock> = cells.iter().map(|cell| cell as &dyn schedule::Lock).collect();
+    let (schedule, mut workers) = open(1);
+    schedule.between_batches(job(Footprint::new(), |_| Ok(())));
+    let Step::Run(mut boundary) = workers[0].next() else { panic!("the boundary") };
+    let shown = |turn: &mut Turn<'_, Job>, lock| {
+        let mut shown = Vec::new();
+        turn.visit_region(&locks, lock, |access| {
+            if let schedule::Access::Exclusive(region) = access {
+                shown.push(region.root());
+            }
+        });
+        shown
+    };
+    assert_eq!(shown(&mut boundary, 1), []);
+    boundary.take_all();
+    let mut all = Vec::new();
+    boundary.visit_regions(&locks, |_, access| {
+        if let schedule::Access::Exclusive(region) = access {
+            all.push(region.root());
+        }
+    });
+    let one_by_one: Vec<_> = (0..4).flat_map(|lock| shown(&mut boundary, lock)).collect();
+    assert_eq!(one_by_one, all);
+    assert_eq!(shown(&mut boundary, 4), []);
+    boundary.finish(Outcome::Done);
+}

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::cost::Cost;
 use super::definition::{Definition, Side};
+use super::executor::ExecutorRun;
 use super::measure::{Commit, Cpu, Machine};
 use super::results::{
     self, BenchRun, Errors, Figures, Latency, Measurement, PooledCell, ProcessFigures, Skipped,
@@ -27,7 +28,7 @@ const LONGEST_PLAIN: usize = 8 * 1024;
 /// Options of `bench summary`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Results of `bench run` and `bench cost`
+    /// Results of `bench run`, `bench cost` and `bench executor`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Folder for the summaries; long ones are compressed, and their names end in .json.gz
@@ -38,10 +39,13 @@ pub struct Args {
 /// Writes the summary of each file.
 pub fn run(args: &Args) -> CommandOutcome {
     for file in &args.files {
-        let text = match Cost::read(file)? {
-            Some(cost) => json_rows::layout(&cost, 2)?,
+        let text = if let Some(cost) = Cost::read(file)? {
+            json_rows::layout(&cost, 2)?
+        } else if let Some(run) = ExecutorRun::read(file)? {
+            json_rows::layout(&run, 2)?
+        } else {
             // Each row of figures has a line of its own.
-            None => json_rows::layout(&BenchSummary::of(BenchRun::read(file)?), 2)?,
+            json_rows::layout(&BenchSummary::of(BenchRun::read(file)?), 2)?
         };
         say(&write(&args.out, &json_rows::stem(file), &text)?.display().to_string())?;
     }

@@ -4,6 +4,7 @@ mod campaign;
 mod compact;
 mod cost;
 mod definition;
+mod executor;
 mod faults;
 mod generator;
 pub(crate) mod measure;
@@ -58,6 +59,7 @@ what is measured how.";
   crosscheck bench run quick --only RDGX,RD00 --clients 100 --seconds 2
   crosscheck bench cost                          instructions, allocations and memory
   crosscheck bench profile                       flame graphs
+  crosscheck bench executor --quick              parallel batches in one executor: Eve's Figs. 4 to 7, rollbacks
   crosscheck bench report                        Markdown and HTML of the newest results
   crosscheck bench summary bench/results/raw/quick-*.json    small files for the repository, into bench/results
 
@@ -77,6 +79,9 @@ enum BenchCommand {
     Cost(cost::Args),
     /// Sample where the processor time goes: per stage, and as flame graphs
     Profile(profile::Args),
+    /// Measure one executor of parallel batches alone: the figures of Eve, and what a rollback costs
+    #[command(long_about = executor::ABOUT)]
+    Executor(executor::Args),
     /// Show what can be measured
     List(ListArgs),
     /// Write a small file for each result: the figures of every repetition, without single times
@@ -133,6 +138,7 @@ pub fn run(args: &Args) -> CommandOutcome {
         BenchCommand::Run(args) => measure(args),
         BenchCommand::Cost(args) => cost::run(args),
         BenchCommand::Profile(args) => profile::run(args),
+        BenchCommand::Executor(args) => executor::run(args),
         BenchCommand::List(args) => list(args),
         BenchCommand::Summary(args) => compact::run(args),
         BenchCommand::Report(args) => report::run(args),

@@ -7,6 +7,7 @@ use super::{sweeps, tables};
 use crate::bench::campaign::BUSY_GENERATOR;
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Measure, Ratio, Side, SideStorage, SweepFault, SweepVictim, Workload};
+use crate::bench::executor::{self, ExecutorRun};
 use crate::bench::results::{BenchRun, Figures, date, stamp};
 use crate::bench::stats::Spread;
 use crate::bench::summary::{spread, throughput_ratio};
@@ -24,13 +25,14 @@ const ABOUT: &str = "Every figure is the median of the repetitions; behind it st
     absolute figure means little, a ratio means much.";
 
 /// The whole report.
-pub fn of(runs: &[BenchRun], costs: &[Cost]) -> Page {
+pub fn of(runs: &[BenchRun], costs: &[Cost], executors: &[ExecutorRun]) -> Page {
     let mut page = Page::new("CrossCheck: benchmark report");
     page.text(ABOUT).push(Block::Contents);
     page.extend(tables::at_a_glance(runs));
     page.push(tables::runs(runs));
     page.extend(runs.iter().flat_map(one));
     page.extend(costs.iter().flat_map(what_it_costs));
+    page.extend(executors.iter().flat_map(executor::blocks));
     page
 }
 

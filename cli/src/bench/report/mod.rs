@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::cost::Cost;
+use super::executor::ExecutorRun;
 use super::results::{self, BenchRun};
 use crate::json_rows;
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
@@ -42,18 +43,22 @@ impl Args {
 /// Writes both reports.
 pub fn run(args: &Args) -> CommandOutcome {
     let files = if args.files.is_empty() { files(&args.results)? } else { args.files.clone() };
-    let (mut runs, mut costs) = (Vec::new(), Vec::new());
+    let (mut runs, mut costs, mut executors) = (Vec::new(), Vec::new(), Vec::new());
     for file in &files {
-        match Cost::read(file)? {
-            Some(cost) => costs.push(cost),
-            None => runs.push(BenchRun::read(file)?),
+        if let Some(cost) = Cost::read(file)? {
+            costs.push(cost);
+        } else if let Some(run) = ExecutorRun::read(file)? {
+            executors.push(run);
+        } else {
+            runs.push(BenchRun::read(file)?);
         }
     }
     if args.files.is_empty() && !args.every {
         runs = best(runs);
         costs.drain(..costs.len().saturating_sub(1));
+        executors = newest_of_each_figure(executors);
     }
-    let page = content::of(&runs, &costs);
+    let page = content::of(&runs, &costs, &executors);
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     for (name, text) in [("report.md", page.markdown()), ("report.html", page.html())] {
         let path = args.out.join(name);
@@ -101,10 +106,29 @@ fn best(runs: Vec<BenchRun>) -> Vec<BenchRun> {
     found.into_values().collect()
 }
 
+/// The runs of executors, oldest first, without figures that a newer one has too.
+fn newest_of_each_figure(runs: Vec<ExecutorRun>) -> Vec<ExecutorRun> {
+    let mut found: Vec<ExecutorRun> = Vec::new();
+    for mut run in runs.into_iter().rev() {
+        run.measurements.retain(|one| !found.iter().any(|newer| newer.has().contains(&one.figure)));
+        if !run.measurements.is_empty() {
+            found.insert(0, run);
+        }
+    }
+    found
+}
+
+/// Both forms of the report of a run of executors.
+#[cfg(test)]
+pub fn texts_of_executor(run: &ExecutorRun) -> [String; 2] {
+    let page = content::of(&[], &[], std::slice::from_ref(run));
+    [page.markdown(), page.html()]
+}
+
 /// Both forms of the report of some runs.
 #[cfg(test)]
 pub fn texts(runs: &[BenchRun]) -> [String; 2] {
-    let page = content::of(runs, &[]);
+    let page = content::of(runs, &[], &[]);
     [page.markdown(), page.html()]
 }
 

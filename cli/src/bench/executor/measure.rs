@@ -1,0 +1,283 @@
+//! Measures one side: runs its log for a while, and checks what it left against a run of one request at a time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use execute::StateToken;
+use memcached::Memcached;
+use serde::{Deserialize, Serialize};
+
+use super::judge::{CountedBatches, ExecutorDrive, ExecutorSetup, TimedRollback, with_executors};
+use super::log::{LogShape, RequestLog};
+use super::mixing::MixerErrors;
+use super::replica::{RequestWork, SpentTime};
+
+/// How long each side is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExecutorSpan {
+    /// Seconds at least.
+    pub seconds: f64,
+    /// Batches at least.
+    pub batches: u64,
+    /// Rollbacks, where each is timed.
+    pub rollbacks: u32,
+}
+
+/// What is measured of a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measuring {
+    /// How many requests it executes.
+    Throughput,
+    /// How long batches take to be taken back and run again.
+    Rollbacks,
+}
+
+/// What a side is: a log, and how it is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExecutorCase {
+    /// The log.
+    pub shape: LogShape,
+    /// How it is run.
+    pub setup: ExecutorSetup,
+    /// What is measured.
+    pub measuring: Measuring,
+}
+
+/// The figures of one measurement of a side.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExecutorFigures {
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Requests that were executed, and agreed on by both executors where there are two.
+    pub requests: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Parallel batches that they were divided into.
+    pub parallel_batches: u64,
+    /// Batches about which two executors differed.
+    pub rollbacks: u64,
+    /// Batches whose requests were started in such orders that executors have to differ.
+    pub foreseen: u64,
+    /// Processor seconds of the whole process.
+    pub processor_s: f64,
+    /// Keys and plan of a batch, in microseconds.
+    pub mixing_us: f64,
+    /// Handlers of a batch with checks, seals, keeping and digests, in microseconds, all workers together.
+    pub handling_us: f64,
+    /// Folding a batch: changes of the tree, its root, and the token, in microseconds.
+    pub folding_us: f64,
+    /// Times of rollbacks, where those were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timed: Option<RollbackTimes>,
+}
+
+/// Times of many rollbacks of one batch each, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RollbackTimes {
+    /// Rollbacks.
+    pub count: u32,
+    /// Work of the boundary that takes the batch back, median.
+    pub taken_back_p50_us: f64,
+    /// 99 of 100.
+    pub taken_back_p99_us: f64,
+    /// Running the batch again, one request at a time, until its token is known; median.
+    pub again_p50_us: f64,
+    /// 99 of 100.
+    pub again_p99_us: f64,
+}
+
+/// What a measurement ended with.
+#[derive(Clone, Debug)]
+pub struct MeasuredSide {
+    /// Its figures.
+    pub figures: ExecutorFigures,
+    /// The last batch.
+    pub last: u64,
+    /// The token after it.
+    pub token: StateToken,
+}
+
+impl ExecutorCase {
+    /// Whether its results are those of a run of one request at a time: no conflict is overlooked, and what requests
+    /// changed is kept, so that the token covers it.
+    pub fn is_comparable(&self) -> bool {
+        self.setup.errors.overlooks == 0.0 && self.setup.keeps
+    }
+
+    /// Whether the same run of one request at a time has the results of both.
+    pub fn has_results_of(&self, other: &ExecutorCase) -> bool {
+        let errors = |case: &ExecutorCase| case.setup.errors;
+        self.shape == other.shape && errors(self) == errors(other)
+    }
+
+    /// Measures it once. The state of each executor is checked at the end.
+    ///
+    /// # Errors
+    /// An executor failed, or its state is wrong.
+    pub fn measure(&self, span: ExecutorSpan, seed: u64) -> anyhow::Result<MeasuredSide> {
+        let mut services = self.services()?;
+        let log = RequestLog::new(self.shape, &services[0], seed)?;
+        with_executors(self.setup, &log, &mut services, seed, |drive| {
+            drive.run_until(|number, _| number >= log.filling())?;
+            match self.measuring {
+                Measuring::Throughput => self.throughput(drive, span),
+                Measuring::Rollbacks => self.rollbacks(drive, span),
+            }
+        })
+    }
+
+    /// The tokens after each batch, up to `last`, of a run of one request at a time, with one worker and without work.
+    ///
+    /// # Errors
+    /// As [`ExecutorCase::measure`].
+    pub fn sequential_tokens(&self, last: u64, seed: u64) -> anyhow::Result<Vec<StateToken>> {
+        let setup = ExecutorSetup {
+            executors: 1,
+            workers: 1,
+            work: RequestWork::default(),
+            any_order: false,
+            sequential: true,
+            keeps: true,
+            errors: MixerErrors { overlooks: 0.0, ..self.setup.errors },
+        };
+        let mut services = ExecutorCase { setup, ..*self }.services()?;
+        let log = RequestLog::new(self.shape, &services[0], seed)?;
+        with_executors(setup, &log, &mut services, seed, |drive| {
+            let mut tokens = Vec::new();
+            drive.run_until(|number, token| {
+                tokens.push(token);
+                number >= last
+            })?;
+            Ok(tokens)
+        })
+    }
+
+    fn services(&self) -> anyhow::Result<Vec<Memcached>> {
+        let config = self.shape.service();
+        Ok((0..self.setup.executors).map(|_| Memcached::new(config)).collect::<Result<_, _>>()?)
+    }
+
+    fn throughput(
+        &self,
+        drive: &mut ExecutorDrive<'_, '_>,
+        span: ExecutorSpan,
+    ) -> anyhow::Result<MeasuredSide> {
+        drive.take_counted();
+        let clock = MeasuringClock::start(drive);
+        let (mut left, mut last, mut stopped) = (span.batches, (0, StateToken(0)), None);
+        drive.run_until(|number, token| {
+            left = left.saturating_sub(1);
+            last = (number, token);
+            let is_enough = left == 0 && clock.begun.elapsed().as_secs_f64() >= span.seconds;
+            if is_enough {
+                stopped = Some((clock.begun.elapsed(), processor_time()));
+            }
+            is_enough
+        })?;
+        let (elapsed, processor) = stopped.unwrap_or_default();
+        let figures = clock.figures(drive, self.shape.batch, elapsed, processor);
+        Ok(MeasuredSide { figures, last: last.0, token: last.1 })
+    }
+
+    fn rollbacks(
+        &self,
+        drive: &mut ExecutorDrive<'_, '_>,
+        span: ExecutorSpan,
+    ) -> anyhow::Result<MeasuredSide> {
+        ensure!(self.setup.executors == 1, "rollbacks are timed with one executor");
+        drive.take_counted();
+        let clock = MeasuringClock::start(drive);
+        let count = span.rollbacks.max(1);
+        let timed: Vec<TimedRollback> =
+            (0..count).map(|_| drive.run_and_take_back()).collect::<anyhow::Result<_>>()?;
+        let (elapsed, processor) = (clock.begun.elapsed(), processor_time());
+        let mut figures = clock.figures(drive, self.shape.batch, elapsed, processor);
+        let [taken_back_p50_us, taken_back_p99_us] = points(timed.iter().map(|one| one.taken_back));
+        let [again_p50_us, again_p99_us] = points(timed.iter().map(|one| one.again));
+        let times = RollbackTimes { count, taken_back_p50_us, taken_back_p99_us, again_p50_us, again_p99_us };
+        figures.timed = Some(times);
+        let (last, token) = drive.verified();
+        Ok(MeasuredSide { figures, last, token })
+    }
+}
+
+/// What was there when measuring began.
+struct MeasuringClock {
+    begun: Instant,
+    processor: Duration,
+    spent: [SpentTime; 2],
+}
+
+impl MeasuringClock {
+    fn start(drive: &ExecutorDrive<'_, '_>) -> MeasuringClock {
+        MeasuringClock { spent: drive.spent(), processor: processor_time(), begun: Instant::now() }
+    }
+
+    fn figures(
+        &self,
+        drive: &mut ExecutorDrive<'_, '_>,
+        batch: usize,
+        elapsed: Duration,
+        processor: Duration,
+    ) -> ExecutorFigures {
+        let counted = drive.take_counted();
+        let CountedBatches { batches, parallel_batches, rollbacks, foreseen, .. } = counted;
+        let mixed = SpentTime { time: counted.mixing, count: counted.plans };
+        let [handled, folded] = drive.spent();
+        ExecutorFigures {
+            seconds: rounded(elapsed.as_secs_f64(), 1e6),
+            requests: batches * batch as u64,
+            batches,
+            parallel_batches,
+            rollbacks,
+            foreseen,
+            processor_s: rounded(processor.saturating_sub(self.processor).as_secs_f64(), 1e6),
+            mixing_us: rounded(mixed.each_us_since(SpentTime::default()), 1e3),
+            handling_us: rounded(handled.each_us_since(self.spent[0]) * batch as f64, 1e3),
+            folding_us: rounded(folded.each_us_since(self.spent[1]), 1e3),
+            timed: None,
+        }
+    }
+}
+
+impl ExecutorFigures {
+    /// Requests per second.
+    pub fn throughput(&self) -> f64 {
+        self.requests as f64 / self.seconds
+    }
+}
+
+/// Without digits that mean nothing, so that files stay short.
+fn rounded(value: f64, steps: f64) -> f64 {
+    (value * steps).round() / steps
+}
+
+/// Median and 99th percentile, in microseconds; by rank, without interpolation.
+fn points(times: impl Iterator<Item = Duration>) -> [f64; 2] {
+    let mut sorted: Vec<Duration> = times.collect();
+    sorted.sort_unstable();
+    [50, 99].map(|percent| {
+        let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+        sorted.get(rank).map_or(0.0, |time| rounded(time.as_secs_f64() * 1e6, 1e3))
+    })
+}
+
+/// Processor time of this process so far.
+fn processor_time() -> Duration {
+    let crosscheck::ProcessorTime { user, system } = crosscheck::processor_time();
+    user + system
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_ranks() {
+        let times = |count: u64| (1..=count).rev().map(Duration::from_micros);
+        assert_eq!(points(times(100)), [50.0, 99.0]);
+        assert_eq!(points(times(1)), [1.0, 1.0]);
+        assert_eq!(points(times(3)), [2.0, 3.0]);
+        assert_eq!(points(times(0)), [0.0, 0.0]);
+    }
+}

@@ -21,12 +21,15 @@ use node::view::{ProgressLine, grouped};
 use wire::derive;
 
 use super::results::RAW;
-use figures::{ExecutorFigure, ExecutorSide, FigureScale};
-use measure::{ExecutorSpan, MeasuredSide};
-use results::ExecutorMeasurement;
+use figures::ExecutorSide;
+use measure::MeasuredSide;
 
+pub use figures::{ExecutorFigure, FigureScale};
+#[cfg(test)]
+pub use measure::ExecutorFigures;
+pub use measure::ExecutorSpan;
 pub use pages::blocks;
-pub use results::ExecutorRun;
+pub use results::{ExecutorMeasurement, ExecutorRun};
 
 /// What `bench executor --help` begins with.
 pub const ABOUT: &str = "Measures one executor of a replica that executes first and compares afterwards (Eve, OSDI \

@@ -11,9 +11,9 @@ use crate::bench::stats::Spread;
 
 /// What every reader needs to interpret the figures.
 const ABOUT: &str = "One executor alone, without network and agreement, on a generated log of SET requests of the \
-    memcached service. *Waiting* requests sleep with their locks held, so that more workers than cores show what \
+    memcached service. Waiting requests sleep with their locks held, so that more workers than cores show what \
     the executor can do beside each other; they use no processor time, and nothing about them is a claim about a \
-    service that computes. *Burning* requests use processor time. Figures are medians of all rounds, ranges go from \
+    service that computes. Burning requests use processor time. Figures are medians of all rounds, ranges go from \
     the lowest to the highest round; ratios are taken within a round.";
 
 /// The whole run.
@@ -37,7 +37,7 @@ pub fn blocks(run: &ExecutorRun) -> Vec<Block> {
         format!("Machine: {} cores, {}, Linux {}", run.machine.cores, run.machine.model, run.machine.kernel),
         format!("Source: commit {}{changed}, {}", run.commit.id, date(run.started_s)),
         format!(
-            "{} rounds of at least {} s for each side; batches of {} requests; two executors each start the \
+            "Rounds: {}, of at least {} s for each side; batches of {} requests; two executors each start the \
              requests of a parallel batch in {order}",
             run.repetitions, run.span.seconds, run.scale.batch
         ),

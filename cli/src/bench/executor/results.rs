@@ -87,6 +87,11 @@ impl ExecutorRun {
         Ok(run.filter(|run| run.executor_format == FORMAT))
     }
 
+    /// Whether it was measured with an optimised program, and with all the work that the sides' names tell.
+    pub fn is_whole(&self) -> bool {
+        self.optimised && self.scale.less_work == 1
+    }
+
     /// The figures that it has, in their order.
     pub fn has(&self) -> Vec<ExecutorFigure> {
         let mut figures: Vec<ExecutorFigure> = self.measurements.iter().map(|one| one.figure).collect();

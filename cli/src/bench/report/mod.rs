@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     if args.files.is_empty() && !args.every {
         runs = best(runs);
         costs.drain(..costs.len().saturating_sub(1));
-        executors = newest_of_each_figure(executors);
+        executors = best_of_each_figure(executors);
     }
     let page = content::of(&runs, &costs, &executors);
     fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
@@ -106,11 +106,12 @@ fn best(runs: Vec<BenchRun>) -> Vec<BenchRun> {
     found.into_values().collect()
 }
 
-/// The runs of executors, oldest first, without figures that a newer one has too.
-fn newest_of_each_figure(runs: Vec<ExecutorRun>) -> Vec<ExecutorRun> {
+/// The runs of executors, each without the figures that a better one has: a whole one, or else a newer one.
+fn best_of_each_figure(mut runs: Vec<ExecutorRun>) -> Vec<ExecutorRun> {
+    runs.sort_by_key(|run| (run.is_whole(), run.started_s));
     let mut found: Vec<ExecutorRun> = Vec::new();
     for mut run in runs.into_iter().rev() {
-        run.measurements.retain(|one| !found.iter().any(|newer| newer.has().contains(&one.figure)));
+        run.measurements.retain(|one| !found.iter().any(|better| better.has().contains(&one.figure)));
         if !run.measurements.is_empty() {
             found.insert(0, run);
         }
@@ -136,6 +137,9 @@ pub fn texts(runs: &[BenchRun]) -> [String; 2] {
 mod tests {
     use super::*;
     use crate::bench::definition::parse;
+    use crate::bench::executor::{
+        ExecutorFigure, ExecutorFigures, ExecutorMeasurement, ExecutorSpan, FigureScale,
+    };
 
     #[test]
     fn a_result_stands_for_its_summary() {
@@ -168,6 +172,31 @@ mod tests {
             failed: None,
         };
         BenchRun { started_s, optimised: true, measurements: vec![measured], ..run }
+    }
+
+    #[test]
+    fn of_each_figure_of_executors_a_whole_run_is_shown_or_else_the_newest() {
+        let of = |started_s, is_whole, figures: &[ExecutorFigure]| {
+            let measurement = |figure: &ExecutorFigure| ExecutorMeasurement {
+                figure: *figure,
+                side: "s".into(),
+                repetition: 1,
+                figures: ExecutorFigures::default(),
+            };
+            let scale = FigureScale { batch: 100, less_work: if is_whole { 1 } else { 10 }, any_order: true };
+            let run = ExecutorRun::begin(1, ExecutorSpan { seconds: 0.0, batches: 1, rollbacks: 1 }, scale);
+            let measurements = figures.iter().map(measurement).collect();
+            ExecutorRun { started_s, optimised: true, measurements, ..run }
+        };
+        let [fig4, fold, rollback] = [ExecutorFigure::Fig4, ExecutorFigure::Fold, ExecutorFigure::Rollback];
+        let runs = vec![
+            of(1, true, &[fig4, rollback]),
+            of(2, true, &[rollback]),
+            of(3, false, &[fig4, fold]),
+            of(4, false, &[fold]),
+        ];
+        let told: Vec<_> = best_of_each_figure(runs).iter().map(|run| (run.started_s, run.has())).collect();
+        assert_eq!(told, [(4, vec![fold]), (1, vec![fig4]), (2, vec![rollback])]);
     }
 
     #[test]

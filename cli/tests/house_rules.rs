@@ -70,7 +70,7 @@ const PANICS: [Panics; 20] = [
     panics("crosscheck/src/reply.rs", 1, "a relation between constants, checked by the compiler"),
     panics("order/src/batch.rs", 1, "tests and tools make batches by it; a replica uses `Batch::of`"),
     panics("order/src/frame.rs", 1, "tests and tools frame by it; a replica uses `encode_parts`"),
-    panics("order/src/lib.rs", 4, "entrances for the fuzz targets"),
+    panics("order/src/lib.rs", 7, "entrances for the fuzz targets"),
     panics("order/src/limits.rs", 7, "relations between constants, checked by the compiler"),
     panics("order/src/orderer.rs", 1, "the configuration at the start, which the operator chose"),
     panics("order/src/raft/mod.rs", 1, "the configuration at the start, which the operator chose"),

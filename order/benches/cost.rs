@@ -7,8 +7,8 @@ use std::fs;
 
 use bytes::Bytes;
 use order::{
-    Config, Decoder, FanoutEngine, MemoryLog, OrderEngine, Orderer, Output, RaftConfig, RaftEngine, State,
-    batch, frame,
+    Config, Decoder, FanoutEngine, MemoryLog, OrderEngine, Orderer, Output, PrimaryConfig, PrimaryEngine,
+    PrimaryView, RaftConfig, RaftEngine, State, batch, frame,
 };
 
 const REPLICAS: u8 = 3;
@@ -29,21 +29,31 @@ struct Group<E> {
     streams: Vec<Vec<(Vec<u8>, Decoder)>>,
     now_us: u64,
     delivered: usize,
+    number: u64,
 }
 
 impl<E: OrderEngine> Group<E> {
-    fn new(engine: impl Fn(u8) -> E) -> Self {
-        let replica = |slot| Orderer::new(Config::new(slot, REPLICAS, 7), engine(slot), State::default());
+    fn new(rewinds: bool, engine: impl Fn(u8) -> E) -> Self {
+        let config = |slot| Config { rewinds, ..Config::new(slot, REPLICAS, 7) };
+        let replica = |slot| Orderer::new(config(slot), engine(slot), State::default());
         let streams = (0..REPLICAS)
             .map(|from| (0..REPLICAS).map(|_| (Vec::new(), Decoder::new(from, 8 << 20))).collect())
             .collect();
-        let mut group =
-            Group { replicas: (0..REPLICAS).map(replica).collect(), streams, now_us: 0, delivered: 0 };
+        let mut group = Group {
+            replicas: (0..REPLICAS).map(replica).collect(),
+            streams,
+            now_us: 0,
+            delivered: 0,
+            number: 0,
+        };
         for slot in 0..REPLICAS {
             for peer in (0..REPLICAS).filter(|&peer| peer != slot) {
                 group.replicas[usize::from(slot)].peer_up(peer);
             }
         }
+        // Only one of the engines has views.
+        let view = PrimaryView { number: 1, primary: 0, executors: 0b111, next: 1, sequential: false };
+        group.replicas.iter_mut().for_each(|replica| replica.begin_view(view));
         while !group.replicas.iter().all(|replica| replica.standing().leader.is_some()) {
             group.replicas.iter_mut().for_each(Orderer::tick);
             group.round();
@@ -76,8 +86,9 @@ impl<E: OrderEngine> Group<E> {
                     frame::encode(kind, slot as u8, &body, &mut self.streams[slot][usize::from(to)].0);
                 }
             }
-            while replica.poll_delivery().is_some() {
+            while let Some(delivered) = replica.poll_delivery() {
                 self.delivered += 1;
+                self.number = delivered.number;
             }
         }
     }
@@ -103,14 +114,15 @@ fn measure<E: OrderEngine>(group: &mut Group<E>, requests: usize, at_leader: boo
                 replica.state_available(last);
             }
             replica.compact_to(last);
+            replica.stable(group.number);
         }
     }
     (cpu_ns() - start) / BATCHES as u64
 }
 
-fn report<E: OrderEngine>(name: &str, at_leader: bool, engine: impl Fn(u8) -> E) {
+fn report<E: OrderEngine>(name: &str, at_leader: bool, rewinds: bool, engine: impl Fn(u8) -> E) {
     for requests in [1, 16, 120] {
-        let mut group = Group::new(&engine);
+        let mut group = Group::new(rewinds, &engine);
         measure(&mut group, requests, at_leader);
         let mut runs: Vec<u64> = (0..RUNS).map(|_| measure(&mut group, requests, at_leader)).collect();
         runs.sort_unstable();
@@ -120,11 +132,14 @@ fn report<E: OrderEngine>(name: &str, at_leader: bool, engine: impl Fn(u8) -> E)
 }
 
 fn main() {
-    report("floor", true, |slot| FanoutEngine::new(slot, REPLICAS, 1));
+    report("floor", true, false, |slot| FanoutEngine::new(slot, REPLICAS, 1));
     let raft = |slot: u8| {
         let config = RaftConfig::new(slot, REPLICAS, 7, u64::from(slot) + 1);
         RaftEngine::new(config, MemoryLog, Vec::new(), 0).expect("an empty log opens")
     };
-    report("raft, at the leader", true, raft);
-    report("raft, at a follower", false, raft);
+    report("raft, at the leader", true, false, raft);
+    report("raft, at a follower", false, false, raft);
+    let primary = |slot: u8| PrimaryEngine::new(PrimaryConfig { slot, replicas: REPLICAS, life: 1 }, 0);
+    report("primary, at it", true, true, primary);
+    report("primary, at another", false, true, primary);
 }

@@ -62,6 +62,26 @@ pub mod fuzzing {
         true
     }
 
+    /// Decodes a message about a primary's batches, and a batch's parts; returns whether it was one.
+    pub fn primary_message(bytes: &Bytes) -> bool {
+        use crate::primary::message::BatchMessage;
+        let Ok(message) = BatchMessage::decode(bytes) else { return false };
+        assert_eq!(message.encode(), bytes);
+        if let BatchMessage::Execute(batch) = message {
+            let parts: usize = batch.parts.iter().map(|part| 4 + part.len()).sum();
+            assert_eq!(crate::primary::message::EXECUTE_HEAD + parts, bytes.len());
+            let _ = batch.verify(3);
+        }
+        true
+    }
+
+    /// Decodes what replicas with a primary tell each other besides, and encodes it again; returns whether it was that.
+    pub fn primary_control(bytes: &Bytes) -> bool {
+        let Ok(control) = crate::primary::control::PrimaryControl::decode(bytes) else { return false };
+        assert_eq!(control.encode(), bytes);
+        true
+    }
+
     /// Reads a log file, with and without a header; returns how many records it has.
     pub fn segment(bytes: &Bytes, last: bool) -> usize {
         let start = crate::log::segment::made_with(bytes).map_or(0, |_| crate::log::segment::FILE_HEADER);

@@ -34,6 +34,8 @@ proptest! {
         let _ = Encoded::split(bytes.clone()).map(|encoded| Batch::decode(&encoded));
         order::fuzzing::raft_message(bytes.clone());
         order::fuzzing::control(bytes.clone());
+        order::fuzzing::primary_message(&bytes);
+        order::fuzzing::primary_control(&bytes);
         order::fuzzing::segment(&bytes, true);
         order::fuzzing::beside_log(&bytes);
     }

@@ -8,6 +8,7 @@ use wire::ReplicaId;
 
 use super::Replica;
 use super::execution::{Execution, WorkerLinks};
+use super::speculate::Speculator;
 use crate::admin::ReplicaPhase;
 use crate::hooks::Hooks;
 use crate::job::Job;
@@ -89,7 +90,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 None => {
                     let first = state::CheckpointHead { index: 0, batch: 0, order: order::State::default() };
-                    if let Some(mut speculator) = self.speculator() {
+                    if let Some(mut speculator) = Speculator::of(self) {
                         speculator.begin(&first, verify::StateToken::default());
                     }
                     self.start_execution(schedule::DispatcherState::genesis(), 1);
@@ -161,11 +162,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.executor.pulse.beat();
         match loaded {
             Ok(Some((head, dispatcher))) => {
-                if let (Some(token), Some(mut speculator)) = (token, self.speculator()) {
+                if let (Some(token), Some(mut speculator)) = (token, Speculator::of(self)) {
                     speculator.begin(&head, token);
                 }
                 self.start_execution(dispatcher, head.batch + 1);
-                if let Some(mut speculator) = self.speculator() {
+                if let Some(mut speculator) = Speculator::of(self) {
                     speculator.report_installed();
                 }
             }
@@ -186,7 +187,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
             FrameKind::Check | FrameKind::Repair => self.on_vote_message(from, &body),
             FrameKind::Verify => {
-                if let Some(mut speculator) = self.speculator() {
+                if let Some(mut speculator) = Speculator::of(self) {
                     speculator.on_verify_message(from, &body);
                 }
             }

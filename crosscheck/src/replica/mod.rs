@@ -54,7 +54,7 @@ use own_clients::OwnClients;
 pub(crate) use own_clients::{Frontend, OpenClients};
 use scrubs::Scrubs;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
-use speculate::SpeculateStage;
+use speculate::{SpeculateStage, Speculator};
 use state_transfer::StateTransfer;
 use vote_stage::VoteStage;
 
@@ -290,7 +290,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn execute_and_vote(&mut self, heard: &mut Vec<PeerEvent>) {
         self.execute();
         self.flush_votes();
-        if let Some(mut speculator) = self.speculator() {
+        if let Some(mut speculator) = Speculator::of(self) {
             speculator.flush_verify();
         }
         self.env.peers.flush(heard);
@@ -337,7 +337,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.watch();
         self.check_oneself();
         self.vote(vote::Event::Tick);
-        if let Some(mut speculator) = self.speculator() {
+        if let Some(mut speculator) = Speculator::of(self) {
             speculator.tick_verify();
         }
     }

@@ -11,7 +11,7 @@ use super::Replica;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::pending::{PendingReply, Recipient};
-use super::speculate::SpeculateStage;
+use super::speculate::{SpeculateStage, Speculator};
 use crate::evidence;
 use crate::hooks::Hooks;
 use crate::job::{InFlight, Job, ResultSlot, Work};
@@ -36,7 +36,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             if self.env.hooks.skips(&delivered, self.env.tally.executed) {
                 continue;
             }
-            match self.speculator() {
+            match Speculator::of(self) {
                 Some(mut speculator) => speculator.deliver_part(delivered),
                 None => self.deliver(&delivered),
             }

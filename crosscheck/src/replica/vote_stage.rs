@@ -12,6 +12,7 @@ use super::barrier::CheckedBatch;
 use super::environment::Environment;
 use super::execute_stage::ExecuteStage;
 use super::repairs::{self, Repairs};
+use super::speculate::Speculator;
 use crate::hooks::Hooks;
 use crate::job::{Executed, Runs};
 use crate::ordered::Control;
@@ -172,12 +173,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Report::Ended => {}
             Report::TurnEnded => self.pass_barrier(),
             Report::BatchEnded(ended) => {
-                if let Some(mut speculator) = self.speculator() {
+                if let Some(mut speculator) = Speculator::of(self) {
                     speculator.on_batch_ended(ended);
                 }
             }
             Report::Boundary(done) => {
-                if let Some(mut speculator) = self.speculator() {
+                if let Some(mut speculator) = Speculator::of(self) {
                     speculator.on_boundary(done);
                 }
             }
@@ -340,7 +341,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             match event {
                 peers::PeerEvent::Up(peer) => {
                     self.order.orderer.peer_up(peer);
-                    if let Some(mut speculator) = self.speculator() {
+                    if let Some(mut speculator) = Speculator::of(self) {
                         speculator.on_verifier_event(VerifierEvent::Connected(peer));
                     }
                     self.time.clock.forget(peer);
@@ -352,7 +353,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 peers::PeerEvent::Down(peer) => {
                     self.order.orderer.peer_down(peer);
-                    if let Some(mut speculator) = self.speculator() {
+                    if let Some(mut speculator) = Speculator::of(self) {
                         speculator.on_verifier_event(VerifierEvent::Disconnected(peer));
                     }
                 }

@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use order::{Decoder, frame};
+use order::{Decoder, FrameKind, frame};
 
 fuzz_target!(|input: (u8, Vec<u8>, bool)| {
     let (cut, mut bytes, sound) = input;
     if sound {
         // Otherwise the checksum keeps the fuzzer from getting past the first frame.
         let mut framed = Vec::new();
-        frame::encode(frame::Kind::Check, 1, &bytes, &mut framed);
+        frame::encode(FrameKind::Check, 1, &bytes, &mut framed);
         framed.extend_from_slice(&bytes);
         bytes = framed;
     }

@@ -13,6 +13,10 @@ impl<E: OrderEngine> Orderer<E> {
     /// [`Orderer::rewind`] first. What the view does not continue is forgotten, and batches of this replica that are
     /// not part of it are handed to its primary. The first view establishes this replica. A view with the number of
     /// the current one or a smaller number has no effect.
+    ///
+    /// A process may come into a view that began without it. Then [`PrimaryView::next`] may be any number after what
+    /// was agreed on, and not 1: that is for processes that begin together. It takes the state from others, and leads
+    /// from the next view on.
     pub fn begin_view(&mut self, view: PrimaryView) {
         if !self.stopped {
             // The engine hands on again what is still right.

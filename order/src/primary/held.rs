@@ -40,7 +40,7 @@ impl HeldBatches {
 
     /// Whether there is room only for what is due next.
     pub fn is_full(&self) -> bool {
-        self.bytes >= limits::HELD_BYTES
+        self.bytes > limits::HELD_BYTES
     }
 
     /// Forgets all batches after this one.

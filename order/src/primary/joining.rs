@@ -22,6 +22,13 @@ pub(crate) struct WantedState {
     asked: u64,
 }
 
+impl WantedState {
+    /// One after this batch.
+    pub fn above(number: u64, ticks: u64) -> Self {
+        WantedState { above: end_of(number), offered: None, asked: ticks }
+    }
+}
+
 /// What this replica can offer to others, and who waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
@@ -57,7 +64,7 @@ impl PrimaryEngine {
     /// This replica cannot go on from what it has.
     pub(super) fn want_state(&mut self) {
         if self.wanted.is_none() {
-            self.wanted = Some(WantedState { above: end_of(self.due - 1), offered: None, asked: self.ticks });
+            self.wanted = Some(WantedState::above(self.due - 1, self.ticks));
             self.ask_for_state();
         }
     }
@@ -68,10 +75,7 @@ impl PrimaryEngine {
         if self.view.is_none() && self.taken == 0 && self.ticks >= limits::STATE_TICKS {
             self.want_state();
         }
-        let is_unanswered = |wanted: &WantedState| {
-            wanted.offered.is_none() && wanted.asked + limits::STATE_TICKS <= self.ticks
-        };
-        if self.wanted.as_ref().is_some_and(is_unanswered) {
+        if self.wanted.is_some_and(|wanted| wanted.asked + limits::STATE_TICKS <= self.ticks) {
             self.ask_for_state();
         }
         if self.is_primary() && !self.offers.waiting.is_empty() {
@@ -141,8 +145,9 @@ impl PrimaryEngine {
         }
     }
 
-    fn ask_for_state(&mut self) {
-        let Some(wanted) = &mut self.wanted else { return };
+    /// Asks all others, if a state is wanted and none was offered.
+    pub(super) fn ask_for_state(&mut self) {
+        let Some(wanted) = self.wanted.as_mut().filter(|wanted| wanted.offered.is_none()) else { return };
         wanted.asked = self.ticks;
         let body = PrimaryControl::AskState { above: wanted.above }.encode();
         for to in super::slots(self.peers_up) {

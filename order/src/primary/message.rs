@@ -14,6 +14,8 @@ use wire::{Malformed, Put, Reader};
 use crate::batch::{Batch, Encoded, HEAD};
 use crate::limits;
 
+/// Bytes of an EXECUTE-BATCH before its parts.
+pub(crate) const EXECUTE_HEAD: usize = 19;
 const EXECUTE: u8 = 1;
 const ASK: u8 = 2;
 const GONE: u8 = 3;
@@ -39,7 +41,7 @@ impl PrimaryBatch {
     /// Joins the parts into one buffer, which is sent, and kept to be sent again.
     pub fn new(view: u64, number: u64, sequential: bool, parts: &[Encoded]) -> Result<Self, Malformed> {
         let bytes: usize = parts.iter().map(|part| 4 + part.len()).sum();
-        let mut out = Vec::with_capacity(19 + bytes);
+        let mut out = Vec::with_capacity(EXECUTE_HEAD + bytes);
         let drain =
             parts.last().and_then(|last| Encoded::claimed_size(&last.head)).is_some_and(|size| size.1);
         let flags = (u8::from(sequential) * FLAG_SEQUENTIAL) | (u8::from(drain) * FLAG_DRAIN);

@@ -17,7 +17,7 @@
 //! dropped, and asked for when its turn comes (`asking.rs`).
 
 mod asking;
-mod control;
+pub(crate) mod control;
 mod held;
 mod joining;
 pub(crate) mod message;
@@ -131,6 +131,8 @@ pub struct PrimaryEngine {
     offers: Offers,
     /// Its state came from others.
     joined: bool,
+    /// The view is the first one of this process, and did not begin with it.
+    returned: bool,
     peers: Vec<PeerReport>,
     peers_up: u16,
     ticks: u64,
@@ -162,6 +164,7 @@ impl PrimaryEngine {
             wanted: None,
             offers: Offers::default(),
             joined: false,
+            returned: false,
             peers_up: 0,
             ticks: 0,
             told: Progress::default(),
@@ -190,9 +193,10 @@ impl PrimaryEngine {
     }
 
     /// Whether the primary numbers another batch now. Not before it has delivered what the view begins after: until
-    /// then its orderer does not know which batches of the origins are due.
+    /// then its orderer does not know which batches of the origins are due. And not in a view that an earlier process
+    /// in its place may have led: two batches would get the same number.
     fn can_number(&self) -> bool {
-        let Some(view) = self.view.filter(|_| self.is_primary()) else { return false };
+        let Some(view) = self.view.filter(|_| self.is_primary() && !self.returned) else { return false };
         self.delivered + 1 >= view.next
             && self.last.saturating_sub(self.delivered) < limits::PRIMARY_AHEAD
             && !self.held.is_full()
@@ -341,6 +345,12 @@ impl PrimaryEngine {
         if (index & ((1 << PART_BITS) - 1)) + 1 < parts { number - 1 } else { number }
     }
 
+    /// Index of the last entry of this batch, as far as it is known.
+    fn last_entry(&self, number: u64) -> u64 {
+        let parts = self.held.get(number).map_or(limits::PRIMARY_PARTS, |batch| batch.parts.len()) as u64;
+        if number == 0 { 0 } else { number << PART_BITS | (parts - 1) }
+    }
+
     fn fail(&mut self, why: String) {
         self.failed = true;
         self.ready.outputs.push_back(Output::FailStop(FailStop::Engine(why)));
@@ -355,9 +365,9 @@ impl PrimaryEngine {
         if !is_possible || view.primary >= self.config.replicas || !view.has(view.primary) {
             return Some(format!("view {} is impossible: {view:?}", view.number));
         }
-        // What is stable is part of every view.
-        let is_taken = number_of(self.taken) >= view.next.max(self.stable + 1);
-        is_taken.then(|| {
+        // A process may have taken the state before it learned of a view, and the view may have begun before that state.
+        let is_stable = self.view.is_none() && number_of(self.taken) <= self.stable;
+        (number_of(self.taken) >= view.next && !is_stable).then(|| {
             let (number, next, taken) = (view.number, view.next, number_of(self.taken));
             format!("view {number} begins with batch {next}, and batch {taken} was delivered and not rewound")
         })
@@ -457,8 +467,8 @@ impl OrderEngine for PrimaryEngine {
             term: view.number,
             incarnation: Some(self.incarnation()),
             members: MemberSet { voters: view.executors, learners: 0 },
-            last_index: end_of(self.last),
-            commit_index: end_of(self.due - 1),
+            last_index: self.last_entry(self.last),
+            commit_index: self.last_entry(self.due - 1),
             first_index: first << PART_BITS,
             log_bytes: self.held.bytes() as u64,
             outside: Outside::default(),
@@ -511,6 +521,7 @@ impl OrderEngine for PrimaryEngine {
         self.open = OpenBatch::default();
         (self.due, self.last) = (self.delivered + 1, self.delivered.max(view.next - 1));
         self.sequential = view.sequential;
+        self.returned = is_first && view.next > 1;
         let primary = &self.peers[usize::from(view.primary)];
         self.is_led = view.primary == self.config.slot || primary.progress.view == view.number;
         self.peers.iter_mut().for_each(|peer| peer.follows = false);
@@ -522,9 +533,11 @@ impl OrderEngine for PrimaryEngine {
             let (incarnation, joined) = (self.incarnation(), self.joined || is_empty);
             self.ready.outputs.push_back(Output::Established { incarnation, joined });
             if is_empty {
-                self.want_state();
+                self.wanted = Some(WantedState::above(0, self.ticks));
             }
         }
+        // The primary of this view may order a checkpoint.
+        self.ask_for_state();
         let (leader, term) = (Some(view.primary), view.number);
         self.ready.outputs.push_back(Output::LeaderChanged { leader, term });
         self.report(false);

@@ -260,6 +260,18 @@ fn a_view_that_takes_back_what_was_delivered_stops_the_replica() {
     }
 }
 
+/// An earlier process in its place may have led the view, and numbered batches in it.
+#[test]
+fn who_comes_back_leads_no_view_that_has_begun() {
+    for (first, leads) in [(view(3, 0, 1), true), (view(3, 0, 2), false)] {
+        let mut primary = PrimaryEngine::new(PrimaryConfig { slot: 0, replicas: 3, life: 9 }, 1 << PART_BITS);
+        primary.begin_view(first);
+        assert_eq!(primary.propose(part(0, 1)).is_ok(), leads);
+        primary.begin_view(view(4, 0, 2));
+        assert_eq!(primary.propose(part(0, 1)), Ok(()));
+    }
+}
+
 #[test]
 fn a_leader_is_known_when_it_has_begun_the_view() {
     let mut backup = outside(1);

@@ -179,18 +179,18 @@ pub(super) struct Speculator<'r, S: Service, E, W: World> {
     time: &'r mut Timekeeper,
 }
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
-    /// With V: the stage that verifies, and what it acts on.
-    pub(super) fn speculator(&mut self) -> Option<Speculator<'_, S, E, W>> {
+impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+    /// With V: the stage of this replica, and what it acts on.
+    pub(super) fn of(replica: &'r mut Replica<S, E, W>) -> Option<Self> {
         Some(Speculator {
-            stage: self.speculate.as_mut()?,
-            env: &mut self.env,
-            order: &mut self.order,
-            executor: &mut self.executor,
-            clients: &mut self.clients,
-            transfer: &mut self.transfer,
-            group: &mut self.group,
-            time: &mut self.time,
+            stage: replica.speculate.as_mut()?,
+            env: &mut replica.env,
+            order: &mut replica.order,
+            executor: &mut replica.executor,
+            clients: &mut replica.clients,
+            transfer: &mut replica.transfer,
+            group: &mut replica.group,
+            time: &mut replica.time,
         })
     }
 }

@@ -3,7 +3,10 @@
 
 mod harness;
 
+use bytes::Bytes;
+use order::batch::{Batch, Request, checksum};
 use order::{FrameKind, State};
+use wire::SplitMix64;
 
 use crate::harness::Weather;
 use harness::Cluster;
@@ -323,6 +326,51 @@ fn a_replica_may_have_the_state_before_it_has_a_view() {
     let base = cluster.executed();
     cluster.change_view(0, base, ALL);
     cluster.settle();
+}
+
+/// Bodies of any kind from a faulty replica, with right checksums of their frames: no replica stops, and nothing that
+/// the primary has not numbered is executed.
+#[test]
+fn random_bodies_stop_nobody() {
+    let mut cluster = Cluster::new(3, 950);
+    cluster.load(200, 200);
+    let mut rng = SplitMix64::new(5);
+    let mut refused = 0;
+    for round in 0..40_000u64 {
+        let (from, to) = (2, rng.modulo(2) as u8);
+        let mut body: Vec<u8> = (0..rng.modulo(120)).map(|_| rng.next_u64() as u8).collect();
+        let small = |rng: &mut SplitMix64| if rng.chance(500) { rng.modulo(300) } else { rng.next_u64() };
+        let kinds = [FrameKind::Batch, FrameKind::Control, FrameKind::Forward, FrameKind::Order];
+        let kind = kinds[rng.modulo(4) as usize];
+        if rng.chance(700) {
+            let (tag, view) = if kind == FrameKind::Batch {
+                (1 + rng.modulo(3) as u8, if rng.chance(500) { 1 } else { small(&mut rng) })
+            } else {
+                (32 + rng.modulo(3) as u8, small(&mut rng))
+            };
+            body = [&[tag][..], &view.to_le_bytes(), &small(&mut rng).to_le_bytes()].concat();
+            if tag == 1 {
+                let request =
+                    Request { checksum: checksum(b"x"), stream: 0, bytes: Bytes::from_static(b"x") };
+                let batch = Batch::new(2, small(&mut rng), small(&mut rng), &[request]).encode();
+                body.extend([rng.modulo(5) as u8, 1]);
+                body.extend((batch.len() as u32).to_le_bytes());
+                body.extend([&batch.head[..], &batch.body[..]].concat());
+            }
+        }
+        let outcome = cluster.replica(to).orderer.on_frame(from, kind, body.into());
+        refused += usize::from(outcome.is_err());
+        if round % 40 == 0 {
+            cluster.step();
+        }
+    }
+    assert!(refused > 20_000, "{refused}");
+    cluster.run(20);
+    // It is answered that it lacks batches, for which it did not ask itself.
+    cluster.replica(2).blamed.clear();
+    cluster.load(500, 200);
+    cluster.settle();
+    assert_eq!(cluster.acked, cluster.submitted);
 }
 
 /// What a storm comes to when a protection is removed: not settled, or a broken promise.

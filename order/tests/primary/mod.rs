@@ -85,6 +85,27 @@ fn each_request_is_executed_once_whatever_views_take_back() {
     }
 }
 
+/// Batches that wait for the executors are of what is taken back, too.
+#[test]
+fn deliveries_that_wait_are_dropped_with_those_that_are_taken_back() {
+    for seed in 0..10 {
+        let mut cluster = Cluster::new(3, 60 + seed);
+        cluster.load(50, 200);
+        cluster.settle();
+        cluster.agrees = false;
+        cluster.load(6, 300);
+        cluster.replica(1).stuck = true;
+        cluster.load(6, 300);
+        let stable = cluster.chain.len() as u64;
+        assert!(cluster.replica(1).last().number > stable);
+        cluster.take_back(1, stable);
+        cluster.replica(1).stuck = false;
+        cluster.agrees = true;
+        cluster.settle();
+        assert_eq!(cluster.acked, cluster.submitted);
+    }
+}
+
 #[test]
 fn the_same_with_frames_that_are_lost_doubled_late_and_out_of_order() {
     let weather = Weather { drop: 30, duplicate: 30, delay: 8, reorder: true, corrupt: 0 };

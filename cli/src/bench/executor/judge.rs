@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 use crosscheck::Job;
 use crosscheck::schedule::{self, Config, Entry, LockRules, ParallelBatches, Schedule};
-use execute::StateToken;
 use memcached::Memcached;
 use memcached::command::Command;
 use tree::Tree;
+use verify::StateToken;
+use verify::limits::WINDOW;
 use wire::{SplitMix64, derive};
 
 use super::log::RequestLog;
@@ -21,8 +22,6 @@ use super::replica::{
     ExecutorEvent, ExecutorReport, ExecutorState, RequestWork, RunningBatch, SpentTime, nothing, tree_of,
 };
 
-/// Batches that an executor keeps before it agrees on the oldest: those whose verification is on its way.
-const WINDOW: u64 = 8;
 /// Batches that were appended and have not been executed: the next one is there when one ends.
 const AHEAD: u64 = 4;
 /// Checks before a wait becomes a sleep; as the replicas' workers.
@@ -284,6 +283,7 @@ impl ExecutorDrive<'_, '_> {
         for tokens in &mut self.tokens {
             tokens.remove(&number);
         }
+        // As much is kept as if each verification took as long as it may.
         let stable = number.saturating_sub(WINDOW);
         self.states.iter().for_each(|state| state.agree(stable));
         self.schedules.iter().for_each(|schedule| schedule.forget(stable));

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use execute::StateToken;
 use memcached::Memcached;
 use serde::{Deserialize, Serialize};
+use verify::StateToken;
 
 use super::judge::{CountedBatches, ExecutorDrive, ExecutorSetup, TimedRollback, with_executors};
 use super::log::{LogShape, RequestLog};

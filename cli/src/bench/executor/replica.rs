@@ -10,13 +10,15 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crosscheck::object::request::Protect;
 use crosscheck::object::{Home, Kept, ObjectId, Region};
 use crosscheck::schedule::{Access, Lock, Origin, Outcome, Turn, Worker};
 use crosscheck::{Cx, Job, Service};
-use execute::{End, KeptRequest, Protection, Regions, Runner, Speculation, StateToken, Version};
+use execute::{End, KeptRequest, Protection, Regions, Runner, Speculation};
 use memcached::Memcached;
 use memcached::command::{Command, Keys};
 use tree::{Tree, TreeShape};
+use verify::{StateToken, Version};
 use vote::digest::{self, Answer};
 
 /// Leaves of the tree over all objects.
@@ -206,7 +208,8 @@ impl<'s> ExecutorState<'s> {
         let number = turn.entry_index();
         let batch = locked(&self.batches).get(&number).cloned();
         let batch = batch.ok_or_else(|| format!("batch {number} was not expected"))?;
-        let runner = Runner { locks, protection: Protection { guard: true, undo: true }, between: &() };
+        let runner =
+            Runner { locks, protection: Protection { protect: Protect::Check, undo: true }, between: &() };
         let handler = |cx: &crosscheck::schedule::Cx<'_, _>, job: &Job<Command>, reply: &mut Vec<u8>| {
             if let Some(command) = job.request() {
                 self.service.execute(&Cx::new(*cx, self.service), command, reply)?;
@@ -275,7 +278,7 @@ impl<'s> ExecutorState<'s> {
         let taken_back = folding
             .take_back_running(running, &mut regions)
             .and_then(|()| folding.take_back(number, &mut regions))
-            .map_err(|error| format!("going back to batch {number}: {error:?}"))?;
+            .map_err(|error| format!("going back to batch {number}: {error}"))?;
         let took = begun.elapsed();
         turn.finish(Outcome::Done);
         if taken_back.number == number {

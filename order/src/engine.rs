@@ -472,9 +472,12 @@ pub trait OrderEngine: Send {
         let _ = until_us;
     }
 
-    /// A view begins: see [`crate::Orderer::begin_view`]. Nothing without a primary.
-    fn begin_view(&mut self, view: PrimaryView) {
+    /// A view begins: see [`crate::Orderer::begin_view`]. Returns whether it does; then what was handed on before and
+    /// was not delivered is to be dropped, as it is handed on again if it is part of the view. Nothing without a
+    /// primary.
+    fn begin_view(&mut self, view: PrimaryView) -> bool {
         let _ = view;
+        false
     }
 
     /// Deliveries are taken back, or replaced by a state of other replicas: the next entry to deliver is that after
@@ -556,8 +559,8 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     fn accept_stamps(&mut self, until_us: u64) {
         (**self).accept_stamps(until_us);
     }
-    fn begin_view(&mut self, view: PrimaryView) {
-        (**self).begin_view(view);
+    fn begin_view(&mut self, view: PrimaryView) -> bool {
+        (**self).begin_view(view)
     }
     fn rewind_to(&mut self, index: u64) {
         (**self).rewind_to(index);

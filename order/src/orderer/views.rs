@@ -18,10 +18,8 @@ impl<E: OrderEngine> Orderer<E> {
     /// was agreed on, and not 1: that is for processes that begin together. It takes the state from others, and leads
     /// from the next view on.
     pub fn begin_view(&mut self, view: PrimaryView) {
-        if !self.stopped {
-            // The engine hands on again what is still right.
+        if !self.stopped && self.engine.begin_view(view) {
             self.out.committed.clear();
-            self.engine.begin_view(view);
         }
     }
 

@@ -508,12 +508,13 @@ impl OrderEngine for PrimaryEngine {
         self.peers.get(usize::from(slot)).map(|peer| peer.progress.life).filter(|life| *life != 0)
     }
 
-    fn begin_view(&mut self, view: PrimaryView) {
+    fn begin_view(&mut self, view: PrimaryView) -> bool {
         if self.failed || self.view.is_some_and(|current| current.number >= view.number) {
-            return;
+            return false;
         }
         if let Some(why) = self.hinders(&view) {
-            return self.fail(why);
+            self.fail(why);
+            return false;
         }
         let is_first = self.view.is_none();
         self.ready.committed.clear();
@@ -546,6 +547,7 @@ impl OrderEngine for PrimaryEngine {
             let _ = self.on_execute(view.primary, batch);
         }
         self.ask_missing();
+        true
     }
 
     fn rewind_to(&mut self, index: u64) {

@@ -565,8 +565,8 @@ mod tests {
         }
     }
 
-    /// Whoever executes a primary's batch as a whole has to know that it ends, even if another one brought its last part
-    /// before.
+    /// Whoever executes a primary's batch as a whole has to know that it ends, even if another one brought its last
+    /// part before.
     #[test]
     fn a_number_ends_also_when_its_last_part_was_delivered_before() {
         let config = |rewinds| Config { rewinds, ..Config::new(0, 1, 1) };

@@ -106,7 +106,7 @@ impl EarlyBatches {
 mod tests {
     use super::*;
     use crate::batch::Encoded;
-    use crate::primary::message::tests::part;
+    use crate::primary::tests::part;
     use bytes::Bytes;
 
     fn batch(view: u64, number: u64, len: usize) -> PrimaryBatch {

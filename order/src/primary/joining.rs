@@ -180,9 +180,8 @@ mod tests {
     use super::*;
     use crate::engine::OrderEngine;
     use crate::primary::Progress;
-    use crate::primary::message::tests::part;
     use crate::primary::tests::{
-        Pumped, batch, deliver, engine, gone_of, outside, pumped, receive, report, say, view,
+        Pumped, batch, deliver, engine, gone_of, outside, part, pumped, receive, report, say, view,
     };
 
     /// Requests for a state, and offers, with their receivers.

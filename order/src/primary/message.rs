@@ -139,16 +139,10 @@ impl BatchMessage {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::batch::{Request, checksum};
-
-    /// Batch `number` of an origin, stamped, with one request.
-    pub fn part(origin: u8, number: u64) -> Encoded {
-        let bytes = Bytes::copy_from_slice(&[origin, number as u8]);
-        let request = Request { checksum: checksum(&bytes), stream: 0, bytes };
-        Batch::new(origin, 1 << 32 | 1, number, &[request]).encode().stamped(5, 6, true).unwrap()
-    }
+    use crate::primary::tests::part;
 
     #[test]
     fn messages_survive_the_trip_and_no_shorter_or_longer_bytes_are_one() {

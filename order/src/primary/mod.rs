@@ -365,7 +365,7 @@ impl PrimaryEngine {
         if !is_possible || view.primary >= self.config.replicas || !view.has(view.primary) {
             return Some(format!("view {} is impossible: {view:?}", view.number));
         }
-        // A process may have taken the state before it learned of a view, and the view may have begun before that state.
+        // A process may have taken the state before it learned of a view, which may have begun before that state.
         let is_stable = self.view.is_none() && number_of(self.taken) <= self.stable;
         (number_of(self.taken) >= view.next && !is_stable).then(|| {
             let (number, next, taken) = (view.number, view.next, number_of(self.taken));

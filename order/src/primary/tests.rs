@@ -1,10 +1,16 @@
 //! One engine alone: what it accepts, hands on, asks for and forgets.
 
-use super::message::tests::part;
 use super::*;
 use crate::batch::{Batch, Request, checksum};
 
 const EXECUTORS: u16 = 0b111;
+
+/// Batch `number` of an origin, stamped, with one request.
+pub(super) fn part(origin: u8, number: u64) -> Encoded {
+    let bytes = Bytes::copy_from_slice(&[origin, number as u8]);
+    let request = Request { checksum: checksum(&bytes), stream: 0, bytes };
+    Batch::new(origin, 1 << 32 | 1, number, &[request]).encode().stamped(5, 6, true).unwrap()
+}
 
 pub(super) fn view(number: u64, primary: u8, next: u64) -> PrimaryView {
     PrimaryView { number, primary, executors: EXECUTORS, next, sequential: false }

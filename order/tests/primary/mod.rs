@@ -210,8 +210,8 @@ fn a_replica_that_hangs_holds_nobody_up_and_catches_up() {
     assert_eq!(cluster.acked, cluster.submitted);
 }
 
-/// While nothing becomes stable, replicas execute a window of batches and stop; what they hold has a bound. All that was
-/// submitted is executed when the agreement is back.
+/// While nothing becomes stable, replicas execute a window of batches and stop; what they hold has a bound. All that
+/// was submitted is executed when the agreement is back.
 #[test]
 fn a_full_window_of_own_batches_does_not_stop_the_group() {
     let mut cluster = Cluster::new(3, 600);

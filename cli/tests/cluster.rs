@@ -11,3 +11,4 @@ mod determinism;
 mod failover;
 mod founding;
 mod real_clients;
+mod verified;

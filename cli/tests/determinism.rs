@@ -12,7 +12,7 @@ const CLIENTS: u64 = 24;
 #[test]
 fn mixed_requests_leave_equal_states() {
     let requests = crate::support::size("CROSSCHECK_REQUESTS", 200_000, 10_000_000);
-    for mode in ["RD00", "RDG0", "RDGX"] {
+    for mode in ["RD00", "RDG0", "RDGX", "R0GV"] {
         let cluster = Cluster::up(&Wish { mode, workers: 4, ..Wish::default() });
         let load = Load {
             clients: CLIENTS as usize,

@@ -152,6 +152,19 @@ pub enum ReplicaPhase {
     Stopping,
 }
 
+/// With V: how the batches of a replica are verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerificationStatus {
+    /// The view that it follows.
+    pub view: u64,
+    /// Batches that were begun here and are not stable yet.
+    pub unstable: u64,
+    /// How often batches were taken back here.
+    pub rollbacks: u64,
+    /// Whether its verifier takes part: one that has lost its memory does not until it has recovered.
+    pub verifies: bool,
+}
+
 /// One replica at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -175,6 +188,9 @@ pub struct Status {
     pub executed: u64,
     /// Last batch up to which the vote is closed: every live replica's result is known, and right or repaired.
     pub validated: u64,
+    /// With V: the view, and what was taken back; none in other modes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<VerificationStatus>,
     /// Requests run here since the start.
     pub requests: u64,
     /// Client connections open now.

@@ -150,14 +150,19 @@ impl<R> Schedule<R> {
     }
 
     /// As [`Schedule::append`] in mixed batches; requests run beside each other as in `plan`, which other rules ignore.
-    /// With a plan of another number of requests they run one at a time, in the order of arrival.
-    pub fn append_mixed(&self, entry: Arc<Entry<R>>, plan: ParallelBatches) {
-        if let Log::Plans(plans) = &mut *self.log.lock() {
-            plans.push(entry, plan);
+    /// With a plan of another number of requests they run one at a time, in the order of arrival. Returns the number of
+    /// entries that were appended before.
+    pub fn append_mixed(&self, entry: Arc<Entry<R>>, plan: ParallelBatches) -> u64 {
+        let mut log = self.log.lock();
+        if let Log::Plans(plans) = &mut *log {
+            let number = plans.push(entry, plan);
             self.turns.count_append();
-            return self.turns.step();
+            self.turns.step();
+            return number;
         }
+        drop(log);
         self.append(entry);
+        self.appended() - 1
     }
 
     /// Mixed batches: `request` runs between two batches, alone and with every lock. It has no position.

@@ -290,7 +290,8 @@ impl Soak<'_> {
         generator.heed(self.ending);
         let over = AtomicBool::new(false);
         let (loaded, took_away) = thread::scope(|scope| {
-            let remover = scope.spawn(|| self.take_away_in_turn(&keeper, mode.deterministic, &over));
+            let remover =
+                scope.spawn(|| self.take_away_in_turn(&keeper, mode.deterministic || mode.verified, &over));
             let loaded = self.load(&mut generator);
             over.store(true, Ordering::Relaxed);
             // A panic of the thread is a bug here and goes on as one.
@@ -421,7 +422,7 @@ impl Soak<'_> {
 
     fn conclude(&self, keeper: &Keeper, mode: crosscheck::Mode, soaked: &mut Soaked) -> anyhow::Result<()> {
         self.until_well(keeper)?;
-        if mode.deterministic && keeper.size() > 1 {
+        if (mode.deterministic || mode.verified) && keeper.size() > 1 {
             let mut digests = keeper.digests(0);
             let deadline = Instant::now() + START;
             // A replica that was filled just now has no digest of a position before that.

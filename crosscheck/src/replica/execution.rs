@@ -243,19 +243,21 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// With V: the batch of log entry `index` is next; its requests run beside each other as in `plan`.
+    /// With V: the batch of log entry `index` is next; its requests run beside each other as in `plan`. Returns the number
+    /// by which the schedule tells its end.
     pub(super) fn append_mixed(
         &mut self,
         index: u64,
         entry: Arc<schedule::Entry<Job<S::Request>>>,
         (plan, is_long): (ParallelBatches, bool),
-    ) {
+    ) -> u64 {
         let batch = entry.index;
         self.entries.push_back(index);
-        self.schedule.append_mixed(entry, plan);
+        let number = self.schedule.append_mixed(entry, plan);
         if let Some(solo) = &mut self.solo {
             solo.on_append(batch, is_long);
         }
+        number
     }
 
     /// With V: batches up to `batch` stay.

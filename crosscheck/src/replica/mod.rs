@@ -320,9 +320,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.order.orderer.tick();
         let counters = &self.clients.counters;
         counters.committed.store(self.order.orderer.standing().commit_index, Ordering::Relaxed);
-        let stable = self.speculate.as_ref().map(SpeculateStage::stable);
-        let validated = stable.unwrap_or_else(|| self.votes.validated(&self.env));
-        counters.validated.store(validated, Ordering::Relaxed);
+        counters.validated.store(self.validated(), Ordering::Relaxed);
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
@@ -340,6 +338,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let Some(mut speculator) = Speculator::of(self) {
             speculator.tick_verify();
         }
+    }
+
+    /// Last batch up to which replies have left, or never will.
+    fn validated(&self) -> u64 {
+        let stable = self.speculate.as_ref().map(SpeculateStage::stable);
+        stable.unwrap_or_else(|| self.votes.validated(&self.env))
     }
 
     /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this

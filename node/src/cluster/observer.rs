@@ -170,6 +170,7 @@ pub mod tests {
             committed: 10,
             executed: 10,
             validated: 10,
+            verification: None,
             requests: 0,
             connections: 0,
             peers: vec![],

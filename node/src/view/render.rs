@@ -1,6 +1,6 @@
 //! A cluster at a glance: as a block for a terminal, as one line for a pipe, as JSON for a program.
 
-use crosscheck::admin::{ReplicaPhase, Status};
+use crosscheck::admin::{ReplicaPhase, Status, VerificationStatus};
 use serde_json::{Value, json};
 
 use super::ViewLine;
@@ -52,6 +52,18 @@ pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
 fn notices(status: &Status) -> Vec<ViewLine> {
     let of = |what: String| Tone::Notable.line(format!("replica {} {what}", status.replica));
     let mut notices: Vec<ViewLine> = Vec::new();
+    if let Some(verification) = &status.verification {
+        let VerificationStatus { view, rollbacks, verifies, .. } = verification;
+        if (*view, *rollbacks) != (0, 0) {
+            notices
+                .push(of(format!("is in view {view}, and took batches back {} times", grouped(*rollbacks))));
+        }
+        if !verifies {
+            notices.push(of(
+                "does not verify: it waits for a majority of the others to recover its memory".into()
+            ));
+        }
+    }
     notices.extend(status.waits_for.iter().map(|what| of(format!("waits: {what}"))));
     notices.extend(status.refused.replicas.iter().map(|why| of(format!("does not talk to {why}"))));
     if status.refused.strangers > 0 {

@@ -116,7 +116,7 @@ impl<R> Lot<R> {
         drop(versions);
         self.ended.fetch_add(1, Ordering::AcqRel);
         batch.end();
-        EntryEnd { index, schedule: digest }
+        EntryEnd { index, number: batch.number, schedule: digest }
     }
 
     /// The state after the running request, which is the last one of its batch and runs alone.

@@ -53,10 +53,12 @@ impl<R> Plans<R> {
         Plans { log: Writer::new(), lot: Arc::new(Lot::new(state)), appended: 0 }
     }
 
-    /// Appends a batch.
-    pub fn push(&mut self, entry: Arc<Entry<R>>, plan: ParallelBatches) {
-        self.log.push(Arc::new(Planned::new(entry, self.appended, plan)));
+    /// Appends a batch, and returns the number of those appended before.
+    pub fn push(&mut self, entry: Arc<Entry<R>>, plan: ParallelBatches) -> u64 {
+        let number = self.appended;
+        self.log.push(Arc::new(Planned::new(entry, number, plan)));
         self.appended += 1;
+        number
     }
 
     /// Wants a boundary; if it goes back, every batch appended so far is dropped or taken back by it.

@@ -82,17 +82,19 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let plan = plan(&mut stage.mixer, &collected.keys, sequential);
         let results = (len == 0).then(Vec::new);
         let Collected { requests, tags, is_long, .. } = collected;
+        execution.unstable.push(in_flight.clone());
+        let entry = Arc::new(Entry { index: number, time_us, seed, drain, requests });
+        let appended = execution.append_mixed(index, entry, (plan, is_long));
         stage.unstable.push_back(UnstableBatch {
             number,
-            in_flight: in_flight.clone(),
+            appended,
+            in_flight,
             order,
             tags,
             results,
+            ended: None,
             version: None,
         });
-        execution.unstable.push(in_flight);
-        let entry = Arc::new(Entry { index: number, time_us, seed, drain, requests });
-        execution.append_mixed(index, entry, (plan, is_long));
         self.executor.pulse.execute(execution.oldest());
         if let Some(time_us) = newest {
             self.time.mind_ordered_time(time_us, self.order, self.env);

@@ -43,14 +43,15 @@ impl SpeculateStage {
         self.going_back.is_some() && !self.unstable.iter().any(|one| one.number == batch)
     }
 
-    /// A batch has ended. Returns its version and the one before; none if the batch is not the next one to end.
-    fn fold(&mut self, ended: EntryEnd, me: u8) -> Option<(Version, Version)> {
-        let speculation = self.speculation.as_mut()?;
+    /// Folds the next batch if it has ended. Returns its version and the one before; none if a number or the list of
+    /// results is wrong.
+    fn fold_next(&mut self, me: u8) -> Option<Folding> {
+        let Some(speculation) = self.speculation.as_mut() else { return Some(Folding::Waits) };
         let before = speculation.version();
-        let batch = self.unstable.iter_mut().find(|one| one.number == ended.index)?;
-        if ended.index != before.number + 1 {
-            return None;
-        }
+        let next = self.unstable.iter_mut().find(|one| one.number == before.number + 1);
+        let Some((batch, ended)) = next.and_then(|batch| batch.ended.map(|ended| (batch, ended))) else {
+            return Some(Folding::Waits);
+        };
         let results = batch.results.as_ref()?;
         let mut kept = Vec::with_capacity(results.len());
         let mut of_requests: Vec<Option<KeptRequest>> = results.iter().map(|_| None).collect();
@@ -82,26 +83,38 @@ impl SpeculateStage {
         let token = speculation.fold(kept, vote::digest::content(&context));
         let version = Version { number: ended.index, token };
         batch.version = Some(version);
-        Some((version, before))
+        Some(Folding::Folded { version, before })
     }
 }
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
-    /// All requests of a batch have ended: its token goes to the verifiers.
+    /// All requests of a batch have ended: its token goes to the verifiers, once those before have ended too. Two
+    /// workers may tell the ends of two batches in the other order, and that of a batch which was dropped late.
     pub(in crate::replica) fn on_batch_ended(&mut self, ended: EntryEnd) {
-        let me = self.env.settings.me;
-        let stage = &mut *self.stage;
-        if stage.going_back.is_some() {
-            return;
-        }
-        let view = stage.view;
-        match stage.fold(ended, me) {
-            Some((version, _)) if stage.repairing.is_some() => self.on_ran_again(version),
-            Some((version, before)) => {
-                self.on_executor_event(ExecutorEvent::Executed { view, version, parent: before.token });
+        let batch = self.stage.unstable.iter_mut().find(|one| one.appended == ended.number);
+        let Some(batch) = batch else { return };
+        batch.ended = Some(ended);
+        while self.stage.going_back.is_none() {
+            match self.stage.fold_next(self.env.settings.me) {
+                Some(Folding::Waits) => return,
+                Some(Folding::Folded { version, .. }) if self.stage.repairing.is_some() => {
+                    self.on_ran_again(version);
+                }
+                Some(Folding::Folded { version, before }) => {
+                    let view = self.stage.view;
+                    self.on_executor_event(ExecutorEvent::Executed { view, version, parent: before.token });
+                }
+                // A batch that has ended has all results.
+                None => return self.env.replace(Corrupted::Results),
             }
-            // Batches end in their order, with all results: a number or the list of them is wrong.
-            None => self.env.replace(Corrupted::Results),
         }
     }
+}
+
+/// What became of the next batch.
+enum Folding {
+    /// It has not ended.
+    Waits,
+    /// It has a version.
+    Folded { version: Version, before: Version },
 }

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use execute::Speculation;
 use order::{Delivered, FrameKind, OrderEngine, PrimaryView};
-use schedule::Mixer;
+use schedule::{EntryEnd, Mixer};
 use verify::{
-    Executor, ExecutorCommand, ExecutorEvent, Layout, Recipients, Slot, Verifier, VerifierCommand,
+    Executor, ExecutorCommand, ExecutorEvent, Layout, Reason, Recipients, Slot, Verifier, VerifierCommand,
     VerifierEvent, VerifyMessage, Version,
 };
 use vote::RequestResult;
@@ -29,6 +29,7 @@ use super::group::Group;
 use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
 use super::state_transfer::StateTransfer;
+use crate::admin::VerificationStatus;
 use crate::job::InFlight;
 use crate::limits;
 use crate::service::Service;
@@ -55,15 +56,19 @@ pub(super) struct SpeculateStage {
     /// An agreed version that this replica does not have. It runs the batches up to there again.
     repairing: Option<Version>,
     mixer: Mixer,
+    /// How long the primary has ordered nothing although requests wait here.
+    unserved: Unserved,
     /// Messages of this process to itself that were not handled yet.
     own_messages: VecDeque<VerifyMessage>,
-    /// Per peer: the messages of this round.
-    outgoing: Vec<Vec<u8>>,
+    /// Per peer: the messages of this round, and how many there are.
+    outgoing: Vec<(Vec<u8>, usize)>,
 }
 
 /// A scheduled batch.
 struct UnstableBatch {
     number: u64,
+    /// The number by which the schedule tells its end.
+    appended: u64,
     in_flight: Arc<InFlight>,
     /// The state of the order after it.
     order: order::State,
@@ -71,8 +76,40 @@ struct UnstableBatch {
     tags: Vec<(u16, u64)>,
     /// Once all of its requests have them.
     results: Option<Vec<RequestResult>>,
-    /// Once it has ended: the state after it.
+    /// Once it has ended.
+    ended: Option<EntryEnd>,
+    /// Once all before have ended too: the state after it.
     version: Option<Version>,
+}
+
+/// Own requests that wait while the primary orders none: a primary that is silent is known from that alone, since no
+/// verifier knows of a batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unserved {
+    since_us: Option<u64>,
+    /// The last stable batch at that time.
+    stable: u64,
+    /// How often this replica has asked for another view in a row.
+    in_vain: u32,
+}
+
+impl Unserved {
+    /// Whether to ask for another view at `now_us`, with this stable batch; `waits` if requests wait and no later batch
+    /// is known here.
+    fn is_over(&mut self, waits: bool, stable: u64, now_us: u64) -> bool {
+        if !waits || stable != self.stable {
+            *self = Unserved { stable, ..Unserved::default() };
+            return false;
+        }
+        let since_us = *self.since_us.get_or_insert(now_us);
+        let patience_us = verify::limits::VIEW_PATIENCE_US << self.in_vain.min(MOST_DOUBLINGS);
+        let is_over =
+            now_us.saturating_sub(since_us) >= patience_us.min(verify::limits::VIEW_PATIENCE_MAX_US);
+        if is_over {
+            (self.since_us, self.in_vain) = (Some(now_us), self.in_vain + 1);
+        }
+        is_over
+    }
 }
 
 /// Batches are being taken back.
@@ -91,6 +128,9 @@ pub(super) fn layout(settings: &Settings) -> Layout {
         replicas => Layout::Crash { failures: (replicas as u8 - 1) / 2 },
     }
 }
+
+/// Doublings of the patience with a primary at most.
+const MOST_DOUBLINGS: u32 = 4;
 
 /// The token of the state before the first batch: services start alike.
 const GENESIS: verify::StateToken = verify::StateToken(0);
@@ -113,14 +153,25 @@ impl SpeculateStage {
             view: 0,
             repairing: None,
             mixer: Mixer::new(),
+            unserved: Unserved::default(),
             own_messages: VecDeque::new(),
-            outgoing: vec![Vec::new(); settings.peers.len()],
+            outgoing: vec![(Vec::new(), 0); settings.peers.len()],
         }
     }
 
     /// The newest version that stays.
     pub(super) fn stable(&self) -> u64 {
         self.executor.stable().number
+    }
+
+    /// For an operator.
+    pub(super) fn status(&self, rollbacks: u64) -> VerificationStatus {
+        VerificationStatus {
+            view: self.executor.view().unwrap_or(0),
+            unstable: self.unstable.len() as u64,
+            rollbacks,
+            verifies: self.verifier.record().is_some(),
+        }
     }
 
     /// The state of a replica that executes from the batch after `stable` on.
@@ -142,27 +193,37 @@ impl SpeculateStage {
         is_due && has_room && self.going_back.is_none()
     }
 
-    /// Puts a message in the frames of its receivers.
-    fn send(&mut self, to: Recipients, message: &VerifyMessage, me: Slot, layout: Layout) {
+    /// Puts a message in the frames of its receivers. A frame that is full leaves at once.
+    fn send<W: World>(&mut self, to: Recipients, message: &VerifyMessage, env: &mut Environment<W>) {
+        let (me, layout) = (env.settings.me, layout(&env.settings));
         let processes = match to {
-            Recipients::One(slot) => slot..slot + 1,
+            Recipients::One(slot) => slot..slot.saturating_add(1),
             Recipients::Verifiers => 0..layout.verifiers(),
             Recipients::Executors => 0..layout.executors(),
         };
         for slot in processes {
             if slot == me {
                 self.own_messages.push_back(message.clone());
-            } else if let Some(body) = self.outgoing.get_mut(usize::from(slot)) {
+            } else if let Some((body, messages)) = self.outgoing.get_mut(usize::from(slot)) {
                 message.encode(body);
+                *messages += 1;
+                if *messages == verify::limits::MESSAGES_PER_BODY {
+                    env.send(slot, FrameKind::Verify, body, false);
+                    body.clear();
+                    *messages = 0;
+                }
             }
         }
     }
 
     /// The end of a round: all messages to a peer share a frame.
     fn flush<W: World>(&mut self, env: &mut Environment<W>) {
-        for (peer, body) in self.outgoing.iter_mut().enumerate().filter(|(_, body)| !body.is_empty()) {
-            env.send(peer as u8, FrameKind::Verify, body, false);
-            body.clear();
+        for (peer, (body, messages)) in self.outgoing.iter_mut().enumerate() {
+            if *messages > 0 {
+                env.send(peer as u8, FrameKind::Verify, body, false);
+                body.clear();
+                *messages = 0;
+            }
         }
     }
 }
@@ -249,6 +310,15 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// Time passes for both machines.
     pub(super) fn tick_verify(&mut self) {
+        let (_, own_in_flight, _) = self.order.orderer.waiting();
+        let stage = &mut *self.stage;
+        let is_level =
+            stage.unstable.is_empty() && stage.going_back.is_none() && stage.executor.wanted().is_none();
+        let waits = own_in_flight > 0 && is_level && self.executor.running.is_some();
+        let stable = stage.stable();
+        if stage.unserved.is_over(waits, stable, self.env.world.now_us()) {
+            self.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
+        }
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
     }

@@ -6,7 +6,7 @@ use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, StateToken, VerifierCo
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
-use super::{Decided, GoingBack, Speculator, UnstableBatch, fold, layout};
+use super::{Decided, GoingBack, Speculator, UnstableBatch, fold};
 use crate::boundary::BoundaryDone;
 use crate::checkpoint::CheckpointHead;
 use crate::replica::pending::PendingReply;
@@ -16,13 +16,10 @@ use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(super) fn perform_decided(&mut self, decided: Decided) {
-        let (me, layout) = (self.env.settings.me, layout(&self.env.settings));
         let stage = &mut *self.stage;
         match decided {
             Decided::Verifier(VerifierCommand::Send { to, message })
-            | Decided::Executor(ExecutorCommand::Send { to, message }) => {
-                stage.send(to, &message, me, layout)
-            }
+            | Decided::Executor(ExecutorCommand::Send { to, message }) => stage.send(to, &message, self.env),
             Decided::Verifier(command) => self.perform_of_verifier(command),
             Decided::Executor(command) => self.perform_of_executor(command),
         }

@@ -204,6 +204,11 @@ impl Executor {
         self.wanted
     }
 
+    /// Whether it knows which life of its process this is. Before that it sends no token.
+    pub fn knows_its_life(&self) -> bool {
+        self.life.is_known()
+    }
+
     /// Whether the batch after `newest`, the last one that was begun, may begin: fewer than [`WINDOW`] are beyond the
     /// stable one. An executor that lags has no such bound, up to what is known to be agreed on: the token of that
     /// stands for all batches before.

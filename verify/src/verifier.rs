@@ -210,6 +210,7 @@ impl Verifier {
         let mut verifier = Verifier::new(config);
         (verifier.promised, verifier.record) = (saved.promised, saved.record);
         verifier.crashes.join(&saved.crashes);
+        verifier.pair_begins(saved.record.view);
         let is_normal = saved.promised == saved.record.view;
         verifier.phase = if is_normal { Phase::Normal } else { Phase::Changing };
         verifier
@@ -221,6 +222,7 @@ impl Verifier {
         let mut verifier = Verifier::new(config);
         verifier.founding = (0..).zip(lives.iter().copied()).collect();
         verifier.phase = Phase::Normal;
+        verifier.pair_begins(0);
         verifier.pair_is_confirmed();
         verifier
     }
@@ -432,7 +434,10 @@ impl Verifier {
             return;
         }
         let Some((_, record)) = here.memory else { return };
-        self.catch_up(record, out);
+        // The backup of a pair tells nothing that its primary does not know, except to a life that recovers.
+        if self.changes_by_quorum() || self.leader(record.view) == from {
+            self.catch_up(record, out);
+        }
     }
 
     /// Takes over another verifier's record of the present view or a later one. A view has one start and its executors

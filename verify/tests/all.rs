@@ -2,4 +2,6 @@
 
 mod explore;
 mod explore_all;
+mod explore_memory;
+mod explore_pair;
 mod support;

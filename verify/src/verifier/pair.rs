@@ -13,7 +13,8 @@
 //! of what its backup knows, not two: to leave a view of both it needs the backup's token in it. A takeover adds 3, so
 //! it is above both, and the highest view wins wherever the two meet. What a primary recorded in views of both up to
 //! then is in the backup's start. Both are alone at no time: a proof comes only of a process that is gone, and what is
-//! gone does not take over. A process that comes back without memory acts in no view up to the one that it finds.
+//! gone does not take over. A process that comes back without memory takes over from no view up to the one that it
+//! finds, and is the primary only of views that this life has begun.
 
 use crate::limits::{PAIR_ASK_US, PAIR_PROOF_US, PAIR_SILENCE_US};
 use crate::message::{Lineup, Reason, Round, TokenRecord, VerifyMessage};
@@ -37,13 +38,17 @@ pub(super) struct PairState {
     confirmed: Option<u64>,
     /// The peer may have taken over, and its memory is lost.
     waits: bool,
+    /// The view that this life has begun last.
+    began: Option<u64>,
 }
 
 impl Verifier {
     /// Whether this verifier records. In a pair only the primary's does, and not in a view that an earlier life of it
-    /// may have led.
+    /// has begun: late messages may tell of such a view at any time.
     pub(super) fn decides(&self) -> bool {
-        self.changes_by_quorum() || (self.record.lineup.primary == self.config.me && self.may_act())
+        let began = self.pair.began == Some(self.record.view);
+        self.changes_by_quorum()
+            || (self.record.lineup.primary == self.config.me && began && !self.is_blank())
     }
 
     /// Whether views begin by a quorum of verifiers.
@@ -51,13 +56,17 @@ impl Verifier {
         self.config.layout != Layout::Pair
     }
 
-    fn may_act(&self) -> bool {
-        !self.is_blank() && self.leads_after.is_none_or(|last| self.record.view > last)
-    }
-
+    /// Whether this life knows every token that its process has sent in this view. In views up to the one that it found
+    /// when it recovered, an earlier life may have sent some.
     fn is_backup(&self) -> bool {
         let Lineup { primary, executors, .. } = self.record.lineup;
-        self.may_act() && primary != self.config.me && executors.contains(self.config.me)
+        let is_known = !self.is_blank() && self.leads_after.is_none_or(|last| self.record.view > last);
+        is_known && primary != self.config.me && executors.contains(self.config.me)
+    }
+
+    /// A view begins with this life as its primary, or from its memory on disk.
+    pub(super) fn pair_begins(&mut self, view: u64) {
+        self.pair.began = Some(view);
     }
 
     fn needs_both(&self) -> bool {
@@ -91,6 +100,7 @@ impl Verifier {
         let view = self.record.view.saturating_add(by);
         self.pair.waits = false;
         self.pair.sent = None;
+        self.pair_begins(view);
         self.install(TokenRecord { view, version, lineup }, out);
     }
 
@@ -180,8 +190,12 @@ impl Verifier {
         }
         if self.is_backup() {
             self.take_over(out);
-        } else if self.needs_both() {
+        } else if self.decides() {
             self.go_alone(out);
+        } else if !self.is_blank() {
+            // What the peer has released without this process is lost; the operator knows.
+            let by = if self.leader(self.record.view) == self.config.me { 2 } else { 3 };
+            self.lead_pair(by, self.record.version, Slots::one(self.config.me), false, out);
         }
     }
 

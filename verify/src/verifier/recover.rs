@@ -171,6 +171,7 @@ impl Verifier {
     /// Becomes a verifier of a group that begins. `lives` took part.
     fn found(&mut self, lives: BTreeMap<Slot, u64>, out: &mut Out<'_>) {
         self.founding = lives;
+        self.pair_begins(0);
         self.phase = Phase::Normal;
         out.commands.push(VerifierCommand::Founded);
         out.commands.push(VerifierCommand::ViewBegan { record: self.record });

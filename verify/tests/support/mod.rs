@@ -1,4 +1,6 @@
 //! What the explorations share: a search, and a world of real machines and messages.
 
+pub mod pair;
 pub mod search;
+pub mod table;
 pub mod world;

@@ -6,6 +6,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use xxhash_rust::xxh3::xxh3_128;
 
+/// States in one piece of those whose turn has not come.
+const PIECE: usize = 65_536;
+
 /// What is searched.
 pub trait Model {
     /// One state. Its bytes tell it from all others.
@@ -89,10 +92,11 @@ pub fn search<M: Model>(model: &mut M, most: usize) -> Outcome {
     };
     let first = model.initial();
     visited.insert(hash(&first));
-    let (mut present, mut following) = (vec![(0u32, first)], Vec::new());
+    // In pieces, which are freed as they are done: most memory is that of states whose turn has not come.
+    let (mut present, mut following) = (vec![vec![(0u32, first)]], Vec::new());
     let (mut next, mut depth) = (Vec::new(), 0);
     while !present.is_empty() {
-        for (from, state) in present.drain(..) {
+        for (from, state) in std::mem::take(&mut present).into_iter().flatten() {
             next.clear();
             model.steps(&state, &mut next);
             for (step, state) in next.drain(..) {
@@ -105,16 +109,24 @@ pub fn search<M: Model>(model: &mut M, most: usize) -> Outcome {
                     let way = Some(way_to(index, &ways, model));
                     return Outcome { states: ways.len(), depth: depth + 1, way, is_complete: false };
                 }
-                following.push((index, state));
+                push(&mut following, (index, state));
             }
             if ways.len() >= most {
                 return Outcome { states: ways.len(), depth: depth + 1, way: None, is_complete: false };
             }
         }
-        std::mem::swap(&mut present, &mut following);
+        present = std::mem::take(&mut following);
+        present.retain(|piece| !piece.is_empty());
         depth += usize::from(!present.is_empty());
     }
     Outcome { states: ways.len(), depth, way: None, is_complete: true }
+}
+
+fn push<T>(pieces: &mut Vec<Vec<T>>, value: T) {
+    match pieces.last_mut().filter(|piece| piece.len() < PIECE) {
+        Some(piece) => piece.push(value),
+        None => pieces.push(vec![value]),
+    }
 }
 
 fn way_to<M: Model>(mut index: u32, ways: &[(u32, u32)], model: &M) -> Vec<String> {

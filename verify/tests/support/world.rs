@@ -10,6 +10,9 @@
 //! A token is the list of what ran in its batches: a byte for each, the view and a flavour. Batches that ran in one
 //! view on one version are equal, except where an executor is let diverge.
 
+mod act;
+mod together;
+
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -18,12 +21,16 @@ use verify::{
     Slot, StateToken, Timer, Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version,
 };
 
+use act::act;
+use together::has_effect;
+
 use super::search::{AsBytes, Model, Outcome, search};
+use super::table::{Messages, Table, after, told};
 
 /// Machines in a world at most.
-const PARTS: usize = 10;
-/// Words of the set of messages.
-const WORDS: usize = 16;
+const PARTS: usize = 6;
+/// Lives that begin without memory have numbers beyond this.
+const NEW_LIVES: u64 = 100;
 
 /// What is explored, and how much of it.
 #[derive(Clone)]
@@ -48,6 +55,10 @@ pub struct World {
     pub extra_after: Option<u32>,
     /// Verifiers that are behind ask what they have missed.
     pub catch_up: bool,
+    /// Real machines receive messages that count together in one step, once there are enough of them for an effect.
+    /// Fewer of them would only be noted. Messages persist, so noting them can be put off until the one arrives with
+    /// which they have an effect; what happens in between at this machine does not depend on them.
+    pub together: bool,
     tables: Tables,
 }
 
@@ -73,6 +84,7 @@ struct Tables {
     memo: Vec<HashMap<u32, u32>>,
     results: Vec<Done>,
     names: Table<Step>,
+    bundles: Table<Vec<u32>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -107,6 +119,8 @@ struct Step {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum What {
     Deliver(u32),
+    /// Several messages at once, by the number of their list.
+    Together(u32),
     Suspect,
     Elapsed(Timer),
     /// The tokens that a verifier needs for its next batch.
@@ -121,7 +135,7 @@ enum What {
 #[derive(Clone, Copy)]
 pub struct WorldState {
     parts: [u32; PARTS],
-    messages: [u64; WORDS],
+    messages: Messages,
     /// The longest version that an executor has acted on.
     acted: Version,
     /// Restarts of verifiers, of executors, and divergences so far.
@@ -132,56 +146,11 @@ pub struct WorldState {
 impl AsBytes for WorldState {
     fn write(&self, bytes: &mut Vec<u8>) {
         self.parts.iter().for_each(|part| bytes.extend(part.to_le_bytes()));
-        self.messages.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        self.messages.write(bytes);
         bytes.extend(self.acted.token.0.to_le_bytes());
         bytes.extend(self.spent);
         bytes.push(self.acted.number as u8);
         bytes.push(u8::from(self.broken));
-    }
-}
-
-impl WorldState {
-    fn has(&self, message: u32) -> bool {
-        self.messages[message as usize / 64] & (1 << (message % 64)) != 0
-    }
-
-    fn add(&mut self, message: u32) {
-        self.messages[message as usize / 64] |= 1 << (message % 64);
-    }
-
-    fn messages(&self) -> impl Iterator<Item = u32> {
-        (0u32..).zip(self.messages).flat_map(|(index, mut word)| {
-            std::iter::from_fn(move || {
-                let bit = (word != 0).then(|| word.trailing_zeros())?;
-                word &= word - 1;
-                Some(index * 64 + bit)
-            })
-        })
-    }
-}
-
-/// Values by number.
-#[derive(Clone)]
-struct Table<T> {
-    values: Vec<T>,
-    numbers: HashMap<T, u32>,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Table { values: Vec::new(), numbers: HashMap::new() }
-    }
-}
-
-impl<T: Clone + Eq + Hash> Table<T> {
-    fn number(&mut self, value: T) -> u32 {
-        if let Some(number) = self.numbers.get(&value) {
-            return *number;
-        }
-        let number = self.values.len() as u32;
-        self.values.push(value.clone());
-        self.numbers.insert(value, number);
-        number
     }
 }
 
@@ -199,6 +168,7 @@ impl World {
             divergences: 0,
             extra_after: None,
             catch_up: false,
+            together: true,
             tables: Tables::default(),
         }
     }
@@ -252,7 +222,7 @@ impl World {
 
     fn perform(&mut self, machine: u32, step: Step) -> Done {
         let slot = self.slot(step.part as usize);
-        match self.tables.machines.values[machine as usize].clone() {
+        match self.tables.machines.value(machine).clone() {
             Machine::Verifier(verifier) => self.perform_verifier(slot, verifier, step.what),
             Machine::Executor(executor) => self.perform_executor(slot, executor, step.what),
         }
@@ -262,10 +232,21 @@ impl World {
         let mut commands = Vec::new();
         match what {
             What::Deliver(message) => {
-                let Posted { from, message, .. } = self.tables.messages.values[message as usize].clone();
+                let Posted { from, message, .. } = self.tables.messages.value(message).clone();
                 verifier.handle(VerifierEvent::Message { from, message }, 0, &mut commands);
             }
-            What::Suspect => verifier.handle(VerifierEvent::Suspect(Reason::Diverged), 0, &mut commands),
+            What::Together(bundle) => {
+                for message in self.tables.bundles.value(bundle).clone() {
+                    let Posted { from, message, .. } = self.tables.messages.value(message).clone();
+                    verifier.handle(VerifierEvent::Message { from, message }, 0, &mut commands);
+                }
+            }
+            What::Suspect => {
+                // In a pair those who are late are left out. Elsewhere the reason decides nothing but who is primary.
+                let is_pair = self.layout == Layout::PairWithWitness;
+                let reason = if is_pair { Reason::Late } else { Reason::Diverged };
+                verifier.handle(VerifierEvent::Suspect(reason), 0, &mut commands);
+            }
             What::Elapsed(timer) => verifier.handle(VerifierEvent::Elapsed(timer), 0, &mut commands),
             What::Tokens => {
                 let Some(record) = verifier.record() else { unreachable!("it has a record") };
@@ -277,7 +258,7 @@ impl World {
                 }
             }
             What::Restart => {
-                let life = u64::from(slot) + 1 + 100 * (1 + u64::from(self.verifier_restarts));
+                let life = u64::from(slot) + NEW_LIVES + 1;
                 verifier = Verifier::new(self.config(slot, life));
             }
             What::Run(_) | What::Install => unreachable!("a step of executors"),
@@ -299,8 +280,14 @@ impl World {
         let mut commands = Vec::new();
         match what {
             What::Deliver(message) => {
-                let Posted { from, message, .. } = self.tables.messages.values[message as usize].clone();
+                let Posted { from, message, .. } = self.tables.messages.value(message).clone();
                 executor.handle(ExecutorEvent::Message { from, message }, 0, &mut commands);
+            }
+            What::Together(bundle) => {
+                for message in self.tables.bundles.value(bundle).clone() {
+                    let Posted { from, message, .. } = self.tables.messages.value(message).clone();
+                    executor.handle(ExecutorEvent::Message { from, message }, 0, &mut commands);
+                }
             }
             What::Run(flavour) => {
                 let (Some(view), parent) = (executor.view(), executor.newest()) else {
@@ -315,7 +302,7 @@ impl World {
                 executor.handle(ExecutorEvent::Installed(version), 0, &mut commands);
             }
             What::Elapsed(timer) => executor.handle(ExecutorEvent::Elapsed(timer), 0, &mut commands),
-            What::Restart => executor = Executor::new(self.config(slot, u64::from(slot) + 101)),
+            What::Restart => executor = Executor::new(self.config(slot, u64::from(slot) + NEW_LIVES + 1)),
             What::Suspect | What::Tokens => unreachable!("a step of verifiers"),
         }
         executor.forget_times();
@@ -339,15 +326,23 @@ impl World {
         let part = step.part as usize;
         let done = self.done(state.parts[part], step);
         let done = &self.tables.results[done as usize];
-        let new = done.posted.iter().any(|message| !state.has(*message));
+        let machine = |number: u32| self.tables.machines.value(number);
+        if matches!(step.what, What::Together(_))
+            && done.posted.is_empty()
+            && !has_effect(machine(state.parts[part]), machine(done.machine))
+        {
+            return;
+        }
+        let new = done.posted.iter().any(|message| !state.messages.has(*message));
         let restarts = step.what == What::Restart;
         if done.machine == state.parts[part] && !new && done.stable.is_empty() && !restarts {
             return;
         }
+        let is_verifier = part < self.layout.verifiers() as usize;
         let mut after = *state;
         after.parts[part] = done.machine;
         match step.what {
-            What::Restart if part < self.verifiers() => after.spent[0] += 1,
+            What::Restart if is_verifier => after.spent[0] += 1,
             What::Restart => after.spent[1] += 1,
             What::Run(flavour) if flavour > 0 => after.spent[2] += 1,
             _ => {}
@@ -355,117 +350,15 @@ impl World {
         let posted = done.posted.clone();
         done.stable.iter().for_each(|version| act(&mut after, *version));
         for message in posted {
-            assert!((message as usize) < WORDS * 64, "more messages than a set has room for");
-            if self.executors == Executors::Any && !after.has(message) {
-                after.add(message);
+            if self.executors == Executors::Any && !after.messages.has(message) {
+                after.messages.add(message);
                 self.act_on_quorum(&mut after, message);
             } else {
-                after.add(message);
+                after.messages.add(message);
             }
         }
         next.push((self.tables.names.number(step), after));
     }
-
-    /// Whether executors may follow a view: a quorum has recorded a version in it.
-    fn has_begun(&self, state: &WorldState, view: u64) -> bool {
-        let needed = if self.rules.quorum && self.rules.quorum_at_start { self.layout.quorum() } else { 1 };
-        view == 0
-            || state.messages().any(|message| match &self.tables.messages.values[message as usize].message {
-                VerifyMessage::Recorded { record, .. } if record.view == view => {
-                    self.is_recorded(state, view, record.version, needed)
-                }
-                _ => false,
-            })
-    }
-
-    /// A new RECORDED: is its version acted on?
-    fn act_on_quorum(&self, state: &mut WorldState, message: u32) {
-        let VerifyMessage::Recorded { record, .. } = &self.tables.messages.values[message as usize].message
-        else {
-            return;
-        };
-        let needed = if self.rules.quorum { self.layout.quorum() } else { 1 };
-        let at_start = needed > 1 && !self.rules.quorum_at_start;
-        if self.is_recorded(state, record.view, record.version, needed)
-            || (at_start && record.view > 0 && is_start(state, &self.tables, record.view, record.version))
-        {
-            act(state, record.version);
-        }
-    }
-
-    /// Whether so many verifiers have recorded this, in messages that are crash-consistent.
-    fn is_recorded(&self, state: &WorldState, view: u64, version: Version, needed: usize) -> bool {
-        let recorded: Vec<(Slot, CrashVector)> = state
-            .messages()
-            .filter_map(|message| match &self.tables.messages.values[message as usize] {
-                Posted { from, message: VerifyMessage::Recorded { record, crashes }, .. }
-                    if record.view == view && record.version == version =>
-                {
-                    Some((*from, *crashes))
-                }
-                _ => None,
-            })
-            .collect();
-        has_consistent(&recorded, &mut Vec::new(), needed)
-    }
-}
-
-/// Whether no record of this view has a lower number: the version is what the view began with.
-fn is_start(state: &WorldState, tables: &Tables, view: u64, version: Version) -> bool {
-    state.messages().all(|message| match &tables.messages.values[message as usize].message {
-        VerifyMessage::Recorded { record, .. } => {
-            record.view != view || record.version.number >= version.number
-        }
-        _ => true,
-    })
-}
-
-/// Whether `chosen` can be completed to so many messages of different verifiers, none of which is older than another
-/// one knows.
-fn has_consistent(
-    from: &[(Slot, CrashVector)],
-    chosen: &mut Vec<(Slot, CrashVector)>,
-    needed: usize,
-) -> bool {
-    if chosen.len() == needed {
-        return true;
-    }
-    let Some(((slot, crashes), rest)) = from.split_first() else { return false };
-    let fits = chosen.iter().all(|(other, others)| {
-        other != slot
-            && crashes.of_slot(*slot) >= others.of_slot(*slot)
-            && others.of_slot(*other) >= crashes.of_slot(*other)
-    });
-    if fits {
-        chosen.push((*slot, *crashes));
-        if has_consistent(rest, chosen, needed) {
-            return true;
-        }
-        chosen.pop();
-    }
-    has_consistent(rest, chosen, needed)
-}
-
-/// An executor acts on a version: all that were acted on have to form one chain.
-fn act(state: &mut WorldState, version: Version) {
-    let shorter = version.number.min(state.acted.number);
-    if prefix(version.token, shorter) != prefix(state.acted.token, shorter) {
-        state.broken = true;
-    }
-    if version.number > state.acted.number {
-        state.acted = version;
-    }
-}
-
-fn prefix(token: StateToken, number: u64) -> u128 {
-    if number >= 16 { token.0 } else { token.0 & ((1 << (8 * number)) - 1) }
-}
-
-/// The version after a batch that ran in this view.
-fn after(version: Version, view: u64, flavour: u8) -> Version {
-    let code = 1 + view as u128 * 8 + flavour as u128;
-    let token = StateToken(version.token.0 | code << (8 * version.number));
-    Version { number: version.number + 1, token }
 }
 
 impl Model for World {
@@ -474,7 +367,7 @@ impl Model for World {
     fn initial(&mut self) -> WorldState {
         let mut state = WorldState {
             parts: [0; PARTS],
-            messages: [0; WORDS],
+            messages: Messages::default(),
             acted: Version::default(),
             spent: [0; 3],
             broken: false,
@@ -490,10 +383,10 @@ impl Model for World {
                 let crashes = CrashVector::new(self.layout.verifiers());
                 let message = VerifyMessage::Recorded { record, crashes };
                 let posted = Posted { from: slot, to: Recipients::Executors, message };
-                state.add(self.tables.messages.number(posted));
+                state.messages.add(self.tables.messages.number(posted));
                 Machine::Verifier(verifier)
             } else {
-                Machine::Executor(Executor::founded(config))
+                Machine::Executor(self.started(config))
             };
             state.parts[part] = self.tables.machines.number(machine);
         }
@@ -503,10 +396,14 @@ impl Model for World {
     fn steps(&mut self, state: &WorldState, next: &mut Vec<(u32, WorldState)>) {
         for part in 0..self.parts() {
             let step = |what| Step { part: part as u8, what };
-            for message in state.messages() {
-                if self.concerns(part, message) {
+            for message in state.messages.iter() {
+                if self.concerns(part, message) && !self.counts(message) {
                     self.take(state, step(What::Deliver(message)), next);
                 }
+            }
+            for bundle in self.bundles(state, part) {
+                let bundle = self.tables.bundles.number(bundle);
+                self.take(state, step(What::Together(bundle)), next);
             }
             for what in self.own_steps(state, part) {
                 self.take(state, step(what), next);
@@ -519,19 +416,27 @@ impl Model for World {
     }
 
     fn name(&self, step: u32) -> String {
-        let Step { part, what } = self.tables.names.values[step as usize];
+        let Step { part, what } = *self.tables.names.value(step);
         let slot = self.slot(part as usize);
         let who = if (part as usize) < self.verifiers() { "verifier" } else { "executor" };
         let what = match what {
             What::Deliver(message) => {
-                let Posted { from, message, .. } = &self.tables.messages.values[message as usize];
+                let Posted { from, message, .. } = self.tables.messages.value(message);
                 format!("receives from {from}: {}", told(message))
+            }
+            What::Together(bundle) => {
+                let bundle = self.tables.bundles.value(bundle);
+                let of = |message: &u32| self.tables.messages.value(*message);
+                let all = bundle
+                    .iter()
+                    .map(|message| format!("from {}: {}", of(message).from, told(&of(message).message)));
+                format!("receives {}", all.collect::<Vec<_>>().join("; "))
             }
             What::Suspect => "asks for another view".to_owned(),
             What::Elapsed(timer) => format!("has waited ({timer:?})"),
             What::Tokens => "receives equal tokens for the next batch".to_owned(),
             What::Run(0) => "runs the next batch".to_owned(),
-            What::Run(flavour) => format!("runs the next batch and diverges ({flavour})"),
+            What::Run(_) => "runs the next batch and diverges".to_owned(),
             What::Install => "gets the agreed version from a donor".to_owned(),
             What::Restart => "loses its memory".to_owned(),
         };
@@ -540,8 +445,19 @@ impl Model for World {
 }
 
 impl World {
+    /// An executor that follows view 0. One that does so later is one that has not run anything yet.
+    fn started(&self, config: Config) -> Executor {
+        let mut executor = Executor::founded(config);
+        for number in 0..self.verifiers() as u32 {
+            let Posted { from, message, .. } = self.tables.messages.value(number).clone();
+            executor.handle(ExecutorEvent::Message { from, message }, 0, &mut Vec::new());
+        }
+        executor.forget_times();
+        executor
+    }
+
     fn concerns(&self, part: usize, message: u32) -> bool {
-        let Posted { from, to, message } = &self.tables.messages.values[message as usize];
+        let Posted { from, to, message } = self.tables.messages.value(message);
         let (slot, is_verifier) = (self.slot(part), part < self.verifiers());
         let is_for = match message {
             VerifyMessage::Verify { .. } | VerifyMessage::Where { .. } => is_verifier,
@@ -564,13 +480,19 @@ impl World {
             VerifyMessage::Here(here) => here.round == Round::CatchUp,
             _ => false,
         };
-        !catches_up || self.catch_up || self.executor_restarts > 0
+        let of_new_executor = match message {
+            VerifyMessage::Where { life, .. } | VerifyMessage::Here(verify::Here { life, .. }) => {
+                self.executor_restarts > 0 && *life > NEW_LIVES
+            }
+            _ => false,
+        };
+        !catches_up || self.catch_up || of_new_executor
     }
 
     /// What a machine may do by itself.
     fn own_steps(&self, state: &WorldState, part: usize) -> Vec<What> {
         let mut steps = Vec::new();
-        match &self.tables.machines.values[state.parts[part] as usize] {
+        match self.tables.machines.value(state.parts[part]) {
             Machine::Verifier(verifier) => {
                 let Some(record) = verifier.record() else { return vec![What::Elapsed(Timer::Resend)] };
                 if verifier.promised() + 1 < self.views {
@@ -595,58 +517,21 @@ impl World {
                 {
                     steps.push(What::Run(0));
                     if state.spent[2] < self.divergences {
-                        steps.push(What::Run(1 + self.slot(part)));
+                        steps.push(What::Run(1));
                     }
                 }
-                if state.spent[1] < self.executor_restarts {
+                // Executors differ in nothing but their numbers, and no machine prefers one: it may be the first.
+                let may_restart = state.spent[1] < self.executor_restarts && self.slot(part) == 0;
+                if may_restart {
                     steps.push(What::Restart);
                 }
-                if self.executor_restarts > 0 {
+                // Messages persist. Only who has no memory, or is left out, has something new to say.
+                let asks = !executor.knows_its_life() && self.rules.abstention;
+                if asks || self.layout == Layout::PairWithWitness {
                     steps.push(What::Elapsed(Timer::Resend));
                 }
             }
         }
         steps
     }
-}
-
-/// A message in a line.
-fn told(message: &VerifyMessage) -> String {
-    match message {
-        VerifyMessage::Verify { view, version, .. } => {
-            format!("VERIFY in view {view}, batch {}, {}", version.number, batches(*version))
-        }
-        VerifyMessage::Recorded { record, .. } => {
-            format!("RECORDED in view {}, {}", record.view, batches(record.version))
-        }
-        VerifyMessage::ViewChange { view, record, .. } => {
-            let kept = batches(record.version);
-            format!("VIEW-CHANGE to {view}, its record is of view {}, {kept}", record.view)
-        }
-        VerifyMessage::NewView { record, .. } => {
-            format!("NEW-VIEW {} from {}", record.view, batches(record.version))
-        }
-        VerifyMessage::Where { round, .. } => format!("WHERE ({round:?})"),
-        VerifyMessage::Here(here) => match here.memory {
-            Some((promised, record)) => format!(
-                "HERE ({:?}): promised {promised}, record of view {}, {}",
-                here.round,
-                record.view,
-                batches(record.version)
-            ),
-            None => format!("HERE ({:?}): no memory", here.round),
-        },
-    }
-}
-
-/// In which views the batches of a version ran.
-fn batches(version: Version) -> String {
-    let codes = (0..version.number).map(|batch| (version.token.0 >> (8 * batch)) as u8 - 1);
-    let list: Vec<String> = codes
-        .map(|code| match code % 8 {
-            0 => format!("{}", code / 8),
-            flavour => format!("{}.{flavour}", code / 8),
-        })
-        .collect();
-    format!("batches [{}]", list.join(" "))
 }

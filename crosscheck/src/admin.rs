@@ -161,6 +161,9 @@ pub struct VerificationStatus {
     pub unstable: u64,
     /// How often batches were taken back here.
     pub rollbacks: u64,
+    /// What the next batch waits for, beside its arrival; none if it may run.
+    #[serde(default)]
+    pub waits_for: Option<String>,
     /// Whether its verifier takes part: one that has lost its memory does not until it has recovered.
     pub verifies: bool,
 }

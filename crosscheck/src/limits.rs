@@ -99,9 +99,9 @@ pub const SLOW_BATCH_LOOKS: u32 = 10;
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
 
-/// With V: batches that may be executed and not yet stable, at a replica that lags. One that does not lag has fewer:
+/// With V: batches that a replica that lags could take back. One that does not lag has fewer that are not stable:
 /// `verify::limits::WINDOW`.
-pub const UNSTABLE_BATCHES: usize = 1024;
+pub const UNSTABLE_BATCHES: usize = 64;
 /// With V: bytes of what takes batches back. Beyond it no further batch is begun.
 pub const UNSTABLE_BYTES: usize = 64 << 20;
 
@@ -226,6 +226,7 @@ const _: () = assert!(ENTRIES_IN_EXECUTION as u64 <= vote::limits::IN_EXECUTION_
 const _: () =
     assert!(schedule::LAG * (schedule::MAX_ATTEMPTS as u64 + 1) <= vote::limits::IN_EXECUTION_BATCHES);
 const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
+const _: () = assert!(UNSTABLE_BATCHES as u64 > verify::limits::TALLY_BATCHES);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);

@@ -58,6 +58,9 @@ fn notices(status: &Status) -> Vec<ViewLine> {
             notices
                 .push(of(format!("is in view {view}, and took batches back {} times", grouped(*rollbacks))));
         }
+        if let Some(what) = &verification.waits_for {
+            notices.push(of(format!("waits: {what}")));
+        }
         if !verifies {
             notices.push(of(
                 "does not verify: it waits for a majority of the others to recover its memory".into()

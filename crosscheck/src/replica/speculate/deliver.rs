@@ -9,6 +9,7 @@ use vote::Place;
 use super::{Speculator, UnstableBatch};
 use crate::hooks::Hooks;
 use crate::job::{InFlight, Job, ResultSlot, Work};
+use crate::limits;
 use crate::ordered::Control;
 use crate::replica::execution::Execution;
 use crate::replica::schedule_stage::{Decoded, decode_delivered};
@@ -82,6 +83,15 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let plan = plan(&mut stage.mixer, &collected.keys, sequential);
         let results = (len == 0).then(Vec::new);
         let Collected { requests, tags, is_long, .. } = collected;
+        if let Some(speculation) =
+            stage.speculation.as_mut().filter(|_| stage.unstable.len() >= limits::UNSTABLE_BATCHES)
+        {
+            // Only a replica that lags has so many. It keeps their replies until it knows that they are agreed on. If
+            // they are not, it needs the state of another replica in any case.
+            let given_up = number - limits::UNSTABLE_BATCHES as u64;
+            speculation.agree(given_up);
+            execution.agree(given_up);
+        }
         execution.unstable.push(in_flight.clone());
         let entry = Arc::new(Entry { index: number, time_us, seed, drain, requests });
         let appended = execution.append_mixed(index, entry, (plan, is_long));

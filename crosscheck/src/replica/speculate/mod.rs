@@ -170,7 +170,22 @@ impl SpeculateStage {
             view: self.executor.view().unwrap_or(0),
             unstable: self.unstable.len() as u64,
             rollbacks,
+            waits_for: self.waits_for(),
             verifies: self.verifier.record().is_some(),
+        }
+    }
+
+    /// What the next batch waits for, beside its arrival.
+    fn waits_for(&self) -> Option<String> {
+        let newest = self.unstable.back().map_or(self.stable(), |batch| batch.number);
+        if self.going_back.is_some() {
+            Some("until batches are taken back".into())
+        } else if let Some(wanted) = self.executor.wanted() {
+            Some(format!("until this replica has the agreed state after batch {}", wanted.number))
+        } else if self.executor.view().is_none() {
+            Some("for a view".into())
+        } else {
+            (!self.may_deliver()).then(|| format!("until a batch up to {newest} is stable"))
         }
     }
 
@@ -189,8 +204,7 @@ impl SpeculateStage {
             None => self.executor.may_begin_after(newest),
         };
         let bytes = self.speculation.as_ref().map_or(0, Speculation::bytes);
-        let has_room = self.unstable.len() < limits::UNSTABLE_BATCHES && bytes < limits::UNSTABLE_BYTES;
-        is_due && has_room && self.going_back.is_none()
+        is_due && bytes < limits::UNSTABLE_BYTES && self.going_back.is_none()
     }
 
     /// Puts a message in the frames of its receivers. A frame that is full leaves at once.

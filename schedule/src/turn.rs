@@ -46,8 +46,8 @@ pub enum Outcome {
 pub struct EntryEnd {
     /// Index of the entry.
     pub index: u64,
-    /// What [`Schedule::append_mixed`](crate::Schedule::append_mixed) returned for it: an entry that was dropped may have
-    /// the same index as a later one. Ends may be reported in another order than they came: each by its worker.
+    /// What [`Schedule::append_mixed`](crate::Schedule::append_mixed) returned for it: an entry that was dropped may
+    /// have the same index as a later one. Ends may be told in another order than they came: each by its worker.
     pub number: u64,
     /// Digest of the schedule's state after it: the next position, the time, requests that were started and timers.
     pub schedule: u64,

@@ -134,9 +134,11 @@ pub struct Rules {
     pub quorum: bool,
     /// The same for the first message of a view only, as the paper can be read (section 6.1: r+1 responses).
     pub quorum_at_start: bool,
-    /// A view starts from the record of the highest view. Without it from that of the highest number, as the paper says.
+    /// A view starts from the record of the highest view. Without it from that of the highest number, as the paper
+    /// says.
     pub view_first: bool,
-    /// A verifier that lost its memory is told from the one it was. Without it, the newest state of a quorum is adopted.
+    /// A verifier that lost its memory is told from the one it was. Without it, the newest state of a quorum is
+    /// adopted.
     pub crash_vectors: bool,
     /// An executor that lost its memory sends no token where an earlier life may have sent one.
     pub abstention: bool,

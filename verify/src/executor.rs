@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{Config, Layout};
 use crate::limits::{RESEND_US, TALLY_BATCHES, WINDOW};
-use crate::message::{Here, Lineup, Round, TokenRecord, VerifyMessage};
+use crate::message::{Here, Lineup, QuestionRound, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::verifier::{Recipients, Timer};
 use crate::version::{StateToken, Version};
@@ -446,7 +446,7 @@ impl Executor {
         let counts = self.view.is_none_or(|(_, lineup)| lineup.executors.contains(self.config.me));
         let waits = !self.own.is_empty() || self.wanted.is_some() || !counts;
         if waits || self.view.is_none() || !self.life.is_known() {
-            let (life, round, crashes) = (self.config.life, Round::CatchUp, self.crashes);
+            let (life, round, crashes) = (self.config.life, QuestionRound::CatchUp, self.crashes);
             out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
         }
         if let Some((view, _)) = self.view.filter(|_| !counts && self.own.is_empty() && self.wanted.is_none())

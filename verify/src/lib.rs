@@ -1,5 +1,5 @@
-//! The verification stage of Eve (Kapritsos et al., OSDI 2012, section 6.1): replicas execute first, and verifiers agree
-//! afterwards on one state and output for each batch. For crashes only (in the paper's terms r = 0).
+//! The verification stage of Eve (Kapritsos et al., OSDI 2012, section 6.1): replicas execute first, and verifiers
+//! agree afterwards on one state and output for each batch. For crashes only (in the paper's terms r = 0).
 
 mod config;
 mod executor;
@@ -12,7 +12,7 @@ mod version;
 
 pub use config::{Config, Layout, Rules};
 pub use executor::{Executor, ExecutorCommand, ExecutorEvent};
-pub use message::{Here, Lineup, Reason, Round, TokenRecord, VerifyMessage};
+pub use message::{Here, Lineup, QuestionRound, Reason, TokenRecord, VerifyMessage};
 pub use saved::{SAVED_BYTES, SavedRecord};
 pub use slots::{CrashVector, Slot, Slots};
 pub use verifier::{Recipients, Timer, Verifier, VerifierCommand, VerifierEvent};

@@ -22,7 +22,7 @@ mod tick;
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Layout};
-use crate::message::{Here, Lineup, Reason, Round, TokenRecord, VerifyMessage};
+use crate::message::{Here, Lineup, QuestionRound, Reason, TokenRecord, VerifyMessage};
 use crate::saved::SavedRecord;
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::version::{StateToken, Version};
@@ -123,7 +123,7 @@ pub enum VerifierCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verifier {
     config: Config,
-    phase: Phase,
+    phase: VerifierPhase,
     /// No view before this one is taken part in.
     promised: u64,
     record: TokenRecord,
@@ -148,7 +148,7 @@ pub struct Verifier {
 
 /// What a verifier may do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum VerifierPhase {
     /// It has no memory.
     Blank(Recovery),
     /// It records in the view of its record.
@@ -187,7 +187,7 @@ impl Verifier {
         let record = first_record(&config);
         let pair = PairState::default();
         Verifier {
-            phase: Phase::Blank(Recovery::default()),
+            phase: VerifierPhase::Blank(Recovery::default()),
             promised: 0,
             record,
             leads_after: None,
@@ -212,7 +212,7 @@ impl Verifier {
         verifier.crashes.join(&saved.crashes);
         verifier.pair_begins(saved.record.view);
         let is_normal = saved.promised == saved.record.view;
-        verifier.phase = if is_normal { Phase::Normal } else { Phase::Changing };
+        verifier.phase = if is_normal { VerifierPhase::Normal } else { VerifierPhase::Changing };
         verifier
     }
 
@@ -221,7 +221,7 @@ impl Verifier {
     pub fn founded(config: Config, lives: &[u64]) -> Verifier {
         let mut verifier = Verifier::new(config);
         verifier.founding = (0..).zip(lives.iter().copied()).collect();
-        verifier.phase = Phase::Normal;
+        verifier.phase = VerifierPhase::Normal;
         verifier.pair_begins(0);
         verifier.pair_is_confirmed();
         verifier
@@ -254,7 +254,7 @@ impl Verifier {
 
     /// Whether it waits for a view to begin.
     pub fn is_changing(&self) -> bool {
-        self.phase == Phase::Changing
+        self.phase == VerifierPhase::Changing
     }
 
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
@@ -309,7 +309,7 @@ impl Verifier {
 
     /// Records as many versions as the tokens allow, and asks for another view when they cannot agree.
     fn step(&mut self, out: &mut Out<'_>) {
-        while self.phase == Phase::Normal && self.decides() {
+        while self.phase == VerifierPhase::Normal && self.decides() {
             let executors = self.record.lineup.executors;
             let needed = self.config.layout.tokens(executors);
             let count = self.tallies.count(
@@ -388,7 +388,7 @@ impl Verifier {
     }
 
     fn is_blank(&self) -> bool {
-        matches!(self.phase, Phase::Blank(_))
+        matches!(self.phase, VerifierPhase::Blank(_))
     }
 
     /// Executors whose token will not come: their connection ended. In a pair only a proof tells.
@@ -409,7 +409,14 @@ impl Verifier {
         !is_old
     }
 
-    fn on_where(&mut self, from: Slot, life: u64, round: Round, crashes: &CrashVector, out: &mut Out<'_>) {
+    fn on_where(
+        &mut self,
+        from: Slot,
+        life: u64,
+        round: QuestionRound,
+        crashes: &CrashVector,
+        out: &mut Out<'_>,
+    ) {
         if self.config.rules.crash_vectors && !self.is_blank() {
             self.crashes.join(crashes);
         }
@@ -427,7 +434,7 @@ impl Verifier {
         if self.is_blank() {
             return self.on_answer(from, here, out);
         }
-        if here.round == Round::Alive && here.life == self.config.life {
+        if here.round == QuestionRound::Alive && here.life == self.config.life {
             self.pair_on_answer();
         }
         if !self.admit(from, &here.crashes) {
@@ -451,7 +458,7 @@ impl Verifier {
             self.pair_follows();
             return self.install(record, out);
         }
-        self.phase = Phase::Normal;
+        self.phase = VerifierPhase::Normal;
         self.record = record;
         self.tallies.drop_until(record.view, record.version.number);
         self.times.recorded(self.tallies.knows_more(record.view), out.now_us);
@@ -467,7 +474,7 @@ impl Verifier {
     /// Asks the others for what this verifier has missed.
     fn ask_to_catch_up(&mut self, out: &mut Out<'_>) {
         if self.times.may_ask(out.now_us) {
-            let (life, round, crashes) = (self.config.life, Round::CatchUp, self.crashes);
+            let (life, round, crashes) = (self.config.life, QuestionRound::CatchUp, self.crashes);
             out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
         }
     }

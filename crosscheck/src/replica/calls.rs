@@ -189,7 +189,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             logged: standing.last_index,
             committed: standing.commit_index,
             executed: env.tally.executed,
-            validated: self.validated(),
+            validated: super::validated(self.speculate.as_ref(), &self.votes, env),
             verification: self.speculate.as_ref().map(|stage| stage.status(env.tally.rollbacks)),
             requests: env.tally.requests,
             connections: counters.open.load(std::sync::atomic::Ordering::Relaxed),

@@ -243,8 +243,8 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// With V: the batch of log entry `index` is next; its requests run beside each other as in `plan`. Returns the number
-    /// by which the schedule tells its end.
+    /// With V: the batch of log entry `index` is next; its requests run beside each other as in `plan`. Returns the
+    /// number by which the schedule tells its end.
     pub(super) fn append_mixed(
         &mut self,
         index: u64,

@@ -320,7 +320,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.order.orderer.tick();
         let counters = &self.clients.counters;
         counters.committed.store(self.order.orderer.standing().commit_index, Ordering::Relaxed);
-        counters.validated.store(self.validated(), Ordering::Relaxed);
+        counters
+            .validated
+            .store(validated(self.speculate.as_ref(), &self.votes, &self.env), Ordering::Relaxed);
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
@@ -338,12 +340,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let Some(mut speculator) = Speculator::of(self) {
             speculator.tick_verify();
         }
-    }
-
-    /// Last batch up to which replies have left, or never will.
-    fn validated(&self) -> u64 {
-        let stable = self.speculate.as_ref().map(SpeculateStage::stable);
-        stable.unwrap_or_else(|| self.votes.validated(&self.env))
     }
 
     /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this
@@ -380,4 +376,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Check::PendingReplies => self.order.replies_are_intact(),
         }
     }
+}
+
+/// Last batch up to which replies have left, or never will.
+fn validated<W: World>(speculate: Option<&SpeculateStage>, votes: &VoteStage, env: &Environment<W>) -> u64 {
+    speculate.map_or_else(|| votes.validated(env), SpeculateStage::stable)
 }

@@ -6,16 +6,16 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::gate::{Entering, Gate, Wanted};
-use super::planned::Progress;
+use super::planned::OpenPlaces;
 use crate::model::Guarded;
 use crate::turn_state::{TurnState, Want};
 
 #[test]
 fn model_a_parallel_batch_sees_all_of_the_one_before() {
     loom::model(|| {
-        let shared = Arc::new((Progress::new(), [Guarded::default(), Guarded::default()]));
+        let shared = Arc::new((OpenPlaces::new(), [Guarded::default(), Guarded::default()]));
         shared.0.open_to(2);
-        let work = |shared: &(Progress, [Guarded; 2])| {
+        let work = |shared: &(OpenPlaces, [Guarded; 2])| {
             let (progress, cells) = shared;
             while let Some(place) = progress.claim() {
                 if place < 2 {
@@ -82,7 +82,7 @@ fn model_a_boundary_has_the_state_alone() {
 #[test]
 fn model_a_worker_that_found_nothing_is_woken_by_the_step_after() {
     loom::model(|| {
-        let shared = Arc::new((TurnState::new(1, 2, 1, 0), Progress::new(), Guarded::default()));
+        let shared = Arc::new((TurnState::new(1, 2, 1, 0), OpenPlaces::new(), Guarded::default()));
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {

@@ -16,7 +16,7 @@ pub(super) struct Planned<R> {
     plan: ParallelBatches,
     begun: OnceLock<Begun<R>>,
     claimed: AtomicBool,
-    progress: Progress,
+    progress: OpenPlaces,
     ended: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ impl<R> Planned<R> {
             plan,
             begun: OnceLock::new(),
             claimed: AtomicBool::new(false),
-            progress: Progress::new(),
+            progress: OpenPlaces::new(),
             ended: AtomicBool::new(false),
         }
     }
@@ -135,15 +135,15 @@ impl<R> Planned<R> {
 }
 
 /// The places that may be claimed, and how many of them are not resolved.
-pub(super) struct Progress {
+pub(super) struct OpenPlaces {
     next: AtomicU64,
     open: AtomicU64,
     left: AtomicU64,
 }
 
-impl Progress {
+impl OpenPlaces {
     pub fn new() -> Self {
-        Progress { next: AtomicU64::new(0), open: AtomicU64::new(0), left: AtomicU64::new(0) }
+        OpenPlaces { next: AtomicU64::new(0), open: AtomicU64::new(0), left: AtomicU64::new(0) }
     }
 
     /// Places below are or were open.

@@ -4,7 +4,7 @@ use crate::message::{Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::version::Version;
 
-use super::{ExtraState, Out, Phase, Recipients, Verifier, VerifierCommand};
+use super::{ExtraState, Out, Recipients, Verifier, VerifierCommand, VerifierPhase};
 
 /// A verifier's VIEW-CHANGE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ impl Verifier {
 
     fn promise(&mut self, view: u64, reason: Reason, out: &mut Out<'_>) {
         self.promised = view;
-        self.phase = Phase::Changing;
+        self.phase = VerifierPhase::Changing;
         self.times.promised(out.now_us);
         let life = self.crashes.of_slot(self.config.me);
         let wish = Wish { view, reason, record: self.record, life };
@@ -78,7 +78,7 @@ impl Verifier {
         wish.life = crashes.of_slot(from);
         if wish.view <= self.record.view {
             // The other one has missed that this view began.
-            return self.on_where(from, 0, crate::message::Round::CatchUp, crashes, out);
+            return self.on_where(from, 0, crate::message::QuestionRound::CatchUp, crashes, out);
         }
         let known = self.wishes.get(&from).map_or((0, 0), |known| (known.life, known.view));
         if (wish.life, wish.view) <= known || !self.matters(&wish) {
@@ -97,7 +97,7 @@ impl Verifier {
 
     /// Whether a wish may still have an effect: its view is a later one, or this verifier is to start it.
     fn matters(&self, wish: &Wish) -> bool {
-        let starts = self.phase == Phase::Changing && self.leader(wish.view) == self.config.me;
+        let starts = self.phase == VerifierPhase::Changing && self.leader(wish.view) == self.config.me;
         wish.view > self.promised || (wish.view == self.promised && starts)
     }
 
@@ -109,7 +109,7 @@ impl Verifier {
     fn try_to_lead(&mut self, out: &mut Out<'_>) {
         let (view, me) = (self.promised, self.config.me);
         let led_before = self.leads_after.is_some_and(|last| view <= last);
-        if self.phase != Phase::Changing || self.leader(view) != me || led_before {
+        if self.phase != VerifierPhase::Changing || self.leader(view) != me || led_before {
             return;
         }
         let promises: Vec<Wish> = (self.wishes.iter())
@@ -157,7 +157,7 @@ impl Verifier {
     pub(super) fn install(&mut self, record: TokenRecord, out: &mut Out<'_>) {
         self.promised = record.view;
         self.record = record;
-        self.phase = Phase::Normal;
+        self.phase = VerifierPhase::Normal;
         self.undecided = false;
         let streak = self.config.extra_after.filter(|_| record.lineup.extra).unwrap_or(0);
         self.extra = ExtraState { streak, ..ExtraState::default() };
@@ -217,7 +217,10 @@ impl Verifier {
 
     /// Takes executors in again that have reached the record, by another view.
     pub(super) fn welcome_outsiders(&mut self, out: &mut Out<'_>) {
-        if self.phase == Phase::Normal && self.decides() && !self.caught_up(self.record.version).is_empty() {
+        if self.phase == VerifierPhase::Normal
+            && self.decides()
+            && !self.caught_up(self.record.version).is_empty()
+        {
             self.change(Reason::Joined, out);
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! **Recovery.** To adopt the newest state of a quorum is unsafe: a verifier promises view 1, forgets it, recovers from
 //! answers that were given before, and completes a quorum of view 0 (`tests/explore.rs`). So lives are counted (Michael
-//! et al., DISC 2017). The verifier asks WHERE (`Round::Lives`); a quorum of crash-consistent answers tells how many
-//! lives it has had, and it takes the next number. It asks again with that number (`Round::Adopt`). Whoever answers
-//! knows of the new life from then on, and its later messages form no quorum with messages of the old one. From a
-//! quorum of these answers the verifier adopts the highest promise, and the record that rule 1 prefers. Its earlier
-//! life may have led views up to that promise, so it leads none of them again.
+//! et al., DISC 2017). The verifier asks WHERE (`QuestionRound::Lives`); a quorum of crash-consistent answers tells how
+//! many lives it has had, and it takes the next number. It asks again with that number (`QuestionRound::Adopt`).
+//! Whoever answers knows of the new life from then on, and its later messages form no quorum with messages of the old
+//! one. From a quorum of these answers the verifier adopts the highest promise, and the record that rule 1 prefers. Its
+//! earlier life may have led views up to that promise, so it leads none of them again.
 //!
 //! Two lives may take the same number, but not if the first one ended its recovery: then a quorum knew of it, and the
 //! next life has asked one of that quorum.
@@ -15,11 +15,11 @@
 //! ways; each is safe as long as no more than u verifiers of a living group are without memory at one time.
 //!
 //! 1. It has the operator's permission ([`Config::that_begins`](crate::Config::that_begins)), and *all* others have
-//!    answered this life that they have no memory (`Round::Lives`), and then, after the last of these answers, once
-//!    more and with the same lives (`Round::Found`). A life that was without memory in both answers was so all the
-//!    time between, and so was the asker. Thus at one instant no verifier had a memory: no group lived. One round
-//!    would not be enough: five verifiers may lose their memories one after the other and recover, each being asked
-//!    while it has none. Two verifiers may found at the same time; they found the same.
+//!    answered this life that they have no memory (`QuestionRound::Lives`), and then, after the last of these answers,
+//! once    more and with the same lives (`QuestionRound::Found`). A life that was without memory in both answers was so
+//! all the    time between, and so was the asker. Thus at one instant no verifier had a memory: no group lived. One
+//! round    would not be enough: five verifiers may lose their memories one after the other and recover, each being
+//! asked    while it has none. Two verifiers may found at the same time; they found the same.
 //! 2. A founder tells it that this very life of it took part in the founding, without memory. It has said nothing
 //!    since but that it has no memory. So it is a first verifier that was slow, whatever the others have done since.
 //!
@@ -28,15 +28,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::message::{Here, Round, TokenRecord, VerifyMessage};
+use crate::message::{Here, QuestionRound, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot, Slots};
 
-use super::{Out, Phase, Recipients, Verifier, VerifierCommand};
+use super::{Out, Recipients, Verifier, VerifierCommand, VerifierPhase};
 
 /// The questions of a verifier without memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
-    round: Round,
+    round: QuestionRound,
     /// Answers of this round, the newest of each verifier.
     answers: BTreeMap<Slot, RecoveryAnswer>,
     /// Those that had no memory in the first round, by their lives.
@@ -52,21 +52,21 @@ struct RecoveryAnswer {
 
 impl Default for Recovery {
     fn default() -> Self {
-        Recovery { round: Round::Lives, answers: BTreeMap::new(), blank: BTreeMap::new() }
+        Recovery { round: QuestionRound::Lives, answers: BTreeMap::new(), blank: BTreeMap::new() }
     }
 }
 
 impl Verifier {
     /// Asks the question of the present round (again), of all or of one.
     pub(super) fn ask(&self, to: Recipients, out: &mut Out<'_>) {
-        let Phase::Blank(recovery) = &self.phase else { return };
+        let VerifierPhase::Blank(recovery) = &self.phase else { return };
         let (life, round, crashes) = (self.config.life, recovery.round, self.crashes);
         out.send(to, VerifyMessage::Where { life, round, crashes });
     }
 
     /// An answer, while this verifier has no memory.
     pub(super) fn on_answer(&mut self, from: Slot, here: Here, out: &mut Out<'_>) {
-        let Phase::Blank(recovery) = &mut self.phase else { return };
+        let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
         let verifiers = self.config.layout.verifiers();
         let fits = here.crashes.counts().len() == self.crashes.counts().len();
         if from >= verifiers || here.life != self.config.life || !fits {
@@ -82,15 +82,15 @@ impl Verifier {
         let answer = RecoveryAnswer { life: here.own_life, memory: here.memory, crashes: here.crashes };
         recovery.answers.insert(from, answer);
         match recovery.round {
-            Round::Lives => self.count_lives(out),
-            Round::Adopt => self.adopt(out),
-            Round::Found => self.try_to_found(out),
-            Round::CatchUp | Round::Alive => {}
+            QuestionRound::Lives => self.count_lives(out),
+            QuestionRound::Adopt => self.adopt(out),
+            QuestionRound::Found => self.try_to_found(out),
+            QuestionRound::CatchUp | QuestionRound::Alive => {}
         }
     }
 
     fn count_lives(&mut self, out: &mut Out<'_>) {
-        let Phase::Blank(recovery) = &mut self.phase else { return };
+        let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
         let (consistent, known) = consistent_memories(&recovery.answers, &self.crashes);
         if consistent.len() >= self.config.layout.quorum() {
             if !self.config.rules.crash_vectors {
@@ -99,28 +99,28 @@ impl Verifier {
             self.crashes.join(&known);
             let life = known.of_slot(self.config.me).saturating_add(1);
             self.crashes.set(self.config.me, life);
-            return self.begin_round(Round::Adopt, out);
+            return self.begin_round(QuestionRound::Adopt, out);
         }
         let others = Slots::first(self.config.layout.verifiers()).without(self.config.me);
-        let Phase::Blank(recovery) = &mut self.phase else { return };
+        let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
         recovery.blank = (recovery.answers.iter())
             .filter(|(_, answer)| answer.memory.is_none())
             .map(|(slot, answer)| (*slot, answer.life))
             .collect();
         if self.config.begins && recovery.blank.len() == others.len() as usize {
-            self.begin_round(Round::Found, out);
+            self.begin_round(QuestionRound::Found, out);
         }
     }
 
-    fn begin_round(&mut self, round: Round, out: &mut Out<'_>) {
-        let Phase::Blank(recovery) = &mut self.phase else { return };
+    fn begin_round(&mut self, round: QuestionRound, out: &mut Out<'_>) {
+        let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
         recovery.round = round;
         recovery.answers.clear();
         self.ask(Recipients::Verifiers, out);
     }
 
     fn adopt(&mut self, out: &mut Out<'_>) {
-        let Phase::Blank(recovery) = &self.phase else { return };
+        let VerifierPhase::Blank(recovery) = &self.phase else { return };
         let (consistent, known) = consistent_memories(&recovery.answers, &self.crashes);
         if self.config.rules.crash_vectors
             && known.of_slot(self.config.me) > self.crashes.of_slot(self.config.me)
@@ -128,7 +128,7 @@ impl Verifier {
             // Someone knows of a later life than those who were asked first.
             self.crashes.join(&known);
             self.crashes.set(self.config.me, known.of_slot(self.config.me).saturating_add(1));
-            return self.begin_round(Round::Adopt, out);
+            return self.begin_round(QuestionRound::Adopt, out);
         }
         if consistent.len() < self.config.layout.quorum() {
             return;
@@ -142,7 +142,7 @@ impl Verifier {
         }
         (self.promised, self.record) = (promised, record);
         let is_normal = record.view == promised;
-        self.phase = if is_normal { Phase::Normal } else { Phase::Changing };
+        self.phase = if is_normal { VerifierPhase::Normal } else { VerifierPhase::Changing };
         self.times.promised(out.now_us);
         out.commands.push(VerifierCommand::Recovered);
         if is_normal {
@@ -153,13 +153,13 @@ impl Verifier {
     }
 
     fn try_to_found(&mut self, out: &mut Out<'_>) {
-        let Phase::Blank(recovery) = &self.phase else { return };
+        let VerifierPhase::Blank(recovery) = &self.phase else { return };
         let changed = recovery
             .answers
             .iter()
             .any(|(slot, answer)| answer.memory.is_some() || recovery.blank.get(slot) != Some(&answer.life));
         if changed {
-            return self.begin_round(Round::Lives, out);
+            return self.begin_round(QuestionRound::Lives, out);
         }
         if recovery.answers.len() == recovery.blank.len() {
             let mut lives = recovery.blank.clone();
@@ -172,7 +172,7 @@ impl Verifier {
     fn found(&mut self, lives: BTreeMap<Slot, u64>, out: &mut Out<'_>) {
         self.founding = lives;
         self.pair_begins(0);
-        self.phase = Phase::Normal;
+        self.phase = VerifierPhase::Normal;
         out.commands.push(VerifierCommand::Founded);
         out.commands.push(VerifierCommand::ViewBegan { record: self.record });
         self.times.installed(false, false, out.now_us);

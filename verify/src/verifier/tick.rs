@@ -4,7 +4,7 @@ use crate::limits::{EXTRA_PATIENCE_US, PRIMARY_GONE_US, RESEND_US, VIEW_PATIENCE
 use crate::message::Reason;
 use crate::slots::Slot;
 
-use super::{Out, Phase, Recipients, Timer, Verifier};
+use super::{Out, Recipients, Timer, Verifier, VerifierPhase};
 
 /// Since when a verifier waits, in microseconds of the host's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ impl Verifier {
                 self.on_elapsed(Timer::Extra, out);
             }
         }
-        let normal = self.phase == Phase::Normal;
+        let normal = self.phase == VerifierPhase::Normal;
         if normal && has_passed(self.times.primary_gone, PRIMARY_GONE_US, now_us) {
             self.times.primary_gone = None;
             return self.change(Reason::PrimaryGone, out);
@@ -131,20 +131,20 @@ impl Verifier {
     /// Sends again what may have been lost.
     fn repeat(&mut self, out: &mut Out<'_>) {
         match &self.phase {
-            Phase::Blank(_) => self.ask(Recipients::Verifiers, out),
-            Phase::Changing => self.send_wish(out),
+            VerifierPhase::Blank(_) => self.ask(Recipients::Verifiers, out),
+            VerifierPhase::Changing => self.send_wish(out),
             // The others may have recorded what this verifier waits for.
-            Phase::Normal if self.times.is_impatient(out.now_us) => {
+            VerifierPhase::Normal if self.times.is_impatient(out.now_us) => {
                 self.times.asked = None;
                 self.ask_to_catch_up(out);
             }
-            Phase::Normal => {}
+            VerifierPhase::Normal => {}
         }
     }
 
     /// Whether enough tokens agree and extra protection waits for the rest.
     fn waits_for_extra(&self) -> bool {
-        if self.phase != Phase::Normal || !self.extra_is_on() {
+        if self.phase != VerifierPhase::Normal || !self.extra_is_on() {
             return false;
         }
         let executors = self.record.lineup.executors;

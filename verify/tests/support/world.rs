@@ -17,8 +17,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use verify::{
-    Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Layout, Reason, Recipients, Round, Rules,
-    Slot, StateToken, Timer, Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version,
+    Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Layout, QuestionRound, Reason, Recipients,
+    Rules, Slot, StateToken, Timer, Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version,
 };
 
 use act::act;
@@ -476,8 +476,8 @@ impl World {
     /// Without `catch_up` the messages by which verifiers and executors catch up are lost.
     fn is_received(&self, message: &VerifyMessage) -> bool {
         let catches_up = match message {
-            VerifyMessage::Where { round, .. } => *round == Round::CatchUp,
-            VerifyMessage::Here(here) => here.round == Round::CatchUp,
+            VerifyMessage::Where { round, .. } => *round == QuestionRound::CatchUp,
+            VerifyMessage::Here(here) => here.round == QuestionRound::CatchUp,
             _ => false,
         };
         let of_new_executor = match message {

@@ -55,8 +55,9 @@ pub const PRIMARY_BYTES: usize = 1 << 20;
 /// Batches that a primary has numbered and this replica has not delivered, at which it numbers no more. What arrives
 /// meanwhile goes into the next one: batches are small while little is to do, and large near saturation.
 pub const PRIMARY_AHEAD: u64 = 2;
-/// Batches beyond the last one delivered here that a replica accepts of a primary.
-pub const PRIMARY_WINDOW: u64 = 8;
+/// Batches beyond the last one delivered here that a replica accepts of a primary, and asks for at once when it lacks
+/// them: one that was away catches up in few round trips.
+pub const PRIMARY_WINDOW: u64 = 64;
 /// Bytes of batches of a later view that are kept of one peer, unless a single one is larger.
 pub const EARLY_BYTES: usize = 4 << 20;
 /// Bytes of batches that a replica with a primary holds for others. Beyond it, who needs an older one takes the state.

@@ -140,6 +140,8 @@ pub struct Rules {
     /// A verifier that lost its memory is told from the one it was. Without it, the newest state of a quorum is
     /// adopted.
     pub crash_vectors: bool,
+    /// A group begins after two rounds in which nobody has a memory. Without it, after one.
+    pub found_twice: bool,
     /// An executor that lost its memory sends no token where an earlier life may have sent one.
     pub abstention: bool,
     /// Tokens agree only if they continue the record. Without it, only the batch's number is compared.
@@ -157,6 +159,7 @@ impl Rules {
         quorum_at_start: true,
         view_first: true,
         crash_vectors: true,
+        found_twice: true,
         abstention: true,
         parents: true,
         keep_sent: true,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{Config, Layout};
 use crate::limits::{RESEND_US, TALLY_BATCHES, WINDOW};
-use crate::message::{Here, Lineup, QuestionRound, TokenRecord, VerifyMessage};
+use crate::message::{AskRound, Here, Lineup, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::verifier::{Recipients, Timer};
 use crate::version::{StateToken, Version};
@@ -216,6 +216,11 @@ impl Executor {
         let is_within = newest.saturating_sub(self.stable.number) < WINDOW;
         let is_known = self.agreed.last_key_value().is_some_and(|(agreed, _)| newest < *agreed);
         self.view.is_some() && self.wanted.is_none() && (is_within || is_known)
+    }
+
+    /// Messages of verifiers that wait for others.
+    pub fn remembered(&self) -> usize {
+        self.heard.len()
     }
 
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
@@ -446,7 +451,7 @@ impl Executor {
         let counts = self.view.is_none_or(|(_, lineup)| lineup.executors.contains(self.config.me));
         let waits = !self.own.is_empty() || self.wanted.is_some() || !counts;
         if waits || self.view.is_none() || !self.life.is_known() {
-            let (life, round, crashes) = (self.config.life, QuestionRound::CatchUp, self.crashes);
+            let (life, round, crashes) = (self.config.life, AskRound::CatchUp, self.crashes);
             out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
         }
         if let Some((view, _)) = self.view.filter(|_| !counts && self.own.is_empty() && self.wanted.is_none())

@@ -51,7 +51,7 @@ pub enum VerifyMessage {
         /// The asker's life.
         life: u64,
         /// The same in the answer.
-        round: QuestionRound,
+        round: AskRound,
         /// The lives that the asker knows of.
         crashes: CrashVector,
     },
@@ -65,7 +65,7 @@ pub struct Here {
     /// The asker's life.
     pub life: u64,
     /// The asker's round.
-    pub round: QuestionRound,
+    pub round: AskRound,
     /// The life of the verifier that answers.
     pub own_life: u64,
     /// The life of the asker's process that took part when the answering verifier began the group; 0 if that is not
@@ -79,7 +79,7 @@ pub struct Here {
 
 /// For what a process asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QuestionRound {
+pub enum AskRound {
     /// To catch up: it has a memory, or is an executor.
     CatchUp,
     /// A verifier without memory learns which lives it had.
@@ -143,13 +143,8 @@ const EXTRA: u8 = 2;
 
 const REASONS: [Reason; 5] =
     [Reason::Diverged, Reason::Extra, Reason::Late, Reason::PrimaryGone, Reason::Joined];
-const ROUNDS: [QuestionRound; 5] = [
-    QuestionRound::CatchUp,
-    QuestionRound::Lives,
-    QuestionRound::Adopt,
-    QuestionRound::Found,
-    QuestionRound::Alive,
-];
+const ROUNDS: [AskRound; 5] =
+    [AskRound::CatchUp, AskRound::Lives, AskRound::Adopt, AskRound::Found, AskRound::Alive];
 
 impl VerifyMessage {
     /// Appends the wire form. With three verifiers a VERIFY takes 53 bytes and a RECORDED 44.

@@ -22,7 +22,7 @@ mod tick;
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Layout};
-use crate::message::{Here, Lineup, QuestionRound, Reason, TokenRecord, VerifyMessage};
+use crate::message::{AskRound, Here, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::saved::SavedRecord;
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::version::{StateToken, Version};
@@ -257,6 +257,11 @@ impl Verifier {
         self.phase == VerifierPhase::Changing
     }
 
+    /// Tokens that wait for others.
+    pub fn tokens(&self) -> usize {
+        self.tallies.len()
+    }
+
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
     #[cfg(any(test, feature = "unprotected"))]
     pub fn forget_times(&mut self) {
@@ -346,7 +351,7 @@ impl Verifier {
     fn advance(&mut self, token: StateToken, agreeing: Slots, out: &mut Out<'_>) {
         self.count_streak();
         self.extra.agreeing = agreeing;
-        self.record.version = Version { number: self.record.version.number + 1, token };
+        self.record.version = Version { number: self.record.version.number.saturating_add(1), token };
         self.record.lineup.sequential = false;
         self.record.lineup.extra = self.extra_is_on();
         self.undecided = false;
@@ -409,14 +414,7 @@ impl Verifier {
         !is_old
     }
 
-    fn on_where(
-        &mut self,
-        from: Slot,
-        life: u64,
-        round: QuestionRound,
-        crashes: &CrashVector,
-        out: &mut Out<'_>,
-    ) {
+    fn on_where(&mut self, from: Slot, life: u64, round: AskRound, crashes: &CrashVector, out: &mut Out<'_>) {
         if self.config.rules.crash_vectors && !self.is_blank() {
             self.crashes.join(crashes);
         }
@@ -434,7 +432,7 @@ impl Verifier {
         if self.is_blank() {
             return self.on_answer(from, here, out);
         }
-        if here.round == QuestionRound::Alive && here.life == self.config.life {
+        if here.round == AskRound::Alive && here.life == self.config.life {
             self.pair_on_answer();
         }
         if !self.admit(from, &here.crashes) {
@@ -474,7 +472,7 @@ impl Verifier {
     /// Asks the others for what this verifier has missed.
     fn ask_to_catch_up(&mut self, out: &mut Out<'_>) {
         if self.times.may_ask(out.now_us) {
-            let (life, round, crashes) = (self.config.life, QuestionRound::CatchUp, self.crashes);
+            let (life, round, crashes) = (self.config.life, AskRound::CatchUp, self.crashes);
             out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
         }
     }

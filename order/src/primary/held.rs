@@ -138,11 +138,11 @@ mod tests {
         (1..100).for_each(|number| early.keep(1, batch(9, number, 10)));
         (1..100).for_each(|number| early.keep(2, batch(9, number, 1 << 20)));
         early.keep(2, batch(8, 1, 10));
-        assert_eq!(early.of[&1].batches.len(), 8);
+        assert_eq!(early.of[&1].batches.len(), limits::PRIMARY_WINDOW as usize);
         assert_eq!(early.of[&2].batches.len(), 3);
         early.keep(2, batch(10, 5, 8 << 20));
         assert_eq!(early.of[&2].batches.len(), 1, "the earlier view is over");
-        assert_eq!(early.take(9, 1).len(), 8);
+        assert_eq!(early.take(9, 1).len(), limits::PRIMARY_WINDOW as usize);
         assert_eq!(early.take(9, 2).len(), 0, "not in this view");
         assert_eq!(early.take(10, 2).len(), 1);
         assert!(early.of.is_empty());

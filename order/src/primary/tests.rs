@@ -186,13 +186,15 @@ fn a_replica_hands_on_in_order_and_asks_for_what_is_missing() {
 #[test]
 fn who_delivers_nothing_holds_no_more_than_the_window() {
     let mut backup = engine(1);
-    (1..=20).for_each(|number| receive(&mut backup, 0, &batch(1, number)).unwrap());
+    let window = limits::PRIMARY_WINDOW;
+    (1..=window + 9).for_each(|number| receive(&mut backup, 0, &batch(1, number)).unwrap());
     let first = pumped(&mut backup);
-    assert_eq!((first.numbers(), first.asked()), ((1..=8).collect(), vec![]));
-    assert_eq!(backup.held.bytes(), 8 * batch(1, 1).message.len());
+    assert_eq!((first.numbers(), first.asked()), ((1..=window).collect(), vec![]));
+    assert_eq!(backup.held.bytes(), window as usize * batch(1, 1).message.len());
     deliver(&mut backup, &first);
     let asked = pumped(&mut backup).asked();
-    assert_eq!(asked, (9..=16).map(|number| (0, number)).collect::<Vec<_>>(), "it had no room for them");
+    let lacked = (window + 1..=window + 9).map(|number| (0, number));
+    assert_eq!(asked, lacked.collect::<Vec<_>>(), "it had no room for them");
 }
 
 #[test]

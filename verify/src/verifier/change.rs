@@ -78,7 +78,7 @@ impl Verifier {
         wish.life = crashes.of_slot(from);
         if wish.view <= self.record.view {
             // The other one has missed that this view began.
-            return self.on_where(from, 0, crate::message::QuestionRound::CatchUp, crashes, out);
+            return self.on_where(from, 0, crate::message::AskRound::CatchUp, crashes, out);
         }
         let known = self.wishes.get(&from).map_or((0, 0), |known| (known.life, known.view));
         if (wish.life, wish.view) <= known || !self.matters(&wish) {

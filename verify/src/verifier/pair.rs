@@ -17,7 +17,7 @@
 //! finds, and is the primary only of views that this life has begun.
 
 use crate::limits::{PAIR_ASK_US, PAIR_PROOF_US, PAIR_SILENCE_US};
-use crate::message::{Lineup, QuestionRound, Reason, TokenRecord, VerifyMessage};
+use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::slots::{Slot, Slots};
 use crate::version::Version;
 
@@ -211,7 +211,7 @@ impl Verifier {
             return;
         }
         self.pair.asked = Some(out.now_us);
-        let (life, round, crashes) = (self.config.life, QuestionRound::Alive, self.crashes);
+        let (life, round, crashes) = (self.config.life, AskRound::Alive, self.crashes);
         let peer = 1 - self.config.me.min(1);
         out.send(Recipients::One(peer), VerifyMessage::Where { life, round, crashes });
     }

@@ -2,11 +2,11 @@
 //!
 //! **Recovery.** To adopt the newest state of a quorum is unsafe: a verifier promises view 1, forgets it, recovers from
 //! answers that were given before, and completes a quorum of view 0 (`tests/explore.rs`). So lives are counted (Michael
-//! et al., DISC 2017). The verifier asks WHERE (`QuestionRound::Lives`); a quorum of crash-consistent answers tells how
-//! many lives it has had, and it takes the next number. It asks again with that number (`QuestionRound::Adopt`).
-//! Whoever answers knows of the new life from then on, and its later messages form no quorum with messages of the old
-//! one. From a quorum of these answers the verifier adopts the highest promise, and the record that rule 1 prefers. Its
-//! earlier life may have led views up to that promise, so it leads none of them again.
+//! et al., DISC 2017). The verifier asks WHERE (`AskRound::Lives`); a quorum of crash-consistent answers tells how many
+//! lives it has had, and it takes the next number. It asks again with that number (`AskRound::Adopt`). Whoever answers
+//! knows of the new life from then on, and its later messages form no quorum with messages of the old one. From a
+//! quorum of these answers the verifier adopts the highest promise, and the record that rule 1 prefers. Its earlier
+//! life may have led views up to that promise, so it leads none of them again.
 //!
 //! Two lives may take the same number, but not if the first one ended its recovery: then a quorum knew of it, and the
 //! next life has asked one of that quorum.
@@ -15,11 +15,11 @@
 //! ways; each is safe as long as no more than u verifiers of a living group are without memory at one time.
 //!
 //! 1. It has the operator's permission ([`Config::that_begins`](crate::Config::that_begins)), and *all* others have
-//!    answered this life that they have no memory (`QuestionRound::Lives`), and then, after the last of these answers,
-//! once    more and with the same lives (`QuestionRound::Found`). A life that was without memory in both answers was so
-//! all the    time between, and so was the asker. Thus at one instant no verifier had a memory: no group lived. One
-//! round    would not be enough: five verifiers may lose their memories one after the other and recover, each being
-//! asked    while it has none. Two verifiers may found at the same time; they found the same.
+//!    answered this life that they have no memory (`AskRound::Lives`), and then, after the last of these answers, once
+//!    more and with the same lives (`AskRound::Found`). A life that was without memory in both answers was so all the
+//!    time between, and so was the asker. Thus at one instant no verifier had a memory: no group lived. One round
+//!    would not be enough: five verifiers may lose their memories one after the other and recover, each being asked
+//!    while it has none. Two verifiers may found at the same time; they found the same.
 //! 2. A founder tells it that this very life of it took part in the founding, without memory. It has said nothing
 //!    since but that it has no memory. So it is a first verifier that was slow, whatever the others have done since.
 //!
@@ -28,7 +28,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::message::{Here, QuestionRound, TokenRecord, VerifyMessage};
+use crate::message::{AskRound, Here, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot, Slots};
 
 use super::{Out, Recipients, Verifier, VerifierCommand, VerifierPhase};
@@ -36,7 +36,7 @@ use super::{Out, Recipients, Verifier, VerifierCommand, VerifierPhase};
 /// The questions of a verifier without memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
-    round: QuestionRound,
+    round: AskRound,
     /// Answers of this round, the newest of each verifier.
     answers: BTreeMap<Slot, RecoveryAnswer>,
     /// Those that had no memory in the first round, by their lives.
@@ -52,7 +52,7 @@ struct RecoveryAnswer {
 
 impl Default for Recovery {
     fn default() -> Self {
-        Recovery { round: QuestionRound::Lives, answers: BTreeMap::new(), blank: BTreeMap::new() }
+        Recovery { round: AskRound::Lives, answers: BTreeMap::new(), blank: BTreeMap::new() }
     }
 }
 
@@ -82,10 +82,10 @@ impl Verifier {
         let answer = RecoveryAnswer { life: here.own_life, memory: here.memory, crashes: here.crashes };
         recovery.answers.insert(from, answer);
         match recovery.round {
-            QuestionRound::Lives => self.count_lives(out),
-            QuestionRound::Adopt => self.adopt(out),
-            QuestionRound::Found => self.try_to_found(out),
-            QuestionRound::CatchUp | QuestionRound::Alive => {}
+            AskRound::Lives => self.count_lives(out),
+            AskRound::Adopt => self.adopt(out),
+            AskRound::Found => self.try_to_found(out),
+            AskRound::CatchUp | AskRound::Alive => {}
         }
     }
 
@@ -99,7 +99,7 @@ impl Verifier {
             self.crashes.join(&known);
             let life = known.of_slot(self.config.me).saturating_add(1);
             self.crashes.set(self.config.me, life);
-            return self.begin_round(QuestionRound::Adopt, out);
+            return self.begin_round(AskRound::Adopt, out);
         }
         let others = Slots::first(self.config.layout.verifiers()).without(self.config.me);
         let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
@@ -107,12 +107,17 @@ impl Verifier {
             .filter(|(_, answer)| answer.memory.is_none())
             .map(|(slot, answer)| (*slot, answer.life))
             .collect();
-        if self.config.begins && recovery.blank.len() == others.len() as usize {
-            self.begin_round(QuestionRound::Found, out);
+        if !self.config.begins || recovery.blank.len() < others.len() as usize {
+            return;
+        }
+        if self.config.rules.found_twice {
+            self.begin_round(AskRound::Found, out);
+        } else {
+            self.try_to_found(out);
         }
     }
 
-    fn begin_round(&mut self, round: QuestionRound, out: &mut Out<'_>) {
+    fn begin_round(&mut self, round: AskRound, out: &mut Out<'_>) {
         let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
         recovery.round = round;
         recovery.answers.clear();
@@ -128,7 +133,7 @@ impl Verifier {
             // Someone knows of a later life than those who were asked first.
             self.crashes.join(&known);
             self.crashes.set(self.config.me, known.of_slot(self.config.me).saturating_add(1));
-            return self.begin_round(QuestionRound::Adopt, out);
+            return self.begin_round(AskRound::Adopt, out);
         }
         if consistent.len() < self.config.layout.quorum() {
             return;
@@ -159,7 +164,7 @@ impl Verifier {
             .iter()
             .any(|(slot, answer)| answer.memory.is_some() || recovery.blank.get(slot) != Some(&answer.life));
         if changed {
-            return self.begin_round(QuestionRound::Lives, out);
+            return self.begin_round(AskRound::Lives, out);
         }
         if recovery.answers.len() == recovery.blank.len() {
             let mut lives = recovery.blank.clone();

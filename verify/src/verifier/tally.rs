@@ -72,6 +72,11 @@ impl Tallies {
         self.votes.range((view, 0)..).count() < TALLY_BATCHES as usize
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.votes.values().map(Vec::len).sum()
+    }
+
     /// Drops what is recorded or of an earlier view.
     pub(crate) fn drop_until(&mut self, view: u64, number: u64) {
         self.votes.retain(|key, _| *key > (view, number));

@@ -1,5 +1,6 @@
 //! What the explorations share: a search, and a world of real machines and messages.
 
+pub mod cluster;
 pub mod pair;
 pub mod search;
 pub mod table;

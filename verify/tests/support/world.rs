@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use verify::{
-    Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Layout, QuestionRound, Reason, Recipients,
+    AskRound, Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Layout, Reason, Recipients,
     Rules, Slot, StateToken, Timer, Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version,
 };
 
@@ -476,8 +476,8 @@ impl World {
     /// Without `catch_up` the messages by which verifiers and executors catch up are lost.
     fn is_received(&self, message: &VerifyMessage) -> bool {
         let catches_up = match message {
-            VerifyMessage::Where { round, .. } => *round == QuestionRound::CatchUp,
-            VerifyMessage::Here(here) => here.round == QuestionRound::CatchUp,
+            VerifyMessage::Where { round, .. } => *round == AskRound::CatchUp,
+            VerifyMessage::Here(here) => here.round == AskRound::CatchUp,
             _ => false,
         };
         let of_new_executor = match message {

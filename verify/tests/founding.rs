@@ -1,0 +1,110 @@
+//! How a group begins, and how a verifier that lost its memory is kept from beginning another one.
+
+use verify::{Config, Layout, Rules};
+
+use crate::support::cluster::{Cluster, as_is};
+
+const THREE: Layout = Layout::Crash { failures: 1 };
+
+fn begins(config: Config) -> Config {
+    config.that_begins()
+}
+
+#[test]
+fn one_with_permission_begins_a_group_of_three() {
+    let mut group = Cluster::down(THREE, as_is);
+    group.start(0, begins);
+    group.deliver();
+    group.start(1, as_is);
+    group.deliver();
+    group.pass_ms(100);
+    group.tells("");
+    group.start(2, as_is);
+    group.pass_ms(100);
+    group.tells(
+        "verifier 0 takes part from the beginning
+         verifier 0 is in view 0 from the start: primary 0 of 0 1 2
+         verifier 1 takes part from the beginning
+         verifier 1 is in view 0 from the start: primary 0 of 0 1 2
+         verifier 2 takes part from the beginning
+         verifier 2 is in view 0 from the start: primary 0 of 0 1 2
+         executor 0 goes back to the start for view 0
+         executor 1 goes back to the start for view 0
+         executor 2 goes back to the start for view 0",
+    );
+    group.batch(&[0, 1, 2], 'a');
+    group.tells(
+        "executor 0 has a stable
+         executor 1 has a stable
+         executor 2 has a stable",
+    );
+}
+
+#[test]
+fn nobody_begins_without_permission() {
+    let mut group = Cluster::down(THREE, as_is);
+    (0..3).for_each(|slot| group.start(slot, as_is));
+    group.pass_ms(1_000);
+    group.tells("");
+}
+
+#[test]
+fn a_verifier_with_permission_recovers_where_a_group_lives() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&[0, 1, 2], 'a');
+    group.end(1);
+    group.start(1, begins);
+    group.told.clear();
+    group.pass_ms(100);
+    group.tells(
+        "executor 1 goes back to a for view 0
+         verifier 1 has recovered",
+    );
+}
+
+/// Five verifiers lose their memories one after the other and recover, at most two at a time. The first one asks each
+/// while it has none.
+fn rolling_losses(with: fn(Config) -> Config) -> Cluster {
+    let mut group = Cluster::founded(Layout::Crash { failures: 2 }, as_is);
+    group.batch(&[0, 1, 2, 3, 4], 'a');
+    group.end(0);
+    group.cut = (1..5).map(|other| (0, other)).collect();
+    group.start(0, with);
+    group.deliver();
+    for slot in 1..5 {
+        // The answers of the others are lost, but not that of the one without memory.
+        group.end(slot);
+        group.cut.retain(|(_, other)| *other != slot);
+        let recovering: Vec<(u8, u8)> =
+            (1..5).filter(|other| *other != slot).map(|other| (slot, other)).collect();
+        group.cut.extend(&recovering);
+        group.start(slot, as_is);
+        group.pass_ms(60);
+        group.cut.push((0, slot));
+        group.cut.retain(|link| !recovering.contains(link));
+        group.pass_ms(60);
+    }
+    group
+}
+
+#[test]
+fn losses_one_after_the_other_begin_no_second_group() {
+    let mut group = rolling_losses(begins);
+    let of_first: Vec<&String> = group.told.iter().filter(|line| line.starts_with("verifier 0")).collect();
+    assert_eq!(of_first, Vec::<&String>::new());
+    let recovered = group.told.iter().filter(|line| line.ends_with("has recovered")).count();
+    assert_eq!(recovered, 4, "{:?}", group.told);
+    // With its links it recovers like the others.
+    group.cut.clear();
+    group.told.clear();
+    group.pass_ms(100);
+    assert!(group.told.iter().any(|line| line == "verifier 0 has recovered"), "{:?}", group.told);
+}
+
+#[test]
+fn with_one_round_they_would() {
+    let one_round = |config: Config| begins(config).with_rules(Rules { found_twice: false, ..Rules::ALL });
+    let group = rolling_losses(one_round);
+    let founded = group.told.iter().any(|line| line == "verifier 0 takes part from the beginning");
+    assert!(founded, "{:?}", group.told);
+}

@@ -1,0 +1,194 @@
+//! Recoveries of three and more replicas, told as transcripts: what each machine decided, line by line.
+
+use verify::{Layout, Reason, VerifierEvent};
+
+use crate::support::cluster::{Cluster, as_is};
+
+const THREE: Layout = Layout::Crash { failures: 1 };
+const ALL: [u8; 3] = [0, 1, 2];
+
+#[test]
+fn three_replicas_agree_on_a_batch() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&ALL, 'a');
+    group.tells(
+        "executor 0 has a stable
+         executor 1 has a stable
+         executor 2 has a stable",
+    );
+}
+
+#[test]
+fn one_of_three_diverges_and_is_masked() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.run(&[0], 'x');
+    group.run(&[1, 2], 'a');
+    group.deliver();
+    group.tells(
+        "executor 0 has diverged, and needs a
+         executor 1 has a stable
+         executor 2 has a stable",
+    );
+    // The others go on, and the repaired one with them.
+    group.install();
+    group.batch(&ALL, 'b');
+    group.tells(
+        "executor 0 has a stable
+         executor 0 has ab stable
+         executor 1 has ab stable
+         executor 2 has ab stable",
+    );
+}
+
+#[test]
+fn a_slow_executor_that_diverged_learns_it_when_it_has_run_the_batch() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&[1, 2], 'a');
+    group.batch(&[1, 2], 'b');
+    group.told.clear();
+    group.batch(&[0], 'x');
+    group.tells("executor 0 has diverged, and needs ab");
+    group.install();
+    group.tells("executor 0 has ab stable");
+}
+
+#[test]
+fn all_three_differ_and_run_sequentially() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&ALL, 'a');
+    group.told.clear();
+    for (slot, letter) in [(0, 'x'), (1, 'y'), (2, 'z')] {
+        group.run(&[slot], letter);
+    }
+    group.deliver();
+    group.tells(
+        "verifier 1 is in view 1 from a, sequentially: primary 0 of 0 1 2
+         verifier 0 is in view 1 from a, sequentially: primary 0 of 0 1 2
+         verifier 2 is in view 1 from a, sequentially: primary 0 of 0 1 2
+         executor 0 goes back to a for view 1
+         executor 1 goes back to a for view 1
+         executor 2 goes back to a for view 1",
+    );
+    assert_eq!(group.now_us, 0, "no timer had to elapse");
+    group.batch(&ALL, 'b');
+    group.tells(
+        "executor 0 has ab stable
+         executor 1 has ab stable
+         executor 2 has ab stable",
+    );
+}
+
+#[test]
+fn tokens_that_differ_sequentially_too_are_reported_once_and_tried_again_slowly() {
+    let mut group = Cluster::founded(THREE, as_is);
+    let differ = |group: &mut Cluster| {
+        for (slot, letter) in [(0, 'x'), (1, 'y'), (2, 'z')] {
+            group.run(&[slot], letter);
+        }
+        group.deliver();
+    };
+    differ(&mut group);
+    group.told.clear();
+    differ(&mut group);
+    group.tells(
+        "verifier 0 cannot tell who is wrong after the start
+         verifier 1 cannot tell who is wrong after the start
+         verifier 2 cannot tell who is wrong after the start",
+    );
+    group.pass_ms(140);
+    group.tells("");
+    group.pass_ms(300);
+    assert!(group.told.iter().any(|line| line.starts_with("verifier 2 is in view 2")), "{:?}", group.told);
+}
+
+#[test]
+fn the_primary_is_late() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&[1], 'a');
+    group.pass_ms(149);
+    group.tells("");
+    group.pass_ms(2);
+    group.tells(
+        "verifier 1 is in view 1 from the start: primary 1 of 0 1 2
+         verifier 0 is in view 1 from the start: primary 1 of 0 1 2
+         verifier 2 is in view 1 from the start: primary 1 of 0 1 2
+         executor 0 goes back to the start for view 1
+         executor 1 goes back to the start for view 1
+         executor 2 goes back to the start for view 1",
+    );
+}
+
+#[test]
+fn the_primary_is_gone() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&ALL, 'a');
+    group.end(0);
+    group.told.clear();
+    group.pass_ms(19);
+    group.tells("");
+    group.pass_ms(5);
+    group.batch(&[1, 2], 'b');
+    group.tells(
+        "verifier 1 is in view 1 from a: primary 1 of 0 1 2
+         verifier 2 is in view 1 from a: primary 1 of 0 1 2
+         executor 1 goes back to a for view 1
+         executor 2 goes back to a for view 1
+         executor 1 has ab stable
+         executor 2 has ab stable",
+    );
+}
+
+#[test]
+fn a_verifier_loses_its_memory_and_recovers() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&ALL, 'a');
+    group.verifier(0, VerifierEvent::Suspect(Reason::Late));
+    group.deliver();
+    group.end(2);
+    group.told.clear();
+    group.start(2, as_is);
+    group.deliver();
+    group.pass_ms(60);
+    group.tells(
+        "executor 2 goes back to a for view 1
+         verifier 2 has recovered",
+    );
+    group.install();
+    // Its executor abstains in this view: another one that is gone stops the group, until the next view begins.
+    group.end(0);
+    group.told.clear();
+    group.batch(&[1, 2], 'b');
+    group.tells("");
+    group.pass_ms(300);
+    group.tells(
+        "verifier 2 is in view 2 from a: primary 2 of 0 1 2
+         verifier 1 is in view 2 from a: primary 2 of 0 1 2
+         executor 1 goes back to a for view 2
+         executor 2 goes back to a for view 2",
+    );
+    group.batch(&[1, 2], 'c');
+    group.tells(
+        "executor 1 has ac stable
+         executor 2 has ac stable",
+    );
+}
+
+#[test]
+fn a_storm_of_view_changes_ends() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.run(&ALL, 'a');
+    for round in 0..20 {
+        group.verifier(round % 3, VerifierEvent::Suspect(Reason::Late));
+        if round % 4 == 0 {
+            group.lose();
+        }
+    }
+    group.pass_ms(5_000);
+    group.install();
+    group.told.clear();
+    group.batch(&ALL, 'b');
+    let stable = group.stable_at(0);
+    assert!(stable.ends_with('b'), "{stable}");
+    assert_eq!((group.stable_at(1), group.stable_at(2)), (stable.clone(), stable));
+    assert!(group.is_one_chain());
+}

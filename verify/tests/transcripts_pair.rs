@@ -1,0 +1,245 @@
+//! Two replicas, alone and with a witness, told as transcripts.
+
+use verify::{Config, Layout, Reason, VerifierEvent};
+
+use crate::support::cluster::{Cluster, as_is};
+
+fn pair() -> Cluster {
+    let mut pair = Cluster::founded(Layout::Pair, as_is);
+    pair.batch(&[0, 1], 'a');
+    pair.pass_ms(50);
+    pair.told.clear();
+    pair
+}
+
+fn with_witness() -> Cluster {
+    let mut pair = Cluster::founded(Layout::PairWithWitness, as_is);
+    pair.batch(&[0, 1], 'a');
+    pair.told.clear();
+    pair
+}
+
+#[test]
+fn the_primary_releases_only_with_the_backups_token() {
+    let mut pair = pair();
+    pair.batch(&[0], 'b');
+    pair.tells("");
+    pair.batch(&[1], 'b');
+    pair.tells(
+        "executor 0 has ab stable
+         executor 1 has ab stable",
+    );
+}
+
+#[test]
+fn tokens_of_a_pair_that_differ_sequentially_are_undecided() {
+    let mut pair = pair();
+    pair.run(&[0], 'x');
+    pair.batch(&[1], 'y');
+    pair.tells(
+        "verifier 0 is in view 2 from a, sequentially: primary 0 of 0 1
+         executor 0 goes back to a for view 2
+         verifier 1 is in view 2 from a, sequentially: primary 0 of 0 1
+         executor 1 goes back to a for view 2",
+    );
+    pair.run(&[0], 'x');
+    pair.batch(&[1], 'y');
+    pair.tells("verifier 0 cannot tell who is wrong after a");
+    pair.pass_ms(3_000);
+    pair.tells("");
+}
+
+#[test]
+fn the_backup_takes_over_and_keeps_what_it_sent() {
+    let mut pair = pair();
+    pair.batch(&[0, 1], 'b');
+    // The primary releases c; the backup does not hear of it any more.
+    pair.run(&[0, 1], 'c');
+    pair.deliver();
+    pair.told.clear();
+    pair.cut = vec![(0, 1)];
+    pair.pass_ms(240);
+    pair.tells("");
+    pair.pass_ms(20);
+    pair.batch(&[1], 'd');
+    pair.tells(
+        "verifier 1 is in view 3 from abc: primary 1 of 1
+         executor 1 goes back to abc for view 3
+         executor 1 has abcd stable",
+    );
+    // The link is back: the old primary follows, and counts again once it has caught up.
+    pair.cut.clear();
+    pair.verifier(0, VerifierEvent::Connected(1));
+    pair.verifier(1, VerifierEvent::Connected(0));
+    pair.pass_ms(60);
+    pair.install();
+    pair.pass_ms(60);
+    pair.batch(&[0, 1], 'e');
+    pair.tells(
+        "verifier 0 is in view 3 from abcd: primary 1 of 1
+         executor 0 goes back to abcd for view 3
+         executor 0 is behind, and needs abcd
+         executor 0 has abcd stable
+         verifier 1 is in view 5 from abcd: primary 1 of 0 1
+         verifier 0 is in view 5 from abcd: primary 1 of 0 1
+         executor 0 goes back to abcd for view 5
+         executor 1 goes back to abcd for view 5
+         executor 0 has abcde stable
+         executor 1 has abcde stable",
+    );
+    assert!(pair.is_one_chain());
+}
+
+#[test]
+fn the_backup_ends_and_the_primary_has_its_proof_in_time() {
+    let mut pair = pair();
+    pair.batch(&[0], 'b');
+    pair.end(1);
+    pair.verifier(0, VerifierEvent::ProcessGone(1));
+    pair.deliver();
+    pair.batch(&[0], 'c');
+    pair.tells(
+        "verifier 0 is in view 2 from a: primary 0 of 0
+         executor 0 goes back to a for view 2
+         executor 0 has ac stable",
+    );
+    // The backup returns without memory.
+    pair.start(1, as_is);
+    pair.pass_ms(120);
+    pair.install();
+    pair.pass_ms(120);
+    pair.batch(&[0, 1], 'd');
+    pair.tells(
+        "executor 1 goes back to ac for view 2
+         verifier 1 has recovered
+         executor 1 is behind, and needs ac
+         executor 1 has ac stable
+         verifier 0 is in view 4 from ac: primary 0 of 0 1
+         executor 0 goes back to ac for view 4
+         verifier 1 is in view 4 from ac: primary 0 of 0 1
+         executor 1 goes back to ac for view 4
+         executor 0 has acd stable
+         executor 1 has acd stable",
+    );
+}
+
+#[test]
+fn a_late_proof_waits_for_the_operator() {
+    let mut pair = pair();
+    pair.cut = vec![(0, 1)];
+    pair.pass_ms(260);
+    pair.batch(&[1], 'b');
+    pair.end(1);
+    pair.told.clear();
+    pair.verifier(0, VerifierEvent::ProcessGone(1));
+    pair.tells("verifier 0 waits for its peer after a");
+    pair.pass_ms(5_000);
+    pair.tells("");
+    pair.verifier(0, VerifierEvent::GoAlone);
+    pair.deliver();
+    pair.tells(
+        "verifier 0 is in view 2 from a: primary 0 of 0
+         executor 0 goes back to a for view 2",
+    );
+}
+
+#[test]
+fn a_primary_that_may_goes_on_alone_after_silence() {
+    let mut pair = Cluster::founded(Layout::Pair, Config::that_goes_on_alone_after_silence);
+    pair.pass_ms(50);
+    pair.cut = vec![(0, 1)];
+    pair.pass_ms(260);
+    pair.run(&[0], 'x');
+    pair.batch(&[1], 'y');
+    pair.tells(
+        "verifier 0 is in view 2 from the start: primary 0 of 0
+         verifier 1 is in view 3 from the start: primary 1 of 1
+         executor 0 goes back to the start for view 2
+         executor 1 goes back to the start for view 3
+         executor 0 has x stable
+         executor 1 has y stable",
+    );
+    assert!(!pair.is_one_chain(), "both went on alone: the option's price");
+}
+
+#[test]
+fn a_late_executor_is_left_out_and_taken_in_again() {
+    let mut pair = with_witness();
+    pair.batch(&[0], 'b');
+    pair.pass_ms(160);
+    pair.batch(&[0], 'b');
+    pair.tells(
+        "verifier 1 is in view 1 from a: primary 0 of 0
+         verifier 0 is in view 1 from a: primary 0 of 0
+         verifier 2 is in view 1 from a: primary 0 of 0
+         executor 0 goes back to a for view 1
+         executor 1 goes back to a for view 1
+         executor 0 has ab stable",
+    );
+    // Executor 1 runs the batch after all, and reports that.
+    pair.batch(&[1], 'b');
+    pair.pass_ms(60);
+    pair.batch(&[0, 1], 'c');
+    pair.tells(
+        "executor 1 has ab stable
+         verifier 2 is in view 2 from ab: primary 0 of 0 1
+         verifier 0 is in view 2 from ab: primary 0 of 0 1
+         verifier 1 is in view 2 from ab: primary 0 of 0 1
+         executor 0 goes back to ab for view 2
+         executor 1 goes back to ab for view 2
+         executor 0 has abc stable
+         executor 1 has abc stable",
+    );
+}
+
+#[test]
+fn with_a_witness_one_replica_goes_on_when_the_other_ends() {
+    let mut pair = with_witness();
+    pair.end(0);
+    pair.pass_ms(30);
+    pair.batch(&[1], 'b');
+    pair.tells(
+        "verifier 1 is in view 1 from a: primary 1 of 1
+         verifier 2 is in view 1 from a: primary 1 of 1
+         executor 1 goes back to a for view 1
+         executor 1 has ab stable",
+    );
+    pair.start(0, as_is);
+    pair.pass_ms(120);
+    pair.install();
+    pair.pass_ms(120);
+    pair.batch(&[0, 1], 'c');
+    pair.tells(
+        "executor 0 goes back to ab for view 1
+         verifier 0 has recovered
+         executor 0 is behind, and needs ab
+         executor 0 has ab stable
+         verifier 2 is in view 2 from ab: primary 1 of 0 1
+         verifier 0 is in view 2 from ab: primary 1 of 0 1
+         verifier 1 is in view 2 from ab: primary 1 of 0 1
+         executor 0 goes back to ab for view 2
+         executor 1 goes back to ab for view 2
+         executor 0 has abc stable
+         executor 1 has abc stable",
+    );
+}
+
+#[test]
+fn the_witness_ends_and_nothing_stops() {
+    let mut pair = with_witness();
+    pair.end(2);
+    pair.batch(&[0, 1], 'b');
+    pair.verifier(0, VerifierEvent::Suspect(Reason::Late));
+    pair.deliver();
+    pair.batch(&[0, 1], 'c');
+    pair.tells(
+        "executor 0 has ab stable
+         executor 1 has ab stable
+         verifier 1 is in view 1 from ab: primary 1 of 0 1
+         verifier 0 is in view 1 from ab: primary 1 of 0 1
+         executor 0 goes back to ab for view 1
+         executor 1 goes back to ab for view 1
+         executor 0 has abc stable
+         executor 1 has abc stable",
+    );
+}

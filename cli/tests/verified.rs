@@ -1,4 +1,4 @@
-//! Mode `R0GV`, with real processes: batches run first and are verified afterwards, through kills, pauses and faults.
+//! Mode `R0GV`, with real processes: batches run first and are verified afterwards, through kills and faults.
 
 use crate::support::checker::Load;
 use crate::support::cluster::{Cluster, Wish};
@@ -9,37 +9,31 @@ use std::time::Duration;
 /// How long a client waits for a reply before it connects to another replica.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 
-fn up(workers: usize, replicas: usize) -> Cluster {
-    Cluster::up(&Wish { mode: "R0GV", workers, replicas, ..Wish::default() })
+fn up(workers: usize) -> Cluster {
+    Cluster::up(&Wish { mode: "R0GV", workers, ..Wish::default() })
 }
 
 fn load(cluster: &Cluster) -> Load {
     Load { patience: CLIENT_PATIENCE, ..Load::on(cluster.clients()) }
 }
 
-/// Kills or pauses every replica in turn, the primary of the view among them, with one worker and with several.
+/// Kills one replica after the other, the primary of the view first, with one worker and with several.
 #[test]
-fn each_replica_is_killed_and_stopped_in_turn() {
-    for (workers, replicas) in [(1, 3), (2, 3), (1, 5)] {
-        let cluster = up(workers, replicas);
+fn each_replica_is_killed_in_turn() {
+    for workers in [1, 2] {
+        let cluster = up(workers);
         let running = load(&cluster).start();
-        for round in 0..replicas + 1 {
-            let victim = if round % 2 == 0 { cluster.leader() } else { round % replicas };
-            running.must_go_on(1_000, "before a blow");
-            if round % 2 == 0 {
-                let before = cluster.pid(victim);
-                cluster.signal(victim, Signal::KILL);
-                running.must_go_on(300, "while a replica is down");
-                cluster.wait_until("it was started again", |cluster| cluster.pid(victim) != before);
-            } else {
-                cluster.signal(victim, Signal::STOP);
-                running.must_go_on(300, "while a replica is stopped");
-                cluster.signal(victim, Signal::CONT);
-            }
+        for round in 0..3 {
+            let victim = (cluster.leader() + round % 2) % 3;
+            running.must_go_on(1_000, "before a replica is killed");
+            let before = cluster.pid(victim);
+            cluster.signal(victim, Signal::KILL);
+            running.must_go_on(300, "while a replica is down");
+            cluster.wait_until("it was started again", |cluster| cluster.pid(victim) != before);
             cluster.wait_serving();
         }
         let report = running.stop_and_audit(cluster.clients());
-        println!("{replicas} replicas with {workers} workers: {report}");
+        println!("{workers} workers: {report}");
         report.assert_right();
         cluster.assert_equal_state();
         cluster.finish();
@@ -49,12 +43,12 @@ fn each_replica_is_killed_and_stopped_in_turn() {
 /// A fault in the execution at one of three: the others agree without it, and it runs the batch again.
 #[test]
 fn what_differs_at_one_replica_is_masked_and_level_again() {
-    let cluster = up(2, 3);
+    let cluster = up(2);
     let running = load(&cluster).start();
     running.must_go_on(500, "before the faults");
     let mut injected = 0;
-    for seed in 0..60 {
-        let (victim, kind) = (seed % 3, ["in-request", "reply", "digest", "flip"][seed / 3 % 4]);
+    for seed in 0..18 {
+        let (victim, kind) = (seed % 3, ["in-request", "reply", "digest"][seed / 3 % 3]);
         let answer = cluster.ask(victim, &json!({"cmd": "inject", "kind": kind, "seed": seed}));
         injected += u64::from(answer["done"] == true);
         running.must_go_on(300, "after a fault");
@@ -68,7 +62,7 @@ fn what_differs_at_one_replica_is_masked_and_level_again() {
         .iter()
         .filter(|record| record["outcome"].as_str().is_some_and(|outcome| outcome.starts_with("masked")));
     println!("{} records, {} masked; replaced: {:?}", told.len(), masked.clone().count(), cluster.replaced());
-    assert!(masked.count() >= 5, "{told:#?}");
+    assert!(masked.count() >= 3, "{told:#?}");
     cluster.assert_equal_state();
     cluster.finish();
 }

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use execute::{NotTakenBack, Regions, Speculation};
 use object::{Home, Region};
 use schedule::{Access, Lock, Turn};
+use tree::{Tree, TreeShape};
 use verify::Version;
 
 use crate::job::InFlight;
+
+/// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
+pub(crate) const LEAVES: u32 = 65_536;
 
 /// What is to be done.
 pub(crate) enum BoundaryWork {
@@ -23,6 +27,8 @@ pub(crate) enum BoundaryDone {
         speculation: Box<Speculation>,
         /// The version.
         version: Result<Version, NotTakenBack>,
+        /// Whether the tree is the one of the objects; computed in builds with fault injection only.
+        is_right: Option<bool>,
     },
 }
 
@@ -40,15 +46,16 @@ impl BoundaryWork {
     /// Does it, in a turn that has every lock.
     pub fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> BoundaryDone {
         turn.take_all();
+        let homes = locks.len() as Home;
         let mut regions = HeldRegions { turn, locks };
         match self {
-            BoundaryWork::TakeBack(taking_back) => taking_back.perform(&mut regions),
+            BoundaryWork::TakeBack(taking_back) => taking_back.perform(homes, &mut regions),
         }
     }
 }
 
 impl TakingBack {
-    fn perform(self, regions: &mut dyn Regions) -> BoundaryDone {
+    fn perform(self, homes: Home, regions: &mut dyn Regions) -> BoundaryDone {
         let TakingBack { mut speculation, running, to } = self;
         let mut version = Ok(speculation.version());
         for batch in running.iter().rev() {
@@ -59,8 +66,21 @@ impl TakingBack {
             });
         }
         let version = version.and_then(|_| speculation.take_back(to, regions));
-        BoundaryDone::TookBack { speculation: Box::new(speculation), version }
+        let is_right = cfg!(feature = "inject").then(|| is_tree_of(&mut speculation, homes, regions));
+        BoundaryDone::TookBack { speculation: Box::new(speculation), version, is_right }
     }
+}
+
+/// Whether the tree is the one that the checksums of all objects give.
+fn is_tree_of(speculation: &mut Speculation, homes: Home, regions: &mut dyn Regions) -> bool {
+    let mut tree = Tree::new(TreeShape::even(homes, LEAVES));
+    for home in 0..homes {
+        let mut objects = Vec::new();
+        regions
+            .visit(home, &mut |region| region.objects(&mut |listed| objects.push((listed.id, listed.sum))));
+        tree.recompute(home, objects);
+    }
+    tree.root() == speculation.tree().root()
 }
 
 /// The regions of a service, of which one request holds all locks.

@@ -70,6 +70,64 @@ pub enum Observation<'a> {
     },
     /// Evidence was kept.
     Evidence(&'a EvidenceRecord),
+    /// With V: a batch was scheduled. It may be taken back.
+    Speculated {
+        /// Its number.
+        batch: u64,
+        /// Its parts, in order.
+        parts: &'a [order::Delivered],
+        /// Numbers of its requests in an order in which they may run one at a time.
+        plan: &'a [u32],
+        /// The state of the order after it.
+        order: &'a order::State,
+    },
+    /// With V: all requests of a batch have ended.
+    Folded {
+        /// The state after it.
+        version: verify::Version,
+        /// Token of the state before it.
+        parent: verify::StateToken,
+    },
+    /// With V: a batch stays.
+    Stable {
+        /// The state after it.
+        version: verify::Version,
+        /// Whether this very version was agreed on; if not, a later one was.
+        is_agreed: bool,
+    },
+    /// With V: the verifier of this replica has recorded a version.
+    Recorded(&'a verify::TokenRecord),
+    /// With V: this replica follows another view, after a version.
+    Followed {
+        /// The view.
+        view: u64,
+        /// The version.
+        version: verify::Version,
+    },
+    /// With V: others have agreed on this version, and the own one is another.
+    Diverged(verify::Version),
+    /// With V: batches were taken back.
+    TookBack {
+        /// The version that is left.
+        version: verify::Version,
+        /// Whether the tree over the objects is the one that their checksums give; not compared without fault
+        /// injection.
+        is_right: Option<bool>,
+    },
+    /// With V: the order continues after a batch.
+    Rewound {
+        /// The batch.
+        batch: u64,
+        /// The state of the order.
+        order: &'a order::State,
+    },
+    /// With V: the state is one that came from other replicas, or the first one.
+    Installed {
+        /// Its version.
+        version: verify::Version,
+        /// The state of the order.
+        order: &'a order::State,
+    },
 }
 
 /// The environment of a replica's order thread.

@@ -490,6 +490,20 @@ pub trait OrderEngine: Send {
     fn stable(&mut self, number: u64) {
         let _ = number;
     }
+
+    /// Changes one byte of the entry at `index` at rest in memory, for tests and fault injection. False when it has no
+    /// such byte.
+    fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
+        let _ = (index, at);
+        false
+    }
+
+    /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and returns its name. `None` when
+    /// there are not so many.
+    fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
+        let _ = (ordinal, bit);
+        None
+    }
 }
 
 impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
@@ -567,5 +581,11 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn stable(&mut self, number: u64) {
         (**self).stable(number);
+    }
+    fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
+        (**self).corrupt_entry(index, at)
+    }
+    fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
+        (**self).corrupt_number(ordinal, bit)
     }
 }

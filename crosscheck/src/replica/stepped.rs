@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use mio::Token;
-use order::{LogStore, Orderer, RaftConfig, RaftEngine, Record};
+use order::{LogStore, OrderEngine, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEngine, Record};
 use vote::Voter;
 pub use vote::limits::Occupancy;
 
@@ -28,12 +28,14 @@ use crate::peers::{Identity, PeerEvent, Peers};
 pub use crate::world::{Observation, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
 
-type Engine = RaftEngine<Box<dyn LogStore>>;
+type Engine = Box<dyn OrderEngine>;
 
 /// The initial data of one process of a replica.
 pub struct Startup {
     /// The configuration of its ordering engine; the simulation sets the seed and the nonce.
     pub engine: RaftConfig,
+    /// With V: counts the processes of this replica, from 1.
+    pub life: u32,
     /// The store of its log.
     pub log: Box<dyn LogStore>,
     /// The records of the log when it was opened.
@@ -86,18 +88,25 @@ impl<S: Service, W: World> Stepped<S, W> {
         birth: Startup,
     ) -> Result<Self, ServeError> {
         assert!(
-            settings.is_solo() || settings.mode.deterministic,
+            settings.is_solo() || settings.mode.deterministic || settings.mode.verified,
             "ordinary locks come in the order of the threads"
         );
         let (me, replicas) = (settings.me, settings.peers.len());
+        let verified = settings.mode.verified;
         let config = order::Config::new(me, replicas as u8, birth.engine.seed);
+        let config = order::Config { rewinds: verified, streams: verified, ..config };
         let mut service = service;
         let load = |packed: Bytes| state::load(&mut service, &packed).map_err(ServeError::BadState);
         let base = birth.state.map(load).transpose()?;
         let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
         let seed = birth.engine.seed;
         let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
-        let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
+        let engine: Engine = if verified {
+            let config = PrimaryConfig { slot: me, replicas: replicas as u8, life: birth.life };
+            Box::new(PrimaryEngine::new(config, order_state.index))
+        } else {
+            Box::new(RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?)
+        };
         let orderer = Orderer::new(config, engine, order_state);
         let peers = Peers::over(Identity::of(&settings, Some(seed))?, replicas, net);
         let watchdog = settings.watchdog;
@@ -225,6 +234,10 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// A description of what is unfinished in the batches before `batch`: a vote, a reply to fetch, or any repair. None
     /// when all are finished.
     pub fn open_below(&self, batch: u64) -> Option<String> {
+        if let Some(stage) = &self.replica.speculate {
+            let stable = stage.stable();
+            return (stable < batch).then(|| format!("batches after {stable} may be taken back"));
+        }
         if !self.replica.env.settings.mode.crosschecked {
             return None;
         }

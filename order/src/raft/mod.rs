@@ -144,18 +144,6 @@ impl<L: LogStore> RaftEngine<L> {
         Ok(engine)
     }
 
-    /// Changes one byte of the entry at `index` at rest in memory, for tests and fault injection. False when
-    /// it has no such byte.
-    pub fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
-        self.node.as_mut().is_some_and(|node| node.raw.mut_store().corrupt(index, at))
-    }
-
-    /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and returns its name. `None` when
-    /// there are not so many, or no engine yet.
-    pub fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
-        self.node.as_mut()?.corrupt_number(ordinal, bit)
-    }
-
     fn on_control(&mut self, from: u8, body: Bytes) -> Result<(), Blame> {
         let control = Control::decode(body).map_err(Blame::malformed(from))?;
         let group = self.node.as_ref().map(Node::group);
@@ -258,6 +246,14 @@ fn incarnation<L: LogStore>(node: &Node<L>) -> u64 {
 }
 
 impl<L: LogStore> OrderEngine for RaftEngine<L> {
+    fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
+        self.node.as_mut().is_some_and(|node| node.raw.mut_store().corrupt(index, at))
+    }
+
+    fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
+        self.node.as_mut()?.corrupt_number(ordinal, bit)
+    }
+
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
         self.node.as_mut().ok_or(NotNow)?.propose(entry)
     }

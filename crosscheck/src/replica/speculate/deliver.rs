@@ -69,7 +69,6 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             is_long: false,
         };
         for part in &parts {
-            self.env.world.see(Observation::Delivered { batch: number, requests: &part.batch });
             collected.add(part, execution, self.env);
         }
         if collected.wants_checkpoint {
@@ -81,6 +80,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             collected.push(Job::nothing(), Footprint::new());
         }
         let plan = plan(&mut stage.mixer, &collected.keys, sequential);
+        let seen = Observation::Speculated { batch: number, parts: &parts, plan: &plan.order, order: &order };
+        self.env.world.see(seen);
         let results = (len == 0).then(Vec::new);
         let Collected { requests, tags, is_long, .. } = collected;
         if let Some(speculation) =

@@ -10,11 +10,10 @@ use vote::{Failure, RequestResult};
 
 use super::{SpeculateStage, Speculator};
 use crate::Corrupted;
+use crate::boundary::LEAVES;
 use crate::service::Service;
-use crate::world::World;
+use crate::world::{Observation, World};
 
-/// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
-const LEAVES: u32 = 65_536;
 /// Seed of the digest of what belongs to a version besides the objects and outputs.
 const CONTEXT: &[u8] = b"version";
 
@@ -95,7 +94,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let Some(batch) = batch else { return };
         batch.ended = Some(ended);
         while self.stage.going_back.is_none() {
-            match self.stage.fold_next(self.env.settings.me) {
+            let folding = self.stage.fold_next(self.env.settings.me);
+            if let Some(Folding::Folded { version, before }) = &folding {
+                self.env.world.see(Observation::Folded { version: *version, parent: before.token });
+            }
+            match folding {
                 Some(Folding::Waits) => return,
                 Some(Folding::Folded { version, .. }) if self.stage.repairing.is_some() => {
                     self.on_ran_again(version);

@@ -2,7 +2,9 @@
 
 use execute::{NotTakenBack, Speculation};
 use order::{OrderEngine, PrimaryView};
-use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, StateToken, VerifierCommand, Version};
+use verify::{
+    ExecutorCommand, ExecutorEvent, Slot, Slots, StateToken, VerifierCommand, VerifyMessage, Version,
+};
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
@@ -11,11 +13,18 @@ use crate::boundary::BoundaryDone;
 use crate::checkpoint::CheckpointHead;
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
-use crate::world::World;
+use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(super) fn perform_decided(&mut self, decided: Decided) {
+        if let Decided::Verifier(VerifierCommand::Send {
+            message: VerifyMessage::Recorded { record, .. },
+            ..
+        }) = &decided
+        {
+            self.env.world.see(Observation::Recorded(record));
+        }
         let stage = &mut *self.stage;
         match decided {
             Decided::Verifier(VerifierCommand::Send { to, message })
@@ -84,6 +93,10 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// The replicas have agreed on the state after a batch, and on that of all before.
     fn on_stable(&mut self, version: Version) {
         while let Some(batch) = self.stage.unstable.pop_front_if(|batch| batch.number <= version.number) {
+            if let Some(of_batch) = batch.version {
+                let is_agreed = of_batch.number == version.number;
+                self.env.world.see(Observation::Stable { version: of_batch, is_agreed });
+            }
             self.release_batch(batch);
         }
         let stage = &mut *self.stage;
@@ -135,6 +148,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// A view begins after version `to`: later batches are taken back, if there are any.
     fn on_rewind(&mut self, to: Version, view: PrimaryView) {
+        self.env.world.see(Observation::Followed { view: view.number - 1, version: to });
         let stage = &mut *self.stage;
         stage.repairing = None;
         self.go_back(GoingBack { to: to.number, view: Some(view) });
@@ -166,9 +180,10 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// A boundary has had the state alone.
     pub(in crate::replica) fn on_boundary(&mut self, done: BoundaryDone) {
-        let BoundaryDone::TookBack { speculation, version } = done;
+        let BoundaryDone::TookBack { speculation, version, is_right } = done;
         match version {
             Ok(version) => {
+                self.env.world.see(Observation::TookBack { version, is_right });
                 let stage = &mut *self.stage;
                 let mut speculation = *speculation;
                 speculation.agree(stage.executor.stable().number);
@@ -190,7 +205,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         if self.executor.running.is_some() {
             let order = stage.unstable.back().map_or(&stage.stable_order, |batch| &batch.order).clone();
+            let batch = stage.unstable.back().map_or(stage.stable(), |batch| batch.number);
             self.order.orderer.rewind(order);
+            self.env.world.see(Observation::Rewound { batch, order: &self.order.orderer.export_state() });
         }
         if let Some(view) = going_back.view {
             stage.view = view.number - 1;
@@ -212,6 +229,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// A fault in the execution does not occur twice: the batches up to there run again, one request at a time.
     fn on_diverged(&mut self, version: Version, _donors: Slots) {
         self.env.tally.mismatches += 1;
+        self.env.world.see(Observation::Diverged(version));
         let stage = &mut *self.stage;
         let stable = stage.stable();
         stage.repairing = Some(version);
@@ -245,6 +263,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(in crate::replica) fn begin(&mut self, head: &CheckpointHead, token: StateToken) {
         if let Some(service) = &mut self.executor.service {
             let stable = Version { number: head.batch, token };
+            self.env.world.see(Observation::Installed { version: stable, order: &head.order });
             self.stage.start(fold::begin(service, stable), head.order.clone());
         }
     }

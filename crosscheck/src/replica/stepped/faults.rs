@@ -2,6 +2,7 @@
 //! promises.
 
 use object::{Home, ObjectId};
+use order::OrderEngine;
 
 use super::Stepped;
 use crate::admin::CorruptionKind;

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::client::Asked;
 use crate::reference::Executed;
 use crate::workload::Workload;
-use crate::world::{Observed, RequestOutcome, What};
+use crate::world::{Observed, Ordered, RequestOutcome, What};
 
 /// Batches whose results are kept for the checkers, behind the slowest replica.
 const KEPT: u64 = 100_000;
@@ -41,6 +41,8 @@ pub struct Facts {
     pub order: BTreeMap<u64, u128>,
     /// The last batch that any replica took from the order.
     pub last_batch: u64,
+    /// With V, by place: the place in the order in which the requests of a batch count as executed.
+    planned: BTreeMap<Place, Place>,
     /// By batch: its results, per replica.
     pub results: BTreeMap<u64, Vec<Option<Vec<RequestOutcome>>>>,
     /// By replica: the last batch it took from the order, over all its processes.
@@ -73,6 +75,7 @@ impl Facts {
             sent: BTreeMap::new(),
             order: BTreeMap::new(),
             last_batch: 0,
+            planned: BTreeMap::new(),
             results: BTreeMap::new(),
             delivered: vec![0; usize::from(replicas)],
             corrupted: BTreeSet::new(),
@@ -93,6 +96,7 @@ impl Facts {
             (asked.floor, asked.place) = (None, None);
         }
         self.order.clear();
+        self.planned.clear();
         self.results.clear();
         self.delivered.fill(0);
         self.last_batch = 0;
@@ -132,6 +136,11 @@ impl Facts {
         usize::from(self.replicas) / 2
     }
 
+    /// The place at which the request with this one counts as executed: another one with V only, in the same batch.
+    pub fn planned(&self, place: Place) -> Place {
+        self.planned.get(&place).copied().unwrap_or(place)
+    }
+
     /// Records an action of a replica; the model executes each batch that is new.
     pub fn note<W: Workload>(&mut self, observed: &Observed, model: &mut Executed<W>) {
         let replica = usize::from(observed.replica);
@@ -145,6 +154,11 @@ impl Facts {
                 }
                 self.forget(model);
             }
+            What::Ran { batch, outcomes } => {
+                let replicas = usize::from(self.replicas);
+                self.results.entry(*batch).or_insert_with(|| vec![None; replicas])[replica] =
+                    Some(outcomes.clone());
+            }
             What::Executed { batch, outcomes } => {
                 let replicas = usize::from(self.replicas);
                 let row = self.results.entry(*batch).or_insert_with(|| vec![None; replicas]);
@@ -156,10 +170,22 @@ impl Facts {
     }
 
     /// A request that does not fit its checksum in the log itself is invalid: no replica runs it.
-    fn execute<W: Workload>(&mut self, batch: u64, ordered: &order::Batch, model: &mut Executed<W>) {
+    fn execute<W: Workload>(&mut self, batch: u64, ordered: &Ordered, model: &mut Executed<W>) {
         model.begin_batch(ordered.time_us);
         let is_sound = |request: &order::Request| order::batch::checksum(&request.bytes) == request.checksum;
-        for (number, request) in ordered.requests().enumerate().filter(|(_, request)| is_sound(request)) {
+        let all = 0..ordered.requests.len();
+        let plan = match &ordered.plan {
+            Some(plan) => plan.iter().map(|number| *number as usize).collect(),
+            None => all.collect::<Vec<_>>(),
+        };
+        for (turn, number) in plan.into_iter().enumerate() {
+            // The pipeline may have added requests of its own behind them.
+            let Some(request) = ordered.requests.get(number).filter(|request| is_sound(request)) else {
+                continue;
+            };
+            if ordered.plan.is_some() {
+                self.planned.insert(Place::new(batch, number as u16), Place::new(batch, turn as u16));
+            }
             if let Some(sent) = self.sent.get_mut(&xxh3_128(&request.bytes)) {
                 sent.ordered += 1;
                 model.apply(sent.command, Place::new(batch, number as u16));
@@ -174,14 +200,18 @@ impl Facts {
             let Some((batch, _)) = self.results.pop_first() else { return };
             model.forget(batch);
             self.order.remove(&batch);
+            self.planned = self.planned.split_off(&Place::new(batch + 1, 0));
         }
     }
 }
 
 /// A digest of a batch: its stamp and its requests.
-pub fn digest_of(batch: &order::Batch) -> u128 {
+pub fn digest_of(batch: &Ordered) -> u128 {
     let mut bytes = Vec::new();
-    for number in [u64::from(batch.origin), batch.incarnation, batch.number, batch.time_us, batch.seed] {
+    for number in [u64::from(batch.origin), batch.named.0, batch.named.1, batch.time_us, batch.seed] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in batch.plan.iter().flatten() {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
     for request in batch.requests() {

@@ -529,6 +529,29 @@ impl Fault {
         matches!(self, Corruption(C::InRequest | C::Skip | C::Twice))
     }
 
+    /// Whether the simulation of mode `R0GV` has it. Not yet: what is found by a scrub, which that mode does not have;
+    /// clocks, since nobody compares the primary's; and losses of more memories than f.
+    pub fn is_survived_by_verification(&self) -> bool {
+        use Fault::{Clock, ClockJump, Entry, Founding, Memories, Number, Settings, Stamp, Stuck, Suspend};
+        match self {
+            Corruption(kind) => matches!(
+                kind,
+                C::InRequest
+                    | C::Digest
+                    | C::Reply
+                    | C::Message
+                    | C::Request
+                    | C::Skip
+                    | C::Twice
+                    | C::Footprint
+            ),
+            Clock | ClockJump | Entry | Founding | Memories | Number | Settings | Stamp | Stuck | Suspend => {
+                false
+            }
+            _ => !self.needs_disk(),
+        }
+    }
+
     /// Whether it corrupts memory, computation or messages.
     pub fn is_of_memory(self) -> bool {
         use Fault::{Clock, Corruption, Entry, Number, Queue, Stamp, Stuck};

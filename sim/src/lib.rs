@@ -39,5 +39,5 @@ pub mod world;
 
 pub use crate::memcached::run;
 pub use plan::Faults;
-pub use run::{Breach, Count, Options, RunSummary, Violation, Where, simulate};
+pub use run::{Breach, Count, Options, RunSummary, Verified, Violation, Where, simulate};
 pub use workload::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};

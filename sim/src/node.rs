@@ -101,6 +101,10 @@ pub struct Role<W> {
     pub replicas: u8,
     /// It compares with itself: mode `00GT`.
     pub twice: bool,
+    /// It executes first and verifies afterwards: mode `R0GV`.
+    pub verified: bool,
+    /// Counts its processes, from 1.
+    pub life: u64,
     /// Threads that run handlers.
     pub workers: usize,
     /// Error of its wall clock in microseconds.
@@ -135,6 +139,7 @@ impl<W: Workload> Role<W> {
         let guarded = Mode { crosschecked: false, ..Mode::default() };
         let mode = match &self.unlike {
             Some(Unlike::Mode) => guarded,
+            _ if self.verified => Mode { deterministic: false, verified: true, ..guarded },
             _ if self.twice => Mode { replicated: false, deterministic: false, twice: true, ..guarded },
             _ => Mode::default(),
         };
@@ -155,7 +160,7 @@ impl<W: Workload> Role<W> {
                 cluster: cluster.to_owned(),
                 key: [KEYS[usize::from(self.is_open)]; 32],
             }),
-            begins: false,
+            begins: self.verified && self.begins,
             election: (Duration::from_millis(300), Duration::from_millis(600)),
             watchdog: Duration::from_secs(5),
             hold_replies: true,
@@ -187,7 +192,7 @@ impl<W: Workload> Process<W> {
         let settings = role.settings(opened.is_some());
         let in_memory = || Opened { log: Box::new(MemoryLog), records: Vec::new(), state: None };
         let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
-        let birth = Startup { engine, log, records, state };
+        let birth = Startup { engine, life: role.life as u32, log, records, state };
         fabric.set_alive(me, true);
         let replica =
             Stepped::new(settings, service, world, net, birth).map_err(|error| error.to_string())?;

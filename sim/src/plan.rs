@@ -135,11 +135,12 @@ impl Episode {
 
 /// The episode `number` of a seed, with logs on disk or in memory.
 pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
-    let Options { replicas, faults, disk: on_disk, strokes: most, twice, .. } = options;
+    let Options { replicas, faults, disk: on_disk, strokes: most, twice, verified, .. } = options;
     // A node that compares with itself masks one fault per request (SEI, NSDI'15, section 3).
     let (replicas, on_disk, most) = (*replicas, *on_disk, if *twice { 1 } else { *most });
     let mut kinds = faults.kinds(on_disk);
     kinds.retain(|fault| !twice || fault.is_masked_by_a_second_run());
+    kinds.retain(|fault| !verified || fault.is_survived_by_verification());
     if kinds.is_empty() {
         return None;
     }
@@ -188,7 +189,7 @@ fn lost_memories(rng: &mut SplitMix64, replicas: u8) -> Vec<Stroke> {
 /// The faults during the founding of the group, in microseconds from the start.
 pub fn founding(seed: u64, options: &Options) -> Vec<Stroke> {
     let mut rng = stream(seed, 999);
-    if !options.faults.strikes_founding(&mut rng) {
+    if options.verified || !options.faults.strikes_founding(&mut rng) {
         return Vec::new();
     }
     let replicas = u64::from(options.replicas);

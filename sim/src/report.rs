@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::{CATALOGUE, Fault};
 use crate::mutation::MUTATIONS;
 use crate::promises;
-use crate::run::{Count, RunSummary};
+use crate::run::{Count, RunSummary, Verified};
 
 /// What the checkers do not cover.
 const NOT_CHECKED: [&str; 4] = [
@@ -73,12 +73,16 @@ pub struct CampaignTotals {
     pub evidence: BTreeMap<String, u64>,
     /// Replicas that replaced themselves, by reason.
     pub replaced: BTreeMap<String, u64>,
+    /// With V.
+    #[serde(default)]
+    pub verified: Verified,
 }
 
 impl CampaignTotals {
     /// Adds a run.
     pub fn add(&mut self, run: &RunSummary) {
         self.runs += 1;
+        self.verified.add(&run.verified);
         self.failed += u64::from(run.violation.is_some());
         self.answered += run.answered;
         self.unanswered += run.unanswered;
@@ -102,6 +106,7 @@ impl CampaignTotals {
     /// Adds what another one came to.
     pub fn merge(&mut self, other: &CampaignTotals) {
         self.runs += other.runs;
+        self.verified.add(&other.verified);
         self.failed += other.failed;
         self.answered += other.answered;
         self.unanswered += other.unanswered;

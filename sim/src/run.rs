@@ -38,6 +38,8 @@ pub struct Options {
     pub replicas: u8,
     /// One node that compares with itself (mode `00GT`), under the faults in computations that it masks.
     pub twice: bool,
+    /// Replicas execute a batch first and verify it afterwards (mode `R0GV`).
+    pub verified: bool,
     /// Commands that clients send before the end, in all.
     pub requests: u64,
     /// Clients.
@@ -69,6 +71,7 @@ impl Default for Options {
         Options {
             replicas: 3,
             twice: false,
+            verified: false,
             requests: 300,
             clients: 6,
             faults: Faults::All,
@@ -164,6 +167,47 @@ pub struct RunSummary {
     pub longest_heal_us: u64,
     /// Episodes of faults that began.
     pub episodes: u64,
+    /// With V.
+    pub verified: Verified,
+}
+
+/// With V: what was executed first and verified afterwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verified {
+    /// Batches that became stable at some replica.
+    pub stable: u64,
+    /// Times a replica's state was not the agreed one.
+    pub diverged: u64,
+    /// Times a replica took batches back.
+    pub rolled_back: u64,
+    /// Times a replica followed another view than the one before.
+    pub followed: u64,
+    /// The last view.
+    pub view: u64,
+}
+
+impl Verified {
+    fn note(&mut self, what: &What) {
+        match what {
+            What::Stable { version, .. } => self.stable = self.stable.max(version.number),
+            What::Diverged(_) => self.diverged += 1,
+            What::TookBack { .. } => self.rolled_back += 1,
+            What::Followed { view, .. } => {
+                self.followed += 1;
+                self.view = self.view.max(*view);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds another run; the views are added up.
+    pub fn add(&mut self, other: &Verified) {
+        self.stable += other.stable;
+        self.diverged += other.diverged;
+        self.rolled_back += other.rolled_back;
+        self.followed += other.followed;
+        self.view += other.view;
+    }
 }
 
 impl RunSummary {
@@ -551,6 +595,8 @@ impl<W: Workload> Run<W> {
             me: replica,
             replicas: self.options.replicas,
             twice: self.options.twice,
+            verified: self.options.verified,
+            life: slot.life,
             workers: self.workers_of(replica),
             skew_us: slot.skew_us,
             // The run commands the group to begin once; a later beginning needs an operator's decision.
@@ -627,6 +673,7 @@ impl<W: Workload> Run<W> {
         for observed in seen {
             self.trace.note(self.now_us, format_args!("{}", Shown(&observed)));
             self.facts.note(&observed, &mut self.model);
+            self.summary.verified.note(&observed.what);
             match &observed.what {
                 What::Released { place, to: Some(to), .. } => self.place(observed.replica, *to, *place),
                 What::Digest { position, digest } => {
@@ -686,6 +733,15 @@ impl<W: Workload> Run<W> {
     }
 }
 
+/// A version in the trace.
+struct Token<'a>(&'a verify::Version);
+
+impl std::fmt::Display for Token<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{:04x}", self.0.number, self.0.token.0 as u16)
+    }
+}
+
 /// A reason without its numbers.
 fn kind_of(why: &str) -> String {
     why.chars().filter(|letter| !letter.is_ascii_digit()).collect()
@@ -700,7 +756,8 @@ impl std::fmt::Display for Shown<'_> {
         let replica = ReplicaId(self.0.replica);
         match &self.0.what {
             What::Delivered { batch, ordered } => {
-                write!(f, "{replica} takes {batch} ({} of {})", ordered.len(), ReplicaId(ordered.origin))
+                let requests = ordered.requests.len();
+                write!(f, "{replica} takes {batch} ({requests} of {})", ReplicaId(ordered.origin))
             }
             What::Executed { batch, outcomes } => {
                 write!(f, "{replica} did {batch}:")?;
@@ -733,6 +790,18 @@ impl std::fmt::Display for Shown<'_> {
                 record.objects.join("; ")
             ),
             What::Said(what) => write!(f, "{replica} says {what}"),
+            What::Speculated { batch, .. } => write!(f, "{replica} begins {batch}"),
+            What::Ran { batch, outcomes } => write!(f, "{replica} ran {batch} ({})", outcomes.len()),
+            What::Folded(version) => write!(f, "{replica} comes to {}", Token(version)),
+            What::Stable { version, .. } => write!(f, "{replica} has stable {}", Token(version)),
+            What::Recorded(version) => write!(f, "{replica} recorded {}", Token(version)),
+            What::Followed { view, version } => {
+                write!(f, "{replica} follows view {view} after {}", Token(version))
+            }
+            What::Diverged(version) => write!(f, "{replica} differs from {}", Token(version)),
+            What::TookBack { version, .. } => write!(f, "{replica} is back at {}", Token(version)),
+            What::Rewound { batch, .. } => write!(f, "{replica} goes on after {batch}"),
+            What::Installed { version, .. } => write!(f, "{replica} has the state of {}", Token(version)),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! checkers.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::snapshot::{self, SnapshotError};
 use crosscheck::stepped::{Observation, ReplyTo, World};
+use verify::Version;
 use vote::{Packed, Place, digest};
 use wire::SplitMix64;
 use xxhash_rust::xxh3::xxh3_64;
@@ -43,6 +45,43 @@ pub struct RequestOutcome {
     pub failed: bool,
 }
 
+/// A batch as a replica took it from the order.
+#[derive(Clone, Debug)]
+pub struct Ordered {
+    /// The replica whose clients sent it; of several parts, that of the last one.
+    pub origin: u8,
+    /// Incarnation and number that the origin gave to it.
+    pub named: (u64, u64),
+    /// Ordered time in microseconds since 1970.
+    pub time_us: u64,
+    /// Ordered randomness.
+    pub seed: u64,
+    /// Its requests.
+    pub requests: Vec<order::Request>,
+    /// With V: numbers of the requests in an order in which they may run one at a time. Else they run in their order.
+    pub plan: Option<Vec<u32>>,
+}
+
+impl Ordered {
+    /// Of the parts of one batch, in order.
+    fn of<'a>(parts: impl IntoIterator<Item = &'a order::Batch>) -> Self {
+        let mut ordered =
+            Ordered { origin: 0, named: (0, 0), time_us: 0, seed: 0, requests: Vec::new(), plan: None };
+        for part in parts {
+            ordered.requests.extend(part.requests());
+            ordered.origin = part.origin;
+            ordered.named = (part.incarnation, part.number);
+            (ordered.time_us, ordered.seed) = (part.time_us, part.seed);
+        }
+        ordered
+    }
+
+    /// Its requests, in order.
+    pub fn requests(&self) -> impl Iterator<Item = &order::Request> {
+        self.requests.iter()
+    }
+}
+
 /// An action of a replica ([`Observation`], kept).
 #[derive(Clone, Debug)]
 pub enum What {
@@ -51,9 +90,9 @@ pub enum What {
         /// Its number.
         batch: u64,
         /// Its stamp and requests.
-        ordered: order::Batch,
+        ordered: Ordered,
     },
-    /// A batch has all its results.
+    /// A batch has all its results. With V: and stays.
     Executed {
         /// Its number.
         batch: u64,
@@ -94,6 +133,61 @@ pub enum What {
     Evidence(EvidenceRecord),
     /// A message to its operator.
     Said(String),
+    /// With V: a batch was scheduled, and the order's state after it has this digest.
+    Speculated {
+        /// Its number.
+        batch: u64,
+        /// The digest.
+        order: u128,
+    },
+    /// With V: a batch has all its results, and may be taken back.
+    Ran {
+        /// Its number.
+        batch: u64,
+        /// Per request.
+        outcomes: Vec<RequestOutcome>,
+    },
+    /// With V: a batch has ended, with a version.
+    Folded(Version),
+    /// With V: a batch stays.
+    Stable {
+        /// Its version.
+        version: Version,
+        /// Whether this very version was agreed on.
+        is_agreed: bool,
+    },
+    /// With V: this replica's verifier has recorded this version.
+    Recorded(Version),
+    /// With V: this replica follows another view, after this version.
+    Followed {
+        /// The view.
+        view: u64,
+        /// The version.
+        version: Version,
+    },
+    /// With V: its state is not the agreed one.
+    Diverged(Version),
+    /// With V: batches were taken back, and whether the tree is that of the objects.
+    TookBack {
+        /// The version that is left.
+        version: Version,
+        /// Whether it is.
+        is_right: Option<bool>,
+    },
+    /// With V: the order continues after this batch.
+    Rewound {
+        /// The batch.
+        batch: u64,
+        /// The digest of the order's state.
+        order: u128,
+    },
+    /// With V: the state came from other replicas, or is the first one.
+    Installed {
+        /// Its version.
+        version: Version,
+        /// The digest of the order's state.
+        order: u128,
+    },
 }
 
 /// An action of a replica, and the replica.
@@ -120,6 +214,8 @@ pub struct Surroundings {
     rng: RefCell<SplitMix64>,
     journal: Journal,
     disk: Option<Platter>,
+    /// With V: the batches that are scheduled and not stable, and their results.
+    unstable: BTreeMap<u64, (Ordered, Vec<RequestOutcome>)>,
 }
 
 impl Surroundings {
@@ -135,6 +231,7 @@ impl Surroundings {
             rng: RefCell::new(rng),
             journal,
             disk: None,
+            unstable: BTreeMap::new(),
         }
     }
 
@@ -156,6 +253,11 @@ impl Surroundings {
         let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         journal.push(Observed { replica: self.me, what });
     }
+}
+
+/// Digest of a state of the order.
+fn of_order(state: &order::State) -> u128 {
+    digest::content(&state.encode())
 }
 
 /// Digest of the locks behind which these objects are.
@@ -213,9 +315,9 @@ impl World for Surroundings {
     }
 
     fn see(&mut self, seen: Observation<'_>) {
-        self.note(match seen {
+        let what = match seen {
             Observation::Delivered { batch, requests } => {
-                What::Delivered { batch, ordered: requests.clone() }
+                What::Delivered { batch, ordered: Ordered::of([requests]) }
             }
             Observation::Executed { batch, results } => {
                 let outcome = |result: &vote::RequestResult| RequestOutcome {
@@ -228,13 +330,46 @@ impl World for Surroundings {
                     locks: locks(&result.pairs),
                     failed: result.failure.is_some(),
                 };
-                What::Executed { batch, outcomes: results.iter().map(outcome).collect() }
+                let outcomes: Vec<RequestOutcome> = results.iter().map(outcome).collect();
+                match self.unstable.get_mut(&batch) {
+                    Some((_, ran)) => {
+                        ran.clone_from(&outcomes);
+                        What::Ran { batch, outcomes }
+                    }
+                    None => What::Executed { batch, outcomes },
+                }
             }
             Observation::Released { place, to, reply } => What::Released { place, to, reply: reply.clone() },
             Observation::Packed { turn, objects } => What::Packed { turn, objects: objects.to_vec() },
             Observation::Installing { turn, objects } => What::Installing { turn, objects: objects.to_vec() },
             Observation::Digest { position, digest } => What::Digest { position, digest },
             Observation::Evidence(record) => What::Evidence(record.clone()),
-        });
+            Observation::Speculated { batch, parts, plan, order } => {
+                let mut ordered = Ordered::of(parts.iter().map(|part| &part.batch));
+                ordered.plan = Some(plan.to_vec());
+                self.unstable.insert(batch, (ordered, Vec::new()));
+                What::Speculated { batch, order: of_order(order) }
+            }
+            Observation::Folded { version, parent: _ } => What::Folded(version),
+            Observation::Stable { version, is_agreed } => {
+                // What is stable is what the checkers of other modes see when it is delivered and executed.
+                let batch = version.number;
+                if let Some((ordered, outcomes)) = self.unstable.remove(&batch) {
+                    self.note(What::Delivered { batch, ordered });
+                    self.note(What::Executed { batch, outcomes });
+                }
+                What::Stable { version, is_agreed }
+            }
+            Observation::Recorded(record) => What::Recorded(record.version),
+            Observation::Followed { view, version } => What::Followed { view, version },
+            Observation::Diverged(version) => What::Diverged(version),
+            Observation::TookBack { version, is_right } => What::TookBack { version, is_right },
+            Observation::Rewound { batch, order } => {
+                let _dropped = self.unstable.split_off(&(batch + 1));
+                What::Rewound { batch, order: of_order(order) }
+            }
+            Observation::Installed { version, order } => What::Installed { version, order: of_order(order) },
+        };
+        self.note(what);
     }
 }

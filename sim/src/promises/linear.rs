@@ -30,14 +30,8 @@ impl Promise for Linear {
         }
     }
 
-    fn answered(
-        &mut self,
-        asked: &Asked,
-        _reply: &[u8],
-        _facts: &Facts,
-        model: &mut dyn Reference,
-    ) -> Broken {
-        let Some(place) = asked.place else { return Ok(()) };
+    fn answered(&mut self, asked: &Asked, _reply: &[u8], facts: &Facts, model: &mut dyn Reference) -> Broken {
+        let Some(place) = asked.place.map(|place| facts.planned(place)) else { return Ok(()) };
         if let Some(floor) = asked.floor.filter(|floor| place <= *floor) {
             return Err(format!(
                 "{} happened at {place}, before {floor}, which was answered before it was sent",

@@ -10,8 +10,11 @@ mod linear;
 mod objects;
 mod once;
 mod order;
+mod released;
 mod repairs;
 mod replies;
+mod rewound;
+mod stable;
 mod survives;
 mod time;
 mod turns;
@@ -111,6 +114,9 @@ pub fn all() -> Vec<Box<dyn Promise>> {
     vec![
         Box::new(votes::Votes),
         Box::new(replies::Replies),
+        Box::new(stable::Stable::default()),
+        Box::new(released::Released::default()),
+        Box::new(rewound::Rewound::default()),
         Box::new(order::Order),
         Box::new(turns::Turns::default()),
         Box::new(time::Time::default()),

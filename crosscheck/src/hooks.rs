@@ -117,6 +117,16 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         true
     }
 
+    /// With V: whether a batch is stable only once verifiers say so.
+    fn waits_for_verifiers(&self) -> bool {
+        true
+    }
+
+    /// With V: whether the exactly-once rule goes back with the batches that are taken back.
+    fn rewinds_sessions(&self) -> bool {
+        true
+    }
+
     /// The voter's configuration; `hold_replies` is the setting of that name.
     fn on_voter(&self, config: vote::Config, _hold_replies: bool) -> vote::Config {
         config

@@ -75,8 +75,10 @@ pub enum ExecutorCommand {
         /// Executors that may have it.
         donors: Slots,
     },
-    /// Follow this view: take back every batch after `to`, and run the next one as the first of this view. A
-    /// [`ExecutorCommand::Diverged`] or [`ExecutorCommand::Behind`] follows if the own state up to there is not `to`.
+    /// Follow this view: take back every batch after `to`, and run the next one as the first of this view. If the own
+    /// state has not come to `to`, take back every batch that is not stable ([`Executor::newest`] tells the batch): it
+    /// may be of an earlier view that was not agreed on. A [`ExecutorCommand::Diverged`] follows if it has come so far
+    /// and is another.
     Rewind {
         /// The version from which the view continues here.
         to: Version,
@@ -368,10 +370,15 @@ impl Executor {
         self.sent.clear();
         self.agreed.clear();
         self.wanted = None;
-        let _ = self.own.split_off(&to.number.saturating_add(1));
+        if has_it {
+            let _ = self.own.split_off(&to.number.saturating_add(1));
+        } else {
+            // Those up to there may be of a view that was never agreed on. The host runs what the view continues.
+            self.own.clear();
+        }
         let Lineup { primary, executors, sequential, .. } = lineup;
         out.commands.push(ExecutorCommand::Rewind { to, view, primary, executors, sequential });
-        // One that is only slower may still run the batches up to there, and is judged then.
+        // One that is only slower runs the batches up to there, and is judged then.
         if !has_it && ran_so_far >= to.number {
             self.want(to, true, out);
         }

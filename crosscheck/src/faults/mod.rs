@@ -195,6 +195,14 @@ impl Hooks for Injector {
         !self.0.sabotaged.has(Sabotage::Hoards)
     }
 
+    fn waits_for_verifiers(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::BelievesItself)
+    }
+
+    fn rewinds_sessions(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::KeepsSessions)
+    }
+
     fn on_voter(&self, config: vote::Config, hold_replies: bool) -> vote::Config {
         config.with_protections(vote::Protections { reply_gate: hold_replies, ..vote::Protections::ALL })
     }

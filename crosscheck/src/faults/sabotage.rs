@@ -46,6 +46,10 @@ pub enum Sabotage {
     AsksNobody,
     /// The watchdog checks batches, and not the requests in them.
     CountsBatches,
+    /// With V: each batch is taken for stable when it has ended.
+    BelievesItself,
+    /// With V: requests of batches that were taken back count as executed.
+    KeepsSessions,
 }
 
 /// The promises that one replica breaks. While there are none, each check costs one relaxed load.

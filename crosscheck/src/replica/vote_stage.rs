@@ -12,7 +12,7 @@ use super::barrier::CheckedBatch;
 use super::environment::Environment;
 use super::execute_stage::ExecuteStage;
 use super::repairs::{self, Repairs};
-use super::speculate::Speculator;
+use super::speculate::{SpeculateStage, Speculator};
 use crate::hooks::Hooks;
 use crate::job::{Executed, Runs};
 use crate::ordered::Control;
@@ -194,7 +194,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn on_executed(&mut self, executed: Executed) {
-        if self.speculate.as_ref().is_some_and(|stage| stage.is_dropped(executed.batch)) {
+        if self.speculate.as_ref().is_some_and(SpeculateStage::is_going_back) {
             return;
         }
         let Executed { batch, origin, mut results, runs } = executed;

@@ -11,6 +11,7 @@ use vote::{Failure, RequestResult};
 use super::{SpeculateStage, Speculator};
 use crate::Corrupted;
 use crate::boundary::LEAVES;
+use crate::hooks::Hooks;
 use crate::service::Service;
 use crate::world::{Observation, World};
 
@@ -37,9 +38,9 @@ impl SpeculateStage {
         }
     }
 
-    /// Whether the batch was dropped before it ended: it is being taken back.
-    pub(in crate::replica) fn is_dropped(&self, batch: u64) -> bool {
-        self.going_back.is_some() && !self.unstable.iter().any(|one| one.number == batch)
+    /// Whether results that come now are of batches that are being taken back: the others were complete before.
+    pub(in crate::replica) fn is_going_back(&self) -> bool {
+        self.going_back.is_some()
     }
 
     /// Folds the next batch if it has ended. Returns its version and the one before; none if a number or the list of
@@ -106,6 +107,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 Some(Folding::Folded { version, before }) => {
                     let view = self.stage.view;
                     self.on_executor_event(ExecutorEvent::Executed { view, version, parent: before.token });
+                    if !self.env.hooks.waits_for_verifiers() {
+                        self.on_stable(version);
+                    }
                 }
                 // A batch that has ended has all results.
                 None => return self.env.replace(Corrupted::Results),

@@ -11,6 +11,7 @@ use wire::ReplicaId;
 use super::{Decided, GoingBack, Speculator, UnstableBatch, fold};
 use crate::boundary::BoundaryDone;
 use crate::checkpoint::CheckpointHead;
+use crate::hooks::Hooks;
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
 use crate::world::{Observation, World};
@@ -91,7 +92,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// The replicas have agreed on the state after a batch, and on that of all before.
-    fn on_stable(&mut self, version: Version) {
+    pub(super) fn on_stable(&mut self, version: Version) {
         while let Some(batch) = self.stage.unstable.pop_front_if(|batch| batch.number <= version.number) {
             if let Some(of_batch) = batch.version {
                 let is_agreed = of_batch.number == version.number;
@@ -151,14 +152,22 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.env.world.see(Observation::Followed { view: view.number - 1, version: to });
         let stage = &mut *self.stage;
         stage.repairing = None;
-        self.go_back(GoingBack { to: to.number, view: Some(view) });
+        // Up to `to` only what is known to be the same is kept. Batches of this replica that are not stable may have
+        // been numbered in an earlier view, and others were agreed on under their numbers.
+        let to = stage.executor.newest().number.min(to.number);
+        self.go_back(GoingBack { to, view: Some(view) });
     }
 
     fn go_back(&mut self, going_back: GoingBack) {
         let stage = &mut *self.stage;
         stage.parts.clear();
-        if stage.going_back.replace(going_back).is_some() {
-            // A boundary is on its way. It goes back as far as it was told, and then this one's turn comes.
+        if let Some(before) = stage.going_back.replace(going_back) {
+            // A boundary is on its way. It goes back as far as it was told, and then this one's turn comes. A view that
+            // was to begin begins all the same.
+            if going_back.view.is_none() {
+                let to = going_back.to.min(before.to);
+                stage.going_back = Some(GoingBack { to, view: before.view });
+            }
             return;
         }
         let Some(execution) = &mut self.executor.running else {
@@ -206,6 +215,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if self.executor.running.is_some() {
             let order = stage.unstable.back().map_or(&stage.stable_order, |batch| &batch.order).clone();
             let batch = stage.unstable.back().map_or(stage.stable(), |batch| batch.number);
+            let order = if self.env.hooks.rewinds_sessions() {
+                order
+            } else {
+                order::State { index: order.index, ..self.order.orderer.export_state() }
+            };
             self.order.orderer.rewind(order);
             self.env.world.see(Observation::Rewound { batch, order: &self.order.orderer.export_state() });
         }

@@ -22,6 +22,8 @@ pub struct Mutation {
     pub faults: &'static str,
     /// The checker that has to notice.
     pub expects: &'static str,
+    /// Replicas execute first and verify afterwards: mode `R0GV`.
+    pub verified: bool,
 }
 
 use Breach::Pipeline as P;
@@ -33,7 +35,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 23] = [
+pub const MUTATIONS: [Mutation; 26] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -183,6 +185,30 @@ pub const MUTATIONS: [Mutation; 23] = [
         "power,blackout",
         "disk",
     ),
+    mutation(
+        "unverified",
+        "a batch is taken for stable when it has ended",
+        &[(P(S::BelievesItself), All)],
+        "none",
+        "released",
+    )
+    .with_v(),
+    mutation(
+        "own-state",
+        "a batch is taken for stable when it has ended, and some replica has another state",
+        &[(P(S::BelievesItself), All)],
+        "in-request",
+        "stable",
+    )
+    .with_v(),
+    mutation(
+        "sessions",
+        "requests of batches that were taken back count as executed",
+        &[(P(S::KeepsSessions), All)],
+        "in-request",
+        "rewound",
+    )
+    .with_v(),
 ];
 
 const fn mutation(
@@ -192,7 +218,13 @@ const fn mutation(
     faults: &'static str,
     expects: &'static str,
 ) -> Mutation {
-    Mutation { name, what, sabotage, faults, expects }
+    Mutation { name, what, sabotage, faults, expects, verified: false }
+}
+
+impl Mutation {
+    const fn with_v(self) -> Self {
+        Mutation { verified: true, ..self }
+    }
 }
 
 /// The promises that broke over the first `seeds` seeds with memcached; it ends early when the expected one has.
@@ -208,6 +240,7 @@ pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -
         requests: 400,
         episodes: 2,
         disk: faults.are_of_disks(),
+        verified: mutation.verified,
         faults,
         sabotage: mutation.sabotage.to_vec(),
         until: Some(mutation.expects),

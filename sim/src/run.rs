@@ -23,12 +23,15 @@ use crate::slow::Slow;
 use crate::trace::Trace;
 use crate::workload::Workload;
 use crate::world::{Journal, Observed, What};
+use verified::Token;
+pub use verified::Verified;
 
 mod heal;
 mod operator;
 mod outside;
 mod strike;
 mod talk;
+mod verified;
 mod watch;
 
 /// The options of a run, besides its seed.
@@ -169,45 +172,6 @@ pub struct RunSummary {
     pub episodes: u64,
     /// With V.
     pub verified: Verified,
-}
-
-/// With V: what was executed first and verified afterwards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verified {
-    /// Batches that became stable at some replica.
-    pub stable: u64,
-    /// Times a replica's state was not the agreed one.
-    pub diverged: u64,
-    /// Times a replica took batches back.
-    pub rolled_back: u64,
-    /// Times a replica followed another view than the one before.
-    pub followed: u64,
-    /// The last view.
-    pub view: u64,
-}
-
-impl Verified {
-    fn note(&mut self, what: &What) {
-        match what {
-            What::Stable { version, .. } => self.stable = self.stable.max(version.number),
-            What::Diverged(_) => self.diverged += 1,
-            What::TookBack { .. } => self.rolled_back += 1,
-            What::Followed { view, .. } => {
-                self.followed += 1;
-                self.view = self.view.max(*view);
-            }
-            _ => {}
-        }
-    }
-
-    /// Adds another run; the views are added up.
-    pub fn add(&mut self, other: &Verified) {
-        self.stable += other.stable;
-        self.diverged += other.diverged;
-        self.rolled_back += other.rolled_back;
-        self.followed += other.followed;
-        self.view += other.view;
-    }
 }
 
 impl RunSummary {
@@ -730,15 +694,6 @@ impl<W: Workload> Run<W> {
             self.judge(promise.about(), broken);
         }
         self.promises = promises;
-    }
-}
-
-/// A version in the trace.
-struct Token<'a>(&'a verify::Version);
-
-impl std::fmt::Display for Token<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{:04x}", self.0.number, self.0.token.0 as u16)
     }
 }
 

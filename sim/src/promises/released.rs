@@ -10,7 +10,7 @@ use crate::facts::Facts;
 use crate::world::{Observed, What};
 
 /// Versions that are remembered.
-const KEPT: usize = 10_000;
+const KEPT: usize = 200_000;
 
 /// The replicas that came to a version, and those that recorded it; the last stable batch of each replica.
 #[derive(Default)]

@@ -32,6 +32,7 @@ pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock)
   crosscheck sim --faults flip,crash --replicas 5     two replicas at a time, these faults only
   crosscheck sim --workers 3 --faults all             replicas with one, two and three workers, which must agree
   crosscheck sim --twice                              one node that runs each request twice
+  crosscheck sim --verified --workers 3               mode R0GV: execute first, verify afterwards
   crosscheck sim --disk --faults blackout,disk-flip   logs on disk, all power lost at once, bits flipped at rest
   crosscheck sim --replay 4711 --trace                one seed again, with everything that happened
   crosscheck sim --replay 4711 --shrink               the smallest run of it that still fails
@@ -74,6 +75,10 @@ pub struct Args {
     /// One node that compares with itself (mode 00GT); of the faults, those in one run of a handler
     #[arg(long, conflicts_with_all = ["replicas", "disk", "evict", "campaign", "catalogue", "mutations"])]
     pub twice: bool,
+    /// Replicas execute a batch first and verify it afterwards (mode R0GV). Of the faults, those of processes, of the
+    /// network, and in single requests
+    #[arg(long, conflicts_with_all = ["twice", "disk", "campaign", "catalogue", "mutations"])]
+    pub verified: bool,
     /// Logs on disk: a replica that restarts comes back from its own
     #[arg(long)]
     pub disk: bool,
@@ -169,6 +174,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         evicts: args.evict,
         replicas: if args.twice { 1 } else { args.replicas },
         twice: args.twice,
+        verified: args.verified,
         requests: args.requests,
         clients: args.clients,
         faults: Faults::parse(&args.faults).map_err(misuse)?,
@@ -212,6 +218,13 @@ fn sample(args: &Args, options: &Options) -> CommandOutcome {
         sum.simulated_us as f64 / 1e6,
         sum.longest_heal_us as f64 / 1e6
     ))?;
+    if options.verified {
+        let sim::Verified { stable, diverged, rolled_back, followed, view } = sum.verified;
+        say(&format!(
+            "{stable} batches stable; replicas differed {diverged} times, took batches back {rolled_back} times and \
+                followed another view {followed} times; {view} views after the first"
+        ))?;
+    }
     Ok(CommandVerdict::of(sum.failed == 0))
 }
 
@@ -308,7 +321,11 @@ fn command(seed: u64, options: &Options) -> String {
     let disk = if options.disk { " --disk" } else { "" };
     let evict = if options.evicts { " --evict" } else { "" };
     let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
-    let group = if options.twice { "--twice".to_owned() } else { format!("--replicas {}", options.replicas) };
+    let verified = if options.verified { " --verified" } else { "" };
+    let group = match options.twice {
+        true => "--twice".to_owned(),
+        false => format!("--replicas {}{verified}", options.replicas),
+    };
     format!(
         "crosscheck sim --replay {seed} {group} --requests {} --clients {} --episodes {} --strokes \
             {}{disk}{workers}{evict} --faults {faults}{without} --trace",

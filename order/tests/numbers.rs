@@ -3,6 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use order::OrderEngine;
+
 use crate::harness::Cluster;
 
 /// How long a healthy replica may make no progress, in milliseconds.

@@ -2,7 +2,7 @@
 //! a second group.
 
 use crate::harness::{Cluster, Weather};
-use order::{FrameKind, Output};
+use order::{FrameKind, OrderEngine, Output};
 
 fn established(replicas: u8, seed: u64) -> Cluster {
     let mut cluster = Cluster::new(replicas, seed);

@@ -18,7 +18,8 @@ impl Promise for Alarms {
             promise: "Correct replicas never disagree: without a corruption there is no evidence, no repair \
                 and no failed check, also across crashes, partitions and leader changes. In mode R0GV no batch is \
                 taken back without a fault, whatever number of workers runs it.",
-            check: "Any evidence in a run in which nothing was corrupted so far is a false alarm, and so is any rollback in a run without faults; at the \
+            check: "Any evidence in a run in which nothing was corrupted so far is a false alarm, and so is any rollback in a run \
+                without faults; at the \
                 end the counters of every replica are 0.",
         }
     }

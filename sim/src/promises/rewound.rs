@@ -61,10 +61,10 @@ impl Promise for Rewound {
                     return wrong("token", version.number);
                 }
             }
-            What::Rewound { batch, order } => {
-                if self.orders.get(&(me, *batch)).is_some_and(|known| known != order) {
-                    return wrong("state of the order", *batch);
-                }
+            What::Rewound { batch, order }
+                if self.orders.get(&(me, *batch)).is_some_and(|known| known != order) =>
+            {
+                return wrong("state of the order", *batch);
             }
             What::Stable { version, .. } => {
                 let oldest = version.number.saturating_sub(KEPT as u64);

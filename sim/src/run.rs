@@ -23,7 +23,7 @@ use crate::slow::Slow;
 use crate::trace::Trace;
 use crate::workload::Workload;
 use crate::world::{Journal, Observed, What};
-use verified::Token;
+use verified::ShownVersion;
 pub use verified::Verified;
 
 mod heal;
@@ -747,16 +747,18 @@ impl std::fmt::Display for Shown<'_> {
             What::Said(what) => write!(f, "{replica} says {what}"),
             What::Speculated { batch, .. } => write!(f, "{replica} begins {batch}"),
             What::Ran { batch, outcomes } => write!(f, "{replica} ran {batch} ({})", outcomes.len()),
-            What::Folded(version) => write!(f, "{replica} comes to {}", Token(version)),
-            What::Stable { version, .. } => write!(f, "{replica} has stable {}", Token(version)),
-            What::Recorded(version) => write!(f, "{replica} recorded {}", Token(version)),
+            What::Folded(version) => write!(f, "{replica} comes to {}", ShownVersion(version)),
+            What::Stable { version, .. } => write!(f, "{replica} has stable {}", ShownVersion(version)),
+            What::Recorded(version) => write!(f, "{replica} recorded {}", ShownVersion(version)),
             What::Followed { view, version } => {
-                write!(f, "{replica} follows view {view} after {}", Token(version))
+                write!(f, "{replica} follows view {view} after {}", ShownVersion(version))
             }
-            What::Diverged(version) => write!(f, "{replica} differs from {}", Token(version)),
-            What::TookBack { version, .. } => write!(f, "{replica} is back at {}", Token(version)),
+            What::Diverged(version) => write!(f, "{replica} differs from {}", ShownVersion(version)),
+            What::TookBack { version, .. } => write!(f, "{replica} is back at {}", ShownVersion(version)),
             What::Rewound { batch, .. } => write!(f, "{replica} goes on after {batch}"),
-            What::Installed { version, .. } => write!(f, "{replica} has the state of {}", Token(version)),
+            What::Installed { version, .. } => {
+                write!(f, "{replica} has the state of {}", ShownVersion(version))
+            }
         }
     }
 }

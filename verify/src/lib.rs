@@ -27,8 +27,8 @@
 //!   Messages that a process sends to itself are passed directly. Messages of a connection are dropped once a later
 //!   life of its peer has greeted.
 //! - Perform commands in order, and batches in order. Ask [`Executor::may_begin_after`] before each batch. No batch
-//! runs   between a [`ExecutorCommand::Rewind`], [`ExecutorCommand::Diverged`] or [`ExecutorCommand::Behind`] and its
-//! end.
+//!   runs between a [`ExecutorCommand::Rewind`], [`ExecutorCommand::Diverged`] or [`ExecutorCommand::Behind`] and its
+//!   end.
 //! - Call both machines with their `Tick` every few milliseconds, and tell the verifier about connections.
 //! - Choose a new random `life` for each start of a process.
 //!

@@ -18,15 +18,14 @@ impl Promise for Alarms {
             promise: "Correct replicas never disagree: without a corruption there is no evidence, no repair \
                 and no failed check, also across crashes, partitions and leader changes. In mode R0GV no batch is \
                 taken back without a fault, whatever number of workers runs it.",
-            check: "Any evidence in a run in which nothing was corrupted so far is a false alarm, and so is any rollback in a run \
-                without faults; at the \
-                end the counters of every replica are 0.",
+            check: "Any evidence in a run in which nothing was corrupted so far is a false alarm, and so is any \
+                rollback in a run without faults; at the end the counters of every replica are 0.",
         }
     }
 
     fn see(&mut self, observed: &Observed, facts: &Facts) -> Broken {
         match &observed.what {
-            // A replica that lags comes to a view later than others, so a rollback needs some fault, of the network too.
+            // A replica that lags comes to a view later than others: a rollback needs some fault, of the network too.
             What::Diverged(_) | What::TookBack { .. } if !facts.disturbed => {
                 Err(format!("replica {} took batches back without a fault", ReplicaId(observed.replica)))
             }

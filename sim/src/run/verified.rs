@@ -44,9 +44,9 @@ impl Verified {
 }
 
 /// A version in the trace.
-pub(super) struct Token<'a>(pub(super) &'a verify::Version);
+pub(super) struct ShownVersion<'a>(pub(super) &'a verify::Version);
 
-impl std::fmt::Display for Token<'_> {
+impl std::fmt::Display for ShownVersion<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{:04x}", self.0.number, self.0.token.0 as u16)
     }

@@ -294,12 +294,6 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.on_executor_event(ExecutorEvent::Message { from, message });
     }
 
-    /// Requests of this replica wait, and the primary orders nothing. A primary that hangs keeps its connections, and
-    /// verifiers know of no batch that is late.
-    pub(super) fn on_primary_idle(&mut self) {
-        self.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
-    }
-
     /// Passes an event to the verifier and performs its commands.
     pub(super) fn on_verifier_event(&mut self, event: VerifierEvent) {
         let now_us = self.env.world.now_us();

@@ -281,7 +281,9 @@ fn going_back_drops_what_runs_and_gives_positions_time_and_started_requests_agai
         );
     }
     assert_eq!(first_end[0].index, 1);
-    assert_eq!(second_ends[0], second_ends[1], "the same state of the schedule both times");
+    let states = [second_ends[0], second_ends[1]].map(|ended| (ended.index, ended.schedule));
+    assert_eq!(states[0], states[1], "the same state of the schedule both times");
+    assert_eq!([second_ends[0].number, second_ends[1].number], [1, 3], "of two entries");
     let told = std::mem::take(&mut *told.lock().unwrap());
     assert_eq!(told[0], ("first", 1, 10));
     let rounds: Vec<_> = told[1..].chunks(5).collect();

@@ -63,7 +63,7 @@ const fn panics(file: &'static str, count: usize, reason: &'static str) -> Panic
 }
 
 /// Where those crates may panic all the same.
-const PANICS: [Panics; 20] = [
+const PANICS: [Panics; 19] = [
     panics("crosscheck/src/admin/line.rs", 1, "a command is a plain struct, which always has a text"),
     panics("crosscheck/src/limits.rs", 12, "relations between constants, checked by the compiler"),
     panics("crosscheck/src/replica/stepped.rs", 1, "a simulation that is set up wrongly"),
@@ -82,14 +82,9 @@ const PANICS: [Panics; 20] = [
         3,
         "a reference has to be returned; the worker catches it and is replaced",
     ),
-    panics(
-        "schedule/src/mixed/mod.rs",
-        2,
-        "a reference has to be returned; the worker catches it and is replaced",
-    ),
     panics("schedule/src/log.rs", 2, "the configuration at the start, which the operator chose"),
     panics(
-        "schedule/src/ordinary.rs",
+        "schedule/src/current.rs",
         2,
         "a reference has to be returned; the worker catches it and is replaced",
     ),

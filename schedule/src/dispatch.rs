@@ -13,10 +13,8 @@ use crate::footprint::Footprint;
 use crate::log::{Config, LockRules};
 use crate::predict::{Lesson, Predictor, lesson};
 use crate::state::{Again, DispatcherState, Due};
+use crate::timers::PendingTimers;
 use crate::turn_state::{Tickets, TurnState, Want};
-
-/// Deadline, position and number of the request that set it: the order in which timers fire.
-pub(crate) type TimerKey = (u64, u64, u32);
 
 /// The dispatcher's answer to its worker.
 pub(crate) enum Found {
@@ -80,7 +78,7 @@ pub(crate) struct Feed<R> {
     pub time_us: u64,
     draining: bool,
     pub internal: VecDeque<Arc<Internal<R>>>,
-    pub timers: BTreeMap<TimerKey, Arc<Internal<R>>>,
+    pub timers: PendingTimers<R>,
     /// Entries with a smaller index were handled, or are part of the transferred state.
     next_index: u64,
     /// Where a transferred state continues within an entry.
@@ -277,7 +275,7 @@ impl<R> Dispatcher<R> {
         let (_, due) = self.due.pop_first()?;
         due.lesson.iter().for_each(|lesson| self.predictor.learn(lesson));
         self.feed.internal.extend(due.spawned.iter().cloned());
-        self.feed.set_timers(&due.timers);
+        self.feed.timers.set(&due.timers);
         due.again.clone()
     }
 
@@ -389,7 +387,7 @@ const HOT_SHARE: u64 = 16;
 
 impl<R> Feed<R> {
     pub fn new(log: ChainReader<Arc<Entry<R>>>, state: &DispatcherState<R>) -> Self {
-        let mut feed = Feed {
+        Feed {
             log,
             seen: 0,
             entry: None,
@@ -398,12 +396,10 @@ impl<R> Feed<R> {
             time_us: state.time_us,
             draining: state.draining,
             internal: state.internal.iter().cloned().collect(),
-            timers: BTreeMap::new(),
+            timers: PendingTimers::of(&state.timers),
             next_index: state.entry_index,
             begun: state.opened.then_some((state.entry_index, state.request_index as usize)),
-        };
-        feed.set_timers(&state.timers);
-        feed
+        }
     }
 
     /// The next request: a retry, then one that the service started itself, then one of the log; `drained` ends a
@@ -436,14 +432,6 @@ impl<R> Feed<R> {
         }
     }
 
-    pub fn set_timers(&mut self, timers: &[(u64, Arc<Internal<R>>)]) {
-        for (deadline, timer) in timers {
-            if let Origin::Timer { position, number } = timer.origin {
-                self.timers.insert((*deadline, position, number), Arc::clone(timer));
-            }
-        }
-    }
-
     /// Fills in the `at`-th request of the open entry.
     #[inline]
     pub fn fill(&self, run: &mut Run, at: usize) {
@@ -467,10 +455,8 @@ impl<R> Feed<R> {
             Some((index, request)) if index == entry.index => self.next_request = request,
             _ => {
                 self.time_us = entry.time_us.max(self.time_us.saturating_add(1));
-                while let Some(timer) =
-                    self.timers.first_entry().filter(|first| first.key().0 <= self.time_us)
-                {
-                    self.internal.push_back(timer.remove());
+                while let Some(timer) = self.timers.take_due(self.time_us) {
+                    self.internal.push_back(timer);
                 }
             }
         }
@@ -492,7 +478,7 @@ impl<R> Feed<R> {
         state.time_us = self.time_us;
         state.draining = self.draining;
         state.internal = self.internal.iter().cloned().collect();
-        state.timers = self.timers.iter().map(|(key, timer)| (key.0, Arc::clone(timer))).collect();
+        state.timers = self.timers.save();
         (state.entry_index, state.request_index, state.opened) = match &self.entry {
             Some(entry) if self.next_request < entry.requests.len() => {
                 (entry.index, self.next_request as u32, true)

@@ -6,7 +6,7 @@
 //! chance, on purpose.
 
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,14 +15,14 @@ use parking_lot::Mutex;
 use crate::MAX_ATTEMPTS;
 use crate::cell::{PlainLock, Slot};
 use crate::chain::{ChainReader, Writer};
-use crate::cx::{Pass, Run, RunKind, Seed};
-use crate::dispatch::TimerKey;
-use crate::entry::{Entry, Internal, Origin, Source};
+use crate::current::CurrentRequest;
+use crate::cx::{Pass, Run, RunKind};
+use crate::entry::{Entry, Internal, Source};
 use crate::footprint::Footprint;
 use crate::log::{Config, FootprintOf, Worker};
-use crate::predict::{Predictor, lesson};
 use crate::start::Starts;
 use crate::state::{Again, DispatcherState};
+use crate::timers::PendingTimers;
 use crate::turn::{Drive, EntryEnd, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};
 
@@ -41,7 +41,7 @@ struct Shared<R> {
 
 struct Started<R> {
     queue: VecDeque<Arc<Internal<R>>>,
-    timers: BTreeMap<TimerKey, Arc<Internal<R>>>,
+    timers: PendingTimers<R>,
 }
 
 struct PlainWorker<R> {
@@ -61,13 +61,7 @@ struct PlainWorker<R> {
     passed: usize,
     time_us: u64,
     again: Option<Again<R>>,
-    current: Option<Again<R>>,
-    current_open: usize,
-    /// The locks that this worker's requests took; without positions a lesson counts at once.
-    predictor: Predictor,
-    /// The footprint of what runs, if `is_predicted`; otherwise the request has it.
-    forecast: Footprint,
-    is_predicted: bool,
+    current: CurrentRequest<R>,
     ended: bool,
 }
 
@@ -79,13 +73,13 @@ pub(crate) fn workers<R: Any + Send + Sync>(
     log: &Writer<Arc<Entry<R>>>,
     state: DispatcherState<R>,
 ) -> Vec<Worker<R>> {
-    let mut started = Started { queue: state.internal.into_iter().collect(), timers: BTreeMap::new() };
-    started.set_timers(&state.timers);
+    let timers = PendingTimers::of(&state.timers);
+    let started = Started { queue: state.internal.into_iter().collect(), timers };
     let shared = Arc::new(Shared {
         locks: (0..config.locks).map(|_| PlainLock::new()).collect(),
         unnumbered: AtomicU64::new(UNNUMBERED),
         queued: AtomicU64::new(started.queue.len() as u64),
-        deadline: AtomicU64::new(started.first_deadline()),
+        deadline: AtomicU64::new(started.timers.first_deadline()),
         started: Mutex::new(started),
     });
     let make = |worker| {
@@ -104,11 +98,7 @@ pub(crate) fn workers<R: Any + Send + Sync>(
             passed: 0,
             time_us: state.time_us,
             again: None,
-            current: None,
-            current_open: 0,
-            predictor: state.predictor.clone(),
-            forecast: Footprint::new(),
-            is_predicted: false,
+            current: CurrentRequest::new(state.predictor.clone()),
             ended: false,
         }) as Worker<R>
     };
@@ -125,7 +115,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         let closed = self.turns.is_closed();
         let found = if let Some(again) = self.again.take() {
             // At the position of the attempt that was undone: a footprint that a fault has cut short shows in no reply.
-            self.begin_again(again);
+            self.current.begin_stored(&mut self.run, again);
             true
         } else {
             self.take_started() || self.take_from_log() || self.take_started()
@@ -187,9 +177,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         self.entry = Some(entry);
         if self.time_us >= self.shared.deadline.load(Ordering::Acquire) {
             let mut started = self.shared.started.lock();
-            while let Some(timer) = started.timers.first_entry().filter(|first| first.key().0 <= self.time_us)
-            {
-                let timer = timer.remove();
+            while let Some(timer) = started.timers.take_due(self.time_us) {
                 started.queue.push_back(timer);
             }
             self.shared.publish(&started);
@@ -199,32 +187,17 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
     fn begin_open(&mut self, number: u64, at: usize) {
         let Some(entry) = &self.entry else { return };
         self.run.position = self.first_position + number;
-        self.run.attempt = 0;
-        self.run.time_us = self.time_us;
-        self.run.seed = Seed::of_entry(entry.seed, entry.index, at);
-        self.run.origin = Origin::Entry { index: entry.index, request: at as u32 };
-        self.run.entry_index = entry.index;
-        self.current = None;
-        self.current_open = at;
+        self.current.begin_open(&mut self.run, entry, at, self.time_us);
     }
 
     fn begin_stored(&mut self, again: Again<R>) {
         self.run.position = self.shared.unnumbered.fetch_add(1, Ordering::Relaxed);
-        self.begin_again(again);
-    }
-
-    fn begin_again(&mut self, again: Again<R>) {
-        again.fill(&mut self.run);
-        self.current = Some(again);
+        self.current.begin_stored(&mut self.run, again);
     }
 
     /// Waits for the locks of the footprint, in ascending order.
     fn acquire(&mut self) {
-        self.is_predicted = self.run.attempt == 0 && self.declared().kind().is_some();
-        if self.is_predicted {
-            self.forecast = self.predictor.forecast(self.declared());
-        }
-        let footprint = *self.footprint();
+        let footprint = self.current.forecast(self.entry.as_ref(), self.run.attempt);
         let (run, locks) = (&mut self.run, &self.shared.locks);
         run.released.set(false);
         run.rng_calls.set(0);
@@ -240,25 +213,9 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         run.slots.iter().for_each(|slot| locks[slot.lock as usize].acquire(slot));
     }
 
-    fn source(&self) -> Option<Source<R>> {
-        self.current.as_ref().map(|again| again.source.clone()).or_else(|| {
-            self.entry.as_ref().map(|entry| Source::Entry(Arc::clone(entry), self.current_open as u32))
-        })
-    }
-
-    fn declared(&self) -> &Footprint {
-        match (&self.current, &self.entry) {
-            (Some(again), _) => again.source.declared(),
-            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
-            (None, None) => unreachable!("a request runs"),
-        }
-    }
-
     fn keep(&mut self, outcome: Outcome) {
-        if outcome == Outcome::Done
-            && let Some(lesson) = lesson(self.declared(), &self.run.slots)
-        {
-            self.predictor.learn(&lesson);
+        if outcome == Outcome::Done {
+            self.current.learn(self.entry.as_ref(), &self.run.slots);
         }
         match outcome {
             Outcome::Done if self.starts.is_empty() => {}
@@ -266,20 +223,11 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
                 let (spawned, timers) = self.starts.take(&self.run, &*self.footprint);
                 let mut started = self.shared.started.lock();
                 started.queue.extend(spawned);
-                started.set_timers(&timers);
+                started.timers.set(&timers);
                 self.shared.publish(&started);
             }
             Outcome::Mispredicted(retry) if self.run.kind != RunKind::Alone => {
-                let mut footprint = *self.footprint();
-                footprint.add(retry.lock, retry.shared);
-                self.again = self.source().map(|source| Again {
-                    source,
-                    footprint,
-                    attempt: self.run.attempt + 1,
-                    time_us: self.run.time_us,
-                    seed: self.run.seed.get(),
-                    entry_index: self.run.entry_index,
-                });
+                self.again = self.current.next_attempt(self.entry.as_ref(), &self.run, retry);
             }
             Outcome::Mispredicted(_) | Outcome::Abandoned => {}
         }
@@ -328,19 +276,11 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
     }
 
     fn request(&self) -> &R {
-        match (&self.current, &self.entry) {
-            (Some(again), _) => again.source.request(),
-            (None, Some(entry)) => &entry.requests[self.current_open].request,
-            (None, None) => unreachable!("a request runs"),
-        }
+        self.current.request(self.entry.as_ref())
     }
 
     fn footprint(&self) -> &Footprint {
-        match &self.current {
-            _ if self.is_predicted => &self.forecast,
-            Some(again) => &again.footprint,
-            None => self.declared(),
-        }
+        self.current.footprint(self.entry.as_ref())
     }
 
     fn resolve(&mut self, outcome: Outcome) -> Option<EntryEnd> {
@@ -361,20 +301,6 @@ impl<R> Shared<R> {
     /// Publishes the values that workers read without the mutex.
     fn publish(&self, started: &Started<R>) {
         self.queued.store(started.queue.len() as u64, Ordering::Release);
-        self.deadline.store(started.first_deadline(), Ordering::Release);
-    }
-}
-
-impl<R> Started<R> {
-    fn first_deadline(&self) -> u64 {
-        self.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0)
-    }
-
-    fn set_timers(&mut self, timers: &[(u64, Arc<Internal<R>>)]) {
-        for (deadline, timer) in timers {
-            if let Origin::Timer { position, number } = timer.origin {
-                self.timers.insert((*deadline, position, number), Arc::clone(timer));
-            }
-        }
+        self.deadline.store(started.timers.first_deadline(), Ordering::Release);
     }
 }

@@ -1,19 +1,19 @@
 //! What the workers of mixed batches share: boundaries, and the schedule's part of the versions that can be taken back.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use wire::mix;
 
 use super::gate::{Gate, Wanted};
 use super::planned::{Begun, Planned};
-use crate::dispatch::TimerKey;
 use crate::entry::{Entry, Internal, Origin};
 use crate::footprint::Footprint;
 use crate::predict::Predictor;
 use crate::start::Started;
 use crate::state::DispatcherState;
 use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::timers::PendingTimers;
 use crate::turn::EntryEnd;
 
 /// Shared by the workers.
@@ -51,19 +51,17 @@ struct LotState<R> {
     time_us: u64,
     /// Started by requests, and not run yet: they run first in the next batch.
     queue: Vec<Arc<Internal<R>>>,
-    timers: BTreeMap<TimerKey, Arc<Internal<R>>>,
+    timers: PendingTimers<R>,
 }
 
 impl<R> Lot<R> {
     pub fn new(state: &DispatcherState<R>) -> Self {
-        let mut newest = LotState {
+        let newest = Arc::new(LotState {
             position: state.position,
             time_us: state.time_us,
             queue: state.internal.clone(),
-            timers: BTreeMap::new(),
-        };
-        newest.set_timers(&state.timers);
-        let newest = Arc::new(newest);
+            timers: PendingTimers::of(&state.timers),
+        });
         let kept = VecDeque::from([(state.entry_index.saturating_sub(1), Arc::clone(&newest))]);
         Lot {
             gate: Gate::new(),
@@ -87,8 +85,8 @@ impl<R> Lot<R> {
         let mut versions = self.versions.lock();
         let state = Arc::make_mut(&mut versions.newest);
         state.time_us = (*time_us).max(state.time_us.saturating_add(1));
-        while let Some(timer) = state.timers.first_entry().filter(|first| first.key().0 <= state.time_us) {
-            state.queue.push(timer.remove());
+        while let Some(timer) = state.timers.take_due(state.time_us) {
+            state.queue.push(timer);
         }
         let started = std::mem::take(&mut state.queue);
         let begun = Begun { position: state.position, time_us: state.time_us, started };
@@ -128,7 +126,7 @@ impl<R> Lot<R> {
         state.position = after.position;
         state.entry_index = batch.entry.index + 1;
         state.time_us = after.time_us;
-        state.timers = after.timers.into_iter().map(|(key, timer)| (key.0, timer)).collect();
+        state.timers = after.timers.save();
         state.internal = after.queue;
         state.predictor = Predictor::new();
         state
@@ -227,33 +225,26 @@ impl<R> LotState<R> {
         let mut spawned = Vec::new();
         for (requests, timers) in started {
             spawned.extend(requests);
-            self.set_timers(&timers);
+            self.timers.set(&timers);
         }
         spawned.sort_by_key(|request: &Arc<Internal<R>>| request.origin);
         self.queue.extend(spawned);
     }
 
-    fn set_timers(&mut self, timers: &[(u64, Arc<Internal<R>>)]) {
-        for (deadline, timer) in timers {
-            if let Origin::Timer { position, number } = timer.origin {
-                self.timers.insert((*deadline, position, number), Arc::clone(timer));
-            }
-        }
-    }
-
     /// Equal where the states are. What a request is to do follows from the request that started it.
     fn digest(&self) -> u64 {
         let mut digest = mix(self.position) ^ self.time_us;
-        let mut add = |value: u64| digest = mix(digest ^ value);
-        for request in &self.queue {
+        let mut add = |deadline: Option<u64>, request: &Internal<R>| {
             if let Origin::Spawned { position, number } | Origin::Timer { position, number } = request.origin
             {
-                [position, u64::from(number), request.seed].into_iter().for_each(&mut add);
+                let values = [position, u64::from(number), request.seed];
+                for value in deadline.into_iter().chain(values) {
+                    digest = mix(digest ^ value);
+                }
             }
-        }
-        for ((deadline, position, number), timer) in &self.timers {
-            [*deadline, *position, u64::from(*number), timer.seed].into_iter().for_each(&mut add);
-        }
+        };
+        self.queue.iter().for_each(|request| add(None, request));
+        self.timers.iter().for_each(|(deadline, timer)| add(Some(deadline), timer));
         digest
     }
 }

@@ -26,12 +26,13 @@ use std::sync::Arc;
 use crate::MAX_ATTEMPTS;
 use crate::cell::Slot;
 use crate::chain::{ChainReader, Writer};
-use crate::cx::{Pass, Run, RunKind, Seed};
-use crate::entry::{Entry, Internal, Origin, Source};
+use crate::current::CurrentRequest;
+use crate::cx::{Pass, Run, RunKind};
+use crate::entry::{Entry, Internal, Source};
 use crate::footprint::Footprint;
 use crate::log::{FootprintOf, Worker};
 use crate::mixer::ParallelBatches;
-use crate::predict::{Predictor, lesson};
+use crate::predict::Predictor;
 use crate::start::Starts;
 use crate::state::{Again, DispatcherState};
 use crate::turn::{Drive, EntryEnd, Outcome, Scheduler, Step, Turn};
@@ -84,13 +85,8 @@ struct MixedWorker<R> {
     held: usize,
     /// It missed a lock and runs next.
     again: Option<Again<R>>,
-    current: Option<Again<R>>,
-    current_open: usize,
+    current: CurrentRequest<R>,
     is_boundary: bool,
-    /// Replica-local: forecasts decide only which locks are taken first.
-    predictor: Predictor,
-    forecast: Footprint,
-    is_predicted: bool,
     locks: u32,
     /// Steps that the others had taken when this worker found nothing to do.
     seen: u64,
@@ -123,12 +119,8 @@ pub(crate) fn workers<R: Any + Send + Sync>(
             footprint: Arc::clone(footprint),
             held: 0,
             again: None,
-            current: None,
-            current_open: 0,
+            current: CurrentRequest::new(predictor.clone()),
             is_boundary: false,
-            predictor: predictor.clone(),
-            forecast: Footprint::new(),
-            is_predicted: false,
             locks,
             seen: 0,
             ended: false,
@@ -176,7 +168,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
                 self.again = None;
                 self.is_boundary = true;
                 self.run.position = position;
-                self.begin_again(first_attempt(internal, 0, 0));
+                self.current.begin_stored(&mut self.run, first_attempt(internal, 0, 0));
                 Found::Run
             }
         }
@@ -226,7 +218,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
             return Found::Nothing;
         }
         if let Some(again) = self.again.take() {
-            self.begin_again(again);
+            self.current.begin_stored(&mut self.run, again);
             return Found::Run;
         }
         let Some((position, placed)) = batch.claim().and_then(|place| batch.placed(place)) else {
@@ -235,9 +227,12 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
         };
         self.run.position = position;
         match placed {
-            PlannedRequest::Own(number) => self.begin_open(batch, number),
+            PlannedRequest::Own(number) => {
+                self.current.begin_open(&mut self.run, &batch.entry, number, batch.time_us());
+            }
             PlannedRequest::Started(internal) => {
-                self.begin_again(first_attempt(internal, batch.time_us(), batch.entry.index));
+                let first = first_attempt(internal, batch.time_us(), batch.entry.index);
+                self.current.begin_stored(&mut self.run, first);
             }
         }
         Found::Run
@@ -250,29 +245,9 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
         }
     }
 
-    fn begin_open(&mut self, batch: &Planned<R>, at: usize) {
-        let entry = &batch.entry;
-        self.run.attempt = 0;
-        self.run.time_us = batch.time_us();
-        self.run.seed = Seed::of_entry(entry.seed, entry.index, at);
-        self.run.origin = Origin::Entry { index: entry.index, request: at as u32 };
-        self.run.entry_index = entry.index;
-        self.current = None;
-        self.current_open = at;
-    }
-
-    fn begin_again(&mut self, again: Again<R>) {
-        again.fill(&mut self.run);
-        self.current = Some(again);
-    }
-
     /// Waits for the locks of the footprint, in ascending order; false after an abort.
     fn acquire(&mut self) -> bool {
-        self.is_predicted = self.run.attempt == 0 && self.declared().kind().is_some();
-        if self.is_predicted {
-            self.forecast = self.predictor.forecast(self.declared());
-        }
-        let footprint = *self.footprint();
+        let footprint = self.current.forecast(open_entry(&self.batch), self.run.attempt);
         if self.run.attempt >= MAX_ATTEMPTS || !footprint.fits(self.locks) {
             self.take_everything();
         } else {
@@ -294,7 +269,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
 
     /// The slots of every lock, for a request that is alone or takes all of them.
     fn take_everything(&mut self) {
-        self.is_predicted = false;
+        self.current.drop_forecast();
         self.reset(RunKind::Alone);
         self.run.slots.extend((0..self.locks).map(|lock| Slot::new(lock, false, 0)));
     }
@@ -317,48 +292,17 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
         }
     }
 
-    fn source(&self) -> Option<Source<R>> {
-        self.current.as_ref().map(|again| again.source.clone()).or_else(|| {
-            let entry = &self.batch.as_ref()?.entry;
-            Some(Source::Entry(Arc::clone(entry), self.current_open as u32))
-        })
-    }
-
-    fn declared(&self) -> &Footprint {
-        match (&self.current, &self.batch) {
-            (Some(again), _) => again.source.declared(),
-            (None, Some(batch)) => &batch.entry.requests[self.current_open].footprint,
-            (None, None) => unreachable!("a request runs"),
-        }
-    }
-
-    /// The attempt that follows a miss.
-    fn next_attempt(&self, retry: crate::Retry) -> Option<Again<R>> {
-        let mut footprint = *self.footprint();
-        footprint.add(retry.lock, retry.shared);
-        self.source().map(|source| Again {
-            source,
-            footprint,
-            attempt: self.run.attempt + 1,
-            time_us: self.run.time_us,
-            seed: self.run.seed.get(),
-            entry_index: self.run.entry_index,
-        })
-    }
-
     /// A request of the batch is resolved, or runs again. Returns what is known at the end of the batch.
     fn end_request(&mut self, outcome: Outcome) -> Option<EntryEnd> {
         match outcome {
             Outcome::Done => {
-                if let Some(lesson) = lesson(self.declared(), &self.run.slots) {
-                    self.predictor.learn(&lesson);
-                }
+                self.current.learn(open_entry(&self.batch), &self.run.slots);
                 if !self.starts.is_empty() {
                     self.lot.collect(self.starts.take(&self.run, &*self.footprint));
                 }
             }
             Outcome::Mispredicted(retry) if self.run.kind != RunKind::Alone => {
-                self.again = self.next_attempt(retry);
+                self.again = self.current.next_attempt(open_entry(&self.batch), &self.run, retry);
                 return None;
             }
             Outcome::Mispredicted(_) | Outcome::Abandoned => {}
@@ -413,19 +357,11 @@ impl<R: Any + Send + Sync> Drive<R> for MixedWorker<R> {
     }
 
     fn request(&self) -> &R {
-        match (&self.current, &self.batch) {
-            (Some(again), _) => again.source.request(),
-            (None, Some(batch)) => &batch.entry.requests[self.current_open].request,
-            (None, None) => unreachable!("a request runs"),
-        }
+        self.current.request(open_entry(&self.batch))
     }
 
     fn footprint(&self) -> &Footprint {
-        match &self.current {
-            _ if self.is_predicted => &self.forecast,
-            Some(again) => &again.footprint,
-            None => self.declared(),
-        }
+        self.current.footprint(open_entry(&self.batch))
     }
 
     fn resolve(&mut self, outcome: Outcome) -> Option<EntryEnd> {
@@ -434,7 +370,6 @@ impl<R: Any + Send + Sync> Drive<R> for MixedWorker<R> {
         let is_boundary = std::mem::take(&mut self.is_boundary);
         let ended = if is_boundary { None } else { self.end_request(outcome) };
         self.starts.forget();
-        self.current = None;
         self.turns.end(self.run.worker);
         if is_boundary {
             self.lot.boundary_done();
@@ -458,6 +393,11 @@ impl<R> Drop for MixedWorker<R> {
             self.turns.abort();
         }
     }
+}
+
+/// The entry of the batch that a worker stands in.
+fn open_entry<R>(batch: &Option<Arc<Planned<R>>>) -> Option<&Arc<Entry<R>>> {
+    batch.as_ref().map(|batch| &batch.entry)
 }
 
 fn first_attempt<R>(internal: Arc<Internal<R>>, time_us: u64, entry_index: u64) -> Again<R> {

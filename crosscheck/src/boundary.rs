@@ -11,7 +11,7 @@ use verify::Version;
 use crate::job::InFlight;
 
 /// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
-pub(crate) const LEAVES: u32 = 65_536;
+const LEAVES: u32 = 65_536;
 
 /// What is to be done.
 pub(crate) enum BoundaryWork {
@@ -73,6 +73,11 @@ impl TakingBack {
 
 /// Whether the tree is the one that the checksums of all objects give.
 fn is_tree_of(speculation: &mut Speculation, homes: Home, regions: &mut dyn Regions) -> bool {
+    tree_of(homes, regions).root() == speculation.tree().root()
+}
+
+/// The tree over all objects, by their checksums.
+pub(crate) fn tree_of(homes: Home, regions: &mut dyn Regions) -> Tree {
     let mut tree = Tree::new(TreeShape::even(homes, LEAVES));
     for home in 0..homes {
         let mut objects = Vec::new();
@@ -80,7 +85,18 @@ fn is_tree_of(speculation: &mut Speculation, homes: Home, regions: &mut dyn Regi
             .visit(home, &mut |region| region.objects(&mut |listed| objects.push((listed.id, listed.sum))));
         tree.recompute(home, objects);
     }
-    tree.root() == speculation.tree().root()
+    tree
+}
+
+/// The regions of a service that no other thread can reach.
+pub(crate) struct OwnedRegions<'s>(pub Vec<&'s mut dyn Lock>);
+
+impl Regions for OwnedRegions<'_> {
+    fn visit(&mut self, home: Home, work: &mut dyn FnMut(&mut dyn Region)) {
+        if let Some(lock) = self.0.get_mut(home as usize) {
+            work(lock.region_mut());
+        }
+    }
 }
 
 /// The regions of a service, of which one request holds all locks.

@@ -70,16 +70,18 @@ pub fn decoded_wrong(me: u8, place: Place) -> EvidenceRecord {
 
 /// A reply that is not what both runs of its request left: it changed since, or a run did not take place.
 pub fn changed_after_runs(me: u8, place: Place, kind: Option<String>) -> EvidenceRecord {
-    let objects = vec!["the reply, or the digest of a run".into()];
-    let outcome = "reply withheld; its connection is closed";
-    EvidenceRecord { kind, ..hardware_like(me, Some(place), objects, stage(FaultStage::Reply), outcome) }
+    withheld(me, place, kind, "the reply, or the digest of a run")
 }
 
 /// With V: a reply that is not the one whose digest was agreed on.
 pub fn changed_after_agreement(me: u8, place: Place, kind: Option<String>) -> EvidenceRecord {
-    let objects = vec!["the reply".into()];
+    withheld(me, place, kind, "the reply")
+}
+
+fn withheld(me: u8, place: Place, kind: Option<String>, what: &str) -> EvidenceRecord {
     let outcome = "reply withheld; its connection is closed";
-    EvidenceRecord { kind, ..hardware_like(me, Some(place), objects, stage(FaultStage::Reply), outcome) }
+    let stage = stage(FaultStage::Reply);
+    EvidenceRecord { kind, ..hardware_like(me, Some(place), vec![what.into()], stage, outcome) }
 }
 
 /// With V: this replica's state after a batch is not the one that was agreed on.

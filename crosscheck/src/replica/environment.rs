@@ -46,8 +46,7 @@ pub(super) struct PastCounts {
     pub(super) repairs: u64,
     pub(super) failed_checks: u64,
     pub(super) dropped_frames: u64,
-    /// With V: the last view, and how often batches were taken back.
-    pub(super) view: u64,
+    /// With V: how often batches were taken back.
     pub(super) rollbacks: u64,
 }
 

@@ -4,13 +4,12 @@ use execute::{KeptRequest, Speculation};
 use object::{Home, Kept};
 use order::OrderEngine;
 use schedule::EntryEnd;
-use tree::{Tree, TreeShape};
 use verify::{ExecutorEvent, Version};
 use vote::{Failure, RequestResult};
 
 use super::{SpeculateStage, Speculator};
 use crate::Corrupted;
-use crate::boundary::LEAVES;
+use crate::boundary::{self, OwnedRegions};
 use crate::hooks::Hooks;
 use crate::service::Service;
 use crate::world::{Observation, World};
@@ -20,14 +19,8 @@ const CONTEXT: &[u8] = b"version";
 
 /// The batches of a service that nothing has run on since `stable`.
 pub(in crate::replica) fn begin<S: Service>(service: &mut S, stable: Version) -> Speculation {
-    let mut locks = service.locks_mut();
-    let mut tree = Tree::new(TreeShape::even(locks.len() as u32, LEAVES));
-    for (home, lock) in locks.iter_mut().enumerate() {
-        let mut objects = Vec::new();
-        lock.region_mut().objects(&mut |listed| objects.push((listed.id, listed.sum)));
-        tree.recompute(home as Home, objects);
-    }
-    Speculation::new(tree, stable)
+    let mut regions = OwnedRegions(service.locks_mut());
+    Speculation::new(boundary::tree_of(regions.0.len() as Home, &mut regions), stable)
 }
 
 impl SpeculateStage {

@@ -16,8 +16,8 @@ use execute::Speculation;
 use order::{Delivered, FrameKind, OrderEngine, PrimaryView};
 use schedule::{EntryEnd, Mixer};
 use verify::{
-    Executor, ExecutorCommand, ExecutorEvent, Layout, Reason, Recipients, Slot, Verifier, VerifierCommand,
-    VerifierEvent, VerifyMessage, Version,
+    Executor, ExecutorEvent, Layout, Reason, Recipients, Slot, Verifier, VerifierEvent, VerifyMessage,
+    Version,
 };
 use vote::RequestResult;
 
@@ -164,6 +164,11 @@ impl SpeculateStage {
         self.executor.stable().number
     }
 
+    /// Number of the newest batch that was scheduled, or else of the stable one.
+    fn newest(&self) -> u64 {
+        self.unstable.back().map_or(self.stable(), |batch| batch.number)
+    }
+
     /// For an operator.
     pub(super) fn status(&self, rollbacks: u64) -> VerificationStatus {
         VerificationStatus {
@@ -177,7 +182,6 @@ impl SpeculateStage {
 
     /// What the next batch waits for, beside its arrival.
     fn waits_for(&self) -> Option<String> {
-        let newest = self.unstable.back().map_or(self.stable(), |batch| batch.number);
         if self.going_back.is_some() {
             Some("until batches are taken back".into())
         } else if let Some(wanted) = self.executor.wanted() {
@@ -185,7 +189,7 @@ impl SpeculateStage {
         } else if self.executor.view().is_none() {
             Some("for a view".into())
         } else {
-            (!self.may_deliver()).then(|| format!("until a batch up to {newest} is stable"))
+            (!self.may_deliver()).then(|| format!("until a batch up to {} is stable", self.newest()))
         }
     }
 
@@ -198,10 +202,9 @@ impl SpeculateStage {
     /// Whether the next batch may be delivered: fewer than a window are beyond the stable one, and none is being taken
     /// back.
     pub(super) fn may_deliver(&self) -> bool {
-        let newest = self.unstable.back().map_or(self.stable(), |batch| batch.number);
         let is_due = match self.repairing {
-            Some(wanted) => newest < wanted.number,
-            None => self.executor.may_begin_after(newest),
+            Some(wanted) => self.newest() < wanted.number,
+            None => self.executor.may_begin_after(self.newest()),
         };
         let bytes = self.speculation.as_ref().map_or(0, Speculation::bytes);
         is_due && bytes < limits::UNSTABLE_BYTES && self.going_back.is_none()
@@ -270,12 +273,6 @@ impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
     }
 }
 
-/// What the machines of the verification stage have decided.
-enum Decided {
-    Verifier(VerifierCommand),
-    Executor(ExecutorCommand),
-}
-
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// A frame of another process's machines.
     pub(super) fn on_verify_message(&mut self, from: u8, body: &[u8]) {
@@ -300,7 +297,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let stage = &mut *self.stage;
         let mut commands = Vec::new();
         stage.verifier.handle(event, now_us, &mut commands);
-        commands.into_iter().for_each(|command| self.perform_decided(Decided::Verifier(command)));
+        commands.into_iter().for_each(|command| self.perform_of_verifier(command));
         self.hear_oneself();
     }
 
@@ -310,7 +307,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let stage = &mut *self.stage;
         let mut commands = Vec::new();
         stage.executor.handle(event, now_us, &mut commands);
-        commands.into_iter().for_each(|command| self.perform_decided(Decided::Executor(command)));
+        commands.into_iter().for_each(|command| self.perform_of_executor(command));
         self.hear_oneself();
     }
 

@@ -8,7 +8,7 @@ use verify::{
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
-use super::{Decided, GoingBack, Speculator, UnstableBatch, fold};
+use super::{GoingBack, Speculator, UnstableBatch, fold};
 use crate::boundary::BoundaryDone;
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
@@ -18,27 +18,17 @@ use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
-    pub(super) fn perform_decided(&mut self, decided: Decided) {
-        if let Decided::Verifier(VerifierCommand::Send {
-            message: VerifyMessage::Recorded { record, .. },
-            ..
-        }) = &decided
-        {
-            self.env.world.see(Observation::Recorded(record));
-        }
-        let stage = &mut *self.stage;
-        match decided {
-            Decided::Verifier(VerifierCommand::Send { to, message })
-            | Decided::Executor(ExecutorCommand::Send { to, message }) => stage.send(to, &message, self.env),
-            Decided::Verifier(command) => self.perform_of_verifier(command),
-            Decided::Executor(command) => self.perform_of_executor(command),
-        }
-    }
-
-    fn perform_of_verifier(&mut self, command: VerifierCommand) {
+    /// Performs a command of this replica's verifier.
+    pub(super) fn perform_of_verifier(&mut self, command: VerifierCommand) {
         match command {
+            VerifierCommand::Send { to, message } => {
+                if let VerifyMessage::Recorded { record, .. } = &message {
+                    self.env.world.see(Observation::Recorded(record));
+                }
+                self.stage.send(to, &message, self.env);
+            }
             // Without a disk there is nothing to write.
-            VerifierCommand::Send { .. } | VerifierCommand::Persist(_) => {}
+            VerifierCommand::Persist(_) => {}
             VerifierCommand::Founded => self.env.world.say(format_args!("the group begins")),
             VerifierCommand::Recovered => self.env.world.say(format_args!(
                 "the verifier of this replica had lost its memory, and takes part again"
@@ -68,17 +58,17 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 ReplicaId(lineup.primary)
             ));
         }
-        self.env.tally.view = self.env.tally.view.max(view);
     }
 
-    fn perform_of_executor(&mut self, command: ExecutorCommand) {
+    /// Performs a command of this replica's executor.
+    pub(super) fn perform_of_executor(&mut self, command: ExecutorCommand) {
         match command {
-            ExecutorCommand::Send { .. } => {}
+            ExecutorCommand::Send { to, message } => self.stage.send(to, &message, self.env),
             ExecutorCommand::Stable(version) => self.on_stable(version),
             ExecutorCommand::Rewind { to, view, primary, executors, sequential } => {
                 self.on_rewind(to, view_of(view, primary, executors, to, sequential));
             }
-            ExecutorCommand::Diverged { version, donors } => self.on_diverged(version, donors),
+            ExecutorCommand::Diverged { version, donors: _ } => self.on_diverged(version),
             ExecutorCommand::Behind { version, donors: _ } => self.on_behind(version),
             ExecutorCommand::Contradiction { stable, heard } => {
                 self.env.world.say(format_args!(
@@ -214,7 +204,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         if self.executor.running.is_some() {
             let order = stage.unstable.back().map_or(&stage.stable_order, |batch| &batch.order).clone();
-            let batch = stage.unstable.back().map_or(stage.stable(), |batch| batch.number);
+            let batch = stage.newest();
             let order = if self.env.hooks.rewinds_sessions() {
                 order
             } else {
@@ -241,7 +231,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// The own state after a batch is not the one that was agreed on.
     ///
     /// A fault in the execution does not occur twice: the batches up to there run again, one request at a time.
-    fn on_diverged(&mut self, version: Version, _donors: Slots) {
+    fn on_diverged(&mut self, version: Version) {
         self.env.tally.mismatches += 1;
         self.env.world.see(Observation::Diverged(version));
         let stage = &mut *self.stage;

@@ -142,13 +142,14 @@ fn strike(disk: bool, leader: bool, blow: Blow) {
     cluster.finish();
 }
 
-fn kill_and_wait(cluster: &Cluster, victim: usize) {
+pub(crate) fn kill_and_wait(cluster: &Cluster, victim: usize) {
     let before = cluster.pid(victim);
     cluster.signal(victim, Signal::KILL);
     cluster.wait_until("`up` has started the replica again", |cluster| cluster.pid(victim) != before);
     cluster.wait_serving();
 }
 
-fn load(cluster: &Cluster) -> Load {
+/// Clients that connect to another replica when one does not answer.
+pub(crate) fn load(cluster: &Cluster) -> Load {
     Load { patience: CLIENT_PATIENCE, ..Load::on(cluster.clients()) }
 }

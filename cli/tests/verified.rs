@@ -1,39 +1,54 @@
 //! Mode `R0GV`, with real processes: batches run first and are verified afterwards, through kills and faults.
 
-use crate::support::checker::Load;
+use crate::failover::{kill_and_wait, load};
 use crate::support::cluster::{Cluster, Wish};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a client waits for a reply before it connects to another replica.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
-
 fn up(workers: usize) -> Cluster {
     Cluster::up(&Wish { mode: "R0GV", workers, ..Wish::default() })
 }
 
-fn load(cluster: &Cluster) -> Load {
-    Load { patience: CLIENT_PATIENCE, ..Load::on(cluster.clients()) }
-}
-
-/// Kills one replica after the other, the primary of the view first. With one worker each: with several the group has
-/// been seen to stop after a kill (docs/operations.md).
+/// Kills one replica after the other, the primary of the view first.
 #[test]
 fn each_replica_is_killed_in_turn() {
-    let cluster = up(1);
+    for workers in [1, 2] {
+        let cluster = up(workers);
+        let running = load(&cluster).start();
+        for round in 0..3 {
+            let victim = (cluster.leader() + round % 2) % 3;
+            running.must_go_on(1_000, "before a replica is killed");
+            kill_and_wait(&cluster, victim);
+            running.must_go_on(300, "after a replica was killed");
+        }
+        let report = running.stop_and_audit(cluster.clients());
+        println!("{workers} workers: {report}");
+        report.assert_right();
+        cluster.assert_equal_state();
+        cluster.finish();
+    }
+}
+
+/// A replica that was stopped is thousands of batches behind, and has given up what takes them back, when the primary
+/// is killed: it keeps them, and the group goes on with it.
+#[test]
+fn the_primary_is_killed_while_another_replica_lags() {
+    let cluster = up(2);
     let running = load(&cluster).start();
-    for round in 0..3 {
-        let victim = (cluster.leader() + round % 2) % 3;
-        running.must_go_on(1_000, "before a replica is killed");
-        let before = cluster.pid(victim);
-        cluster.signal(victim, Signal::KILL);
-        running.must_go_on(300, "while a replica is down");
-        cluster.wait_until("it was started again", |cluster| cluster.pid(victim) != before);
-        cluster.wait_serving();
+    for round in 0..2 {
+        let primary = cluster.leader();
+        let lags = (primary + 1 + round) % 3;
+        running.must_go_on(1_000, "before a replica is stopped");
+        cluster.signal(lags, Signal::STOP);
+        running.must_go_on(20_000, "while a replica is stopped");
+        cluster.signal(lags, Signal::CONT);
+        std::thread::sleep(Duration::from_millis(100));
+        kill_and_wait(&cluster, primary);
+        running.must_go_on(300, "after the primary was killed");
     }
     let report = running.stop_and_audit(cluster.clients());
-    println!("{report}");
+    println!("{report}; replaced: {:?}", cluster.replaced());
     report.assert_right();
     cluster.assert_equal_state();
     cluster.finish();

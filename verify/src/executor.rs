@@ -76,9 +76,9 @@ pub enum ExecutorCommand {
         donors: Slots,
     },
     /// Follow this view: take back every batch after `to`, and run the next one as the first of this view. If the own
-    /// state has not come to `to`, take back every batch that is not stable ([`Executor::newest`] tells the batch): it
-    /// may be of an earlier view that was not agreed on. A [`ExecutorCommand::Diverged`] follows if it has come so far
-    /// and is another.
+    /// state has not come to `to`, take back every batch that is not known to be one that the view continues
+    /// ([`Executor::newest`] tells the last that is): it may be of a view in which nothing was agreed on. A
+    /// [`ExecutorCommand::Diverged`] follows if it has come so far and is another.
     Rewind {
         /// The version from which the view continues here.
         to: Version,
@@ -268,12 +268,13 @@ impl Executor {
         }
     }
 
-    /// Sends the tokens of all own versions that are not stable (again).
+    /// Sends the tokens of the newest own versions that are not stable again. One that does not lag has no others, and
+    /// verifiers need no others: what they have recorded decides on the older ones of one that lags.
     fn vote_again(&mut self, out: &mut Out<'_>) {
-        let mut parent = self.stable.token;
-        for (number, token) in self.own.clone() {
-            self.vote(Version { number, token }, parent, out);
-            parent = token;
+        let newest = self.own.iter().rev().take(WINDOW as usize).map(|(number, token)| (*number, *token));
+        for (number, token) in newest.collect::<Vec<_>>().into_iter().rev() {
+            let parent = self.own.get(&(number - 1)).unwrap_or(&self.stable.token);
+            self.vote(Version { number, token }, *parent, out);
         }
     }
 
@@ -366,6 +367,7 @@ impl Executor {
         let TokenRecord { view, version: to, lineup } = record;
         let ran_so_far = self.newest().number;
         let has_it = to == self.stable || self.own.get(&to.number) == Some(&to.token);
+        let agreed = self.agreed.last_key_value().map_or(0, |(number, _)| *number);
         self.view = Some((view, lineup));
         self.sent.clear();
         self.agreed.clear();
@@ -373,8 +375,10 @@ impl Executor {
         if has_it {
             let _ = self.own.split_off(&to.number.saturating_add(1));
         } else {
-            // Those up to there may be of a view that was never agreed on. The host runs what the view continues.
-            self.own.clear();
+            // A view has one batch under each number, so those up to what was agreed on in the view that is left are
+            // the batches that this one continues, whatever they led to here: the token at `to` tells. Later ones may
+            // be of a view in which nothing was agreed on.
+            let _ = self.own.split_off(&agreed.min(to.number).saturating_add(1));
         }
         let Lineup { primary, executors, sequential, .. } = lineup;
         out.commands.push(ExecutorCommand::Rewind { to, view, primary, executors, sequential });
@@ -450,8 +454,8 @@ impl Executor {
         }
     }
 
-    /// Sends again what is not stable, and asks where the verifiers are. All tokens, not only the oldest: a verifier
-    /// that lacks a later one would stop there.
+    /// Sends again what is not stable, and asks where the verifiers are. Not only the oldest token: a verifier that lacks
+    /// a later one would stop there.
     fn repeat(&mut self, out: &mut Out<'_>) {
         self.quiet_since = Some(out.now_us);
         self.vote_again(out);

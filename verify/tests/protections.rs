@@ -1,8 +1,8 @@
 //! Each rule that an exploration does not take away is taken away here, and the loss is seen.
 
 use verify::{
-    Config, Layout, Rules, StateToken, Verifier, VerifierEvent, VerifyMessage, Version,
-    limits::EXTRA_PATIENCE_US,
+    Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Layout, Lineup, Rules, Slots, StateToken,
+    TokenRecord, Verifier, VerifierEvent, VerifyMessage, Version, limits,
 };
 
 use crate::support::cluster::{Cluster, as_is};
@@ -80,7 +80,7 @@ fn extra_protection_forgives_silence_and_ends() {
     group.told.clear();
     group.batch(&[0, 1], 'f');
     group.tells("");
-    group.pass_ms(EXTRA_PATIENCE_US / 1_000 + 2);
+    group.pass_ms(limits::EXTRA_PATIENCE_US / 1_000 + 2);
     group.tells(
         "executor 0 has abcdef stable
          executor 1 has abcdef stable",
@@ -104,5 +104,88 @@ fn one_that_differs_in_the_sequential_run_is_outvoted() {
         "executor 0 has diverged, and needs abcdef
          executor 1 has abcdef stable
          executor 2 has abcdef stable",
+    );
+}
+
+/// The version after so many batches that all went well.
+fn version(number: u64) -> Version {
+    Version { number, token: StateToken(u128::from(number)) }
+}
+
+/// An executor that lags: it has run batch 1 to 100 of view 0, and knows that batch `agreed` was agreed on there.
+fn that_lags(agreed: u64) -> Executor {
+    let mut executor = Executor::founded(Config::new(THREE, 2, 3, StateToken(0)));
+    hears(&mut executor, 0, version(0));
+    hears(&mut executor, 0, version(agreed));
+    for number in 1..=100 {
+        let parent = version(number - 1).token;
+        let event = ExecutorEvent::Executed { view: 0, version: version(number), parent };
+        executor.handle(event, 0, &mut Vec::new());
+    }
+    executor
+}
+
+/// Two verifiers tell what they have recorded.
+fn hears(executor: &mut Executor, view: u64, version: Version) -> Vec<ExecutorCommand> {
+    let mut commands = Vec::new();
+    let lineup = Lineup { primary: 0, executors: Slots::first(3), sequential: false, extra: false };
+    let record = TokenRecord { view, version, lineup };
+    for from in [0, 1] {
+        let message = VerifyMessage::Recorded { record, crashes: CrashVector::new(3) };
+        executor.handle(ExecutorEvent::Message { from, message }, 0, &mut commands);
+    }
+    commands
+}
+
+/// Its host has no room for what takes all of them back.
+#[test]
+fn one_that_lags_keeps_the_batches_that_the_next_view_continues() {
+    let mut executor = that_lags(3_000);
+    let commands = hears(&mut executor, 1, version(3_010));
+    assert!(matches!(commands[..], [ExecutorCommand::Rewind { view: 1, .. }]), "{commands:?}");
+    assert_eq!(executor.newest(), version(100));
+    // It goes on from there, and the token after batch 3,010 stands for all before.
+    assert!(executor.may_begin_after(3_009) && !executor.may_begin_after(3_010));
+    for number in 101..=3_010 {
+        let parent = version(number - 1).token;
+        let event = ExecutorEvent::Executed { view: 1, version: version(number), parent };
+        executor.handle(event, 0, &mut Vec::new());
+    }
+    assert_eq!(executor.stable(), version(3_010));
+}
+
+#[test]
+fn one_that_lags_keeps_no_batch_that_another_view_may_have_replaced() {
+    // Batch 61 to 100 of view 0 may not be those that view 1 numbered so: nothing tells that they were agreed on.
+    let mut executor = that_lags(200);
+    hears(&mut executor, 1, version(60));
+    assert_eq!(executor.newest(), version(60));
+    let mut executor = Executor::founded(Config::new(THREE, 2, 3, StateToken(0)));
+    hears(&mut executor, 0, version(0));
+    for number in 1..=8 {
+        let parent = version(number - 1).token;
+        let event = ExecutorEvent::Executed { view: 0, version: version(number), parent };
+        executor.handle(event, 0, &mut Vec::new());
+    }
+    hears(&mut executor, 2, version(60));
+    assert_eq!(executor.newest(), version(0));
+}
+
+/// Its host handles its messages to itself, and its peers have other things to do.
+#[test]
+fn one_that_lags_repeats_the_newest_tokens_only() {
+    let mut executor = that_lags(3_000);
+    let mut commands = Vec::new();
+    executor.handle(ExecutorEvent::Tick, 10 * limits::RESEND_US, &mut commands);
+    let repeated = commands.iter().filter_map(|command| match command {
+        ExecutorCommand::Send { message: VerifyMessage::Verify { version, parent, .. }, .. } => {
+            Some((version.number, parent.0))
+        }
+        _ => None,
+    });
+    let newest = 101 - limits::WINDOW..101;
+    assert_eq!(
+        repeated.collect::<Vec<_>>(),
+        newest.map(|number| (number, u128::from(number) - 1)).collect::<Vec<_>>()
     );
 }

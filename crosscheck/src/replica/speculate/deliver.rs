@@ -88,8 +88,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             stage.speculation.as_mut().filter(|_| stage.unstable.len() >= limits::UNSTABLE_BATCHES)
         {
             // Only a replica that lags has so many. It keeps their replies until it knows that they are agreed on. If
-            // they are not, it needs the state of another replica in any case.
-            let given_up = number - limits::UNSTABLE_BATCHES as u64;
+            // they are not, it needs the state of another replica. What has not been folded is not given up: to go
+            // back, the workers need the version that the last folded batch left.
+            let given_up = last_to_give_up(number, speculation.version().number);
             speculation.agree(given_up);
             execution.agree(given_up);
         }
@@ -158,6 +159,11 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
         self.keys.push((keys, None));
         self.requests.push(schedule::Work { request, footprint, stream: None });
     }
+}
+
+/// The last batch that a replica which lags gives up to take back, before it schedules batch `next`.
+fn last_to_give_up(next: u64, folded: u64) -> u64 {
+    next.saturating_sub(limits::UNSTABLE_BATCHES as u64).min(folded)
 }
 
 /// Connections of different replicas are different ones.

@@ -60,6 +60,8 @@ pub(super) struct SpeculateStage {
     unserved: Unserved,
     /// Messages of this process to itself that were not handled yet.
     own_messages: VecDeque<VerifyMessage>,
+    /// They are being handled: what they cause waits in the same queue.
+    hears_itself: bool,
     /// Per peer: the messages of this round, and how many there are.
     outgoing: Vec<(Vec<u8>, usize)>,
 }
@@ -155,6 +157,7 @@ impl SpeculateStage {
             mixer: Mixer::new(),
             unserved: Unserved::default(),
             own_messages: VecDeque::new(),
+            hears_itself: false,
             outgoing: vec![(Vec::new(), 0); settings.peers.len()],
         }
     }
@@ -311,12 +314,17 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.hear_oneself();
     }
 
-    /// Handles the messages of this process to itself.
+    /// Handles the messages of this process to itself, one after the other: however many there are, the stack does not
+    /// grow with them.
     fn hear_oneself(&mut self) {
+        if std::mem::replace(&mut self.stage.hears_itself, true) {
+            return;
+        }
         let me = self.env.settings.me;
         while let Some(message) = self.stage.own_messages.pop_front() {
             self.hear_verify(me, message);
         }
+        self.stage.hears_itself = false;
     }
 
     /// Time passes for both machines.

@@ -165,6 +165,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             return self.on_gone_back();
         };
         let begun = stage.unstable.iter().any(|batch| batch.number > going_back.to);
+        let given_up = stage.speculation.as_ref().map_or(0, |speculation| speculation.stable().number);
+        if begun && going_back.to < given_up {
+            // What takes these batches back was given up.
+            return self.env.stop_with(Ok(Stop::Replace(ReplaceReason::TooFarBehind)));
+        }
         match stage.speculation.take_if(|_| begun) {
             Some(speculation) => {
                 // Batches up to `to` that have not ended run again too, from the bodies that the order has.

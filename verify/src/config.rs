@@ -150,6 +150,9 @@ pub struct Rules {
     pub keep_sent: bool,
     /// The primary of a pair goes on alone only on a proof that comes before the backup can have taken over.
     pub proof_in_time: bool,
+    /// A process of a pair is primary only of views that its present life has begun. Without it, of those of former
+    /// lives too.
+    pub own_views: bool,
 }
 
 impl Rules {
@@ -164,5 +167,6 @@ impl Rules {
         parents: true,
         keep_sent: true,
         proof_in_time: true,
+        own_views: true,
     };
 }

@@ -462,7 +462,8 @@ impl Executor {
         let counts = self.view.is_none_or(|(_, lineup)| lineup.executors.contains(self.config.me));
         let waits = !self.own.is_empty() || self.wanted.is_some() || !counts;
         if waits || self.view.is_none() || !self.life.is_known() {
-            let (life, round, crashes) = (self.config.life, AskRound::CatchUp, self.crashes);
+            let round = if self.own.is_empty() { AskRound::CatchUp } else { AskRound::Stalled };
+            let (life, crashes) = (self.config.life, self.crashes);
             out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
         }
         if let Some((view, _)) = self.view.filter(|_| !counts && self.own.is_empty() && self.wanted.is_none())

@@ -6,11 +6,12 @@
 //!
 //! | You look for | It is |
 //! |---|---|
-//! | when a version is recorded, and when tokens cannot agree any more | `verifier::Verifier::step` |
-//! | from which record a view starts (rule 1) | `verifier::change::rank`, used by `try_to_lead` there |
+//! | when a version is recorded, and when tokens cannot agree any more | `verifier::recorder::step` |
+//! | from which record a view starts (rule 1) | `verifier::recorder::rank`, used by `verifier::change::try_to_lead` |
 //! | when an executor acts (rule 2) | `executor::Executor::has_quorum` |
 //! | what a verifier without memory may do (rule 3) | `verifier::recover` |
-//! | why an executor may abstain | `executor::life` |
+//! | where an executor abstains, and why | `executor::life` |
+//! | when all tokens are waited for (extra protection) | `verifier::extra` |
 //! | two replicas without a third verifier | `verifier::pair` |
 //! | every bound and time | [`limits`] |
 //! | what was explored, and how each wrong rule fails | docs/verify-exploration.md |

@@ -90,6 +90,8 @@ pub enum AskRound {
     Found,
     /// Whether the peer of a pair hears this process.
     Alive,
+    /// An executor has run batches that are not stable: a verifier that sees nothing of them grows impatient too.
+    Stalled,
 }
 
 /// Why another view is wanted.
@@ -143,8 +145,14 @@ const EXTRA: u8 = 2;
 
 const REASONS: [Reason; 5] =
     [Reason::Diverged, Reason::Extra, Reason::Late, Reason::PrimaryGone, Reason::Joined];
-const ROUNDS: [AskRound; 5] =
-    [AskRound::CatchUp, AskRound::Lives, AskRound::Adopt, AskRound::Found, AskRound::Alive];
+const ROUNDS: [AskRound; 6] = [
+    AskRound::CatchUp,
+    AskRound::Lives,
+    AskRound::Adopt,
+    AskRound::Found,
+    AskRound::Alive,
+    AskRound::Stalled,
+];
 
 impl VerifyMessage {
     /// Appends the wire form. With three verifiers a VERIFY takes 53 bytes and a RECORDED 44.

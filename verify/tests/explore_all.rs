@@ -43,6 +43,9 @@ fn pair_with_witness_agrees() {
     World::of_all(Layout::PairWithWitness, 1, 1)
         .search(MOST)
         .assert_none("pair with witness, 1 view x 1 batch");
+    World::of_verifiers(Layout::PairWithWitness, 3, 1)
+        .search(MOST)
+        .assert_none("pair with witness, verifiers, 3 views x 1 batch");
 }
 
 #[test]
@@ -63,9 +66,6 @@ fn full_catch_up() {
     let mut world = World::of_verifiers(THREE, 2, 2);
     world.catch_up = true;
     world.search(MOST).assert_none("verifiers that catch up, 2 views x 2 batches");
-    let mut world = World::of_verifiers(THREE, 3, 1);
-    world.catch_up = true;
-    world.search(MOST).assert_none("verifiers that catch up, 3 views x 1 batch");
 }
 
 #[test]
@@ -79,15 +79,18 @@ fn full_five_replicas() {
 #[test]
 #[ignore = "a full size: see the file's head"]
 fn full_extra_protection() {
-    let mut world = World::of_all(THREE, 2, 2);
+    let mut world = World::of_all(THREE, 1, 2);
     (world.extra_after, world.divergences) = (Some(1), 1);
-    world.search(MOST).assert_none("extra protection, 2 views x 2 batches, 1 divergence");
+    world.search(MOST).assert_none("extra protection, 1 view x 2 batches, 1 divergence");
 }
 
 #[test]
 #[ignore = "a full size: see the file's head"]
 fn full_pair_with_witness() {
-    World::of_all(Layout::PairWithWitness, 2, 1)
+    World::of_verifiers(Layout::PairWithWitness, 3, 2)
         .search(MOST)
-        .assert_none("pair with witness, 2 views x 1 batch");
+        .assert_none("pair with witness, verifiers, 3 views x 2 batches");
+    World::of_verifiers(Layout::PairWithWitness, 4, 1)
+        .search(MOST)
+        .assert_none("pair with witness, verifiers, 4 views x 1 batch");
 }

@@ -37,19 +37,28 @@ fn going_alone_on_a_late_proof_disagrees() {
 }
 
 #[test]
-#[ignore = "a full size: see the file's head"]
-fn full_primary_ends_and_returns() {
-    ends(0).assert_none("pair, the primary ends and returns, 1 batch");
+fn a_primary_of_a_former_lifes_view_disagrees() {
+    let mut pair = Pair::new(3, 1);
+    pair.ends = 1;
+    pair.rules = Rules { own_views: false, ..Rules::ALL };
+    search(&mut pair, MOST).assert_disagreement("pair, primary of a former life's view");
+}
+
+#[test]
+fn ends_and_returns_agree() {
+    ends(0, 3).assert_none("pair, the primary ends and returns, 1 batch");
+    ends(1, 3).assert_none("pair, the backup ends and returns, 1 batch");
 }
 
 #[test]
 #[ignore = "a full size: see the file's head"]
-fn full_backup_ends_and_returns() {
-    ends(1).assert_none("pair, the backup ends and returns, 1 batch");
+fn full_ends_and_returns() {
+    ends(0, 6).assert_none("pair, two takeovers, the primary ends and returns, 1 batch");
+    ends(1, 6).assert_none("pair, two takeovers, the backup ends and returns, 1 batch");
 }
 
-fn ends(ending: Slot) -> Outcome {
-    let mut pair = Pair::new(3, 1);
+fn ends(ending: Slot, views: u64) -> Outcome {
+    let mut pair = Pair::new(views, 1);
     (pair.ends, pair.ending) = (1, ending);
     search(&mut pair, MOST)
 }

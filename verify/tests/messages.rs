@@ -31,7 +31,7 @@ fn reason() -> impl Strategy<Value = Reason> {
 
 fn round() -> impl Strategy<Value = AskRound> {
     use AskRound::*;
-    proptest::sample::select(vec![CatchUp, Lives, Adopt, Found, Alive])
+    proptest::sample::select(vec![CatchUp, Lives, Adopt, Found, Alive, Stalled])
 }
 
 fn message() -> impl Strategy<Value = VerifyMessage> {

@@ -102,6 +102,26 @@ fn tokens_that_differ_sequentially_too_are_reported_once_and_tried_again_slowly(
 }
 
 #[test]
+fn two_of_three_differ_while_the_third_is_away() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.end(2);
+    group.batch(&[0], 'x');
+    group.tells("");
+    group.batch(&[1], 'y');
+    group.tells(
+        "verifier 1 is in view 1 from the start, sequentially: primary 0 of 0 1 2
+         verifier 0 is in view 1 from the start, sequentially: primary 0 of 0 1 2
+         executor 0 goes back to the start for view 1
+         executor 1 goes back to the start for view 1",
+    );
+    group.batch(&[0, 1], 'a');
+    group.tells(
+        "executor 0 has a stable
+         executor 1 has a stable",
+    );
+}
+
+#[test]
 fn the_primary_is_late() {
     let mut group = Cluster::founded(THREE, as_is);
     group.batch(&[1], 'a');
@@ -191,4 +211,68 @@ fn a_storm_of_view_changes_ends() {
     assert!(stable.ends_with('b'), "{stable}");
     assert_eq!((group.stable_at(1), group.stable_at(2)), (stable.clone(), stable));
     assert!(group.is_one_chain());
+}
+
+#[test]
+fn all_processes_end_and_their_verifiers_come_back_from_disk() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&ALL, 'a');
+    let saved = ALL.map(|slot| group.members[slot as usize].saved.expect("it has recorded a version"));
+    ALL.iter().for_each(|slot| group.end(*slot));
+    group.lose();
+    group.told.clear();
+    ALL.iter().for_each(|slot| group.start_from_disk(*slot, &saved[*slot as usize]));
+    group.pass_ms(60);
+    group.tells(
+        "executor 2 goes back to a for view 0
+         executor 0 goes back to a for view 0
+         executor 1 goes back to a for view 0",
+    );
+    // No process has the batch any more: its state comes from outside.
+    group.install();
+    // All executors abstain in this view: they are stalled, and the next view begins.
+    group.batch(&ALL, 'b');
+    group.pass_ms(220);
+    group.tells(
+        "executor 0 is behind, and needs a
+         executor 0 has a stable
+         executor 1 is behind, and needs a
+         executor 1 has a stable
+         executor 2 is behind, and needs a
+         executor 2 has a stable
+         verifier 1 is in view 1 from a: primary 1 of 0 1 2
+         verifier 0 is in view 1 from a: primary 1 of 0 1 2
+         verifier 2 is in view 1 from a: primary 1 of 0 1 2
+         executor 0 goes back to a for view 1
+         executor 1 goes back to a for view 1
+         executor 2 goes back to a for view 1",
+    );
+    group.batch(&ALL, 'c');
+    group.tells(
+        "executor 0 has ac stable
+         executor 1 has ac stable
+         executor 2 has ac stable",
+    );
+}
+
+#[test]
+fn a_verifier_catches_up_with_what_it_has_missed() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.cut = vec![(2, 0), (2, 1)];
+    group.batch(&ALL, 'a');
+    group.verifier(0, VerifierEvent::Suspect(Reason::Diverged));
+    group.deliver();
+    group.batch(&[0, 1], 'b');
+    group.told.clear();
+    // Another link: the first token that arrives is of a view that it does not know.
+    group.cut.clear();
+    group.batch(&[0, 1], 'c');
+    group.tells(
+        "executor 0 has abc stable
+         executor 1 has abc stable
+         executor 2 goes back to abc for view 1
+         verifier 2 is in view 1 from abc: primary 0 of 0 1 2",
+    );
+    let record = group.members[2].verifier.as_ref().and_then(verify::Verifier::record);
+    assert_eq!(record.map(|record| record.version.number), Some(3));
 }

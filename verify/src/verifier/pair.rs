@@ -21,8 +21,9 @@ use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::slots::{Slot, Slots};
 use crate::version::Version;
 
+use super::recorder::Recorder;
 use super::tick::has_passed;
-use super::{Layout, Out, Recipients, Verifier, VerifierCommand};
+use super::{Out, Recipients, Verifier, VerifierCommand};
 
 /// What the verifier of a pair knows about its peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,198 +39,195 @@ pub(super) struct PairState {
     confirmed: Option<u64>,
     /// The peer may have taken over, and its memory is lost.
     waits: bool,
-    /// The view that this life has begun last.
-    began: Option<u64>,
 }
 
-impl Verifier {
-    /// Whether this verifier records. In a pair only the primary's does, and not in a view that an earlier life of it
-    /// has begun: late messages may tell of such a view at any time.
-    pub(super) fn decides(&self) -> bool {
-        let began = self.pair.began == Some(self.record.view);
-        self.changes_by_quorum()
-            || (self.record.lineup.primary == self.config.me && began && !self.is_blank())
-    }
+/// A view that a process of a pair begins.
+pub(super) struct PairView {
+    /// How much higher its number is than that of the present one.
+    by: u64,
+    version: Version,
+    executors: Slots,
+    sequential: bool,
+}
 
-    /// Whether views begin by a quorum of verifiers.
-    pub(super) fn changes_by_quorum(&self) -> bool {
-        self.config.layout != Layout::Pair
-    }
-
-    /// Whether this life knows every token that its process has sent in this view. In views up to the one that it found
-    /// when it recovered, an earlier life may have sent some.
-    fn is_backup(&self) -> bool {
-        let Lineup { primary, executors, .. } = self.record.lineup;
-        let is_known = !self.is_blank() && self.leads_after.is_none_or(|last| self.record.view > last);
-        is_known && primary != self.config.me && executors.contains(self.config.me)
-    }
-
-    /// A view begins with this life as its primary, or from its memory on disk.
-    pub(super) fn pair_begins(&mut self, view: u64) {
-        self.pair.began = Some(view);
-    }
-
-    fn needs_both(&self) -> bool {
-        self.decides() && self.record.lineup.executors.len() > 1
-    }
-
-    /// Begins the primary's next view, because tokens differ or because the backup is back.
-    pub(super) fn pair_change(&mut self, reason: Reason, out: &mut Out<'_>) {
-        let mut executors = self.record.lineup.executors;
-        if !self.decides() {
-            return;
-        }
-        if reason == Reason::Joined {
-            executors = executors.or(self.caught_up(self.record.version));
-            // The backup cannot take over before it knows of this view.
-            self.pair.confirmed = Some(out.now_us);
-        }
-        let sequential = matches!(reason, Reason::Diverged | Reason::Extra);
-        self.lead_pair(2, self.record.version, executors, sequential, out);
-    }
-
-    fn lead_pair(
-        &mut self,
-        by: u64,
-        version: Version,
-        executors: Slots,
-        sequential: bool,
-        out: &mut Out<'_>,
-    ) {
-        let lineup = Lineup { primary: self.config.me, executors, sequential, extra: false };
-        let view = self.record.view.saturating_add(by);
-        self.pair.waits = false;
-        self.pair.sent = None;
-        self.pair_begins(view);
-        self.install(TokenRecord { view, version, lineup }, out);
-    }
-
-    fn take_over(&mut self, out: &mut Out<'_>) {
-        let recorded = self.record.version;
-        let sent = self.pair.sent.filter(|sent| sent.number > recorded.number);
-        let base = sent.filter(|_| self.config.rules.keep_sent).unwrap_or(recorded);
-        self.lead_pair(3, base, Slots::one(self.config.me), false, out);
-    }
-
-    fn go_alone(&mut self, out: &mut Out<'_>) {
-        self.lead_pair(2, self.record.version, Slots::one(self.config.me), false, out);
-    }
-
+impl PairState {
     /// Notes that the peer was heard.
-    pub(super) fn pair_hears(&mut self, from: Slot, out: &Out<'_>) {
-        if !self.changes_by_quorum() && from != self.config.me {
-            self.pair.heard = Some(out.now_us);
-        }
+    pub(super) fn hears(&mut self, now_us: u64) {
+        self.heard = Some(now_us);
     }
 
-    /// Notes that the peer has answered a question.
-    pub(super) fn pair_on_answer(&mut self) {
-        if let Some(asked) = self.pair.asked.take() {
-            self.pair.confirmed = Some(asked);
+    /// Notes that the peer has answered the question.
+    pub(super) fn is_answered(&mut self) {
+        if let Some(asked) = self.asked.take() {
+            self.confirmed = Some(asked);
         }
     }
 
     /// The own executor's tokens are what a takeover keeps.
-    pub(super) fn pair_on_verify(&mut self, from: Slot, view: u64, version: Version) {
-        let newer = self.pair.sent.is_none_or(|sent| sent.number < version.number);
-        if !self.changes_by_quorum() && from == self.config.me && view == self.record.view && newer {
-            self.pair.sent = Some(version);
+    pub(super) fn sends(&mut self, record: &TokenRecord, view: u64, version: Version) {
+        let is_newer = self.sent.is_none_or(|sent| sent.number < version.number);
+        if view == record.view && is_newer {
+            self.sent = Some(version);
         }
     }
 
-    /// The backup follows its primary.
-    pub(super) fn pair_on_recorded(&mut self, from: Slot, record: TokenRecord, out: &mut Out<'_>) {
-        let of_peer = !self.changes_by_quorum() && from != self.config.me;
-        if of_peer && !self.is_blank() && self.leader(record.view) == from {
-            self.catch_up(record, out);
-        }
+    /// The view is left for another one.
+    pub(super) fn leaves(&mut self) {
+        self.sent = None;
+        self.waits = false;
     }
 
-    /// The backup's view is left for another one.
-    pub(super) fn pair_follows(&mut self) {
-        self.pair.sent = None;
-        self.pair.waits = false;
+    /// The primary's next view, because tokens differ or because the backup is back.
+    pub(super) fn change(&mut self, recorder: &Recorder, reason: Reason, out: &Out<'_>) -> Option<PairView> {
+        let mut executors = recorder.record.lineup.executors;
+        let joins = reason == Reason::Joined;
+        let is_ahead = needs_both(recorder) && !joins && recorder.count().received != executors;
+        if !recorder.decides() || is_ahead {
+            // Two views ahead of the backup would be more than a takeover adds.
+            return None;
+        }
+        if joins {
+            executors = executors.or(recorder.caught_up(recorder.record.version));
+            // The backup cannot take over before it knows of this view.
+            self.confirmed = Some(out.now_us);
+        }
+        let sequential = matches!(reason, Reason::Diverged | Reason::Extra);
+        Some(PairView { by: 2, version: recorder.record.version, executors, sequential })
     }
 
-    pub(super) fn pair_on_silence(&mut self, out: &mut Out<'_>) {
-        if self.changes_by_quorum() {
-            return;
-        }
-        if self.is_backup() {
-            self.take_over(out);
-        } else if self.needs_both() && self.config.alone_after_silence {
-            self.go_alone(out);
-        }
+    fn takeover(&self, recorder: &Recorder) -> PairView {
+        let recorded = recorder.record.version;
+        let sent = self.sent.filter(|sent| sent.number > recorded.number);
+        let version = sent.filter(|_| recorder.config.rules.keep_sent).unwrap_or(recorded);
+        alone(recorder, 3, version)
     }
 
-    /// A process has ended.
-    pub(super) fn on_process_gone(&mut self, slot: Slot, out: &mut Out<'_>) {
-        if self.changes_by_quorum() || slot == self.config.me {
-            return self.on_disconnected(slot, out);
+    /// The peer was not heard for long.
+    pub(super) fn on_silence(&self, recorder: &Recorder) -> Option<PairView> {
+        if is_backup(recorder) {
+            return Some(self.takeover(recorder));
         }
-        self.pair.asked = None;
-        if self.is_backup() {
+        let may = needs_both(recorder) && recorder.config.alone_after_silence;
+        may.then(|| alone(recorder, 2, recorder.record.version))
+    }
+
+    /// The peer's process has ended.
+    pub(super) fn on_gone(&mut self, recorder: &Recorder, out: &mut Out<'_>) -> Option<PairView> {
+        self.asked = None;
+        if is_backup(recorder) {
             // The primary is not alone: that would take a proof that this process has ended.
-            return self.take_over(out);
+            return Some(self.takeover(recorder));
         }
-        if !self.needs_both() {
-            return;
+        if !needs_both(recorder) {
+            return None;
         }
         let late = |at: u64| out.now_us.saturating_sub(at) > PAIR_PROOF_US;
-        let in_time = self.pair.confirmed.is_some_and(|at| !late(at)) || !self.config.rules.proof_in_time;
+        let in_time = self.confirmed.is_some_and(|at| !late(at)) || !recorder.config.rules.proof_in_time;
+        let version = recorder.record.version;
         if in_time {
-            self.go_alone(out);
-        } else if !std::mem::replace(&mut self.pair.waits, true) {
-            out.commands.push(VerifierCommand::WaitsForPeer { version: self.record.version });
+            return Some(alone(recorder, 2, version));
         }
+        if !std::mem::replace(&mut self.waits, true) {
+            out.commands.push(VerifierCommand::WaitsForPeer { version });
+        }
+        None
     }
 
-    pub(super) fn on_go_alone(&mut self, out: &mut Out<'_>) {
-        if self.changes_by_quorum() {
+    /// The operator decides.
+    pub(super) fn on_go_alone(&self, recorder: &Recorder) -> Option<PairView> {
+        if recorder.is_blank() {
+            return None;
+        }
+        if is_backup(recorder) {
+            return Some(self.takeover(recorder));
+        }
+        // Where the peer went on without this process, what it has released is lost; the operator knows.
+        let is_own = recorder.leader(recorder.record.view) == recorder.config.me;
+        Some(alone(recorder, if is_own { 2 } else { 3 }, recorder.record.version))
+    }
+
+    /// Another connection: what was asked on the last one is not answered.
+    pub(super) fn on_connected(&mut self, recorder: &Recorder, out: &mut Out<'_>) {
+        self.asked = None;
+        self.ask(recorder, out);
+    }
+
+    fn ask(&mut self, recorder: &Recorder, out: &mut Out<'_>) {
+        if recorder.is_blank() || self.asked.is_some() {
             return;
         }
-        if self.is_backup() {
-            self.take_over(out);
-        } else if self.decides() {
-            self.go_alone(out);
-        } else if !self.is_blank() {
-            // What the peer has released without this process is lost; the operator knows.
-            let by = if self.leader(self.record.view) == self.config.me { 2 } else { 3 };
-            self.lead_pair(by, self.record.version, Slots::one(self.config.me), false, out);
-        }
-    }
-
-    pub(super) fn pair_on_connected(&mut self, slot: Slot, out: &mut Out<'_>) {
-        if !self.changes_by_quorum() && slot != self.config.me {
-            self.pair.asked = None;
-            self.pair_ask(out);
-        }
-    }
-
-    fn pair_ask(&mut self, out: &mut Out<'_>) {
-        if self.is_blank() || self.pair.asked.is_some() {
-            return;
-        }
-        self.pair.asked = Some(out.now_us);
-        let (life, round, crashes) = (self.config.life, AskRound::Alive, self.crashes);
-        let peer = 1 - self.config.me.min(1);
+        self.asked = Some(out.now_us);
+        let (life, round, crashes) = (recorder.config.life, AskRound::Alive, recorder.crashes);
+        let peer = 1 - recorder.config.me.min(1);
         out.send(Recipients::One(peer), VerifyMessage::Where { life, round, crashes });
     }
 
-    pub(super) fn pair_tick(&mut self, out: &mut Out<'_>) {
+    /// Asks the peer from time to time. Returns whether it was silent for too long.
+    pub(super) fn on_tick(&mut self, recorder: &Recorder, out: &mut Out<'_>) -> bool {
         let now_us = out.now_us;
-        let heard = *self.pair.heard.get_or_insert(now_us);
-        if has_passed(self.pair.confirmed, PAIR_ASK_US, now_us) || self.pair.confirmed.is_none() {
-            self.pair_ask(out);
+        let heard = *self.heard.get_or_insert(now_us);
+        if has_passed(self.confirmed, PAIR_ASK_US, now_us) || self.confirmed.is_none() {
+            self.ask(recorder, out);
         }
-        if now_us.saturating_sub(heard) >= PAIR_SILENCE_US {
-            self.pair_on_silence(out);
-        }
+        now_us.saturating_sub(heard) >= PAIR_SILENCE_US
     }
 
     /// The peer has answered once, as if the pair had been together for a while.
     #[cfg(any(test, feature = "unprotected"))]
-    pub(super) fn pair_is_confirmed(&mut self) {
-        self.pair.confirmed = Some(0);
+    pub(super) fn is_confirmed(&mut self) {
+        self.confirmed = Some(0);
+    }
+}
+
+fn alone(recorder: &Recorder, by: u64, version: Version) -> PairView {
+    PairView { by, version, executors: Slots::one(recorder.config.me), sequential: false }
+}
+
+/// Whether this life knows every token that its process has sent in this view. In views up to the one that it found
+/// when it recovered, an earlier life may have sent some.
+fn is_backup(recorder: &Recorder) -> bool {
+    let Lineup { primary, executors, .. } = recorder.record.lineup;
+    let (me, view) = (recorder.config.me, recorder.record.view);
+    let is_known = !recorder.is_blank() && recorder.leads_after.is_none_or(|last| view > last);
+    is_known && primary != me && executors.contains(me)
+}
+
+fn needs_both(recorder: &Recorder) -> bool {
+    recorder.decides() && recorder.record.lineup.executors.len() > 1
+}
+
+impl Verifier {
+    /// Begins a view of a pair.
+    pub(super) fn lead_pair(&mut self, view: Option<PairView>, out: &mut Out<'_>) {
+        let Some(PairView { by, version, executors, sequential }) = view else { return };
+        let lineup = Lineup { primary: self.recorder.config.me, executors, sequential, extra: false };
+        let view = self.recorder.record.view.saturating_add(by);
+        self.pair.leaves();
+        self.recorder.began = Some(view);
+        self.install(TokenRecord { view, version, lineup }, out);
+    }
+
+    /// The backup follows its primary.
+    pub(super) fn on_recorded(&mut self, from: Slot, record: TokenRecord, out: &mut Out<'_>) {
+        let recorder = &self.recorder;
+        let of_peer = !recorder.is_by_quorum() && from != recorder.config.me;
+        if of_peer && !recorder.is_blank() && recorder.leader(record.view) == from {
+            self.catch_up(record, out);
+        }
+    }
+
+    pub(super) fn on_process_gone(&mut self, slot: Slot, out: &mut Out<'_>) {
+        if self.recorder.is_by_quorum() || slot == self.recorder.config.me {
+            return self.on_disconnected(slot, out);
+        }
+        let view = self.pair.on_gone(&self.recorder, out);
+        self.lead_pair(view, out);
+    }
+
+    pub(super) fn on_go_alone(&mut self, out: &mut Out<'_>) {
+        if !self.recorder.is_by_quorum() {
+            let view = self.pair.on_go_alone(&self.recorder);
+            self.lead_pair(view, out);
+        }
     }
 }

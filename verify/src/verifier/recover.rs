@@ -29,9 +29,10 @@
 use std::collections::BTreeMap;
 
 use crate::message::{AskRound, Here, TokenRecord, VerifyMessage};
-use crate::slots::{CrashVector, Slot, Slots};
+use crate::slots::{CrashVector, Slot};
 
-use super::{Out, Recipients, Verifier, VerifierCommand, VerifierPhase};
+use super::recorder::{Recorder, VerifierPhase};
+use super::{Out, Recipients, VerifierCommand};
 
 /// The questions of a verifier without memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,132 +57,125 @@ impl Default for Recovery {
     }
 }
 
-impl Verifier {
+impl Recovery {
     /// Asks the question of the present round (again), of all or of one.
-    pub(super) fn ask(&self, to: Recipients, out: &mut Out<'_>) {
-        let VerifierPhase::Blank(recovery) = &self.phase else { return };
-        let (life, round, crashes) = (self.config.life, recovery.round, self.crashes);
+    pub(super) fn ask(&self, recorder: &Recorder, to: Recipients, out: &mut Out<'_>) {
+        let (life, round, crashes) = (recorder.config.life, self.round, recorder.crashes);
         out.send(to, VerifyMessage::Where { life, round, crashes });
     }
 
-    /// An answer, while this verifier has no memory.
-    pub(super) fn on_answer(&mut self, from: Slot, here: Here, out: &mut Out<'_>) {
-        let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
-        let verifiers = self.config.layout.verifiers();
-        let fits = here.crashes.counts().len() == self.crashes.counts().len();
-        if from >= verifiers || here.life != self.config.life || !fits {
-            return;
+    /// An answer, while the verifier has no memory. Returns the lives that take part if a group begins.
+    pub(super) fn on_answer(
+        &mut self,
+        recorder: &mut Recorder,
+        from: Slot,
+        here: Here,
+        out: &mut Out<'_>,
+    ) -> Option<BTreeMap<Slot, u64>> {
+        let (me, own_life) = (recorder.config.me, recorder.config.life);
+        let fits = here.crashes.counts().len() == recorder.crashes.counts().len();
+        if from >= recorder.config.layout.verifiers() || here.life != own_life || !fits {
+            return None;
         }
-        if here.memory.is_some() && here.founding == self.config.life {
-            let own = (self.config.me, self.config.life);
-            return self.found([own].into(), out);
+        if here.memory.is_some() && here.founding == own_life {
+            *self = Recovery::default();
+            return Some([(me, own_life)].into());
         }
-        if here.round != recovery.round {
-            return;
+        if here.round != self.round {
+            return None;
         }
         let answer = RecoveryAnswer { life: here.own_life, memory: here.memory, crashes: here.crashes };
-        recovery.answers.insert(from, answer);
-        match recovery.round {
-            AskRound::Lives => self.count_lives(out),
-            AskRound::Adopt => self.adopt(out),
-            AskRound::Found => self.try_to_found(out),
-            AskRound::CatchUp | AskRound::Alive => {}
+        self.answers.insert(from, answer);
+        let lives = match self.round {
+            AskRound::Lives => self.count_lives(recorder, out),
+            AskRound::Adopt => self.adopt(recorder, out),
+            AskRound::Found => self.try_to_found(recorder, out),
+            AskRound::CatchUp | AskRound::Alive | AskRound::Stalled => None,
+        };
+        if lives.is_some() || recorder.phase != VerifierPhase::Blank {
+            *self = Recovery::default();
         }
+        lives
     }
 
-    fn count_lives(&mut self, out: &mut Out<'_>) {
-        let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
-        let (consistent, known) = consistent_memories(&recovery.answers, &self.crashes);
-        if consistent.len() >= self.config.layout.quorum() {
-            if !self.config.rules.crash_vectors {
-                return self.adopt(out);
+    fn count_lives(&mut self, recorder: &mut Recorder, out: &mut Out<'_>) -> Option<BTreeMap<Slot, u64>> {
+        let me = recorder.config.me;
+        let (consistent, known) = consistent_memories(&self.answers, &recorder.crashes);
+        if consistent.len() >= recorder.config.layout.quorum() {
+            if !recorder.config.rules.crash_vectors {
+                return self.adopt(recorder, out);
             }
-            self.crashes.join(&known);
-            let life = known.of_slot(self.config.me).saturating_add(1);
-            self.crashes.set(self.config.me, life);
-            return self.begin_round(AskRound::Adopt, out);
+            recorder.crashes.join(&known);
+            recorder.crashes.set(me, known.of_slot(me).saturating_add(1));
+            return self.begin_round(AskRound::Adopt, recorder, out);
         }
-        let others = Slots::first(self.config.layout.verifiers()).without(self.config.me);
-        let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
-        recovery.blank = (recovery.answers.iter())
-            .filter(|(_, answer)| answer.memory.is_none())
-            .map(|(slot, answer)| (*slot, answer.life))
-            .collect();
-        if !self.config.begins || recovery.blank.len() < others.len() as usize {
-            return;
-        }
-        if self.config.rules.found_twice {
-            self.begin_round(AskRound::Found, out);
+        let blank = self.answers.iter().filter(|(_, answer)| answer.memory.is_none());
+        self.blank = blank.map(|(slot, answer)| (*slot, answer.life)).collect();
+        let others = recorder.config.layout.verifiers() as usize - 1;
+        if !recorder.config.begins || self.blank.len() < others {
+            None
+        } else if recorder.config.rules.found_twice {
+            self.begin_round(AskRound::Found, recorder, out)
         } else {
-            self.try_to_found(out);
+            self.try_to_found(recorder, out)
         }
     }
 
-    fn begin_round(&mut self, round: AskRound, out: &mut Out<'_>) {
-        let VerifierPhase::Blank(recovery) = &mut self.phase else { return };
-        recovery.round = round;
-        recovery.answers.clear();
-        self.ask(Recipients::Verifiers, out);
+    fn begin_round(
+        &mut self,
+        round: AskRound,
+        recorder: &Recorder,
+        out: &mut Out<'_>,
+    ) -> Option<BTreeMap<Slot, u64>> {
+        self.round = round;
+        self.answers.clear();
+        self.ask(recorder, Recipients::Verifiers, out);
+        None
     }
 
-    fn adopt(&mut self, out: &mut Out<'_>) {
-        let VerifierPhase::Blank(recovery) = &self.phase else { return };
-        let (consistent, known) = consistent_memories(&recovery.answers, &self.crashes);
-        if self.config.rules.crash_vectors
-            && known.of_slot(self.config.me) > self.crashes.of_slot(self.config.me)
-        {
+    fn adopt(&mut self, recorder: &mut Recorder, out: &mut Out<'_>) -> Option<BTreeMap<Slot, u64>> {
+        let me = recorder.config.me;
+        let (consistent, known) = consistent_memories(&self.answers, &recorder.crashes);
+        let is_told_apart = recorder.config.rules.crash_vectors;
+        if is_told_apart && known.of_slot(me) > recorder.crashes.of_slot(me) {
             // Someone knows of a later life than those who were asked first.
-            self.crashes.join(&known);
-            self.crashes.set(self.config.me, known.of_slot(self.config.me).saturating_add(1));
-            return self.begin_round(AskRound::Adopt, out);
+            recorder.crashes.join(&known);
+            recorder.crashes.set(me, known.of_slot(me).saturating_add(1));
+            return self.begin_round(AskRound::Adopt, recorder, out);
         }
-        if consistent.len() < self.config.layout.quorum() {
-            return;
+        if consistent.len() < recorder.config.layout.quorum() {
+            return None;
         }
-        let promised = consistent.iter().map(|memory| memory.0).max();
-        let record = consistent.iter().map(|memory| memory.1).max_by_key(|record| self.rank(record));
-        let (Some(promised), Some(record)) = (promised, record) else { return };
-        if self.config.rules.crash_vectors {
-            self.crashes.join(&known);
-            self.leads_after = Some(promised);
+        let promised = consistent.iter().map(|memory| memory.0).max()?;
+        let record = consistent.iter().map(|memory| memory.1).max_by_key(|record| recorder.rank(record))?;
+        if is_told_apart {
+            recorder.crashes.join(&known);
+            recorder.leads_after = Some(promised);
         }
-        (self.promised, self.record) = (promised, record);
-        let is_normal = record.view == promised;
-        self.phase = if is_normal { VerifierPhase::Normal } else { VerifierPhase::Changing };
-        self.times.promised(out.now_us);
+        recorder.remember(promised, record);
+        recorder.times.promised(out.now_us);
         out.commands.push(VerifierCommand::Recovered);
-        if is_normal {
-            self.announce(out);
+        if recorder.phase == VerifierPhase::Normal {
+            recorder.announce(out);
         } else {
-            self.persist(out);
+            recorder.persist(out);
         }
+        None
     }
 
-    fn try_to_found(&mut self, out: &mut Out<'_>) {
-        let VerifierPhase::Blank(recovery) = &self.phase else { return };
-        let changed = recovery
-            .answers
-            .iter()
-            .any(|(slot, answer)| answer.memory.is_some() || recovery.blank.get(slot) != Some(&answer.life));
-        if changed {
-            return self.begin_round(AskRound::Lives, out);
+    fn try_to_found(&mut self, recorder: &Recorder, out: &mut Out<'_>) -> Option<BTreeMap<Slot, u64>> {
+        let has_changed = |(slot, answer): (&Slot, &RecoveryAnswer)| {
+            answer.memory.is_some() || self.blank.get(slot) != Some(&answer.life)
+        };
+        if self.answers.iter().any(has_changed) {
+            return self.begin_round(AskRound::Lives, recorder, out);
         }
-        if recovery.answers.len() == recovery.blank.len() {
-            let mut lives = recovery.blank.clone();
-            lives.insert(self.config.me, self.config.life);
-            self.found(lives, out);
-        }
-    }
-
-    /// Becomes a verifier of a group that begins. `lives` took part.
-    fn found(&mut self, lives: BTreeMap<Slot, u64>, out: &mut Out<'_>) {
-        self.founding = lives;
-        self.pair_begins(0);
-        self.phase = VerifierPhase::Normal;
-        out.commands.push(VerifierCommand::Founded);
-        out.commands.push(VerifierCommand::ViewBegan { record: self.record });
-        self.times.installed(false, false, out.now_us);
-        self.announce(out);
+        let all = self.answers.len() == self.blank.len();
+        all.then(|| {
+            let mut lives = self.blank.clone();
+            lives.insert(recorder.config.me, recorder.config.life);
+            lives
+        })
     }
 }
 

@@ -4,7 +4,8 @@ use crate::limits::{EXTRA_PATIENCE_US, PRIMARY_GONE_US, RESEND_US, VIEW_PATIENCE
 use crate::message::Reason;
 use crate::slots::Slot;
 
-use super::{Out, Recipients, Timer, Verifier, VerifierPhase};
+use super::recorder::VerifierPhase;
+use super::{Out, Recipients, Timer, Verifier};
 
 /// Since when a verifier waits, in microseconds of the host's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,21 +66,32 @@ impl Times {
 
 impl Verifier {
     pub(super) fn on_connected(&mut self, slot: Slot, out: &mut Out<'_>) {
-        self.down = self.down.without(slot);
-        if slot == self.record.lineup.primary {
-            self.times.primary_gone = None;
+        let recorder = &mut self.recorder;
+        recorder.down = recorder.down.without(slot);
+        if slot == recorder.record.lineup.primary {
+            recorder.times.primary_gone = None;
         }
-        if slot == self.config.me {
+        if slot == recorder.config.me {
             return;
         }
-        self.ask(Recipients::One(slot), out);
-        self.pair_on_connected(slot, out);
+        if recorder.is_blank() {
+            return self.recovery.ask(recorder, Recipients::One(slot), out);
+        }
+        if recorder.phase == VerifierPhase::Normal && recorder.decides() {
+            // Its executor may have missed the start of this view.
+            let message = recorder.recorded();
+            out.send(Recipients::One(slot), message);
+        }
+        if !recorder.is_by_quorum() {
+            self.pair.on_connected(recorder, out);
+        }
     }
 
     pub(super) fn on_disconnected(&mut self, slot: Slot, out: &mut Out<'_>) {
-        self.down = self.down.with(slot);
-        if slot == self.record.lineup.primary {
-            self.times.primary_gone.get_or_insert(out.now_us);
+        let recorder = &mut self.recorder;
+        recorder.down = recorder.down.with(slot);
+        if slot == recorder.record.lineup.primary {
+            recorder.times.primary_gone.get_or_insert(out.now_us);
         }
         // Its tokens will not come.
         self.step(out);
@@ -87,71 +99,69 @@ impl Verifier {
 
     pub(super) fn on_tick(&mut self, out: &mut Out<'_>) {
         let now_us = out.now_us;
-        if self.times.may_ask(now_us) {
+        if self.recorder.times.may_ask(now_us) {
             self.on_elapsed(Timer::Resend, out);
         }
-        if self.config.layout.quorum() == 1 {
-            return self.pair_tick(out);
-        }
-        if self.is_blank() {
+        let recorder = &mut self.recorder;
+        if !recorder.is_by_quorum() {
+            if self.pair.on_tick(recorder, out) {
+                self.on_elapsed(Timer::Silence, out);
+            }
             return;
         }
-        if self.waits_for_extra() {
-            let since = *self.times.extra.get_or_insert(now_us);
+        if recorder.is_blank() {
+            return;
+        }
+        if recorder.waits_for_extra() {
+            let since = *recorder.times.extra.get_or_insert(now_us);
             if now_us.saturating_sub(since) >= EXTRA_PATIENCE_US {
                 self.on_elapsed(Timer::Extra, out);
             }
         }
-        let normal = self.phase == VerifierPhase::Normal;
-        if normal && has_passed(self.times.primary_gone, PRIMARY_GONE_US, now_us) {
-            self.times.primary_gone = None;
+        let recorder = &mut self.recorder;
+        let normal = recorder.phase == VerifierPhase::Normal;
+        if normal && has_passed(recorder.times.primary_gone, PRIMARY_GONE_US, now_us) {
+            recorder.times.primary_gone = None;
             return self.change(Reason::PrimaryGone, out);
         }
-        if has_passed(self.times.waiting, self.times.patience_us, now_us) {
+        if has_passed(recorder.times.waiting, recorder.times.patience_us, now_us) {
             self.on_elapsed(Timer::Patience, out);
         }
     }
 
     pub(super) fn on_elapsed(&mut self, timer: Timer, out: &mut Out<'_>) {
+        let recorder = &mut self.recorder;
         match timer {
             Timer::Resend => self.repeat(out),
-            Timer::Patience if self.is_blank() || !self.changes_by_quorum() => {}
-            Timer::Patience => self.change(Reason::Late, out),
-            Timer::Extra => {
-                // Silence is forgiven, and ends the mode: to roll back would free no replica that hangs.
-                if self.waits_for_extra() {
-                    self.extra.forgiven = true;
-                    self.step(out);
-                }
+            Timer::Patience if !recorder.is_blank() && recorder.is_by_quorum() => {
+                self.change(Reason::Late, out)
             }
-            Timer::Silence => self.pair_on_silence(out),
+            // To roll back would free no replica that hangs.
+            Timer::Extra if recorder.waits_for_extra() => {
+                recorder.extra.forgive();
+                self.step(out);
+            }
+            Timer::Silence if !recorder.is_by_quorum() => {
+                let view = self.pair.on_silence(recorder);
+                self.lead_pair(view, out);
+            }
+            Timer::Patience | Timer::Extra | Timer::Silence => {}
         }
     }
 
     /// Sends again what may have been lost.
     fn repeat(&mut self, out: &mut Out<'_>) {
-        match &self.phase {
-            VerifierPhase::Blank(_) => self.ask(Recipients::Verifiers, out),
+        let recorder = &mut self.recorder;
+        match recorder.phase {
+            VerifierPhase::Blank => self.recovery.ask(recorder, Recipients::Verifiers, out),
             VerifierPhase::Changing => self.send_wish(out),
             // The others may have recorded what this verifier waits for.
-            VerifierPhase::Normal if self.times.is_impatient(out.now_us) => {
-                self.times.asked = None;
-                self.ask_to_catch_up(out);
+            VerifierPhase::Normal if recorder.times.is_impatient(out.now_us) => {
+                recorder.times.asked = None;
+                recorder.ask_to_catch_up(out);
             }
             VerifierPhase::Normal => {}
         }
-    }
-
-    /// Whether enough tokens agree and extra protection waits for the rest.
-    fn waits_for_extra(&self) -> bool {
-        if self.phase != VerifierPhase::Normal || !self.extra_is_on() {
-            return false;
-        }
-        let executors = self.record.lineup.executors;
-        let parents = self.config.rules.parents;
-        let count = self.tallies.count(self.record.view, self.record.version, executors, parents);
-        let needed = self.config.layout.tokens(executors);
-        count.agreeing.len() as usize >= needed && self.waits_for_all(count.agreeing)
     }
 }
 

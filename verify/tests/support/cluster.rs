@@ -97,6 +97,13 @@ impl Cluster {
         }
     }
 
+    /// Starts a process whose verifier has its memory on disk.
+    pub fn start_from_disk(&mut self, slot: Slot, saved: &SavedRecord) {
+        self.start(slot, self.with);
+        let config = (self.with)(self.config(slot, self.life));
+        self.members[slot as usize].verifier = Some(Verifier::restored(config, saved));
+    }
+
     /// Ends a process: its connections end.
     pub fn end(&mut self, slot: Slot) {
         self.members[slot as usize] = Member { verifier: None, executor: None, saved: None };

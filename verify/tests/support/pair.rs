@@ -8,12 +8,16 @@
 use std::collections::HashMap;
 
 use verify::{
-    Config, Executor, ExecutorCommand, ExecutorEvent, Layout, Recipients, Rules, Slot, StateToken, Timer,
-    Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version, limits::PAIR_PROOF_US,
+    AskRound, Config, Executor, ExecutorCommand, ExecutorEvent, Here, Layout, Reason, Recipients, Rules,
+    Slot, StateToken, Timer, Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version,
+    limits::PAIR_PROOF_US,
 };
 
 use super::search::{AsBytes, Model};
 use super::table::{Messages, Table, after, prefix, told};
+
+/// Lives that begin without memory have numbers beyond this.
+const NEW_LIVES: u64 = 10;
 
 /// What is explored of a pair, and how much of it.
 pub struct Pair {
@@ -62,6 +66,7 @@ struct PairStep {
 enum What {
     Deliver(u32),
     Silence,
+    Suspect,
     Repeat,
     ProofInTime,
     ProofLate,
@@ -123,6 +128,7 @@ impl Pair {
                 run.receive(from, message);
             }
             What::Silence => run.verifier(VerifierEvent::Elapsed(Timer::Silence), 0),
+            What::Suspect => run.verifier(VerifierEvent::Suspect(Reason::Diverged), 0),
             What::Repeat => {
                 run.verifier(VerifierEvent::Elapsed(Timer::Resend), 0);
                 run.executor(ExecutorEvent::Elapsed(Timer::Resend));
@@ -139,7 +145,7 @@ impl Pair {
                 run.process.machines = None;
             }
             What::Start => {
-                run.process.life += 10;
+                run.process.life += NEW_LIVES;
                 let config = self.config(slot, run.process.life);
                 run.process.machines = Some((Verifier::new(config.clone()), Executor::new(config)));
             }
@@ -149,7 +155,8 @@ impl Pair {
             verifier.forget_times();
             executor.forget_times();
         }
-        let posted = sent.into_iter().map(|sent| self.messages.number((slot, sent.0, sent.1))).collect();
+        let sent = sent.into_iter().filter_map(|(to, message)| Some((slot, to, projected(message)?)));
+        let posted = sent.map(|sent| self.messages.number(sent)).collect();
         PairDone { process: self.processes.number(process), posted, stable }
     }
 
@@ -160,15 +167,15 @@ impl Pair {
         let mut steps = Vec::new();
         // Messages persist. Only who has no memory, or is left out, has something new to say.
         let counts = verifier.record().is_some_and(|record| record.lineup.executors.contains(slot));
-        if process.life > 10 || !counts {
+        if process.life > NEW_LIVES || !counts {
             steps.push(What::Repeat);
         }
         let more_views = verifier.record().is_some_and(|record| record.view + 3 <= self.views);
         if more_views {
-            steps.push(What::Silence);
+            steps.extend([What::Silence, What::Suspect]);
         }
         // The peer has ended at least once: one proof for each life would be the same again.
-        if more_views && (peer.machines.is_none() || peer.life > 10) {
+        if more_views && (peer.machines.is_none() || peer.life > NEW_LIVES) {
             steps.push(What::ProofLate);
             if !peer.was_alone {
                 steps.push(What::ProofInTime);
@@ -214,6 +221,27 @@ impl Pair {
             _ => {}
         }
         next.push((self.names.number(step), after));
+    }
+}
+
+/// Of an answer only what its receiver uses, so that the rest does not tell states apart. The first round of a recovery
+/// uses the lives. An executor uses the promise: what it abstains from is a window, which is larger than all batches
+/// here. Records are told by RECORDED too, so a process that has a memory needs no answer.
+fn projected(message: VerifyMessage) -> Option<VerifyMessage> {
+    match message {
+        VerifyMessage::Here(here) if here.life < NEW_LIVES => None,
+        VerifyMessage::Here(here) if here.round != AskRound::Adopt => {
+            let config = Config::new(Layout::Pair, 0, 1, StateToken(0));
+            let first = Verifier::founded(config, &[]).record();
+            let known =
+                if here.round == AskRound::Lives { Some(0) } else { here.memory.map(|memory| memory.0) };
+            let memory = here.memory.and(known).zip(first);
+            Some(VerifyMessage::Here(Here { memory, ..here }))
+        }
+        VerifyMessage::Where { life, round: AskRound::Stalled, crashes } => {
+            Some(VerifyMessage::Where { life, round: AskRound::CatchUp, crashes })
+        }
+        message => Some(message),
     }
 }
 
@@ -341,6 +369,7 @@ impl Model for Pair {
                 let (from, _, message) = self.messages.value(message);
                 format!("receives from {from}: {}", told(message))
             }
+            What::Suspect => "asks for another view".to_owned(),
             What::Silence => "hears nothing of its peer".to_owned(),
             What::Repeat => "repeats what may be lost".to_owned(),
             What::ProofInTime => "has a proof in time that its peer has ended".to_owned(),

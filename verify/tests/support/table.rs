@@ -6,7 +6,7 @@ use std::hash::Hash;
 use verify::{StateToken, VerifyMessage, Version};
 
 /// Words of the set of messages.
-const WORDS: usize = 12;
+const WORDS: usize = 8;
 
 /// Values by number.
 #[derive(Clone)]

@@ -19,6 +19,7 @@ use std::hash::Hash;
 use verify::{
     AskRound, Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Layout, Reason, Recipients,
     Rules, Slot, StateToken, Timer, Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version,
+    limits::WINDOW,
 };
 
 use act::act;
@@ -89,8 +90,8 @@ struct Tables {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Machine {
-    Verifier(Verifier),
-    Executor(Executor),
+    Verifier(Box<Verifier>),
+    Executor(Box<Executor>),
 }
 
 /// A message that was sent.
@@ -125,6 +126,10 @@ enum What {
     Elapsed(Timer),
     /// The tokens that a verifier needs for its next batch.
     Tokens,
+    /// The token of one executor for it, where it matters who is late.
+    TokenOf(Slot),
+    /// The report of an executor that is left out: it has reached the record.
+    Report(Slot),
     /// An executor runs its next batch with this flavour.
     Run(u8),
     Install,
@@ -223,8 +228,8 @@ impl World {
     fn perform(&mut self, machine: u32, step: Step) -> Done {
         let slot = self.slot(step.part as usize);
         match self.tables.machines.value(machine).clone() {
-            Machine::Verifier(verifier) => self.perform_verifier(slot, verifier, step.what),
-            Machine::Executor(executor) => self.perform_executor(slot, executor, step.what),
+            Machine::Verifier(verifier) => self.perform_verifier(slot, *verifier, step.what),
+            Machine::Executor(executor) => self.perform_executor(slot, *executor, step.what),
         }
     }
 
@@ -252,10 +257,19 @@ impl World {
                 let Some(record) = verifier.record() else { unreachable!("it has a record") };
                 let (view, parent) = (record.view, record.version.token);
                 let version = after(record.version, view, 0);
-                for from in 0..self.layout.tokens(record.lineup.executors) as Slot {
+                let executors = record.lineup.executors;
+                for from in executors.iter().take(self.layout.tokens(executors)) {
                     let message = VerifyMessage::Verify { view, version, parent, life: 1 };
                     verifier.handle(VerifierEvent::Message { from, message }, 0, &mut commands);
                 }
+            }
+            What::TokenOf(from) | What::Report(from) => {
+                let Some(record) = verifier.record() else { unreachable!("it has a record") };
+                let (view, parent) = (record.view, record.version.token);
+                let is_report = matches!(what, What::Report(_));
+                let version = if is_report { record.version } else { after(record.version, view, 0) };
+                let message = VerifyMessage::Verify { view, version, parent, life: 1 };
+                verifier.handle(VerifierEvent::Message { from, message }, 0, &mut commands);
             }
             What::Restart => {
                 let life = u64::from(slot) + NEW_LIVES + 1;
@@ -269,10 +283,11 @@ impl World {
             if let VerifierCommand::Send { to, message } = command
                 && self.is_received(&message)
             {
+                let message = self.projected(message);
                 done.posted.push(self.tables.messages.number(Posted { from: slot, to, message }));
             }
         }
-        done.machine = self.tables.machines.number(Machine::Verifier(verifier));
+        done.machine = self.tables.machines.number(Machine::Verifier(Box::new(verifier)));
         done
     }
 
@@ -303,13 +318,16 @@ impl World {
             }
             What::Elapsed(timer) => executor.handle(ExecutorEvent::Elapsed(timer), 0, &mut commands),
             What::Restart => executor = Executor::new(self.config(slot, u64::from(slot) + NEW_LIVES + 1)),
-            What::Suspect | What::Tokens => unreachable!("a step of verifiers"),
+            What::Suspect | What::Tokens | What::TokenOf(_) | What::Report(_) => {
+                unreachable!("a step of verifiers")
+            }
         }
         executor.forget_times();
         let mut done = Done { machine: 0, posted: Vec::new(), stable: Vec::new() };
         for command in commands {
             match command {
                 ExecutorCommand::Send { to, message } => {
+                    let message = self.projected(message);
                     done.posted.push(self.tables.messages.number(Posted { from: slot, to, message }))
                 }
                 ExecutorCommand::Stable(version) => done.stable.push(version),
@@ -317,7 +335,7 @@ impl World {
                 _ => {}
             }
         }
-        done.machine = self.tables.machines.number(Machine::Executor(executor));
+        done.machine = self.tables.machines.number(Machine::Executor(Box::new(executor)));
         done
     }
 
@@ -384,9 +402,9 @@ impl Model for World {
                 let message = VerifyMessage::Recorded { record, crashes };
                 let posted = Posted { from: slot, to: Recipients::Executors, message };
                 state.messages.add(self.tables.messages.number(posted));
-                Machine::Verifier(verifier)
+                Machine::Verifier(Box::new(verifier))
             } else {
-                Machine::Executor(self.started(config))
+                Machine::Executor(Box::new(self.started(config)))
             };
             state.parts[part] = self.tables.machines.number(machine);
         }
@@ -435,6 +453,8 @@ impl Model for World {
             What::Suspect => "asks for another view".to_owned(),
             What::Elapsed(timer) => format!("has waited ({timer:?})"),
             What::Tokens => "receives equal tokens for the next batch".to_owned(),
+            What::TokenOf(from) => format!("receives the token of executor {from} for the next batch"),
+            What::Report(from) => format!("hears that executor {from} has caught up"),
             What::Run(0) => "runs the next batch".to_owned(),
             What::Run(_) => "runs the next batch and diverges".to_owned(),
             What::Install => "gets the agreed version from a donor".to_owned(),
@@ -473,11 +493,35 @@ impl World {
             }
     }
 
+    /// An executor that is stalled asks like any other, but for the time. And with crash vectors, the first round of a
+    /// recovery uses nothing of an answer but that there is a memory, and the lives. An executor uses the promise: what
+    /// it abstains from is a window, which is larger than all batches here, and the record is told by RECORDED anyway.
+    /// The rest would only tell states apart.
+    fn projected(&self, message: VerifyMessage) -> VerifyMessage {
+        match message {
+            VerifyMessage::Here(here) if here.round == AskRound::Lives && self.rules.crash_vectors => {
+                let first = Verifier::founded(self.config(0, 1), &[]).record();
+                let memory = here.memory.and(first).map(|record| (0, record));
+                VerifyMessage::Here(verify::Here { memory, ..here })
+            }
+            VerifyMessage::Here(here) if here.round == AskRound::CatchUp && here.life > NEW_LIVES => {
+                assert!(self.batches <= WINDOW, "what an executor abstains from is larger");
+                let first = Verifier::founded(self.config(0, 1), &[]).record();
+                let memory = here.memory.zip(first).map(|((promised, _), record)| (promised, record));
+                VerifyMessage::Here(verify::Here { memory, ..here })
+            }
+            VerifyMessage::Where { life, round: AskRound::Stalled, crashes } => {
+                VerifyMessage::Where { life, round: AskRound::CatchUp, crashes }
+            }
+            message => message,
+        }
+    }
+
     /// Without `catch_up` the messages by which verifiers and executors catch up are lost.
     fn is_received(&self, message: &VerifyMessage) -> bool {
         let catches_up = match message {
-            VerifyMessage::Where { round, .. } => *round == AskRound::CatchUp,
-            VerifyMessage::Here(here) => here.round == AskRound::CatchUp,
+            VerifyMessage::Where { round, .. } => matches!(round, AskRound::CatchUp | AskRound::Stalled),
+            VerifyMessage::Here(here) => matches!(here.round, AskRound::CatchUp | AskRound::Stalled),
             _ => false,
         };
         let of_new_executor = match message {
@@ -504,6 +548,18 @@ impl World {
                 let may_record = !verifier.is_changing() && record.version.number < self.batches;
                 if self.executors == Executors::Any && may_record && self.has_begun(state, record.view) {
                     steps.push(What::Tokens);
+                }
+                if self.executors == Executors::Any && self.layout == Layout::PairWithWitness {
+                    let has_begun = may_record && self.has_begun(state, record.view);
+                    let stable = self.is_recorded(state, record.view, record.version, self.layout.quorum());
+                    let more_views = verifier.promised() + 1 < self.views;
+                    for slot in 0..self.layout.executors() {
+                        match record.lineup.executors.contains(slot) {
+                            true if has_begun => steps.push(What::TokenOf(slot)),
+                            false if stable && more_views => steps.push(What::Report(slot)),
+                            _ => {}
+                        }
+                    }
                 }
                 if state.spent[0] < self.verifier_restarts {
                     steps.push(What::Restart);

@@ -34,7 +34,7 @@ impl World {
     }
 
     /// Whether so many verifiers have recorded this, in messages that are crash-consistent.
-    fn is_recorded(&self, state: &WorldState, view: u64, version: Version, needed: usize) -> bool {
+    pub(super) fn is_recorded(&self, state: &WorldState, view: u64, version: Version, needed: usize) -> bool {
         let recorded: Vec<(Slot, CrashVector)> = state
             .messages
             .iter()

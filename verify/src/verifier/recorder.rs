@@ -1,0 +1,280 @@
+//! What a verifier keeps, and how it comes to the next version.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Layout};
+use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
+use crate::saved::SavedRecord;
+use crate::slots::{CrashVector, Slot, Slots};
+use crate::version::{StateToken, Version};
+
+use super::extra::ExtraState;
+use super::tally::{Count, Tallies};
+use super::tick::Times;
+use super::{Out, Recipients, VerifierCommand};
+
+/// The record of a verifier, its promise, and the tokens that lead further.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Recorder {
+    pub(super) config: Config,
+    pub(super) phase: VerifierPhase,
+    /// No view before this one is taken part in.
+    pub(super) promised: u64,
+    pub(super) record: TokenRecord,
+    /// A verifier that lost its memory leads no view up to this one: its earlier life may have.
+    pub(super) leads_after: Option<u64>,
+    /// In a pair: the view that this life has begun last.
+    pub(super) began: Option<u64>,
+    pub(super) crashes: CrashVector,
+    pub(super) tallies: Tallies,
+    pub(super) extra: ExtraState,
+    /// What executors that were left out have reached.
+    pub(super) outsiders: BTreeMap<Slot, Version>,
+    /// Processes whose connection ended.
+    pub(super) down: Slots,
+    /// Sequential tokens differed; reported once.
+    undecided: bool,
+    pub(super) times: Times,
+}
+
+/// What a verifier may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum VerifierPhase {
+    /// It has no memory.
+    Blank,
+    /// It records in the view of its record.
+    Normal,
+    /// It promised a later view than that of its record.
+    Changing,
+}
+
+impl Recorder {
+    /// Without memory.
+    pub(super) fn new(config: Config) -> Recorder {
+        let executors = Slots::first(config.layout.executors());
+        let lineup = Lineup { primary: 0, executors, sequential: false, extra: false };
+        let version = Version { number: 0, token: config.genesis };
+        Recorder {
+            phase: VerifierPhase::Blank,
+            promised: 0,
+            record: TokenRecord { view: 0, version, lineup },
+            leads_after: None,
+            began: None,
+            crashes: CrashVector::new(config.layout.verifiers()),
+            tallies: Tallies::default(),
+            extra: ExtraState::new(config.extra_after),
+            outsiders: BTreeMap::new(),
+            down: Slots::EMPTY,
+            undecided: false,
+            times: Times::default(),
+            config,
+        }
+    }
+
+    /// From disk.
+    pub(super) fn restore(&mut self, saved: &SavedRecord) {
+        self.crashes.join(&saved.crashes);
+        if !self.is_by_quorum() {
+            self.leads_after = Some(saved.promised);
+        }
+        self.remember(saved.promised, saved.record);
+    }
+
+    /// Has a memory from now on.
+    pub(super) fn remember(&mut self, promised: u64, record: TokenRecord) {
+        (self.promised, self.record) = (promised, record);
+        let is_normal = record.view == promised;
+        self.phase = if is_normal { VerifierPhase::Normal } else { VerifierPhase::Changing };
+    }
+
+    pub(super) fn is_blank(&self) -> bool {
+        self.phase == VerifierPhase::Blank
+    }
+
+    /// Whether views begin by a quorum of verifiers.
+    pub(super) fn is_by_quorum(&self) -> bool {
+        self.config.layout != Layout::Pair
+    }
+
+    /// Whether this verifier records. In a pair only the primary's does, and not in a view that an earlier life of it
+    /// has begun: late messages may tell of such a view at any time.
+    pub(super) fn decides(&self) -> bool {
+        let is_own = self.began == Some(self.record.view) || !self.config.rules.own_views;
+        let leads = self.record.lineup.primary == self.config.me && is_own;
+        !self.is_blank() && (self.is_by_quorum() || leads)
+    }
+
+    /// The verifier that starts a view.
+    pub(super) fn leader(&self, view: u64) -> Slot {
+        (view % u64::from(self.config.layout.verifiers())) as Slot
+    }
+
+    /// View and number of the record.
+    pub(super) fn key(&self) -> (u64, u64) {
+        (self.record.view, self.record.version.number)
+    }
+
+    /// Rule 1: by view, then by number. The paper says by number, which is wrong where batches are recorded before a
+    /// quorum has those before.
+    pub(super) fn rank(&self, record: &TokenRecord) -> (u64, u64) {
+        let (view, number) = (record.view, record.version.number);
+        if self.config.rules.view_first { (view, number) } else { (number, view) }
+    }
+
+    /// Takes over which lives are known. False for a message of a life that its sender has lost.
+    pub(super) fn admit(&mut self, from: Slot, crashes: &CrashVector) -> bool {
+        if from >= self.config.layout.verifiers() || crashes.counts().len() != self.crashes.counts().len() {
+            return false;
+        }
+        if !self.config.rules.crash_vectors {
+            return true;
+        }
+        let is_old = crashes.of_slot(from) < self.crashes.of_slot(from);
+        self.crashes.join(crashes);
+        !is_old
+    }
+
+    /// The tokens for the batch after the record.
+    pub(super) fn count(&self) -> Count {
+        let TokenRecord { view, version, lineup } = self.record;
+        self.tallies.count(view, version, lineup.executors, self.config.rules.parents)
+    }
+
+    /// Records as many versions as the tokens allow. Returns why another view is wanted, if it is.
+    pub(super) fn step(&mut self, out: &mut Out<'_>) -> Option<Reason> {
+        while self.phase == VerifierPhase::Normal && self.decides() {
+            let executors = self.record.lineup.executors;
+            let needed = self.config.layout.tokens(executors);
+            let count = self.count();
+            let best = count.agreeing.len() as usize;
+            if let Some(token) = count.token.filter(|_| best >= needed) {
+                if self.extra.waits(count.agreeing, executors) {
+                    if count.received == count.agreeing {
+                        return None;
+                    }
+                    if !self.record.lineup.sequential {
+                        return Some(Reason::Extra);
+                    }
+                    // One that differs sequentially too is not one that two requests have interleaved wrongly: it is
+                    // outvoted, and repaired.
+                    self.extra.end();
+                }
+                self.advance(token, count.agreeing, out);
+                if self.welcomes() {
+                    return Some(Reason::Joined);
+                }
+            } else if self.is_hopeless(&count, needed) {
+                return self.on_hopeless(out);
+            } else {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether no sufficient number of tokens can become equal any more. Those whose connection ended may come back;
+    /// but enough others that differ need not wait for them. In a pair only a proof tells that a process is gone.
+    fn is_hopeless(&self, count: &Count, needed: usize) -> bool {
+        let down = if self.config.layout.leaves_out() { Slots::EMPTY } else { self.down };
+        let silent = self.record.lineup.executors.minus(count.received);
+        let best = count.agreeing.len() as usize;
+        let with = |others: Slots| best + others.len() as usize;
+        let enough_differ = count.received.len() as usize >= needed;
+        with(silent) < needed || (with(silent.minus(down)) < needed && enough_differ)
+    }
+
+    /// Tokens that ran sequentially differ as well: the same again would only be repeated, as fast as messages go. So
+    /// it is reported, and the next attempt waits for the patience.
+    fn on_hopeless(&mut self, out: &mut Out<'_>) -> Option<Reason> {
+        if !self.record.lineup.sequential {
+            return Some(Reason::Diverged);
+        }
+        if !std::mem::replace(&mut self.undecided, true) {
+            out.commands.push(VerifierCommand::Undecided { version: self.record.version });
+        }
+        None
+    }
+
+    /// Records the next version.
+    fn advance(&mut self, token: StateToken, agreeing: Slots, out: &mut Out<'_>) {
+        self.extra.advance(&self.record.lineup, agreeing);
+        let mut record = self.record;
+        record.version = Version { number: record.version.number.saturating_add(1), token };
+        (record.lineup.sequential, record.lineup.extra) = (false, self.extra.is_on());
+        self.undecided = false;
+        self.follow(record, out);
+    }
+
+    /// Records a later version of the present view.
+    pub(super) fn follow(&mut self, record: TokenRecord, out: &mut Out<'_>) {
+        self.phase = VerifierPhase::Normal;
+        self.record = record;
+        self.tallies.drop_until(record.view, record.version.number);
+        self.times.recorded(self.tallies.knows_more(record.view), out.now_us);
+        self.announce(out);
+    }
+
+    /// Takes part in a view. That is recording its start in it.
+    pub(super) fn enter(&mut self, record: TokenRecord, out: &mut Out<'_>) {
+        let TokenRecord { view, version, lineup } = record;
+        self.promised = view;
+        self.record = record;
+        self.phase = VerifierPhase::Normal;
+        self.undecided = false;
+        self.extra.begin(lineup.extra);
+        self.outsiders.clear();
+        self.tallies.drop_until(view, version.number);
+        let primary_is_down = self.down.contains(lineup.primary);
+        self.times.installed(self.tallies.knows_more(view), primary_is_down, out.now_us);
+        out.commands.push(VerifierCommand::ViewBegan { record });
+        self.announce(out);
+    }
+
+    /// Makes the record durable and tells it to all executors.
+    pub(super) fn announce(&mut self, out: &mut Out<'_>) {
+        self.persist(out);
+        if self.decides() {
+            let message = self.recorded();
+            out.send(Recipients::Executors, message);
+        }
+    }
+
+    pub(super) fn persist(&self, out: &mut Out<'_>) {
+        let (promised, record, crashes) = (self.promised, self.record, self.crashes);
+        let saved = SavedRecord { promised, record, crashes, verifier: self.config.me };
+        out.commands.push(VerifierCommand::Persist(saved));
+    }
+
+    pub(super) fn recorded(&self) -> VerifyMessage {
+        VerifyMessage::Recorded { record: self.record, crashes: self.crashes }
+    }
+
+    /// Asks the others for what this verifier has missed.
+    pub(super) fn ask_to_catch_up(&mut self, out: &mut Out<'_>) {
+        if self.times.may_ask(out.now_us) {
+            let (life, round, crashes) = (self.config.life, AskRound::CatchUp, self.crashes);
+            out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
+        }
+    }
+
+    /// Whether an executor that was left out has reached the record.
+    pub(super) fn welcomes(&self) -> bool {
+        let may = self.phase == VerifierPhase::Normal && self.decides();
+        may && !self.caught_up(self.record.version).is_empty()
+    }
+
+    /// Executors that were left out and have reached this version.
+    pub(super) fn caught_up(&self, version: Version) -> Slots {
+        let reached = self.outsiders.iter().filter(|(_, reached)| **reached == version);
+        reached.fold(Slots::EMPTY, |slots, (slot, _)| slots.with(*slot)).minus(self.down)
+    }
+
+    /// Whether enough tokens agree and extra protection waits for the rest.
+    pub(super) fn waits_for_extra(&self) -> bool {
+        let executors = self.record.lineup.executors;
+        let agreeing = self.count().agreeing;
+        self.phase == VerifierPhase::Normal
+            && agreeing.len() as usize >= self.config.layout.tokens(executors)
+            && self.extra.waits(agreeing, executors)
+    }
+}

@@ -52,6 +52,48 @@ fn a_slow_executor_that_diverged_learns_it_when_it_has_run_the_batch() {
     group.tells("executor 0 has ab stable");
 }
 
+/// It went back to what was stable here, behind batches that it could not take back any more, and replaced itself: with
+/// the primary two of three memories were gone.
+#[test]
+fn a_slow_executor_keeps_what_the_next_view_continues() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.cut = vec![(0, 2), (1, 2)];
+    group.batch(&[0, 1], 'a');
+    group.batch(&[0, 1], 'b');
+    group.cut.clear();
+    group.batch(&[0, 1], 'c');
+    group.batch(&[2], 'a');
+    group.batch(&[2], 'b');
+    group.end(0);
+    group.told.clear();
+    group.pass_ms(25);
+    group.tells(
+        "verifier 1 is in view 1 from abc: primary 1 of 0 1 2
+         verifier 2 is in view 1 from abc: primary 1 of 0 1 2
+         executor 1 goes back to abc for view 1
+         executor 2 goes back to abc for view 1",
+    );
+    let newest = |group: &Cluster| group.members[2].executor.as_ref().map(|slow| slow.newest().number);
+    assert_eq!(newest(&group), Some(2), "both were agreed on in the view before");
+    group.batch(&[2], 'c');
+    group.tells("executor 2 has abc stable");
+}
+
+/// What nobody was agreed on for may be another batch in the next view.
+#[test]
+fn a_slow_executor_goes_back_behind_what_it_does_not_know_to_be_agreed_on() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.cut = vec![(0, 2), (1, 2)];
+    group.batch(&[0, 1], 'a');
+    group.batch(&[0, 1], 'b');
+    group.batch(&[2], 'a');
+    group.cut.clear();
+    group.end(0);
+    group.pass_ms(200);
+    let slow = group.members[2].executor.as_ref();
+    assert_eq!(slow.map(|slow| (slow.view(), slow.newest().number)), Some((Some(1), 0)));
+}
+
 #[test]
 fn all_three_differ_and_run_sequentially() {
     let mut group = Cluster::founded(THREE, as_is);

@@ -142,6 +142,8 @@ pub struct Rules {
     pub crash_vectors: bool,
     /// A group begins after two rounds in which nobody has a memory. Without it, after one.
     pub found_twice: bool,
+    /// A record that was adopted with the promise of a later view is not counted as recorded in its own view.
+    pub adopted_apart: bool,
     /// An executor that lost its memory sends no token where an earlier life may have sent one.
     pub abstention: bool,
     /// Tokens agree only if they continue the record. Without it, only the batch's number is compared.
@@ -163,6 +165,7 @@ impl Rules {
         view_first: true,
         crash_vectors: true,
         found_twice: true,
+        adopted_apart: true,
         abstention: true,
         parents: true,
         keep_sent: true,

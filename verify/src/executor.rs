@@ -475,8 +475,12 @@ impl Executor {
     }
 
     fn on_here(&mut self, from: Slot, here: Here, out: &mut Out<'_>) {
-        let Some((_, record)) = here.memory else { return };
-        self.on_recorded(from, record, &here.crashes, out);
+        let Some((promised, record)) = here.memory else { return };
+        // One that has promised a later view does not record in this one any more. If it has recovered, it only adopted
+        // the record: the later view may begin from promises of its earlier life, which did not have it.
+        if promised == record.view || !self.config.rules.adopted_apart {
+            self.on_recorded(from, record, &here.crashes, out);
+        }
         self.learn_life(from, &here, out);
     }
 }

@@ -248,9 +248,12 @@ impl Verifier {
             return;
         }
         if view < present {
-            // The executor has missed the start of this view.
-            let message = recorder.recorded();
-            return out.send(Recipients::One(from), message);
+            // The executor has missed the start of this view. Who has promised a later one may only have adopted it.
+            if recorder.phase == VerifierPhase::Normal || !recorder.config.rules.adopted_apart {
+                let message = recorder.recorded();
+                out.send(Recipients::One(from), message);
+            }
+            return;
         }
         if view == present && !recorder.record.lineup.executors.contains(from) {
             // A token of an executor whose tokens do not count in this view tells how far it is.

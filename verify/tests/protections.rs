@@ -1,8 +1,8 @@
 //! Each rule that an exploration does not take away is taken away here, and the loss is seen.
 
 use verify::{
-    Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Layout, Lineup, Rules, Slots, StateToken,
-    TokenRecord, Verifier, VerifierEvent, VerifyMessage, Version, limits,
+    AskRound, Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Here, Layout, Lineup, Rules,
+    Slots, StateToken, TokenRecord, Verifier, VerifierEvent, VerifyMessage, Version, limits,
 };
 
 use crate::support::cluster::{Cluster, as_is};
@@ -27,6 +27,37 @@ fn a_token_that_continues_another_version_does_not_count() {
     assert_eq!(record_of_another_beginning(config.clone()), 0);
     let unprotected = config.with_rules(Rules { parents: false, ..Rules::ALL });
     assert_eq!(record_of_another_beginning(unprotected), 1);
+}
+
+/// Two verifiers that have promised view 1 answer with a record of view 0, as one does that recovers and adopts both.
+/// With five replicas one record and two that were adopted made a batch stable, and the promises of earlier lives, which
+/// did not have it, began the next view without it.
+fn adopted_records(config: Config) -> u64 {
+    let lineup = Lineup { primary: 0, executors: Slots::first(3), sequential: false, extra: false };
+    let record = TokenRecord { view: 0, version: Version { number: 1, token: StateToken(7) }, lineup };
+    let mut executor = Executor::founded(config);
+    let mut hear = |from, message| {
+        executor.handle(ExecutorEvent::Message { from, message }, 0, &mut Vec::new());
+    };
+    let crashes = CrashVector::new(3);
+    let start = TokenRecord { version: Version { number: 0, token: StateToken(0) }, ..record };
+    (1..3).for_each(|from| hear(from, VerifyMessage::Recorded { record: start, crashes }));
+    for from in 1..3 {
+        let memory = Some((1, record));
+        let round = AskRound::CatchUp;
+        hear(from, VerifyMessage::Here(Here { life: 1, round, own_life: 2, founding: 0, memory, crashes }));
+    }
+    let version = record.version;
+    executor.handle(ExecutorEvent::Executed { view: 0, version, parent: StateToken(0) }, 0, &mut Vec::new());
+    executor.stable().number
+}
+
+#[test]
+fn a_record_that_was_adopted_with_a_later_promise_does_not_count_in_its_view() {
+    let config = Config::new(THREE, 0, 1, StateToken(0));
+    assert_eq!(adopted_records(config.clone()), 0);
+    let unprotected = config.with_rules(Rules { adopted_apart: false, ..Rules::ALL });
+    assert_eq!(adopted_records(unprotected), 1);
 }
 
 fn with_extra_protection(config: Config) -> Config {

@@ -90,6 +90,16 @@ pub fn diverged(me: u8, batch: u64, outcome: &str) -> EvidenceRecord {
     hardware_like(me, None, objects, stage(FaultStage::InRequest), outcome)
 }
 
+/// With V: tokens of a batch differed, and all replicas run it again. Where most agree, `replica` is one that does not.
+pub fn differed(replica: Option<u8>, batch: u64) -> EvidenceRecord {
+    let outcome = "masked: all replicas take it back, and run the next batch one request at a time";
+    let what = if replica.is_some() { "unlike that of most replicas" } else { "another one at each replica" };
+    let objects = vec![format!("the state or a reply after batch {batch}, {what}")];
+    let class = if replica.is_some() { FaultClass::HardwareLike } else { FaultClass::Nondeterminism };
+    let record = hardware_like(replica, None, objects, stage(FaultStage::InRequest), outcome);
+    EvidenceRecord { class: self::class(class).into(), ..record }
+}
+
 /// A request from `origin` whose ordered bytes no replica can run. If the origin is not known any more, no replica is
 /// blamed.
 pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use crate::config::Config;
 use crate::message::{AskRound, Here, Reason, TokenRecord, VerifyMessage};
 use crate::saved::SavedRecord;
-use crate::slots::{CrashVector, Slot};
+use crate::slots::{CrashVector, Slot, Slots};
 use crate::version::{StateToken, Version};
 
 use change::{Wish, Wishes};
@@ -107,7 +107,15 @@ pub enum VerifierCommand {
         /// Its start.
         record: TokenRecord,
     },
-    /// The batch after `version` ran sequentially and the tokens differ all the same: nobody can tell who is wrong.
+    /// Tokens of the batch after `version` differ, and the batch is taken back to run sequentially.
+    Differed {
+        /// The last version that was agreed on.
+        version: Version,
+        /// Executors whose token is another than that of a majority of all executors; empty if there is no majority. A
+        /// concurrency bug may have hit the majority.
+        executors: Slots,
+    },
+    /// The batch after `version` ran sequentially and the tokens differ all the same: it is unknown which is wrong.
     Undecided {
         /// The last version that was agreed on.
         version: Version,

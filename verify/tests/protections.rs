@@ -81,7 +81,10 @@ fn bug_in_two_of_three(with: fn(Config) -> Config) -> Cluster {
 fn extra_protection_rolls_back_what_two_of_three_did_wrong() {
     let mut group = bug_in_two_of_three(with_extra_protection);
     group.tells(
-        "verifier 1 is in view 1 from abcde, sequentially: primary 0 of 0 1 2
+        "verifier 0 sees 2 differ after abcde
+         verifier 1 sees 2 differ after abcde
+         verifier 2 sees 2 differ after abcde
+         verifier 1 is in view 1 from abcde, sequentially: primary 0 of 0 1 2
          verifier 0 is in view 1 from abcde, sequentially: primary 0 of 0 1 2
          verifier 2 is in view 1 from abcde, sequentially: primary 0 of 0 1 2
          executor 0 goes back to abcde for view 1

@@ -104,7 +104,10 @@ fn all_three_differ_and_run_sequentially() {
     }
     group.deliver();
     group.tells(
-        "verifier 1 is in view 1 from a, sequentially: primary 0 of 0 1 2
+        "verifier 0 sees tokens differ after a
+         verifier 1 sees tokens differ after a
+         verifier 2 sees tokens differ after a
+         verifier 1 is in view 1 from a, sequentially: primary 0 of 0 1 2
          verifier 0 is in view 1 from a, sequentially: primary 0 of 0 1 2
          verifier 2 is in view 1 from a, sequentially: primary 0 of 0 1 2
          executor 0 goes back to a for view 1
@@ -151,7 +154,9 @@ fn two_of_three_differ_while_the_third_is_away() {
     group.tells("");
     group.batch(&[1], 'y');
     group.tells(
-        "verifier 1 is in view 1 from the start, sequentially: primary 0 of 0 1 2
+        "verifier 0 sees tokens differ after the start
+         verifier 1 sees tokens differ after the start
+         verifier 1 is in view 1 from the start, sequentially: primary 0 of 0 1 2
          verifier 0 is in view 1 from the start, sequentially: primary 0 of 0 1 2
          executor 0 goes back to the start for view 1
          executor 1 goes back to the start for view 1",

@@ -37,7 +37,8 @@ fn tokens_of_a_pair_that_differ_sequentially_are_undecided() {
     pair.run(&[0], 'x');
     pair.batch(&[1], 'y');
     pair.tells(
-        "verifier 0 is in view 2 from a, sequentially: primary 0 of 0 1
+        "verifier 0 sees tokens differ after a
+         verifier 0 is in view 2 from a, sequentially: primary 0 of 0 1
          executor 0 goes back to a for view 2
          verifier 1 is in view 2 from a, sequentially: primary 0 of 0 1
          executor 1 goes back to a for view 2",

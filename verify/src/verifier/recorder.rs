@@ -153,6 +153,7 @@ impl Recorder {
                         return None;
                     }
                     if !self.record.lineup.sequential {
+                        self.tell_differed(count.received.minus(count.agreeing), out);
                         return Some(Reason::Extra);
                     }
                     // One that differs sequentially too is not one that two requests have interleaved wrongly: it is
@@ -187,12 +188,17 @@ impl Recorder {
     /// it is reported, and the next attempt waits for the patience.
     fn on_hopeless(&mut self, out: &mut Out<'_>) -> Option<Reason> {
         if !self.record.lineup.sequential {
+            self.tell_differed(Slots::EMPTY, out);
             return Some(Reason::Diverged);
         }
         if !std::mem::replace(&mut self.undecided, true) {
             out.commands.push(VerifierCommand::Undecided { version: self.record.version });
         }
         None
+    }
+
+    fn tell_differed(&self, executors: Slots, out: &mut Out<'_>) {
+        out.commands.push(VerifierCommand::Differed { version: self.record.version, executors });
     }
 
     /// Records the next version.

@@ -201,6 +201,11 @@ impl Cluster {
                     let from = word(record.version);
                     format!("is in view {view} from {from}{how}: primary {primary} of {executors}")
                 }
+                VerifierCommand::Differed { version, executors } => {
+                    let executors: Vec<String> = executors.iter().map(|slot| slot.to_string()).collect();
+                    let who = if executors.is_empty() { "tokens".to_owned() } else { executors.join(" ") };
+                    format!("sees {who} differ after {}", word(version))
+                }
                 VerifierCommand::Undecided { version } => {
                     format!("cannot tell who is wrong after {}", word(version))
                 }

@@ -34,6 +34,13 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 "the verifier of this replica had lost its memory, and takes part again"
             )),
             VerifierCommand::ViewBegan { record } => self.on_view_began(record),
+            VerifierCommand::Differed { version, executors } => {
+                let batch = version.number + 1;
+                if executors.is_empty() {
+                    self.env.keep_evidence(evidence::differed(None, batch));
+                }
+                executors.iter().for_each(|slot| self.env.keep_evidence(evidence::differed(Some(slot), batch)));
+            }
             VerifierCommand::Undecided { version } => self.env.world.say(format_args!(
                 "the batch after {} ran one request at a time, and its results differ all the same: no reply of it \
                     leaves. The service is not deterministic, or more replicas are faulty than the group tolerates. \

@@ -489,7 +489,7 @@ impl<E: OrderEngine> Orderer<E> {
                 if own && rule == Rule::Gap {
                     self.send_again();
                 }
-                // Whoever executes a primary's batch as a whole has to know that it ends, also without this part.
+                // An executor runs a primary's batch as a whole, and has to know that it ends, also without this part.
                 let (batch, tags) = (batch.emptied(), Vec::new());
                 let is_told = self.config.rewinds && ends;
                 return is_told.then_some(Delivered { index, number, ends, sequential, batch, tags });
@@ -565,8 +565,8 @@ mod tests {
         }
     }
 
-    /// Whoever executes a primary's batch as a whole has to know that it ends, even if another one brought its last
-    /// part before.
+    /// An executor runs a primary's batch as a whole. It has to know that the batch ends, even if another one brought
+    /// its last part before.
     #[test]
     fn a_number_ends_also_when_its_last_part_was_delivered_before() {
         let config = |rewinds| Config { rewinds, ..Config::new(0, 1, 1) };

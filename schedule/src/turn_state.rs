@@ -280,7 +280,7 @@ impl TurnState {
         self.steps.0.load(Ordering::Acquire)
     }
 
-    /// The next stamp; whoever draws a later one on a common lock sees what was written before.
+    /// The next stamp; a worker that draws a later one on a common lock sees what was written before.
     #[inline]
     pub fn stamp(&self) -> u64 {
         self.stamps.0.fetch_add(1, Ordering::Relaxed)

@@ -454,8 +454,8 @@ impl Executor {
         }
     }
 
-    /// Sends again what is not stable, and asks where the verifiers are. Not only the oldest token: a verifier that lacks
-    /// a later one would stop there.
+    /// Sends again what is not stable, and asks where the verifiers are. Not only the oldest token: a verifier that
+    /// lacks a later one would stop there.
     fn repeat(&mut self, out: &mut Out<'_>) {
         self.quiet_since = Some(out.now_us);
         self.vote_again(out);

@@ -30,8 +30,8 @@ fn a_token_that_continues_another_version_does_not_count() {
 }
 
 /// Two verifiers that have promised view 1 answer with a record of view 0, as one does that recovers and adopts both.
-/// With five replicas one record and two that were adopted made a batch stable, and the promises of earlier lives, which
-/// did not have it, began the next view without it.
+/// With five replicas one record and two that were adopted made a batch stable, and the promises of earlier lives,
+/// which did not have it, began the next view without it.
 fn adopted_records(config: Config) -> u64 {
     let lineup = Lineup { primary: 0, executors: Slots::first(3), sequential: false, extra: false };
     let record = TokenRecord { view: 0, version: Version { number: 1, token: StateToken(7) }, lineup };

@@ -145,13 +145,19 @@ pub fn run(args: &Args) -> CommandOutcome {
     }
 }
 
-fn measure(args: &RunArgs) -> CommandOutcome {
-    if cfg!(debug_assertions) && !args.unoptimised {
+/// A build without optimisation measures only if the operator wants to try the harness.
+fn refuse_unoptimised(permitted: bool) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) && !permitted {
         return Err(misuse(
             "this binary was built without optimisation, and its figures mean nothing; build with `cargo build \
              --release -p cli`, or add --unoptimised to try the harness",
         ));
     }
+    Ok(())
+}
+
+fn measure(args: &RunArgs) -> CommandOutcome {
+    refuse_unoptimised(args.unoptimised)?;
     // All are read first: a mistake in the last one should not show after an hour.
     let read = |name: &String| args.overrides.apply(definition::read(&args.definitions, name)?);
     let names = chosen(args)?;

@@ -1,7 +1,7 @@
 //! Batches that a replica lacks: it asks the primary for them first, and others when the primary does not answer.
 //!
-//! Frames are lost with a connection, and a primary that dies has sent its last batch to some executors only. Whoever
-//! has a batch answers with the message that the primary sent.
+//! Frames are lost with a connection, and a primary that dies has sent its last batch to some executors only. Any
+//! executor that has a batch answers with the message that the primary sent.
 
 use crate::engine::Blame;
 use crate::frame::FrameKind;
@@ -9,7 +9,7 @@ use crate::limits;
 use crate::primary::PrimaryEngine;
 use crate::primary::message::BatchMessage;
 
-/// Whom this replica asks, in one view.
+/// The replicas that this one asks, in one view.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
     /// The replica that is asked now.

@@ -125,7 +125,7 @@ mod tests {
         held.forget(0, 20);
         assert!(held.bytes() <= limits::HELD_BYTES && held.first_number() == Some(6));
         held.forget(9, 20);
-        assert_eq!(held.first_number(), Some(10), "nobody needs the others");
+        assert_eq!(held.first_number(), Some(10), "the others are not needed");
         held.cut_after(12);
         assert!(held.get(12).is_some() && held.get(13).is_none());
         held.cut_after(0);

@@ -1,7 +1,7 @@
-//! A replica without state, or without a batch that nobody holds any more, takes the state at a checkpoint.
+//! A replica without state, or without a batch that no replica holds any more, takes the state at a checkpoint.
 //!
-//! It asks all others. Whoever can offer a checkpoint with the batches after it does so; the primary has one ordered if
-//! it cannot. The state itself travels outside of this crate: [`Output::NeedState`] asks the host for it.
+//! It asks all others. Each that can offer a checkpoint with the batches after it does so; the primary has one ordered
+//! if it cannot. The state itself travels outside of this crate: [`Output::NeedState`] asks the host for it.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ impl PrimaryEngine {
 
     /// Once per tick.
     pub(super) fn mind_states(&mut self) {
-        // Nobody told it of a view. If there is one, others have the state.
+        // It knows of no view. If there is one, others have the state.
         if self.view.is_none() && self.taken == 0 && self.ticks >= limits::STATE_TICKS {
             self.want_state();
         }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_replaced_by_a_state() {
+    fn what_no_replica_holds_is_replaced_by_a_state() {
         let behind = || {
             let mut backup = engine(1);
             report(&mut backup, 0, Progress { life: 1, view: 1, last: 3, stable: 2 }).unwrap();
@@ -275,7 +275,7 @@ mod tests {
             pumped(primary).others.iter().filter(|output| **output == Output::CheckpointWanted).count()
         };
         tell(&mut primary, 1, ask(7));
-        assert_eq!(ordered(&mut primary), 0, "nobody has come so far");
+        assert_eq!(ordered(&mut primary), 0, "no replica has come so far");
         tell(&mut primary, 1, ask(0));
         tell(&mut primary, 2, ask(0));
         assert_eq!(ordered(&mut primary), 1);
@@ -291,7 +291,7 @@ mod tests {
         tell(&mut primary, 1, ask(0));
         assert_eq!(said(&pumped(&mut primary)), [(1, offer)], "at once");
         (0..limits::STATE_TICKS).for_each(|_| primary.tick());
-        assert_eq!(ordered(&mut primary), 0, "nobody waits");
+        assert_eq!(ordered(&mut primary), 0, "no replica waits");
         // What follows is gone: another is needed.
         let progress = Progress { life: 1, view: 1, last: 5, stable: 5 };
         [1, 2].iter().for_each(|peer| report(&mut primary, *peer, progress).unwrap());

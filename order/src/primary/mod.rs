@@ -1,5 +1,5 @@
-//! The engine of a mode that executes first and agrees afterwards: a primary numbers batches, and nobody agrees on
-//! them here.
+//! The engine of a mode that executes first and agrees afterwards: a primary numbers batches, without
+//! an agreement on them.
 //!
 //! Eve (Kapritsos et al., OSDI 2012, section 4.1): in a view, one executor is the primary. It numbers batches n = 1, 2,
 //! ... and sends each to all executors, which run it at once. Whether their states agree after it is decided outside of
@@ -315,7 +315,7 @@ impl PrimaryEngine {
             && view.number == progress.view
         {
             self.is_led = true;
-            // Only the primary is believed: who claims that there are more makes others ask for what nobody has.
+            // Only the primary is believed: one that claims more makes others ask for what no replica has.
             self.last = self.last.max(progress.last);
             self.ask_missing();
         }

@@ -307,7 +307,7 @@ fn a_leader_is_known_when_it_has_begun_the_view() {
 }
 
 #[test]
-fn whoever_has_a_batch_answers_and_whoever_has_not_says_so() {
+fn a_replica_that_has_a_batch_answers_and_one_without_says_so() {
     let mut backup = engine(1);
     receive(&mut backup, 0, &batch(1, 1)).unwrap();
     pumped(&mut backup);

@@ -195,14 +195,14 @@ fn a_replica_that_missed_a_view_executes_what_that_view_decided() {
 }
 
 #[test]
-fn a_replica_that_hangs_holds_nobody_up_and_catches_up() {
+fn a_replica_that_hangs_delays_no_other_and_catches_up() {
     let mut cluster = Cluster::new(3, 500);
     cluster.load(100, 200);
     cluster.replica(2).stuck = true;
     let before = cluster.acked.len();
     cluster.load(1_000, 300);
     assert!(cluster.acked.len() > before + 300);
-    // What waits for its executors stays, although its host is told of the view once more.
+    // What waits for its executors stays, although its host hears of the view once more.
     let view = cluster.view;
     cluster.replica(2).orderer.begin_view(view);
     cluster.replica(2).stuck = false;
@@ -355,7 +355,7 @@ fn a_replica_may_have_the_state_before_it_has_a_view() {
 /// Bodies of any kind from a faulty replica, with right checksums of their frames: no replica stops, and nothing that
 /// the primary has not numbered is executed.
 #[test]
-fn random_bodies_stop_nobody() {
+fn random_bodies_stop_no_replica() {
     let mut cluster = Cluster::new(3, 950);
     cluster.load(200, 200);
     let mut rng = SplitMix64::new(5);
@@ -397,7 +397,7 @@ fn random_bodies_stop_nobody() {
     assert_eq!(cluster.acked, cluster.submitted);
 }
 
-/// What a storm comes to when a protection is removed: not settled, or a broken promise.
+/// The outcome of a storm when a protection is removed: not settled, or a broken promise.
 fn breaks(keeps: bool, forged: Option<fn(&State, &State) -> State>) -> bool {
     (0..10).any(|seed| {
         let mut cluster = Cluster::with(3, 700 + seed, keeps);

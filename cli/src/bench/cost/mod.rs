@@ -16,7 +16,7 @@ use super::definition::{self, Definition, Op, Side};
 use super::measure::{Commit, Machine};
 use super::results::{self, stamp};
 use super::servers;
-use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say, say_json};
+use node::outcome::{CommandOutcome, CommandVerdict, error_text, say, say_json};
 use node::signals::Ending;
 
 /// The workload: the paper's lengths.
@@ -128,12 +128,7 @@ const FORMAT: u32 = 1;
 
 /// Counts everything and writes the result.
 pub fn run(args: &Args) -> CommandOutcome {
-    if cfg!(debug_assertions) && !args.unoptimised {
-        return Err(misuse(
-            "this binary was built without optimisation, and its figures mean nothing; build with `cargo build \
-             --release -p cli`, or add --unoptimised to try the harness",
-        ));
-    }
+    super::refuse_unoptimised(args.unoptimised)?;
     let ending = Ending::catch()?;
     let mut cost = Cost::begin()?;
     let wanted = |side: &&Side| args.only.is_empty() || args.only.contains(side);

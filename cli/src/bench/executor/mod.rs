@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
-use node::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
+use node::outcome::{CommandOutcome, CommandVerdict, say, say_json};
 use node::signals::Ending;
 use node::view::{ProgressLine, grouped};
 use wire::derive;
@@ -99,12 +99,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Measures, and writes the result after each side.
 pub fn run(args: &Args) -> CommandOutcome {
-    if cfg!(debug_assertions) && !args.unoptimised {
-        return Err(misuse(
-            "this binary was built without optimisation, and its figures mean nothing; build with `cargo build \
-             --release -p cli`, or add --unoptimised to try the harness",
-        ));
-    }
+    super::refuse_unoptimised(args.unoptimised)?;
     let ending = Ending::catch()?;
     let figures = if args.figures.is_empty() { ExecutorFigure::value_variants() } else { &args.figures };
     let mut run = args.begin();

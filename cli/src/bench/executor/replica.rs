@@ -37,7 +37,7 @@ pub struct RequestWork {
     pub hold_us: u32,
 }
 
-/// What an executor reports to whoever judges it.
+/// What an executor reports to the thread that judges it.
 pub struct ExecutorReport {
     /// The executor's number.
     pub executor: usize,
@@ -130,7 +130,7 @@ pub struct ExecutorState<'s> {
     service: &'s Memcached,
     /// Whether requests can be taken back; false to see what that costs.
     keeps: bool,
-    /// Batches that were appended and are not folded. Whoever needs `folding` too locks that first.
+    /// Batches that were appended and are not folded. A thread that needs `folding` too locks that first.
     batches: Mutex<BTreeMap<u64, Arc<RunningBatch>>>,
     folding: Mutex<Speculation>,
     handled: TimeSum,
@@ -177,7 +177,7 @@ impl<'s> ExecutorState<'s> {
         wake_on_time();
         let locks = self.service.locks();
         let tell = |event| {
-            // Whoever judges has given up if nobody listens.
+            // Without a receiver, the judging thread has given up.
             let _ = reports.send(ExecutorReport { executor: self.executor, event });
         };
         let mut rooms = Vec::new();

@@ -109,12 +109,7 @@ struct Time {
 
 /// Profiles one side after the other.
 pub fn run(args: &Args) -> CommandOutcome {
-    if cfg!(debug_assertions) && !args.unoptimised {
-        return Err(misuse(
-            "this binary was built without optimisation, and its profile means nothing; build with `cargo build \
-             --release -p cli`, or add --unoptimised to try the harness",
-        ));
-    }
+    super::refuse_unoptimised(args.unoptimised)?;
     let perf = servers::find("perf").ok_or_else(|| misuse(INSTALL))?;
     let ending = Ending::catch()?;
     let definition = definition::parse("profile", "profile", SHAPE).map_err(anyhow::Error::msg)?;

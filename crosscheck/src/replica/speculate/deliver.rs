@@ -23,7 +23,7 @@ struct Collected<R> {
     requests: Vec<schedule::Work<Job<R>>>,
     /// What the mixer gets of each request.
     keys: Vec<(Keys, Option<u32>)>,
-    /// Numbers of this replica's own requests, with the tags of whom their replies are for.
+    /// Numbers of this replica's own requests, with the tags of the replies' owners.
     tags: Vec<(u16, u64)>,
     wants_checkpoint: bool,
     is_long: bool,

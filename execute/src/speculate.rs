@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use object::{Change, Home, Kept, Region};
+use object::{Before, Change, Health, Home, Kept, ObjectId, Region};
 use tree::Tree;
 use verify::{StateToken, Version};
 
@@ -15,6 +15,10 @@ use verify::{StateToken, Version};
 const TOKEN_SEED: u64 = 0x544f_4b45_4e00_0001;
 /// Kept requests whose buffers wait to be used again.
 const ROOMS: usize = 1_024;
+/// Stable batches whose before-images are kept, for replicas that ask for an object as it was, and their bytes. A
+/// replica that has diverged asks within some batches.
+const PAST_BATCHES: usize = 256;
+const PAST_BYTES: usize = 16 << 20;
 
 /// A request of a batch, after its end.
 #[derive(Debug)]
@@ -54,6 +58,9 @@ pub struct Speculation {
     stable_root: u64,
     /// Oldest first.
     batches: VecDeque<Folded>,
+    /// Batches up to the stable one, oldest first, and their bytes.
+    past: VecDeque<Folded>,
+    past_bytes: usize,
     rooms: Vec<Kept>,
     /// Room for the answers of a batch.
     scratch: Vec<u8>,
@@ -74,8 +81,16 @@ impl Speculation {
     /// Of a state whose objects are all in `tree`.
     pub fn new(mut tree: Tree, stable: Version) -> Speculation {
         let stable_root = tree.root();
-        let (batches, rooms, scratch) = (VecDeque::new(), Vec::new(), Vec::new());
-        Speculation { tree, stable, stable_root, batches, rooms, scratch }
+        Speculation {
+            tree,
+            stable,
+            stable_root,
+            batches: VecDeque::new(),
+            past: VecDeque::new(),
+            past_bytes: 0,
+            rooms: Vec::new(),
+            scratch: Vec::new(),
+        }
     }
 
     /// The newest version.
@@ -120,9 +135,70 @@ impl Speculation {
     pub fn agree(&mut self, number: u64) {
         while let Some(batch) = self.batches.pop_front_if(|batch| batch.version.number <= number) {
             (self.stable, self.stable_root) = (batch.version, batch.root);
+            self.past_bytes += batch.bytes;
+            self.past.push_back(batch);
+        }
+        while self.past.len() > PAST_BATCHES || self.past_bytes > PAST_BYTES {
+            let Some(batch) = self.past.pop_front() else { return };
+            self.past_bytes -= batch.bytes;
             let room = ROOMS.saturating_sub(self.rooms.len());
             self.rooms.extend(batch.kept.into_iter().take(room).map(Kept::emptied));
         }
+    }
+
+    /// An object after batch `number`, packed; within, none if it did not exist then. None if that is not known any
+    /// more, or not yet, or the object is corrupted here. `running` are the requests of later batches that were not
+    /// folded, as they were stamped.
+    pub fn object_after(
+        &self,
+        number: u64,
+        (home, id): (Home, ObjectId),
+        running: &[&Kept],
+        regions: &mut dyn Regions,
+    ) -> Option<Option<Vec<u8>>> {
+        let oldest = self.past.front().map_or(self.stable.number, |batch| batch.version.number - 1);
+        if !(oldest..=self.version().number).contains(&number) {
+            return None;
+        }
+        let batches = self.past.iter().chain(&self.batches).filter(|batch| batch.version.number > number);
+        let mut later = batches.flat_map(|batch| &batch.kept).chain(running.iter().copied());
+        let mut object = None;
+        regions.visit(home, &mut |region| {
+            let changed = later.find_map(|kept| match region.pack_before(kept, id) {
+                Before::Same => None,
+                before => Some(before),
+            });
+            object = match changed {
+                Some(Before::Was(packed)) => Some(Some(packed)),
+                Some(Before::Absent) => Some(None),
+                Some(Before::Unknown | Before::Same) => None,
+                None => match region.check(id) {
+                    Health::Sound => region.pack(id).map(Some),
+                    Health::Absent => Some(None),
+                    Health::Damaged | Health::Unsealed => None,
+                },
+            };
+        });
+        object
+    }
+
+    /// Whether these objects are those of the newest version: they fit their checksums, and their leaves the tree. It
+    /// does not matter whether others are corrupted, except that of a common leaf no checksum may be.
+    pub fn are_right(&self, objects: &[(Home, ObjectId)], regions: &mut dyn Regions) -> bool {
+        let mut homes: Vec<Home> = objects.iter().map(|(home, _)| *home).collect();
+        homes.dedup();
+        homes.into_iter().all(|home| {
+            let mut listed = Vec::new();
+            let mut are_sound = true;
+            let ids = || objects.iter().filter(|(of, _)| *of == home).map(|(_, id)| *id);
+            regions.visit(home, &mut |region| {
+                are_sound &= ids().all(|id| matches!(region.check(id), Health::Sound | Health::Absent));
+                region.objects(&mut |object| listed.push((object.id, object.sum)));
+            });
+            let differing = self.tree.differing(home, listed);
+            let leaf = |id| self.tree.shape().leaf(home, id);
+            are_sound && ids().all(|id| leaf(id).is_some_and(|leaf| !differing.contains(&leaf)))
+        })
     }
 
     /// Takes back every batch after `number`, newest first, and returns the version that is left.

@@ -172,3 +172,45 @@ fn a_corrupted_tree_or_image_is_found() {
         }
     }
 }
+
+/// A corrupted replica goes back to an earlier version and gets the object as it was then from one that is further.
+#[test]
+fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version() {
+    let mut random = SplitMix64::new(5);
+    let (mut donor, mut asker) = (Bank::new(), Bank::new());
+    let (mut of_donor, mut of_asker) = (start(&mut donor), start(&mut asker));
+    for number in 0..200u64 {
+        let requests: Vec<Request> = (0..4).map(|_| any(&mut random)).collect();
+        assert_eq!(run(&mut donor, &mut of_donor, &requests), run(&mut asker, &mut of_asker, &requests));
+        of_asker.agree(number);
+        let version = of_asker.version();
+        let home = random.below(2) as Home;
+        let account = asker.accounts[home as usize].get_mut();
+        let (id, before) = (account.root(), account.digest());
+        let flip = Injection::Flip { member: None, bit: None, seed: number };
+        account.inject(id, &flip).expect("it fits");
+        assert!(!of_asker.are_right(&[(home, id)], &mut asker));
+        // The donor goes on meanwhile: some of it is stable there, some is not, some is not folded.
+        let later: Vec<Request> = (0..3).map(|_| any(&mut random)).collect();
+        let present = digests(&mut donor);
+        run(&mut donor, &mut of_donor, &later);
+        of_donor.agree(version.number + number % 2);
+        let running: Vec<_> = (0..2).map(|_| donor.keep(any(&mut random), of_donor.room()).1).collect();
+        let running: Vec<_> = running.iter().collect();
+        let object = of_donor.object_after(version.number, (home, id), &running, &mut donor);
+        let packed = object.expect("it is known").expect("it existed");
+        asker.accounts[home as usize].get_mut().replace(id, Some(&packed)).expect("it fits");
+        assert!(of_asker.are_right(&[(home, id)], &mut asker));
+        assert_eq!(asker.accounts[home as usize].get_mut().digest(), before);
+        // What is not known yet, or any more, is not sent.
+        assert_eq!(of_donor.object_after(version.number + 2, (home, id), &running, &mut donor), None);
+        // The donor continues from the asker's version: its own later requests are taken back.
+        donor = Bank::new();
+        (0..2).for_each(|home| {
+            let packed = asker.accounts[home].get_mut().pack_all();
+            donor.accounts[home].get_mut().load_all(&packed).expect("it fits");
+        });
+        assert_eq!(digests(&mut donor), present);
+        of_donor = Speculation::new(tree_of(&mut donor), version);
+    }
+}

@@ -42,6 +42,7 @@
 extern crate self as object;
 
 mod any;
+mod before;
 mod checksum;
 mod containers;
 mod copy;
@@ -75,6 +76,7 @@ mod summed;
 pub mod testing;
 mod walk;
 
+pub use before::Before;
 pub use checksum::{Summer, is_sound as checksums_are_sound};
 pub use corrupted::{Corrupted, How};
 pub use critical::Critical;

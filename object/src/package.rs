@@ -55,6 +55,11 @@ fn write(object: &dyn AnyObject, owner: ObjectId, member: u8, out: &mut Vec<u8>)
 
 pub(crate) fn pack(root: &dyn AnyObject, id: ObjectId) -> Option<Vec<u8>> {
     let _taken = Taken::new();
+    pack_taken(root, id)
+}
+
+/// [`pack`] for a caller that has taken the ledger.
+pub(crate) fn pack_taken(root: &dyn AnyObject, id: ObjectId) -> Option<Vec<u8>> {
     let found = find(root, id)?;
     let mut out = Vec::new();
     write(found.object, found.owner, found.member, &mut out);

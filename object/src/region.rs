@@ -2,6 +2,7 @@
 //! it.
 
 use crate::any::AnyObject;
+use crate::before::{self, Before};
 use crate::corrupted::Corrupted;
 use crate::critical::Critical;
 use crate::difference::{self, MemberDifference, Members};
@@ -88,6 +89,9 @@ pub trait Region: Send {
     /// Takes back what a finished request did to this region, as [`Region::undo`] does for the one that is running.
     /// Every later request that touched the region must have been taken back before.
     fn take_back(&mut self, kept: &mut Kept);
+    /// An object as it was before a finished request. Every later request may still stand: the object is put back for a
+    /// moment only.
+    fn pack_before(&mut self, kept: &Kept, id: ObjectId) -> Before;
     /// After a request of this thread unwound with [`Corrupted`] and before it is abandoned: all objects it touched in
     /// this region that do not fit their checksums.
     fn blame(&self) -> Vec<ObjectId>;
@@ -157,6 +161,9 @@ impl<T: Critical> Region for T {
     }
     fn check(&self, id: ObjectId) -> Health {
         walk::check(self.protected(), id)
+    }
+    fn pack_before(&mut self, kept: &Kept, id: ObjectId) -> Before {
+        before::pack_before(self.protected_mut(), kept, id)
     }
     fn pack(&self, id: ObjectId) -> Option<Vec<u8>> {
         package::pack(self.protected(), id)

@@ -157,9 +157,9 @@ pub(crate) fn take_back(root: &mut dyn AnyObject, kept: &mut Kept) {
 
 /// Where the objects of a request are and were: what is inside of them is found through both.
 #[derive(Clone, Copy)]
-struct Places<'a> {
-    entries: &'a [Entry],
-    undo: &'a [Undo],
+pub(crate) struct Places<'a> {
+    pub(crate) entries: &'a [Entry],
+    pub(crate) undo: &'a [Undo],
 }
 
 impl Places<'_> {
@@ -273,7 +273,7 @@ pub(crate) fn stores_inside(object: &dyn AnyObject, visit: &mut dyn FnMut(usize)
 }
 
 /// Finds a store of the region; stores inside of a store's objects only in objects that the request has entered.
-fn with_store(
+pub(crate) fn with_store(
     object: &mut dyn AnyObject,
     wanted: usize,
     places: Places<'_>,

@@ -1,14 +1,18 @@
 //! With V: work that has the whole state alone, between two batches or to go back behind one.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use execute::{NotTakenBack, Regions, Speculation};
-use object::{Home, Region};
+use object::{Home, Kept, ObjectId, Region, ScrubFinding};
 use schedule::{Access, Lock, Turn};
 use tree::{Tree, TreeShape};
 use verify::Version;
+use vote::{Content, Packed};
 
 use crate::job::InFlight;
+use crate::naming::NameOf;
+use crate::{limits, worker};
 
 /// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
 const LEAVES: u32 = 65_536;
@@ -17,6 +21,12 @@ const LEAVES: u32 = 65_536;
 pub(crate) enum BoundaryWork {
     /// Take back every batch after a version.
     TakeBack(Box<TakingBack>),
+    /// Pack objects as they were after a batch, for a replica where they are corrupted.
+    Pack(Box<PackingObjects>),
+    /// Replace corrupted objects of the newest version.
+    Replace(Box<ReplacingObjects>),
+    /// Find the corrupted objects.
+    Scrub(Box<Speculation>),
 }
 
 /// What has been done.
@@ -30,6 +40,55 @@ pub(crate) enum BoundaryDone {
         /// Whether the tree is the one of the objects; computed in builds with fault injection only.
         is_right: Option<bool>,
     },
+    /// Objects are packed.
+    Packed {
+        /// As it was lent.
+        speculation: Box<Speculation>,
+        /// The replica that asked.
+        to: u8,
+        /// After this batch.
+        batch: u64,
+        /// None of them if one is not known.
+        objects: Vec<Packed>,
+    },
+    /// Objects are replaced.
+    Replaced {
+        /// As it was lent.
+        speculation: Box<Speculation>,
+        /// Whether they are those of the version now.
+        are_right: bool,
+        /// The errors of each object that was wrong.
+        notes: Vec<String>,
+    },
+    /// The whole state was checked.
+    Scrubbed {
+        /// As it was lent.
+        speculation: Box<Speculation>,
+        /// The corrupted objects, as many as may be asked for.
+        objects: Vec<(Home, ObjectId)>,
+    },
+}
+
+/// Objects are to be packed as they were after a batch.
+pub(crate) struct PackingObjects {
+    /// The batches that have ended.
+    pub speculation: Speculation,
+    /// Scheduled batches that were not folded into it, oldest first.
+    pub running: Vec<Arc<InFlight>>,
+    /// Number of the batch.
+    pub batch: u64,
+    /// The objects.
+    pub objects: Vec<(Home, ObjectId)>,
+    /// The replica that asks.
+    pub to: u8,
+}
+
+/// Corrupted objects are to be replaced.
+pub(crate) struct ReplacingObjects {
+    /// The batches up to the version that they belong to.
+    pub speculation: Speculation,
+    /// The objects, from another replica.
+    pub objects: Vec<Packed>,
 }
 
 /// Every batch after a version is to be taken back.
@@ -44,14 +103,80 @@ pub(crate) struct TakingBack {
 
 impl BoundaryWork {
     /// Does it, in a turn that has every lock.
-    pub fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> BoundaryDone {
+    pub fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock], name_of: &NameOf) -> BoundaryDone {
         turn.take_all();
         let homes = locks.len() as Home;
-        let mut regions = HeldRegions { turn, locks };
         match self {
-            BoundaryWork::TakeBack(taking_back) => taking_back.perform(homes, &mut regions),
+            BoundaryWork::Replace(replacing) => replacing.perform(turn, locks, name_of),
+            BoundaryWork::TakeBack(taking_back) => {
+                taking_back.perform(homes, &mut HeldRegions { turn, locks })
+            }
+            BoundaryWork::Pack(packing) => packing.perform(&mut HeldRegions { turn, locks }),
+            BoundaryWork::Scrub(speculation) => {
+                let mut regions = HeldRegions { turn, locks };
+                let scrubbed = catch_unwind(AssertUnwindSafe(|| corrupted(homes, &mut regions)));
+                BoundaryDone::Scrubbed { speculation, objects: scrubbed.unwrap_or_default() }
+            }
         }
     }
+}
+
+impl ReplacingObjects {
+    fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock], name_of: &NameOf) -> BoundaryDone {
+        let ReplacingObjects { speculation, objects } = self;
+        // What is corrupted may show as a panic: then the objects are not right.
+        let replaced = catch_unwind(AssertUnwindSafe(|| worker::overwrite(turn, locks, &objects, name_of)));
+        let ids: Vec<(Home, ObjectId)> = objects.iter().map(|object| (object.home, object.id)).collect();
+        let mut regions = HeldRegions { turn, locks };
+        let are_right = catch_unwind(AssertUnwindSafe(|| speculation.are_right(&ids, &mut regions)));
+        let are_right = replaced.is_ok() && are_right.unwrap_or(false);
+        let notes = replaced.unwrap_or_default();
+        BoundaryDone::Replaced { speculation: Box::new(speculation), are_right, notes }
+    }
+}
+
+impl PackingObjects {
+    fn perform(self, regions: &mut dyn Regions) -> BoundaryDone {
+        let PackingObjects { speculation, running, batch, objects, to } = self;
+        let guards: Vec<_> = running.iter().map(|batch| batch.kept()).collect();
+        let mut later: Vec<&Kept> = Vec::new();
+        for guard in &guards {
+            let mut of_batch: Vec<_> = guard.iter().map(|(_, one)| one).collect();
+            of_batch.sort_by_key(|one| one.stamp);
+            later.extend(of_batch.into_iter().map(|one| &one.kept));
+        }
+        // Corruption here may show as a panic: then another replica is asked.
+        let packed = catch_unwind(AssertUnwindSafe(|| {
+            let mut bytes = 0;
+            let pack = |&(home, id): &(Home, ObjectId)| {
+                let object = speculation.object_after(batch, (home, id), &later, regions)?;
+                bytes += object.as_ref().map_or(0, Vec::len);
+                let content = object.map_or(Content::Absent, |packed| Content::Present(packed.into()));
+                (bytes <= limits::ANSWERED_BYTES).then_some(Packed { home, id, content })
+            };
+            objects.iter().map(pack).collect::<Option<Vec<_>>>()
+        }));
+        drop(guards);
+        let objects = packed.ok().flatten().unwrap_or_default();
+        BoundaryDone::Packed { speculation: Box::new(speculation), to, batch, objects }
+    }
+}
+
+/// The objects that do not fit their checksums, or are missing where their owner counts them.
+fn corrupted(homes: Home, regions: &mut dyn Regions) -> Vec<(Home, ObjectId)> {
+    let mut objects = Vec::new();
+    for home in 0..homes {
+        regions.visit(home, &mut |region| {
+            for finding in region.scrub(limits::ASKED_OBJECTS - objects.len()) {
+                match finding {
+                    ScrubFinding::Damaged(id) | ScrubFinding::Lost(id) => objects.push((home, id)),
+                    // It is unknown which objects are missing or too many: only a whole state helps.
+                    ScrubFinding::Extra(_) | ScrubFinding::Population(_) => {}
+                }
+            }
+        });
+    }
+    objects
 }
 
 impl TakingBack {

@@ -152,6 +152,12 @@ pub fn repaired(me: u8, turn: Place, notes: Vec<String>, took_us: Option<u64>) -
     EvidenceRecord { took_us, ..hardware_like(me, Some(turn), notes, "repair", "repaired") }
 }
 
+/// With V: objects at rest were corrupted at this replica, and those of another one replaced them.
+pub fn replaced(me: u8, notes: Vec<String>, took_us: u64) -> EvidenceRecord {
+    let outcome = "repaired: the objects of another replica fit the state that was agreed on";
+    EvidenceRecord { took_us: Some(took_us), ..hardware_like(me, None, notes, "repair", outcome) }
+}
+
 /// A record in one line.
 pub fn line(record: &EvidenceRecord) -> String {
     let who = record.replica.map_or("nobody".into(), |replica| format!("replica {replica}"));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use execute::KeptRequest;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use vote::{Asked, Place, RequestResult};
 
 use crate::Corrupted;
@@ -187,6 +187,11 @@ impl InFlight {
     /// With V: what takes back the requests that have ended so far.
     pub fn take_kept(&self) -> Vec<(Option<u16>, KeptRequest)> {
         std::mem::take(&mut *self.kept.lock())
+    }
+
+    /// With V: the same, for a look at them.
+    pub fn kept(&self) -> MutexGuard<'_, Vec<(Option<u16>, KeptRequest)>> {
+        self.kept.lock()
     }
 
     /// Stores one result; returns all of them to the caller that stores the last one.

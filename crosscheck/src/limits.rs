@@ -102,6 +102,14 @@ pub const ENTRIES_IN_EXECUTION: usize = 4096;
 /// With V: batches that a replica that lags could take back. One that does not lag has fewer that are not stable:
 /// `verify::limits::WINDOW`.
 pub const UNSTABLE_BATCHES: usize = 64;
+/// With V: corrupted objects that a replica requests from another one in one message.
+pub const ASKED_OBJECTS: usize = 64;
+/// With V: bytes of the objects in one answer. Those of a larger one come with the whole state.
+pub const ANSWERED_BYTES: usize = 4 << 20;
+/// With V: a replica requests objects from the next peer if one has not answered for so long.
+pub const OBJECTS_PATIENCE: Duration = Duration::from_millis(250);
+/// With V: how often a replica runs batches again in which corrupted objects were found, before it replaces itself.
+pub const RUNS_AGAIN: u32 = 8;
 /// With V: bytes of what takes batches back. Beyond it no further batch is begun.
 pub const UNSTABLE_BYTES: usize = 64 << 20;
 
@@ -230,6 +238,7 @@ const _: () = assert!(UNSTABLE_BATCHES as u64 > verify::limits::TALLY_BATCHES);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
+const _: () = assert!(2 * ANSWERED_BYTES <= TRANSFER_MESSAGE);
 // The sum in its comment; one more is for the client that is refused.
 const _: () = assert!(
     3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 2 * (ADMIN_STRANGERS + 1) + 16

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use wire::{Put, Reader};
+use object::{Home, ObjectId};
+use vote::{Content, Packed};
+use wire::{Malformed, Put, Reader};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::limits;
@@ -49,6 +51,20 @@ pub enum Message {
     Nothing {
         /// The requested log index.
         index: u64,
+    },
+    /// With V: a replica whose objects are corrupted requests them as they were after a batch.
+    AskObjects {
+        /// Number of the batch.
+        batch: u64,
+        /// The objects, at most `limits::ASKED_OBJECTS`.
+        objects: Vec<(Home, ObjectId)>,
+    },
+    /// The objects as they were then; none of them if one is not known.
+    Objects {
+        /// Number of the batch.
+        batch: u64,
+        /// Their contents, accepted only if they fit the tree of the version.
+        objects: Vec<Packed>,
     },
 }
 
@@ -91,6 +107,11 @@ impl Message {
             Message::AskPiece { index, piece } => out.put8(3).put64(*index).put32(*piece),
             Message::Piece { index, piece, bytes } => out.put8(4).put64(*index).put32(*piece).put(bytes),
             Message::Nothing { index } => out.put8(5).put64(*index),
+            Message::AskObjects { batch, objects } => {
+                let head = out.put8(6).put64(*batch);
+                objects.iter().fold(head, |out, (home, id)| out.put32(*home).put64(id.to_bits()))
+            }
+            Message::Objects { batch, objects } => objects.iter().fold(out.put8(7).put64(*batch), put_object),
         };
         out.into()
     }
@@ -113,10 +134,44 @@ impl Message {
             3 => Message::AskPiece { index, piece: reader.u32().ok()? },
             4 => Message::Piece { index, piece: reader.u32().ok()?, bytes: reader.rest_bytes() },
             5 => Message::Nothing { index },
+            6 => {
+                let mut objects = Vec::new();
+                while !reader.is_empty() && objects.len() < limits::ASKED_OBJECTS {
+                    objects.push((reader.u32().ok()?, ObjectId::from_bits(reader.u64().ok()?)));
+                }
+                Message::AskObjects { batch: index, objects }
+            }
+            7 => {
+                let mut objects = Vec::new();
+                while !reader.is_empty() && objects.len() < limits::ASKED_OBJECTS {
+                    objects.push(object(&mut reader).ok()?);
+                }
+                Message::Objects { batch: index, objects }
+            }
             _ => return None,
         };
         reader.is_empty().then_some(message)
     }
+}
+
+/// An object; one that does not exist has no bytes, since a packed one always has some.
+fn put_object<'o>(out: &'o mut Vec<u8>, object: &Packed) -> &'o mut Vec<u8> {
+    let content = match &object.content {
+        Content::Present(bytes) => bytes.as_ref(),
+        Content::Absent | Content::Damaged => &[],
+    };
+    out.put32(object.home).put64(object.id.to_bits()).put_sized(|out| {
+        out.put(content);
+    })
+}
+
+fn object(reader: &mut Reader<'_, &Bytes>) -> Result<Packed, Malformed> {
+    let (home, id) = (reader.u32()?, ObjectId::from_bits(reader.u64()?));
+    let length = reader.length32()?;
+    let bytes = reader.take(length)?;
+    let content =
+        if bytes.is_empty() { Content::Absent } else { Content::Present(Bytes::copy_from_slice(bytes)) };
+    Ok(Packed { home, id, content })
 }
 
 /// The sending side: the last checkpoint that was made.
@@ -151,7 +206,11 @@ impl Donor {
             Message::AskPiece { index, piece } => {
                 Some(self.piece(index, piece).unwrap_or(Message::Nothing { index }))
             }
-            Message::Manifest(_) | Message::Piece { .. } | Message::Nothing { .. } => None,
+            Message::Manifest(_)
+            | Message::Piece { .. }
+            | Message::Nothing { .. }
+            | Message::AskObjects { .. }
+            | Message::Objects { .. } => None,
         }
     }
 
@@ -274,7 +333,10 @@ impl Receiver {
             Message::Manifest(manifest) => self.on_manifest(from, manifest),
             Message::Piece { index, piece, bytes } => self.on_piece(index, piece, bytes),
             Message::Nothing { index } => self.on_nothing(from, index),
-            Message::AskManifest { .. } | Message::AskPiece { .. } => None,
+            Message::AskManifest { .. }
+            | Message::AskPiece { .. }
+            | Message::AskObjects { .. }
+            | Message::Objects { .. } => None,
         }
     }
 
@@ -469,5 +531,28 @@ mod tests {
             ));
         }
         assert_eq!(Message::decode(Bytes::from_static(&[9; 20])), None);
+    }
+
+    #[test]
+    fn messages_about_objects_are_read_as_written_or_not_at_all() {
+        let (one, other) = (ObjectId::from_bits(7), ObjectId::from_bits(u64::MAX));
+        let present = Packed { home: 3, id: one, content: Content::Present(Bytes::from_static(b"packed")) };
+        let absent = Packed { home: 4, id: other, content: Content::Absent };
+        let messages = [
+            Message::AskObjects { batch: 9, objects: vec![(3, one), (4, other)] },
+            Message::Objects { batch: 9, objects: vec![present, absent] },
+            Message::Objects { batch: 9, objects: Vec::new() },
+        ];
+        for message in messages {
+            let bytes = message.encode();
+            assert_eq!(Message::decode(bytes.clone()), Some(message));
+            for cut in 0..bytes.len() {
+                // A prefix with fewer objects is a message too: a frame has a length and a checksum.
+                let shorter = Message::decode(bytes.slice(..cut));
+                assert!(shorter.is_none_or(|shorter| shorter.encode().len() == cut));
+            }
+        }
+        let many = vec![(1, one); limits::ASKED_OBJECTS + 1];
+        assert_eq!(Message::decode(Message::AskObjects { batch: 1, objects: many }.encode()), None);
     }
 }

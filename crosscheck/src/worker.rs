@@ -271,7 +271,7 @@ impl<S: Service> Context<S> {
             Work::Boundary(work) => {
                 let work = work.lock().take();
                 if let Some(work) = work {
-                    (self.report)(Report::Boundary(work.perform(turn, locks)));
+                    (self.report)(Report::Boundary(work.perform(turn, locks, &S::name_of)));
                 }
                 Outcome::Done
             }
@@ -513,7 +513,7 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
 
 /// Overwrites corrupted objects with versions that f+1 replicas agree on. Returns the errors of each object; objects
 /// that were only suspected and are correct are left out.
-fn overwrite<R>(
+pub(crate) fn overwrite<R>(
     turn: &mut Turn<'_, R>,
     locks: &[&dyn Lock],
     objects: &[Packed],

@@ -281,6 +281,11 @@ impl<S: Service> Execution<S> {
         }
     }
 
+    /// With V: work that has the state alone, between two batches. [`Report::Boundary`] comes when it is done.
+    pub(super) fn between_batches(&mut self, work: BoundaryWork) {
+        self.schedule.between_batches(Job::boundary(work));
+    }
+
     /// A batch has all its results.
     pub(super) fn on_executed(&mut self, batch: u64) {
         self.executed += 1;

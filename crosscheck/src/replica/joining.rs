@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::service::Service;
 use crate::settings::Durability;
 use crate::world::World;
-use crate::{Corrupted, ReplaceReason, ServeError, Stop, snapshot, state};
+use crate::{Corrupted, ReplaceReason, ServeError, Stop, snapshot, state, transfer};
 
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Performs the output of the ordering engine.
@@ -191,17 +191,38 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     speculator.on_verify_message(from, &body);
                 }
             }
-            FrameKind::Transfer => {
-                let complete = self.transfer.on_message(from, body, &mut self.order, &mut self.env);
-                if let Some((index, state)) = complete {
-                    self.put_in_place(index, &state);
-                }
-            }
+            FrameKind::Transfer => self.on_transfer_message(from, body),
             FrameKind::Admin => {
                 if self.group.on_greeting(from, &body, &mut self.time, self.env.world.now_us()) {
                     self.count_peer(from);
                 }
             }
+        }
+    }
+
+    fn on_transfer_message(&mut self, from: u8, body: Bytes) {
+        let message = match transfer::Message::decode(body) {
+            None => {
+                self.env.tally.dropped_frames += 1;
+                return;
+            }
+            Some(transfer::Message::AskObjects { batch, objects }) => {
+                if let Some(mut speculator) = Speculator::of(self) {
+                    speculator.on_ask_objects(from, batch, objects);
+                }
+                return;
+            }
+            Some(transfer::Message::Objects { batch, objects }) => {
+                if let Some(mut speculator) = Speculator::of(self) {
+                    speculator.on_objects(from, batch, objects);
+                }
+                return;
+            }
+            Some(message) => message,
+        };
+        if let Some((index, state)) = self.transfer.on_message(from, message, &mut self.order, &mut self.env)
+        {
+            self.put_in_place(index, &state);
         }
     }
 

@@ -10,7 +10,7 @@ use super::environment::Environment;
 use super::order_stage::OrderStage;
 use crate::ordered::Control;
 use crate::settings::Durability;
-use crate::transfer::{self, Donor, Receiver};
+use crate::transfer::{Donor, Message, Receiver};
 use crate::world::World;
 use crate::{limits, state};
 
@@ -153,14 +153,10 @@ impl StateTransfer {
     pub(super) fn on_message<E: OrderEngine, W: World>(
         &mut self,
         from: u8,
-        body: Bytes,
+        message: Message,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) -> Option<(u64, Bytes)> {
-        let Some(message) = transfer::Message::decode(body) else {
-            env.tally.dropped_frames += 1;
-            return None;
-        };
         if let Some(answer) = self.donor.on_message(from, &message) {
             env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
             return None;

@@ -57,7 +57,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let newest = (index == self.order.orderer.standing().last_index).then_some(last.batch.time_us);
         let (time_us, seed, drain) = (last.batch.time_us, last.batch.seed, last.batch.drain);
         // What is run again fits the version that the others have agreed on, in whatever order it ran there.
-        let sequential = last.sequential || stage.repairing.is_some();
+        let sequential = last.sequential || stage.is_compared();
         let len = parts.iter().map(|part| part.batch.len()).sum();
         let in_flight = InFlight::new(number, time_us, last.batch.origin, len);
         let mut collected = Collected {

@@ -87,14 +87,19 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let batch = self.stage.unstable.iter_mut().find(|one| one.appended == ended.number);
         let Some(batch) = batch else { return };
         batch.ended = Some(ended);
-        while self.stage.going_back.is_none() {
+        self.fold_ended();
+    }
+
+    /// Folds the batches that have ended, in their order.
+    pub(super) fn fold_ended(&mut self) {
+        while self.stage.going_back.is_none() && !self.finds_itself_wrong() {
             let folding = self.stage.fold_next(self.env.settings.me);
             if let Some(Folding::Folded { version, before }) = &folding {
                 self.env.world.see(Observation::Folded { version: *version, parent: before.token });
             }
             match folding {
-                Some(Folding::Waits) => return,
-                Some(Folding::Folded { version, .. }) if self.stage.repairing.is_some() => {
+                Some(Folding::Waits) => return self.answer_next(),
+                Some(Folding::Folded { version, .. }) if self.stage.is_compared() => {
                     self.on_ran_again(version);
                 }
                 Some(Folding::Folded { version, before }) => {

@@ -3,16 +3,18 @@
 //!
 //! The primary of the view numbers batches (`order::PrimaryEngine`). Each is mixed and executed (`deliver.rs`), folded
 //! into a token (`fold.rs`), and judged by the machines of the crate `verify`, which this file drives. What they decide
-//! is performed in `outcome.rs`.
+//! is performed in `outcome.rs`; `repair.rs` replaces objects that are corrupted at rest.
 
 mod deliver;
 mod fold;
 mod outcome;
+mod repair;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use execute::Speculation;
+use object::{Home, ObjectId};
 use order::{Delivered, FrameKind, OrderEngine, PrimaryView};
 use schedule::{EntryEnd, Mixer};
 use verify::{
@@ -20,6 +22,8 @@ use verify::{
     Version,
 };
 use vote::RequestResult;
+
+use repair::Repairing;
 
 use super::Replica;
 use super::clocks::Timekeeper;
@@ -43,6 +47,8 @@ pub(super) struct SpeculateStage {
     /// The batches that have ended, with what takes them back. None before this replica executes, and while a boundary
     /// has it.
     speculation: Option<Speculation>,
+    /// A boundary has it that takes nothing back.
+    is_lent: bool,
     /// Batches beyond the stable one that were scheduled, oldest first.
     unstable: VecDeque<UnstableBatch>,
     /// The parts of the batch that is delivered next, so far.
@@ -54,7 +60,11 @@ pub(super) struct SpeculateStage {
     /// The view in which batches are run here.
     view: u64,
     /// An agreed version that this replica does not have. It runs the batches up to there again.
-    repairing: Option<Version>,
+    repairing: Option<Repairing>,
+    /// The batch before the last one in which failed requests were found here, and how often that one was.
+    found_wrong: (u64, u32),
+    /// What peers have asked for: each its last question.
+    questions: BTreeMap<u8, (u64, Vec<(Home, ObjectId)>)>,
     mixer: Mixer,
     /// How long the primary has ordered nothing although requests wait here.
     unserved: Unserved,
@@ -148,12 +158,15 @@ impl SpeculateStage {
             verifier: Verifier::new(config.clone()),
             executor: Executor::new(config),
             speculation: None,
+            is_lent: false,
             unstable: VecDeque::new(),
             parts: Vec::new(),
             stable_order: order::State::default(),
             going_back: None,
             view: 0,
             repairing: None,
+            found_wrong: (0, 0),
+            questions: BTreeMap::new(),
             mixer: Mixer::new(),
             unserved: Unserved::default(),
             own_messages: VecDeque::new(),
@@ -187,6 +200,8 @@ impl SpeculateStage {
     fn waits_for(&self) -> Option<String> {
         if self.going_back.is_some() {
             Some("until batches are taken back".into())
+        } else if self.repairing.as_ref().is_some_and(Repairing::waits_for_objects) {
+            Some("for the right objects from another replica".into())
         } else if let Some(wanted) = self.executor.wanted() {
             Some(format!("until this replica has the agreed state after batch {}", wanted.number))
         } else if self.executor.view().is_none() {
@@ -205,8 +220,8 @@ impl SpeculateStage {
     /// Whether the next batch may be delivered: fewer than a window are beyond the stable one, and none is being taken
     /// back.
     pub(super) fn may_deliver(&self) -> bool {
-        let is_due = match self.repairing {
-            Some(wanted) => self.newest() < wanted.number,
+        let is_due = match &self.repairing {
+            Some(repairing) => repairing.may_run(self.newest()),
             None => self.executor.may_begin_after(self.newest()),
         };
         let bytes = self.speculation.as_ref().map_or(0, Speculation::bytes);
@@ -340,6 +355,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
+        self.tick_repair();
     }
 
     /// The end of a round.

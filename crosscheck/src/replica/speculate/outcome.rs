@@ -155,7 +155,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.go_back(GoingBack { to, view: Some(view) });
     }
 
-    fn go_back(&mut self, going_back: GoingBack) {
+    pub(super) fn go_back(&mut self, going_back: GoingBack) {
         let stage = &mut *self.stage;
         stage.parts.clear();
         if let Some(before) = stage.going_back.replace(going_back) {
@@ -171,6 +171,10 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             // There is no state yet: it comes from another replica, or this is the beginning.
             return self.on_gone_back();
         };
+        if stage.is_lent {
+            // The boundary that has the batches ends soon.
+            return;
+        }
         let begun = stage.unstable.iter().any(|batch| batch.number > going_back.to);
         let given_up = stage.speculation.as_ref().map_or(0, |speculation| speculation.stable().number);
         if begun && going_back.to < given_up {
@@ -191,18 +195,52 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// A boundary has had the state alone.
     pub(in crate::replica) fn on_boundary(&mut self, done: BoundaryDone) {
-        let BoundaryDone::TookBack { speculation, version, is_right } = done;
+        match done {
+            BoundaryDone::TookBack { speculation, version, is_right } => {
+                self.on_taken_back(*speculation, version, is_right);
+            }
+            BoundaryDone::Packed { speculation, to, batch, objects } => {
+                self.on_returned(*speculation);
+                self.answer(to, batch, objects);
+            }
+            BoundaryDone::Replaced { speculation, are_right, notes } => {
+                self.on_returned(*speculation);
+                self.on_replaced(are_right, notes);
+            }
+            BoundaryDone::Scrubbed { speculation, objects } => {
+                self.on_returned(*speculation);
+                self.on_scrubbed(objects);
+            }
+        }
+    }
+
+    fn on_taken_back(
+        &mut self,
+        mut speculation: Speculation,
+        version: Result<Version, NotTakenBack>,
+        is_right: Option<bool>,
+    ) {
         match version {
             Ok(version) => {
                 self.env.world.see(Observation::TookBack { version, is_right });
                 let stage = &mut *self.stage;
-                let mut speculation = *speculation;
                 speculation.agree(stage.executor.stable().number);
                 stage.speculation = Some(speculation);
                 while stage.unstable.pop_back_if(|batch| batch.number > version.number).is_some() {}
                 self.on_gone_back();
             }
             Err(why) => self.on_not_taken_back(why),
+        }
+    }
+
+    /// A boundary that took nothing back has returned the batches. What was to be done meanwhile is done now.
+    fn on_returned(&mut self, mut speculation: Speculation) {
+        let stage = &mut *self.stage;
+        speculation.agree(stage.executor.stable().number);
+        (stage.speculation, stage.is_lent) = (Some(speculation), false);
+        match stage.going_back.take() {
+            Some(going_back) => self.go_back(going_back),
+            None => self.fold_ended(),
         }
     }
 
@@ -229,6 +267,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             stage.view = view.number - 1;
             self.order.orderer.begin_view(view);
         }
+        self.seek_right_objects();
+        self.answer_next();
     }
 
     /// What was to be taken back could not be: the state is of no use any more.
@@ -238,34 +278,6 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 itself, and its peers fill it"
         ));
         self.env.replace(Corrupted::NotUndone);
-    }
-
-    /// The own state after a batch is not the one that was agreed on.
-    ///
-    /// A fault in the execution does not occur twice: the batches up to there run again, one request at a time.
-    fn on_diverged(&mut self, version: Version) {
-        self.env.tally.mismatches += 1;
-        self.env.world.see(Observation::Diverged(version));
-        let stage = &mut *self.stage;
-        let stable = stage.stable();
-        stage.repairing = Some(version);
-        self.go_back(GoingBack { to: stable, view: None });
-    }
-
-    /// A batch has ended that ran again because this replica's state was not the agreed one.
-    pub(super) fn on_ran_again(&mut self, version: Version) {
-        let stage = &mut *self.stage;
-        let Some(wanted) = stage.repairing.take_if(|wanted| wanted.number <= version.number) else { return };
-        let me = self.env.settings.me;
-        if wanted == version {
-            self.env.tally.repairs += 1;
-            let outcome = "masked: the others agreed, and run again it has their state";
-            self.env.keep_evidence(evidence::diverged(me, version.number, outcome));
-            return self.on_executor_event(ExecutorEvent::Installed(version));
-        }
-        let outcome = "masked: the others agreed; run again it differs too, and the replica replaces itself";
-        self.env.keep_evidence(evidence::diverged(me, version.number, outcome));
-        self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch: version.number })));
     }
 
     /// The group is further than this replica, and its batches are not to be had.

@@ -1,0 +1,321 @@
+//! A replica that is wrong goes back and runs batches again; objects that are corrupted at rest come from another
+//! replica before.
+//!
+//! A request that enters a corrupted object fails, and the replica knows that it is wrong before it sends a token: it
+//! goes back to the batch before. Otherwise it learns of it from the verifiers, and goes back to the stable version. A
+//! fault in the execution does not occur twice, so running again, one request at a time, is enough for it. If the
+//! results differ again, all objects are checked.
+//!
+//! A peer packs each object as it was after the batch to which this replica has gone back
+//! ([`Speculation::object_after`]). No peer is trusted: replaced objects have to fit the tree of that version. Only if
+//! all of this fails, the replica replaces itself, and takes a whole state.
+
+use execute::Speculation;
+use object::{Home, ObjectId};
+use order::{FrameKind, OrderEngine};
+use verify::{ExecutorEvent, Slots, Version};
+use vote::{Failure, Packed, RequestResult};
+
+use super::{GoingBack, SpeculateStage, Speculator};
+use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects};
+use crate::service::Service;
+use crate::transfer::Message;
+use crate::world::{Observation, World};
+use crate::{ReplaceReason, Stop, evidence, limits};
+
+/// What is wrong here, and what is done about it.
+#[derive(Debug)]
+pub(super) struct Repairing {
+    /// An agreed version that this replica does not have; none if it has found the fault itself.
+    wanted: Option<Version>,
+    since_us: u64,
+    /// How often the batches up to it were run again because of corrupted objects.
+    runs: u32,
+    /// All objects were checked.
+    scrubbed: bool,
+    /// Corrupted objects were replaced.
+    replaced: bool,
+    step: RepairStep,
+}
+
+/// What this replica does next.
+#[derive(Debug)]
+enum RepairStep {
+    /// It goes back and then replaces these objects; if there are none, it runs the batches.
+    GoBack(Vec<(Home, ObjectId)>),
+    /// It goes back, and then checks all objects.
+    GoBackAndScrub,
+    /// It has asked a peer for objects.
+    Asks {
+        batch: u64,
+        objects: Vec<(Home, ObjectId)>,
+        /// The peer that is asked, and those that were.
+        peer: u8,
+        asked: Slots,
+        at_us: u64,
+    },
+    /// It runs the batches.
+    Runs,
+}
+
+impl Repairing {
+    /// Whether the batch after `newest` may run.
+    pub(super) fn may_run(&self, newest: u64) -> bool {
+        matches!(self.step, RepairStep::Runs) && self.wanted.is_some_and(|wanted| newest < wanted.number)
+    }
+
+    /// Whether batches run again one request at a time, to be compared with a version that was agreed on.
+    pub(super) fn is_compared(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// Whether objects of another replica are to come.
+    pub(super) fn waits_for_objects(&self) -> bool {
+        matches!(self.step, RepairStep::Asks { .. })
+    }
+}
+
+/// The objects at which requests have failed.
+fn suspects<'r>(results: impl Iterator<Item = &'r RequestResult>) -> Vec<(Home, ObjectId)> {
+    let mut objects: Vec<(Home, ObjectId)> = results
+        .filter_map(|result| match result.failure {
+            Some(Failure::Check { home, id } | Failure::Missing { home, id }) => Some((home, id)),
+            _ => None,
+        })
+        .collect();
+    objects.sort_unstable();
+    objects.dedup();
+    objects.truncate(limits::ASKED_OBJECTS);
+    objects
+}
+
+impl SpeculateStage {
+    /// Whether batches run again to be compared with a version that was agreed on.
+    pub(super) fn is_compared(&self) -> bool {
+        self.repairing.as_ref().is_some_and(Repairing::is_compared)
+    }
+
+    /// The objects at which requests of unstable batches have failed.
+    fn suspects(&self) -> Vec<(Home, ObjectId)> {
+        suspects(self.unstable.iter().filter_map(|batch| batch.results.as_ref()).flatten())
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+    /// Whether the next batch is not folded, because requests of it have failed at corrupted objects. They are replaced
+    /// first, and the batch runs again. After some attempts it is folded as it is: no other replica has its token.
+    pub(super) fn finds_itself_wrong(&mut self) -> bool {
+        let stage = &mut *self.stage;
+        let Some(before) = stage.speculation.as_ref().map(Speculation::version) else { return false };
+        let next = stage.unstable.iter().find(|batch| batch.number == before.number + 1);
+        let next = next.filter(|batch| batch.ended.is_some());
+        let objects = suspects(next.and_then(|batch| batch.results.as_ref()).into_iter().flatten());
+        let attempts = if stage.found_wrong.0 == before.number { stage.found_wrong.1 } else { 0 };
+        if objects.is_empty() || stage.repairing.is_some() || attempts >= limits::RUNS_AGAIN {
+            return false;
+        }
+        stage.found_wrong = (before.number, attempts + 1);
+        let (step, since_us) = (RepairStep::GoBack(objects), self.env.world.now_us());
+        stage.repairing =
+            Some(Repairing { wanted: None, since_us, runs: 0, scrubbed: false, replaced: false, step });
+        self.go_back(GoingBack { to: before.number, view: None });
+        true
+    }
+
+    /// The own state after a batch is not the one that was agreed on.
+    pub(super) fn on_diverged(&mut self, version: Version) {
+        self.env.tally.mismatches += 1;
+        self.env.world.see(Observation::Diverged(version));
+        let stage = &mut *self.stage;
+        let step = RepairStep::GoBack(stage.suspects());
+        let since_us = self.env.world.now_us();
+        let wanted = Some(version);
+        stage.repairing =
+            Some(Repairing { wanted, since_us, runs: 0, scrubbed: false, replaced: false, step });
+        let to = stage.stable();
+        self.go_back(GoingBack { to, view: None });
+    }
+
+    /// A batch has ended that ran again because this replica's state was not the agreed one.
+    pub(super) fn on_ran_again(&mut self, version: Version) {
+        let stage = &mut *self.stage;
+        let suspects = stage.suspects();
+        let is_far_enough =
+            |one: &&mut Repairing| one.wanted.is_some_and(|wanted| wanted.number <= version.number);
+        let Some(repairing) = stage.repairing.as_mut().filter(is_far_enough) else { return };
+        let me = self.env.settings.me;
+        if repairing.wanted == Some(version) {
+            self.env.tally.repairs += u64::from(!repairing.replaced);
+            stage.repairing = None;
+            let outcome = "masked: the others agreed, and run again it has their state";
+            self.env.keep_evidence(evidence::diverged(me, version.number, outcome));
+            return self.on_executor_event(ExecutorEvent::Installed(version));
+        }
+        repairing.runs += 1;
+        repairing.step = if repairing.runs > limits::RUNS_AGAIN {
+            return self.give_up(Some(version));
+        } else if !suspects.is_empty() {
+            RepairStep::GoBack(suspects)
+        } else if repairing.scrubbed {
+            return self.give_up(Some(version));
+        } else {
+            RepairStep::GoBackAndScrub
+        };
+        let to = stage.stable();
+        self.go_back(GoingBack { to, view: None });
+    }
+
+    /// It cannot be repaired: another process takes a whole state. Where nothing was agreed on yet, the verifiers decide.
+    fn give_up(&mut self, wanted: Option<Version>) {
+        let Some(version) = wanted else {
+            self.stage.repairing = None;
+            self.stage.found_wrong.1 = limits::RUNS_AGAIN;
+            return;
+        };
+        let outcome = "masked: the others agreed; run again it differs too, and the replica replaces itself";
+        self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, outcome));
+        self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch: version.number })));
+    }
+
+    /// This replica has gone back. Corrupted objects are replaced before batches run again.
+    pub(super) fn seek_right_objects(&mut self) {
+        let stage = &mut *self.stage;
+        let Some(repairing) = &mut stage.repairing else { return };
+        match std::mem::replace(&mut repairing.step, RepairStep::Runs) {
+            RepairStep::GoBack(objects) if !objects.is_empty() => self.ask(objects, Slots::EMPTY),
+            RepairStep::GoBackAndScrub => {
+                repairing.scrubbed = true;
+                repairing.step = RepairStep::GoBackAndScrub;
+                self.lend(|speculation| BoundaryWork::Scrub(Box::new(speculation)));
+            }
+            RepairStep::GoBack(_) | RepairStep::Asks { .. } | RepairStep::Runs => {}
+        }
+    }
+
+    /// Asks the next peer that has not been asked.
+    fn ask(&mut self, objects: Vec<(Home, ObjectId)>, asked: Slots) {
+        let (batch, at_us) = (self.stage.newest(), self.env.world.now_us());
+        let peer = self.env.peers.connected().find(|peer| !asked.contains(*peer));
+        let Some(repairing) = &mut self.stage.repairing else { return };
+        let Some(peer) = peer else {
+            let wanted = repairing.wanted;
+            return self.give_up(wanted);
+        };
+        let message = Message::AskObjects { batch, objects: objects.clone() };
+        repairing.step = RepairStep::Asks { batch, objects, peer, asked: asked.with(peer), at_us };
+        self.env.peers.send(peer, FrameKind::Transfer, &[&message.encode()]);
+    }
+
+    /// A peer that does not answer is not waited for.
+    pub(super) fn tick_repair(&mut self) {
+        let now_us = self.env.world.now_us();
+        let patience_us = limits::OBJECTS_PATIENCE.as_micros() as u64;
+        self.answer_next();
+        let Some(Repairing { step, .. }) = &mut self.stage.repairing else { return };
+        if let RepairStep::Asks { objects, asked, at_us, .. } = step
+            && now_us.saturating_sub(*at_us) > patience_us
+        {
+            let (objects, asked) = (std::mem::take(objects), *asked);
+            self.ask(objects, asked);
+        }
+    }
+
+    /// A peer's answer.
+    pub(in crate::replica) fn on_objects(&mut self, from: u8, batch: u64, objects: Vec<Packed>) {
+        let Some(Repairing { step, .. }) = &mut self.stage.repairing else { return };
+        let RepairStep::Asks { batch: wanted, objects: asked_for, peer, asked, at_us } = step else { return };
+        if (from, batch) != (*peer, *wanted) || self.stage.is_lent {
+            return;
+        }
+        if !objects.iter().map(|object| (object.home, object.id)).eq(asked_for.iter().copied()) {
+            let (asked_for, asked) = (std::mem::take(asked_for), *asked);
+            return self.ask(asked_for, asked);
+        }
+        // The boundary takes no longer than a batch.
+        *at_us = self.env.world.now_us();
+        self.lend(|speculation| BoundaryWork::Replace(Box::new(ReplacingObjects { speculation, objects })));
+    }
+
+    /// The objects of a peer were put in place.
+    pub(super) fn on_replaced(&mut self, are_right: bool, notes: Vec<String>) {
+        let Some(Repairing { step, since_us, replaced, .. }) = &mut self.stage.repairing else { return };
+        let RepairStep::Asks { objects, asked, .. } = step else { return };
+        if !are_right {
+            let (objects, asked) = (std::mem::take(objects), *asked);
+            return self.ask(objects, asked);
+        }
+        *step = RepairStep::Runs;
+        *replaced = true;
+        let took_us = self.env.world.now_us().saturating_sub(*since_us);
+        self.stage.repairing.take_if(|repairing| repairing.wanted.is_none());
+        self.env.tally.failed_checks += notes.len() as u64;
+        self.env.tally.repairs += notes.len() as u64;
+        if !notes.is_empty() {
+            self.env.keep_evidence(evidence::replaced(self.env.settings.me, notes, took_us));
+        }
+    }
+
+    /// All objects were checked.
+    pub(super) fn on_scrubbed(&mut self, objects: Vec<(Home, ObjectId)>) {
+        let Some(repairing) = &mut self.stage.repairing else { return };
+        if !matches!(repairing.step, RepairStep::GoBackAndScrub) {
+            return;
+        }
+        if objects.is_empty() {
+            let wanted = repairing.wanted;
+            return self.give_up(wanted);
+        }
+        self.ask(objects, Slots::EMPTY);
+    }
+
+    /// Gives the batches that have ended to a boundary, which returns them.
+    fn lend(&mut self, work: impl FnOnce(Speculation) -> BoundaryWork) {
+        let stage = &mut *self.stage;
+        let Some(execution) = &mut self.executor.running else { return };
+        if let Some(speculation) = stage.speculation.take() {
+            stage.is_lent = true;
+            execution.between_batches(work(speculation));
+        }
+    }
+
+    /// A peer asks for objects as they were after a batch. Only its last question is answered.
+    pub(in crate::replica) fn on_ask_objects(
+        &mut self,
+        from: u8,
+        batch: u64,
+        objects: Vec<(Home, ObjectId)>,
+    ) {
+        self.stage.questions.insert(from, (batch, objects));
+        self.answer_next();
+    }
+
+    /// Answers a question, unless a boundary has the batches.
+    pub(super) fn answer_next(&mut self) {
+        let stage = &mut *self.stage;
+        if stage.is_lent || stage.going_back.is_some() {
+            return;
+        }
+        // One that is ahead asks about a batch that has not ended here.
+        let newest = stage.speculation.as_ref().map_or(u64::MAX, |speculation| speculation.version().number);
+        let next = stage.questions.iter().find(|(_, (batch, _))| *batch <= newest).map(|(peer, _)| *peer);
+        let next = next.and_then(|peer| stage.questions.remove_entry(&peer));
+        let Some((to, (batch, objects))) = next else { return };
+        // One that is to be repaired is no help, and needs its boundaries for itself.
+        let helps = stage.speculation.is_some() && stage.repairing.is_none();
+        if !helps || self.executor.running.is_none() {
+            return self.answer(to, batch, Vec::new());
+        }
+        let running = stage.unstable.iter().filter(|batch| batch.version.is_none());
+        let running = running.map(|batch| batch.in_flight.clone()).collect();
+        self.lend(|speculation| {
+            BoundaryWork::Pack(Box::new(PackingObjects { speculation, running, batch, objects, to }))
+        });
+    }
+
+    /// Sends what a peer asked for.
+    pub(super) fn answer(&mut self, to: u8, batch: u64, objects: Vec<Packed>) {
+        let message = Message::Objects { batch, objects };
+        self.env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
+        self.answer_next();
+    }
+}

@@ -1,7 +1,9 @@
 //! With V: work that has the whole state alone, between two batches or to go back behind one.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use execute::{NotTakenBack, Regions, Speculation};
 use object::{Home, Kept, ObjectId, Region, ScrubFinding};
@@ -25,8 +27,8 @@ pub(crate) enum BoundaryWork {
     Pack(Box<PackingObjects>),
     /// Replace corrupted objects of the newest version.
     Replace(Box<ReplacingObjects>),
-    /// Find the corrupted objects.
-    Scrub(Box<Speculation>),
+    /// Find the corrupted objects of some regions.
+    Scrub(Box<Scrubbing>),
 }
 
 /// What has been done.
@@ -60,13 +62,23 @@ pub(crate) enum BoundaryDone {
         /// The errors of each object that was wrong.
         notes: Vec<String>,
     },
-    /// The whole state was checked.
+    /// Regions were checked.
     Scrubbed {
         /// As it was lent.
         speculation: Box<Speculation>,
         /// The corrupted objects, as many as may be asked for.
         objects: Vec<(Home, ObjectId)>,
+        /// How long it took.
+        took: Duration,
     },
+}
+
+/// Regions are to be checked, objects that no request touches included.
+pub(crate) struct Scrubbing {
+    /// The batches that have ended.
+    pub speculation: Speculation,
+    /// The region; none for all.
+    pub home: Option<Home>,
 }
 
 /// Objects are to be packed as they were after a batch.
@@ -112,10 +124,12 @@ impl BoundaryWork {
                 taking_back.perform(homes, &mut HeldRegions { turn, locks })
             }
             BoundaryWork::Pack(packing) => packing.perform(&mut HeldRegions { turn, locks }),
-            BoundaryWork::Scrub(speculation) => {
-                let mut regions = HeldRegions { turn, locks };
-                let scrubbed = catch_unwind(AssertUnwindSafe(|| corrupted(homes, &mut regions)));
-                BoundaryDone::Scrubbed { speculation, objects: scrubbed.unwrap_or_default() }
+            BoundaryWork::Scrub(scrubbing) => {
+                let Scrubbing { speculation, home } = *scrubbing;
+                let homes = home.map_or(0..homes, |home| home..home + 1);
+                let begun = Instant::now();
+                let objects = corrupted(homes, turn, locks);
+                BoundaryDone::Scrubbed { speculation: Box::new(speculation), objects, took: begun.elapsed() }
             }
         }
     }
@@ -128,11 +142,28 @@ impl ReplacingObjects {
         let replaced = catch_unwind(AssertUnwindSafe(|| worker::overwrite(turn, locks, &objects, name_of)));
         let ids: Vec<(Home, ObjectId)> = objects.iter().map(|object| (object.home, object.id)).collect();
         let mut regions = HeldRegions { turn, locks };
+        let twins = catch_unwind(AssertUnwindSafe(|| drop_twins(&objects, &mut regions)));
         let are_right = catch_unwind(AssertUnwindSafe(|| speculation.are_right(&ids, &mut regions)));
         let are_right = replaced.is_ok() && are_right.unwrap_or(false);
-        let notes = replaced.unwrap_or_default();
+        let notes = [replaced.unwrap_or_default(), twins.unwrap_or_default()].concat();
         BoundaryDone::Replaced { speculation: Box::new(speculation), are_right, notes }
     }
+}
+
+/// Replaces objects that are right, but twice in their store. Returns a note on each.
+fn drop_twins(objects: &[Packed], regions: &mut dyn Regions) -> Vec<String> {
+    let mut notes = Vec::new();
+    for Packed { home, id, content } in objects {
+        let Content::Present(bytes) = content else { continue };
+        regions.visit(*home, &mut |region| {
+            let mut copies = 0;
+            region.objects(&mut |listed| copies += u32::from(listed.id == *id));
+            if copies > 1 && region.replace(*id, Some(bytes)).is_ok() {
+                notes.push(format!("object {home}:{id}: it was in its store {copies} times"));
+            }
+        });
+    }
+    notes
 }
 
 impl PackingObjects {
@@ -162,23 +193,6 @@ impl PackingObjects {
     }
 }
 
-/// The objects that do not fit their checksums, or are missing where their owner counts them.
-fn corrupted(homes: Home, regions: &mut dyn Regions) -> Vec<(Home, ObjectId)> {
-    let mut objects = Vec::new();
-    for home in 0..homes {
-        regions.visit(home, &mut |region| {
-            for finding in region.scrub(limits::ASKED_OBJECTS - objects.len()) {
-                match finding {
-                    ScrubFinding::Damaged(id) | ScrubFinding::Lost(id) => objects.push((home, id)),
-                    // It is unknown which objects are missing or too many: only a whole state helps.
-                    ScrubFinding::Extra(_) | ScrubFinding::Population(_) => {}
-                }
-            }
-        });
-    }
-    objects
-}
-
 impl TakingBack {
     fn perform(self, homes: Home, regions: &mut dyn Regions) -> BoundaryDone {
         let TakingBack { mut speculation, running, to } = self;
@@ -194,6 +208,39 @@ impl TakingBack {
         let is_right = cfg!(feature = "inject").then(|| is_tree_of(&mut speculation, homes, regions));
         BoundaryDone::TookBack { speculation: Box::new(speculation), version, is_right }
     }
+}
+
+/// The objects of these regions that do not fit their checksums, are missing or are there twice, and the owners of stores
+/// that have too many or too few. The caller holds every lock.
+pub(crate) fn corrupted<R>(
+    homes: Range<Home>,
+    turn: &mut Turn<'_, R>,
+    locks: &[&dyn Lock],
+) -> Vec<(Home, ObjectId)> {
+    let mut objects = Vec::new();
+    let mut regions = HeldRegions { turn, locks };
+    for home in homes {
+        // Damage of a structure may show only as a panic: then it is the region's root that is wrong.
+        let mut root = None;
+        let scrub = AssertUnwindSafe(|| {
+            regions.visit(home, &mut |region| {
+                root = Some(region.root());
+                for finding in region.scrub(limits::ASKED_OBJECTS - objects.len()) {
+                    let (ScrubFinding::Damaged(id)
+                    | ScrubFinding::Lost(id)
+                    | ScrubFinding::Extra(id)
+                    | ScrubFinding::Population(id)) = finding;
+                    objects.push((home, id));
+                }
+            });
+        });
+        if catch_unwind(scrub).is_err() && objects.len() < limits::ASKED_OBJECTS {
+            objects.extend(root.map(|root| (home, root)));
+        }
+    }
+    objects.sort_unstable();
+    objects.dedup();
+    objects
 }
 
 /// Whether the tree is the one that the checksums of all objects give.

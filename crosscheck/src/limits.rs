@@ -108,6 +108,8 @@ pub const ASKED_OBJECTS: usize = 64;
 pub const ANSWERED_BYTES: usize = 4 << 20;
 /// With V: a replica requests objects from the next peer if one has not answered for so long.
 pub const OBJECTS_PATIENCE: Duration = Duration::from_millis(250);
+/// With V: a replica without state requests a later one if the others have not offered the same for so long.
+pub const AGREEMENT_PATIENCE: Duration = Duration::from_secs(1);
 /// With V: how often a replica runs batches again in which corrupted objects were found, before it replaces itself.
 pub const RUNS_AGAIN: u32 = 8;
 /// With V: bytes of what takes batches back. Beyond it no further batch is begun.

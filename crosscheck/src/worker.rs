@@ -15,7 +15,7 @@ use schedule::{Access, EntryEnd, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
-use crate::boundary::BoundaryDone;
+use crate::boundary::{self, BoundaryDone};
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
 use crate::naming::{self, NameOf, Named, region_of};
@@ -118,6 +118,13 @@ pub(crate) enum Report {
     TurnEnded,
     /// With V: all requests of a batch have ended. Its results were reported before.
     BatchEnded(EntryEnd),
+    /// With V: a checkpoint was not made, because objects are corrupted.
+    Unsound {
+        /// Number of the checkpoint's batch.
+        batch: u64,
+        /// The objects.
+        objects: Vec<(Home, ObjectId)>,
+    },
     /// With V: a boundary has had the state alone.
     Boundary(BoundaryDone),
     /// The helper has returned the only worker (`replica::solo`).
@@ -260,6 +267,17 @@ impl<S: Service> Context<S> {
             Work::Invalid => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Invalid)),
             Work::Checkpoint(head) => {
                 let head = head.clone();
+                // With V nobody votes on it, and replicas that pack corrupted objects never offer the same state.
+                let homes = 0..locks.len() as Home;
+                let unsound = if self.mode.verified {
+                    boundary::corrupted(homes, &mut *turn, locks)
+                } else {
+                    Vec::new()
+                };
+                if !unsound.is_empty() {
+                    (self.report)(Report::Unsound { batch: head.batch, objects: unsound });
+                    return Outcome::Done;
+                }
                 match state::pack(turn, &*self.service, &head) {
                     Ok(state) => (self.report)(Report::Checkpoint { head, state }),
                     Err(why) => {

@@ -326,12 +326,16 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
+        if self.env.settings.mode.verified {
+            self.transfer.give_up_disagreed(&mut self.order, &self.env);
+        }
         self.greet();
         let waits_for = waits::waits_for(&self.order, &self.transfer, &self.env);
         self.waits.tell(waits_for, &self.env);
         self.transfer.compact(&mut self.order, &self.env, self.executor.running.is_some());
+        let now_us = self.env.world.now_us();
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
-            self.scrubs.order_next(execution.locks(), &mut self.order, self.env.world.now_us());
+            self.scrubs.order_next(execution.locks(), &mut self.order, now_us);
         }
         self.pass_barrier();
         self.watch();
@@ -340,6 +344,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let Some(mut speculator) = Speculator::of(self) {
             speculator.tick_verify();
         }
+        let mut scrubs = std::mem::take(&mut self.scrubs);
+        if let Some(mut speculator) = Speculator::of(self) {
+            speculator.scrub_next(&mut scrubs);
+        }
+        self.scrubs = scrubs;
     }
 
     /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this

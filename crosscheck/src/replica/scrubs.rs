@@ -1,5 +1,5 @@
-//! Scrubs: the leader orders a check of every region in turn, so that errors in objects that no request enters do not
-//! accumulate.
+//! Scrubs: a check of every region in turn, so that errors in objects that no request enters do not accumulate. The
+//! leader orders them; with V each replica makes its own, between two batches.
 
 use std::time::Duration;
 
@@ -22,27 +22,32 @@ pub(super) struct Scrubs {
 }
 
 impl Scrubs {
-    /// If this replica leads and a scrub is due, orders a SCRUB of the next of so many regions. Large regions are
-    /// checked less often.
+    /// If this replica leads and a scrub is due, orders a SCRUB of the next of so many regions.
     pub(super) fn order_next<E: OrderEngine>(
         &mut self,
         regions: u32,
         order: &mut OrderStage<E>,
         now_us: u64,
     ) {
-        if !order.orderer.standing().is_leader || now_us < self.next_us {
-            return;
+        if order.orderer.standing().is_leader
+            && let Some(home) = self.next_due(regions, now_us)
+        {
+            order.submit_control(&Control::Scrub { home });
         }
+    }
+
+    /// The next of so many regions, if its scrub is due. Large regions are checked less often.
+    pub(super) fn next_due(&mut self, regions: u32, now_us: u64) -> Option<u32> {
         let patience_us = limits::SCRUB_PATIENCE.as_micros() as u64;
-        if self.asked_us.is_some_and(|asked_us| now_us < asked_us + patience_us) {
-            return;
+        if now_us < self.next_us || self.asked_us.is_some_and(|asked_us| now_us < asked_us + patience_us) {
+            return None;
         }
         self.asked_us = Some(now_us);
         let home = self.next % regions;
         self.next = home + 1;
         let pause = limits::SCRUB_EVERY.max(self.took * limits::SCRUB_REST);
         self.next_us = now_us + pause.as_micros() as u64;
-        order.submit_control(&Control::Scrub { home });
+        Some(home)
     }
 
     /// A SCRUB is done here. If the process was stopped meanwhile, it did not scrub for all of that time.

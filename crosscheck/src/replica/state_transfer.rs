@@ -19,6 +19,8 @@ use crate::{limits, state};
 pub(super) struct StateTransfer {
     donor: Donor,
     receiver: Option<Receiver>,
+    /// Since when the receiver waits for agreement.
+    receiving_since_us: u64,
     /// The replica, from 0, whose state an operator decided to take without the agreement of others.
     trusted: Option<u8>,
     /// The time since when a CHECKPOINT is being ordered.
@@ -127,6 +129,7 @@ impl StateTransfer {
         let mut receiver = Receiver::new(env.settings.me, env.settings.peers.len() as u8, index);
         self.trusted.iter().for_each(|trusted| receiver.trust(*trusted));
         self.receiver = Some(receiver);
+        self.receiving_since_us = env.world.now_us();
         self.poll(env);
     }
 
@@ -137,6 +140,20 @@ impl StateTransfer {
             for (to, message) in receiver.poll(now_us) {
                 env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
             }
+        }
+    }
+
+    /// With V: gives up a state that the others do not offer alike, because objects were corrupted when they packed it.
+    /// A later one is requested: until then they repair theirs.
+    pub(super) fn give_up_disagreed<E: OrderEngine, W: World>(
+        &mut self,
+        order: &mut OrderStage<E>,
+        env: &Environment<W>,
+    ) {
+        let patience_us = limits::AGREEMENT_PATIENCE.as_micros() as u64;
+        let is_over = env.world.now_us().saturating_sub(self.receiving_since_us) > patience_us;
+        if let Some(receiver) = self.receiver.take_if(|receiver| is_over && !receiver.is_agreed()) {
+            order.orderer.state_lost(receiver.wanted());
         }
     }
 

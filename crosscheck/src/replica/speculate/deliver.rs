@@ -105,6 +105,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             tags,
             results,
             ended: None,
+            unsound: Vec::new(),
             version: None,
         });
         self.executor.pulse.execute(execution.oldest());

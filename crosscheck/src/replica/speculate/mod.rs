@@ -63,6 +63,8 @@ pub(super) struct SpeculateStage {
     repairing: Option<Repairing>,
     /// The batch before the last one in which failed requests were found here, and how often that one was.
     found_wrong: (u64, u32),
+    /// Repairs in a row that have repaired nothing.
+    in_vain: u32,
     /// What peers have asked for: each its last question.
     questions: BTreeMap<u8, (u64, Vec<(Home, ObjectId)>)>,
     mixer: Mixer,
@@ -90,6 +92,8 @@ struct UnstableBatch {
     results: Option<Vec<RequestResult>>,
     /// Once it has ended.
     ended: Option<EntryEnd>,
+    /// Corrupted objects that kept its checkpoint from being made.
+    unsound: Vec<(Home, ObjectId)>,
     /// Once all before have ended too: the state after it.
     version: Option<Version>,
 }
@@ -166,6 +170,7 @@ impl SpeculateStage {
             view: 0,
             repairing: None,
             found_wrong: (0, 0),
+            in_vain: 0,
             questions: BTreeMap::new(),
             mixer: Mixer::new(),
             unserved: Unserved::default(),
@@ -200,8 +205,8 @@ impl SpeculateStage {
     fn waits_for(&self) -> Option<String> {
         if self.going_back.is_some() {
             Some("until batches are taken back".into())
-        } else if self.repairing.as_ref().is_some_and(Repairing::waits_for_objects) {
-            Some("for the right objects from another replica".into())
+        } else if let Some(repaired) = self.repairing.as_ref().and_then(Repairing::waits_for) {
+            Some(repaired.into())
         } else if let Some(wanted) = self.executor.wanted() {
             Some(format!("until this replica has the agreed state after batch {}", wanted.number))
         } else if self.executor.view().is_none() {

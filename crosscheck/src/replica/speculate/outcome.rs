@@ -207,7 +207,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.on_returned(*speculation);
                 self.on_replaced(are_right, notes);
             }
-            BoundaryDone::Scrubbed { speculation, objects } => {
+            BoundaryDone::Scrubbed { speculation, objects, took: _ } => {
                 self.on_returned(*speculation);
                 self.on_scrubbed(objects);
             }

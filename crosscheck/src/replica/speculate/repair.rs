@@ -17,7 +17,8 @@ use verify::{ExecutorEvent, Slots, Version};
 use vote::{Failure, Packed, RequestResult};
 
 use super::{GoingBack, SpeculateStage, Speculator};
-use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects};
+use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects, Scrubbing};
+use crate::replica::scrubs::Scrubs;
 use crate::service::Service;
 use crate::transfer::Message;
 use crate::world::{Observation, World};
@@ -56,6 +57,8 @@ enum RepairStep {
     },
     /// It runs the batches.
     Runs,
+    /// It cannot be repaired, and replaces itself when all others are there.
+    Waits,
 }
 
 impl Repairing {
@@ -69,9 +72,15 @@ impl Repairing {
         self.wanted.is_some()
     }
 
-    /// Whether objects of another replica are to come.
-    pub(super) fn waits_for_objects(&self) -> bool {
-        matches!(self.step, RepairStep::Asks { .. })
+    /// What it waits for, for an operator.
+    pub(super) fn waits_for(&self) -> Option<&'static str> {
+        match self.step {
+            RepairStep::Asks { .. } => Some("for the right objects from another replica"),
+            RepairStep::Waits => {
+                Some("until all others serve: then it replaces itself, because its state is wrong")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -108,18 +117,48 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let stage = &mut *self.stage;
         let Some(before) = stage.speculation.as_ref().map(Speculation::version) else { return false };
         let next = stage.unstable.iter().find(|batch| batch.number == before.number + 1);
-        let next = next.filter(|batch| batch.ended.is_some());
-        let objects = suspects(next.and_then(|batch| batch.results.as_ref()).into_iter().flatten());
+        let Some(next) = next.filter(|batch| batch.ended.is_some()) else { return false };
+        let failed = suspects(next.results.iter().flatten());
+        let objects = if failed.is_empty() { next.unsound.clone() } else { failed };
         let attempts = if stage.found_wrong.0 == before.number { stage.found_wrong.1 } else { 0 };
         if objects.is_empty() || stage.repairing.is_some() || attempts >= limits::RUNS_AGAIN {
             return false;
         }
         stage.found_wrong = (before.number, attempts + 1);
-        let (step, since_us) = (RepairStep::GoBack(objects), self.env.world.now_us());
-        stage.repairing =
-            Some(Repairing { wanted: None, since_us, runs: 0, scrubbed: false, replaced: false, step });
-        self.go_back(GoingBack { to: before.number, view: None });
+        self.repair_at(before.number, objects);
         true
+    }
+
+    /// Goes back to the end of a batch that was folded, and replaces objects there that were found corrupted here.
+    fn repair_at(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
+        let (step, since_us) = (RepairStep::GoBack(objects), self.env.world.now_us());
+        let (wanted, runs) = (None, 0);
+        self.stage.repairing =
+            Some(Repairing { wanted, since_us, runs, scrubbed: false, replaced: false, step });
+        self.go_back(GoingBack { to: batch, view: None });
+    }
+
+    /// The checkpoint of a batch was not made, because these objects are corrupted: they are replaced, and the batch
+    /// runs again.
+    pub(in crate::replica) fn on_unsound(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
+        if let Some(batch) = self.stage.unstable.iter_mut().find(|one| one.number == batch) {
+            batch.unsound = objects;
+        }
+    }
+
+    /// Checks the next region, if that is due and nothing else is in the way.
+    pub(in crate::replica) fn scrub_next(&mut self, scrubs: &mut Scrubs) {
+        let stage = &*self.stage;
+        let Some(execution) = &self.executor.running else { return };
+        let is_idle = stage.speculation.is_some() && stage.going_back.is_none() && stage.repairing.is_none();
+        if !self.env.settings.mode.guarded || !is_idle {
+            return;
+        }
+        if let Some(home) = scrubs.next_due(execution.locks(), self.env.world.now_us()) {
+            self.lend(|speculation| {
+                BoundaryWork::Scrub(Box::new(Scrubbing { speculation, home: Some(home) }))
+            });
+        }
     }
 
     /// The own state after a batch is not the one that was agreed on.
@@ -170,11 +209,31 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let Some(version) = wanted else {
             self.stage.repairing = None;
             self.stage.found_wrong.1 = limits::RUNS_AGAIN;
-            return;
+            return self.count_in_vain();
         };
+        if !self.is_dispensable() {
+            if let Some(repairing) = &mut self.stage.repairing {
+                repairing.step = RepairStep::Waits;
+            }
+            return;
+        }
         let outcome = "masked: the others agreed; run again it differs too, and the replica replaces itself";
         self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, outcome));
         self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch: version.number })));
+    }
+
+    /// Whether the group goes on without this process. Its verifier has a memory that is lost with it: if another
+    /// replica is away at the same time, no majority would have one.
+    fn is_dispensable(&self) -> bool {
+        self.group.hears_all(self.env.world.now_us())
+    }
+
+    /// A repair has repaired nothing, for example because a store has an object too many and it is unknown which.
+    fn count_in_vain(&mut self) {
+        self.stage.in_vain += 1;
+        if self.stage.in_vain >= limits::REPAIRS_GIVEN_UP && self.is_dispensable() {
+            self.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+        }
     }
 
     /// This replica has gone back. Corrupted objects are replaced before batches run again.
@@ -186,8 +245,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             RepairStep::GoBackAndScrub => {
                 repairing.scrubbed = true;
                 repairing.step = RepairStep::GoBackAndScrub;
-                self.lend(|speculation| BoundaryWork::Scrub(Box::new(speculation)));
+                self.lend(|speculation| BoundaryWork::Scrub(Box::new(Scrubbing { speculation, home: None })));
             }
+            RepairStep::Waits => repairing.step = RepairStep::Waits,
             RepairStep::GoBack(_) | RepairStep::Asks { .. } | RepairStep::Runs => {}
         }
     }
@@ -199,6 +259,12 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let Some(repairing) = &mut self.stage.repairing else { return };
         let Some(peer) = peer else {
             let wanted = repairing.wanted;
+            if wanted.is_none() && asked.is_empty() {
+                // No other replica is there. It goes on with its own state, of which it is the last one.
+                self.stage.repairing = None;
+                self.stage.found_wrong.1 = limits::RUNS_AGAIN;
+                return;
+            }
             return self.give_up(wanted);
         };
         let message = Message::AskObjects { batch, objects: objects.clone() };
@@ -211,7 +277,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let now_us = self.env.world.now_us();
         let patience_us = limits::OBJECTS_PATIENCE.as_micros() as u64;
         self.answer_next();
-        let Some(Repairing { step, .. }) = &mut self.stage.repairing else { return };
+        let Some(Repairing { step, wanted, .. }) = &mut self.stage.repairing else { return };
+        if let RepairStep::Waits = step {
+            let wanted = *wanted;
+            return self.give_up(wanted);
+        }
         if let RepairStep::Asks { objects, asked, at_us, .. } = step
             && now_us.saturating_sub(*at_us) > patience_us
         {
@@ -250,14 +320,25 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.stage.repairing.take_if(|repairing| repairing.wanted.is_none());
         self.env.tally.failed_checks += notes.len() as u64;
         self.env.tally.repairs += notes.len() as u64;
-        if !notes.is_empty() {
+        if notes.is_empty() {
+            self.count_in_vain();
+        } else {
+            self.stage.in_vain = 0;
             self.env.keep_evidence(evidence::replaced(self.env.settings.me, notes, took_us));
         }
     }
 
-    /// All objects were checked.
+    /// Objects were checked. Those that are corrupted are replaced.
     pub(super) fn on_scrubbed(&mut self, objects: Vec<(Home, ObjectId)>) {
-        let Some(repairing) = &mut self.stage.repairing else { return };
+        let stage = &mut *self.stage;
+        let newest = stage.speculation.as_ref().map(|speculation| speculation.version().number);
+        let Some(repairing) = &mut stage.repairing else {
+            // If batches are being taken back, the next scrub finds what is still there.
+            if let (false, None, Some(newest)) = (objects.is_empty(), stage.going_back, newest) {
+                self.repair_at(newest, objects);
+            }
+            return;
+        };
         if !matches!(repairing.step, RepairStep::GoBackAndScrub) {
             return;
         }

@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use execute::Between;
+use execute::{Between, KeptRequest};
 use object::{Home, SealBroken, SealedQueue};
 use order::{Delivered, Request};
-use schedule::{Footprint, Lock, Turn};
+use schedule::{Footprint, Lock, ParallelBatches, Turn};
+use verify::{StateToken, VerifyMessage};
 use vote::{Message, Packed, Place, RequestResult};
 
 use crate::admin::{EvidenceRecord, Inject, Injected};
@@ -125,6 +126,44 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     /// With V: whether the exactly-once rule goes back with the batches that are taken back.
     fn rewinds_sessions(&self) -> bool {
         true
+    }
+
+    /// With V: whether the mixer misses the keys of a request.
+    fn overlooks(&self, _place: Place) -> bool {
+        false
+    }
+
+    /// With V: whether the mixer keeps the order of a connection's requests.
+    fn keeps_streams(&self) -> bool {
+        true
+    }
+
+    /// With V: whether a batch runs one request at a time that is to do so.
+    fn runs_sequentially(&self, sequential: bool) -> bool {
+        sequential
+    }
+
+    /// With V: the mixer's plan.
+    fn on_plan(&self, plan: ParallelBatches) -> ParallelBatches {
+        plan
+    }
+
+    /// With V: a message to the machines of a peer, and its encoding.
+    fn on_verify_message(&self, _message: &VerifyMessage, _body: &mut [u8]) {}
+
+    /// With V: another token that is sent after this one.
+    fn second_token(&self, _token: StateToken) -> Option<StateToken> {
+        None
+    }
+
+    /// With V: what takes a request back; none for one that others have started.
+    fn on_kept(&self, _place: Option<Place>, kept: KeptRequest) -> KeptRequest {
+        kept
+    }
+
+    /// With V: the place of a request among those that are taken back, newest first.
+    fn undo_stamp(&self, stamp: u64) -> u64 {
+        stamp
     }
 
     /// The voter's configuration; `hold_replies` is the setting of that name.

@@ -76,8 +76,6 @@ pub enum Observation<'a> {
         batch: u64,
         /// Its parts, in order.
         parts: &'a [order::Delivered],
-        /// Numbers of its requests in an order in which they may run one at a time.
-        plan: &'a [u32],
         /// The state of the order after it.
         order: &'a order::State,
     },
@@ -87,6 +85,8 @@ pub enum Observation<'a> {
         version: verify::Version,
         /// Token of the state before it.
         parent: verify::StateToken,
+        /// Numbers of its requests in an order in which they may have run one at a time; only with fault injection.
+        order: &'a [u32],
     },
     /// With V: a batch stays.
     Stable {
@@ -103,6 +103,17 @@ pub enum Observation<'a> {
         view: u64,
         /// The version.
         version: verify::Version,
+        /// Whether its first batch runs one request at a time.
+        sequential: bool,
+    },
+    /// With V: this replica's executor sends its token.
+    Voted {
+        /// The view.
+        view: u64,
+        /// The version.
+        version: verify::Version,
+        /// Token of the state before it.
+        parent: verify::StateToken,
     },
     /// With V: others have agreed on this version, and the own one is another.
     Diverged(verify::Version),
@@ -113,6 +124,11 @@ pub enum Observation<'a> {
         /// Whether the tree over the objects is the one that their checksums give; not compared without fault
         /// injection.
         is_right: Option<bool>,
+    },
+    /// With V: batches could not be taken back, and the replica replaces itself.
+    NotTakenBack {
+        /// Whether what takes them back was there.
+        was_kept: bool,
     },
     /// With V: the order continues after a batch.
     Rewound {

@@ -99,6 +99,15 @@ impl Kept {
             + images.len()
     }
 
+    /// Flips a bit, chosen by `seed`, of the before-images; false if there are none: an injected fault.
+    #[cfg(feature = "inject")]
+    pub fn damage(&mut self, seed: u64) -> bool {
+        let images = &mut self.ledger.images;
+        let Some(bit) = seed.checked_rem(images.len() as u64 * 8) else { return false };
+        images[(bit / 8) as usize] ^= 1 << (bit % 8);
+        true
+    }
+
     /// Leaves out steps on objects that were in no region when they were made: not yet, as the request at `position`
     /// created them, or no longer. What brings their owners back, or lets them vanish, does the same for them.
     pub(crate) fn forget_outside(&mut self, position: u64) {

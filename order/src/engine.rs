@@ -498,6 +498,11 @@ pub trait OrderEngine: Send {
         false
     }
 
+    /// Loses the bodies of all batches that were delivered, for tests and fault injection; false if there was none.
+    fn lose_entries(&mut self) -> bool {
+        false
+    }
+
     /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and returns its name. `None` when
     /// there are not so many.
     fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
@@ -584,6 +589,9 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
         (**self).corrupt_entry(index, at)
+    }
+    fn lose_entries(&mut self) -> bool {
+        (**self).lose_entries()
     }
     fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
         (**self).corrupt_number(ordinal, bit)

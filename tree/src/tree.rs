@@ -97,6 +97,20 @@ impl Tree {
         self.levels[self.levels.len() - 1].values[0]
     }
 
+    /// Flips a bit of a leaf that has objects, or of the node above one, and leaves everything above as it is; false if
+    /// no leaf has any: an injected fault.
+    #[cfg(feature = "inject")]
+    pub fn damage(&mut self, of_leaves: bool, seed: u64) -> bool {
+        let used: Vec<usize> =
+            (0..self.levels[0].values.len()).filter(|at| self.levels[0].values[*at] != 0).collect();
+        let Some(leaf) = (seed >> 8).checked_rem(used.len() as u64).map(|at| used[at as usize]) else {
+            return false;
+        };
+        let (level, at) = if of_leaves { (0, leaf) } else { (1, leaf / CHILDREN) };
+        self.levels[level].values[at] ^= 1 << (seed % 64);
+        true
+    }
+
     /// Levels, the leaves' included.
     pub fn levels(&self) -> usize {
         self.levels.len()

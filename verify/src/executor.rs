@@ -225,6 +225,12 @@ impl Executor {
         self.heard.len()
     }
 
+    /// Removes rules, to show their effect.
+    #[cfg(any(test, feature = "unprotected"))]
+    pub fn set_rules(&mut self, rules: crate::config::Rules) {
+        self.config.rules = rules;
+    }
+
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
     #[cfg(any(test, feature = "unprotected"))]
     pub fn forget_times(&mut self) {

@@ -218,6 +218,18 @@ impl Verifier {
         self.recorder.tallies.len()
     }
 
+    /// Flips a bit of a token that was counted; false while there is none: an injected fault.
+    #[cfg(any(test, feature = "unprotected"))]
+    pub fn corrupt_tally(&mut self, seed: u64) -> bool {
+        self.recorder.tallies.corrupt(seed)
+    }
+
+    /// Removes rules, to show their effect.
+    #[cfg(any(test, feature = "unprotected"))]
+    pub fn set_rules(&mut self, rules: crate::config::Rules) {
+        self.recorder.config.rules = rules;
+    }
+
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
     #[cfg(any(test, feature = "unprotected"))]
     pub fn forget_times(&mut self) {

@@ -5,15 +5,17 @@ mod caller;
 mod objects;
 mod pending;
 mod sabotage;
+mod verified;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use execute::Between;
+use execute::{Between, KeptRequest};
 use object::{Home, ObjectId, SealBroken, SealedQueue};
 use order::{Delivered, Request};
-use schedule::{Footprint, Lock, Turn};
+use schedule::{Footprint, Lock, ParallelBatches, Turn};
+use verify::{StateToken, VerifyMessage};
 use vote::{Message, Packed, Place, RequestResult};
 
 use crate::admin::{CorruptionKind, EvidenceRecord, Inject, Injected};
@@ -23,10 +25,12 @@ use crate::service::Service;
 use objects::InRequest;
 use pending::{Armed, Occasion, PendingFaults, Target};
 use sabotage::Sabotaged;
+use verified::VerifiedFaults;
 
 pub use crate::hooks::ThreadRole;
 pub use caller::Caller;
 pub use sabotage::Sabotage;
+pub use verified::{OverlookedKeys, VerifiedFault};
 
 /// Wrong results of a core that is wrong repeatedly.
 const WRONG_IN_A_ROW: u64 = 8;
@@ -43,6 +47,7 @@ pub(crate) struct Injector(Arc<Faults>);
 struct Faults {
     pending: PendingFaults,
     sabotaged: Sabotaged,
+    verified: VerifiedFaults,
     /// The slowness of the service's requests, in a simulation.
     slowness: OnceLock<Slowness>,
 }
@@ -58,6 +63,21 @@ impl Injector {
     /// Breaks a promise from now on.
     pub fn sabotage(&self, sabotage: Sabotage) {
         self.0.sabotaged.begin(sabotage);
+    }
+
+    /// With V: a fault that waits for its occasion.
+    pub fn arm_verified(&self, fault: VerifiedFault, seed: u64) {
+        self.0.verified.arm(fault, seed);
+    }
+
+    /// With V: disarms faults whose occasion may never come.
+    pub fn disarm_verified(&self) {
+        self.0.verified.disarm();
+    }
+
+    /// With V: the mixer misses keys in these batches.
+    pub fn overlook(&self, keys: OverlookedKeys) {
+        self.0.verified.overlook(keys);
     }
 
     /// Faults that wait for their occasion.
@@ -201,6 +221,40 @@ impl Hooks for Injector {
 
     fn rewinds_sessions(&self) -> bool {
         !self.0.sabotaged.has(Sabotage::KeepsSessions)
+    }
+
+    fn overlooks(&self, place: Place) -> bool {
+        self.0.verified.overlooks(place)
+    }
+
+    fn keeps_streams(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::ForgetsStreams)
+    }
+
+    fn runs_sequentially(&self, sequential: bool) -> bool {
+        sequential && !self.0.sabotaged.has(Sabotage::IgnoresSequential) && self.0.verified.keeps_flag()
+    }
+
+    fn on_plan(&self, plan: ParallelBatches) -> ParallelBatches {
+        self.0.verified.plan(plan)
+    }
+
+    fn on_verify_message(&self, message: &VerifyMessage, body: &mut [u8]) {
+        self.0.verified.message(message, body);
+    }
+
+    fn second_token(&self, token: StateToken) -> Option<StateToken> {
+        self.0.sabotaged.second_token(token)
+    }
+
+    fn on_kept(&self, place: Option<Place>, kept: KeptRequest) -> KeptRequest {
+        let mut kept = self.0.sabotaged.kept(place, kept);
+        self.0.verified.kept(&mut kept);
+        kept
+    }
+
+    fn undo_stamp(&self, stamp: u64) -> u64 {
+        if self.0.sabotaged.has(Sabotage::UndoesUnsorted) { u64::MAX - stamp } else { stamp }
     }
 
     fn on_voter(&self, config: vote::Config, hold_replies: bool) -> vote::Config {

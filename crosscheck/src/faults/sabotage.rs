@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use execute::KeptRequest;
+use object::Kept;
 use parking_lot::Mutex;
+use verify::StateToken;
 use vote::{Packed, Place, RequestResult};
 
 use crate::admin::EvidenceRecord;
@@ -50,6 +53,16 @@ pub enum Sabotage {
     BelievesItself,
     /// With V: requests of batches that were taken back count as executed.
     KeepsSessions,
+    /// With V: the mixer does not keep the order of a connection's requests.
+    ForgetsStreams,
+    /// With V: a batch that is to run one request at a time runs as any other.
+    IgnoresSequential,
+    /// With V: requests of a batch are taken back in the order in which they ran.
+    UndoesUnsorted,
+    /// With V: of some requests neither the tree nor a rollback knows.
+    LosesKept,
+    /// With V: from time to time a second token is sent for a batch.
+    SendsTwoTokens,
 }
 
 /// The promises that one replica breaks. While there are none, each check costs one relaxed load.
@@ -125,6 +138,20 @@ impl Sabotaged {
             record.outcome = other(&record.outcome);
             record.objects.iter_mut().for_each(|object| *object = other(object));
         }
+    }
+
+    /// With V: what is kept of a request. The batches are the same at every replica.
+    pub fn kept(&self, place: Option<Place>, kept: KeptRequest) -> KeptRequest {
+        let is_lost = place.is_some_and(|place| place.request == 0 && place.batch.is_multiple_of(4));
+        if is_lost && self.has(Sabotage::LosesKept) {
+            return KeptRequest { kept: Kept::new(), ..kept };
+        }
+        kept
+    }
+
+    /// With V: the token that is sent after this one.
+    pub fn second_token(&self, token: StateToken) -> Option<StateToken> {
+        self.now_and_then(Sabotage::SendsTwoTokens, 20).then_some(StateToken(token.0 ^ 1))
     }
 
     /// The reply that is released instead of this one.

@@ -202,6 +202,7 @@ impl<S: Service> Context<S> {
     /// With V: a request has ended, and can be taken back.
     fn keep(&self, turn: &Turn<'_, Job<S::Request>>, slot: Option<&ResultSlot>, kept: Option<KeptRequest>) {
         let Some(kept) = kept else { return };
+        let kept = self.hooks.on_kept(slot.map(ResultSlot::place), kept);
         match slot {
             Some(slot) => slot.batch.keep(Some(slot.request), kept),
             None => match self.unstable.find(turn.entry_index()) {

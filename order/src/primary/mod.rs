@@ -565,6 +565,12 @@ impl OrderEngine for PrimaryEngine {
         self.ask_missing();
     }
 
+    fn lose_entries(&mut self) -> bool {
+        let had = self.held.first_number().is_some_and(|first| first <= self.delivered);
+        self.held.forget(self.delivered, self.delivered);
+        had
+    }
+
     fn stable(&mut self, number: u64) {
         self.stable = self.stable.max(number.min(self.delivered));
         self.forget();

@@ -72,6 +72,15 @@ impl Tallies {
         self.votes.range((view, 0)..).count() < TALLY_BATCHES as usize
     }
 
+    /// Flips a bit of one of the tokens; false if there is none: an injected fault.
+    #[cfg(any(test, feature = "unprotected"))]
+    pub(crate) fn corrupt(&mut self, seed: u64) -> bool {
+        let votes = self.votes.values_mut().flatten();
+        let Some(at) = (seed >> 8).checked_rem(votes.count() as u64) else { return false };
+        let hit = self.votes.values_mut().flatten().nth(at as usize);
+        hit.map(|vote| vote.token.0 ^= 1 << (seed % 128)).is_some()
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.votes.values().map(Vec::len).sum()

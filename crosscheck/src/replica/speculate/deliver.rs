@@ -57,7 +57,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let newest = (index == self.order.orderer.standing().last_index).then_some(last.batch.time_us);
         let (time_us, seed, drain) = (last.batch.time_us, last.batch.seed, last.batch.drain);
         // What is run again fits the version that the others have agreed on, in whatever order it ran there.
-        let sequential = last.sequential || stage.is_compared();
+        let sequential = self.env.hooks.runs_sequentially(last.sequential || stage.is_compared());
         let len = parts.iter().map(|part| part.batch.len()).sum();
         let in_flight = InFlight::new(number, time_us, last.batch.origin, len);
         let mut collected = Collected {
@@ -79,9 +79,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             // Every part was a repeat. The number counts all the same.
             collected.push(Job::nothing(), Footprint::new());
         }
-        let plan = plan(&mut stage.mixer, &collected.keys, sequential);
-        let seen = Observation::Speculated { batch: number, parts: &parts, plan: &plan.order, order: &order };
-        self.env.world.see(seen);
+        let plan = self.env.hooks.on_plan(plan(&mut stage.mixer, &collected.keys, sequential));
+        self.env.world.see(Observation::Speculated { batch: number, parts: &parts, order: &order });
         let results = (len == 0).then(Vec::new);
         let Collected { requests, tags, is_long, .. } = collected;
         if let Some(speculation) =
@@ -137,7 +136,11 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
                 Work::Service(request) => execution.service.keys(request, &footprint, &mut keys),
                 _ => keys.of_footprint(&footprint),
             }
-            let stream = (request.stream != 0).then(|| of_origin(part.batch.origin, request.stream));
+            if env.hooks.overlooks(place) {
+                keys.clear();
+            }
+            let has_stream = request.stream != 0 && env.hooks.keeps_streams();
+            let stream = has_stream.then(|| of_origin(part.batch.origin, request.stream));
             self.keys.push((keys, stream));
             let result = ResultSlot {
                 batch: self.in_flight.clone(),

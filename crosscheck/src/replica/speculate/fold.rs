@@ -10,7 +10,7 @@ use vote::{Failure, RequestResult};
 use super::{SpeculateStage, Speculator};
 use crate::Corrupted;
 use crate::boundary::{self, OwnedRegions};
-use crate::hooks::Hooks;
+use crate::hooks::{self, Hooks};
 use crate::service::Service;
 use crate::world::{Observation, World};
 
@@ -38,7 +38,7 @@ impl SpeculateStage {
 
     /// Folds the next batch if it has ended. Returns its version and the one before; none if a number or the list of
     /// results is wrong.
-    fn fold_next(&mut self, me: u8) -> Option<Folding> {
+    fn fold_next(&mut self, me: u8, hooks: &hooks::Active) -> Option<Folding> {
         let Some(speculation) = self.speculation.as_mut() else { return Some(Folding::Waits) };
         let before = speculation.version();
         let next = self.unstable.iter_mut().find(|one| one.number == before.number + 1);
@@ -58,6 +58,7 @@ impl SpeculateStage {
         }
         // They ran one at a time, before the others.
         started.sort_by_key(|one| one.stamp);
+        let started_len = started.len();
         kept.extend(started);
         for (number, (result, one)) in results.iter().zip(of_requests).enumerate() {
             let answer = match result.failure {
@@ -70,14 +71,23 @@ impl SpeculateStage {
             let one = one.unwrap_or_else(|| KeptRequest { stamp: 0, answer: 0, kept: Kept::new() });
             kept.push(KeptRequest { answer, ..one });
         }
+        let order = if cfg!(feature = "inject") { order_of(&kept[started_len..]) } else { Vec::new() };
+        kept.iter_mut().for_each(|one| one.stamp = hooks.undo_stamp(one.stamp));
         let mut context = batch.order.encode();
         context.extend_from_slice(CONTEXT);
         context.extend_from_slice(&ended.schedule.to_le_bytes());
         let token = speculation.fold(kept, vote::digest::content(&context));
         let version = Version { number: ended.index, token };
         batch.version = Some(version);
-        Some(Folding::Folded { version, before })
+        Some(Folding::Folded { version, before, order })
     }
+}
+
+/// The numbers of a batch's requests in an order in which they may have run one at a time.
+fn order_of(kept: &[KeptRequest]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..kept.len() as u32).collect();
+    order.sort_by_key(|number| kept[*number as usize].stamp);
+    order
 }
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
@@ -93,16 +103,17 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// Folds the batches that have ended, in their order.
     pub(super) fn fold_ended(&mut self) {
         while self.stage.going_back.is_none() && !self.finds_itself_wrong() {
-            let folding = self.stage.fold_next(self.env.settings.me);
-            if let Some(Folding::Folded { version, before }) = &folding {
-                self.env.world.see(Observation::Folded { version: *version, parent: before.token });
+            let folding = self.stage.fold_next(self.env.settings.me, &self.env.hooks);
+            if let Some(Folding::Folded { version, before, order }) = &folding {
+                let (version, parent) = (*version, before.token);
+                self.env.world.see(Observation::Folded { version, parent, order });
             }
             match folding {
                 Some(Folding::Waits) => return self.answer_next(),
                 Some(Folding::Folded { version, .. }) if self.stage.is_compared() => {
                     self.on_ran_again(version);
                 }
-                Some(Folding::Folded { version, before }) => {
+                Some(Folding::Folded { version, before, .. }) => {
                     let view = self.stage.view;
                     self.on_executor_event(ExecutorEvent::Executed { view, version, parent: before.token });
                     if !self.env.hooks.waits_for_verifiers() {
@@ -121,5 +132,5 @@ enum Folding {
     /// It has not ended.
     Waits,
     /// It has a version.
-    Folded { version: Version, before: Version },
+    Folded { version: Version, before: Version, order: Vec<u32> },
 }

@@ -34,6 +34,7 @@ use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
 use super::state_transfer::StateTransfer;
 use crate::admin::VerificationStatus;
+use crate::hooks::Hooks;
 use crate::job::InFlight;
 use crate::limits;
 use crate::service::Service;
@@ -180,6 +181,32 @@ impl SpeculateStage {
         }
     }
 
+    /// The verifier, for fault injection.
+    #[cfg(feature = "inject")]
+    pub(super) fn verifier_mut(&mut self) -> &mut Verifier {
+        &mut self.verifier
+    }
+
+    /// The tree over the objects, for fault injection.
+    #[cfg(feature = "inject")]
+    pub(super) fn tree_mut(&mut self) -> Option<&mut tree::Tree> {
+        self.speculation.as_mut().map(Speculation::tree)
+    }
+
+    /// Its verifier has lost its memory: an injected fault.
+    #[cfg(feature = "inject")]
+    pub(super) fn forget_verifier(&mut self, settings: &Settings, life: u64) {
+        let config = verify::Config::new(layout(settings), settings.me, life.max(1), GENESIS);
+        self.verifier = Verifier::new(config);
+    }
+
+    /// Both machines are without some rules from now on.
+    #[cfg(feature = "inject")]
+    pub(super) fn weaken(&mut self, rules: verify::Rules) {
+        self.verifier.set_rules(rules);
+        self.executor.set_rules(rules);
+    }
+
     /// The newest version that stays.
     pub(super) fn stable(&self) -> u64 {
         self.executor.stable().number
@@ -245,7 +272,9 @@ impl SpeculateStage {
             if slot == me {
                 self.own_messages.push_back(message.clone());
             } else if let Some((body, messages)) = self.outgoing.get_mut(usize::from(slot)) {
+                let from = body.len();
                 message.encode(body);
+                env.hooks.on_verify_message(message, &mut body[from..]);
                 *messages += 1;
                 if *messages == verify::limits::MESSAGES_PER_BODY {
                     env.send(slot, FrameKind::Verify, body, false);

@@ -3,7 +3,8 @@
 use execute::{NotTakenBack, Speculation};
 use order::{OrderEngine, PrimaryView};
 use verify::{
-    ExecutorCommand, ExecutorEvent, Slot, Slots, StateToken, VerifierCommand, VerifyMessage, Version,
+    ExecutorCommand, ExecutorEvent, Recipients, Slot, Slots, StateToken, VerifierCommand, VerifyMessage,
+    Version,
 };
 use vote::{Place, Withheld};
 use wire::ReplicaId;
@@ -70,7 +71,15 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// Performs a command of this replica's executor.
     pub(super) fn perform_of_executor(&mut self, command: ExecutorCommand) {
         match command {
-            ExecutorCommand::Send { to, message } => self.stage.send(to, &message, self.env),
+            ExecutorCommand::Send { to, message } => {
+                self.send_of_executor(to, &message);
+                if let VerifyMessage::Verify { view, version, parent, life } = message
+                    && let Some(token) = self.env.hooks.second_token(version.token)
+                {
+                    let version = Version { token, ..version };
+                    self.send_of_executor(to, &VerifyMessage::Verify { view, version, parent, life });
+                }
+            }
             ExecutorCommand::Stable(version) => self.on_stable(version),
             ExecutorCommand::Rewind { to, view, primary, executors, sequential } => {
                 self.on_rewind(to, view_of(view, primary, executors, to, sequential));
@@ -86,6 +95,13 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.env.replace(Corrupted::Verification);
             }
         }
+    }
+
+    fn send_of_executor(&mut self, to: Recipients, message: &VerifyMessage) {
+        if let VerifyMessage::Verify { view, version, parent, .. } = *message {
+            self.env.world.see(Observation::Voted { view, version, parent });
+        }
+        self.stage.send(to, message, self.env);
     }
 
     /// The replicas have agreed on the state after a batch, and on that of all before.
@@ -146,7 +162,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// A view begins after version `to`: later batches are taken back, if there are any.
     fn on_rewind(&mut self, to: Version, view: PrimaryView) {
-        self.env.world.see(Observation::Followed { view: view.number - 1, version: to });
+        let sequential = view.sequential;
+        self.env.world.see(Observation::Followed { view: view.number - 1, version: to, sequential });
         let stage = &mut *self.stage;
         stage.repairing = None;
         // Up to `to` only what is known to be the same is kept. Batches of this replica that are not stable may have
@@ -273,6 +290,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// What was to be taken back could not be: the state is of no use any more.
     fn on_not_taken_back(&mut self, why: NotTakenBack) {
+        let was_kept = !matches!(why, NotTakenBack::Stable(_));
+        self.env.world.see(Observation::NotTakenBack { was_kept });
         self.env.world.say(format_args!(
             "batches could not be taken back: {why}. Before-images or objects were corrupted; this replica replaces \
                 itself, and its peers fill it"

@@ -3,11 +3,13 @@
 
 use object::{Home, ObjectId};
 use order::OrderEngine;
+use verify::{Reason, Rules, VerifierEvent};
 
 use super::Stepped;
 use crate::admin::CorruptionKind;
-use crate::faults::{Sabotage, Slowness};
+use crate::faults::{OverlookedKeys, Sabotage, Slowness, VerifiedFault};
 use crate::replica::Input;
+use crate::replica::speculate::Speculator;
 use crate::service::Service;
 use crate::world::World;
 
@@ -68,6 +70,58 @@ impl<S: Service, W: World> Stepped<S, W> {
             self.replica.order.orderer.corrupt_stamp(1 << (bit % 64));
         }
         leads
+    }
+
+    /// With V: arms a fault that waits for its occasion.
+    pub fn arm_verified(&self, fault: VerifiedFault, seed: u64) {
+        self.replica.env.hooks.arm_verified(fault, seed);
+    }
+
+    /// With V: disarms faults whose occasion may never come.
+    pub fn disarm_verified(&self) {
+        self.replica.env.hooks.disarm_verified();
+    }
+
+    /// With V: the mixer misses keys in these batches.
+    pub fn overlook(&self, keys: OverlookedKeys) {
+        self.replica.env.hooks.overlook(keys);
+    }
+
+    /// With V: flips a bit of a token that the verifier has counted; false while it has none.
+    pub fn corrupt_tally(&mut self, seed: u64) -> bool {
+        self.replica.speculate.as_mut().is_some_and(|stage| stage.verifier_mut().corrupt_tally(seed))
+    }
+
+    /// With V: flips a bit of a leaf of the tree over the objects, or of a node above the leaves; false while there is
+    /// none.
+    pub fn corrupt_tree(&mut self, of_leaves: bool, seed: u64) -> bool {
+        let tree = self.replica.speculate.as_mut().and_then(|stage| stage.tree_mut());
+        tree.is_some_and(|tree| tree.damage(of_leaves, seed))
+    }
+
+    /// With V: loses the bodies of all batches that were delivered.
+    pub fn lose_bodies(&mut self) -> bool {
+        self.replica.order.orderer.engine_mut().lose_entries()
+    }
+
+    /// With V: its verifier wants another view.
+    pub fn want_view(&mut self) {
+        if let Some(mut speculator) = Speculator::of(&mut self.replica) {
+            speculator.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
+        }
+    }
+
+    /// With V: its verifier has lost its memory, and continues as another one with this number.
+    pub fn forget_verifier(&mut self, life: u64) {
+        let settings = self.replica.env.settings.clone();
+        if let Some(stage) = &mut self.replica.speculate {
+            stage.forget_verifier(&settings, life);
+        }
+    }
+
+    /// With V: removes rules of the verification stage.
+    pub fn weaken(&mut self, rules: Rules) {
+        self.replica.speculate.iter_mut().for_each(|stage| stage.weaken(rules));
     }
 
     /// Puts the last request of a client into the queue a second time, as if the queue's length had changed: an

@@ -166,13 +166,23 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.env.tally.mismatches += 1;
         self.env.world.see(Observation::Diverged(version));
         let stage = &mut *self.stage;
+        let stable = stage.stable();
+        if stage.speculation.as_ref().is_some_and(|speculation| speculation.stable().number > stable) {
+            return self.give_up_lagging(version);
+        }
         let step = RepairStep::GoBack(stage.suspects());
         let since_us = self.env.world.now_us();
         let wanted = Some(version);
         stage.repairing =
             Some(Repairing { wanted, since_us, runs: 0, scrubbed: false, replaced: false, step });
-        let to = stage.stable();
-        self.go_back(GoingBack { to, view: None });
+        self.go_back(GoingBack { to: stable, view: None });
+    }
+
+    /// This replica lags so far that it has given up what takes it back.
+    fn give_up_lagging(&mut self, version: Version) {
+        let outcome = "masked: the others agreed; the replica lagged too far to go back, and replaces itself";
+        self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, outcome));
+        self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch: version.number })));
     }
 
     /// A batch has ended that ran again because this replica's state was not the agreed one.

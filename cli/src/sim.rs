@@ -33,6 +33,7 @@ pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock)
   crosscheck sim --workers 3 --faults all             replicas with one, two and three workers, which must agree
   crosscheck sim --twice                              one node that runs each request twice
   crosscheck sim --verified --workers 3               mode R0GV: execute first, verify afterwards
+  crosscheck sim --verified --workers 2 --dense --clients 60 --faults interleave   replicas whose states differ
   crosscheck sim --disk --faults blackout,disk-flip   logs on disk, all power lost at once, bits flipped at rest
   crosscheck sim --replay 4711 --trace                one seed again, with everything that happened
   crosscheck sim --replay 4711 --shrink               the smallest run of it that still fails
@@ -76,7 +77,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["replicas", "disk", "evict", "campaign", "catalogue", "mutations"])]
     pub twice: bool,
     /// Replicas execute a batch first and verify it afterwards (mode R0GV). Of the faults, those of processes, of the
-    /// network, and in single requests
+    /// network, in single requests and in what that mode adds
     #[arg(long, conflicts_with_all = ["twice", "disk", "campaign", "catalogue", "mutations"])]
     pub verified: bool,
     /// Logs on disk: a replica that restarts comes back from its own
@@ -85,6 +86,9 @@ pub struct Args {
     /// Replicas have 1 to N workers, not all the same number; who overtakes whom is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub workers: usize,
+    /// Clients think for a moment only, so that batches have many requests
+    #[arg(long)]
+    pub dense: bool,
     /// Memory is short, and clients write more than fits: items are evicted
     #[arg(long)]
     pub evict: bool,
@@ -172,6 +176,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     Ok(Options {
         workers: args.workers,
         evicts: args.evict,
+        dense: args.dense,
         replicas: if args.twice { 1 } else { args.replicas },
         twice: args.twice,
         verified: args.verified,
@@ -219,10 +224,11 @@ fn sample(args: &Args, options: &Options) -> CommandOutcome {
         sum.longest_heal_us as f64 / 1e6
     ))?;
     if options.verified {
-        let sim::Verified { stable, diverged, rolled_back, followed, view } = sum.verified;
+        let sim::Verified { stable, diverged, differed, rolled_back, followed, view } = sum.verified;
         say(&format!(
-            "{stable} batches stable; replicas differed {diverged} times, took batches back {rolled_back} times and \
-                followed another view {followed} times; {view} views after the first"
+            "{stable} batches stable; states differed after {differed}; {diverged} times a replica had another state \
+                than the agreed one; replicas took batches back {rolled_back} times and followed another view \
+                {followed} times; {view} views after the first"
         ))?;
     }
     Ok(CommandVerdict::of(sum.failed == 0))
@@ -321,7 +327,12 @@ fn command(seed: u64, options: &Options) -> String {
     let disk = if options.disk { " --disk" } else { "" };
     let evict = if options.evicts { " --evict" } else { "" };
     let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
-    let verified = if options.verified { " --verified" } else { "" };
+    let verified = match (options.verified, options.dense) {
+        (true, true) => " --verified --dense",
+        (true, false) => " --verified",
+        (false, true) => " --dense",
+        (false, false) => "",
+    };
     let group = match options.twice {
         true => "--twice".to_owned(),
         false => format!("--replicas {}{verified}", options.replicas),
@@ -352,7 +363,12 @@ fn catalogue(args: &Args, options: &Options) -> CommandOutcome {
     let ending = Ending::catch()?;
     let measure = |faults: Faults, disk: bool| -> anyhow::Result<CampaignTotals> {
         let mut sum = CampaignTotals::default();
-        let options = Options { faults, disk, ..options.clone() };
+        let verified = matches!(&faults, Faults::Only(of) if of.iter().all(|one| one.needs_verification()));
+        let options = Options { faults: faults.clone(), disk, verified, ..options.clone() };
+        let options = if verified { Options { workers: 2, ..options } } else { options };
+        // Whether states differ depends on who overtakes whom in a batch.
+        let is_dense = matches!(&faults, Faults::Only(of) if of.iter().all(|one| one.needs_large_batches()));
+        let options = if is_dense { Options { dense: true, clients: 60, ..options } } else { options };
         runs(
             (first, args.seeds()),
             args.jobs,

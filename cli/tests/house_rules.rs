@@ -109,8 +109,8 @@ const LARGE_TYPES: [LargeType; 4] = [
     },
     LargeType {
         name: "sim::Run",
-        fields: 30,
-        methods: 80,
+        fields: 31,
+        methods: 86,
         reason: "a simulated world, in which every event may reach everything",
     },
     LargeType {

@@ -9,6 +9,10 @@ use crate::workload::CommandSource;
 
 /// Commands that a client sends before it waits.
 pub const PIPELINE: u64 = 4;
+/// Longest times that clients think, in microseconds.
+const THINKS_US: [u64; 4] = [5_000, 20_000, 100_000, 400_000];
+/// The same where batches have many requests.
+const DENSE_US: [u64; 4] = [200, 500, 1_000, 2_000];
 /// Microseconds after which a client gives up on an answer, as real clients do.
 pub const PATIENCE_US: u64 = 4_000_000;
 
@@ -57,9 +61,9 @@ impl<S: CommandSource> Client<S>
 where
     S::Command: Clone + PartialEq,
 {
-    /// A client that will send `left` commands from `source`.
-    pub fn new(replica: u8, left: u64, source: S, mut rng: SplitMix64) -> Self {
-        let thinks_us = *rng.pick(&[5_000, 20_000, 100_000, 400_000]);
+    /// A client that will send `left` commands from `source`, after a moment only if it `is_dense`.
+    pub fn new(replica: u8, left: u64, is_dense: bool, source: S, mut rng: SplitMix64) -> Self {
+        let thinks_us = *rng.pick(&if is_dense { DENSE_US } else { THINKS_US });
         Client {
             thinks_us,
             goes_on: true,

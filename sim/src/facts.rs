@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use verify::{StateToken, Version};
 use vote::Place;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -26,6 +27,9 @@ pub struct Sent {
     pub ordered: u64,
 }
 
+/// Versions whose orders are remembered; far more than the distance between any two replicas.
+const ORDERS_KEPT: usize = 50_000;
+
 /// All of it.
 #[derive(Debug)]
 pub struct Facts {
@@ -41,6 +45,10 @@ pub struct Facts {
     pub order: BTreeMap<u64, u128>,
     /// The last batch that any replica took from the order.
     pub last_batch: u64,
+    /// With V, by batch and token: the order in which a replica that no fault has hit ran its requests.
+    orders: BTreeMap<(u64, StateToken), Vec<u32>>,
+    /// With V: the version of the batch that is delivered next.
+    agreed: Version,
     /// With V, by place: the place in the order in which the requests of a batch count as executed.
     planned: BTreeMap<Place, Place>,
     /// By batch: its results, per replica.
@@ -59,6 +67,8 @@ pub struct Facts {
     pub unknown: BTreeSet<u8>,
     /// Whether any fault took effect.
     pub disturbed: bool,
+    /// All faults since everything was healed were in computations, so that messages and processes are not disturbed.
+    pub only_computes: bool,
     /// Highest place of a command whose answer reached its client.
     pub answered: Option<Place>,
     /// No more writes: every client reads every key.
@@ -75,6 +85,8 @@ impl Facts {
             sent: BTreeMap::new(),
             order: BTreeMap::new(),
             last_batch: 0,
+            orders: BTreeMap::new(),
+            agreed: Version::default(),
             planned: BTreeMap::new(),
             results: BTreeMap::new(),
             delivered: vec![0; usize::from(replicas)],
@@ -84,6 +96,7 @@ impl Facts {
             renamed: BTreeSet::new(),
             unknown: BTreeSet::new(),
             disturbed: false,
+            only_computes: true,
             answered: None,
             reading: false,
         }
@@ -154,6 +167,13 @@ impl Facts {
                 }
                 self.forget(model);
             }
+            What::Folded { version, order, .. } if !self.victims.contains(&observed.replica) => {
+                self.orders.entry((version.number, version.token)).or_insert_with(|| order.clone());
+                if self.orders.len() > ORDERS_KEPT {
+                    self.orders.pop_first();
+                }
+            }
+            What::Agreed(version) => self.agreed = *version,
             What::Ran { batch, outcomes } => {
                 let replicas = usize::from(self.replicas);
                 self.results.entry(*batch).or_insert_with(|| vec![None; replicas])[replica] =
@@ -174,7 +194,10 @@ impl Facts {
         model.begin_batch(ordered.time_us);
         let is_sound = |request: &order::Request| order::batch::checksum(&request.bytes) == request.checksum;
         let all = 0..ordered.requests.len();
-        let plan = match &ordered.plan {
+        // A replica that runs requests in another order may come to the same state, but not its clients to theirs.
+        let healthy = self.orders.get(&(self.agreed.number, self.agreed.token));
+        let healthy = healthy.filter(|_| ordered.plan.is_some() && self.agreed.number == batch);
+        let plan = match healthy.or(ordered.plan.as_ref()) {
             Some(plan) => plan.iter().map(|number| *number as usize).collect(),
             None => all.collect::<Vec<_>>(),
         };
@@ -209,9 +232,6 @@ impl Facts {
 pub fn digest_of(batch: &Ordered) -> u128 {
     let mut bytes = Vec::new();
     for number in [u64::from(batch.origin), batch.named.0, batch.named.1, batch.time_us, batch.seed] {
-        bytes.extend_from_slice(&number.to_le_bytes());
-    }
-    for number in batch.plan.iter().flatten() {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
     for request in batch.requests() {

@@ -73,6 +73,32 @@ pub enum Fault {
     Number,
     /// The last request of a client is in its queue a second time.
     Queue,
+    /// With V: the service's keys miss conflicts in some batches, at all replicas.
+    Interleave,
+    /// With V: a bit of a VERIFY flips before its frame is summed.
+    Token,
+    /// With V: a bit of a token that its verifier has counted flips.
+    Tally,
+    /// With V: a bit of a leaf of the tree over its objects flips.
+    Leaf,
+    /// With V: a bit of a node of that tree flips.
+    Node,
+    /// With V: a bit of what a request would be taken back with flips.
+    Kept,
+    /// With V: two parallel batches of a plan become one.
+    Groups,
+    /// With V: a batch that is to run one request at a time runs as any other.
+    Flag,
+    /// With V: it loses the bodies of the batches that it has delivered.
+    BodyLost,
+    /// With V: its verifier wants one view after the other.
+    ViewStorm,
+    /// With V: its verifier loses its memory.
+    Forgets,
+    /// Its process ends, and the next one soon after.
+    TwoLives,
+    /// Requests take long at it, so that it lags, and no request takes long enough for a watchdog.
+    SlowExecutor,
     /// Its memory or its computation is corrupted, as by `crosscheck inject`.
     Corruption(CorruptionKind),
 }
@@ -105,7 +131,7 @@ use CorruptionKind as C;
 use Fault::Corruption;
 
 /// Every fault there is.
-pub const CATALOGUE: [CatalogueRow; 56] = [
+pub const CATALOGUE: [CatalogueRow; 69] = [
     entry(
         Fault::Crash,
         "crash",
@@ -496,6 +522,99 @@ pub const CATALOGUE: [CatalogueRow; 56] = [
         "the receiver: no f+1 equal digests",
         "the packets of the others",
     ),
+    entry(
+        Fault::Interleave,
+        "interleave",
+        "the service's keys miss conflicts in up to 12,000 batches, at all replicas: who overtakes whom decides what \
+            requests write (R0GV, several workers)",
+        "verifiers: tokens differ",
+        "a view in which the batch runs one request at a time; where two agree, the third replaces itself",
+    ),
+    entry(
+        Fault::Token,
+        "token",
+        "a bit of a VERIFY, under a right frame checksum (R0GV)",
+        "the receiver: malformed; or the verifiers, which count the tokens of the others",
+        "not needed: executors act on a quorum of verifiers, of which one may count wrong",
+    ),
+    entry(
+        Fault::Tally,
+        "tally",
+        "a bit of a token that a verifier has counted (R0GV)",
+        "nobody, or that verifier, which asks for another view",
+        "not needed: the other verifiers record",
+    ),
+    entry(
+        Fault::Leaf,
+        "leaf",
+        "a bit of a leaf of the tree over all objects (R0GV)",
+        "verifiers: its token is another one",
+        "the replica replaces itself: a rollback finds a tree that is not that of the version. No scrub looks for it \
+            before that: the simulation restarts a replica where it stays hidden",
+    ),
+    entry(
+        Fault::Node,
+        "node",
+        "a bit of a node of that tree, until it is hashed again (R0GV)",
+        "verifiers: its token is another one; nobody, if the node is hashed again first",
+        "as after `leaf`, or not needed",
+    ),
+    entry(
+        Fault::Kept,
+        "kept",
+        "a bit of the before-images with which a request would be taken back (R0GV)",
+        "nobody, unless it is taken back: then the replica",
+        "the replica replaces itself; not needed where the batch stays, and as after `leaf` where it stays hidden",
+    ),
+    entry(
+        Fault::Groups,
+        "groups",
+        "two parallel batches of a plan become one, at one replica (R0GV)",
+        "verifiers: its token is another one, if two requests that conflict swap",
+        "the batch runs again at that replica, one request at a time",
+    ),
+    entry(
+        Fault::Flag,
+        "flag",
+        "the next batch that is to run one request at a time runs as any other, at one replica (R0GV)",
+        "nobody, or the verifiers",
+        "not needed, or as after `groups`",
+    ),
+    entry(
+        Fault::BodyLost,
+        "body-lost",
+        "the bodies of all batches that the replica has delivered are lost (R0GV)",
+        "the replica, when it runs one again; peers that ask for them",
+        "others that hold them",
+    ),
+    entry(
+        Fault::ViewStorm,
+        "view-storm",
+        "a verifier wants up to 21 views one after the other (R0GV)",
+        "nobody: each view begins and continues",
+        "not needed",
+    ),
+    entry(
+        Fault::Forgets,
+        "forgets",
+        "a verifier loses its memory, and its executor does not (R0GV)",
+        "the verifier",
+        "it recovers from a quorum, as another life",
+    ),
+    entry(
+        Fault::TwoLives,
+        "two-lives",
+        "the process ends, and the next one up to 1.5 s later",
+        "peers: its connections end",
+        "as after `crash`; messages of each life are told apart",
+    ),
+    entry(
+        Fault::SlowExecutor,
+        "slow-executor",
+        "up to 30 requests take up to 120 ms each at one replica, so that it lags",
+        "nobody",
+        "it catches up; the others go on without it",
+    ),
 ];
 
 /// Whether a resting object of a given name can be hit.
@@ -546,10 +665,33 @@ impl Fault {
         }
     }
 
+    /// Whether only mode `R0GV` has it.
+    pub fn needs_verification(self) -> bool {
+        use Fault::{BodyLost, Flag, Forgets, Groups, Interleave, Kept, Leaf, Node, Tally, Token};
+        use Fault::{SlowExecutor, TwoLives, ViewStorm};
+        let is_in_memory = matches!(
+            self,
+            Interleave | Token | Tally | Leaf | Node | Kept | Groups | Flag | BodyLost | Forgets
+        );
+        is_in_memory || matches!(self, ViewStorm | TwoLives | SlowExecutor)
+    }
+
+    /// Whether it shows where batches have many requests.
+    pub fn needs_large_batches(self) -> bool {
+        matches!(self, Fault::Interleave | Fault::Groups)
+    }
+
+    /// Whether it hits computations and nothing else: no message, no process, and nothing that is not computed again.
+    pub fn is_of_computation(self) -> bool {
+        matches!(self, Fault::Interleave | Fault::Groups | Corruption(C::InRequest | C::Skip | C::Twice))
+    }
+
     /// Whether it corrupts memory, computation or messages.
     pub fn is_of_memory(self) -> bool {
         use Fault::{Clock, Corruption, Entry, Number, Queue, Stamp, Stuck};
-        matches!(self, Corruption(_) | Stuck | Entry | Number | Queue | Clock | Stamp)
+        use Fault::{Flag, Groups, Kept, Leaf, Node, Tally, Token};
+        let is_of_verification = matches!(self, Flag | Groups | Kept | Leaf | Node | Tally | Token);
+        is_of_verification || matches!(self, Corruption(_) | Stuck | Entry | Number | Queue | Clock | Stamp)
     }
 
     /// Whether it is a fault of memory after whose repair the replica continues: a replica is seldom replaced, so that
@@ -566,7 +708,7 @@ impl Fault {
 
     /// Whether it affects any number of replicas, and is therefore injected alone.
     pub fn is_of_all(self) -> bool {
-        matches!(self, Fault::Blackout | Fault::Memories)
+        matches!(self, Fault::Blackout | Fault::Memories | Fault::Interleave)
     }
 
     /// Whether an episode has no other fault with it. A replica that is slow for long sends nothing to its peers
@@ -577,7 +719,7 @@ impl Fault {
 
     /// Whether a watchdog may end a process that no other fault has hit.
     pub fn may_end(self) -> bool {
-        !matches!(self, Fault::Slow | Fault::SlowCore | Fault::Stranger)
+        !matches!(self, Fault::Slow | Fault::SlowCore | Fault::Stranger | Fault::SlowExecutor)
     }
 
     /// Whether evidence about the replica is expected, and no false alarm.

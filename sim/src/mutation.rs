@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crosscheck::faults::Sabotage;
+use verify::Rules;
 
 use crate::memcached::OfMemcached;
 use crate::plan::Faults;
@@ -24,6 +25,8 @@ pub struct Mutation {
     pub expects: &'static str,
     /// Replicas execute first and verify afterwards: mode `R0GV`.
     pub verified: bool,
+    /// Batches have many requests.
+    pub dense: bool,
 }
 
 use Breach::Pipeline as P;
@@ -35,7 +38,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 26] = [
+pub const MUTATIONS: [Mutation; 33] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -209,6 +212,62 @@ pub const MUTATIONS: [Mutation; 26] = [
         "rewound",
     )
     .with_v(),
+    mutation(
+        "one-record",
+        "replicas act on what one verifier has recorded",
+        &[(Breach::Verification(Rules { quorum: false, ..Rules::ALL }), All)],
+        "crash,loss,view-storm",
+        "released",
+    )
+    .with_v(),
+    mutation(
+        "struck",
+        "a batch is taken for stable when it has ended, at a replica that a fault has hit",
+        &[(P(S::BelievesItself), All)],
+        "in-request,skip",
+        "valid",
+    )
+    .with_v(),
+    mutation(
+        "undo-order",
+        "requests are taken back in the order in which they ran",
+        &[(P(S::UndoesUnsorted), All)],
+        "view-storm",
+        "rewound",
+    )
+    .with_v(),
+    mutation(
+        "lost-changes",
+        "of some requests neither the tree nor a rollback knows",
+        &[(P(S::LosesKept), All)],
+        "view-storm",
+        "tree",
+    )
+    .with_v(),
+    mutation(
+        "streams",
+        "the mixer does not keep the order of a connection's requests",
+        &[(P(S::ForgetsStreams), All)],
+        "none",
+        "linear",
+    )
+    .with_v(),
+    mutation(
+        "unsorted",
+        "a batch that is to run one request at a time runs as any other",
+        &[(P(S::IgnoresSequential), All)],
+        "interleave",
+        "masked",
+    )
+    .dense(),
+    mutation(
+        "two-words",
+        "a replica sends a second token for a batch, in place of one that comes later",
+        &[(P(S::SendsTwoTokens), One)],
+        "none",
+        "votes-once",
+    )
+    .with_v(),
 ];
 
 const fn mutation(
@@ -218,12 +277,16 @@ const fn mutation(
     faults: &'static str,
     expects: &'static str,
 ) -> Mutation {
-    Mutation { name, what, sabotage, faults, expects, verified: false }
+    Mutation { name, what, sabotage, faults, expects, verified: false, dense: false }
 }
 
 impl Mutation {
     const fn with_v(self) -> Self {
         Mutation { verified: true, ..self }
+    }
+
+    const fn dense(self) -> Self {
+        Mutation { verified: true, dense: true, ..self }
     }
 }
 
@@ -238,9 +301,12 @@ pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -
     let faults = Faults::parse(mutation.faults).unwrap_or(Faults::None);
     let options = Options {
         requests: 400,
+        clients: if mutation.dense { 40 } else { Options::default().clients },
         episodes: 2,
         disk: faults.are_of_disks(),
         verified: mutation.verified,
+        dense: mutation.dense,
+        workers: if mutation.verified { 2 } else { 1 },
         faults,
         sabotage: mutation.sabotage.to_vec(),
         until: Some(mutation.expects),

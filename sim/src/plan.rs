@@ -140,7 +140,9 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
     let (replicas, on_disk, most) = (*replicas, *on_disk, if *twice { 1 } else { *most });
     let mut kinds = faults.kinds(on_disk);
     kinds.retain(|fault| !twice || fault.is_masked_by_a_second_run());
-    kinds.retain(|fault| !verified || fault.is_survived_by_verification());
+    kinds.retain(
+        |fault| if *verified { fault.is_survived_by_verification() } else { !fault.needs_verification() },
+    );
     if kinds.is_empty() {
         return None;
     }

@@ -59,6 +59,8 @@ pub struct Options {
     pub disk: bool,
     /// Replicas have 1 to this many workers, not all the same number.
     pub workers: usize,
+    /// Clients think for a moment only, so that batches have many requests.
+    pub dense: bool,
     /// Memory is short, and clients write more than fits ([`Workload::short_of_memory`]).
     pub evicts: bool,
     /// Prints every event.
@@ -83,6 +85,7 @@ impl Default for Options {
             without: BTreeSet::new(),
             disk: false,
             workers: 1,
+            dense: false,
             evicts: false,
             trace: false,
             sabotage: Vec::new(),
@@ -106,6 +109,8 @@ pub enum Breach {
     Untold,
     /// The key of the group: strangers know it.
     KnownKey,
+    /// The verification stage, which keeps only these rules.
+    Verification(verify::Rules),
 }
 
 /// The sabotaged replicas.
@@ -211,6 +216,8 @@ struct ReplicaSlot<W: Workload> {
     calm_us: u64,
     /// The faults that have hit it since all replicas were equal.
     struck_by: BTreeSet<Fault>,
+    /// With V: the process, by number, in which a fault may be hidden that nobody looks for.
+    hidden_in: Option<u64>,
     /// Outlives processes; none where logs are in memory.
     storage: Option<Storage>,
 }
@@ -235,6 +242,8 @@ enum Event {
     Heard(u64),
     /// A stuck bit is wrong again.
     Again { victim: u8, inject: Inject },
+    /// A verifier wants another view again, so many times more.
+    Storm { victim: u8, more: u64 },
     /// The power of a machine is off by now, if its process is still that one.
     PowerOff { replica: u8, life: u64 },
     /// A lasting fault ends.
@@ -281,6 +290,8 @@ struct Run<W: Workload> {
     placed: Vec<(u8, Fault, std::sync::mpsc::Receiver<serde_json::Value>)>,
     /// The position at which digests are compared, and the digests so far.
     digests: BTreeMap<(u64, u64), BTreeMap<u8, u128>>,
+    /// With V: the states that replicas have come to lately.
+    tokens: verified::Tokens,
     asked_digest_us: u64,
     next_look_us: u64,
     /// When the last client had read the last key.
@@ -299,6 +310,8 @@ struct Run<W: Workload> {
 const LONGEST_US: u64 = 600_000_000;
 /// The time within which all replicas have to heal.
 const HEALS_WITHIN_US: u64 = 90_000_000;
+/// The same with V, where nothing waits for a repair of objects.
+const VERIFIED_HEALS_WITHIN_US: u64 = 30_000_000;
 
 impl<W: Workload> Run<W> {
     fn new(workload: &W, seed: u64, options: Options) -> Self {
@@ -314,7 +327,7 @@ impl<W: Workload> Run<W> {
                 let left = options.requests / options.clients as u64;
                 let replica = number as u8 % replicas;
                 let rng = stream(seed, 100 + number as u64);
-                Client::new(replica, left, workload.source(number), rng)
+                Client::new(replica, left, options.dense, workload.source(number), rng)
             })
             .collect();
         let storage =
@@ -331,6 +344,7 @@ impl<W: Workload> Run<W> {
             unlike: None,
             calm_us: 0,
             struck_by: BTreeSet::new(),
+            hidden_in: None,
             storage: options.disk.then(|| storage(me)),
         };
         Run {
@@ -350,6 +364,7 @@ impl<W: Workload> Run<W> {
             lasting: 0,
             placed: Vec::new(),
             digests: BTreeMap::new(),
+            tokens: verified::Tokens::default(),
             asked_digest_us: 0,
             next_look_us: 0,
             reading_done_us: None,
@@ -397,7 +412,12 @@ impl<W: Workload> Run<W> {
     }
 
     /// The number of a replica's workers: it differs between replicas, since no agreed result may depend on it.
+    ///
+    /// With V also the same number everywhere, with every other seed.
     fn workers_of(&self, replica: u8) -> usize {
+        if self.options.verified && self.seed % 2 == 1 {
+            return self.options.workers;
+        }
         1 + (self.seed as usize + usize::from(replica)) % self.options.workers
     }
 
@@ -407,6 +427,11 @@ impl<W: Workload> Run<W> {
             Some(promise) => self.summary.broken.contains(promise),
             None => self.summary.violation.is_some(),
         }
+    }
+
+    /// The time within which all replicas have to heal.
+    fn heals_within_us(&self) -> u64 {
+        if self.options.verified { VERIFIED_HEALS_WITHIN_US } else { HEALS_WITHIN_US }
     }
 
     fn at(&mut self, after_us: u64, event: Event) {
@@ -530,10 +555,12 @@ impl<W: Workload> Run<W> {
         let begun =
             Process::start(&role, (&self.fabric, &self.slow), &mut self.rng, &self.journal, (opened, disk));
         match begun {
-            Ok(process) => {
+            Ok(mut process) => {
                 for breach in sabotage {
-                    if let Breach::Pipeline(sabotage) = breach {
-                        process.replica.sabotage(sabotage);
+                    match breach {
+                        Breach::Pipeline(sabotage) => process.replica.sabotage(sabotage),
+                        Breach::Verification(rules) => process.replica.weaken(rules),
+                        _ => {}
                     }
                 }
                 slot.process = Some(process);
@@ -637,7 +664,7 @@ impl<W: Workload> Run<W> {
         for observed in seen {
             self.trace.note(self.now_us, format_args!("{}", Shown(&observed)));
             self.facts.note(&observed, &mut self.model);
-            self.summary.verified.note(&observed.what);
+            self.summary.verified.note(observed.replica, &observed.what, &mut self.tokens);
             match &observed.what {
                 What::Released { place, to: Some(to), .. } => self.place(observed.replica, *to, *place),
                 What::Digest { position, digest } => {
@@ -747,11 +774,17 @@ impl std::fmt::Display for Shown<'_> {
             What::Said(what) => write!(f, "{replica} says {what}"),
             What::Speculated { batch, .. } => write!(f, "{replica} begins {batch}"),
             What::Ran { batch, outcomes } => write!(f, "{replica} ran {batch} ({})", outcomes.len()),
-            What::Folded(version) => write!(f, "{replica} comes to {}", ShownVersion(version)),
+            What::Folded { version, .. } => write!(f, "{replica} comes to {}", ShownVersion(version)),
+            What::Agreed(version) => write!(f, "{replica} agrees to {}", ShownVersion(version)),
+            What::Voted { view, version, .. } => {
+                write!(f, "{replica} votes for {} in view {view}", ShownVersion(version))
+            }
+            What::NotTakenBack { was_kept } => write!(f, "{replica} cannot go back ({was_kept})"),
             What::Stable { version, .. } => write!(f, "{replica} has stable {}", ShownVersion(version)),
             What::Recorded(version) => write!(f, "{replica} recorded {}", ShownVersion(version)),
-            What::Followed { view, version } => {
-                write!(f, "{replica} follows view {view} after {}", ShownVersion(version))
+            What::Followed { view, version, sequential } => {
+                let how = if *sequential { ", one at a time" } else { "" };
+                write!(f, "{replica} follows view {view} after {}{how}", ShownVersion(version))
             }
             What::Diverged(version) => write!(f, "{replica} differs from {}", ShownVersion(version)),
             What::TookBack { version, .. } => write!(f, "{replica} is back at {}", ShownVersion(version)),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::snapshot::{self, SnapshotError};
 use crosscheck::stepped::{Observation, ReplyTo, World};
-use verify::Version;
+use verify::{StateToken, Version};
 use vote::{Packed, Place, digest};
 use wire::SplitMix64;
 use xxhash_rust::xxh3::xxh3_64;
@@ -58,7 +58,8 @@ pub struct Ordered {
     pub seed: u64,
     /// Its requests.
     pub requests: Vec<order::Request>,
-    /// With V: numbers of the requests in an order in which they may run one at a time. Else they run in their order.
+    /// With V: numbers of the requests in an order in which they may have run one at a time. Else they run in their
+    /// order.
     pub plan: Option<Vec<u32>>,
 }
 
@@ -148,7 +149,23 @@ pub enum What {
         outcomes: Vec<RequestOutcome>,
     },
     /// With V: a batch has ended, with a version.
-    Folded(Version),
+    Folded {
+        /// It.
+        version: Version,
+        /// The token before.
+        parent: StateToken,
+        /// Numbers of its requests in an order in which they may have run one at a time.
+        order: Vec<u32>,
+    },
+    /// With V: this replica's executor sends its token.
+    Voted {
+        /// The view.
+        view: u64,
+        /// The version.
+        version: Version,
+        /// The token before.
+        parent: StateToken,
+    },
     /// With V: a batch stays.
     Stable {
         /// Its version.
@@ -156,6 +173,8 @@ pub enum What {
         /// Whether this very version was agreed on.
         is_agreed: bool,
     },
+    /// With V: a batch is about to count as delivered and executed, since this version is stable.
+    Agreed(Version),
     /// With V: this replica's verifier has recorded this version.
     Recorded(Version),
     /// With V: this replica follows another view, after this version.
@@ -164,6 +183,13 @@ pub enum What {
         view: u64,
         /// The version.
         version: Version,
+        /// Whether its first batch runs one request at a time.
+        sequential: bool,
+    },
+    /// With V: batches could not be taken back.
+    NotTakenBack {
+        /// Whether what takes them back was there.
+        was_kept: bool,
     },
     /// With V: its state is not the agreed one.
     Diverged(Version),
@@ -344,24 +370,34 @@ impl World for Surroundings {
             Observation::Installing { turn, objects } => What::Installing { turn, objects: objects.to_vec() },
             Observation::Digest { position, digest } => What::Digest { position, digest },
             Observation::Evidence(record) => What::Evidence(record.clone()),
-            Observation::Speculated { batch, parts, plan, order } => {
-                let mut ordered = Ordered::of(parts.iter().map(|part| &part.batch));
-                ordered.plan = Some(plan.to_vec());
+            Observation::Speculated { batch, parts, order } => {
+                let ordered = Ordered::of(parts.iter().map(|part| &part.batch));
                 self.unstable.insert(batch, (ordered, Vec::new()));
                 What::Speculated { batch, order: of_order(order) }
             }
-            Observation::Folded { version, parent: _ } => What::Folded(version),
+            Observation::Folded { version, parent, order } => {
+                let order = order.to_vec();
+                if let Some((ordered, _)) = self.unstable.get_mut(&version.number) {
+                    ordered.plan = Some(order.clone());
+                }
+                What::Folded { version, parent, order }
+            }
+            Observation::Voted { view, version, parent } => What::Voted { view, version, parent },
+            Observation::NotTakenBack { was_kept } => What::NotTakenBack { was_kept },
             Observation::Stable { version, is_agreed } => {
                 // What is stable is what the checkers of other modes see when it is delivered and executed.
                 let batch = version.number;
                 if let Some((ordered, outcomes)) = self.unstable.remove(&batch) {
+                    self.note(What::Agreed(version));
                     self.note(What::Delivered { batch, ordered });
                     self.note(What::Executed { batch, outcomes });
                 }
                 What::Stable { version, is_agreed }
             }
             Observation::Recorded(record) => What::Recorded(record.version),
-            Observation::Followed { view, version } => What::Followed { view, version },
+            Observation::Followed { view, version, sequential } => {
+                What::Followed { view, version, sequential }
+            }
             Observation::Diverged(version) => What::Diverged(version),
             Observation::TookBack { version, is_right } => What::TookBack { version, is_right },
             Observation::Rewound { batch, order } => {

@@ -76,6 +76,47 @@ fn replicas_that_execute_first_keep_every_promise() {
     keeps_every_promise(8, &Options { replicas: 5, ..verified });
 }
 
+/// Faults in what mode R0GV adds to a replica: plans, tokens, tallies, trees, before-images, bodies, memories.
+const OF_VERIFICATION: &str = "token,tally,leaf,node,kept,groups,flag,body-lost,view-storm,forgets,two-lives";
+
+#[test]
+fn what_verification_adds_may_be_wrong_at_one_replica() {
+    for seed in 1..=3 {
+        let faults =
+            Options { verified: true, workers: 2, requests: 100, episodes: 3, ..options(OF_VERIFICATION) };
+        keeps_every_promise(seed, &faults);
+    }
+}
+
+/// Replicas run conflicting requests in different orders, and no reply is wrong.
+#[test]
+fn states_that_differ_reach_no_client() {
+    let keys_are_wrong = Options {
+        verified: true,
+        dense: true,
+        workers: 2,
+        clients: 40,
+        requests: 100,
+        episodes: 1,
+        ..options("interleave")
+    };
+    let summary = run(12, &keys_are_wrong);
+    assert!(summary.violation.is_none(), "{:?}", summary.violation);
+    assert!(summary.verified.differed > 0, "{:?}", summary.verified);
+}
+
+/// One that lagged when the primary ended went back behind what it could take back, and replaced itself: of three
+/// memories two were gone, and the group stood still.
+#[test]
+fn who_lags_when_the_primary_ends_keeps_its_state() {
+    let lags =
+        Options { verified: true, workers: 4, requests: 100, episodes: 3, ..options("slow-executor,crash") };
+    for seed in 1..=2 {
+        keeps_every_promise(seed, &lags);
+        assert_eq!(run(seed, &lags).replaced.len(), 0, "seed {seed}");
+    }
+}
+
 /// A replica that misses 1,024 batches stopped until its watchdog ended it after 5 s; a primary that hangs was never
 /// replaced.
 #[test]

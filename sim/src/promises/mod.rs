@@ -7,6 +7,7 @@ mod disk;
 mod equal;
 mod founding;
 mod linear;
+mod masked;
 mod objects;
 mod once;
 mod order;
@@ -17,8 +18,11 @@ mod rewound;
 mod stable;
 mod survives;
 mod time;
+mod tree;
 mod turns;
+mod valid;
 mod votes;
+mod votes_once;
 
 use crosscheck::stepped::Occupancy;
 
@@ -117,6 +121,10 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(stable::Stable::default()),
         Box::new(released::Released::default()),
         Box::new(rewound::Rewound::default()),
+        Box::new(valid::Valid::default()),
+        Box::new(votes_once::VotesOnce::default()),
+        Box::new(tree::Tree),
+        Box::new(masked::Masked::default()),
         Box::new(order::Order),
         Box::new(turns::Turns::default()),
         Box::new(time::Time::default()),
@@ -172,5 +180,7 @@ pub const PROGRESS: About = About {
     section: "EDCC'16 section IV-C; ARCHITECTURE.md, Recovery of one object and State transfer",
     promise: "When the faults are over, everything heals and every command is answered.",
     check: "After every fault, and at the end, all replicas serve, hold nothing and have equal digests \
-        within a bounded simulated time; then every client reads every key.",
+        within a bounded simulated time; then every client reads every key. In mode R0GV: within 30 s the \
+        batch of the digest is stable at every replica, every verifier has a memory, and no client gives up \
+        on a command that it sent when the faults had been over for a second.",
 };

@@ -39,7 +39,7 @@ impl Promise for Released {
         let replica = observed.replica;
         match &observed.what {
             What::Speculated { .. } => self.is_verified = true,
-            What::Folded(version) => note(&mut self.ran, (version.number, version.token), replica),
+            What::Folded { version, .. } => note(&mut self.ran, (version.number, version.token), replica),
             What::Recorded(version) => note(&mut self.recorded, (version.number, version.token), replica),
             What::Installed { version, .. } => {
                 self.stable.insert(replica, version.number);

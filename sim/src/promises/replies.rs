@@ -13,9 +13,11 @@ impl Promise for Replies {
         About {
             name: "replies",
             section: "EDCC'16 sections III-B (fault model) and IV-B",
-            promise: "Every reply that reaches a client is the one that a correct service gives at that position.",
+            promise: "Every reply that reaches a client is the one that a correct service gives at that position. In \
+                mode R0GV: that it gives when it runs each batch one request at a time.",
             check: "An independent model of the service executes the ordered commands; every byte of every \
-                reply is compared. For memcached, every unique stands for one version.",
+                reply is compared. For memcached, every unique stands for one version. In mode R0GV the order within \
+                a batch is the one in which the first replica where it is stable held the locks (serial).",
         }
     }
 

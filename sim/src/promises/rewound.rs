@@ -26,13 +26,13 @@ impl Promise for Rewound {
             section: "Eve (OSDI'12) section 5.2; execute/src/speculate.rs",
             promise: "In mode R0GV a replica that has taken batches back has the objects, and counts the requests that \
                 were executed, as after the batch where it continues.",
-            check: "After every rollback the tree over all objects is computed again from their checksums; the version \
+            check: "Every rollback succeeds where nothing was corrupted (see `tree` for the objects); the version \
                 that is left is the one that this replica had after that batch; the state of the exactly-once rule is \
                 the one that it had when it had taken that batch.",
         }
     }
 
-    fn see(&mut self, observed: &Observed, _facts: &Facts) -> Broken {
+    fn see(&mut self, observed: &Observed, facts: &Facts) -> Broken {
         let me = observed.replica;
         let wrong = |what: &str, batch: u64| {
             Err(format!(
@@ -44,7 +44,7 @@ impl Promise for Rewound {
             What::Speculated { batch, order } => {
                 self.orders.insert((me, *batch), *order);
             }
-            What::Folded(version) => {
+            What::Folded { version, .. } => {
                 self.tokens.insert((me, version.number), version.token);
             }
             What::Installed { version, order } => {
@@ -53,13 +53,13 @@ impl Promise for Rewound {
                 self.orders.insert((me, version.number), *order);
                 self.tokens.insert((me, version.number), version.token);
             }
-            What::TookBack { version, is_right } => {
-                if *is_right == Some(false) {
-                    return wrong("tree over the objects", version.number);
-                }
-                if self.tokens.get(&(me, version.number)).is_some_and(|token| *token != version.token) {
-                    return wrong("token", version.number);
-                }
+            What::NotTakenBack { was_kept: true } if !facts.corrupted.contains(&me) => {
+                return Err(format!("replica {} could not take batches back", ReplicaId(me)));
+            }
+            What::TookBack { version, .. }
+                if self.tokens.get(&(me, version.number)).is_some_and(|token| *token != version.token) =>
+            {
+                return wrong("token", version.number);
             }
             What::Rewound { batch, order }
                 if self.orders.get(&(me, *batch)).is_some_and(|known| known != order) =>

@@ -4,7 +4,7 @@ use crosscheck::admin::{AdminCommand, CorruptionKind, ReplicaPhase as Life};
 use wire::ReplicaId;
 
 use super::operator::Operator;
-use super::{Event, HEALS_WITHIN_US, Phase, ReplicaSlot, Run};
+use super::{Event, Phase, ReplicaSlot, Run};
 use crate::plan;
 use crate::promises::{PROGRESS, RunEnd};
 use crate::workload::Workload;
@@ -46,6 +46,7 @@ impl<W: Workload> Run<W> {
             Phase::Episode { ends_us, .. } => {
                 if self.now_us >= *ends_us && self.lasting == 0 {
                     self.phase = Phase::Healing { since_us: self.now_us };
+                    self.restart_hidden();
                 }
             }
             Phase::Healing { since_us } => {
@@ -56,12 +57,12 @@ impl<W: Workload> Run<W> {
                     self.summary.longest_heal_us = self.summary.longest_heal_us.max(self.now_us - since_us);
                     self.trace.note(self.now_us, format_args!("all is healed"));
                     self.begin_episode();
-                } else if self.now_us > since_us + HEALS_WITHIN_US {
+                } else if self.now_us > since_us + self.heals_within_us() {
                     let digested = self.digests.last_key_value().map_or(0, |((position, _), _)| *position);
                     let open = self.open_below(digested);
                     let how = format!(
                         "not healed after {} s: {}{open}",
-                        HEALS_WITHIN_US / 1_000_000,
+                        self.heals_within_us() / 1_000_000,
                         self.ailing()
                     );
                     self.broken(PROGRESS, how);
@@ -73,7 +74,7 @@ impl<W: Workload> Run<W> {
                     self.phase = Phase::Reading;
                     self.facts.reading = true;
                     self.read_all();
-                } else if self.now_us > since_us + HEALS_WITHIN_US + self.options.requests * 100_000 {
+                } else if self.now_us > since_us + self.heals_within_us() + self.options.requests * 100_000 {
                     self.broken(PROGRESS, "clients do not come to an end without faults".into());
                 }
             }
@@ -89,6 +90,7 @@ impl<W: Workload> Run<W> {
                 let count = process.replica.disarm(kind);
                 self.summary.uncount(vec![kind; count]);
             }
+            process.replica.disarm_verified();
         }
     }
 
@@ -111,6 +113,7 @@ impl<W: Workload> Run<W> {
         self.slots.iter_mut().for_each(|slot| slot.struck_by.clear());
         self.summary.episodes += 1;
         self.facts.victims = episode.victims(self.options.replicas);
+        self.facts.only_computes = episode.strokes.iter().all(|stroke| stroke.fault.is_of_computation());
         for stroke in &episode.strokes {
             self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));
         }
@@ -180,6 +183,8 @@ impl<W: Workload> Run<W> {
                         format!("sees {:?}", status.peers)
                     } else if status.held > 0 || status.alone || pending > 0 {
                         format!("holds {}, alone: {}, pending faults: {pending}", status.held, status.alone)
+                    } else if status.verification.as_ref().is_some_and(|one| !one.verifies) {
+                        "has a verifier without memory".to_owned()
                     } else if wrong_us > CLOCK_US {
                         format!("has a clock that is {wrong_us} us wrong")
                     } else {
@@ -201,7 +206,7 @@ impl<W: Workload> Run<W> {
             return;
         }
         let since_us = *self.reading_done_us.get_or_insert(self.now_us);
-        if self.now_us > since_us + HEALS_WITHIN_US {
+        if self.now_us > since_us + self.heals_within_us() {
             let how = format!("at the end it does not settle: {}", self.ailing());
             return self.broken(PROGRESS, how);
         }

@@ -20,7 +20,7 @@ impl<W: Workload> Run<W> {
         self.facts.disturbed = true;
         for (number, slot) in (0..).zip(&mut self.slots) {
             slot.calm_us = slot.calm_us.max(self.now_us);
-            if number == victim || matches!(fault, Fault::Blackout | Fault::Slow) {
+            if number == victim || matches!(fault, Fault::Blackout | Fault::Slow | Fault::Interleave) {
                 slot.struck_by.insert(fault);
             }
         }
@@ -28,7 +28,9 @@ impl<W: Workload> Run<W> {
         count.tried += 1;
         count.struck += u64::from(!fault.is_of_memory());
         self.lasting -= u64::from(fault == Fault::Founding);
-        if fault.is_corruption() {
+        if fault == Fault::Interleave {
+            self.facts.corrupted.extend(0..self.options.replicas);
+        } else if fault.is_corruption() {
             self.facts.corrupted.insert(victim);
         }
         let lasts = match fault {
@@ -46,6 +48,10 @@ impl<W: Workload> Run<W> {
             Fault::Partition | Fault::Mute | Fault::Deaf => {
                 self.set_blocked(victim, fault, true);
                 Some(draws.within(10_000, 4_000_000))
+            }
+            Fault::TwoLives => {
+                self.stop(victim, 0);
+                Some(draws.within(300_000, 1_500_000))
             }
             Fault::Loss | Fault::Duplication | Fault::Reordering | Fault::Delay | Fault::Noise => {
                 Some(self.set_weather(victim, fault, &mut draws))
@@ -67,6 +73,19 @@ impl<W: Workload> Run<W> {
         match fault {
             Fault::Crash => self.stop(victim, draws.modulo(2_000_000)),
             Fault::Founding | Fault::Memories => self.lose_memory(stroke),
+            Fault::Token | Fault::Tally | Fault::Leaf | Fault::Node | Fault::Kept | Fault::Groups => {
+                self.corrupt_verification(victim, fault, draws.next_u64());
+            }
+            Fault::Flag | Fault::BodyLost | Fault::Forgets => {
+                self.corrupt_verification(victim, fault, draws.next_u64());
+            }
+            Fault::Interleave => self.overlook(draws),
+            Fault::ViewStorm => self.storm(victim, draws.within(2, 20)),
+            Fault::SlowExecutor => {
+                let count = draws.within(2, 30);
+                let times: Vec<u64> = (0..count).map(|_| draws.within(2_000, 120_000)).collect();
+                self.slow.slow_down(victim, times.into_iter());
+            }
             Fault::Slow | Fault::Hang | Fault::SlowCore => self.slow_down(victim, fault, draws),
             Fault::Forged => self.forge(victim, draws),
             Fault::Power | Fault::Blackout => {
@@ -163,6 +182,7 @@ impl<W: Workload> Run<W> {
                 self.set_blocked(stroke.victim, stroke.fault, false);
             }
             Fault::DiskFull => self.set_full(stroke.victim, false),
+            Fault::TwoLives => self.stop(stroke.victim, 0),
             Fault::Settings => self.set_right(stroke.victim),
             Fault::Stranger => self.count_strangers(stroke.victim),
             Fault::ClockJump => self.set_clock(stroke.victim, 0),

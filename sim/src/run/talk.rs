@@ -10,6 +10,9 @@ use crate::node::ClientAnswer;
 use crate::promises;
 use crate::workload::Workload;
 
+/// Time after the last fault after which every command is answered.
+const CALM_US: u64 = 1_000_000;
+
 impl<W: Workload> Run<W> {
     /// A pending event happens.
     pub(super) fn perform(&mut self, event: Event) {
@@ -38,6 +41,7 @@ impl<W: Workload> Run<W> {
             Event::Watch { replica, life } => self.watch(replica, life),
             Event::Heard(number) => self.hear_as_stranger(number),
             Event::Again { victim, inject } => self.again(victim, inject),
+            Event::Storm { victim, more } => self.storm(victim, more),
             Event::Over(stroke) => self.end_stroke(&stroke),
         }
     }
@@ -48,6 +52,7 @@ impl<W: Workload> Run<W> {
         if !client.waiting.is_empty() {
             if self.now_us >= client.deadline_us {
                 self.trace.note(self.now_us, format_args!("client {number} gives up"));
+                self.judge_patience(number);
                 self.hang_up(number);
                 self.move_on(number);
             }
@@ -78,6 +83,19 @@ impl<W: Workload> Run<W> {
         let delay = self.rng.within(20, 200);
         self.at(delay, Event::Asked { client: number, session, numbers });
         self.at(PATIENCE_US, Event::Client(number));
+    }
+
+    /// With V: when all faults have been over for a while, every command is answered in time.
+    fn judge_patience(&mut self, number: usize) {
+        let sent_us = self.now_us.saturating_sub(PATIENCE_US);
+        let is_calm = |slot: &super::ReplicaSlot<W>| {
+            let last_us = slot.calm_us.max(slot.paused_us).max(slot.starts_us).max(slot.free_us);
+            slot.process.is_some() && last_us + CALM_US <= sent_us
+        };
+        if self.options.verified && self.lasting == 0 && self.slots.iter().all(is_calm) {
+            let how = format!("client {number} gets no answer although the faults are over");
+            self.broken(promises::PROGRESS, how);
+        }
     }
 
     /// Connects to the client's replica; if it does not serve, the client tries another one a moment later.

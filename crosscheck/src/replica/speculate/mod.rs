@@ -39,7 +39,7 @@ use crate::job::InFlight;
 use crate::limits;
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::world::World;
+use crate::world::{Observation, World};
 
 /// The state of a replica that verifies after execution.
 pub(super) struct SpeculateStage {
@@ -283,6 +283,19 @@ impl SpeculateStage {
                 }
             }
         }
+    }
+
+    /// Sends a message of the own executor.
+    fn send_of_executor<W: World>(
+        &mut self,
+        to: Recipients,
+        message: &VerifyMessage,
+        env: &mut Environment<W>,
+    ) {
+        if let VerifyMessage::Verify { view, version, parent, .. } = *message {
+            env.world.see(Observation::Voted { view, version, parent });
+        }
+        self.send(to, message, env);
     }
 
     /// The end of a round: all messages to a peer share a frame.

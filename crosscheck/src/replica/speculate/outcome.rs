@@ -3,8 +3,7 @@
 use execute::{NotTakenBack, Speculation};
 use order::{OrderEngine, PrimaryView};
 use verify::{
-    ExecutorCommand, ExecutorEvent, Recipients, Slot, Slots, StateToken, VerifierCommand, VerifyMessage,
-    Version,
+    ExecutorCommand, ExecutorEvent, Slot, Slots, StateToken, VerifierCommand, VerifyMessage, Version,
 };
 use vote::{Place, Withheld};
 use wire::ReplicaId;
@@ -72,12 +71,13 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(super) fn perform_of_executor(&mut self, command: ExecutorCommand) {
         match command {
             ExecutorCommand::Send { to, message } => {
-                self.send_of_executor(to, &message);
+                self.stage.send_of_executor(to, &message, self.env);
                 if let VerifyMessage::Verify { view, version, parent, life } = message
                     && let Some(token) = self.env.hooks.second_token(version.token)
                 {
                     let version = Version { token, ..version };
-                    self.send_of_executor(to, &VerifyMessage::Verify { view, version, parent, life });
+                    let message = VerifyMessage::Verify { view, version, parent, life };
+                    self.stage.send_of_executor(to, &message, self.env);
                 }
             }
             ExecutorCommand::Stable(version) => self.on_stable(version),
@@ -95,13 +95,6 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.env.replace(Corrupted::Verification);
             }
         }
-    }
-
-    fn send_of_executor(&mut self, to: Recipients, message: &VerifyMessage) {
-        if let VerifyMessage::Verify { view, version, parent, .. } = *message {
-            self.env.world.see(Observation::Voted { view, version, parent });
-        }
-        self.stage.send(to, message, self.env);
     }
 
     /// The replicas have agreed on the state after a batch, and on that of all before.

@@ -24,6 +24,9 @@ use crate::transfer::Message;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, Stop, evidence, limits};
 
+/// Why a replica is not repaired.
+const DIFFERS: &str = "run again it differs too";
+
 /// What is wrong here, and what is done about it.
 #[derive(Debug)]
 pub(super) struct Repairing {
@@ -62,6 +65,11 @@ enum RepairStep {
 }
 
 impl Repairing {
+    fn of(wanted: Option<Version>, since_us: u64) -> Repairing {
+        let step = RepairStep::Runs;
+        Repairing { wanted, since_us, runs: 0, scrubbed: false, replaced: false, step }
+    }
+
     /// Whether the batch after `newest` may run.
     pub(super) fn may_run(&self, newest: u64) -> bool {
         matches!(self.step, RepairStep::Runs) && self.wanted.is_some_and(|wanted| newest < wanted.number)
@@ -132,9 +140,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// Goes back to the end of a batch that was folded, and replaces objects there that were found corrupted here.
     fn repair_at(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
         let (step, since_us) = (RepairStep::GoBack(objects), self.env.world.now_us());
-        let (wanted, runs) = (None, 0);
-        self.stage.repairing =
-            Some(Repairing { wanted, since_us, runs, scrubbed: false, replaced: false, step });
+        self.stage.repairing = Some(Repairing { step, ..Repairing::of(None, since_us) });
         self.go_back(GoingBack { to: batch, view: None });
     }
 
@@ -168,21 +174,12 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let stage = &mut *self.stage;
         let stable = stage.stable();
         if stage.speculation.as_ref().is_some_and(|speculation| speculation.stable().number > stable) {
-            return self.give_up_lagging(version);
+            return self.give_up(Some(version), "it lags too far to go back");
         }
         let step = RepairStep::GoBack(stage.suspects());
         let since_us = self.env.world.now_us();
-        let wanted = Some(version);
-        stage.repairing =
-            Some(Repairing { wanted, since_us, runs: 0, scrubbed: false, replaced: false, step });
+        stage.repairing = Some(Repairing { step, ..Repairing::of(Some(version), since_us) });
         self.go_back(GoingBack { to: stable, view: None });
-    }
-
-    /// This replica lags so far that it has given up what takes it back.
-    fn give_up_lagging(&mut self, version: Version) {
-        let outcome = "masked: the others agreed; the replica lagged too far to go back, and replaces itself";
-        self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, outcome));
-        self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch: version.number })));
     }
 
     /// A batch has ended that ran again because this replica's state was not the agreed one.
@@ -202,11 +199,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         repairing.runs += 1;
         repairing.step = if repairing.runs > limits::RUNS_AGAIN {
-            return self.give_up(Some(version));
+            return self.give_up(Some(version), DIFFERS);
         } else if !suspects.is_empty() {
             RepairStep::GoBack(suspects)
         } else if repairing.scrubbed {
-            return self.give_up(Some(version));
+            return self.give_up(Some(version), DIFFERS);
         } else {
             RepairStep::GoBackAndScrub
         };
@@ -214,21 +211,22 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.go_back(GoingBack { to, view: None });
     }
 
-    /// It cannot be repaired: another process takes a whole state. Where nothing was agreed on yet, the verifiers decide.
-    fn give_up(&mut self, wanted: Option<Version>) {
+    /// It cannot be repaired: another process takes a whole state. Where nothing was agreed on yet, the verifiers
+    /// decide.
+    fn give_up(&mut self, wanted: Option<Version>, why: &str) {
         let Some(version) = wanted else {
             self.stage.repairing = None;
             self.stage.found_wrong.1 = limits::RUNS_AGAIN;
             return self.count_in_vain();
         };
         if !self.is_dispensable() {
-            if let Some(repairing) = &mut self.stage.repairing {
-                repairing.step = RepairStep::Waits;
-            }
+            let since_us = self.env.world.now_us();
+            let repairing = self.stage.repairing.get_or_insert_with(|| Repairing::of(wanted, since_us));
+            repairing.step = RepairStep::Waits;
             return;
         }
-        let outcome = "masked: the others agreed; run again it differs too, and the replica replaces itself";
-        self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, outcome));
+        let outcome = format!("masked: the others agreed; {why}, and the replica replaces itself");
+        self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, &outcome));
         self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch: version.number })));
     }
 
@@ -275,7 +273,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.stage.found_wrong.1 = limits::RUNS_AGAIN;
                 return;
             }
-            return self.give_up(wanted);
+            return self.give_up(wanted, DIFFERS);
         };
         let message = Message::AskObjects { batch, objects: objects.clone() };
         repairing.step = RepairStep::Asks { batch, objects, peer, asked: asked.with(peer), at_us };
@@ -290,7 +288,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let Some(Repairing { step, wanted, .. }) = &mut self.stage.repairing else { return };
         if let RepairStep::Waits = step {
             let wanted = *wanted;
-            return self.give_up(wanted);
+            return self.give_up(wanted, DIFFERS);
         }
         if let RepairStep::Asks { objects, asked, at_us, .. } = step
             && now_us.saturating_sub(*at_us) > patience_us
@@ -354,7 +352,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         if objects.is_empty() {
             let wanted = repairing.wanted;
-            return self.give_up(wanted);
+            return self.give_up(wanted, DIFFERS);
         }
         self.ask(objects, Slots::EMPTY);
     }

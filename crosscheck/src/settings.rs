@@ -158,9 +158,30 @@ pub struct Settings {
     pub hold_replies: bool,
     /// With T: what happens when a fault is detected.
     pub on_detection: OnDetection,
+    /// With V and three processes: the last one is a witness. It verifies, and has no service and no clients; the other
+    /// two are the replicas.
+    pub witness: bool,
+    /// With V and two processes: the primary goes on without its peer when it hears nothing of it. Where only the link
+    /// has failed, both go on, and clients see two histories.
+    pub alone_after_silence: bool,
 }
 
 impl Settings {
+    /// Replicas that execute: all processes but the witness.
+    pub fn executors(&self) -> usize {
+        self.peers.len() - usize::from(self.witness)
+    }
+
+    /// Whether this process is the witness.
+    pub fn is_witness(&self) -> bool {
+        usize::from(self.me) >= self.executors()
+    }
+
+    /// Whether two replicas verify each other, without a third verifier.
+    pub fn is_pair(&self) -> bool {
+        self.mode.verified && self.peers.len() == 2
+    }
+
     /// With one worker, one thread does all work: requests, order, handlers, votes, replies.
     pub fn is_solo(&self) -> bool {
         self.workers == 1

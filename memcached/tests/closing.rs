@@ -40,6 +40,8 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         election: (Duration::from_millis(150), Duration::from_millis(300)),
         watchdog: Duration::from_millis(500),
         hold_replies: true,
+        witness: false,
+        alone_after_silence: false,
         on_detection: crosscheck::OnDetection::default(),
     };
     let options = Config::default();

@@ -41,13 +41,15 @@ const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
   {program} up                                          three replicas, all protections, ports {port} to {third_port}
   {program} up --replicas 5 --port 12000                survives two faulty replicas
   {program} up --mode 0000                              one unprotected server, to compare speed with
+  {program} up --mode R0GV --replicas 2 --witness       two replicas that execute first, and a third verifier
   {program} up --durability disk --data /var/lib/cc     acknowledged writes survive the death of all replicas
   {program} up --json | jq .event                       one JSON value per line: replica, started, ready, status,
                                                          said, died, stopped
 Then, elsewhere:
   {program} top; {program} inject --random; {program} evidence --follow"))]
 pub struct Args<O: ServiceOptions> {
-    /// How many replicas: 2f+1 survive f faulty ones [default: 3, or 1 for the modes 0000, 00G0 and 00GT]
+    /// How many replicas: 2f+1 survive f faulty ones; with V also 2 [default: 3; 1 for the modes 0000, 00G0 and 00GT; 2
+    /// with --witness]
     #[arg(long, short = 'n', value_name = "N")]
     pub replicas: Option<u8>,
     /// Port for the clients of replica 1; 0 takes any free ports
@@ -75,6 +77,14 @@ pub struct Args<O: ServiceOptions> {
     /// With mode 00GT: what happens when a fault is detected that is not masked
     #[arg(long, value_enum, value_name = "ACTION")]
     pub on_detection: Option<Detected>,
+    /// With --mode R0GV and two replicas: a third process that verifies, and has no service and no clients. With it, one
+    /// of the two goes on without the other whatever happened, and no operator has to decide
+    #[arg(long)]
+    pub witness: bool,
+    /// With --mode R0GV and two replicas without a witness: the primary goes on alone when it hears nothing of the other.
+    /// Where only the link has failed, both go on, and clients see two histories
+    #[arg(long)]
+    pub alone_after_silence: bool,
     /// What the service adds.
     #[command(flatten)]
     pub service: O,
@@ -140,6 +150,8 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         service: args.service.clone(),
         hold_replies: !args.free_replies,
         on_detection: args.on_detection.map(OnDetection::from),
+        witness: args.witness,
+        alone_after_silence: args.alone_after_silence,
         ..ClusterOptions::default()
     };
     let ending = Ending::catch()?;
@@ -220,20 +232,24 @@ impl Teller {
 
     fn places(&mut self, layout: &Layout) {
         for place in &layout.places {
-            let text = format!("replica {}: clients connect to {}", place.number, place.clients);
+            let text = match place.witness {
+                false => format!("replica {}: clients connect to {}", place.number, place.clients),
+                true => format!("replica {}: the witness, which has no clients", place.number),
+            };
             let json = json!({
                 "event": "replica", "replica": place.number, "clients": place.clients, "admin": place.admin,
-                "peers": place.peers,
+                "peers": place.peers, "witness": place.witness,
             });
             self.line(&text, json);
         }
     }
 
     fn ready(&mut self, layout: &Layout, after: Duration) {
-        let count = layout.places.len();
+        let count = layout.places.iter().filter(|place| !place.witness).count();
+        let with = if count < layout.places.len() { ", and a witness verifies," } else { "" };
         let noun = if count == 1 { "replica serves" } else { "replicas serve" };
         let text = format!(
-            "ready: {count} {noun} in mode {} after {}; Ctrl-C stops {}",
+            "ready: {count} {noun}{with} in mode {} after {}; Ctrl-C stops {}",
             layout.mode,
             millis(after),
             if count == 1 { "it" } else { "them" }

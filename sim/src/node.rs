@@ -164,6 +164,8 @@ impl<W: Workload> Role<W> {
             election: (Duration::from_millis(300), Duration::from_millis(600)),
             watchdog: Duration::from_secs(5),
             hold_replies: true,
+            witness: false,
+            alone_after_silence: false,
             on_detection: crosscheck::OnDetection::default(),
         }
     }

@@ -10,6 +10,8 @@ pub const WINDOW: u64 = 8;
 /// Batches beyond its record of which a verifier keeps tokens, and beyond the stable one of which an executor keeps
 /// what verifiers told: whoever is a window ahead is not lost.
 pub const TALLY_BATCHES: u64 = 2 * WINDOW;
+/// An executor that was left out of a view is taken in again when it is so many batches behind, or fewer.
+pub const JOIN_LAG_BATCHES: u64 = WINDOW;
 /// Tokens of one executor for one batch that a verifier keeps: each continues another version, and a repaired executor
 /// sends one more.
 pub const TOKENS_PER_BATCH: usize = 4;

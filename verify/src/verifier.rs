@@ -53,6 +53,9 @@ pub enum VerifierEvent {
     ProcessGone(Slot),
     /// The host wants another view: the primary orders nothing although requests wait.
     Suspect(Reason),
+    /// The operator permits this process to begin a group where nobody has one, as
+    /// [`Config::that_begins`](crate::Config::that_begins).
+    Begin,
     /// The operator lets this process of a pair go on alone: its peer will not come back with its memory.
     GoAlone,
     /// A timer has elapsed. [`VerifierEvent::Tick`] finds out by itself; an exploration has no time.
@@ -192,6 +195,7 @@ impl Verifier {
             VerifierEvent::Disconnected(slot) => self.on_disconnected(slot, out),
             VerifierEvent::ProcessGone(slot) => self.on_process_gone(slot, out),
             VerifierEvent::Suspect(reason) => self.suspect(reason, out),
+            VerifierEvent::Begin => self.recorder.config.begins = true,
             VerifierEvent::GoAlone => self.on_go_alone(out),
             VerifierEvent::Elapsed(timer) => self.on_elapsed(timer, out),
             VerifierEvent::Tick => self.on_tick(out),

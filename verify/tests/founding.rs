@@ -1,6 +1,9 @@
 //! How a group begins, and how a verifier that lost its memory is kept from beginning another one.
 
-use verify::{Config, Layout, Rules};
+use verify::{
+    AskRound, Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Here, Layout, Lineup, Rules,
+    Slots, StateToken, TokenRecord, VerifyMessage, Version,
+};
 
 use crate::support::cluster::{Cluster, as_is};
 
@@ -107,4 +110,34 @@ fn with_one_round_they_would() {
     let group = rolling_losses(one_round);
     let founded = group.told.iter().any(|line| line == "verifier 0 takes part from the beginning");
     assert!(founded, "{:?}", group.told);
+}
+
+/// A verifier that has learned from another one that the group began does not know the asker's life. Its answer may
+/// come first, and is not the last word.
+#[test]
+fn who_took_part_in_the_beginning_sends_tokens_whoever_answers_first() {
+    let config = Config::new(Layout::Pair, 0, 70, StateToken(0));
+    let mut executor = Executor::new(config);
+    let lineup = Lineup { primary: 0, executors: Slots(0b11), sequential: false, extra: false };
+    let record = TokenRecord { view: 0, version: Version { number: 0, token: StateToken(0) }, lineup };
+    let crashes = CrashVector::new(2);
+    let mut tokens = |event: ExecutorEvent| {
+        let mut commands = Vec::new();
+        executor.handle(event, 1_000, &mut commands);
+        let is_token = |command: &&ExecutorCommand| {
+            matches!(command, ExecutorCommand::Send { message: VerifyMessage::Verify { .. }, .. })
+        };
+        commands.iter().filter(is_token).count()
+    };
+    let mut hear = |from, message| tokens(ExecutorEvent::Message { from, message });
+    let here = |own_life, founding| {
+        let memory = Some((0, record));
+        VerifyMessage::Here(Here { life: 70, round: AskRound::CatchUp, own_life, founding, memory, crashes })
+    };
+    assert_eq!(hear(0, VerifyMessage::Recorded { record, crashes }), 0);
+    assert_eq!(hear(1, here(71, 0)), 0);
+    let version = Version { number: 1, token: StateToken(7) };
+    assert_eq!(tokens(ExecutorEvent::Executed { view: 0, version, parent: StateToken(0) }), 0);
+    let mut hear = |from, message| tokens(ExecutorEvent::Message { from, message });
+    assert_eq!(hear(0, here(70, 70)), 1);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mio::Token;
 
+use super::ends::is_refused_by_host;
 use super::link::Link;
 use super::net::Net;
 use super::secure::Dialling;
@@ -25,6 +26,7 @@ pub(super) struct Dialled {
 impl<N: Net> Peers<N> {
     /// Dials missing peers, and peers that were dialled and never answered: the higher number dials the lower.
     pub fn dial(&mut self, now_us: u64) {
+        self.seek_ends(now_us);
         for peer in 0..self.me {
             let index = usize::from(peer);
             let passed = |pause| now_us >= self.dial_at(index, pause);
@@ -42,6 +44,9 @@ impl<N: Net> Peers<N> {
             let begun = Dialling::begin(secret, hello, &mut first);
             let stream = self.net.connect(peer);
             self.note_name(peer, stream.as_ref().err());
+            if stream.as_ref().is_err_and(is_refused_by_host) {
+                self.note_refused_by_host(peer);
+            }
             if let (Ok(dialling), Ok(stream)) = (begun, stream) {
                 let token = Token(LINKS + index);
                 let link = Link::dialled(peer, stream, (dialling, first), token, &mut self.net);
@@ -62,7 +67,7 @@ impl<N: Net> Peers<N> {
             dialled.is_unresolved = why.is_some();
             // A name that a name server does not know is not resolved again at once.
             dialled.was_refused |= why.is_some();
-            self.unresolved.push(PeerEvent::Unresolved { peer, why });
+            self.of_dials.push(PeerEvent::Unresolved { peer, why });
         }
     }
 
@@ -71,6 +76,7 @@ impl<N: Net> Peers<N> {
         (0..usize::from(self.me))
             .filter(|peer| self.links[*peer].is_none())
             .map(|peer| self.dial_at(peer, self.pause(peer)))
+            .chain(self.next_end_us())
             .map(|at_us| Duration::from_micros(at_us.saturating_sub(now_us)))
             .min()
     }

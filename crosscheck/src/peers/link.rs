@@ -6,6 +6,7 @@ use mio::{Interest, Token};
 use order::FrameError;
 use order::frame::Decoder;
 
+use super::ends::is_refused_by_host;
 use super::hello::Hello;
 use super::net::Net;
 use super::secure::{Channel, Dialling, Records, Sealed, Unsound};
@@ -37,6 +38,8 @@ pub(super) struct Link<N: Net> {
     pub(super) deferred: usize,
     /// The kernel has refused a call that no healthy process makes.
     pub(super) is_refused: bool,
+    /// No process listens at the other end.
+    pub(super) is_refused_by_host: bool,
 }
 
 /// Data of its replica that a link needs to read.
@@ -94,6 +97,7 @@ impl<N: Net> Link<N> {
             is_urgent: true,
             deferred: 0,
             is_refused: false,
+            is_refused_by_host: false,
         }
     }
 
@@ -151,6 +155,7 @@ impl<N: Net> Link<N> {
     /// The connection is not usable any more.
     fn lost(&mut self, error: &io::Error) -> bool {
         self.is_refused |= is_own_fault(error);
+        self.is_refused_by_host |= !self.is_up() && is_refused_by_host(error);
         false
     }
 

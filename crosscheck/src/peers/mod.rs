@@ -4,6 +4,7 @@
 //! a wrong one is closed and opened again.
 
 mod dial;
+mod ends;
 pub mod fuzzing;
 mod handshakes;
 pub(crate) mod hello;
@@ -27,6 +28,7 @@ use crate::hooks::{self, Hooks};
 use crate::limits;
 use crate::socket_errors::is_own_fault_without_peer;
 use dial::Dialled;
+use ends::PeerEnd;
 use handshakes::PendingHandshakes;
 use hello::Difference;
 pub use identity::Identity;
@@ -40,6 +42,7 @@ use wire::ReplicaId;
 pub const FIRST_TOKEN: usize = 1 << 16;
 const LISTENER: usize = FIRST_TOKEN;
 const LINKS: usize = FIRST_TOKEN + 1;
+const ENDS: usize = FIRST_TOKEN + 512;
 const GUESTS: usize = FIRST_TOKEN + 1024;
 
 /// Events of the peers' sockets.
@@ -49,6 +52,9 @@ pub enum PeerEvent {
     Up(u8),
     /// A peer's connection is gone.
     Down(u8),
+    /// Proof that the process of a peer whose connection is gone has ended: its host refuses connections. Told only
+    /// after [`Peers::look_for_ends`].
+    Ended(u8),
     /// A whole frame whose checksum is right.
     Frame {
         /// Its sender.
@@ -121,8 +127,10 @@ pub struct Peers<N: Net = Tcp> {
     handshakes: PendingHandshakes<N>,
     /// When each peer was dialled last, and whether it or this replica refused the connection.
     dialled: Vec<Dialled>,
-    /// Events about names that do not resolve, at most one per attempt, until the next [`Peers::flush`].
-    unresolved: Vec<PeerEvent>,
+    /// Events of attempts to connect, at most one per attempt, until the next [`Peers::flush`].
+    of_dials: Vec<PeerEvent>,
+    /// Per peer: whether its process has ended. Empty where nobody asks.
+    ends: Vec<PeerEnd<N>>,
     /// The buffers for reads of a socket, and for an opened record.
     scratch: Vec<u8>,
     plain: Vec<u8>,
@@ -159,7 +167,8 @@ impl<N: Net> Peers<N> {
             links: (0..count).map(|_| None).collect(),
             handshakes: PendingHandshakes::default(),
             dialled: vec![Dialled::default(); count],
-            unresolved: Vec::new(),
+            of_dials: Vec::new(),
+            ends: Vec::new(),
             scratch: vec![0; limits::READ_CHUNK],
             plain: Vec::new(),
             is_refused: false,
@@ -199,6 +208,7 @@ impl<N: Net> Peers<N> {
         match token.0 {
             LISTENER => self.is_refused |= self.handshakes.accept(&mut self.net),
             guest if guest >= GUESTS => self.on_guest(guest - GUESTS, events),
+            end if end >= ENDS => self.on_end((end - ENDS) as u8, events),
             link => {
                 let peer = (link - LINKS) as u8;
                 let Some(link) = self.links.get_mut(usize::from(peer)).and_then(Option::as_mut) else {
@@ -223,12 +233,16 @@ impl<N: Net> Peers<N> {
                     // A peer that is refused here has answered.
                     let is_refused = events[before..].iter().any(refuses);
                     dialled.was_refused |= is_refused;
-                    let is_answered = link.is_up() || is_refused;
+                    // A host without a listener has not left anything unanswered.
+                    let is_answered = link.is_up() || is_refused || link.is_refused_by_host;
                     dialled.unanswered = if is_answered { 0 } else { dialled.unanswered + u32::from(!alive) };
                     if dialled.unanswered == limits::UNANSWERED {
                         (dialled.unanswered, dialled.was_refused) = (0, true);
                         events.push(PeerEvent::Refused { peer: Some(peer), why: Refusal::HungUp });
                     }
+                }
+                if events[before..].contains(&PeerEvent::Up(peer)) {
+                    self.note_link(peer, true);
                 }
                 if !alive {
                     self.hang_up(peer, events);
@@ -274,7 +288,7 @@ impl<N: Net> Peers<N> {
 
     /// Writes urgent frames, one system call per peer.
     pub fn flush(&mut self, events: &mut Vec<PeerEvent>) {
-        events.append(&mut self.unresolved);
+        events.append(&mut self.of_dials);
         self.handshakes.tell(events);
         for peer in 0..self.links.len() as u8 {
             let alive = match self.links[usize::from(peer)].as_mut() {
@@ -291,9 +305,13 @@ impl<N: Net> Peers<N> {
         if let Some(link) = self.links[usize::from(peer)].take() {
             let was_up = link.is_up();
             self.is_refused |= link.is_refused;
+            if link.is_refused_by_host {
+                self.note_refused_by_host(peer);
+            }
             link.close(&mut self.net);
             if was_up {
                 events.push(PeerEvent::Down(peer));
+                self.note_link(peer, false);
             }
         }
     }
@@ -318,6 +336,7 @@ impl<N: Net> Peers<N> {
         let link = Link::accepted(peer, arrival.stream, known, token, &mut self.net);
         if let Some(mut link) = self.granted(link) {
             events.push(PeerEvent::Up(peer));
+            self.note_link(peer, true);
             // The peer may have sent frames directly after its proof, before the socket changed its token.
             let mut reading = Reading {
                 hello: &self.identity.hello,
@@ -636,7 +655,7 @@ mod tests {
         while !asked.is_finished() {
             nodes.iter_mut().for_each(|node| node.step(0));
         }
-        assert_eq!(asked.join().unwrap().unwrap().executed, 0, "of two replicas f+1 others are not there");
+        assert_eq!(asked.join().unwrap().unwrap().executed, 77, "of two replicas the other one decides");
         let mut probe = probe::Probe::new(identity(0, 7), of_all(&addresses));
         let asked = std::thread::spawn(move || probe.ask(1, addresses[1], Duration::from_secs(10)));
         while !asked.is_finished() {

@@ -78,7 +78,7 @@ impl Probe {
                 told.extend(self.ask(number, address, patience));
             }
         }
-        Some(PeerProgress::of_others(&told, count / 2))
+        Some(PeerProgress::of_others(&told, (count - 1) / 2))
     }
 
     pub(super) fn ask(&mut self, peer: u8, address: SocketAddr, patience: Duration) -> Option<PeerProgress> {

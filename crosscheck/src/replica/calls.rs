@@ -7,6 +7,7 @@ use order::OrderEngine;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
+use super::speculate::Speculator;
 use super::{Replica, waits};
 use crate::admin::{AdminCommand, EvidenceList, Injected, Position, ReplicaPhase, StateDigest, Status};
 use crate::admin_server::Call;
@@ -158,6 +159,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             AdminCommand::Inject(_) => {
                 self.calls.on_inject(call, self.executor.running.as_ref(), &mut self.order, env);
             }
+            AdminCommand::BeginGroup | AdminCommand::KeepState { .. } if self.speculate.is_some() => {
+                if let Some(mut speculator) = Speculator::of(self) {
+                    speculator.decide(call);
+                }
+            }
             AdminCommand::BeginGroup | AdminCommand::KeepState { .. } => {
                 let is_executing = self.executor.running.is_some();
                 if waits::decide(call, is_executing, &mut self.order, &mut self.transfer, env) {
@@ -199,7 +205,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             failed_checks: env.tally.failed_checks + counters.failed_checks(),
             dropped_frames: env.tally.dropped_frames,
             refused: env.refusals.seen(),
-            waits_for: waits::waits_for(&self.order, &self.transfer, env),
+            waits_for: self.waits_for(),
             buffers: self.clients.buffers(env.settings.buffer_limit, kept, standing.log_bytes),
             held: self.votes.held.len() as u64,
             armed: env.hooks.armed() as u64,

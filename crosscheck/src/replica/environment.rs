@@ -61,6 +61,9 @@ impl<W: World> Environment<W> {
     ) -> Self {
         let hooks = hooks::Active::default();
         peers.hooks = hooks.clone();
+        if settings.is_pair() {
+            peers.look_for_ends();
+        }
         Environment {
             settings,
             world,

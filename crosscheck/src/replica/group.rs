@@ -34,6 +34,9 @@ struct Other {
     voting: Option<Heartbeat>,
     /// Last batch that it has reported as executed.
     executed: u64,
+    /// Its process, once it is known; and whether an earlier one is known to have ended.
+    life: u64,
+    has_ended: bool,
     /// The last report to the voter: whether to wait for this peer, and which process of it.
     counted: bool,
     told: Option<Heartbeat>,
@@ -115,9 +118,9 @@ impl Group {
         self.others.iter().enumerate().filter(move |(peer, _)| *peer != me).map(|(_, other)| other)
     }
 
-    /// f, of 2f+1 replicas.
+    /// f, of 2f+1 replicas; of two 0.
     pub(super) fn faults(&self) -> usize {
-        self.others.len() / 2
+        (self.others.len() - 1) / 2
     }
 
     /// Whether f+1 others could give this replica a state or a repair.
@@ -194,8 +197,20 @@ impl Group {
             time.clock.hear(from, ClockWords { now_us: their_us, sent_us, echo_us, held_us }, now_us);
         }
         let other = &mut self.others[usize::from(from)];
+        other.has_ended |= other.life != 0 && other.life != life;
+        other.life = life;
         (other.voting, other.executed) = ((since > 0).then_some(Heartbeat { since, life }), executed);
         true
+    }
+
+    /// Whether nothing came from this peer lately.
+    pub(super) fn is_quiet(&self, peer: u8, now_us: u64) -> bool {
+        self.others.get(usize::from(peer)).is_none_or(|other| other.is_silent(now_us, limits::QUIET))
+    }
+
+    /// Whether a later process of this peer has greeted since the last call: then the one before has ended.
+    pub(super) fn take_ended(&mut self, peer: u8) -> bool {
+        self.others.get_mut(usize::from(peer)).is_some_and(|other| std::mem::take(&mut other.has_ended))
     }
 
     /// A peer's message was dropped. A peer whose messages are wrong repeatedly is reported once a second.

@@ -330,7 +330,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             self.transfer.give_up_disagreed(&mut self.order, &self.env);
         }
         self.greet();
-        let waits_for = waits::waits_for(&self.order, &self.transfer, &self.env);
+        let waits_for = self.waits_for();
         self.waits.tell(waits_for, &self.env);
         self.transfer.compact(&mut self.order, &self.env, self.executor.running.is_some());
         let now_us = self.env.world.now_us();
@@ -349,6 +349,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             speculator.scrub_next(&mut scrubs);
         }
         self.scrubs = scrubs;
+    }
+
+    /// What this replica waits for and cannot go on without, with the remedy.
+    fn waits_for(&self) -> Option<String> {
+        let verified = self.speculate.as_ref();
+        verified
+            .and_then(|stage| stage.waits_for_operator(&self.group, &self.env))
+            .or_else(|| waits::waits_for(&self.order, &self.transfer, &self.env))
     }
 
     /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this

@@ -69,7 +69,7 @@ impl ClusterTarget {
         let replica = |place: &runfile::ReplicaAddresses| ReplicaHandle {
             number: place.number,
             admin: Endpoint::Unix(place.admin.clone()),
-            clients: Some(place.clients),
+            clients: Some(place.clients).filter(|_| !place.witness),
         };
         Ok(found.replicas.iter().map(replica).collect())
     }

@@ -46,6 +46,10 @@ pub struct ClusterOptions<O> {
     pub hold_replies: bool,
     /// What mode `00GT` does when it detects a fault; none = the default.
     pub on_detection: Option<OnDetection>,
+    /// Whether a witness verifies what two replicas execute.
+    pub witness: bool,
+    /// Whether the primary of two goes on alone after silence.
+    pub alone_after_silence: bool,
     /// Settings of the service, equal at all replicas.
     pub service: O,
 }
@@ -62,6 +66,8 @@ impl<O: Default> Default for ClusterOptions<O> {
             before_images: true,
             hold_replies: true,
             on_detection: None,
+            witness: false,
+            alone_after_silence: false,
             service: O::default(),
         }
     }
@@ -108,9 +114,17 @@ impl<O: ServiceOptions> ClusterPlan<O> {
     /// # Errors
     /// The options contradict each other, a port is in use, or such a cluster runs already.
     pub fn new(wish: &ClusterOptions<O>) -> anyhow::Result<Self> {
-        let count = wish.replicas.unwrap_or(if wish.mode.replicated { DEFAULT_REPLICAS } else { 1 });
-        check_group(wish.mode, usize::from(count))
-            .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --mode)")))?;
+        let default = match wish.mode.replicated {
+            true if wish.witness => 2,
+            true => DEFAULT_REPLICAS,
+            false => 1,
+        };
+        let count = wish.replicas.unwrap_or(default);
+        check_group(wish.mode, usize::from(count), wish.witness)
+            .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --witness, --mode)")))?;
+        if wish.alone_after_silence && !(wish.mode.verified && count == 2 && !wish.witness) {
+            return Err(misuse("--alone-after-silence is for two replicas in mode R0GV, without a witness"));
+        }
         if wish.on_detection.is_some() && !wish.mode.twice {
             let mode = wish.mode;
             return Err(misuse(format!(
@@ -125,7 +139,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             )));
         }
         let directory = runfile::directory()?;
-        let places = place(wish.port.unwrap_or(program().port), count, &directory)?;
+        let places = place(wish.port.unwrap_or(program().port), (count, wish.witness), &directory)?;
         let peers: Vec<_> = places.iter().map(|place| place.peers).collect();
         let port = places.first().map_or(0, |place| place.clients.port());
         let key = match &durability {
@@ -143,6 +157,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             node.before_images = wish.before_images;
             node.hold_replies = wish.hold_replies;
             node.on_detection = wish.on_detection.unwrap_or_default();
+            (node.witness, node.alone_after_silence) = (wish.witness, wish.alone_after_silence);
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,
                 Durability::Disk(data) => Durability::Disk(data.join(format!("replica-{}", place.number))),
@@ -168,7 +183,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
         let replica = |node: &NodeConfig<O>| ReplicaHandle {
             number: node.this_replica,
             admin: node.admin.clone(),
-            clients: Some(node.listen),
+            clients: Some(node.listen).filter(|_| !node.settings().is_witness()),
         };
         self.nodes.iter().map(replica).collect()
     }
@@ -256,7 +271,13 @@ fn durability<O>(wish: &ClusterOptions<O>) -> anyhow::Result<Durability> {
 
 /// Client ports from `first` on (any free ones when it is 0), one more port per replica for its peers, and a
 /// socket file.
-fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<ReplicaAddresses>> {
+/// The addresses of `count` replicas, and of a witness if there is one.
+fn place(
+    first: u16,
+    (count, witness): (u8, bool),
+    directory: &Path,
+) -> anyhow::Result<Vec<ReplicaAddresses>> {
+    let count = count + u8::from(witness);
     RunFile::sweep(directory);
     let running = RunFile::all_alive(directory);
     let mut taken: Vec<u16> = running
@@ -285,6 +306,7 @@ fn place(first: u16, count: u8, directory: &Path) -> anyhow::Result<Vec<ReplicaA
         clients: loopback(clients),
         peers: loopback(peers),
         admin: runfile::config_directory(directory, port).join(format!("admin-{number}.sock")),
+        witness: witness && number == count,
     };
     let places: Vec<ReplicaAddresses> = (1..).zip(clients.into_iter().zip(peers)).map(place).collect();
     for place in &places {

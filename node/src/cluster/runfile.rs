@@ -36,6 +36,9 @@ pub struct ReplicaAddresses {
     pub peers: SocketAddr,
     /// The socket file that the command line connects to.
     pub admin: PathBuf,
+    /// Whether it is a witness: then no client can connect.
+    #[serde(default)]
+    pub witness: bool,
 }
 
 impl RunFile {
@@ -182,6 +185,7 @@ mod tests {
             clients: loopback(port),
             peers: loopback(port + 1),
             admin: PathBuf::from("admin-1.sock"),
+            witness: false,
         };
         RunFile::of_this_process("RDGX".into(), vec![place])
     }

@@ -75,6 +75,10 @@ pub struct NodeConfig<O> {
     pub hold_replies: bool,
     /// What mode `00GT` does when it detects a fault.
     pub on_detection: OnDetection,
+    /// Whether the last of the replicas is a witness: with V it verifies, and has no service and no clients.
+    pub witness: bool,
+    /// Whether, with V, the primary of two goes on alone after silence.
+    pub alone_after_silence: bool,
     /// The settings of the service.
     pub service: O,
 }
@@ -101,6 +105,8 @@ impl<O: ServiceOptions> NodeConfig<O> {
             before_images: true,
             hold_replies: true,
             on_detection: OnDetection::default(),
+            witness: false,
+            alone_after_silence: false,
             service: O::default(),
         }
     }
@@ -146,6 +152,8 @@ impl<O: ServiceOptions> NodeConfig<O> {
             watchdog: Duration::from_millis(self.watchdog_ms),
             hold_replies: self.hold_replies,
             on_detection: self.on_detection,
+            witness: self.witness,
+            alone_after_silence: self.alone_after_silence,
         }
     }
 
@@ -153,6 +161,10 @@ impl<O: ServiceOptions> NodeConfig<O> {
     fn equal_settings(&self) -> Vec<(String, String)> {
         let mut settings = self.service.equal_on_all_replicas();
         settings.push(("before_images".to_owned(), self.before_images_word().to_owned()));
+        if self.mode.verified {
+            settings.push(("witness".to_owned(), self.witness.to_string()));
+            settings.push(("alone_after_silence".to_owned(), self.alone_after_silence.to_string()));
+        }
         settings
     }
 
@@ -197,8 +209,15 @@ impl<O: ServiceOptions> NodeConfig<O> {
             };
             let _ = writeln!(text, "on_detection = \"{word}\"");
         }
+        if self.alone_after_silence {
+            text.push_str("alone_after_silence = \"yes\"\n");
+        }
         for (index, address) in self.replicas.iter().enumerate() {
             let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);
+        }
+        if self.witness {
+            // The last section is that of the witness.
+            text.push_str("part = \"witness\"\n");
         }
         text
     }

@@ -14,7 +14,7 @@ use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "this_replica",
     "listen",
     "admin",
@@ -32,9 +32,10 @@ const FIELDS: [&str; 18] = [
     "before_images",
     "replies",
     "on_detection",
+    "alone_after_silence",
     "replica",
 ];
-const REPLICA_FIELDS: [&str; 2] = ["number", "address"];
+const REPLICA_FIELDS: [&str; 3] = ["number", "address", "part"];
 /// Replica numbers are small: the vote is quadratic in their count, and no known deployment needs more than f = 4.
 pub const MOST_REPLICAS: u64 = crosscheck::limits::REPLICAS as u64;
 
@@ -114,8 +115,13 @@ fn read<O: ServiceOptions>(
         let what = format!("mode {mode} keeps no log on disk");
         reader.report(reader.offset("durability"), "durability", &what, "write \"memory\", or use mode RDGX");
     }
-    let replicas = read_replicas(text, reader);
-    check_count(reader, mode, replicas.len(), this_replica);
+    let alone_after_silence = read_either(reader, "alone_after_silence", "yes", "no").unwrap_or_default();
+    let (replicas, witness) = read_replicas(text, reader);
+    check_count(reader, mode, (replicas.len(), witness), this_replica);
+    if alone_after_silence && !(mode.verified && replicas.len() == 2) {
+        let what = "is for two replicas without a witness, in a mode with V";
+        reader.report(reader.offset("alone_after_silence"), "alone_after_silence", what, "remove it");
+    }
     check_ports(reader, listen, admin.as_ref().map(|(endpoint, _)| endpoint), &replicas, this_replica);
 
     let small = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -135,6 +141,7 @@ fn read<O: ServiceOptions>(
     config.before_images = before_images.unwrap_or(config.before_images);
     config.hold_replies = hold_replies.unwrap_or(config.hold_replies);
     config.on_detection = on_detection;
+    (config.witness, config.alone_after_silence) = (witness, alone_after_silence);
     config.service = service;
     if let Err(Wrong { field, what, remedy, .. }) = config.service.check() {
         reader.report(reader.offset(field), field, &what, &remedy);
@@ -281,9 +288,10 @@ fn read_durability(reader: &mut TableReader<'_>) -> Option<Durability> {
     }
 }
 
-/// The addresses, in the order of the replicas' numbers.
-fn read_replicas(text: &str, reader: &mut TableReader<'_>) -> Vec<Address> {
+/// The addresses, in the order of the replicas' numbers, and whether the last one is a witness.
+fn read_replicas(text: &str, reader: &mut TableReader<'_>) -> (Vec<Address>, bool) {
     let mut numbered: Vec<(u64, Address)> = Vec::new();
+    let mut witnesses = Vec::new();
     for (index, (table, at)) in reader.tables("replica").into_iter().enumerate() {
         let prefix = format!("replica[{}].", index + 1);
         let mut section = TableReader::new(text, table, &prefix, Some(line_of(text, at)), &REPLICA_FIELDS);
@@ -291,6 +299,9 @@ fn read_replicas(text: &str, reader: &mut TableReader<'_>) -> Vec<Address> {
         let number = section.require("number", number, &(index + 1).to_string());
         let address = section.address("address");
         let address = section.require("address", address, "\"10.0.0.1:12211\"");
+        if read_either(&mut section, "part", "witness", "replica") == Some(true) {
+            witnesses.extend(number);
+        }
         if let (Some(number), Some(address)) = (number, address) {
             if numbered.iter().any(|(other, _)| *other == number) {
                 let at = section.offset("number");
@@ -314,15 +325,19 @@ fn read_replicas(text: &str, reader: &mut TableReader<'_>) -> Vec<Address> {
         let what = format!("the highest number is {highest}, but there are {} sections", numbered.len());
         reader.report(None, "replica", &what, "number the replicas 1, 2, 3 ... without gaps");
     }
-    numbered.into_iter().map(|(_, address)| address).collect()
+    if reader.problems.is_empty() && !witnesses.is_empty() && witnesses != [highest] {
+        let what = "is \"witness\" in another section than the last one";
+        reader.report(None, "part", what, "give the witness the highest number; there is one at most");
+    }
+    (numbered.into_iter().map(|(_, address)| address).collect(), !witnesses.is_empty())
 }
 
-fn check_count(reader: &mut TableReader<'_>, mode: Mode, count: usize, me: Option<u64>) {
+fn check_count(reader: &mut TableReader<'_>, mode: Mode, (count, witness): (usize, bool), me: Option<u64>) {
     if !reader.problems.is_empty() {
         return;
     }
     let at = reader.offset("mode");
-    if let Err((what, remedy)) = check_group(mode, count) {
+    if let Err((what, remedy)) = check_group(mode, count - usize::from(witness), witness) {
         reader.report(at, "replica", &what, &remedy);
     } else if me.is_some_and(|me| me > count as u64) {
         let what = format!("there is no replica {} among the {count} sections", me.unwrap_or_default());
@@ -372,10 +387,16 @@ fn check_ports(
     }
 }
 
-/// Whether a group of `count` replicas can run `mode`; otherwise the problem and its remedy.
-pub fn check_group(mode: Mode, count: usize) -> Result<(), (String, String)> {
+/// Whether a group of `count` replicas, and perhaps a witness, can run `mode`; otherwise the problem and its remedy.
+pub fn check_group(mode: Mode, count: usize, witness: bool) -> Result<(), (String, String)> {
     let remedy = |text: &str| text.to_owned();
     match (mode.replicated, count) {
+        _ if witness && (count != 2 || !mode.verified) => Err((
+            format!(
+                "a witness is the third verifier of two replicas with V, and there are {count} in mode {mode}"
+            ),
+            remedy("use two replicas and a witness in mode R0GV, or leave the witness out"),
+        )),
         (_, 0) => Err((remedy("there is no replica"), remedy("add a [[replica]] section for each"))),
         (false, 1) => Ok(()),
         (false, _) => Err((
@@ -384,8 +405,9 @@ pub fn check_group(mode: Mode, count: usize) -> Result<(), (String, String)> {
         )),
         (true, 1) if mode.verified => Err((
             format!("mode {mode} compares replicas, and there is one"),
-            remedy("use three, or a mode without V"),
+            remedy("use two or three, or a mode without V"),
         )),
+        (true, 2) if mode.verified => Ok(()),
         (true, count) if count % 2 == 0 => Err((
             format!("{count} replicas have no majority over {} faulty ones", count / 2),
             format!("use {} or {}: 2f+1 replicas survive f faulty ones", count - 1, count + 1),
@@ -615,6 +637,35 @@ mod tests {
         let two = example.rsplit_once("[[replica]]").expect("a last section").0;
         let shown = parse("node.toml", two).expect_err("two replicas").to_string();
         assert!(shown.contains("use 1 or 3"), "{shown}");
+    }
+
+    #[test]
+    fn two_replicas_verify_each_other_alone_or_with_a_witness() {
+        let verified = shelf()
+            .replacen("mode = \"RDGX\"", "mode = \"R0GV\"", 1)
+            .replacen("durability = \"disk\"", "", 1)
+            .replacen("data_dir = \"/var/lib/crosscheck\"", "", 1);
+        let (two, third) = verified.rsplit_once("[[replica]]").expect("a last section");
+        let pair = parse("pair", two).expect("two replicas").settings();
+        assert!(pair.is_pair() && !pair.alone_after_silence && pair.executors() == 2);
+        let alone = two.replacen("# alone_after_silence = \"no\"", "alone_after_silence = \"yes\"", 1);
+        let config = parse("pair", &alone).expect("two replicas");
+        assert!(config.settings().alone_after_silence);
+        assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+        let witness = format!("{two}[[replica]]{third}\npart = \"witness\"\n");
+        let config = parse("witness", &witness).expect("two replicas and a witness");
+        let settings = config.settings();
+        assert!(
+            settings.witness && settings.executors() == 2 && !settings.is_witness() && !settings.is_pair()
+        );
+        assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+        let told = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
+        let first = witness.replacen("number = 1", "number = 1\npart = \"witness\"", 1);
+        assert!(told(&first).contains("the highest number"), "{}", told(&first));
+        let crossed = witness.replacen("\"R0GV\"", "\"RDGX\"", 1);
+        assert!(told(&crossed).contains("with V"), "{}", told(&crossed));
+        let alone = verified.replacen("# alone_after_silence = \"no\"", "alone_after_silence = \"yes\"", 1);
+        assert!(told(&alone).contains("for two replicas"), "{}", told(&alone));
     }
 
     /// A file for one node in mode 00GT, with these lines.

@@ -249,12 +249,13 @@ impl PrimaryEngine {
 
     /// Forgets batches that no live replica needs; beyond the bound of memory, also such that one may need.
     fn forget(&mut self) {
-        let Some(view) = self.view else { return };
-        let receivers = self.receivers(&view);
+        if self.view.is_none() {
+            return;
+        }
+        // One that the view leaves out will be taken in again once it has these batches.
         let is_late =
             |peer: &PeerReport| peer.lost.is_some_and(|lost| lost + limits::LOST_TICKS > self.ticks);
-        let needs =
-            |slot: u8, peer: &PeerReport| receivers >> slot & 1 == 1 || (view.has(slot) && is_late(peer));
+        let needs = |slot: u8, peer: &PeerReport| self.is_up(slot) || is_late(peer);
         let others = (0..).zip(&self.peers).filter(|(slot, peer)| needs(*slot, peer));
         let reported = others.map(|(_, peer)| peer.progress.stable.max(peer.offered)).min();
         let stable = self.stable.min(self.delivered);

@@ -59,15 +59,17 @@ impl Life {
 impl Executor {
     /// An answer to WHERE.
     pub(super) fn learn_life(&mut self, from: Slot, here: &Here, out: &mut Out<'_>) {
-        let Life::Unknown(answers) = &mut self.life else { return };
         let (Some((promised, record)), true) = (here.memory, here.life == self.config.life) else { return };
-        if from >= self.config.layout.verifiers() {
+        if from >= self.config.layout.verifiers() || self.life == Life::First {
             return;
         }
+        // A verifier that learned from another one that the group has begun does not know of this life. Whoever does
+        // may answer after it.
         if here.founding == self.config.life {
             self.life = Life::First;
             return self.vote_again(out);
         }
+        let Life::Unknown(answers) = &mut self.life else { return };
         answers.insert(from, (promised, record.version.number, here.crashes.of_slot(from)));
         let consistent =
             answers.iter().filter(|(verifier, answer)| answer.2 >= self.crashes.of_slot(**verifier));

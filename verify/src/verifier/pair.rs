@@ -32,6 +32,11 @@ pub(super) struct PairState {
     sent: Option<Version>,
     /// When the peer was last heard, in microseconds.
     heard: Option<u64>,
+    /// How long it has been silent, of which only a short time counts between two ticks: when this process stood still
+    /// itself, what its peer has sent meanwhile waits to be read.
+    silent_us: u64,
+    /// When time passed last.
+    ticked: Option<u64>,
     /// When the question was sent that waits for its answer. Only one does, so that an answer belongs to it.
     asked: Option<u64>,
     /// When the last question was sent that the peer has answered: it cannot have taken over before this time and the
@@ -53,7 +58,7 @@ pub(super) struct PairView {
 impl PairState {
     /// Notes that the peer was heard.
     pub(super) fn hears(&mut self, now_us: u64) {
-        self.heard = Some(now_us);
+        (self.heard, self.silent_us) = (Some(now_us), 0);
     }
 
     /// Notes that the peer has answered the question.
@@ -166,10 +171,13 @@ impl PairState {
     pub(super) fn on_tick(&mut self, recorder: &Recorder, out: &mut Out<'_>) -> bool {
         let now_us = out.now_us;
         let heard = *self.heard.get_or_insert(now_us);
+        let passed_us = now_us.saturating_sub(self.ticked.replace(now_us).unwrap_or(now_us));
+        self.silent_us = self.silent_us.saturating_add(passed_us.min(PAIR_SILENCE_US / 4));
         if has_passed(self.confirmed, PAIR_ASK_US, now_us) || self.confirmed.is_none() {
             self.ask(recorder, out);
         }
-        now_us.saturating_sub(heard) >= PAIR_SILENCE_US
+        // The primary counts on the whole time since it was heard last.
+        now_us.saturating_sub(heard) >= PAIR_SILENCE_US && self.silent_us >= PAIR_SILENCE_US
     }
 
     /// The peer has answered once, as if the pair had been together for a while.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Layout};
+use crate::limits::JOIN_LAG_BATCHES;
 use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::saved::SavedRecord;
 use crate::slots::{CrashVector, Slot, Slots};
@@ -30,6 +31,8 @@ pub(super) struct Recorder {
     pub(super) extra: ExtraState,
     /// What executors that were left out have reached.
     pub(super) outsiders: BTreeMap<Slot, Version>,
+    /// While any are: the last versions that were recorded.
+    recent: BTreeMap<u64, StateToken>,
     /// Processes whose connection ended.
     pub(super) down: Slots,
     /// Sequential tokens differed; reported once.
@@ -64,6 +67,7 @@ impl Recorder {
             tallies: Tallies::default(),
             extra: ExtraState::new(config.extra_after),
             outsiders: BTreeMap::new(),
+            recent: BTreeMap::new(),
             down: Slots::EMPTY,
             undecided: false,
             times: Times::default(),
@@ -208,6 +212,12 @@ impl Recorder {
         record.version = Version { number: record.version.number.saturating_add(1), token };
         (record.lineup.sequential, record.lineup.extra) = (false, self.extra.is_on());
         self.undecided = false;
+        if record.lineup.executors != Slots::first(self.config.layout.executors()) {
+            self.recent.insert(record.version.number, record.version.token);
+            while self.recent.len() > JOIN_LAG_BATCHES as usize {
+                self.recent.pop_first();
+            }
+        }
         self.follow(record, out);
     }
 
@@ -229,6 +239,7 @@ impl Recorder {
         self.undecided = false;
         self.extra.begin(lineup.extra);
         self.outsiders.clear();
+        self.recent.clear();
         self.tallies.drop_until(view, version.number);
         let primary_is_down = self.down.contains(lineup.primary);
         self.times.installed(self.tallies.knows_more(view), primary_is_down, out.now_us);
@@ -263,16 +274,22 @@ impl Recorder {
         }
     }
 
-    /// Whether an executor that was left out has reached the record.
+    /// Whether an executor that was left out has come near the record.
     pub(super) fn welcomes(&self) -> bool {
         let may = self.phase == VerifierPhase::Normal && self.decides();
         may && !self.caught_up(self.record.version).is_empty()
     }
 
-    /// Executors that were left out and have reached this version.
+    /// Executors that were left out and have reached this version, or one of the last before it: under load one that
+    /// keeps pace may never be level.
     pub(super) fn caught_up(&self, version: Version) -> Slots {
-        let reached = self.outsiders.iter().filter(|(_, reached)| **reached == version);
-        reached.fold(Slots::EMPTY, |slots, (slot, _)| slots.with(*slot)).minus(self.down)
+        let is_recent = |reached: &Version| {
+            let lag = version.number.checked_sub(reached.number);
+            lag.is_some_and(|lag| lag <= JOIN_LAG_BATCHES)
+                && self.recent.get(&reached.number) == Some(&reached.token)
+        };
+        let near = self.outsiders.iter().filter(|(_, reached)| **reached == version || is_recent(reached));
+        near.fold(Slots::EMPTY, |slots, (slot, _)| slots.with(*slot)).minus(self.down)
     }
 
     /// Whether enough tokens agree and extra protection waits for the rest.

@@ -220,7 +220,7 @@ impl Check<'_> {
             _ => None,
         });
         for mode in modes.filter(|mode| mode.replicated) {
-            if let Err((what, remedy)) = check_group(mode, usize::from(*replicas.get_ref())) {
+            if let Err((what, remedy)) = check_group(mode, usize::from(*replicas.get_ref()), false) {
                 self.tell(replicas.span(), "replicas", &what, &remedy);
             }
         }

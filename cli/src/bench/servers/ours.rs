@@ -29,8 +29,6 @@ pub fn start(
         on_disk,
         data: on_disk.then(|| data.to_path_buf()),
         before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
-        hold_replies: true,
-        on_detection: None,
         service: MemcachedOptions {
             memory_limit_mb: definition.memory_mb,
             work_us: workload.work_us,
@@ -40,6 +38,7 @@ pub fn start(
             }),
             ..MemcachedOptions::default()
         },
+        ..ClusterOptions::default()
     };
     let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;
     let rows = keeper.until_ready(START, ending)?;

@@ -1,5 +1,7 @@
 //! The end of a batch: its effects and outputs become a token, which the verifiers get.
 
+use std::collections::VecDeque;
+
 use execute::{KeptRequest, Speculation};
 use object::{Home, Kept};
 use order::OrderEngine;
@@ -7,7 +9,7 @@ use schedule::EntryEnd;
 use verify::{ExecutorEvent, Version};
 use vote::{Failure, RequestResult};
 
-use super::{SpeculateStage, Speculator};
+use super::{SpeculateStage, Speculator, UnstableBatch};
 use crate::Corrupted;
 use crate::boundary::{self, OwnedRegions};
 use crate::hooks::{self, Hooks};
@@ -23,10 +25,16 @@ pub(in crate::replica) fn begin<S: Service>(service: &mut S, stable: Version) ->
     Speculation::new(boundary::tree_of(regions.0.len() as Home, &mut regions), stable)
 }
 
+/// The batch with this number. A replica that lags has thousands of them.
+fn unstable(batches: &mut VecDeque<UnstableBatch>, number: u64) -> Option<&mut UnstableBatch> {
+    let at = batches.binary_search_by_key(&number, |one| one.number).ok()?;
+    batches.get_mut(at)
+}
+
 impl SpeculateStage {
     /// All results of a batch are there.
     pub(in crate::replica) fn on_executed(&mut self, batch: u64, results: Vec<RequestResult>) {
-        if let Some(batch) = self.unstable.iter_mut().find(|one| one.number == batch) {
+        if let Some(batch) = unstable(&mut self.unstable, batch) {
             batch.results = Some(results);
         }
     }
@@ -41,7 +49,7 @@ impl SpeculateStage {
     fn fold_next(&mut self, me: u8, hooks: &hooks::Active) -> Option<Folding> {
         let Some(speculation) = self.speculation.as_mut() else { return Some(Folding::Waits) };
         let before = speculation.version();
-        let next = self.unstable.iter_mut().find(|one| one.number == before.number + 1);
+        let next = unstable(&mut self.unstable, before.number + 1);
         let Some((batch, ended)) = next.and_then(|batch| batch.ended.map(|ended| (batch, ended))) else {
             return Some(Folding::Waits);
         };
@@ -94,8 +102,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// All requests of a batch have ended: its token goes to the verifiers, once those before have ended too. Two
     /// workers may tell the ends of two batches in the other order, and that of a batch which was dropped late.
     pub(in crate::replica) fn on_batch_ended(&mut self, ended: EntryEnd) {
-        let batch = self.stage.unstable.iter_mut().find(|one| one.appended == ended.number);
-        let Some(batch) = batch else { return };
+        let of_number = self.stage.unstable.binary_search_by_key(&ended.number, |one| one.appended);
+        let Some(batch) = of_number.ok().and_then(|at| self.stage.unstable.get_mut(at)) else { return };
         batch.ended = Some(ended);
         self.fold_ended();
     }

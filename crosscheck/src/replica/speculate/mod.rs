@@ -7,6 +7,7 @@
 
 mod deliver;
 mod fold;
+mod operator;
 mod outcome;
 mod repair;
 
@@ -68,6 +69,12 @@ pub(super) struct SpeculateStage {
     in_vain: u32,
     /// What peers have asked for: each its last question.
     questions: BTreeMap<u8, (u64, Vec<(Home, ObjectId)>)>,
+    /// The replicas differ after this batch, and nobody can tell which one is right.
+    undecided: Option<u64>,
+    /// The other one of two replicas has ended, and may have gone on alone before.
+    peer_has_ended: bool,
+    /// An operator has permitted to begin a group where nobody has one.
+    begins: bool,
     mixer: Mixer,
     /// How long the primary has ordered nothing although requests wait here.
     unserved: Unserved,
@@ -141,6 +148,7 @@ struct GoingBack {
 /// Who executes and verifies in a group of so many replicas.
 pub(super) fn layout(settings: &Settings) -> Layout {
     match settings.peers.len() {
+        _ if settings.witness => Layout::PairWithWitness,
         0..3 => Layout::Pair,
         replicas => Layout::Crash { failures: (replicas as u8 - 1) / 2 },
     }
@@ -159,6 +167,9 @@ impl SpeculateStage {
         if settings.begins {
             config = config.that_begins();
         }
+        if settings.alone_after_silence {
+            config = config.that_goes_on_alone_after_silence();
+        }
         SpeculateStage {
             verifier: Verifier::new(config.clone()),
             executor: Executor::new(config),
@@ -173,6 +184,9 @@ impl SpeculateStage {
             found_wrong: (0, 0),
             in_vain: 0,
             questions: BTreeMap::new(),
+            undecided: None,
+            peer_has_ended: false,
+            begins: settings.begins,
             mixer: Mixer::new(),
             unserved: Unserved::default(),
             own_messages: VecDeque::new(),

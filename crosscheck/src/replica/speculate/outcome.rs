@@ -30,33 +30,37 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             // Without a disk there is nothing to write.
             VerifierCommand::Persist(_) => {}
             VerifierCommand::Founded => self.env.world.say(format_args!("the group begins")),
-            VerifierCommand::Recovered => self.env.world.say(format_args!(
-                "the verifier of this replica had lost its memory, and takes part again"
-            )),
+            VerifierCommand::Recovered => self
+                .env
+                .world
+                .say(format_args!("the verifier of this replica had lost its memory, and takes part again")),
             VerifierCommand::ViewBegan { record } => self.on_view_began(record),
             VerifierCommand::Differed { version, executors } => {
                 let batch = version.number + 1;
                 if executors.is_empty() {
                     self.env.keep_evidence(evidence::differed(None, batch));
                 }
-                executors.iter().for_each(|slot| self.env.keep_evidence(evidence::differed(Some(slot), batch)));
+                executors
+                    .iter()
+                    .for_each(|slot| self.env.keep_evidence(evidence::differed(Some(slot), batch)));
             }
-            VerifierCommand::Undecided { version } => self.env.world.say(format_args!(
-                "the batch after {} ran one request at a time, and its results differ all the same: no reply of it \
-                    leaves. The service is not deterministic, or more replicas are faulty than the group tolerates. \
-                    `crosscheck evidence` has the batches that differed",
-                version.number
-            )),
-            VerifierCommand::WaitsForPeer { version } => self.env.world.say(format_args!(
-                "the other replica is away and may have gone on without this one, which stands after batch {}. Start \
-                    it, or let this one go on alone if the other has ended for good",
-                version.number
-            )),
+            VerifierCommand::Undecided { version } => {
+                self.stage.undecided = Some(version.number);
+                self.env.world.say(format_args!(
+                    "the batch after {} ran one request at a time, and its results differ all the same: no reply of \
+                        it leaves. The service is not deterministic, or more replicas are faulty than the group \
+                        tolerates. `crosscheck evidence` has the batches that differed",
+                    version.number
+                ));
+            }
+            // The replica tells what it waits for as long as that lasts (`operator.rs`).
+            VerifierCommand::WaitsForPeer { version: _ } => self.stage.peer_has_ended = true,
         }
     }
 
     fn on_view_began(&mut self, record: verify::TokenRecord) {
         let (view, lineup) = (record.view, record.lineup);
+        (self.stage.undecided, self.stage.peer_has_ended) = (None, false);
         if view > 0 {
             let how = if lineup.sequential { ", and the next batch runs one request at a time" } else { "" };
             self.env.world.say(format_args!(

@@ -1,0 +1,217 @@
+//! What the replicas of a verified group cannot decide, and an operator does: what each waits for, and the remedy.
+
+use order::{Declined, OrderEngine};
+use verify::{Layout, Lineup, VerifierEvent};
+use wire::ReplicaId;
+
+use super::{SpeculateStage, Speculator, layout};
+use crate::admin::{AdminCommand, Decided};
+use crate::admin_server::Call;
+use crate::replica::environment::Environment;
+use crate::replica::group::Group;
+use crate::service::Service;
+use crate::world::World;
+
+/// What is known of the other one of two replicas, when this one waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PeerState {
+    /// There is proof that its process has ended; it came too late to go on alone.
+    Ended,
+    /// It is not connected.
+    Away,
+    /// It is connected, and nothing comes from it.
+    Silent,
+}
+
+impl PeerState {
+    /// The end of a sentence about it.
+    fn in_words(self) -> &'static str {
+        match self {
+            PeerState::Ended => "its process has ended",
+            PeerState::Away => "there is no connection to it",
+            PeerState::Silent => "it is connected, and sends nothing",
+        }
+    }
+}
+
+impl SpeculateStage {
+    /// What this replica waits for and does not get without an operator, with the remedy.
+    pub(in crate::replica) fn waits_for_operator<W: World>(
+        &self,
+        group: &Group,
+        env: &Environment<W>,
+    ) -> Option<String> {
+        let me = env.settings.me;
+        let Some(record) = self.verifier.record() else { return self.waits_for_memory(env) };
+        if layout(&env.settings) != Layout::Pair {
+            return None;
+        }
+        if let Some(number) = self.undecided {
+            return Some(undecided(number, me));
+        }
+        let Lineup { primary, executors, .. } = record.lineup;
+        let peer = 1 - me.min(1);
+        if self.peer_has_ended && primary == peer && !executors.contains(me) {
+            return Some(left_behind(record.version.number, self.stable(), me));
+        }
+        if primary != me || executors.len() < 2 {
+            return None;
+        }
+        let is_connected = env.peers.connected().any(|connected| connected == peer);
+        let state = match (self.peer_has_ended, is_connected) {
+            (true, _) => PeerState::Ended,
+            (false, false) => PeerState::Away,
+            (false, true) if group.is_quiet(peer, env.world.now_us()) => PeerState::Silent,
+            (false, true) => return None,
+        };
+        Some(for_peer(record.version.number, me, state))
+    }
+
+    /// The verifier of this process has lost its memory, or never had one.
+    fn waits_for_memory<W: World>(&self, env: &Environment<W>) -> Option<String> {
+        let connected = crate::replica::waits::bits(env.peers.connected());
+        let all = (1u16 << env.settings.peers.len()) - 1;
+        let missing = all & !connected & !(1 << env.settings.me);
+        let begin = "if all of them have lost it for ever, `crosscheck group begin` begins an empty group";
+        if missing != 0 && env.settings.is_pair() {
+            let peer = ReplicaId(1 - env.settings.me.min(1));
+            return Some(format!(
+                "for replica {peer}, which may have what the group has agreed on, and is not connected. Start it; \
+                    {begin} once both are there"
+            ));
+        }
+        (missing == 0 && !self.begins).then(|| {
+            format!(
+                "for what the group has agreed on, which the others may have: that takes a moment. No replica may \
+                    have data of a group; {begin}"
+            )
+        })
+    }
+}
+
+/// What an operator is told when the primary of two replicas may not go on alone.
+fn for_peer(number: u64, me: u8, state: PeerState) -> String {
+    let (me, peer, how) = (ReplicaId(me), ReplicaId(1 - me.min(1)), state.in_words());
+    format!(
+        "for replica {peer}: {how}, and it may have gone on without this replica, which stands after batch \
+            {number}. Start it, or let it run on: the two go on together. If it never comes back, \
+            `crosscheck group keep {me}` goes on with what replica {me} has; replies that replica {peer} has given \
+            alone are lost then"
+    )
+}
+
+/// What an operator is told when the other one of two replicas went on alone, and ended before this one was level.
+fn left_behind(number: u64, stable: u64, me: u8) -> String {
+    let (me, peer) = (ReplicaId(me), ReplicaId(1 - me.min(1)));
+    format!(
+        "for an operator's word: replica {peer} went on alone and has ended before this replica was level with it. \
+            It had come to batch {number} or a later one, and this replica to batch {stable}. `crosscheck group keep \
+            {me}` goes on with what replica {me} has; replies to requests in between are lost then"
+    )
+}
+
+/// What an operator is told when two replicas differ and nobody can tell which one is right.
+fn undecided(number: u64, me: u8) -> String {
+    let me = ReplicaId(me);
+    format!(
+        "for an operator's word: the batch after {number} ran one request at a time, and the two replicas differ all \
+            the same. Either the service is not deterministic, or the state of one of them is corrupted; \
+            `crosscheck evidence` may tell. `crosscheck group keep {me}` goes on with what replica {me} has"
+    )
+}
+
+impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+    /// Carries out an operator's decision about the group.
+    pub(in crate::replica) fn decide(&mut self, call: Call) {
+        let decided = match call.command {
+            AdminCommand::BeginGroup => self.begin_group(),
+            AdminCommand::KeepState { replica } => self.keep_state(replica),
+            _ => return,
+        };
+        match decided {
+            Ok(what) => {
+                self.env.world.say(format_args!("an operator decided: {what}"));
+                call.reply(&Decided { what });
+            }
+            Err(why) => call.refuse(&why),
+        }
+    }
+
+    /// The process of this peer has ended. If it was alone in the present view, what it has released may be lost.
+    pub(in crate::replica) fn note_left_behind(&mut self, peer: u8) {
+        let lineup = self.stage.verifier.record().map(|record| record.lineup);
+        let is_alone =
+            |lineup: Lineup| lineup.primary == peer && !lineup.executors.contains(self.env.settings.me);
+        if lineup.is_some_and(is_alone) {
+            self.stage.peer_has_ended = true;
+        }
+    }
+
+    fn begin_group(&mut self) -> Result<String, String> {
+        if self.env.settings.me != 0 {
+            return Err(Declined::NotFirst.to_string());
+        }
+        if self.stage.verifier.record().is_some() {
+            return Err(Declined::Belongs.to_string());
+        }
+        self.stage.begins = true;
+        self.on_verifier_event(VerifierEvent::Begin);
+        Ok("the group begins as soon as all replicas are there and none has data of one".to_owned())
+    }
+
+    fn keep_state(&mut self, replica: u8) -> Result<String, String> {
+        let me = self.env.settings.me;
+        if layout(&self.env.settings) != Layout::Pair {
+            let why = "the verifiers of this group decide by majority: start them. If a majority has lost its \
+                memory, end all replicas, start them again, and begin the group anew with `crosscheck group begin`";
+            return Err(why.to_owned());
+        }
+        if !(1..=2).contains(&replica) {
+            return Err(format!("there is no replica {replica}; they are 1 and 2"));
+        }
+        if replica != me + 1 {
+            return Ok(format!(
+                "this replica follows replica {replica} as soon as the two are connected, and gives up what \
+                    replica {replica} does not have"
+            ));
+        }
+        let record = self.stage.verifier.record().ok_or_else(|| Declined::NoData.to_string())?;
+        if self.executor.running.is_none() {
+            return Err("this replica has not received all data yet".to_owned());
+        }
+        let Lineup { primary, executors, .. } = record.lineup;
+        if primary == me && executors.len() == 1 {
+            return Err("this replica goes on alone already".to_owned());
+        }
+        let peer = 1 - me.min(1);
+        let is_connected = self.env.peers.connected().any(|connected| connected == peer);
+        if is_connected
+            && !self.group.is_quiet(peer, self.env.world.now_us())
+            && self.stage.undecided.is_none()
+            && !self.stage.peer_has_ended
+        {
+            return Err(format!("replica {} is there: there is nothing to decide", peer + 1));
+        }
+        self.on_verifier_event(VerifierEvent::GoAlone);
+        Ok(format!(
+            "the group goes on with what replica {replica} has, after batch {}",
+            record.version.number
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operator_learns_what_happened_and_what_to_do() {
+        let told = for_peer(17, 0, PeerState::Ended);
+        assert!(told.starts_with("for replica 2: its process has ended"), "{told}");
+        assert!(told.contains("after batch 17") && told.contains("`crosscheck group keep 1`"), "{told}");
+        let told = for_peer(17, 1, PeerState::Away);
+        assert!(told.starts_with("for replica 1: there is no connection"), "{told}");
+        assert!(told.contains("`crosscheck group keep 2`"), "{told}");
+        assert!(undecided(4, 1).contains("batch after 4"), "{}", undecided(4, 1));
+    }
+}

@@ -164,6 +164,9 @@ pub struct VerificationStatus {
     /// What the next batch waits for, beside its arrival; none if it may run.
     #[serde(default)]
     pub waits_for: Option<String>,
+    /// Whether it is a witness: it verifies, and executes nothing.
+    #[serde(default)]
+    pub witness: bool,
     /// Whether its verifier takes part: one that has lost its memory does not until it has recovered.
     pub verifies: bool,
 }

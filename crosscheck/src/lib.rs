@@ -103,7 +103,7 @@ pub fn serve<S: Service, P: Protocol>(
     make_protocol: MakeProtocol<P>,
     started: impl FnOnce(Stopper),
 ) -> Result<Stop, ServeError> {
-    let (me, replicas) = (settings.me, settings.peers.len() as u8);
+    let (me, replicas) = (settings.me, settings.ordering());
     let config = order::Config::new(me, replicas, replica::seed());
     let mut service = service;
     if settings.mode.twice && (!settings.mode.guarded || settings.mode.replicated) {
@@ -174,7 +174,8 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         shares: clients::Shares::of(settings.buffer_limit / 2),
         idle: settings.idle_timeout,
     };
-    let probe = Probe::new(peers::Identity::of(&settings, None)?, settings.peers.clone());
+    let executors = settings.peers[..settings.executors()].to_vec();
+    let probe = Probe::new(peers::Identity::of(&settings, None)?, executors);
     let replica = Replica::new(settings, service, base, orderer, counters.clone(), slow.unwatched())?;
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();

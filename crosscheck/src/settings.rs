@@ -177,6 +177,11 @@ impl Settings {
         usize::from(self.me) >= self.executors()
     }
 
+    /// Processes that the ordering engine of this one knows: a witness orders nothing, and counts itself.
+    pub(crate) fn ordering(&self) -> u8 {
+        if self.is_witness() { self.peers.len() as u8 } else { self.executors() as u8 }
+    }
+
     /// Whether two replicas verify each other, without a third verifier.
     pub fn is_pair(&self) -> bool {
         self.mode.verified && self.peers.len() == 2

@@ -143,6 +143,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 let records = env.evidence.after(*after);
                 call.reply(&EvidenceList { records });
             }
+            AdminCommand::Digest { .. } if env.settings.is_witness() => call.refuse("a witness has no state"),
             AdminCommand::Digest { .. } if self.executor.running.is_none() => {
                 call.refuse("this replica has no state yet; try again")
             }
@@ -190,7 +191,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             pid: std::process::id(),
             phase: if is_joining { ReplicaPhase::Joining } else { self.phase },
             mode: env.settings.mode.to_string(),
-            leader: standing.leader.map(|leader| leader + 1),
+            leader: match self.speculate.as_ref().and_then(|stage| stage.record()) {
+                Some(record) if env.settings.is_witness() => Some(record.lineup.primary + 1),
+                _ => standing.leader.map(|leader| leader + 1),
+            },
             incarnation: standing.incarnation.unwrap_or(0),
             logged: standing.last_index,
             committed: standing.commit_index,

@@ -19,6 +19,8 @@ pub(super) struct Group {
     /// Distinguishes this process of the replica from earlier ones.
     life: u64,
     others: Vec<Other>,
+    /// How many of them execute, this one included: the first ones.
+    executors: usize,
     /// Last entry of the own log when this process began, and the last batch from there: those that an earlier process
     /// had in its log.
     replayed_index: u64,
@@ -55,12 +57,13 @@ struct Heartbeat {
 }
 
 impl Group {
-    /// Replica `me` of so many `replicas`, in the process `life`, with a log of its own up to `last_index`.
-    pub(super) fn new(me: u8, replicas: usize, life: u64, last_index: u64) -> Self {
+    /// Process `me` of so many `replicas`, of which the first `executors` execute, in the process `life`, with a log of its own up to `last_index`.
+    pub(super) fn new(me: u8, (replicas, executors): (usize, usize), life: u64, last_index: u64) -> Self {
         Group {
             me,
             life,
             others: vec![Other::default(); replicas],
+            executors,
             replayed_index: last_index,
             replayed_batch: 0,
             next_greeting_us: 0,
@@ -115,12 +118,17 @@ impl Group {
 
     fn all_others(&self) -> impl Iterator<Item = &Other> {
         let me = usize::from(self.me);
-        self.others.iter().enumerate().filter(move |(peer, _)| *peer != me).map(|(_, other)| other)
+        self.others
+            .iter()
+            .take(self.executors)
+            .enumerate()
+            .filter(move |(peer, _)| *peer != me)
+            .map(|(_, other)| other)
     }
 
     /// f, of 2f+1 replicas; of two 0.
     pub(super) fn faults(&self) -> usize {
-        (self.others.len() - 1) / 2
+        (self.executors - 1) / 2
     }
 
     /// Whether f+1 others could give this replica a state or a repair.

@@ -201,7 +201,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let life = env.world.wall_us();
         Replica {
             time: Timekeeper::new(GroupClock::new(me, replicas, env.world.now_us(), life)),
-            group: Group::new(me, replicas, life, orderer.standing().last_index),
+            group: Group::new(me, (replicas, env.settings.executors()), life, orderer.standing().last_index),
             order: OrderStage::new(orderer),
             clients: OwnClients::new(counters),
             executor: ExecuteStage::new(service, base),
@@ -317,7 +317,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn on_tick(&mut self) {
-        self.order.orderer.tick();
+        if !self.env.settings.is_witness() {
+            self.order.orderer.tick();
+        }
         let counters = &self.clients.counters;
         counters.committed.store(self.order.orderer.standing().commit_index, Ordering::Relaxed);
         counters
@@ -349,14 +351,24 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             speculator.scrub_next(&mut scrubs);
         }
         self.scrubs = scrubs;
+        self.serve_as_witness();
+    }
+
+    /// A witness has no clients: it serves as soon as its verifier takes part.
+    fn serve_as_witness(&mut self) {
+        let record = self.speculate.as_ref().and_then(SpeculateStage::record);
+        if self.env.settings.is_witness() && record.is_some() {
+            self.phase = ReplicaPhase::Serving;
+        }
     }
 
     /// What this replica waits for and cannot go on without, with the remedy.
     fn waits_for(&self) -> Option<String> {
         let verified = self.speculate.as_ref();
-        verified
-            .and_then(|stage| stage.waits_for_operator(&self.group, &self.env))
-            .or_else(|| waits::waits_for(&self.order, &self.transfer, &self.env))
+        let of_operator = verified.and_then(|stage| stage.waits_for_operator(&self.group, &self.env));
+        let is_witness = self.env.settings.is_witness();
+        of_operator
+            .or_else(|| waits::waits_for(&self.order, &self.transfer, &self.env).filter(|_| !is_witness))
     }
 
     /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this

@@ -126,7 +126,7 @@ impl StateTransfer {
                 env.settings.mode
             ));
         }
-        let mut receiver = Receiver::new(env.settings.me, env.settings.peers.len() as u8, index);
+        let mut receiver = Receiver::new(env.settings.me, env.settings.executors() as u8, index);
         self.trusted.iter().for_each(|trusted| receiver.trust(*trusted));
         self.receiver = Some(receiver);
         self.receiving_since_us = env.world.now_us();

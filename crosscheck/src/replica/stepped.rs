@@ -92,8 +92,9 @@ impl<S: Service, W: World> Stepped<S, W> {
             "ordinary locks come in the order of the threads"
         );
         let (me, replicas) = (settings.me, settings.peers.len());
+        let ordering = settings.ordering();
         let verified = settings.mode.verified;
-        let config = order::Config::new(me, replicas as u8, birth.engine.seed);
+        let config = order::Config::new(me, ordering, birth.engine.seed);
         let config = order::Config { rewinds: verified, streams: verified, ..config };
         let mut service = service;
         let load = |packed: Bytes| state::load(&mut service, &packed).map_err(ServeError::BadState);
@@ -102,7 +103,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let seed = birth.engine.seed;
         let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
         let engine: Engine = if verified {
-            let config = PrimaryConfig { slot: me, replicas: replicas as u8, life: birth.life };
+            let config = PrimaryConfig { slot: me, replicas: ordering, life: birth.life };
             Box::new(PrimaryEngine::new(config, order_state.index))
         } else {
             Box::new(RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?)

@@ -349,7 +349,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         for event in heard.drain(..) {
             match event {
                 peers::PeerEvent::Up(peer) => {
-                    self.order.orderer.peer_up(peer);
+                    if !self.env.settings.is_witness() {
+                        self.order.orderer.peer_up(peer);
+                    }
                     if let Some(mut speculator) = Speculator::of(self) {
                         speculator.on_verifier_event(VerifierEvent::Connected(peer));
                     }

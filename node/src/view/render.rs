@@ -153,6 +153,9 @@ fn tone_of(row: &ReplicaRow) -> Tone {
 fn phase(status: &Status) -> &'static str {
     match status.phase {
         ReplicaPhase::Serving if status.leader.is_none() => "no leader",
+        ReplicaPhase::Serving if status.verification.as_ref().is_some_and(|verified| verified.witness) => {
+            "witness"
+        }
         ReplicaPhase::Starting => "starting",
         ReplicaPhase::Joining => "joining",
         ReplicaPhase::Serving => "serving",

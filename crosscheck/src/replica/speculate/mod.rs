@@ -46,6 +46,8 @@ use crate::world::{Observation, World};
 pub(super) struct SpeculateStage {
     verifier: Verifier,
     executor: Executor,
+    /// Whether this process is an executor, and no witness.
+    executes: bool,
     /// The batches that have ended, with what takes them back. None before this replica executes, and while a boundary
     /// has it.
     speculation: Option<Speculation>,
@@ -173,6 +175,7 @@ impl SpeculateStage {
         SpeculateStage {
             verifier: Verifier::new(config.clone()),
             executor: Executor::new(config),
+            executes: !settings.is_witness(),
             speculation: None,
             is_lent: false,
             unstable: VecDeque::new(),
@@ -221,6 +224,11 @@ impl SpeculateStage {
         self.executor.set_rules(rules);
     }
 
+    /// What the verifier keeps; none while it has no memory.
+    pub(super) fn record(&self) -> Option<verify::TokenRecord> {
+        self.verifier.record()
+    }
+
     /// The newest version that stays.
     pub(super) fn stable(&self) -> u64 {
         self.executor.stable().number
@@ -234,7 +242,11 @@ impl SpeculateStage {
     /// For an operator.
     pub(super) fn status(&self, rollbacks: u64) -> VerificationStatus {
         VerificationStatus {
-            view: self.executor.view().unwrap_or(0),
+            view: match self.executes {
+                true => self.executor.view().unwrap_or(0),
+                false => self.verifier.record().map_or(0, |record| record.view),
+            },
+            witness: !self.executes,
             unstable: self.unstable.len() as u64,
             rollbacks,
             waits_for: self.waits_for(),
@@ -244,7 +256,9 @@ impl SpeculateStage {
 
     /// What the next batch waits for, beside its arrival.
     fn waits_for(&self) -> Option<String> {
-        if self.going_back.is_some() {
+        if !self.executes {
+            None
+        } else if self.going_back.is_some() {
             Some("until batches are taken back".into())
         } else if let Some(repaired) = self.repairing.as_ref().and_then(Repairing::waits_for) {
             Some(repaired.into())
@@ -382,6 +396,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// Passes an event to the executor and performs its commands.
     fn on_executor_event(&mut self, event: ExecutorEvent) {
+        if !self.stage.executes {
+            return;
+        }
         let now_us = self.env.world.now_us();
         let stage = &mut *self.stage;
         let mut commands = Vec::new();

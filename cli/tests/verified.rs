@@ -1,6 +1,7 @@
 //! Mode `R0GV`, with real processes: batches run first and are verified afterwards, through kills and faults.
 
 use crate::failover::{kill_and_wait, load};
+use crate::support::checker::Running;
 use crate::support::cluster::{Cluster, Wish};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -49,6 +50,99 @@ fn the_primary_is_killed_while_another_replica_lags() {
     }
     let report = running.stop_and_audit(cluster.clients());
     println!("{report}; replaced: {:?}", cluster.replaced());
+    report.assert_right();
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+fn up_two(witness: bool) -> Cluster {
+    Cluster::up(&Wish { mode: "R0GV", replicas: 2, workers: 1, witness, ..Wish::default() })
+}
+
+/// Waits until both replicas serve, and the tokens of both count.
+fn wait_together(cluster: &Cluster) {
+    cluster.wait_serving();
+    cluster.wait_until("both replicas execute in one view", |cluster| {
+        let executors =
+            |replica| cluster.status(replica).map(|status| status["verification"]["executors"].clone());
+        (0..2).all(|replica| executors(replica) == Some(json!([1, 2])))
+    });
+}
+
+/// Kills a process, while the others go on; waits until it is back.
+fn kill(cluster: &Cluster, running: &Running, victim: usize) {
+    running.must_go_on(500, "before a kill");
+    let before = cluster.pid(victim);
+    cluster.signal(victim, Signal::KILL);
+    running.must_go_on(300, "while a process is down");
+    cluster.wait_until("it was started again", |cluster| cluster.pid(victim) != before);
+    wait_together(cluster);
+}
+
+/// Without a third verifier: the primary is killed, then the backup, and so on. What ends a process proves that it has
+/// ended, so that the other one goes on alone, and takes it in again.
+#[test]
+fn either_of_two_is_killed() {
+    let cluster = up_two(false);
+    let running = load(&cluster).start();
+    for round in 0..4 {
+        let victim = (cluster.leader() + round % 2) % 2;
+        kill(&cluster, &running, victim);
+    }
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
+    report.assert_right();
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+/// The backup takes over from a primary that stands still. A primary whose backup stands still may not go on: the
+/// backup might. It says so, and an operator decides.
+#[test]
+fn either_of_two_stands_still() {
+    let cluster = up_two(false);
+    let running = load(&cluster).start();
+    running.must_go_on(500, "before the primary stands still");
+    let primary = cluster.leader();
+    cluster.signal(primary, Signal::STOP);
+    running.must_go_on(500, "while the primary stands still");
+    cluster.signal(primary, Signal::CONT);
+    wait_together(&cluster);
+    running.must_go_on(500, "before the backup stands still");
+    let primary = cluster.leader();
+    cluster.signal(1 - primary, Signal::STOP);
+    let keep = format!("`crosscheck group keep {}`", primary + 1);
+    cluster.wait_until("the primary says what it waits for", |cluster| {
+        let status = cluster.status(primary).unwrap_or_default();
+        status["waits_for"].as_str().is_some_and(|told| told.contains(&keep))
+    });
+    let (code, told) = cluster.command(&["group", "keep", &(primary + 1).to_string(), "--yes"]);
+    assert_eq!(code, 0, "{told}");
+    running.must_go_on(500, "after the operator's decision");
+    cluster.signal(1 - primary, Signal::CONT);
+    wait_together(&cluster);
+    running.must_go_on(500, "with both again");
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
+    report.assert_right();
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
+/// With a witness, each of the three is killed and stands still, and nobody has to decide.
+#[test]
+fn two_with_a_witness_go_on_whatever_happens_to_one() {
+    let cluster = up_two(true);
+    let running = load(&cluster).start();
+    for victim in 0..3 {
+        kill(&cluster, &running, victim);
+        cluster.signal(victim, Signal::STOP);
+        running.must_go_on(300, "while a process stands still");
+        cluster.signal(victim, Signal::CONT);
+        wait_together(&cluster);
+    }
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
     report.assert_right();
     cluster.assert_equal_state();
     cluster.finish();

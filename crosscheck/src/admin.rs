@@ -164,6 +164,9 @@ pub struct VerificationStatus {
     /// What the next batch waits for, beside its arrival; none if it may run.
     #[serde(default)]
     pub waits_for: Option<String>,
+    /// The executors of the view that its verifier knows, from 1: one that was left out is catching up.
+    #[serde(default)]
+    pub executors: Vec<u8>,
     /// Whether it is a witness: it verifies, and executes nothing.
     #[serde(default)]
     pub witness: bool,

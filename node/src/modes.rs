@@ -24,13 +24,14 @@ OSDI'12); 0 = off.
   RD00   1, 3, 5..  f crashes                             any bit flips
   RDG0   1, 3, 5..  f crashes                             a bit flips while a request runs
   RDGX   1, 3, 5..  f crashed or corrupted replicas       more than f replicas are faulty at once
-  R00V   3, 5..     f crashes; corruption during requests a bit flips at rest, or more than f are faulty at once
-  R0GV   3, 5..     f crashes; corruption during requests more than f replicas are faulty at once
+  R00V   2, 3, 5..  f crashes; corruption during requests a bit flips at rest, or more than f are faulty at once
+  R0GV   2, 3, 5..  f crashes; corruption during requests more than f replicas are faulty at once
 
-With 3 replicas f is 1, with 5 it is 2. RDGX is the default. 00GT is for a single node whose clients must see no wrong
-byte, and may see errors and lose the state. R0GV is for services whose state is not behind ordered locks, and for bugs
-in concurrent code: it compares whole states, batch by batch, and masks what differs at up to f replicas. The others
-exist so that the price of each letter can be measured, and R000 to show why D is needed: under conflicting requests its
+With 3 replicas f is 1, with 5 it is 2. Two replicas with V survive one crash; with a witness also when one of them only
+cannot be reached. RDGX is the default. 00GT is for a single node whose clients must see no wrong byte, and may see
+errors and lose the state. R0GV is for services whose state is not behind ordered locks, and for bugs in concurrent
+code: it compares whole states, batch by batch, and masks what differs at up to f replicas. The others exist so that
+the price of each letter can be measured, and R000 to show why D is needed: under conflicting requests its
 replicas diverge (see `{program} digest`).";
 
 /// Prints the topic.

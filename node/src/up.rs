@@ -77,12 +77,12 @@ pub struct Args<O: ServiceOptions> {
     /// With mode 00GT: what happens when a fault is detected that is not masked
     #[arg(long, value_enum, value_name = "ACTION")]
     pub on_detection: Option<Detected>,
-    /// With --mode R0GV and two replicas: a third process that verifies, and has no service and no clients. With it, one
-    /// of the two goes on without the other whatever happened, and no operator has to decide
+    /// With --mode R0GV and two replicas: a third process that verifies, and has no service and no clients. With it,
+    /// one of the two goes on without the other whatever happened, and no operator has to decide
     #[arg(long)]
     pub witness: bool,
-    /// With --mode R0GV and two replicas without a witness: the primary goes on alone when it hears nothing of the other.
-    /// Where only the link has failed, both go on, and clients see two histories
+    /// With --mode R0GV and two replicas without a witness: the primary goes on alone when it hears nothing of the
+    /// other. Where only the link has failed, both go on, and clients see two histories
     #[arg(long)]
     pub alone_after_silence: bool,
     /// What the service adds.

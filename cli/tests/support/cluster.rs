@@ -27,11 +27,13 @@ pub struct Wish {
     pub workers: usize,
     /// Whether the log is on disk.
     pub disk: bool,
+    /// Whether there is a witness besides.
+    pub witness: bool,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Wish { replicas: 3, mode: "RDGX", workers: 2, disk: false }
+        Wish { replicas: 3, mode: "RDGX", workers: 2, disk: false, witness: false }
     }
 }
 
@@ -53,6 +55,9 @@ impl Cluster {
         let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
         command.args(["up", "--json", "--port", "0", "--mode", wish.mode]);
         command.args(["--replicas", &wish.replicas.to_string(), "--workers", &wish.workers.to_string()]);
+        if wish.witness {
+            command.arg("--witness");
+        }
         if wish.disk {
             command.args(["--durability", "disk", "--data"]).arg(data.path().join("log"));
         }
@@ -70,8 +75,9 @@ impl Cluster {
         assert!(!cluster.events("ready").is_empty(), "`crosscheck up` gave up: {:#?}", cluster.told());
         let text = |event: &Value, name: &str| event[name].as_str().expect("an address").to_owned();
         let places = cluster.events("replica");
-        assert_eq!(places.len(), wish.replicas, "{places:?}");
-        let clients = places.iter().map(|event| text(event, "clients").parse().expect("host and port"));
+        assert_eq!(places.len(), wish.replicas + usize::from(wish.witness), "{places:?}");
+        let replicas = places.iter().filter(|event| event["witness"] != true);
+        let clients = replicas.map(|event| text(event, "clients").parse().expect("host and port"));
         cluster.clients = clients.collect();
         cluster.admin = places.iter().map(|event| Endpoint::Unix(text(event, "admin").into())).collect();
         cluster
@@ -213,7 +219,8 @@ impl Cluster {
         let ask = |replica, command: &Value| self.try_ask(replica, command).unwrap_or(Value::Null);
         let first = ask(0, &json!({"cmd": "digest"}));
         let at = json!({"cmd": "digest", "at": {"index": first["index"], "ticket": first["ticket"]}});
-        let others = (1..self.admin.len()).map(|replica| ask(replica, &at));
+        // A witness, the last one, has no state.
+        let others = (1..self.clients.len()).map(|replica| ask(replica, &at));
         std::iter::once(first.clone()).chain(others).collect()
     }
 

@@ -57,7 +57,8 @@ struct Heartbeat {
 }
 
 impl Group {
-    /// Process `me` of so many `replicas`, of which the first `executors` execute, in the process `life`, with a log of its own up to `last_index`.
+    /// Replica `me` of so many `replicas`, of which the first `executors` execute, in the process `life`, with a log of
+    /// its own up to `last_index`.
     pub(super) fn new(me: u8, (replicas, executors): (usize, usize), life: u64, last_index: u64) -> Self {
         Group {
             me,

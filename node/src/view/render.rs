@@ -53,10 +53,13 @@ fn notices(status: &Status) -> Vec<ViewLine> {
     let of = |what: String| Tone::Notable.line(format!("replica {} {what}", status.replica));
     let mut notices: Vec<ViewLine> = Vec::new();
     if let Some(verification) = &status.verification {
-        let VerificationStatus { view, rollbacks, verifies, .. } = verification;
+        let VerificationStatus { view, rollbacks, verifies, executors, witness, .. } = verification;
         if (*view, *rollbacks) != (0, 0) {
             notices
                 .push(of(format!("is in view {view}, and took batches back {} times", grouped(*rollbacks))));
+        }
+        if !witness && !executors.is_empty() && !executors.contains(&status.replica) {
+            notices.push(of("is not waited for: it was late or away, and catches up".into()));
         }
         if let Some(what) = &verification.waits_for {
             notices.push(of(format!("waits: {what}")));

@@ -113,6 +113,12 @@ impl Recorder {
         (view % u64::from(self.config.layout.verifiers())) as Slot
     }
 
+    /// Whether this view stands still without this process: it is the primary, or one of two executors.
+    pub(super) fn needs(&self, slot: Slot) -> bool {
+        let lineup = self.record.lineup;
+        slot == lineup.primary || (self.config.layout.leaves_out() && lineup.executors.contains(slot))
+    }
+
     /// View and number of the record.
     pub(super) fn key(&self) -> (u64, u64) {
         (self.record.view, self.record.version.number)
@@ -241,8 +247,8 @@ impl Recorder {
         self.outsiders.clear();
         self.recent.clear();
         self.tallies.drop_until(view, version.number);
-        let primary_is_down = self.down.contains(lineup.primary);
-        self.times.installed(self.tallies.knows_more(view), primary_is_down, out.now_us);
+        let needed_is_down = self.down.iter().any(|slot| self.needs(slot));
+        self.times.installed(self.tallies.knows_more(view), needed_is_down, out.now_us);
         out.commands.push(VerifierCommand::ViewBegan { record });
         self.announce(out);
     }

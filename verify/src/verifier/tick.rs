@@ -68,7 +68,7 @@ impl Verifier {
     pub(super) fn on_connected(&mut self, slot: Slot, out: &mut Out<'_>) {
         let recorder = &mut self.recorder;
         recorder.down = recorder.down.without(slot);
-        if slot == recorder.record.lineup.primary {
+        if recorder.needs(slot) {
             recorder.times.primary_gone = None;
         }
         if slot == recorder.config.me {
@@ -90,7 +90,7 @@ impl Verifier {
     pub(super) fn on_disconnected(&mut self, slot: Slot, out: &mut Out<'_>) {
         let recorder = &mut self.recorder;
         recorder.down = recorder.down.with(slot);
-        if slot == recorder.record.lineup.primary {
+        if recorder.needs(slot) {
             recorder.times.primary_gone.get_or_insert(out.now_us);
         }
         // Its tokens will not come.

@@ -246,6 +246,9 @@ impl SpeculateStage {
                 true => self.executor.view().unwrap_or(0),
                 false => self.verifier.record().map_or(0, |record| record.view),
             },
+            executors: self.verifier.record().map_or_else(Vec::new, |record| {
+                record.lineup.executors.iter().map(|slot| slot + 1).collect()
+            }),
             witness: !self.executes,
             unstable: self.unstable.len() as u64,
             rollbacks,

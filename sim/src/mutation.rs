@@ -235,7 +235,7 @@ pub const MUTATIONS: [Mutation; 33] = [
         "view-storm",
         "rewound",
     )
-    .with_v(),
+    .dense(),
     mutation(
         "lost-changes",
         "of some requests neither the tree nor a rollback knows",

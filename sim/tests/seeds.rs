@@ -81,7 +81,7 @@ const OF_VERIFICATION: &str = "token,tally,leaf,node,kept,groups,flag,body-lost,
 
 #[test]
 fn what_verification_adds_may_be_wrong_at_one_replica() {
-    for seed in 1..=3 {
+    for seed in 1..=2 {
         let faults =
             Options { verified: true, workers: 2, requests: 100, episodes: 3, ..options(OF_VERIFICATION) };
         keeps_every_promise(seed, &faults);
@@ -111,10 +111,9 @@ fn states_that_differ_reach_no_client() {
 fn who_lags_when_the_primary_ends_keeps_its_state() {
     let lags =
         Options { verified: true, workers: 4, requests: 100, episodes: 3, ..options("slow-executor,crash") };
-    for seed in 1..=2 {
-        keeps_every_promise(seed, &lags);
-        assert_eq!(run(seed, &lags).replaced.len(), 0, "seed {seed}");
-    }
+    let summary = run(1, &lags);
+    assert!(summary.violation.is_none(), "{:?}", summary.violation);
+    assert!(summary.replaced.is_empty(), "{:?}", summary.replaced);
 }
 
 /// A replica that misses 1,024 batches stopped until its watchdog ended it after 5 s; a primary that hangs was never

@@ -1,5 +1,6 @@
 //! With V: work that has the whole state alone, between two batches or to go back behind one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -101,6 +102,8 @@ pub(crate) struct ReplacingObjects {
     pub speculation: Speculation,
     /// The objects, from another replica.
     pub objects: Vec<Packed>,
+    /// Regions of which these are all objects.
+    pub whole: Vec<Home>,
 }
 
 /// Every batch after a version is to be taken back.
@@ -137,7 +140,19 @@ impl BoundaryWork {
 
 impl ReplacingObjects {
     fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock], name_of: &NameOf) -> BoundaryDone {
-        let ReplacingObjects { speculation, objects } = self;
+        let ReplacingObjects { speculation, mut objects, whole } = self;
+        // What is in a region here and not in the answer should not exist.
+        let answered: BTreeSet<(Home, ObjectId)> =
+            objects.iter().map(|object| (object.home, object.id)).collect();
+        for home in whole {
+            HeldRegions { turn, locks }.visit(home, &mut |region| {
+                region.objects(&mut |listed| {
+                    if !answered.contains(&(home, listed.id)) {
+                        objects.push(Packed { home, id: listed.id, content: Content::Absent });
+                    }
+                });
+            });
+        }
         // What is corrupted may show as a panic: then the objects are not right.
         let replaced = catch_unwind(AssertUnwindSafe(|| worker::overwrite(turn, locks, &objects, name_of)));
         let ids: Vec<(Home, ObjectId)> = objects.iter().map(|object| (object.home, object.id)).collect();
@@ -150,16 +165,41 @@ impl ReplacingObjects {
     }
 }
 
+/// These objects, and for each that stands for a whole region all that are in it or were after a batch.
+fn with_whole_regions(
+    objects: &[(Home, ObjectId)],
+    batch: u64,
+    speculation: &Speculation,
+    later: &[&Kept],
+    regions: &mut dyn Regions,
+) -> Vec<(Home, ObjectId)> {
+    let (whole, single): (Vec<_>, Vec<_>) = objects.iter().partition(|(_, id)| id.is_none());
+    let mut all: Vec<(Home, ObjectId)> = single;
+    for (home, _) in whole {
+        regions.visit(home, &mut |region| region.objects(&mut |listed| all.push((home, listed.id))));
+        all.extend(speculation.changed_after(batch, home).map(|id| (home, id)));
+        let changes = later.iter().flat_map(|kept| kept.changes());
+        all.extend(changes.filter(|change| change.home == home).map(|change| (home, change.id)));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// Replaces objects that are right, but twice in their store. Returns a note on each.
 fn drop_twins(objects: &[Packed], regions: &mut dyn Regions) -> Vec<String> {
     let mut notes = Vec::new();
-    for Packed { home, id, content } in objects {
-        let Content::Present(bytes) = content else { continue };
-        regions.visit(*home, &mut |region| {
-            let mut copies = 0;
-            region.objects(&mut |listed| copies += u32::from(listed.id == *id));
-            if copies > 1 && region.replace(*id, Some(bytes)).is_ok() {
-                notes.push(format!("object {home}:{id}: it was in its store {copies} times"));
+    let homes: BTreeSet<Home> = objects.iter().map(|object| object.home).collect();
+    for home in homes {
+        regions.visit(home, &mut |region| {
+            let mut copies: BTreeMap<ObjectId, u32> = BTreeMap::new();
+            region.objects(&mut |listed| *copies.entry(listed.id).or_default() += 1);
+            copies.retain(|_, copies| *copies > 1);
+            for Packed { id, content, .. } in objects.iter().filter(|object| object.home == home) {
+                let (Some(copies), Content::Present(bytes)) = (copies.get(id), content) else { continue };
+                if region.replace(*id, Some(bytes)).is_ok() {
+                    notes.push(format!("object {home}:{id}: it was in its store {copies} times"));
+                }
             }
         });
     }
@@ -179,6 +219,7 @@ impl PackingObjects {
         // Corruption here may show as a panic: then another replica is asked.
         let packed = catch_unwind(AssertUnwindSafe(|| {
             let mut bytes = 0;
+            let objects = with_whole_regions(&objects, batch, &speculation, &later, regions);
             let pack = |&(home, id): &(Home, ObjectId)| {
                 let object = speculation.object_after(batch, (home, id), &later, regions)?;
                 bytes += object.as_ref().map_or(0, Vec::len);
@@ -210,8 +251,8 @@ impl TakingBack {
     }
 }
 
-/// The objects of these regions that do not fit their checksums, are missing or are there twice, and the owners of stores
-/// that have too many or too few. The caller holds every lock.
+/// The objects of these regions that do not fit their checksums or are missing, and [`ObjectId::NONE`] for a region with
+/// objects too many or too few. The caller holds every lock.
 pub(crate) fn corrupted<R>(
     homes: Range<Home>,
     turn: &mut Turn<'_, R>,
@@ -226,11 +267,13 @@ pub(crate) fn corrupted<R>(
             regions.visit(home, &mut |region| {
                 root = Some(region.root());
                 for finding in region.scrub(limits::ASKED_OBJECTS - objects.len()) {
-                    let (ScrubFinding::Damaged(id)
-                    | ScrubFinding::Lost(id)
-                    | ScrubFinding::Extra(id)
-                    | ScrubFinding::Population(id)) = finding;
-                    objects.push((home, id));
+                    match finding {
+                        ScrubFinding::Damaged(id) | ScrubFinding::Lost(id) => objects.push((home, id)),
+                        // It is unknown which objects are missing or too many.
+                        ScrubFinding::Extra(_) | ScrubFinding::Population(_) => {
+                            objects.push((home, ObjectId::NONE));
+                        }
+                    }
                 }
             });
         });

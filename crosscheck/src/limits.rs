@@ -105,7 +105,7 @@ pub const UNSTABLE_BATCHES: usize = 64;
 /// With V: corrupted objects that a replica requests from another one in one message.
 pub const ASKED_OBJECTS: usize = 64;
 /// With V: bytes of the objects in one answer. Those of a larger one come with the whole state.
-pub const ANSWERED_BYTES: usize = 4 << 20;
+pub const ANSWERED_BYTES: usize = 8 << 20;
 /// With V: a replica requests objects from the next peer if one has not answered for so long.
 pub const OBJECTS_PATIENCE: Duration = Duration::from_millis(250);
 /// With V: a replica without state requests a later one if the others have not offered the same for so long.

@@ -56,7 +56,7 @@ pub enum Message {
     AskObjects {
         /// Number of the batch.
         batch: u64,
-        /// The objects, at most `limits::ASKED_OBJECTS`.
+        /// The objects, at most `limits::ASKED_OBJECTS`; [`ObjectId::NONE`] for all of a region.
         objects: Vec<(Home, ObjectId)>,
     },
     /// The objects as they were then; none of them if one is not known.
@@ -143,7 +143,7 @@ impl Message {
             }
             7 => {
                 let mut objects = Vec::new();
-                while !reader.is_empty() && objects.len() < limits::ASKED_OBJECTS {
+                while !reader.is_empty() {
                     objects.push(object(&mut reader).ok()?);
                 }
                 Message::Objects { batch: index, objects }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use object::{Before, Change, Health, Home, Kept, ObjectId, Region};
+use object::{Change, Health, Home, Kept, ObjectBefore, ObjectId, Region};
 use tree::Tree;
 use verify::{StateToken, Version};
 
@@ -165,13 +165,13 @@ impl Speculation {
         let mut object = None;
         regions.visit(home, &mut |region| {
             let changed = later.find_map(|kept| match region.pack_before(kept, id) {
-                Before::Same => None,
+                ObjectBefore::Same => None,
                 before => Some(before),
             });
             object = match changed {
-                Some(Before::Was(packed)) => Some(Some(packed)),
-                Some(Before::Absent) => Some(None),
-                Some(Before::Unknown | Before::Same) => None,
+                Some(ObjectBefore::Was(packed)) => Some(Some(packed)),
+                Some(ObjectBefore::Absent) => Some(None),
+                Some(ObjectBefore::Unknown | ObjectBefore::Same) => None,
                 None => match region.check(id) {
                     Health::Sound => region.pack(id).map(Some),
                     Health::Absent => Some(None),
@@ -180,6 +180,14 @@ impl Speculation {
             };
         });
         object
+    }
+
+    /// The objects of a region that batches after `number` have changed, as far as they were folded.
+    pub fn changed_after(&self, number: u64, home: Home) -> impl Iterator<Item = ObjectId> + '_ {
+        let batches =
+            self.past.iter().chain(&self.batches).filter(move |batch| batch.version.number > number);
+        let changes = batches.flat_map(|batch| &batch.changes);
+        changes.filter(move |change| change.home == home).map(|change| change.id)
     }
 
     /// Whether these objects are those of the newest version: they fit their checksums, and their leaves the tree. It

@@ -1,6 +1,6 @@
 //! An object as it was before a finished request: what a replica sends that is asked for an earlier version.
 //!
-//! Before-images stay on their replica: their references carry hints, and they lack the owner and the member in which
+//! ObjectBefore-images stay on their replica: their references carry hints, and they lack the owner and the member in which
 //! the object lies. So the object is put back for a moment, packed as for any replica, and the present one is put in
 //! its place again. The caller has the region alone.
 
@@ -14,7 +14,7 @@ use crate::walk::{self, Places};
 
 /// An object before a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Before {
+pub enum ObjectBefore {
     /// The request did not change, create or remove it.
     Same,
     /// It did not exist.
@@ -25,23 +25,23 @@ pub enum Before {
     Unknown,
 }
 
-pub(crate) fn pack_before(root: &mut dyn AnyObject, kept: &Kept, id: ObjectId) -> Before {
+pub(crate) fn pack_before(root: &mut dyn AnyObject, kept: &Kept, id: ObjectId) -> ObjectBefore {
     let ledger = &kept.ledger;
     let Some(first) = ledger.undo.iter().find(|step| step.id() == id) else {
         // It went inside of another one, and has no step of its own.
         let is_gone = ledger.gone.iter().any(|gone| gone.id == id);
-        return if is_gone { Before::Unknown } else { Before::Same };
+        return if is_gone { ObjectBefore::Unknown } else { ObjectBefore::Same };
     };
     let image = match first {
-        Undo::Inserted { .. } => return Before::Absent,
+        Undo::Inserted { .. } => return ObjectBefore::Absent,
         Undo::Changed { image, .. } | Undo::Removed { image, .. } => image.clone(),
     };
-    let Some(body) = ledger.images.get(image) else { return Before::Unknown };
+    let Some(body) = ledger.images.get(image) else { return ObjectBefore::Unknown };
     let packed = {
         let _taken = Taken::new();
         swapped(root, id, body).or_else(|| created(root, ledger, first, body))
     };
-    packed.map_or(Before::Unknown, Before::Was)
+    packed.map_or(ObjectBefore::Unknown, ObjectBefore::Was)
 }
 
 /// Packs an object that exists with another body. None if it does not exist.

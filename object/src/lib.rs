@@ -76,7 +76,7 @@ mod summed;
 pub mod testing;
 mod walk;
 
-pub use before::Before;
+pub use before::ObjectBefore;
 pub use checksum::{Summer, is_sound as checksums_are_sound};
 pub use corrupted::{Corrupted, How};
 pub use critical::Critical;

@@ -2,7 +2,7 @@
 //! it.
 
 use crate::any::AnyObject;
-use crate::before::{self, Before};
+use crate::before::{self, ObjectBefore};
 use crate::corrupted::Corrupted;
 use crate::critical::Critical;
 use crate::difference::{self, MemberDifference, Members};
@@ -91,7 +91,7 @@ pub trait Region: Send {
     fn take_back(&mut self, kept: &mut Kept);
     /// An object as it was before a finished request. Every later request may still stand: the object is put back for a
     /// moment only.
-    fn pack_before(&mut self, kept: &Kept, id: ObjectId) -> Before;
+    fn pack_before(&mut self, kept: &Kept, id: ObjectId) -> ObjectBefore;
     /// After a request of this thread unwound with [`Corrupted`] and before it is abandoned: all objects it touched in
     /// this region that do not fit their checksums.
     fn blame(&self) -> Vec<ObjectId>;
@@ -162,7 +162,7 @@ impl<T: Critical> Region for T {
     fn check(&self, id: ObjectId) -> Health {
         walk::check(self.protected(), id)
     }
-    fn pack_before(&mut self, kept: &Kept, id: ObjectId) -> Before {
+    fn pack_before(&mut self, kept: &Kept, id: ObjectId) -> ObjectBefore {
         before::pack_before(self.protected_mut(), kept, id)
     }
     fn pack(&self, id: ObjectId) -> Option<Vec<u8>> {

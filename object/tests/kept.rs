@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::common::{Leaf, PROTECTED, REVERSIBLE, at};
 use object::{
-    Before, Change, Home, Injection, Kept, ObjectId, Protect, Ref, Region, Store, Terms, critical, genesis,
-    request,
+    Change, Home, Injection, Kept, ObjectBefore, ObjectId, Protect, Ref, Region, Store, Terms, critical,
+    genesis, request,
 };
 use proptest::prelude::*;
 use wire::SplitMix64;
@@ -263,16 +263,18 @@ fn earlier_versions_of_objects_can_be_packed() {
             for ((home, id), was) in sums.keys().zip(packed) {
                 let region = &mut world.regions[usize::from(*home != HOMES[0])];
                 let later = versions[at..].iter().map(|(_, _, kept)| region.pack_before(kept, *id));
-                let found = later.into_iter().find(|before| *before != Before::Same);
-                match found.unwrap_or_else(|| region.pack(*id).map_or(Before::Absent, Before::Was)) {
-                    Before::Was(bytes) if Some(&bytes) == was.as_ref() => exact += 1,
+                let found = later.into_iter().find(|before| *before != ObjectBefore::Same);
+                match found
+                    .unwrap_or_else(|| region.pack(*id).map_or(ObjectBefore::Absent, ObjectBefore::Was))
+                {
+                    ObjectBefore::Was(bytes) if Some(&bytes) == was.as_ref() => exact += 1,
                     // Version, class and id are equal; it has another owner now.
-                    Before::Was(bytes) => {
+                    ObjectBefore::Was(bytes) => {
                         assert_eq!(Some(&bytes[..13]), was.as_ref().map(|was| &was[..13]));
                         moved += 1;
                     }
-                    Before::Unknown | Before::Absent => unknown += 1,
-                    Before::Same => unreachable!("not found"),
+                    ObjectBefore::Unknown | ObjectBefore::Absent => unknown += 1,
+                    ObjectBefore::Same => unreachable!("not found"),
                 }
             }
         }

@@ -106,6 +106,16 @@ fn suspects<'r>(results: impl Iterator<Item = &'r RequestResult>) -> Vec<(Home, 
     objects
 }
 
+/// Whether an answer has each object that was asked for, and others only of regions that were asked for as a whole.
+fn is_answer_to(asked_for: &[(Home, ObjectId)], objects: &[Packed]) -> bool {
+    let is_whole = |home: Home| asked_for.contains(&(home, ObjectId::NONE));
+    let has = |&(home, id): &(Home, ObjectId)| {
+        objects.iter().any(|object| object.home == home && (object.id == id || id.is_none()))
+    };
+    let was_asked = |object: &Packed| is_whole(object.home) || asked_for.contains(&(object.home, object.id));
+    asked_for.iter().all(has) && objects.iter().all(was_asked)
+}
+
 impl SpeculateStage {
     /// Whether batches run again to be compared with a version that was agreed on.
     pub(super) fn is_compared(&self) -> bool {
@@ -305,13 +315,16 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if (from, batch) != (*peer, *wanted) || self.stage.is_lent {
             return;
         }
-        if !objects.iter().map(|object| (object.home, object.id)).eq(asked_for.iter().copied()) {
+        if !is_answer_to(asked_for, &objects) {
             let (asked_for, asked) = (std::mem::take(asked_for), *asked);
             return self.ask(asked_for, asked);
         }
         // The boundary takes no longer than a batch.
         *at_us = self.env.world.now_us();
-        self.lend(|speculation| BoundaryWork::Replace(Box::new(ReplacingObjects { speculation, objects })));
+        let whole = asked_for.iter().filter(|(_, id)| id.is_none()).map(|(home, _)| *home).collect();
+        self.lend(|speculation| {
+            BoundaryWork::Replace(Box::new(ReplacingObjects { speculation, objects, whole }))
+        });
     }
 
     /// The objects of a peer were put in place.

@@ -209,7 +209,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             failed_checks: env.tally.failed_checks + counters.failed_checks(),
             dropped_frames: env.tally.dropped_frames,
             refused: env.refusals.seen(),
-            waits_for: self.waits_for(),
+            waits_for: super::waits_for(self),
             buffers: self.clients.buffers(env.settings.buffer_limit, kept, standing.log_bytes),
             held: self.votes.held.len() as u64,
             armed: env.hooks.armed() as u64,

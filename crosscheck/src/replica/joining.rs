@@ -3,7 +3,6 @@
 
 use bytes::Bytes;
 use order::{FailStop, FrameKind, OrderEngine, Output};
-use verify::VerifierEvent;
 use vote::Event;
 use wire::ReplicaId;
 
@@ -197,8 +196,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 if self.group.on_greeting(from, &body, &mut self.time, self.env.world.now_us()) {
                     self.count_peer(from);
                 }
-                if self.group.take_ended(from) {
-                    self.on_process_gone(from);
+                if self.group.take_ended(from)
+                    && let Some(mut speculator) = Speculator::of(self)
+                {
+                    speculator.on_process_gone(from);
                 }
             }
         }
@@ -227,16 +228,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let Some((index, state)) = self.transfer.on_message(from, message, &mut self.order, &mut self.env)
         {
             self.put_in_place(index, &state);
-        }
-    }
-
-    /// Proof that a process of this peer has ended. Only two replicas without a third verifier have to know.
-    pub(super) fn on_process_gone(&mut self, peer: u8) {
-        if self.env.settings.is_pair()
-            && let Some(mut speculator) = Speculator::of(self)
-        {
-            speculator.note_left_behind(peer);
-            speculator.on_verifier_event(VerifierEvent::ProcessGone(peer));
         }
     }
 

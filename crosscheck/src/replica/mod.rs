@@ -332,7 +332,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             self.transfer.give_up_disagreed(&mut self.order, &self.env);
         }
         self.greet();
-        let waits_for = self.waits_for();
+        let waits_for = waits_for(self);
         self.waits.tell(waits_for, &self.env);
         self.transfer.compact(&mut self.order, &self.env, self.executor.running.is_some());
         let now_us = self.env.world.now_us();
@@ -351,24 +351,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             speculator.scrub_next(&mut scrubs);
         }
         self.scrubs = scrubs;
-        self.serve_as_witness();
-    }
-
-    /// A witness has no clients: it serves as soon as its verifier takes part.
-    fn serve_as_witness(&mut self) {
+        // A witness has no clients: it serves as soon as its verifier takes part.
         let record = self.speculate.as_ref().and_then(SpeculateStage::record);
         if self.env.settings.is_witness() && record.is_some() {
             self.phase = ReplicaPhase::Serving;
         }
-    }
-
-    /// What this replica waits for and cannot go on without, with the remedy.
-    fn waits_for(&self) -> Option<String> {
-        let verified = self.speculate.as_ref();
-        let of_operator = verified.and_then(|stage| stage.waits_for_operator(&self.group, &self.env));
-        let is_witness = self.env.settings.is_witness();
-        of_operator
-            .or_else(|| waits::waits_for(&self.order, &self.transfer, &self.env).filter(|_| !is_witness))
     }
 
     /// Checks the state that is not an object and that no vote can have repaired: the computation of checksums, this
@@ -405,6 +392,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Check::PendingReplies => self.order.replies_are_intact(),
         }
     }
+}
+
+/// What this replica waits for and cannot go on without, with the remedy.
+fn waits_for<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> Option<String> {
+    let Replica { speculate, group, order, transfer, env, .. } = replica;
+    let of_operator = speculate.as_ref().and_then(|stage| stage.waits_for_operator(group, env));
+    of_operator.or_else(|| waits::waits_for(order, transfer, env).filter(|_| !env.settings.is_witness()))
 }
 
 /// Last batch up to which replies have left, or never will.

@@ -368,7 +368,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                         speculator.on_verifier_event(VerifierEvent::Disconnected(peer));
                     }
                 }
-                peers::PeerEvent::Ended(peer) => self.on_process_gone(peer),
+                peers::PeerEvent::Ended(peer) => {
+                    if let Some(mut speculator) = Speculator::of(self) {
+                        speculator.on_process_gone(peer);
+                    }
+                }
                 peers::PeerEvent::Corrupt(error) => {
                     let peer = error.peer();
                     self.env.world.say(format_args!("{error}; the connection is reset"));

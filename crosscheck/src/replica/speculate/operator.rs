@@ -124,8 +124,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// Carries out an operator's decision about the group.
     pub(in crate::replica) fn decide(&mut self, call: Call) {
         let decided = match call.command {
-            AdminCommand::BeginGroup => self.begin_group(),
-            AdminCommand::KeepState { replica } => self.keep_state(replica),
+            AdminCommand::BeginGroup => begin_group(self),
+            AdminCommand::KeepState { replica } => keep_state(self, replica),
             _ => return,
         };
         match decided {
@@ -137,67 +137,71 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
     }
 
-    /// The process of this peer has ended. If it was alone in the present view, what it has released may be lost.
-    pub(in crate::replica) fn note_left_behind(&mut self, peer: u8) {
-        let lineup = self.stage.verifier.record().map(|record| record.lineup);
-        let is_alone =
-            |lineup: Lineup| lineup.primary == peer && !lineup.executors.contains(self.env.settings.me);
-        if lineup.is_some_and(is_alone) {
-            self.stage.peer_has_ended = true;
+    /// Proof that a process of this peer has ended. Only two replicas without a third verifier have to know. If it was
+    /// alone in the present view, what it has released may be lost.
+    pub(in crate::replica) fn on_process_gone(&mut self, peer: u8) {
+        if !self.env.settings.is_pair() {
+            return;
         }
+        let (me, record) = (self.env.settings.me, self.stage.verifier.record());
+        self.stage.peer_has_ended |= record
+            .is_some_and(|record| record.lineup.primary == peer && !record.lineup.executors.contains(me));
+        self.on_verifier_event(VerifierEvent::ProcessGone(peer));
     }
+}
 
-    fn begin_group(&mut self) -> Result<String, String> {
-        if self.env.settings.me != 0 {
-            return Err(Declined::NotFirst.to_string());
-        }
-        if self.stage.verifier.record().is_some() {
-            return Err(Declined::Belongs.to_string());
-        }
-        self.stage.begins = true;
-        self.on_verifier_event(VerifierEvent::Begin);
-        Ok("the group begins as soon as all replicas are there and none has data of one".to_owned())
+fn begin_group<S: Service, E: OrderEngine, W: World>(
+    this: &mut Speculator<'_, S, E, W>,
+) -> Result<String, String> {
+    if this.env.settings.me != 0 {
+        return Err(Declined::NotFirst.to_string());
     }
+    if this.stage.verifier.record().is_some() {
+        return Err(Declined::Belongs.to_string());
+    }
+    this.stage.begins = true;
+    this.on_verifier_event(VerifierEvent::Begin);
+    Ok("the group begins as soon as all replicas are there and none has data of one".to_owned())
+}
 
-    fn keep_state(&mut self, replica: u8) -> Result<String, String> {
-        let me = self.env.settings.me;
-        if layout(&self.env.settings) != Layout::Pair {
-            let why = "the verifiers of this group decide by majority: start them. If a majority has lost its \
+fn keep_state<S: Service, E: OrderEngine, W: World>(
+    this: &mut Speculator<'_, S, E, W>,
+    replica: u8,
+) -> Result<String, String> {
+    let me = this.env.settings.me;
+    if layout(&this.env.settings) != Layout::Pair {
+        let why = "the verifiers of this group decide by majority: start them. If a majority has lost its \
                 memory, end all replicas, start them again, and begin the group anew with `crosscheck group begin`";
-            return Err(why.to_owned());
-        }
-        if !(1..=2).contains(&replica) {
-            return Err(format!("there is no replica {replica}; they are 1 and 2"));
-        }
-        if replica != me + 1 {
-            return Ok(format!(
-                "this replica follows replica {replica} as soon as the two are connected, and gives up what \
-                    replica {replica} does not have"
-            ));
-        }
-        let record = self.stage.verifier.record().ok_or_else(|| Declined::NoData.to_string())?;
-        if self.executor.running.is_none() {
-            return Err("this replica has not received all data yet".to_owned());
-        }
-        let Lineup { primary, executors, .. } = record.lineup;
-        if primary == me && executors.len() == 1 {
-            return Err("this replica goes on alone already".to_owned());
-        }
-        let peer = 1 - me.min(1);
-        let is_connected = self.env.peers.connected().any(|connected| connected == peer);
-        if is_connected
-            && !self.group.is_quiet(peer, self.env.world.now_us())
-            && self.stage.undecided.is_none()
-            && !self.stage.peer_has_ended
-        {
-            return Err(format!("replica {} is there: there is nothing to decide", peer + 1));
-        }
-        self.on_verifier_event(VerifierEvent::GoAlone);
-        Ok(format!(
-            "the group goes on with what replica {replica} has, after batch {}",
-            record.version.number
-        ))
+        return Err(why.to_owned());
     }
+    if !(1..=2).contains(&replica) {
+        return Err(format!("there is no replica {replica}; they are 1 and 2"));
+    }
+    if replica != me + 1 {
+        return Ok(format!(
+            "this replica follows replica {replica} as soon as the two are connected, and gives up what \
+                    replica {replica} does not have"
+        ));
+    }
+    let record = this.stage.verifier.record().ok_or_else(|| Declined::NoData.to_string())?;
+    if this.executor.running.is_none() {
+        return Err("this replica has not received all data yet".to_owned());
+    }
+    let Lineup { primary, executors, .. } = record.lineup;
+    if primary == me && executors.len() == 1 {
+        return Err("this replica goes on alone already".to_owned());
+    }
+    let peer = 1 - me.min(1);
+    let is_connected = this.env.peers.connected().any(|connected| connected == peer);
+    if is_connected
+        && !this.group.is_quiet(peer, this.env.world.now_us())
+        && this.stage.undecided.is_none()
+        && !this.stage.peer_has_ended
+    {
+        return Err(format!("replica {} is there: there is nothing to decide", peer + 1));
+    }
+    this.on_verifier_event(VerifierEvent::GoAlone);
+    Ok(format!("the group goes on with what replica {replica} has, after batch {}", record.version.number))
 }
 
 #[cfg(test)]

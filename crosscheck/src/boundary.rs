@@ -251,8 +251,8 @@ impl TakingBack {
     }
 }
 
-/// The objects of these regions that do not fit their checksums or are missing, and [`ObjectId::NONE`] for a region with
-/// objects too many or too few. The caller holds every lock.
+/// The objects of these regions that do not fit their checksums or are missing, and [`ObjectId::NONE`] for a region
+/// with objects too many or too few. The caller holds every lock.
 pub(crate) fn corrupted<R>(
     homes: Range<Home>,
     turn: &mut Turn<'_, R>,

@@ -1,6 +1,6 @@
 //! An object as it was before a finished request: what a replica sends that is asked for an earlier version.
 //!
-//! ObjectBefore-images stay on their replica: their references carry hints, and they lack the owner and the member in which
+//! Before-images stay on their replica: their references carry hints, and they lack the owner and the member in which
 //! the object lies. So the object is put back for a moment, packed as for any replica, and the present one is put in
 //! its place again. The caller has the region alone.
 

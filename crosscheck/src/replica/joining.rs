@@ -191,7 +191,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     speculator.on_verify_message(from, &body);
                 }
             }
-            FrameKind::Transfer => self.on_transfer_message(from, body),
+            FrameKind::Transfer => {
+                let Some(message) = transfer::Message::decode(body) else {
+                    self.env.tally.dropped_frames += 1;
+                    return;
+                };
+                let left = match Speculator::of(self) {
+                    Some(mut speculator) => speculator.repair().on_message(from, message),
+                    None => Some(message),
+                };
+                let complete = left.and_then(|message| {
+                    self.transfer.on_message(from, message, &mut self.order, &mut self.env)
+                });
+                if let Some((index, state)) = complete {
+                    self.put_in_place(index, &state);
+                }
+            }
             FrameKind::Admin => {
                 if self.group.on_greeting(from, &body, &mut self.time, self.env.world.now_us()) {
                     self.count_peer(from);
@@ -202,32 +217,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     speculator.on_process_gone(from);
                 }
             }
-        }
-    }
-
-    fn on_transfer_message(&mut self, from: u8, body: Bytes) {
-        let message = match transfer::Message::decode(body) {
-            None => {
-                self.env.tally.dropped_frames += 1;
-                return;
-            }
-            Some(transfer::Message::AskObjects { batch, objects }) => {
-                if let Some(mut speculator) = Speculator::of(self) {
-                    speculator.on_ask_objects(from, batch, objects);
-                }
-                return;
-            }
-            Some(transfer::Message::Objects { batch, objects }) => {
-                if let Some(mut speculator) = Speculator::of(self) {
-                    speculator.on_objects(from, batch, objects);
-                }
-                return;
-            }
-            Some(message) => message,
-        };
-        if let Some((index, state)) = self.transfer.on_message(from, message, &mut self.order, &mut self.env)
-        {
-            self.put_in_place(index, &state);
         }
     }
 

@@ -348,7 +348,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         let mut scrubs = std::mem::take(&mut self.scrubs);
         if let Some(mut speculator) = Speculator::of(self) {
-            speculator.scrub_next(&mut scrubs);
+            speculator.repair().scrub_next(&mut scrubs);
         }
         self.scrubs = scrubs;
         // A witness has no clients: it serves as soon as its verifier takes part.

@@ -180,7 +180,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
             Report::Unsound { batch, objects } => {
                 if let Some(mut speculator) = Speculator::of(self) {
-                    speculator.on_unsound(batch, objects);
+                    speculator.repair().on_unsound(batch, objects);
                 }
             }
             Report::Boundary(done) => {

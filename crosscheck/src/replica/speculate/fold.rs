@@ -117,7 +117,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.env.world.see(Observation::Folded { version, parent, order });
             }
             match folding {
-                Some(Folding::Waits) => return self.answer_next(),
+                Some(Folding::Waits) => return self.repair().answer_next(),
                 Some(Folding::Folded { version, .. }) if self.stage.is_compared() => {
                     self.on_ran_again(version);
                 }

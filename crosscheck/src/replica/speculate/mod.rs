@@ -436,7 +436,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
-        self.tick_repair();
+        self.repair().tick();
     }
 
     /// The end of a round.

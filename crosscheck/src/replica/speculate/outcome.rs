@@ -215,11 +215,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             }
             BoundaryDone::Packed { speculation, to, batch, objects } => {
                 self.on_returned(*speculation);
-                self.answer(to, batch, objects);
+                self.repair().answer(to, batch, objects);
             }
             BoundaryDone::Replaced { speculation, are_right, notes } => {
                 self.on_returned(*speculation);
-                self.on_replaced(are_right, notes);
+                self.repair().on_replaced(are_right, notes);
             }
             BoundaryDone::Scrubbed { speculation, objects, took: _ } => {
                 self.on_returned(*speculation);
@@ -281,8 +281,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             stage.view = view.number - 1;
             self.order.orderer.begin_view(view);
         }
-        self.seek_right_objects();
-        self.answer_next();
+        self.repair().seek_right_objects();
+        self.repair().answer_next();
     }
 
     /// What was to be taken back could not be: the state is of no use any more.

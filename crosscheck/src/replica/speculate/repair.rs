@@ -18,6 +18,9 @@ use vote::{Failure, Packed, RequestResult};
 
 use super::{GoingBack, SpeculateStage, Speculator};
 use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects, Scrubbing};
+use crate::replica::environment::Environment;
+use crate::replica::execute_stage::ExecuteStage;
+use crate::replica::group::Group;
 use crate::replica::scrubs::Scrubs;
 use crate::service::Service;
 use crate::transfer::Message;
@@ -128,7 +131,20 @@ impl SpeculateStage {
     }
 }
 
+/// What the repair of objects acts on.
+pub(in crate::replica) struct ObjectRepair<'r, S: Service, W: World> {
+    stage: &'r mut SpeculateStage,
+    env: &'r mut Environment<W>,
+    executor: &'r mut ExecuteStage<S>,
+    group: &'r mut Group,
+}
+
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+    /// The repair of objects.
+    pub(in crate::replica) fn repair(&mut self) -> ObjectRepair<'_, S, W> {
+        ObjectRepair { stage: self.stage, env: self.env, executor: self.executor, group: self.group }
+    }
+
     /// Whether the next batch is not folded, because requests of it have failed at corrupted objects. They are replaced
     /// first, and the batch runs again. After some attempts it is folded as it is: no other replica has its token.
     pub(super) fn finds_itself_wrong(&mut self) -> bool {
@@ -154,29 +170,6 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.go_back(GoingBack { to: batch, view: None });
     }
 
-    /// The checkpoint of a batch was not made, because these objects are corrupted: they are replaced, and the batch
-    /// runs again.
-    pub(in crate::replica) fn on_unsound(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
-        if let Some(batch) = self.stage.unstable.iter_mut().find(|one| one.number == batch) {
-            batch.unsound = objects;
-        }
-    }
-
-    /// Checks the next region, if that is due and nothing else is in the way.
-    pub(in crate::replica) fn scrub_next(&mut self, scrubs: &mut Scrubs) {
-        let stage = &*self.stage;
-        let Some(execution) = &self.executor.running else { return };
-        let is_idle = stage.speculation.is_some() && stage.going_back.is_none() && stage.repairing.is_none();
-        if !self.env.settings.mode.guarded || !is_idle {
-            return;
-        }
-        if let Some(home) = scrubs.next_due(execution.locks(), self.env.world.now_us()) {
-            self.lend(|speculation| {
-                BoundaryWork::Scrub(Box::new(Scrubbing { speculation, home: Some(home) }))
-            });
-        }
-    }
-
     /// The own state after a batch is not the one that was agreed on.
     pub(super) fn on_diverged(&mut self, version: Version) {
         self.env.tally.mismatches += 1;
@@ -184,7 +177,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let stage = &mut *self.stage;
         let stable = stage.stable();
         if stage.speculation.as_ref().is_some_and(|speculation| speculation.stable().number > stable) {
-            return self.give_up(Some(version), "it lags too far to go back");
+            return self.repair().give_up(Some(version), "it lags too far to go back");
         }
         let step = RepairStep::GoBack(stage.suspects());
         let since_us = self.env.world.now_us();
@@ -209,16 +202,49 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         repairing.runs += 1;
         repairing.step = if repairing.runs > limits::RUNS_AGAIN {
-            return self.give_up(Some(version), DIFFERS);
+            return self.repair().give_up(Some(version), DIFFERS);
         } else if !suspects.is_empty() {
             RepairStep::GoBack(suspects)
         } else if repairing.scrubbed {
-            return self.give_up(Some(version), DIFFERS);
+            return self.repair().give_up(Some(version), DIFFERS);
         } else {
             RepairStep::GoBackAndScrub
         };
         let to = stage.stable();
         self.go_back(GoingBack { to, view: None });
+    }
+
+    /// Objects were checked. Those that are corrupted are replaced.
+    pub(super) fn on_scrubbed(&mut self, objects: Vec<(Home, ObjectId)>) {
+        let stage = &mut *self.stage;
+        let newest = stage.speculation.as_ref().map(|speculation| speculation.version().number);
+        let Some(repairing) = &mut stage.repairing else {
+            // If batches are being taken back, the next scrub finds what is still there.
+            if let (false, None, Some(newest)) = (objects.is_empty(), stage.going_back, newest) {
+                self.repair_at(newest, objects);
+            }
+            return;
+        };
+        if !matches!(repairing.step, RepairStep::GoBackAndScrub) {
+            return;
+        }
+        if objects.is_empty() {
+            let wanted = repairing.wanted;
+            return self.repair().give_up(wanted, DIFFERS);
+        }
+        self.repair().ask(objects, Slots::EMPTY);
+    }
+}
+
+impl<S: Service, W: World> ObjectRepair<'_, S, W> {
+    /// A peer's message about objects; others are returned.
+    pub(in crate::replica) fn on_message(&mut self, from: u8, message: Message) -> Option<Message> {
+        match message {
+            Message::AskObjects { batch, objects } => self.on_ask_objects(from, batch, objects),
+            Message::Objects { batch, objects } => self.on_objects(from, batch, objects),
+            other => return Some(other),
+        }
+        None
     }
 
     /// It cannot be repaired: another process takes a whole state. Where nothing was agreed on yet, the verifiers
@@ -291,7 +317,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// A peer that does not answer is not waited for.
-    pub(super) fn tick_repair(&mut self) {
+    pub(super) fn tick(&mut self) {
         let now_us = self.env.world.now_us();
         let patience_us = limits::OBJECTS_PATIENCE.as_micros() as u64;
         self.answer_next();
@@ -309,7 +335,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// A peer's answer.
-    pub(in crate::replica) fn on_objects(&mut self, from: u8, batch: u64, objects: Vec<Packed>) {
+    fn on_objects(&mut self, from: u8, batch: u64, objects: Vec<Packed>) {
         let Some(Repairing { step, .. }) = &mut self.stage.repairing else { return };
         let RepairStep::Asks { batch: wanted, objects: asked_for, peer, asked, at_us } = step else { return };
         if (from, batch) != (*peer, *wanted) || self.stage.is_lent {
@@ -349,27 +375,6 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
     }
 
-    /// Objects were checked. Those that are corrupted are replaced.
-    pub(super) fn on_scrubbed(&mut self, objects: Vec<(Home, ObjectId)>) {
-        let stage = &mut *self.stage;
-        let newest = stage.speculation.as_ref().map(|speculation| speculation.version().number);
-        let Some(repairing) = &mut stage.repairing else {
-            // If batches are being taken back, the next scrub finds what is still there.
-            if let (false, None, Some(newest)) = (objects.is_empty(), stage.going_back, newest) {
-                self.repair_at(newest, objects);
-            }
-            return;
-        };
-        if !matches!(repairing.step, RepairStep::GoBackAndScrub) {
-            return;
-        }
-        if objects.is_empty() {
-            let wanted = repairing.wanted;
-            return self.give_up(wanted, DIFFERS);
-        }
-        self.ask(objects, Slots::EMPTY);
-    }
-
     /// Gives the batches that have ended to a boundary, which returns them.
     fn lend(&mut self, work: impl FnOnce(Speculation) -> BoundaryWork) {
         let stage = &mut *self.stage;
@@ -381,12 +386,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// A peer asks for objects as they were after a batch. Only its last question is answered.
-    pub(in crate::replica) fn on_ask_objects(
-        &mut self,
-        from: u8,
-        batch: u64,
-        objects: Vec<(Home, ObjectId)>,
-    ) {
+    fn on_ask_objects(&mut self, from: u8, batch: u64, objects: Vec<(Home, ObjectId)>) {
         self.stage.questions.insert(from, (batch, objects));
         self.answer_next();
     }
@@ -419,5 +419,28 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let message = Message::Objects { batch, objects };
         self.env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
         self.answer_next();
+    }
+
+    /// Checks the next region, if that is due and nothing else is in the way.
+    pub(in crate::replica) fn scrub_next(&mut self, scrubs: &mut Scrubs) {
+        let stage = &*self.stage;
+        let Some(execution) = &self.executor.running else { return };
+        let is_idle = stage.speculation.is_some() && stage.going_back.is_none() && stage.repairing.is_none();
+        if !self.env.settings.mode.guarded || !is_idle {
+            return;
+        }
+        if let Some(home) = scrubs.next_due(execution.locks(), self.env.world.now_us()) {
+            self.lend(|speculation| {
+                BoundaryWork::Scrub(Box::new(Scrubbing { speculation, home: Some(home) }))
+            });
+        }
+    }
+
+    /// The checkpoint of a batch was not made, because these objects are corrupted: they are replaced, and the batch
+    /// runs again.
+    pub(in crate::replica) fn on_unsound(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
+        if let Some(batch) = self.stage.unstable.iter_mut().find(|one| one.number == batch) {
+            batch.unsound = objects;
+        }
     }
 }

@@ -22,7 +22,7 @@ use verify::{
     Executor, ExecutorEvent, Layout, Reason, Recipients, Slot, Verifier, VerifierEvent, VerifyMessage,
     Version,
 };
-use vote::RequestResult;
+use vote::{Packed, RequestResult};
 
 use repair::Repairing;
 
@@ -69,6 +69,8 @@ pub(super) struct SpeculateStage {
     found_wrong: (u64, u32),
     /// Repairs in a row that have repaired nothing.
     in_vain: u32,
+    /// A peer's answer that came while a boundary had the batches.
+    answer: Option<(u8, u64, Vec<Packed>)>,
     /// What peers have asked for: each its last question.
     questions: BTreeMap<u8, (u64, Vec<(Home, ObjectId)>)>,
     /// The replicas differ after this batch, and nobody can tell which one is right.
@@ -186,6 +188,7 @@ impl SpeculateStage {
             repairing: None,
             found_wrong: (0, 0),
             in_vain: 0,
+            answer: None,
             questions: BTreeMap::new(),
             undecided: None,
             peer_has_ended: false,

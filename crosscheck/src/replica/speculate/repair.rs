@@ -63,6 +63,8 @@ enum RepairStep {
     },
     /// It runs the batches.
     Runs,
+    /// No peer has the objects at this time: it asks again after a while.
+    Pauses { objects: Vec<(Home, ObjectId)>, since_us: u64 },
     /// It cannot be repaired, and replaces itself when all others are there.
     Waits,
 }
@@ -86,7 +88,9 @@ impl Repairing {
     /// What it waits for, for an operator.
     pub(super) fn waits_for(&self) -> Option<&'static str> {
         match self.step {
-            RepairStep::Asks { .. } => Some("for the right objects from another replica"),
+            RepairStep::Asks { .. } | RepairStep::Pauses { .. } => {
+                Some("for the right objects from another replica")
+            }
             RepairStep::Waits => {
                 Some("until all others serve: then it replaces itself, because its state is wrong")
             }
@@ -247,13 +251,13 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         None
     }
 
-    /// It cannot be repaired: another process takes a whole state. Where nothing was agreed on yet, the verifiers
-    /// decide.
+    /// It cannot be repaired: another process takes a whole state.
     fn give_up(&mut self, wanted: Option<Version>, why: &str) {
         let Some(version) = wanted else {
-            self.stage.repairing = None;
-            self.stage.found_wrong.1 = limits::RUNS_AGAIN;
-            return self.count_in_vain();
+            if self.is_dispensable() {
+                self.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+            }
+            return;
         };
         if !self.is_dispensable() {
             let since_us = self.env.world.now_us();
@@ -292,24 +296,37 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
                 self.lend(|speculation| BoundaryWork::Scrub(Box::new(Scrubbing { speculation, home: None })));
             }
             RepairStep::Waits => repairing.step = RepairStep::Waits,
-            RepairStep::GoBack(_) | RepairStep::Asks { .. } | RepairStep::Runs => {}
+            RepairStep::GoBack(_)
+            | RepairStep::Asks { .. }
+            | RepairStep::Pauses { .. }
+            | RepairStep::Runs => {}
         }
     }
 
     /// Asks the next peer that has not been asked.
     fn ask(&mut self, objects: Vec<(Home, ObjectId)>, asked: Slots) {
         let (batch, at_us) = (self.stage.newest(), self.env.world.now_us());
-        let peer = self.env.peers.connected().find(|peer| !asked.contains(*peer));
+        let executors = self.env.settings.executors();
+        let may_know = |peer: &u8| usize::from(*peer) < executors && !asked.contains(*peer);
+        let peer = self.env.peers.connected().find(may_know);
         let Some(repairing) = &mut self.stage.repairing else { return };
         let Some(peer) = peer else {
             let wanted = repairing.wanted;
             if wanted.is_none() && asked.is_empty() {
-                // No other replica is there. It goes on with its own state, of which it is the last one.
+                // No other replica is there. It goes on with its own state, of which it is the last one, and replies
+                // of requests that fail are withheld.
                 self.stage.repairing = None;
                 self.stage.found_wrong.1 = limits::RUNS_AGAIN;
                 return;
             }
-            return self.give_up(wanted, DIFFERS);
+            // The others may be repaired themselves, or not have come so far.
+            repairing.runs += 1;
+            let is_over = repairing.runs > limits::RUNS_AGAIN;
+            repairing.step = RepairStep::Pauses { objects, since_us: at_us };
+            if is_over {
+                self.give_up(wanted, "no other replica has the right objects");
+            }
+            return;
         };
         let message = Message::AskObjects { batch, objects: objects.clone() };
         repairing.step = RepairStep::Asks { batch, objects, peer, asked: asked.with(peer), at_us };
@@ -326,6 +343,12 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             let wanted = *wanted;
             return self.give_up(wanted, DIFFERS);
         }
+        if let RepairStep::Pauses { objects, since_us } = step
+            && now_us.saturating_sub(*since_us) > patience_us
+        {
+            let objects = std::mem::take(objects);
+            return self.ask(objects, Slots::EMPTY);
+        }
         if let RepairStep::Asks { objects, asked, at_us, .. } = step
             && now_us.saturating_sub(*at_us) > patience_us
         {
@@ -338,7 +361,12 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     fn on_objects(&mut self, from: u8, batch: u64, objects: Vec<Packed>) {
         let Some(Repairing { step, .. }) = &mut self.stage.repairing else { return };
         let RepairStep::Asks { batch: wanted, objects: asked_for, peer, asked, at_us } = step else { return };
-        if (from, batch) != (*peer, *wanted) || self.stage.is_lent {
+        if (from, batch) != (*peer, *wanted) {
+            return;
+        }
+        if self.stage.is_lent {
+            // It packs objects for another replica: the answer is handled when the boundary has ended.
+            self.stage.answer = Some((from, batch, objects));
             return;
         }
         if !is_answer_to(asked_for, &objects) {
@@ -402,9 +430,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let next = stage.questions.iter().find(|(_, (batch, _))| *batch <= newest).map(|(peer, _)| *peer);
         let next = next.and_then(|peer| stage.questions.remove_entry(&peer));
         let Some((to, (batch, objects))) = next else { return };
-        // One that is to be repaired is no help, and needs its boundaries for itself.
-        let helps = stage.speculation.is_some() && stage.repairing.is_none();
-        if !helps || self.executor.running.is_none() {
+        if stage.speculation.is_none() || self.executor.running.is_none() {
             return self.answer(to, batch, Vec::new());
         }
         let running = stage.unstable.iter().filter(|batch| batch.version.is_none());
@@ -418,6 +444,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     pub(super) fn answer(&mut self, to: u8, batch: u64, objects: Vec<Packed>) {
         let message = Message::Objects { batch, objects };
         self.env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
+        if let Some((from, batch, objects)) = self.stage.answer.take() {
+            self.on_objects(from, batch, objects);
+        }
         self.answer_next();
     }
 

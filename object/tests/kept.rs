@@ -248,12 +248,14 @@ fn earlier_versions_of_objects_can_be_packed() {
     for seed in 0..40 {
         let mut random = SplitMix64::new(seed);
         let mut world = World::new(Protect::Check);
-        let mut versions: Vec<(Sums, Vec<Option<Vec<u8>>>, Kept)> = Vec::new();
+        // Of each version its objects, packed, and the request after it.
+        let mut versions = Vec::new();
         for _ in 0..12 {
             let sums = world.sums();
-            let packed =
-                sums.keys().map(|(home, id)| world.regions[usize::from(*home != HOMES[0])].pack(*id));
-            let packed = packed.collect();
+            let packed: Vec<Option<Vec<u8>>> = sums
+                .keys()
+                .map(|(home, id)| world.regions[usize::from(*home != HOMES[0])].pack(*id))
+                .collect();
             let kept = world.run(&mut random);
             versions.push((sums, packed, kept));
         }

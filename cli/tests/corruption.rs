@@ -59,7 +59,17 @@ fn campaign(victims: &[usize], faults: u64, seed: u64, by_kind: &mut BTreeMap<St
 /// One named object, one fault, every step: detected, blamed on the right replica, named, repaired.
 #[test]
 fn each_kind_in_a_named_object_is_found_named_and_repaired() {
-    let cluster = Cluster::up(&Wish::default());
+    each_kind_in_a_named_object("RDGX");
+}
+
+/// The same where replicas verify afterwards: the object comes from a peer as it was after the same batch.
+#[test]
+fn with_v_each_kind_in_a_named_object_is_found_named_and_repaired() {
+    each_kind_in_a_named_object("R0GV");
+}
+
+fn each_kind_in_a_named_object(mode: &'static str) {
+    let cluster = Cluster::up(&Wish { mode, ..Wish::default() });
     for (number, kind) in OBJECT_KINDS.iter().enumerate() {
         for victim in 0..3 {
             let key = format!("victim-{kind}-{victim}");

@@ -648,7 +648,7 @@ impl Fault {
         matches!(self, Corruption(C::InRequest | C::Skip | C::Twice))
     }
 
-    /// Whether the simulation of mode `R0GV` has it. Not yet: what is found by a scrub, which that mode does not have;
+    /// Whether the simulation of mode `R0GV` has it. Not yet:
     /// clocks, since nobody compares the primary's; a wrong footprint, since the model takes the mixer's plan from the
     /// first replica where a batch is stable; and losses of more memories than f.
     pub fn is_survived_by_verification(&self) -> bool {
@@ -656,7 +656,20 @@ impl Fault {
         match self {
             Corruption(kind) => matches!(
                 kind,
-                C::InRequest | C::Digest | C::Reply | C::Message | C::Request | C::Skip | C::Twice
+                C::InRequest
+                    | C::Digest
+                    | C::Reply
+                    | C::Message
+                    | C::Request
+                    | C::Skip
+                    | C::Twice
+                    | C::Flip
+                    | C::MultiFlip
+                    | C::Checksum
+                    | C::Id
+                    | C::Length
+                    | C::Lost
+                    | C::Doubled
             ),
             Clock | ClockJump | Entry | Founding | Memories | Number | Settings | Stamp | Stuck | Suspend => {
                 false

@@ -132,6 +132,12 @@ impl Facts {
         self.hit.insert((replica, format!("{home}:{id}")));
     }
 
+    /// Whether faults have hit objects of this replica, since everything was healed.
+    pub fn has_hit_objects(&self, replica: u8) -> bool {
+        let at = |hit: &(u8, String)| hit.0 == replica;
+        self.unknown.contains(&replica) || self.hit.iter().any(at) || self.renamed.iter().any(at)
+    }
+
     /// Whether a fault has hit an object, given as `lock:id`, at a replica.
     pub fn was_hit(&self, replica: u8, object: &str) -> bool {
         let (lock, id) = object.split_once(':').unwrap_or_default();

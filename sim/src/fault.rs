@@ -648,8 +648,8 @@ impl Fault {
         matches!(self, Corruption(C::InRequest | C::Skip | C::Twice))
     }
 
-    /// Whether the simulation of mode `R0GV` has it. Not yet:
-    /// clocks, since nobody compares the primary's; a wrong footprint, since the model takes the mixer's plan from the
+    /// Whether the simulation of mode `R0GV` has it. Not yet: what only a scrub of all replicas together finds; clocks,
+    /// since no replica compares the primary's; a wrong footprint, since the model takes the mixer's plan from the
     /// first replica where a batch is stable; and losses of more memories than f.
     pub fn is_survived_by_verification(&self) -> bool {
         use Fault::{Clock, ClockJump, Entry, Founding, Memories, Number, Settings, Stamp, Stuck, Suspend};

@@ -563,6 +563,7 @@ impl<W: Workload> Run<W> {
                         _ => {}
                     }
                 }
+                self.tokens.overlooked.into_iter().for_each(|keys| process.replica.overlook(keys));
                 slot.process = Some(process);
                 (slot.wake_us, slot.free_us, slot.paused_us) = (self.now_us, self.now_us, 0);
                 self.trace.note(self.now_us, format_args!("replica {} starts", ReplicaId(replica)));

@@ -33,6 +33,8 @@ pub struct Verified {
 /// The states that replicas have come to lately, by the batch, its view and the state before.
 #[derive(Default)]
 pub(super) struct Tokens {
+    /// The keys that all replicas overlook, those too that start later.
+    pub(super) overlooked: Option<OverlookedKeys>,
     came_to: BTreeMap<(u64, u64, StateToken), (StateToken, bool)>,
     /// By replica.
     views: BTreeMap<u8, u64>,
@@ -144,6 +146,7 @@ impl<W: Workload> Run<W> {
     pub(super) fn overlook(&mut self, draws: &mut SplitMix64) {
         let from = self.facts.last_batch + 1;
         let keys = OverlookedKeys { from, to: from + draws.within(1_000, 12_000), seed: draws.next_u64() };
+        self.tokens.overlooked = Some(keys);
         for process in self.slots.iter().filter_map(|slot| slot.process.as_ref()) {
             process.replica.overlook(keys);
         }

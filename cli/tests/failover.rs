@@ -1,7 +1,7 @@
 //! Replicas are killed and stopped under load: no acknowledged write is lost, no increment is counted twice, and the
 //! replica comes back with an equal state.
 
-use crate::support::checker::Load;
+use crate::support::checker::{Load, Running};
 use crate::support::cluster::{Cluster, PATIENCE, Wish};
 use rustix::process::Signal;
 use serde_json::json;
@@ -56,11 +56,7 @@ fn every_replica_is_killed_in_turn() {
         running.must_go_on(1_000, &format!("before replica {} is killed", victim + 1));
         kill_and_wait(&cluster, victim);
     }
-    let report = running.stop_and_audit(cluster.clients());
-    println!("{report}");
-    report.assert_right();
-    cluster.assert_equal_state();
-    cluster.finish();
+    end_right(cluster, running);
 }
 
 /// With the log on disk, even the death of all replicas at once loses no acknowledged write.
@@ -76,11 +72,7 @@ fn all_replicas_are_killed_at_once_with_the_log_on_disk() {
     });
     cluster.wait_serving();
     running.must_go_on(1_000, "after the blow");
-    let report = running.stop_and_audit(cluster.clients());
-    println!("{report}");
-    report.assert_right();
-    cluster.assert_equal_state();
-    cluster.finish();
+    end_right(cluster, running);
 }
 
 /// A log on disk keeps the repairs of a corrupted process. The next process executes all entries again, with right
@@ -102,11 +94,7 @@ fn a_replica_that_was_repaired_comes_back_from_its_log_on_disk() {
     kill_and_wait(&cluster, victim);
     assert_eq!(cluster.replaced(), Vec::<String>::new(), "it came back at the first try");
     running.must_go_on(2_000, "after the blow");
-    let report = running.stop_and_audit(cluster.clients());
-    println!("{report}");
-    report.assert_right();
-    cluster.assert_equal_state();
-    cluster.finish();
+    end_right(cluster, running);
 }
 
 fn strike(disk: bool, leader: bool, blow: Blow) {
@@ -142,11 +130,26 @@ fn strike(disk: bool, leader: bool, blow: Blow) {
     cluster.finish();
 }
 
-pub(crate) fn kill_and_wait(cluster: &Cluster, victim: usize) {
+fn kill_and_wait(cluster: &Cluster, victim: usize) {
+    kill_while(cluster, victim, || ());
+}
+
+/// Kills a process, does something while it is down, and waits until it serves again.
+pub(crate) fn kill_while(cluster: &Cluster, victim: usize, while_down: impl FnOnce()) {
     let before = cluster.pid(victim);
     cluster.signal(victim, Signal::KILL);
+    while_down();
     cluster.wait_until("`up` has started the replica again", |cluster| cluster.pid(victim) != before);
     cluster.wait_serving();
+}
+
+/// Ends the load: every acknowledged write is there, and all replicas have the same state.
+pub(crate) fn end_right(cluster: Cluster, running: Running) {
+    let report = running.stop_and_audit(cluster.clients());
+    println!("{report}");
+    report.assert_right();
+    cluster.assert_equal_state();
+    cluster.finish();
 }
 
 /// Clients that connect to another replica when one does not answer.

@@ -1,5 +1,7 @@
 //! Each rule that an exploration does not take away is taken away here, and the loss is seen.
 
+use std::ops::RangeInclusive;
+
 use verify::{
     AskRound, Config, CrashVector, Executor, ExecutorCommand, ExecutorEvent, Here, Layout, Lineup, Rules,
     Slots, StateToken, TokenRecord, Verifier, VerifierEvent, VerifyMessage, Version, limits,
@@ -151,12 +153,17 @@ fn that_lags(agreed: u64) -> Executor {
     let mut executor = Executor::founded(Config::new(THREE, 2, 3, StateToken(0)));
     hears(&mut executor, 0, version(0));
     hears(&mut executor, 0, version(agreed));
-    for number in 1..=100 {
+    runs(&mut executor, 0, 1..=100);
+    executor
+}
+
+/// It runs these batches in this view.
+fn runs(executor: &mut Executor, view: u64, batches: RangeInclusive<u64>) {
+    for number in batches {
         let parent = version(number - 1).token;
-        let event = ExecutorEvent::Executed { view: 0, version: version(number), parent };
+        let event = ExecutorEvent::Executed { view, version: version(number), parent };
         executor.handle(event, 0, &mut Vec::new());
     }
-    executor
 }
 
 /// Two verifiers tell what they have recorded.
@@ -180,11 +187,7 @@ fn one_that_lags_keeps_the_batches_that_the_next_view_continues() {
     assert_eq!(executor.newest(), version(100));
     // It goes on from there, and the token after batch 3,010 stands for all before.
     assert!(executor.may_begin_after(3_009) && !executor.may_begin_after(3_010));
-    for number in 101..=3_010 {
-        let parent = version(number - 1).token;
-        let event = ExecutorEvent::Executed { view: 1, version: version(number), parent };
-        executor.handle(event, 0, &mut Vec::new());
-    }
+    runs(&mut executor, 1, 101..=3_010);
     assert_eq!(executor.stable(), version(3_010));
 }
 
@@ -196,11 +199,7 @@ fn one_that_lags_keeps_no_batch_that_another_view_may_have_replaced() {
     assert_eq!(executor.newest(), version(60));
     let mut executor = Executor::founded(Config::new(THREE, 2, 3, StateToken(0)));
     hears(&mut executor, 0, version(0));
-    for number in 1..=8 {
-        let parent = version(number - 1).token;
-        let event = ExecutorEvent::Executed { view: 0, version: version(number), parent };
-        executor.handle(event, 0, &mut Vec::new());
-    }
+    runs(&mut executor, 0, 1..=8);
     hears(&mut executor, 2, version(60));
     assert_eq!(executor.newest(), version(0));
 }

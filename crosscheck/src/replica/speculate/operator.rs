@@ -50,21 +50,24 @@ impl SpeculateStage {
             return Some(undecided(number, me));
         }
         let Lineup { primary, executors, .. } = record.lineup;
-        let peer = 1 - me.min(1);
-        if self.peer_has_ended && primary == peer && !executors.contains(me) {
+        if self.peer_has_ended && primary == other_than(me) && !executors.contains(me) {
             return Some(left_behind(record.version.number, self.stable(), me));
         }
         if primary != me || executors.len() < 2 {
             return None;
         }
+        self.peer_state(group, env).map(|state| for_peer(record.version.number, me, state))
+    }
+
+    /// What is known of the other one of two replicas; none if it is there.
+    fn peer_state<W: World>(&self, group: &Group, env: &Environment<W>) -> Option<PeerState> {
+        let peer = other_than(env.settings.me);
         let is_connected = env.peers.connected().any(|connected| connected == peer);
-        let state = match (self.peer_has_ended, is_connected) {
-            (true, _) => PeerState::Ended,
-            (false, false) => PeerState::Away,
-            (false, true) if group.is_quiet(peer, env.world.now_us()) => PeerState::Silent,
-            (false, true) => return None,
-        };
-        Some(for_peer(record.version.number, me, state))
+        match (self.peer_has_ended, is_connected) {
+            (true, _) => Some(PeerState::Ended),
+            (false, false) => Some(PeerState::Away),
+            (false, true) => group.is_quiet(peer, env.world.now_us()).then_some(PeerState::Silent),
+        }
     }
 
     /// The verifier of this process has lost its memory, or never had one.
@@ -74,7 +77,7 @@ impl SpeculateStage {
         let missing = all & !connected & !(1 << env.settings.me);
         let begin = "if all of them have lost it for ever, `crosscheck group begin` begins an empty group";
         if missing != 0 && env.settings.is_pair() {
-            let peer = ReplicaId(1 - env.settings.me.min(1));
+            let peer = ReplicaId(other_than(env.settings.me));
             return Some(format!(
                 "for replica {peer}, which may have what the group has agreed on, and is not connected. Start it; \
                     {begin} once both are there"
@@ -89,9 +92,14 @@ impl SpeculateStage {
     }
 }
 
-/// What an operator is told when the primary of two replicas may not go on alone.
+/// The other one of two replicas.
+fn other_than(me: u8) -> u8 {
+    1 - me.min(1)
+}
+
+/// For an operator, when the primary of two replicas may not go on alone.
 fn for_peer(number: u64, me: u8, state: PeerState) -> String {
-    let (me, peer, how) = (ReplicaId(me), ReplicaId(1 - me.min(1)), state.in_words());
+    let (me, peer, how) = (ReplicaId(me), ReplicaId(other_than(me)), state.in_words());
     format!(
         "for replica {peer}: {how}, and it may have gone on without this replica, which stands after batch \
             {number}. Start it, or let it run on: the two go on together. If it never comes back, \
@@ -100,9 +108,9 @@ fn for_peer(number: u64, me: u8, state: PeerState) -> String {
     )
 }
 
-/// What an operator is told when the other one of two replicas went on alone, and ended before this one was level.
+/// For an operator, when the other one of two replicas went on alone, and ended before this one was level.
 fn left_behind(number: u64, stable: u64, me: u8) -> String {
-    let (me, peer) = (ReplicaId(me), ReplicaId(1 - me.min(1)));
+    let (me, peer) = (ReplicaId(me), ReplicaId(other_than(me)));
     format!(
         "for an operator's word: replica {peer} went on alone and has ended before this replica was level with it. \
             It had come to batch {number} or a later one, and this replica to batch {stable}. `crosscheck group keep \
@@ -110,7 +118,7 @@ fn left_behind(number: u64, stable: u64, me: u8) -> String {
     )
 }
 
-/// What an operator is told when two replicas differ and nobody can tell which one is right.
+/// For an operator, when two replicas differ and it is unknown which one is right.
 fn undecided(number: u64, me: u8) -> String {
     let me = ReplicaId(me);
     format!(
@@ -191,14 +199,8 @@ fn keep_state<S: Service, E: OrderEngine, W: World>(
     if primary == me && executors.len() == 1 {
         return Err("this replica goes on alone already".to_owned());
     }
-    let peer = 1 - me.min(1);
-    let is_connected = this.env.peers.connected().any(|connected| connected == peer);
-    if is_connected
-        && !this.group.is_quiet(peer, this.env.world.now_us())
-        && this.stage.undecided.is_none()
-        && !this.stage.peer_has_ended
-    {
-        return Err(format!("replica {} is there: there is nothing to decide", peer + 1));
+    if this.stage.undecided.is_none() && this.stage.peer_state(this.group, this.env).is_none() {
+        return Err(format!("replica {} is there: there is nothing to decide", ReplicaId(other_than(me))));
     }
     this.on_verifier_event(VerifierEvent::GoAlone);
     Ok(format!("the group goes on with what replica {replica} has, after batch {}", record.version.number))

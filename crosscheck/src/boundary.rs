@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use execute::{NotTakenBack, Regions, Speculation};
-use object::{Home, Kept, ObjectId, Region, ScrubFinding};
+use object::{Home, Kept, ObjectId, Region};
 use schedule::{Access, Lock, Turn};
 use tree::{Tree, TreeShape};
 use verify::Version;
@@ -28,8 +28,8 @@ pub(crate) enum BoundaryWork {
     Pack(Box<PackingObjects>),
     /// Replace corrupted objects of the newest version.
     Replace(Box<ReplacingObjects>),
-    /// Find the corrupted objects of some regions.
-    Scrub(Box<Scrubbing>),
+    /// Find the corrupted objects of a region, or of all: those too that no request touches.
+    Scrub(Option<Home>),
 }
 
 /// What has been done.
@@ -63,23 +63,15 @@ pub(crate) enum BoundaryDone {
         /// The errors of each object that was wrong.
         notes: Vec<String>,
     },
-    /// Regions were checked.
+    /// A region was checked, or all were.
     Scrubbed {
-        /// As it was lent.
-        speculation: Box<Speculation>,
+        /// The region; none for all.
+        home: Option<Home>,
         /// The corrupted objects, as many as may be asked for.
         objects: Vec<(Home, ObjectId)>,
         /// How long it took.
         took: Duration,
     },
-}
-
-/// Regions are to be checked, objects that no request touches included.
-pub(crate) struct Scrubbing {
-    /// The batches that have ended.
-    pub speculation: Speculation,
-    /// The region; none for all.
-    pub home: Option<Home>,
 }
 
 /// Objects are to be packed as they were after a batch.
@@ -127,12 +119,11 @@ impl BoundaryWork {
                 taking_back.perform(homes, &mut HeldRegions { turn, locks })
             }
             BoundaryWork::Pack(packing) => packing.perform(&mut HeldRegions { turn, locks }),
-            BoundaryWork::Scrub(scrubbing) => {
-                let Scrubbing { speculation, home } = *scrubbing;
+            BoundaryWork::Scrub(home) => {
                 let homes = home.map_or(0..homes, |home| home..home + 1);
                 let begun = Instant::now();
                 let objects = corrupted(homes, turn, locks);
-                BoundaryDone::Scrubbed { speculation: Box::new(speculation), objects, took: begun.elapsed() }
+                BoundaryDone::Scrubbed { home, objects, took: begun.elapsed() }
             }
         }
     }
@@ -266,15 +257,9 @@ pub(crate) fn corrupted<R>(
         let scrub = AssertUnwindSafe(|| {
             regions.visit(home, &mut |region| {
                 root = Some(region.root());
-                for finding in region.scrub(limits::ASKED_OBJECTS - objects.len()) {
-                    match finding {
-                        ScrubFinding::Damaged(id) | ScrubFinding::Lost(id) => objects.push((home, id)),
-                        // It is unknown which objects are missing or too many.
-                        ScrubFinding::Extra(_) | ScrubFinding::Population(_) => {
-                            objects.push((home, ObjectId::NONE));
-                        }
-                    }
-                }
+                let findings = region.scrub(limits::ASKED_OBJECTS - objects.len());
+                let ids = findings.iter().map(|finding| finding.object().unwrap_or(ObjectId::NONE));
+                objects.extend(ids.map(|id| (home, id)));
             });
         });
         if catch_unwind(scrub).is_err() && objects.len() < limits::ASKED_OBJECTS {

@@ -267,7 +267,7 @@ impl<S: Service> Context<S> {
             Work::Invalid => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Invalid)),
             Work::Checkpoint(head) => {
                 let head = head.clone();
-                // With V nobody votes on it, and replicas that pack corrupted objects never offer the same state.
+                // With V there is no vote on it, and replicas that pack corrupted objects never offer the same state.
                 let homes = 0..locks.len() as Home;
                 let unsound = if self.mode.verified {
                     boundary::corrupted(homes, &mut *turn, locks)

@@ -5,7 +5,7 @@
 //! keeps versions of its state by copy-on-write; here each request keeps its before-images ([`Kept`]), and a batch is
 //! taken back request by request, newest first.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use object::{Change, Health, Home, Kept, ObjectBefore, ObjectId, Region};
 use tree::Tree;
@@ -160,8 +160,8 @@ impl Speculation {
         if !(oldest..=self.version().number).contains(&number) {
             return None;
         }
-        let batches = self.past.iter().chain(&self.batches).filter(|batch| batch.version.number > number);
-        let mut later = batches.flat_map(|batch| &batch.kept).chain(running.iter().copied());
+        let of_batches = self.after(number).flat_map(|batch| &batch.kept);
+        let mut later = of_batches.chain(running.iter().copied());
         let mut object = None;
         regions.visit(home, &mut |region| {
             let changed = later.find_map(|kept| match region.pack_before(kept, id) {
@@ -184,17 +184,19 @@ impl Speculation {
 
     /// The objects of a region that batches after `number` have changed, as far as they were folded.
     pub fn changed_after(&self, number: u64, home: Home) -> impl Iterator<Item = ObjectId> + '_ {
-        let batches =
-            self.past.iter().chain(&self.batches).filter(move |batch| batch.version.number > number);
-        let changes = batches.flat_map(|batch| &batch.changes);
+        let changes = self.after(number).flat_map(|batch| &batch.changes);
         changes.filter(move |change| change.home == home).map(|change| change.id)
+    }
+
+    /// The batches after `number`, as far as they are kept.
+    fn after(&self, number: u64) -> impl Iterator<Item = &Folded> {
+        self.past.iter().chain(&self.batches).filter(move |batch| batch.version.number > number)
     }
 
     /// Whether these objects are those of the newest version: they fit their checksums, and their leaves the tree. It
     /// does not matter whether others are corrupted, except that of a common leaf no checksum may be.
     pub fn are_right(&self, objects: &[(Home, ObjectId)], regions: &mut dyn Regions) -> bool {
-        let mut homes: Vec<Home> = objects.iter().map(|(home, _)| *home).collect();
-        homes.dedup();
+        let homes: BTreeSet<Home> = objects.iter().map(|(home, _)| *home).collect();
         homes.into_iter().all(|home| {
             let mut listed = Vec::new();
             let mut are_sound = true;

@@ -50,6 +50,18 @@ pub enum ScrubFinding {
     Population(ObjectId),
 }
 
+impl ScrubFinding {
+    /// The object to replace. None if objects are missing or too many and it is unknown which: then the whole region
+    /// has to be replaced. A surplus object may be a duplicate in a place that its owner does not refer to: if it were
+    /// replaced by its id, the duplicate would stay, and every scrub would find it.
+    pub fn object(&self) -> Option<ObjectId> {
+        match self {
+            ScrubFinding::Damaged(id) | ScrubFinding::Lost(id) => Some(*id),
+            ScrubFinding::Extra(_) | ScrubFinding::Population(_) => None,
+        }
+    }
+}
+
 /// An object that is larger than [`Large::FROM_BYTES`]: every request that enters it sums all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Large {

@@ -38,7 +38,7 @@ pub(super) fn is_refused_by_host(error: &io::Error) -> bool {
 }
 
 impl<N: Net> Peers<N> {
-    /// From now on, [`PeerEvent::Ended`] is told of peers whose link is lost.
+    /// From now on, [`PeerEvent::Ended`] is reported for peers whose link is lost.
     pub fn look_for_ends(&mut self) {
         self.ends = (0..self.links.len()).map(|_| PeerEnd::default()).collect();
     }

@@ -129,7 +129,7 @@ pub struct Peers<N: Net = Tcp> {
     dialled: Vec<Dialled>,
     /// Events of attempts to connect, at most one per attempt, until the next [`Peers::flush`].
     of_dials: Vec<PeerEvent>,
-    /// Per peer: whether its process has ended. Empty where nobody asks.
+    /// Per peer: whether its process has ended. Empty unless it is asked for.
     ends: Vec<PeerEnd<N>>,
     /// The buffers for reads of a socket, and for an opened record.
     scratch: Vec<u8>,

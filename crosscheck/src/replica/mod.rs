@@ -335,9 +335,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let waits_for = waits_for(self);
         self.waits.tell(waits_for, &self.env);
         self.transfer.compact(&mut self.order, &self.env, self.executor.running.is_some());
-        let now_us = self.env.world.now_us();
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
-            self.scrubs.order_next(execution.locks(), &mut self.order, now_us);
+            self.scrubs.order_next(execution.locks(), &mut self.order, self.env.world.now_us());
         }
         self.pass_barrier();
         self.watch();
@@ -346,11 +345,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let Some(mut speculator) = Speculator::of(self) {
             speculator.tick_verify();
         }
-        let mut scrubs = std::mem::take(&mut self.scrubs);
-        if let Some(mut speculator) = Speculator::of(self) {
-            speculator.repair().scrub_next(&mut scrubs);
-        }
-        self.scrubs = scrubs;
         // A witness has no clients: it serves as soon as its verifier takes part.
         let record = self.speculate.as_ref().and_then(SpeculateStage::record);
         if self.env.settings.is_witness() && record.is_some() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
-use object::{Home, ObjectId, ScrubFinding};
+use object::{Home, ScrubFinding};
 use vote::{Packed, Place};
 
 use super::environment::Environment;
@@ -136,20 +136,15 @@ impl Repairs {
         self.note_verdict(place, env.world.now_us());
         let me = env.settings.me;
         env.keep_evidence(evidence::scrubbed(me, place, home, findings));
-        let mut objects: Vec<(Home, ObjectId)> = Vec::new();
-        let mut whole = findings.len() > vote::limits::MAX_OBJECTS_PER_RECOVER;
-        for finding in findings {
-            match finding {
-                ScrubFinding::Damaged(id) | ScrubFinding::Lost(id) => objects.push((home, *id)),
-                // Several objects are missing or too many, and it is unknown which ones. A surplus object may be a
-                // duplicate in a place that its owner does not refer to: a repair by its id would leave the duplicate
-                // there, and every scrub would find it.
-                ScrubFinding::Extra(_) | ScrubFinding::Population(_) => whole = true,
-            }
-        }
+        let known: Option<Vec<_>> =
+            findings.iter().map(|finding| finding.object().map(|id| (home, id))).collect();
+        let is_named = findings.len() <= vote::limits::MAX_OBJECTS_PER_RECOVER;
+        let (mut objects, regions) = match known.filter(|_| is_named) {
+            Some(objects) => (objects, Vec::new()),
+            None => (Vec::new(), vec![home]),
+        };
         objects.sort_unstable();
         objects.dedup();
-        let (objects, regions) = if whole { (Vec::new(), vec![home]) } else { (objects, Vec::new()) };
         // The upper half of the ids is for repairs that no vote requested.
         let id = 1 << 63 | u64::from(me) << 56 | place.batch;
         let scope = vote::Scope::Faulty(me);

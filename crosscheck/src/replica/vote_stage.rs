@@ -13,7 +13,6 @@ use super::environment::Environment;
 use super::execute_stage::ExecuteStage;
 use super::repairs::{self, Repairs};
 use super::speculate::{SpeculateStage, Speculator};
-use crate::boundary::BoundaryDone;
 use crate::hooks::Hooks;
 use crate::job::{Executed, Runs};
 use crate::ordered::Control;
@@ -184,9 +183,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
             }
             Report::Boundary(done) => {
-                if let BoundaryDone::Scrubbed { took, .. } = &done {
-                    self.scrubs.on_done(env.world.scrub_took(*took));
-                }
                 if let Some(mut speculator) = Speculator::of(self) {
                     speculator.on_boundary(done);
                 }

@@ -269,9 +269,8 @@ fn durability<O>(wish: &ClusterOptions<O>) -> anyhow::Result<Durability> {
     }
 }
 
-/// Client ports from `first` on (any free ones when it is 0), one more port per replica for its peers, and a
-/// socket file.
-/// The addresses of `count` replicas, and of a witness if there is one.
+/// Client ports of `count` replicas, and of a witness if there is one, from `first` on (any free ones when it is 0),
+/// one more port per replica for its peers, and a socket file.
 fn place(
     first: u16,
     (count, witness): (u8, bool),

@@ -26,7 +26,7 @@ pub(in crate::replica) fn begin<S: Service>(service: &mut S, stable: Version) ->
 }
 
 /// The batch with this number. A replica that lags has thousands of them.
-fn unstable(batches: &mut VecDeque<UnstableBatch>, number: u64) -> Option<&mut UnstableBatch> {
+pub(super) fn unstable(batches: &mut VecDeque<UnstableBatch>, number: u64) -> Option<&mut UnstableBatch> {
     let at = batches.binary_search_by_key(&number, |one| one.number).ok()?;
     batches.get_mut(at)
 }

@@ -33,6 +33,7 @@ use super::execute_stage::ExecuteStage;
 use super::group::Group;
 use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
+use super::scrubs::Scrubs;
 use super::state_transfer::StateTransfer;
 use crate::admin::VerificationStatus;
 use crate::hooks::Hooks;
@@ -73,11 +74,11 @@ pub(super) struct SpeculateStage {
     answer: Option<(u8, u64, Vec<Packed>)>,
     /// What peers have asked for: each its last question.
     questions: BTreeMap<u8, (u64, Vec<(Home, ObjectId)>)>,
-    /// The replicas differ after this batch, and nobody can tell which one is right.
+    /// The replicas differ after this batch, and it is unknown which one is right.
     undecided: Option<u64>,
     /// The other one of two replicas has ended, and may have gone on alone before.
     peer_has_ended: bool,
-    /// An operator has permitted to begin a group where nobody has one.
+    /// An operator has permitted to begin a group where no replica has one.
     begins: bool,
     mixer: Mixer,
     /// How long the primary has ordered nothing although requests wait here.
@@ -354,6 +355,7 @@ pub(super) struct Speculator<'r, S: Service, E, W: World> {
     transfer: &'r mut StateTransfer,
     group: &'r mut Group,
     time: &'r mut Timekeeper,
+    scrubs: &'r mut Scrubs,
 }
 
 impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
@@ -368,6 +370,7 @@ impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
             transfer: &mut replica.transfer,
             group: &mut replica.group,
             time: &mut replica.time,
+            scrubs: &mut replica.scrubs,
         })
     }
 }

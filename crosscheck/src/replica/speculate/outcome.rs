@@ -221,9 +221,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.on_returned(*speculation);
                 self.repair().on_replaced(are_right, notes);
             }
-            BoundaryDone::Scrubbed { speculation, objects, took: _ } => {
-                self.on_returned(*speculation);
-                self.on_scrubbed(objects);
+            BoundaryDone::Scrubbed { home, objects, took } => {
+                self.scrubs.on_done(self.env.world.scrub_took(took));
+                self.on_scrubbed(home, objects);
             }
         }
     }

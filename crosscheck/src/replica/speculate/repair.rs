@@ -16,8 +16,9 @@ use order::{FrameKind, OrderEngine};
 use verify::{ExecutorEvent, Slots, Version};
 use vote::{Failure, Packed, RequestResult};
 
+use super::fold::unstable;
 use super::{GoingBack, SpeculateStage, Speculator};
-use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects, Scrubbing};
+use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects};
 use crate::replica::environment::Environment;
 use crate::replica::execute_stage::ExecuteStage;
 use crate::replica::group::Group;
@@ -141,12 +142,14 @@ pub(in crate::replica) struct ObjectRepair<'r, S: Service, W: World> {
     env: &'r mut Environment<W>,
     executor: &'r mut ExecuteStage<S>,
     group: &'r mut Group,
+    scrubs: &'r mut Scrubs,
 }
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// The repair of objects.
     pub(in crate::replica) fn repair(&mut self) -> ObjectRepair<'_, S, W> {
-        ObjectRepair { stage: self.stage, env: self.env, executor: self.executor, group: self.group }
+        let Speculator { stage, env, executor, group, scrubs, .. } = self;
+        ObjectRepair { stage, env, executor, group, scrubs }
     }
 
     /// Whether the next batch is not folded, because requests of it have failed at corrupted objects. They are replaced
@@ -154,7 +157,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(super) fn finds_itself_wrong(&mut self) -> bool {
         let stage = &mut *self.stage;
         let Some(before) = stage.speculation.as_ref().map(Speculation::version) else { return false };
-        let next = stage.unstable.iter().find(|batch| batch.number == before.number + 1);
+        let next = unstable(&mut stage.unstable, before.number + 1);
         let Some(next) = next.filter(|batch| batch.ended.is_some()) else { return false };
         let failed = suspects(next.results.iter().flatten());
         let objects = if failed.is_empty() { next.unsound.clone() } else { failed };
@@ -192,12 +195,14 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// A batch has ended that ran again because this replica's state was not the agreed one.
     pub(super) fn on_ran_again(&mut self, version: Version) {
         let stage = &mut *self.stage;
+        let wanted = stage.repairing.as_ref().and_then(|repairing| repairing.wanted);
+        if wanted.is_none_or(|wanted| wanted.number > version.number) {
+            return;
+        }
         let suspects = stage.suspects();
-        let is_far_enough =
-            |one: &&mut Repairing| one.wanted.is_some_and(|wanted| wanted.number <= version.number);
-        let Some(repairing) = stage.repairing.as_mut().filter(is_far_enough) else { return };
+        let Some(repairing) = &mut stage.repairing else { return };
         let me = self.env.settings.me;
-        if repairing.wanted == Some(version) {
+        if wanted == Some(version) {
             self.env.tally.repairs += u64::from(!repairing.replaced);
             stage.repairing = None;
             let outcome = "masked: the others agreed, and run again it has their state";
@@ -218,8 +223,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.go_back(GoingBack { to, view: None });
     }
 
-    /// Objects were checked. Those that are corrupted are replaced.
-    pub(super) fn on_scrubbed(&mut self, objects: Vec<(Home, ObjectId)>) {
+    /// The objects of a region, or of all, were checked. Those that are corrupted are replaced.
+    pub(super) fn on_scrubbed(&mut self, home: Option<Home>, objects: Vec<(Home, ObjectId)>) {
         let stage = &mut *self.stage;
         let newest = stage.speculation.as_ref().map(|speculation| speculation.version().number);
         let Some(repairing) = &mut stage.repairing else {
@@ -229,7 +234,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             }
             return;
         };
-        if !matches!(repairing.step, RepairStep::GoBackAndScrub) {
+        if home.is_some() || !matches!(repairing.step, RepairStep::GoBackAndScrub) {
             return;
         }
         if objects.is_empty() {
@@ -288,18 +293,19 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     pub(super) fn seek_right_objects(&mut self) {
         let stage = &mut *self.stage;
         let Some(repairing) = &mut stage.repairing else { return };
-        match std::mem::replace(&mut repairing.step, RepairStep::Runs) {
-            RepairStep::GoBack(objects) if !objects.is_empty() => self.ask(objects, Slots::EMPTY),
+        match &mut repairing.step {
+            RepairStep::GoBack(objects) if objects.is_empty() => repairing.step = RepairStep::Runs,
+            RepairStep::GoBack(objects) => {
+                let objects = std::mem::take(objects);
+                self.ask(objects, Slots::EMPTY);
+            }
             RepairStep::GoBackAndScrub => {
                 repairing.scrubbed = true;
-                repairing.step = RepairStep::GoBackAndScrub;
-                self.lend(|speculation| BoundaryWork::Scrub(Box::new(Scrubbing { speculation, home: None })));
+                if let Some(execution) = &mut self.executor.running {
+                    execution.between_batches(BoundaryWork::Scrub(None));
+                }
             }
-            RepairStep::Waits => repairing.step = RepairStep::Waits,
-            RepairStep::GoBack(_)
-            | RepairStep::Asks { .. }
-            | RepairStep::Pauses { .. }
-            | RepairStep::Runs => {}
+            _ => {}
         }
     }
 
@@ -333,8 +339,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         self.env.peers.send(peer, FrameKind::Transfer, &[&message.encode()]);
     }
 
-    /// A peer that does not answer is not waited for.
+    /// The next scrub may be due, and a peer that does not answer is not waited for.
     pub(super) fn tick(&mut self) {
+        self.scrub_next();
         let now_us = self.env.world.now_us();
         let patience_us = limits::OBJECTS_PATIENCE.as_micros() as u64;
         self.answer_next();
@@ -451,24 +458,23 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     }
 
     /// Checks the next region, if that is due and nothing else is in the way.
-    pub(in crate::replica) fn scrub_next(&mut self, scrubs: &mut Scrubs) {
+    fn scrub_next(&mut self) {
         let stage = &*self.stage;
-        let Some(execution) = &self.executor.running else { return };
+        let Some(execution) = &mut self.executor.running else { return };
         let is_idle = stage.speculation.is_some() && stage.going_back.is_none() && stage.repairing.is_none();
         if !self.env.settings.mode.guarded || !is_idle {
             return;
         }
-        if let Some(home) = scrubs.next_due(execution.locks(), self.env.world.now_us()) {
-            self.lend(|speculation| {
-                BoundaryWork::Scrub(Box::new(Scrubbing { speculation, home: Some(home) }))
-            });
+        let home = self.scrubs.next_due(execution.locks(), self.env.world.now_us());
+        if home.is_some() {
+            execution.between_batches(BoundaryWork::Scrub(home));
         }
     }
 
     /// The checkpoint of a batch was not made, because these objects are corrupted: they are replaced, and the batch
     /// runs again.
     pub(in crate::replica) fn on_unsound(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
-        if let Some(batch) = self.stage.unstable.iter_mut().find(|one| one.number == batch) {
+        if let Some(batch) = unstable(&mut self.stage.unstable, batch) {
             batch.unsound = objects;
         }
     }

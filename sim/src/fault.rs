@@ -606,7 +606,7 @@ pub const CATALOGUE: [CatalogueRow; 69] = [
         "two-lives",
         "the process ends, and the next one up to 1.5 s later",
         "peers: its connections end",
-        "as after `crash`; messages of each life are told apart",
+        "as after `crash`; messages of each life are distinguished",
     ),
     entry(
         Fault::SlowExecutor,

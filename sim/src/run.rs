@@ -216,7 +216,7 @@ struct ReplicaSlot<W: Workload> {
     calm_us: u64,
     /// The faults that have hit it since all replicas were equal.
     struck_by: BTreeSet<Fault>,
-    /// With V: the process, by number, in which a fault may be hidden that nobody looks for.
+    /// With V: the process, by number, in which a fault may be hidden that no check looks for.
     hidden_in: Option<u64>,
     /// Outlives processes; none where logs are in memory.
     storage: Option<Storage>,
@@ -310,7 +310,7 @@ struct Run<W: Workload> {
 const LONGEST_US: u64 = 600_000_000;
 /// The time within which all replicas have to heal.
 const HEALS_WITHIN_US: u64 = 90_000_000;
-/// The same with V, where nothing waits for a repair of objects.
+/// The same with V, where no repair has to be ordered.
 const VERIFIED_HEALS_WITHIN_US: u64 = 30_000_000;
 
 impl<W: Workload> Run<W> {

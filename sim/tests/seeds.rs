@@ -106,7 +106,7 @@ fn states_that_differ_reach_no_client() {
 }
 
 /// One that lagged when the primary ended went back behind what it could take back, and replaced itself: of three
-/// memories two were gone, and the group stood still.
+/// memories two were gone, and the group made no progress.
 #[test]
 fn who_lags_when_the_primary_ends_keeps_its_state() {
     let lags =

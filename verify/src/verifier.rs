@@ -53,7 +53,7 @@ pub enum VerifierEvent {
     ProcessGone(Slot),
     /// The host wants another view: the primary orders nothing although requests wait.
     Suspect(Reason),
-    /// The operator permits this process to begin a group where nobody has one, as
+    /// The operator permits this process to begin a group where no replica has one, as
     /// [`Config::that_begins`](crate::Config::that_begins).
     Begin,
     /// The operator lets this process of a pair go on alone: its peer will not come back with its memory.

@@ -115,7 +115,7 @@ fn with_one_round_they_would() {
 /// A verifier that has learned from another one that the group began does not know the asker's life. Its answer may
 /// come first, and is not the last word.
 #[test]
-fn who_took_part_in_the_beginning_sends_tokens_whoever_answers_first() {
+fn one_that_took_part_in_the_beginning_sends_tokens_whatever_answer_comes_first() {
     let config = Config::new(Layout::Pair, 0, 70, StateToken(0));
     let mut executor = Executor::new(config);
     let lineup = Lineup { primary: 0, executors: Slots(0b11), sequential: false, extra: false };

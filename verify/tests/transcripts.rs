@@ -79,7 +79,7 @@ fn a_slow_executor_keeps_what_the_next_view_continues() {
     group.tells("executor 2 has abc stable");
 }
 
-/// What nobody was agreed on for may be another batch in the next view.
+/// A batch that was not agreed on may be another one in the next view.
 #[test]
 fn a_slow_executor_goes_back_behind_what_it_does_not_know_to_be_agreed_on() {
     let mut group = Cluster::founded(THREE, as_is);

@@ -30,7 +30,7 @@ impl Promise for Masked {
                 itself and is filled by the others. Where too many differ to agree, or where extra protection sees \
                 any difference, one run of the batch one request at a time ends it.",
             check: "A replica that was told that it differs has a later stable batch within 30 s of simulated time. \
-                Where no fault but in computations has struck, no two views that begin for a difference begin after \
+                Where faults have hit computations only, no two views that begin for a difference begin after \
                 the same batch.",
         }
     }

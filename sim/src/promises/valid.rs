@@ -25,12 +25,12 @@ impl Promise for Valid {
             section: "Eve (OSDI'12) section 6.3, theorem 1",
             promise: "In mode R0GV a state becomes stable only if a replica that no fault has hit has come to it.",
             check: "When a batch becomes stable, one of the replicas that ended it with that token is none that faults \
-                may have struck since all were equal.",
+                may have hit since all were equal.",
         }
     }
 
     fn see(&mut self, observed: &Observed, facts: &Facts) -> Broken {
-        // Where any replica may be struck, there is none to compare with.
+        // Where any replica may be hit, there is none to compare with.
         if facts.victims.len() == usize::from(facts.replicas) {
             return Ok(());
         }

@@ -129,7 +129,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    /// A fault in a tree or in a before-image is found when it is used. Nobody looks for it before: no scrub compares
+    /// A fault in a tree or in a before-image is found when it is used. No check looks for it before: no scrub compares
     /// trees with objects. So that it does not meet a fault of another replica, the operator restarts this one.
     pub(super) fn restart_hidden(&mut self) {
         for replica in 0..self.options.replicas {

@@ -63,7 +63,7 @@ impl Executor {
         if from >= self.config.layout.verifiers() || self.life == Life::First {
             return;
         }
-        // A verifier that learned from another one that the group has begun does not know of this life. Whoever does
+        // A verifier that learned from another one that the group has begun does not know of this life. One that does
         // may answer after it.
         if here.founding == self.config.life {
             self.life = Life::First;

@@ -32,7 +32,7 @@ pub(super) struct PairState {
     sent: Option<Version>,
     /// When the peer was last heard, in microseconds.
     heard: Option<u64>,
-    /// How long it has been silent, of which only a short time counts between two ticks: when this process stood still
+    /// How long it has been silent, of which only a short time counts between two ticks: when this process was stopped
     /// itself, what its peer has sent meanwhile waits to be read.
     silent_us: u64,
     /// When time passed last.

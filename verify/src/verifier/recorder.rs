@@ -1,4 +1,4 @@
-//! What a verifier keeps, and how it comes to the next version.
+//! What a verifier keeps, and how it records the next version.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ impl Recorder {
         (view % u64::from(self.config.layout.verifiers())) as Slot
     }
 
-    /// Whether this view stands still without this process: it is the primary, or one of two executors.
+    /// Whether this view makes no progress without this process: it is the primary, or one of two executors.
     pub(super) fn needs(&self, slot: Slot) -> bool {
         let lineup = self.record.lineup;
         slot == lineup.primary || (self.config.layout.leaves_out() && lineup.executors.contains(slot))

@@ -226,7 +226,7 @@ impl Pair {
 
 /// Of an answer only what its receiver uses, so that the rest does not tell states apart. The first round of a recovery
 /// uses the lives. An executor uses the promise: what it abstains from is a window, which is larger than all batches
-/// here. Records are told by RECORDED too, so a process that has a memory needs no answer.
+/// here. RECORDED has records too, so a process that has a memory needs no answer.
 fn projected(message: VerifyMessage) -> Option<VerifyMessage> {
     match message {
         VerifyMessage::Here(here) if here.life < NEW_LIVES => None,

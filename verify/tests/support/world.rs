@@ -495,7 +495,7 @@ impl World {
 
     /// An executor that is stalled asks like any other, but for the time. And with crash vectors, the first round of a
     /// recovery uses nothing of an answer but that there is a memory, and the lives. An executor uses the promise: what
-    /// it abstains from is a window, which is larger than all batches here, and the record is told by RECORDED anyway.
+    /// it abstains from is a window, which is larger than all batches here, and RECORDED has the record anyway.
     /// The rest would only tell states apart.
     fn projected(&self, message: VerifyMessage) -> VerifyMessage {
         match message {

@@ -86,7 +86,7 @@ pub enum CorruptionKind {
     Doubled,
     /// The digest of the next request, in the state delta.
     Digest,
-    /// The digest that the next CHECK message carries.
+    /// The digest that the next CHECK message carries; with V, a bit of the next VERIFY.
     Check,
     /// The reply of the next request with a reply, after it was rendered and before it was digested.
     Reply,

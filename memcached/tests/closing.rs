@@ -42,6 +42,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         hold_replies: true,
         witness: false,
         alone_after_silence: false,
+        extra_protection: true,
         on_detection: crosscheck::OnDetection::default(),
     };
     let options = Config::default();

@@ -97,7 +97,7 @@ pub enum FaultKind {
     Doubled,
     /// The digest of the next request
     Digest,
-    /// The digest in the next CHECK message to the peers
+    /// The digest in the next CHECK message to the peers; with V, a bit of the next VERIFY
     Check,
     /// The reply of the next request, after it was rendered
     Reply,

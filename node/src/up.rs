@@ -85,6 +85,10 @@ pub struct Args<O: ServiceOptions> {
     /// other. Where only the link has failed, both go on, and clients see two histories
     #[arg(long)]
     pub alone_after_silence: bool,
+    /// With --mode R0GV: whether a batch waits a moment for the results of all replicas, so that a bug that shows in some
+    /// interleavings and hits a majority alike is seen [default: yes with several workers, no with one]
+    #[arg(long, value_name = "yes|no", value_parser = clap::builder::BoolishValueParser::new())]
+    pub extra_protection: Option<bool>,
     /// What the service adds.
     #[command(flatten)]
     pub service: O,
@@ -152,6 +156,7 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         on_detection: args.on_detection.map(OnDetection::from),
         witness: args.witness,
         alone_after_silence: args.alone_after_silence,
+        extra_protection: args.extra_protection,
         ..ClusterOptions::default()
     };
     let ending = Ending::catch()?;

@@ -166,6 +166,7 @@ impl<W: Workload> Role<W> {
             hold_replies: true,
             witness: false,
             alone_after_silence: false,
+            extra_protection: self.workers > 1,
             on_detection: crosscheck::OnDetection::default(),
         }
     }

@@ -9,8 +9,9 @@ use wire::SplitMix64;
 use crate::draw::stream;
 
 /// The plans that come with the program: name and text.
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 7] = [
     ("everything", include_str!("../plans/everything.toml")),
+    ("verified", include_str!("../plans/verified.toml")),
     ("network", include_str!("../plans/network.toml")),
     ("disk", include_str!("../plans/disk.toml")),
     ("corruption", include_str!("../plans/corruption.toml")),

@@ -336,6 +336,7 @@ impl Soak<'_> {
             faults: None,
             guarded_classes: None,
             before_images: None,
+            extra_protection: None,
             sweep: None,
         };
         Setup {

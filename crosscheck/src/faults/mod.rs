@@ -241,6 +241,11 @@ impl Hooks for Injector {
 
     fn on_verify_message(&self, message: &VerifyMessage, body: &mut [u8]) {
         self.0.verified.message(message, body);
+        if matches!(message, VerifyMessage::Verify { .. })
+            && let Some(armed) = self.0.pending.take_kind(CorruptionKind::Check)
+        {
+            verified::flip(body, armed.target.seed);
+        }
     }
 
     fn second_token(&self, token: StateToken) -> Option<StateToken> {

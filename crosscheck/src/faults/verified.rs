@@ -9,6 +9,12 @@ use verify::VerifyMessage;
 use vote::Place;
 use wire::mix;
 
+/// Flips a bit of a message, under a right frame checksum.
+pub(crate) fn flip(body: &mut [u8], seed: u64) {
+    let bit = seed as usize % (body.len().max(1) * 8);
+    body[bit / 8] ^= 1 << (bit % 8);
+}
+
 /// A fault that waits for its occasion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifiedFault {
@@ -100,8 +106,7 @@ impl VerifiedFaults {
         if matches!(message, VerifyMessage::Verify { .. })
             && let Some(seed) = self.take(VerifiedFault::Token)
         {
-            let bit = seed as usize % (body.len().max(1) * 8);
-            body[bit / 8] ^= 1 << (bit % 8);
+            flip(body, seed);
         }
     }
 

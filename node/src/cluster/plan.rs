@@ -50,6 +50,8 @@ pub struct ClusterOptions<O> {
     pub witness: bool,
     /// Whether the primary of two goes on alone after silence.
     pub alone_after_silence: bool,
+    /// Whether, with V, a batch waits a moment for the tokens of all replicas; none: the default.
+    pub extra_protection: Option<bool>,
     /// Settings of the service, equal at all replicas.
     pub service: O,
 }
@@ -68,6 +70,7 @@ impl<O: Default> Default for ClusterOptions<O> {
             on_detection: None,
             witness: false,
             alone_after_silence: false,
+            extra_protection: None,
             service: O::default(),
         }
     }
@@ -125,6 +128,12 @@ impl<O: ServiceOptions> ClusterPlan<O> {
         if wish.alone_after_silence && !(wish.mode.verified && count == 2 && !wish.witness) {
             return Err(misuse("--alone-after-silence is for two replicas in mode R0GV, without a witness"));
         }
+        if wish.extra_protection.is_some() && !wish.mode.verified {
+            let mode = wish.mode;
+            return Err(misuse(format!(
+                "mode {mode} has no batches that wait; leave out --extra-protection, or use --mode R0GV"
+            )));
+        }
         if wish.on_detection.is_some() && !wish.mode.twice {
             let mode = wish.mode;
             return Err(misuse(format!(
@@ -158,6 +167,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             node.hold_replies = wish.hold_replies;
             node.on_detection = wish.on_detection.unwrap_or_default();
             (node.witness, node.alone_after_silence) = (wish.witness, wish.alone_after_silence);
+            node.extra_protection = wish.extra_protection;
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,
                 Durability::Disk(data) => Durability::Disk(data.join(format!("replica-{}", place.number))),

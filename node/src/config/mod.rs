@@ -79,6 +79,8 @@ pub struct NodeConfig<O> {
     pub witness: bool,
     /// Whether, with V, the primary of two goes on alone after silence.
     pub alone_after_silence: bool,
+    /// Whether, with V, a batch waits a moment for the tokens of all replicas; none: where it runs on several workers.
+    pub extra_protection: Option<bool>,
     /// The settings of the service.
     pub service: O,
 }
@@ -107,6 +109,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             on_detection: OnDetection::default(),
             witness: false,
             alone_after_silence: false,
+            extra_protection: None,
             service: O::default(),
         }
     }
@@ -154,6 +157,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             on_detection: self.on_detection,
             witness: self.witness,
             alone_after_silence: self.alone_after_silence,
+            extra_protection: self.has_extra_protection(),
         }
     }
 
@@ -164,8 +168,14 @@ impl<O: ServiceOptions> NodeConfig<O> {
         if self.mode.verified {
             settings.push(("witness".to_owned(), self.witness.to_string()));
             settings.push(("alone_after_silence".to_owned(), self.alone_after_silence.to_string()));
+            settings.push(("extra_protection".to_owned(), self.has_extra_protection().to_string()));
         }
         settings
+    }
+
+    /// One worker runs requests one at a time: no interleaving can be wrong at several replicas alike.
+    fn has_extra_protection(&self) -> bool {
+        self.extra_protection.unwrap_or(self.workers > 1)
     }
 
     fn before_images_word(&self) -> &'static str {
@@ -211,6 +221,9 @@ impl<O: ServiceOptions> NodeConfig<O> {
         }
         if self.alone_after_silence {
             text.push_str("alone_after_silence = \"yes\"\n");
+        }
+        if let Some(waits) = self.extra_protection {
+            let _ = writeln!(text, "extra_protection = \"{}\"", if waits { "yes" } else { "no" });
         }
         for (index, address) in self.replicas.iter().enumerate() {
             let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);

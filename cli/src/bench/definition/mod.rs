@@ -107,6 +107,10 @@ pub struct Workload {
     /// modes keep them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_images: Option<bool>,
+    /// Whether a batch of our modes with the letter V waits a moment for the tokens of all replicas; none: with several
+    /// workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_protection: Option<bool>,
     /// The value of the swept setting, where the file gives several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,

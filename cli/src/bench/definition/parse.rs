@@ -14,7 +14,7 @@ use crate::service::DEFAULT_MEMORY_MB;
 use node::config::{check_group, meant};
 
 /// Every field of the file and its tables, for guesses at the intended one.
-const FIELDS: [&str; 42] = [
+const FIELDS: [&str; 43] = [
     "title",
     "about",
     "source",
@@ -50,6 +50,7 @@ const FIELDS: [&str; 42] = [
     "victim",
     "guarded_classes",
     "before_images",
+    "extra_protection",
     "measure",
     "of",
     "to",
@@ -273,6 +274,9 @@ impl Check<'_> {
         if let Some(images) = &raw.before_images {
             self.ours_only("before_images", images.span(), sides);
         }
+        if let Some(waits) = &raw.extra_protection {
+            self.ours_only("extra_protection", waits.span(), sides);
+        }
         if raw.faults_per_second.is_none() && (raw.fault.is_some() || raw.victim.is_some()) {
             let remedy = "add `faults_per_second = 4`, or remove `fault` and `victim`";
             self.tell(raw.keys.span(), "fault", "no fault is placed", remedy);
@@ -356,6 +360,7 @@ impl Check<'_> {
             faults: None,
             guarded_classes: None,
             before_images: raw.before_images.as_ref().map(|images| *images.get_ref()),
+            extra_protection: raw.extra_protection.as_ref().map(|waits| *waits.get_ref()),
             sweep: None,
         }
     }

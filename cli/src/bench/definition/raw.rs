@@ -58,6 +58,7 @@ pub struct RawWorkload {
     pub victim: Option<SweepVictim>,
     pub guarded_classes: Option<Spanned<Words>>,
     pub before_images: Option<Spanned<bool>>,
+    pub extra_protection: Option<Spanned<bool>>,
 }
 
 /// One `[[figure]]`.

@@ -132,14 +132,15 @@ fn several_values_of_a_setting_make_several_workloads() {
 
 #[test]
 fn sets_of_classes_are_measured_each() {
-    let found = with_fields("guarded_classes = [\"none\", \"Item,Bucket\", \"all\"]\nbefore_images = false");
+    let classes = "guarded_classes = [\"none\", \"Item,Bucket\", \"all\"]";
+    let found = with_fields(&format!("{classes}\nbefore_images = false\nextra_protection = false"));
     let found = found.expect("right").workloads;
     let told: Vec<(&str, Option<&str>)> =
         found.iter().map(|one| (one.name.as_str(), one.guarded_classes.as_deref())).collect();
     let expected =
         [("SET: none", Some("none")), ("SET: Item,Bucket", Some("Item,Bucket")), ("SET: all", None)];
     assert_eq!(told, expected);
-    assert_eq!(found[0].before_images, Some(false));
+    assert_eq!((found[0].before_images, found[0].extra_protection), (Some(false), Some(false)));
 }
 
 #[test]

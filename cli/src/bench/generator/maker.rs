@@ -212,6 +212,7 @@ mod tests {
             faults: None,
             guarded_classes: None,
             before_images: None,
+            extra_protection: None,
             sweep: None,
         }
     }

@@ -106,6 +106,7 @@ fn setup(address: SocketAddr) -> Setup {
             faults: None,
             guarded_classes: None,
             before_images: None,
+            extra_protection: None,
             sweep: None,
         },
         connections: 4,

@@ -29,6 +29,7 @@ pub fn start(
         on_disk,
         data: on_disk.then(|| data.to_path_buf()),
         before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
+        extra_protection: workload.extra_protection.filter(|_| mode.verified),
         service: MemcachedOptions {
             memory_limit_mb: definition.memory_mb,
             work_us: workload.work_us,

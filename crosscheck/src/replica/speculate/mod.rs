@@ -175,6 +175,9 @@ impl SpeculateStage {
         if settings.alone_after_silence {
             config = config.that_goes_on_alone_after_silence();
         }
+        if !settings.extra_protection {
+            config = config.with_extra_protection(None);
+        }
         SpeculateStage {
             verifier: Verifier::new(config.clone()),
             executor: Executor::new(config),

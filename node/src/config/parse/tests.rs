@@ -1,0 +1,372 @@
+//! What the file may say, and what it is told about mistakes.
+
+use std::fmt::Write as _;
+
+use super::super::example;
+use super::*;
+
+type NodeConfig = super::NodeConfig<Shelf>;
+
+/// Settings of a service for tests.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+struct Shelf {
+    #[arg(skip)]
+    books: u64,
+}
+
+impl ServiceOptions for Shelf {
+    const FIELDS: &'static [&'static str] = &["books"];
+    const EXAMPLE: &'static str = "# How many books the shelf takes, 0 to 9. default: 0\nbooks = 3\n";
+
+    fn read(file: &mut TableReader<'_>) -> Self {
+        Shelf { books: file.integer("books", 0..=9, "books").unwrap_or_default() }
+    }
+
+    fn write(&self, file: &mut String) {
+        let _ = writeln!(file, "books = {}", self.books);
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        if self.books != 7 {
+            return Ok(());
+        }
+        let (what, remedy) = ("7 books do not stand".to_owned(), "take 6 or 8".to_owned());
+        Err(Wrong { field: "books", flag: "--books", what, remedy })
+    }
+
+    fn equal_on_all_replicas(&self) -> Vec<(String, String)> {
+        vec![("books".to_owned(), self.books.to_string())]
+    }
+}
+
+fn shelf() -> String {
+    example::<Shelf>()
+}
+
+/// Reads a configuration; the name of a secret's file decides its content.
+fn parse(file: &str, text: &str) -> Result<NodeConfig, Problems> {
+    super::parse(file, text, &|path| match path.to_str() {
+        Some("admin.token") => Ok("0123456789abcdef0123456789abcdef\n".to_owned()),
+        Some("group.key" | "/etc/crosscheck/group.key") => Ok(key().to_text()),
+        Some("short") => Ok("0123\n".to_owned()),
+        other => Err((format!("{other:?} cannot be read"), "give another file".to_owned())),
+    })
+}
+
+fn key() -> GroupKey {
+    GroupKey { cluster: "test".to_owned(), key: [7; 32] }
+}
+
+/// Reads the example with one line replaced, and returns the text of its only problem.
+fn problem_with(line: &str, instead: &str) -> String {
+    assert!(shelf().contains(line), "the example has no line `{line}`");
+    let text = shelf().replacen(line, instead, 1);
+    let problems = parse("node.toml", &text).expect_err(instead);
+    let shown = problems.to_string();
+    assert_eq!(problems.list.len(), 1, "{shown}");
+    assert!(shown.contains("Remedy: "), "{shown}");
+    shown
+}
+
+fn line_in_example(line: &str) -> usize {
+    1 + shelf().lines().position(|other| other == line).expect("a line of the example")
+}
+
+#[test]
+fn the_example_parses_and_documents_every_field() {
+    let example = shelf();
+    let config = parse("example", &example).expect("the example");
+    assert_eq!(config.this_replica, 1);
+    assert_eq!(config.replicas.len(), 3);
+    assert_eq!(config.service, Shelf { books: 3 });
+    for field in known::<Shelf>().iter().filter(|field| **field != "replica").chain(&REPLICA_FIELDS) {
+        // A field that contradicts the rest of the example is commented out there.
+        let is_it = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{field} = "));
+        let at = example.lines().position(is_it);
+        let at = at.unwrap_or_else(|| panic!("`{field}` is not in the example"));
+        let above = example.lines().nth(at - 1).unwrap_or_default();
+        assert!(above.starts_with("# "), "`{field}` has no comment above it");
+    }
+}
+
+#[test]
+fn what_is_written_reads_back() {
+    let mut config = parse("example", &shelf()).expect("the example");
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));
+    config.durability = Durability::Disk(PathBuf::from("/a \"b\"\\c"));
+    config.mode = "RD00".parse().expect("a mode");
+    config.election_ms = (70, 80);
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));
+    let port = "admin = \"127.0.0.1:11311\"\nadmin_token_file = \"admin.token\"";
+    let text = shelf().replacen("admin = \"/run/crosscheck/admin.sock\"", port, 1);
+    let config = parse("example", &text).expect("a port with a secret");
+    assert!(matches!(config.admin, Endpoint::Tcp { .. }));
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+}
+
+#[test]
+fn the_admin_endpoint_is_a_short_path_or_a_local_port_with_a_secret() {
+    let with = |instead: &str| problem_with("admin = \"/run/crosscheck/admin.sock\"", instead);
+    let long = format!("admin = \"/{}\"", "a".repeat(107));
+    assert!(with(&long).contains("admin: /aaaa") && with(&long).contains("108 bytes"));
+    assert!(with("admin = \"admin\"").contains("write a path"));
+    assert!(with("admin = \"0.0.0.0:11311\"").contains("loopback"));
+    let bare = with("admin = \"127.0.0.1:11311\"");
+    assert!(bare.contains("admin_token_file: is missing") && bare.contains("secret"), "{bare}");
+    let port = |file: &str| with(&format!("admin = \"127.0.0.1:11311\"\nadmin_token_file = \"{file}\""));
+    assert!(port("missing").contains("admin_token_file: Some(\"missing\") cannot be read"));
+    assert!(port("short").contains("has 4 characters; use 32 to 1024. Remedy: (umask 077;"));
+    let both = with("admin = \"/run/a.sock\"\nadmin_token_file = \"admin.token\"");
+    assert!(both.contains("needs no secret"), "{both}");
+}
+
+#[test]
+fn the_defaults_are_the_documented_ones() {
+    let required = "this_replica = 1\nlisten = \"0.0.0.0:1\"\nadmin = \"./a.sock\"\ngroup_key = \"group.key\"\n\
+                    [[replica]]\nnumber = 1\naddress = \"127.0.0.1:3\"\n";
+    let config = parse("short", required).expect("only what is required");
+    for (name, value) in [
+        ("mode", format!("{:?}", config.mode.to_string())),
+        ("workers", config.workers.to_string()),
+        ("books", config.service.books.to_string()),
+        ("max_connections", config.settings().max_connections.to_string()),
+        ("idle_timeout_s", config.idle_timeout_s.to_string()),
+        ("buffer_limit_mb", config.buffer_limit_mb.to_string()),
+        ("election_ms", format!("[{}, {}]", config.election_ms.0, config.election_ms.1)),
+        ("watchdog_ms", config.watchdog_ms.to_string()),
+    ] {
+        let example = shelf();
+        let head = example.split(&format!("\n{name} = ")).next().unwrap_or_default();
+        let told = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());
+        assert_eq!(told, Some(value.as_str()), "default of {name}");
+    }
+    assert_eq!(config.durability, Durability::Memory);
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+}
+
+#[test]
+fn the_example_of_a_service_without_settings_is_whole() {
+    let example = example::<()>();
+    let parsed = super::parse::<()>("example", &example, &|_| Ok(key().to_text())).expect("the example");
+    assert!(!example.contains('{') && !example.contains("\n\n\n"), "{example}");
+    assert_eq!(parsed.settings().service, [("before_images".to_owned(), "kept".to_owned())]);
+}
+
+#[test]
+fn fields_of_the_service_are_checked_with_the_others() {
+    let line = line_in_example("books = 3");
+    let shown = problem_with("books = 3", "books = 7");
+    let told = "books: 7 books do not stand. Remedy: take 6 or 8";
+    assert_eq!(shown, format!("node.toml:{line}: {told}"));
+    assert!(problem_with("books = 3", "books = 10").contains("from 0 to 9 books"));
+    assert!(problem_with("books = 3", "bocks = 3").contains("did you mean `books`?"));
+    let settings = parse("example", &shelf()).expect("the example").settings();
+    let expected = [("books", "3"), ("before_images", "kept")];
+    assert_eq!(settings.service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[test]
+fn an_unknown_field_is_named_with_its_line_and_a_guess() {
+    let shown = problem_with("workers = 1", "worker = 4");
+    let line = line_in_example("workers = 1");
+    assert_eq!(
+        shown,
+        format!("node.toml:{line}: worker: there is no such field. Remedy: did you mean `workers`?")
+    );
+    assert!(problem_with("workers = 1", "colour = 4").contains("known here are this_replica, "));
+    assert!(problem_with("number = 2", "number = 2\nadress = \"x\"").contains("did you mean `address`?"));
+}
+
+#[test]
+fn a_wrong_value_is_named_with_its_line_range_and_type() {
+    let line = line_in_example("workers = 1");
+    let shown = problem_with("workers = 1", "workers = 0");
+    assert!(shown.starts_with(&format!("node.toml:{line}: workers: 0 is out of range")), "{shown}");
+    assert!(shown.ends_with("from 1 to 64"), "{shown}");
+    let shown = problem_with("workers = 1", "workers = \"four\"");
+    assert!(shown.contains("expected a whole number, found the string \"four\""), "{shown}");
+    assert!(problem_with("workers = 1", "workers = -1").contains("-1 is out of range"));
+    assert!(problem_with("election_ms = [300, 600]", "election_ms = [600, 300]").contains("more than 300"));
+    assert!(problem_with("election_ms = [300, 600]", "election_ms = 300").contains("[LOW, HIGH]"));
+    assert!(problem_with("mode = \"RDGX\"", "mode = \"RDXG\"").contains("unknown mode `RDXG`"));
+    assert!(problem_with("durability = \"disk\"", "durability = \"disc\"").contains("did you mean `disk`"));
+    assert!(problem_with("listen = \"0.0.0.0:11211\"", "listen = \"11211\"").contains("no address"));
+}
+
+#[test]
+fn fields_are_checked_against_each_other() {
+    assert!(problem_with("data_dir = \"/var/lib/crosscheck\"", "").contains("data_dir: is missing"));
+    assert!(problem_with("durability = \"disk\"", "").contains("would never write there"));
+    let line = line_in_example("data_dir = \"/var/lib/crosscheck\"");
+    for empty in ["", " "] {
+        let shown = problem_with("data_dir = \"/var/lib/crosscheck\"", &format!("data_dir = \"{empty}\""));
+        assert!(shown.starts_with(&format!("node.toml:{line}: data_dir: is empty")), "{shown}");
+    }
+    assert!(problem_with("mode = \"RDGX\"", "mode = \"00G0\"").contains("does not replicate"));
+    assert!(problem_with("this_replica = 1", "this_replica = 4").contains("no replica 4"));
+    assert!(problem_with("number = 3", "number = 2").contains("2 is taken"));
+    assert!(problem_with("number = 3", "number = 5").contains("without gaps"));
+    assert!(problem_with("10.0.0.3:12211", "10.0.0.2:12211").contains("is taken"));
+    let example = shelf();
+    let two = example.rsplit_once("[[replica]]").expect("a last section").0;
+    let shown = parse("node.toml", two).expect_err("two replicas").to_string();
+    assert!(shown.contains("use 1 or 3"), "{shown}");
+}
+
+#[test]
+fn two_replicas_verify_each_other_alone_or_with_a_witness() {
+    let verified = shelf()
+        .replacen("mode = \"RDGX\"", "mode = \"R0GV\"", 1)
+        .replacen("durability = \"disk\"", "", 1)
+        .replacen("data_dir = \"/var/lib/crosscheck\"", "", 1);
+    let (two, third) = verified.rsplit_once("[[replica]]").expect("a last section");
+    let pair = parse("pair", two).expect("two replicas").settings();
+    assert!(pair.is_pair() && !pair.alone_after_silence && pair.executors() == 2);
+    let alone = two.replacen("# alone_after_silence = \"no\"", "alone_after_silence = \"yes\"", 1);
+    let config = parse("pair", &alone).expect("two replicas");
+    assert!(config.settings().alone_after_silence);
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+    let mut config = parse("three", &verified).expect("three replicas");
+    for workers in [1, 2] {
+        config.workers = workers;
+        assert_eq!(config.settings().extra_protection, workers > 1);
+    }
+    let sooner = verified.replacen("# extra_protection = \"yes\"", "extra_protection = \"no\"", 1);
+    let config = parse("three", &sooner).expect("three replicas");
+    assert!(!config.settings().extra_protection);
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+    assert!(
+        problem_with("# extra_protection", "extra_protection").contains("mode RDGX compares each request")
+    );
+    let witness = format!("{two}[[replica]]{third}\npart = \"witness\"\n");
+    let config = parse("witness", &witness).expect("two replicas and a witness");
+    let settings = config.settings();
+    assert!(settings.witness && settings.executors() == 2 && !settings.is_witness() && !settings.is_pair());
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+    let told = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
+    let first = witness.replacen("number = 1", "number = 1\npart = \"witness\"", 1);
+    assert!(told(&first).contains("the highest number"), "{}", told(&first));
+    let crossed = witness.replacen("\"R0GV\"", "\"RDGX\"", 1);
+    assert!(told(&crossed).contains("with V"), "{}", told(&crossed));
+    let alone = verified.replacen("# alone_after_silence = \"no\"", "alone_after_silence = \"yes\"", 1);
+    assert!(told(&alone).contains("for two replicas"), "{}", told(&alone));
+}
+
+/// A file for one node in mode 00GT, with these lines.
+fn alone_twice(more: &str) -> String {
+    let example = shelf();
+    let alone = example.rsplitn(3, "[[replica]]").last().expect("one section");
+    let fields = alone.replacen("mode = \"RDGX\"", "mode = \"00GT\"", 1);
+    fields.replacen("replies = \"held\"", &format!("replies = \"held\"\n{more}"), 1)
+}
+
+#[test]
+fn a_node_that_compares_with_itself_answers_or_exits_and_keeps_before_images() {
+    for (more, expected) in [
+        ("", OnDetection::Answer),
+        ("on_detection = \"answer\"", OnDetection::Answer),
+        ("on_detection = \"exit\"", OnDetection::Exit),
+    ] {
+        let config = parse("alone", &alone_twice(more)).expect(more);
+        assert_eq!((config.settings().on_detection, config.mode.twice), (expected, true), "{more}");
+        assert_eq!(parse("copy", &config.to_toml()), Ok(config), "{more}");
+    }
+    let told = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
+    assert!(told(&alone_twice("on_detection = \"abort\"")).contains("`abort` is neither"));
+    let example = shelf().replacen("replies =", "on_detection = \"exit\"\nreplies =", 1);
+    assert!(told(&example).contains("on_detection: mode RDGX does not compare a node with itself"));
+    let without = alone_twice("").replacen("before_images = \"kept\"", "before_images = \"none\"", 1);
+    assert!(told(&without).contains("before_images: mode 00GT undoes"), "{}", told(&without));
+    assert!(problem_with("mode = \"RDGX\"", "mode = \"00GT\"").contains("does not replicate"));
+    assert!(problem_with("mode = \"RDGX\"", "mode = \"RDGT\"").contains("one replica alone"));
+}
+
+#[test]
+fn every_socket_has_an_address_of_its_own() {
+    let listen =
+        |address: &str| problem_with("listen = \"0.0.0.0:11211\"", &format!("listen = \"{address}\""));
+    assert!(
+        listen("10.0.0.2:12211").contains("listen: 10.0.0.2:12211 is the address of replica 2 for its peers")
+    );
+    assert!(listen("0.0.0.0:12211").contains("is the address of replica 1 for its peers"));
+    assert!(listen("0.0.0.0:0").contains("listen: `0.0.0.0:0` has port 0"));
+    assert!(
+        problem_with("10.0.0.3:12211", "10.0.0.3:0").contains("replica[3].address: `10.0.0.3:0` has port 0")
+    );
+    let admin = |address: &str| {
+        let instead = format!("admin = \"{address}\"\nadmin_token_file = \"admin.token\"");
+        problem_with("admin = \"/run/crosscheck/admin.sock\"", &instead)
+    };
+    assert!(admin("127.0.0.1:11211").contains("admin: 127.0.0.1:11211 is where clients are served"));
+    assert!(admin("127.0.0.1:0").contains("has port 0"));
+}
+
+#[test]
+fn a_peers_host_name_is_kept_and_a_malformed_one_is_a_problem() {
+    let named = shelf().replacen("10.0.0.2:12211", "no-such-host.invalid:12211", 1);
+    let config = parse("node.toml", &named).expect("peers' names are resolved when they are dialled");
+    assert_eq!(config.replicas[1].to_string(), "no-such-host.invalid:12211");
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+    for malformed in ["10.0.0.300:12211", "no such host:12211", "no-such-host"] {
+        let told = problem_with("10.0.0.2:12211", malformed);
+        assert!(told.contains("replica[2].address: ") && told.contains("is no address: "), "{told}");
+    }
+    let same = problem_with("10.0.0.3:12211", "10.0.0.2:12211");
+    assert!(same.contains("10.0.0.2:12211 is taken"), "{same}");
+}
+
+#[test]
+fn a_name_that_this_replica_listens_on_may_resolve_later_unless_something_else_is_wrong() {
+    let listen = ("listen = \"0.0.0.0:11211\"", "listen = \"no-such-host.invalid:11211\"");
+    let text = shelf().replacen(listen.0, listen.1, 1);
+    let problems = parse("node.toml", &text).expect_err("it does not resolve");
+    assert!(problems.may_pass(), "{problems}");
+    let told = problems.to_string();
+    assert!(told.contains("listen: `no-such-host.invalid:11211` does not resolve: "), "{told}");
+    let text = text.replacen("workers = 1", "workers = 0", 1);
+    assert!(!parse("node.toml", &text).expect_err("two problems").may_pass());
+}
+
+#[test]
+fn replicas_that_know_each_other_need_a_key() {
+    let line = "group_key = \"/etc/crosscheck/group.key\"";
+    let told = problem_with(line, "");
+    assert!(
+        told.contains("group_key: is missing") && told.contains("crosscheck key new --out FILE"),
+        "{told}"
+    );
+    let told = problem_with(line, "group_key = \"lost\"");
+    assert!(told.contains("cannot be read") && told.contains("crosscheck key new --out lost"), "{told}");
+    let told = problem_with(line, "group_key = \"short\"");
+    assert!(told.contains("group_key: short: line 1 is not") && !told.contains("0123"), "{told}");
+    let config = parse("example", &shelf()).expect("the example");
+    assert_eq!(config.settings().group_key, Some(key()));
+    // A single server has no peers to authenticate; the same file works for it.
+    let example = shelf();
+    let alone = example.rsplitn(3, "[[replica]]").last().expect("one section");
+    let alone = alone.replacen("mode = \"RDGX\"", "mode = \"00G0\"", 1);
+    for text in [alone.replacen(line, "", 1), alone] {
+        assert_eq!(parse("alone", &text).expect("no key is needed").settings().group_key, None);
+    }
+}
+
+#[test]
+fn limits_of_clients_reach_the_pipeline() {
+    let idle = shelf().replacen("idle_timeout_s = 0", "idle_timeout_s = 60", 1);
+    let settings = |text: &str| parse("example", text).expect("the example").settings();
+    assert_eq!(settings(&shelf()).idle_timeout, None);
+    assert_eq!(settings(&idle).idle_timeout, Some(std::time::Duration::from_secs(60)));
+    assert_eq!(settings(&shelf()).buffer_limit, 128 << 20);
+    assert!(problem_with("idle_timeout_s = 0", "idle_timeout_s = 86401").contains("from 0 to 86400 seconds"));
+    assert!(problem_with("buffer_limit_mb = 128", "buffer_limit_mb = 31").contains("from 32 to 1048576 MiB"));
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_in_the_files_order() {
+    let text = "mode = \"X\"\nworkers = 0\nthis_replica = 1\nlisten = \"127.0.0.1:1\"\n";
+    let problems = parse("node.toml", text).expect_err("much is wrong");
+    let fields: Vec<&str> = problems.list.iter().map(|problem| problem.field.as_str()).collect();
+    assert_eq!(fields, ["mode", "workers", "admin"]);
+    let broken = parse("node.toml", "mode = \n").expect_err("not TOML").to_string();
+    assert!(broken.starts_with("node.toml:1: not TOML: "), "{broken}");
+}

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use execute::KeptRequest;
+use object::Kept;
 use parking_lot::{Mutex, MutexGuard};
 use vote::{Asked, Place, RequestResult};
 
@@ -139,6 +140,8 @@ pub(crate) struct InFlight {
     results: Mutex<Vec<Option<(RequestResult, RunNotes)>>>,
     /// With V: its requests that have changed something, by their numbers; those without one were started by others.
     kept: Mutex<Vec<(Option<u16>, KeptRequest)>>,
+    /// With V: buffers for what takes requests back.
+    rooms: Mutex<Vec<Kept>>,
 }
 
 /// All results of a batch at this replica.
@@ -175,12 +178,38 @@ pub(crate) struct RunNotes {
 impl InFlight {
     pub fn new(batch: u64, time_us: u64, origin: u8, requests: usize) -> Arc<Self> {
         let results = Mutex::new((0..requests).map(|_| None).collect());
-        let kept = Mutex::new(Vec::new());
-        Arc::new(InFlight { batch, time_us, origin, missing: AtomicUsize::new(requests), results, kept })
+        let (kept, rooms) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        Arc::new(InFlight {
+            batch,
+            time_us,
+            origin,
+            missing: AtomicUsize::new(requests),
+            results,
+            kept,
+            rooms,
+        })
+    }
+
+    /// With V: gives its requests buffers for what takes them back.
+    pub fn furnish(&self, rooms: Vec<Kept>) {
+        *self.rooms.lock() = rooms;
+    }
+
+    /// With V: the buffers that none of its requests needs.
+    pub fn take_rooms(&self) -> Vec<Kept> {
+        std::mem::take(&mut *self.rooms.lock())
+    }
+
+    /// With V: buffers for what takes the next request back.
+    pub fn room(&self) -> Kept {
+        self.rooms.lock().pop().unwrap_or_default()
     }
 
     /// With V: a request has ended, before its result is stored.
-    pub fn keep(&self, request: Option<u16>, kept: KeptRequest) {
+    pub fn keep(&self, request: Option<u16>, mut kept: KeptRequest) {
+        if kept.kept.is_read_only() {
+            self.rooms.lock().push(std::mem::take(&mut kept.kept));
+        }
         self.kept.lock().push((request, kept));
     }
 

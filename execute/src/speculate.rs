@@ -13,12 +13,14 @@ use verify::{StateToken, Version};
 
 /// Versions of the definition of [`StateToken`]: replicas of different ones never agree by accident.
 const TOKEN_SEED: u64 = 0x544f_4b45_4e00_0001;
+/// Changes that an ordinary request makes at most.
+const CHANGES: usize = 4;
 /// Kept requests whose buffers wait to be used again.
 const ROOMS: usize = 1_024;
 /// Stable batches whose before-images are kept, for replicas that ask for an object as it was, and their bytes. A
 /// replica that has diverged asks within some batches.
 const PAST_BATCHES: usize = 256;
-const PAST_BYTES: usize = 16 << 20;
+const PAST_BYTES: usize = 4 << 20;
 
 /// A request of a batch, after its end.
 #[derive(Debug)]
@@ -108,9 +110,15 @@ impl Speculation {
         self.batches.iter().map(|batch| batch.bytes).sum()
     }
 
-    /// Buffers of a request that is no longer kept, for the next one.
-    pub fn room(&mut self) -> Kept {
-        self.rooms.pop().unwrap_or_default()
+    /// Buffers of requests that are no longer kept, for so many of the next ones; fewer if there are no more.
+    pub fn rooms(&mut self, requests: usize) -> Vec<Kept> {
+        self.rooms.split_off(self.rooms.len().saturating_sub(requests))
+    }
+
+    /// Buffers that were not needed, or that no request needs any more.
+    pub fn take_rooms_back(&mut self, rooms: impl IntoIterator<Item = Kept>) {
+        let free = ROOMS.saturating_sub(self.rooms.len());
+        self.rooms.extend(rooms.into_iter().take(free).map(Kept::emptied));
     }
 
     /// The end of the next batch: `executed` are its requests in the batch's order, and `context` is a digest of what
@@ -120,7 +128,8 @@ impl Speculation {
         let answers = executed.iter().map(|request| request.answer);
         let outputs = vote::digest::batch(before.number + 1, answers, &mut self.scratch);
         executed.sort_by_key(|request| request.stamp);
-        let changes: Vec<Change> = executed.iter().flat_map(|request| request.kept.changes()).collect();
+        let mut changes = Vec::with_capacity(executed.len() * CHANGES);
+        executed.iter().for_each(|request| request.kept.append_changes(&mut changes));
         changes.iter().for_each(|change| self.tree.apply(*change));
         let root = self.tree.root();
         let token = token(before.number + 1, root, outputs, context, before.token);
@@ -141,8 +150,7 @@ impl Speculation {
         while self.past.len() > PAST_BATCHES || self.past_bytes > PAST_BYTES {
             let Some(batch) = self.past.pop_front() else { return };
             self.past_bytes -= batch.bytes;
-            let room = ROOMS.saturating_sub(self.rooms.len());
-            self.rooms.extend(batch.kept.into_iter().take(room).map(Kept::emptied));
+            self.take_rooms_back(batch.kept);
         }
     }
 

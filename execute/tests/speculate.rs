@@ -1,7 +1,7 @@
 //! Batches that are taken back: state, tree and tokens are those of before (OSDI 2012, 4.1 and 6.1).
 
 use execute::{End, KeptRequest, NotTakenBack, Speculation};
-use object::{Change, Home, Injection, Region};
+use object::{Change, Home, Injection, Kept, Region};
 use tree::{Tree, TreeShape};
 use verify::{StateToken, Version};
 use wire::SplitMix64;
@@ -31,7 +31,7 @@ fn digests(bank: &mut Bank) -> [u128; 2] {
 fn run(bank: &mut Bank, speculation: &mut Speculation, requests: &[Request]) -> StateToken {
     let mut executed = Vec::new();
     for (stamp, &request) in (0..).zip(requests) {
-        let (ran, kept) = bank.keep(request, speculation.room());
+        let (ran, kept) = bank.keep(request, room(speculation));
         assert!(matches!(ran.end, End::Done(_) | End::Panicked), "{:?}", ran.end);
         let answer = u128::from(ran.reply.parse::<u64>().unwrap_or_default());
         executed.push(KeptRequest { stamp, answer, kept });
@@ -47,6 +47,11 @@ fn any(random: &mut SplitMix64) -> Request {
         2 => Request::PayInThenPanic(amount),
         _ => Request::PayIn(amount),
     }
+}
+
+/// Buffers for the next request.
+fn room(speculation: &mut Speculation) -> Kept {
+    speculation.rooms(1).pop().unwrap_or_default()
 }
 
 #[test]
@@ -125,7 +130,7 @@ fn a_batch_that_has_not_ended_is_taken_back() {
         .map(|(stamp, request)| KeptRequest {
             stamp,
             answer: 0,
-            kept: bank.keep(request, speculation.room()).1,
+            kept: bank.keep(request, room(&mut speculation)).1,
         })
         .collect();
     executed.reverse();
@@ -195,7 +200,7 @@ fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version
         let present = digests(&mut donor);
         run(&mut donor, &mut of_donor, &later);
         of_donor.agree(version.number + number % 2);
-        let running: Vec<_> = (0..2).map(|_| donor.keep(any(&mut random), of_donor.room()).1).collect();
+        let running: Vec<_> = (0..2).map(|_| donor.keep(any(&mut random), room(&mut of_donor)).1).collect();
         let running: Vec<_> = running.iter().collect();
         let object = of_donor.object_after(version.number, (home, id), &running, &mut donor);
         let packed = object.expect("it is known").expect("it existed");
@@ -213,4 +218,20 @@ fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version
         assert_eq!(digests(&mut donor), present);
         of_donor = Speculation::new(tree_of(&mut donor), version);
     }
+}
+
+#[test]
+fn buffers_of_requests_that_are_not_kept_any_more_are_used_again() {
+    let mut bank = Bank::new();
+    let mut speculation = start(&mut bank);
+    assert!(speculation.rooms(3).is_empty());
+    // As many stable batches as are kept, and one more.
+    for number in 1..=257 {
+        run(&mut bank, &mut speculation, &[Request::PayIn(number)]);
+        speculation.agree(number);
+    }
+    assert_eq!(speculation.rooms(3).len(), 1);
+    assert!(speculation.rooms(3).is_empty());
+    speculation.take_rooms_back([Kept::new(), Kept::new()]);
+    assert_eq!(speculation.rooms(1).len(), 1);
 }

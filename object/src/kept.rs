@@ -4,10 +4,18 @@
 //! where they do not. Requests of all batches that may still be rolled back are kept, each with the before-images of
 //! what it changed. They are taken back newest first: [`crate::Region::take_back`].
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::checksum::UNSEALED;
 use crate::delta::Change;
 use crate::id::{Home, ObjectId};
-use crate::ledger::{EntryState, Ledger, Undo};
+use crate::ledger::{Entry, EntryState, Ledger, Undo};
+
+/// As many objects as an ordinary request enters: notes on them need no memory of their own.
+const FEW_OBJECTS: usize = 16;
+
+/// An object's checksum before the request, and the region that it was in then.
+type Before = (u64, Option<Home>);
 
 /// A finished request that can be taken back.
 #[derive(Debug)]
@@ -32,9 +40,17 @@ impl Kept {
     ///
     /// An object inside of another one that was moved to another region's store is said to be in its old region.
     pub fn changes(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.append_changes(&mut changes);
+        changes
+    }
+
+    /// Appends [`Kept::changes`].
+    pub fn append_changes(&self, changes: &mut Vec<Change>) {
         let Ledger { entries, undo, .. } = &self.ledger;
+        let from = changes.len();
         // Each object's checksum before its first step, and the region that it was in then.
-        let mut before: Vec<Option<(u64, Option<Home>)>> = vec![None; entries.len()];
+        let mut before: SmallVec<[Option<Before>; FEW_OBJECTS]> = smallvec![None; entries.len()];
         for step in undo {
             let sum = match step {
                 Undo::Changed { sum, .. } | Undo::Removed { sum, .. } => *sum,
@@ -44,7 +60,6 @@ impl Kept {
                 before[number].get_or_insert((sum, step.place().and_then(|place| self.home_of(place.store))));
             }
         }
-        let mut changes = Vec::new();
         for (entry, before) in entries.iter().zip(&before) {
             let home = entry.home.or(before.and_then(|(_, home)| home));
             let Some(home) = home.filter(|_| !self.is_gone(entry.id)) else { continue };
@@ -67,9 +82,22 @@ impl Kept {
             let home = old_home.unwrap_or(home);
             changes.push(Change { home, id: gone.id, old: present(old), new: Change::ABSENT });
         }
-        changes.retain(|change| change.old != change.new);
-        changes.sort_unstable();
-        changes
+        let mut kept = from;
+        for at in from..changes.len() {
+            if changes[at].old != changes[at].new {
+                changes.swap(kept, at);
+                kept += 1;
+            }
+        }
+        changes.truncate(kept);
+        changes[from..].sort_unstable();
+    }
+
+    /// Whether the request has changed nothing: there is nothing to take back, and nothing for a tree.
+    pub fn is_read_only(&self) -> bool {
+        let Ledger { entries, undo, gone, .. } = &self.ledger;
+        let has_read = |entry: &Entry| entry.state == EntryState::Read && !entry.opened;
+        undo.is_empty() && gone.is_empty() && entries.iter().all(has_read)
     }
 
     /// The regions that there is something to take back in.

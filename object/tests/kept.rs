@@ -295,6 +295,7 @@ fn a_request_that_only_reads_changes_nothing_and_keeps_little() {
     world.regions[0].seal(HOMES[0]);
     let (touched, kept) = request::finish_keeping(Kept::new());
     assert!(!touched.pairs().is_empty() && kept.changes().is_empty() && kept.is_taken_back());
+    assert!(kept.is_read_only());
     assert!(kept.bytes() < 1_000, "{}", kept.bytes());
 }
 
@@ -305,6 +306,7 @@ fn without_before_images_nothing_can_be_taken_back() {
     region.plant(Grove::new("g".to_owned()));
     region.seal(HOMES[0]);
     let (_, mut kept) = request::finish_keeping(Kept::new());
+    assert!(!kept.is_read_only(), "it has changed objects all the same");
     let before = region.digest();
     region.take_back(&mut kept);
     assert_eq!(region.digest(), before);

@@ -180,7 +180,9 @@ impl<S: Service> Context<S> {
         };
         let runs = RunDigests::default();
         if self.mode.verified {
-            let (end, outcome, kept) = runner.once_keeping(turn, reply, Kept::new(), handler);
+            let slot = turn.request().result.as_ref();
+            let room = slot.map_or_else(Kept::new, |slot| slot.batch.room());
+            let (end, outcome, kept) = runner.once_keeping(turn, reply, room, handler);
             // While the locks are held: it is behind every request that it has seen.
             let kept = Some(KeptRequest { stamp: turn.stamp(), answer: 0, kept });
             return Ran { end, outcome, reproduced: None, runs, kept };

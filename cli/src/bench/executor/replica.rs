@@ -292,7 +292,7 @@ impl<'s> ExecutorState<'s> {
         if rooms.is_empty()
             && let Ok(mut folding) = self.folding.try_lock()
         {
-            rooms.extend((0..ROOMS).map(|_| folding.room()));
+            *rooms = folding.rooms(ROOMS);
         }
         rooms.pop().unwrap_or_default()
     }

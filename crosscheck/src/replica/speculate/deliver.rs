@@ -60,6 +60,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let sequential = self.env.hooks.runs_sequentially(last.sequential || stage.is_compared());
         let len = parts.iter().map(|part| part.batch.len()).sum();
         let in_flight = InFlight::new(number, time_us, last.batch.origin, len);
+        if let Some(speculation) = &mut stage.speculation {
+            in_flight.furnish(speculation.rooms(len));
+        }
         let mut collected = Collected {
             in_flight: in_flight.clone(),
             requests: Vec::with_capacity(len + 1),

@@ -54,6 +54,7 @@ impl SpeculateStage {
             return Some(Folding::Waits);
         };
         let results = batch.results.as_ref()?;
+        speculation.take_rooms_back(batch.in_flight.take_rooms());
         let mut kept = Vec::with_capacity(results.len());
         let mut of_requests: Vec<Option<KeptRequest>> = results.iter().map(|_| None).collect();
         let mut started = Vec::new();

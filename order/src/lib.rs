@@ -24,6 +24,7 @@ mod queue;
 mod raft;
 mod sessions;
 mod single;
+mod stamps;
 
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};

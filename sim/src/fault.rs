@@ -648,11 +648,11 @@ impl Fault {
         matches!(self, Corruption(C::InRequest | C::Skip | C::Twice))
     }
 
-    /// Whether the simulation of mode `R0GV` has it. Not yet: what only a scrub of all replicas together finds; clocks,
-    /// since no replica compares the primary's; a wrong footprint, since the model takes the mixer's plan from the
+    /// Whether the simulation of mode `R0GV` has it. Not yet: what only a scrub of all replicas together finds; a
+    /// wrong footprint, since the model takes the mixer's plan from the
     /// first replica where a batch is stable; and losses of more memories than f.
     pub fn is_survived_by_verification(&self) -> bool {
-        use Fault::{Clock, ClockJump, Entry, Founding, Memories, Number, Settings, Stamp, Stuck, Suspend};
+        use Fault::{Entry, Founding, Memories, Number, Settings, Stuck};
         match self {
             Corruption(kind) => matches!(
                 kind,
@@ -671,9 +671,7 @@ impl Fault {
                     | C::Lost
                     | C::Doubled
             ),
-            Clock | ClockJump | Entry | Founding | Memories | Number | Settings | Stamp | Stuck | Suspend => {
-                false
-            }
+            Entry | Founding | Memories | Number | Settings | Stuck => false,
             _ => !self.needs_disk(),
         }
     }

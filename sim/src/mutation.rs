@@ -38,7 +38,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 33] = [
+pub const MUTATIONS: [Mutation; 34] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -89,6 +89,14 @@ pub const MUTATIONS: [Mutation; 33] = [
         "clock,stamp",
         "time",
     ),
+    mutation(
+        "clock-verified",
+        "the same in mode R0GV: a replica runs a batch whatever its primary's stamp",
+        &[(P(S::BelievesClocks), All)],
+        "clock,stamp",
+        "time",
+    )
+    .with_v(),
     mutation(
         "misplace",
         "all replicas execute some writes with another last byte",

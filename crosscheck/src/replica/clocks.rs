@@ -89,13 +89,13 @@ impl Timekeeper {
     }
 
     /// Deposes a leader that orders batches whose stamps stand still: nothing would expire. `time_us` is the stamp of
-    /// the batch that was just delivered, the last one so far.
+    /// the batch that was just delivered, the last one so far. Returns whether to ask for another primary, with V.
     pub(super) fn mind_ordered_time<E: OrderEngine, W: World>(
         &mut self,
         time_us: u64,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
-    ) {
+    ) -> bool {
         // The batch was stamped before the peers' frames were last read, however long a handler or a disk has taken
         // since.
         let now_us = self.listened_us;
@@ -104,7 +104,7 @@ impl Timekeeper {
         let standing = order.orderer.standing();
         if standing.is_leader || time_us + 2 * tolerance_us >= reached_us {
             self.behind_since_us = None;
-            return;
+            return false;
         }
         let since_us = *self.behind_since_us.get_or_insert(now_us);
         if let Some(leader) = standing.leader
@@ -113,7 +113,9 @@ impl Timekeeper {
             self.behind_since_us = None;
             env.distrust(leader, -((reached_us - time_us).min(1 << 62) as i64));
             order.orderer.call_election();
+            return true;
         }
+        false
     }
 }
 

@@ -141,7 +141,7 @@ impl<W: World> Environment<W> {
     pub(super) fn distrust(&mut self, leader: u8, ahead_us: i64) {
         let apart = super::clocks::apart(ahead_us);
         self.world.say(format_args!(
-            "leader {} stamps batches {apart} f+1 clocks. This replica calls an election against it",
+            "leader {} stamps batches {apart} f+1 clocks. This replica asks for another one",
             ReplicaId(leader)
         ));
         self.keep_evidence(evidence::clock(leader, &format!("its stamps are {apart} f+1 clocks")));

@@ -50,6 +50,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 )),
                 Output::Distrusted { leader, ahead_us } => {
                     self.env.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));
+                    if let Some(mut speculator) = Speculator::of(self) {
+                        speculator.suspect_primary();
+                    }
                 }
                 Output::LogDropped { begins_after, ends_at, state } => self.env.world.say(format_args!(
                     "the log on disk has entries {} to {ends_at}, and the state saved beside it is of entry \

@@ -106,7 +106,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         execution.append(delivered.index, entry, is_long);
         self.executor.pulse.execute(execution.oldest());
         if let Some(time_us) = newest {
-            self.time.mind_ordered_time(time_us, &mut self.order, &mut self.env);
+            let _ = self.time.mind_ordered_time(time_us, &mut self.order, &mut self.env);
         }
     }
 }

@@ -55,9 +55,10 @@ impl PrimaryBatch {
         }
     }
 
-    /// Whether its parts are sound, and could be numbered by a healthy primary of so many replicas.
-    pub fn verify(&self, replicas: u8) -> Result<(), Malformed> {
-        let mut requests = 0;
+    /// Whether its parts are sound, and could be numbered by a healthy primary of so many replicas. Returns the latest
+    /// stamp of a part, in microseconds since 1970.
+    pub fn verify(&self, replicas: u8) -> Result<u64, Malformed> {
+        let (mut requests, mut latest_us) = (0, 0);
         for part in &self.parts {
             let batch = Batch::decode(part)?;
             if batch.origin >= replicas
@@ -68,11 +69,12 @@ impl PrimaryBatch {
                 return Err(Malformed("a part names an origin or a number that cannot be"));
             }
             requests += batch.len();
+            latest_us = batch.time_us.max(latest_us);
         }
         if requests > limits::PRIMARY_REQUESTS {
             return Err(Malformed("more requests than a primary joins"));
         }
-        Ok(())
+        Ok(latest_us)
     }
 }
 
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn messages_survive_the_trip_and_no_shorter_or_longer_bytes_are_one() {
         let batch = PrimaryBatch::new(3, 7, true, &[part(0, 1), part(2, 9)]).unwrap();
-        assert_eq!(batch.verify(3), Ok(()));
+        assert_eq!(batch.verify(3), Ok(5));
         let (view, number) = (3, 7);
         let messages = [
             BatchMessage::Execute(batch),
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn parts_that_no_healthy_primary_numbers_are_refused() {
         let verify = |parts: &[Encoded]| PrimaryBatch::new(3, 7, false, parts).unwrap().verify(3);
-        assert_eq!(verify(&[part(2, 1)]), Ok(()));
+        assert_eq!(verify(&[part(2, 1)]), Ok(5));
         assert!(verify(&[part(3, 1)]).is_err(), "no such replica");
         assert!(verify(&[part(0, 0)]).is_err(), "batches count from 1");
         assert!(verify(&[part(0, u64::MAX)]).is_err(), "none is the last");
@@ -195,7 +197,7 @@ mod tests {
         assert!(verify(&[broken]).is_err(), "not what its head says");
         let request = Request { checksum: checksum(b"x"), stream: 0, bytes: Bytes::from_static(b"x") };
         let full = Batch::new(0, 1, 1, &vec![request; limits::BATCH_REQUESTS]).encode();
-        assert_eq!(verify(&vec![full.clone(); 8]), Ok(()));
+        assert_eq!(verify(&vec![full.clone(); 8]), Ok(0));
         assert!(verify(&vec![full; 9]).is_err(), "1,152 requests");
     }
 }

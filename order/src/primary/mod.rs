@@ -31,6 +31,7 @@ use crate::engine::{
 };
 use crate::frame::FrameKind;
 use crate::limits;
+use crate::stamps::StampLimit;
 use asking::Asking;
 use control::{PrimaryControl, Progress};
 use held::{EarlyBatches, HeldBatches};
@@ -138,6 +139,7 @@ pub struct PrimaryEngine {
     ticks: u64,
     /// What the others were told last.
     told: Progress,
+    stamps: StampLimit,
     failed: bool,
     ready: EngineOut,
 }
@@ -168,6 +170,7 @@ impl PrimaryEngine {
             peers_up: 0,
             ticks: 0,
             told: Progress::default(),
+            stamps: StampLimit::default(),
             failed: false,
             ready: EngineOut::default(),
         }
@@ -289,8 +292,11 @@ impl PrimaryEngine {
         } else if view.primary == self.config.slot || (from != view.primary && !was_asked) {
             return Err(Blame::new(from, "a batch of a view that another replica leads"));
         }
-        verified?;
+        let stamp_us = verified?;
         if from == view.primary && batch.view == view.number {
+            if !self.stamps.accepts(from, stamp_us, self.ticks) {
+                return Err(Blame::new(from, "a batch is stamped later than f+1 clocks allow"));
+            }
             self.is_led = true;
             self.last = self.last.max(batch.number);
         }
@@ -350,6 +356,14 @@ impl PrimaryEngine {
     fn last_entry(&self, number: u64) -> u64 {
         let parts = self.held.get(number).map_or(limits::PRIMARY_PARTS, |batch| batch.parts.len()) as u64;
         if number == 0 { 0 } else { number << PART_BITS | (parts - 1) }
+    }
+
+    /// Reports a primary whose stamps have been refused for a while: the host asks for another view.
+    fn mind_stamps(&mut self) {
+        let Some(view) = self.view.filter(|view| view.primary != self.config.slot) else { return };
+        if let Some(ahead_us) = self.stamps.is_due(view.primary, self.ticks) {
+            self.ready.outputs.push_back(Output::Distrusted { leader: view.primary, ahead_us });
+        }
     }
 
     fn fail(&mut self, why: String) {
@@ -422,6 +436,7 @@ impl OrderEngine for PrimaryEngine {
         }
         self.ask_another();
         self.mind_states();
+        self.mind_stamps();
     }
 
     fn peer_up(&mut self, peer: u8) {
@@ -447,6 +462,10 @@ impl OrderEngine for PrimaryEngine {
             self.is_led = false;
         }
         self.forget();
+    }
+
+    fn accept_stamps(&mut self, until_us: u64) {
+        self.stamps.latest_us = until_us;
     }
 
     fn pump(&mut self, out: &mut EngineOut) {

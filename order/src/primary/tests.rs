@@ -422,3 +422,29 @@ fn a_rewind_within_a_view_hands_on_the_same_batches_again() {
     backup.rewind_to(1 << PART_BITS | 1);
     assert!(pumped(&mut backup).stops(), "the second is stable");
 }
+
+#[test]
+fn a_primary_whose_stamps_are_too_late_is_refused_and_reported() {
+    // The parts of these batches are stamped with 5.
+    for (until_us, is_accepted) in [(u64::MAX, true), (5, true), (4, false)] {
+        let mut engine = engine(1);
+        engine.accept_stamps(until_us);
+        let batch = PrimaryBatch::new(1, 1, false, &[part(2, 1)]).unwrap();
+        let heard = engine.on_frame(0, FrameKind::Batch, batch.message);
+        assert_eq!(
+            (heard.is_ok(), pumped(&mut engine).numbers()),
+            (is_accepted, [1][..usize::from(is_accepted)].to_vec())
+        );
+        for tick in 1..=limits::DISTRUST_TICKS {
+            engine.tick();
+            let mut reported = pumped(&mut engine).others.into_iter();
+            let reported = reported.find(|output| matches!(output, Output::Distrusted { .. }));
+            let is_due = !is_accepted && tick == limits::DISTRUST_TICKS;
+            assert_eq!(
+                reported,
+                is_due.then_some(Output::Distrusted { leader: 0, ahead_us: 1 }),
+                "tick {tick}"
+            );
+        }
+    }
+}

@@ -6,7 +6,6 @@ pub(crate) mod codec;
 mod lead;
 pub(crate) mod members;
 mod node;
-mod stamps;
 mod storage;
 mod takeover;
 

@@ -23,8 +23,8 @@ use crate::raft::check::{self, Implausible, View};
 use crate::raft::codec::{self, Envelope, Received};
 use crate::raft::lead::Lead;
 use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
-use crate::raft::stamps::Distrust;
 use crate::raft::storage::{GENESIS, Mirror};
+use crate::stamps::Distrust;
 
 /// A member's knowledge of the replica in another slot.
 #[derive(Debug, Clone, Copy, Default)]

@@ -111,8 +111,10 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             version: None,
         });
         self.executor.pulse.execute(execution.oldest());
-        if let Some(time_us) = newest {
-            self.time.mind_ordered_time(time_us, self.order, self.env);
+        if let Some(time_us) = newest
+            && self.time.mind_ordered_time(time_us, self.order, self.env)
+        {
+            self.suspect_primary();
         }
     }
 }

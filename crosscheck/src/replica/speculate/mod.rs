@@ -432,6 +432,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.stage.hears_itself = false;
     }
 
+    /// This replica asks for a view with another primary.
+    pub(super) fn suspect_primary(&mut self) {
+        self.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
+    }
+
     /// Time passes for both machines.
     pub(super) fn tick_verify(&mut self) {
         let (_, own_in_flight, _) = self.order.orderer.waiting();
@@ -441,7 +446,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let waits = own_in_flight > 0 && is_level && self.executor.running.is_some();
         let stable = stage.stable();
         if stage.unserved.is_over(waits, stable, self.env.world.now_us()) {
-            self.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
+            self.suspect_primary();
         }
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);

@@ -3,7 +3,7 @@
 
 use object::{Home, ObjectId};
 use order::OrderEngine;
-use verify::{Reason, Rules, VerifierEvent};
+use verify::Rules;
 
 use super::Stepped;
 use crate::admin::CorruptionKind;
@@ -107,7 +107,7 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// With V: its verifier wants another view.
     pub fn want_view(&mut self) {
         if let Some(mut speculator) = Speculator::of(&mut self.replica) {
-            speculator.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
+            speculator.suspect_primary();
         }
     }
 

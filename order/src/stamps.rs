@@ -1,11 +1,12 @@
-//! A leader whose stamps are refused is deposed: the time of a batch decides which items expire, on every replica.
+//! A leader or primary whose stamps are refused is deposed: the time of a batch decides which items expire, on every
+//! replica.
 
 use crate::limits;
 
 /// A follower's record of refused stamps.
 #[derive(Debug, Default)]
 pub(crate) struct Distrust {
-    /// Engine id of the leader they came from.
+    /// The leader they came from: its id in the engine, from 1.
     leader: u64,
     /// Tick of the first one after which no entry was accepted.
     since: Option<u64>,
@@ -39,6 +40,38 @@ impl Distrust {
         }
         (self.since, self.called) = (Some(tick), self.called + 1);
         true
+    }
+}
+
+/// Which stamps of a primary a replica accepts.
+#[derive(Debug)]
+pub(crate) struct StampLimit {
+    /// Later ones are refused.
+    pub latest_us: u64,
+    /// The refused ones.
+    pub distrust: Distrust,
+}
+
+impl Default for StampLimit {
+    /// Every stamp is accepted.
+    fn default() -> Self {
+        StampLimit { latest_us: u64::MAX, distrust: Distrust::default() }
+    }
+}
+
+impl StampLimit {
+    /// Whether to accept a batch of the primary in this slot, whose latest stamp is this.
+    pub fn accepts(&mut self, slot: u8, stamp_us: u64, tick: u64) -> bool {
+        match stamp_us.checked_sub(self.latest_us).filter(|ahead_us| *ahead_us > 0) {
+            Some(ahead_us) => self.distrust.refused(u64::from(slot) + 1, ahead_us, tick),
+            None => self.distrust.believed(),
+        }
+        stamp_us <= self.latest_us
+    }
+
+    /// How much too late the stamps of the primary in this slot are, if it is time to ask for another one.
+    pub fn is_due(&mut self, slot: u8, tick: u64) -> Option<u64> {
+        self.distrust.is_due(u64::from(slot) + 1, tick).then_some(self.distrust.ahead_us)
     }
 }
 

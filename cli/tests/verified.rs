@@ -126,6 +126,33 @@ fn two_with_a_witness_go_on_whatever_happens_to_one() {
     end_right(cluster, running);
 }
 
+/// Faults at rest at one of two, with and without a witness: the other one has the objects. Where it has not, the one
+/// that knows that it is wrong yields: it ends, or takes the other one's state.
+#[test]
+fn objects_of_one_of_two_are_repaired_by_the_other() {
+    for witness in [false, true] {
+        let cluster = up_two(witness);
+        let running = load(&cluster).start();
+        running.must_go_on(500, "before the faults");
+        let kinds = ["flip", "checksum", "id", "length", "lost", "doubled"];
+        let mut injected = 0;
+        for seed in 0..36 {
+            let (victim, kind) = (seed % 2, kinds[seed / 2 % kinds.len()]);
+            let answer = cluster.ask(victim, &json!({"cmd": "inject", "kind": kind, "seed": seed}));
+            injected += u64::from(answer["done"] == true);
+            running.must_go_on(100, "after a fault at rest");
+            wait_together(&cluster);
+        }
+        let report = running.stop_and_audit(cluster.clients());
+        println!("witness: {witness}; {injected} faults: {report}; replaced: {:?}", cluster.replaced());
+        report.assert_right();
+        let repaired: u64 = (0..2).filter_map(|replica| cluster.status(replica)?["repairs"].as_u64()).sum();
+        assert!(injected > 0 && repaired > 0, "{repaired} repairs of {injected} faults");
+        cluster.assert_equal_state();
+        cluster.finish();
+    }
+}
+
 /// A fault in the execution at one of three: where the others agree without it, it runs the batch again; where the
 /// verifiers wait for all tokens, all take the batch back. Either way the evidence names it.
 #[test]

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use execute::{NotTakenBack, Regions, Speculation};
 use object::{Home, Kept, ObjectId, Region};
 use schedule::{Access, Lock, Turn};
@@ -28,6 +29,10 @@ pub(crate) enum BoundaryWork {
     Pack(Box<PackingObjects>),
     /// Replace corrupted objects of the newest version.
     Replace(Box<ReplacingObjects>),
+    /// Check all objects, and the tree over them.
+    Check(Box<Speculation>),
+    /// Put the whole state of other replicas in the place of this one.
+    Install(Box<InstallingState>),
     /// Find the corrupted objects of a region, or of all: those too that no request touches.
     Scrub(Option<Home>),
 }
@@ -62,6 +67,20 @@ pub(crate) enum BoundaryDone {
         are_right: bool,
         /// The errors of each object that was wrong.
         notes: Vec<String>,
+    },
+    /// All objects and the tree were checked.
+    Checked {
+        /// As it was lent.
+        speculation: Box<Speculation>,
+        /// The corrupted objects, as many as may be asked for.
+        objects: Vec<(Home, ObjectId)>,
+        /// Whether the tree is the one of the objects.
+        fits_tree: bool,
+    },
+    /// The state of other replicas is in place.
+    Installed {
+        /// It, before any batch has run on it; otherwise what went wrong, and the state is of no use.
+        state: Result<Box<Speculation>, String>,
     },
     /// A region was checked, or all were.
     Scrubbed {
@@ -98,6 +117,14 @@ pub(crate) struct ReplacingObjects {
     pub whole: Vec<Home>,
 }
 
+/// The whole state of other replicas is to be put in the place of this one.
+pub(crate) struct InstallingState {
+    /// The version that it is the state of.
+    pub stable: Version,
+    /// Its packed regions.
+    pub regions: Vec<Bytes>,
+}
+
 /// Every batch after a version is to be taken back.
 pub(crate) struct TakingBack {
     /// The batches that have ended.
@@ -118,6 +145,13 @@ impl BoundaryWork {
             BoundaryWork::TakeBack(taking_back) => {
                 taking_back.perform(homes, &mut HeldRegions { turn, locks })
             }
+            BoundaryWork::Check(mut speculation) => {
+                let objects = corrupted(0..homes, turn, locks);
+                let fits = || is_tree_of(&mut speculation, homes, &mut HeldRegions { turn, locks });
+                let fits_tree = catch_unwind(AssertUnwindSafe(fits)).unwrap_or(false);
+                BoundaryDone::Checked { speculation, objects, fits_tree }
+            }
+            BoundaryWork::Install(installing) => installing.perform(homes, &mut HeldRegions { turn, locks }),
             BoundaryWork::Pack(packing) => packing.perform(&mut HeldRegions { turn, locks }),
             BoundaryWork::Scrub(home) => {
                 let homes = home.map_or(0..homes, |home| home..home + 1);
@@ -239,6 +273,36 @@ impl TakingBack {
         let version = version.and_then(|_| speculation.take_back(to, regions));
         let is_right = cfg!(feature = "inject").then(|| is_tree_of(&mut speculation, homes, regions));
         BoundaryDone::TookBack { speculation: Box::new(speculation), version, is_right }
+    }
+}
+
+impl InstallingState {
+    fn perform(self, homes: Home, regions: &mut dyn Regions) -> BoundaryDone {
+        let InstallingState { stable, regions: packed } = self;
+        // What was corrupted here may show as a panic.
+        let state = catch_unwind(AssertUnwindSafe(|| {
+            if packed.len() != homes as usize {
+                return Err(format!("it has {} regions, and the service {homes}", packed.len()));
+            }
+            for (home, packed) in (0..).zip(&packed) {
+                let mut outcome = Err(String::from("there is no such lock"));
+                // Nothing of a corrupted structure may be left. What the first attempt leaves the second may remove.
+                for _ in 0..2 {
+                    regions.visit(home, &mut |region| {
+                        outcome = region.load_all(packed).map_err(|error| error.to_string());
+                        if outcome.is_ok() && region.pack_all() != **packed {
+                            outcome = Err("it is another one than was sent".into());
+                        }
+                    });
+                    if outcome.is_ok() {
+                        break;
+                    }
+                }
+                outcome.map_err(|why| format!("region {home}: {why}"))?;
+            }
+            Ok(Box::new(Speculation::new(tree_of(homes, regions), stable)))
+        }));
+        BoundaryDone::Installed { state: state.unwrap_or_else(|_| Err("a region is corrupted".into())) }
     }
 }
 

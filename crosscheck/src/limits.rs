@@ -106,8 +106,19 @@ pub const UNSTABLE_BATCHES: usize = 64;
 pub const ASKED_OBJECTS: usize = 64;
 /// With V: bytes of the objects in one answer. Those of a larger one come with the whole state.
 pub const ANSWERED_BYTES: usize = 8 << 20;
-/// With V: a replica requests objects from the next peer if one has not answered for so long.
-pub const OBJECTS_PATIENCE: Duration = Duration::from_millis(250);
+/// With V: a replica requests objects from the next peer too if one has not answered for so long. Less than the
+/// verifiers' patience with a replica that has executed nothing.
+pub const OBJECTS_PATIENCE: Duration = Duration::from_millis(50);
+/// With V: one of two executors checks itself if a batch that ran one request at a time is not stable after so long: a
+/// slow peer costs it a check, and nothing else.
+pub const DOUBT_PATIENCE: Duration = Duration::from_millis(100);
+/// With V: the primary of two executors waits so many times as long as the backup before it yields to the other one.
+pub const PRIMARY_YIELDS_LATER: u32 = 3;
+/// With V: peers that have not answered for so long are asked again.
+pub const OBJECTS_AGAIN: Duration = Duration::from_millis(250);
+/// With V: a replica whose peers do not have the right objects asks them again after so long. They may be repairing
+/// theirs, which takes some milliseconds, and do not know long what the objects were (`execute::Speculation`).
+pub const OBJECTS_PAUSE: Duration = Duration::from_millis(20);
 /// With V: a replica without state requests a later one if the others have not offered the same for so long.
 pub const AGREEMENT_PATIENCE: Duration = Duration::from_secs(1);
 /// With V: how often a replica runs batches again in which corrupted objects were found, before it replaces itself.

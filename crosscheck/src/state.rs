@@ -64,6 +64,22 @@ pub fn split_token(bytes: &Bytes) -> Result<(StateToken, Bytes), String> {
 /// # Errors
 /// The part that does not fit; the service is then not usable.
 pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, String> {
+    let (base, regions) = open(service, packed)?;
+    let locks = service.locks_mut();
+    if regions.len() != locks.len() {
+        return Err(format!("it has {} regions, and the service {}", regions.len(), locks.len()));
+    }
+    for ((home, lock), packed) in locks.into_iter().enumerate().zip(regions) {
+        lock.region_mut().load_all(packed).map_err(|error| format!("region {home}: {error}"))?;
+    }
+    Ok(base)
+}
+
+/// The position of a packed state, and its packed regions. The service is as before.
+///
+/// # Errors
+/// The part that does not fit.
+pub fn open<'p, S: Service>(service: &S, packed: &'p [u8]) -> Result<(Base<S>, Vec<&'p [u8]>), String> {
     let mut reader = Reader::new(packed);
     let head = take_head(&mut reader)?;
     let waiting = |ordered: &[u8]| {
@@ -72,14 +88,11 @@ pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, Strin
         Some(Job::internal(request, ordered))
     };
     let dispatcher = DispatcherState::decode(take_block(&mut reader)?, waiting).map_err(text)?;
-    for (home, lock) in service.locks_mut().into_iter().enumerate() {
-        let block = take_block(&mut reader)?;
-        lock.region_mut().load_all(block).map_err(|error| format!("region {home}: {error}"))?;
+    let mut regions = Vec::new();
+    while !reader.is_empty() {
+        regions.push(take_block(&mut reader)?);
     }
-    if !reader.is_empty() {
-        return Err("it has more regions than the service".into());
-    }
-    Ok((head, dispatcher))
+    Ok(((head, dispatcher), regions))
 }
 
 /// The position of a packed state, without loading it.

@@ -214,6 +214,11 @@ impl Donor {
         }
     }
 
+    /// Whether this receiver waits for a state that was not made yet.
+    pub fn is_awaited_by(&self, peer: u8) -> bool {
+        self.waiting.contains_key(&peer)
+    }
+
     fn piece(&self, index: u64, piece: u32) -> Option<Message> {
         let (manifest, state) = self.checkpoint.as_ref()?;
         if manifest.index != index || piece as usize >= manifest.pieces.len() {

@@ -143,6 +143,8 @@ pub enum Observation<'a> {
         version: verify::Version,
         /// The state of the order.
         order: &'a order::State,
+        /// It takes the place of another one.
+        in_place: bool,
     },
 }
 

@@ -420,6 +420,12 @@ pub trait OrderEngine: Send {
         let _ = checkpoint;
     }
 
+    /// The state here is wrong: another one, after a later batch than `number`, is asked for in its place. It is
+    /// answered by [`OrderEngine::rewind_to`] the entry of that state. Primaries only.
+    fn want_state_after(&mut self, number: u64) {
+        let _ = number;
+    }
+
     /// This replica stops, and its log is of no use any more: files that survive the process are deleted, and the next
     /// process joins as a new incarnation. The engine must not be used afterwards.
     ///
@@ -553,6 +559,9 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn state_lost(&mut self, checkpoint: u64) {
         (**self).state_lost(checkpoint);
+    }
+    fn want_state_after(&mut self, number: u64) {
+        (**self).want_state_after(number);
     }
     fn forget(&mut self) -> Result<(), LogError> {
         (**self).forget()

@@ -239,7 +239,7 @@ impl<E: OrderEngine> Orderer<E> {
             return;
         }
         self.engine.pump(&mut self.out);
-        self.follow();
+        follow(self);
         let standing = self.engine.standing();
         if let Some(incarnation) = standing.incarnation
             && self.state_is_of_this_process(incarnation)
@@ -412,20 +412,10 @@ impl<E: OrderEngine> Orderer<E> {
         }
         // At a follower it is only late: the origin itself hands it to the new leader.
         if self.engine.standing().is_leader {
-            self.follow();
+            follow(self);
             self.queue.push(&batch, encoded, &self.state);
         }
         Ok(())
-    }
-
-    /// Notices another leader or term: everything in flight is handed over again, and the leader's queue starts empty.
-    fn follow(&mut self) {
-        let standing = self.engine.standing();
-        if self.followed != (standing.leader, standing.term) {
-            self.followed = (standing.leader, standing.term);
-            self.queue.clear();
-            self.send_again();
-        }
     }
 
     fn send_again(&mut self) {
@@ -532,6 +522,16 @@ impl<E: OrderEngine> Orderer<E> {
 fn older_copy(index: u64, incarnation: u64, number: u64) -> Output {
     let incarnation = ((incarnation >> 32) as u32, incarnation as u32);
     Output::OlderCopy { index, incarnation, number }
+}
+
+/// Notices another leader or term: everything in flight is handed over again, and the leader's queue starts empty.
+fn follow<E: OrderEngine>(orderer: &mut Orderer<E>) {
+    let standing = orderer.engine.standing();
+    if orderer.followed != (standing.leader, standing.term) {
+        orderer.followed = (standing.leader, standing.term);
+        orderer.queue.clear();
+        orderer.send_again();
+    }
 }
 
 #[cfg(test)]

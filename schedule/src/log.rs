@@ -179,6 +179,16 @@ impl<R> Schedule<R> {
         self.want(request, Some(index));
     }
 
+    /// Mixed batches: the schedule continues at `state`, which comes from elsewhere. All requests of entries that were
+    /// appended so far end, or do not run. As soon as none runs, `request` runs alone and with every lock: to put the
+    /// state behind the locks in place.
+    pub fn continue_at(&self, state: &DispatcherState<R>, request: R) {
+        if let Log::Plans(plans) = &*self.log.lock() {
+            plans.want_state(request, state);
+            self.turns.step();
+        }
+    }
+
     /// Mixed batches: the schedule does not go back before entry `index` any more.
     pub fn forget(&self, index: u64) {
         if let Log::Plans(plans) = &*self.log.lock() {

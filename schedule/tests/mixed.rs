@@ -314,6 +314,53 @@ fn what_was_forgotten_cannot_be_gone_back_to() {
     assert!(schedule.is_corrupted());
 }
 
+/// A replica takes the state of another one in place: batches that it has appended do not run, and the next one gets
+/// the position, the time and the started requests that it gets there.
+#[test]
+fn a_state_from_elsewhere_takes_the_place_of_what_was_appended() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = |what: &'static str| {
+        let told = Arc::clone(&told);
+        job(Footprint::new(), move |cx| {
+            told.lock().unwrap().push((what, cx.position(), cx.now_us()));
+            Ok(())
+        })
+    };
+    let starts = {
+        let started = tell("started");
+        job(Footprint::new(), move |cx| {
+            cx.spawn(Job(Arc::clone(&started.0), Footprint::new()));
+            Ok(())
+        })
+    };
+    let (donor, mut of_donor) = open(1);
+    donor.append(entry(1, vec![tell("one")]));
+    donor.append(entry(2, vec![starts, job(Footprint::all(), |_| Ok(()))]));
+    let mut state = None;
+    while let Step::Run(mut turn) = of_donor[0].next() {
+        turn.take_all();
+        state = turn.dispatcher_state().filter(|_| turn.position() == 3).or(state);
+        perform(turn);
+    }
+    let state = state.expect("the last request of the second entry is alone");
+    let (schedule, mut workers) = open(1);
+    schedule.append(entry(1, vec![tell("wrong")]));
+    run_out(&mut workers[0]);
+    schedule.append(entry(2, vec![tell("dropped")]));
+    schedule.continue_at(&state, tell("boundary"));
+    assert!(run_out(&mut workers[0]).1.is_empty(), "the boundary alone");
+    donor.append(entry(3, vec![tell("three")]));
+    schedule.append(entry(3, vec![tell("three")]));
+    let ends = [run_out(&mut of_donor[0]).1[0], run_out(&mut workers[0]).1[0]];
+    assert_eq!((ends[0].index, ends[0].schedule), (ends[1].index, ends[1].schedule));
+    let told = told.lock().unwrap();
+    let after = [("started", 4, 30), ("three", 5, 30)];
+    assert_eq!(
+        told[..],
+        [[("one", 1, 10), ("wrong", 1, 10), ("boundary", 4, 0)].as_slice(), &after, &after].concat()
+    );
+}
+
 #[test]
 fn a_release_is_no_release_here() {
     let lock = Arc::new(DetMutex::new(0, object::genesis(0, || crate::support::Cell::new(0, 0, 0))));

@@ -528,7 +528,7 @@ pub const CATALOGUE: [CatalogueRow; 69] = [
         "the service's keys miss conflicts in up to 12,000 batches, at all replicas: who overtakes whom decides what \
             requests write (R0GV, several workers)",
         "verifiers: tokens differ",
-        "a view in which the batch runs one request at a time; where two agree, the third replaces itself",
+        "a view in which the batch runs one request at a time; where two agree, the third takes their state",
     ),
     entry(
         Fault::Token,
@@ -549,8 +549,8 @@ pub const CATALOGUE: [CatalogueRow; 69] = [
         "leaf",
         "a bit of a leaf of the tree over all objects (R0GV)",
         "verifiers: its token is another one",
-        "the replica replaces itself: a rollback finds a tree that is not that of the version. No scrub looks for it \
-            before that: the simulation restarts a replica where it stays hidden",
+        "the replica takes a whole state: a rollback finds a tree that is not that of the version. No scrub looks for \
+            it before that: the simulation restarts a replica where it stays hidden",
     ),
     entry(
         Fault::Node,
@@ -564,7 +564,8 @@ pub const CATALOGUE: [CatalogueRow; 69] = [
         "kept",
         "a bit of the before-images with which a request would be taken back (R0GV)",
         "nobody, unless it is taken back: then the replica",
-        "the replica replaces itself; not needed where the batch stays, and as after `leaf` where it stays hidden",
+        "the replica takes a whole state; not needed where the batch stays, and as after `leaf` where it stays \
+            hidden",
     ),
     entry(
         Fault::Groups,

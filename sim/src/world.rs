@@ -213,6 +213,8 @@ pub enum What {
         version: Version,
         /// The digest of the order's state.
         order: u128,
+        /// It takes the place of another one.
+        in_place: bool,
     },
 }
 
@@ -404,7 +406,10 @@ impl World for Surroundings {
                 let _dropped = self.unstable.split_off(&(batch + 1));
                 What::Rewound { batch, order: of_order(order) }
             }
-            Observation::Installed { version, order } => What::Installed { version, order: of_order(order) },
+            Observation::Installed { version, order, in_place } => {
+                self.unstable.clear();
+                What::Installed { version, order: of_order(order), in_place }
+            }
         };
         self.note(what);
     }

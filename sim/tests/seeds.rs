@@ -88,6 +88,27 @@ fn what_verification_adds_may_be_wrong_at_one_replica() {
     }
 }
 
+/// A tree or a before-image is wrong at one replica, and is found when batches are taken back: it takes the state of
+/// the others in place. Its process, and its verifier's memory with it, was lost for that.
+#[test]
+fn a_state_that_no_object_repairs_is_replaced_without_the_process() {
+    let mut took_states = 0;
+    for seed in 1..=3 {
+        let wrong = Options {
+            verified: true,
+            workers: 2,
+            requests: 100,
+            episodes: 3,
+            ..options("leaf,kept,groups,in-request")
+        };
+        let summary = run(seed, &wrong);
+        assert!(summary.violation.is_none(), "{:?}", summary.violation);
+        assert!(summary.replaced.is_empty(), "{:?}", summary.replaced);
+        took_states += summary.verified.took_states;
+    }
+    assert!(took_states > 0, "no replica took a state");
+}
+
 /// Replicas run conflicting requests in different orders, and no reply is wrong.
 #[test]
 fn states_that_differ_reach_no_client() {

@@ -5,6 +5,8 @@
 //! recorded is stable. Where they have recorded another token, or another view, its host takes batches back.
 
 mod life;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -122,6 +124,8 @@ pub struct Executor {
     crashes: CrashVector,
     /// When something was last sent or learned, in microseconds.
     quiet_since: Option<u64>,
+    /// The stable version came from others, who may have agreed on it in a later view than the one followed here.
+    is_ahead_of_view: bool,
 }
 
 /// What a verifier has recorded.
@@ -162,6 +166,7 @@ impl Executor {
             heard: BTreeMap::new(),
             crashes,
             quiet_since: None,
+            is_ahead_of_view: false,
         }
     }
 
@@ -337,6 +342,10 @@ impl Executor {
 
     /// A quorum has recorded this.
     fn act(&mut self, record: TokenRecord, out: &mut Out<'_>) {
+        if self.is_ahead_of_view && record.version.number < self.stable.number {
+            // The view began before the state that this executor has got since. A later record of it follows.
+            return;
+        }
         self.quiet_since = Some(out.now_us);
         if self.contradicts(&record) {
             let command = ExecutorCommand::Contradiction { stable: self.stable, heard: record };
@@ -375,6 +384,7 @@ impl Executor {
         let has_it = to == self.stable || self.own.get(&to.number) == Some(&to.token);
         let agreed = self.agreed.last_key_value().map_or(0, |(number, _)| *number);
         self.view = Some((view, lineup));
+        self.is_ahead_of_view = false;
         self.sent.clear();
         self.agreed.clear();
         self.wanted = None;
@@ -415,6 +425,7 @@ impl Executor {
 
     fn stay(&mut self, version: Version, out: &mut Out<'_>) {
         self.stable = version;
+        self.is_ahead_of_view = false;
         let later = version.number.saturating_add(1);
         self.own = self.own.split_off(&later);
         self.agreed = self.agreed.split_off(&later);
@@ -446,10 +457,13 @@ impl Executor {
         if version.number < self.stable.number {
             return;
         }
-        // It may be another version than the wanted one: an older one, from which batches run, or a newer one.
+        // It may be another version than the wanted one: an older one, from which batches run, or a newer one. What was
+        // sent stays known: this life goes on sending one token for each batch and parent (`life.rs`).
+        let is_ahead_of_view = self.agreed.get(&version.number) != Some(&version.token);
         self.wanted = None;
         self.own.clear();
         self.stay(version, out);
+        self.is_ahead_of_view = is_ahead_of_view;
         self.judge(out);
     }
 
@@ -466,7 +480,7 @@ impl Executor {
         self.quiet_since = Some(out.now_us);
         self.vote_again(out);
         let counts = self.view.is_none_or(|(_, lineup)| lineup.executors.contains(self.config.me));
-        let waits = !self.own.is_empty() || self.wanted.is_some() || !counts;
+        let waits = !self.own.is_empty() || self.wanted.is_some() || !counts || self.is_ahead_of_view;
         if waits || self.view.is_none() || !self.life.is_known() {
             let round = if self.own.is_empty() { AskRound::CatchUp } else { AskRound::Stalled };
             let (life, crashes) = (self.config.life, self.crashes);

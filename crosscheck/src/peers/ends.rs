@@ -105,3 +105,164 @@ impl<N: Net> Peers<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::hello::{Hello, PROTOCOL, Purpose};
+    use crate::peers::identity::Identity;
+    use crate::peers::secure::Secret;
+    use std::collections::VecDeque;
+    use std::io::{ErrorKind, Write};
+
+    /// The end of a connection that says nothing: its first read ends like this.
+    struct Scripted(io::Result<usize>);
+
+    impl Read for Scripted {
+        fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+            std::mem::replace(&mut self.0, Ok(0))
+        }
+    }
+
+    impl Write for Scripted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Answers attempts to connect, one after the other; later ones find no way to the host.
+    #[derive(Default)]
+    struct Script {
+        answers: VecDeque<io::Result<Scripted>>,
+        /// Attempts so far, and open streams.
+        tried: usize,
+        open: i32,
+    }
+
+    impl Net for Script {
+        type Stream = Scripted;
+        fn connect(&mut self, _peer: u8) -> io::Result<Scripted> {
+            self.tried += 1;
+            self.answers.pop_front().unwrap_or(Err(ErrorKind::HostUnreachable.into()))
+        }
+        fn accept(&mut self) -> io::Result<Scripted> {
+            Err(ErrorKind::WouldBlock.into())
+        }
+        fn register(&mut self, _stream: &mut Scripted, _token: Token, _interest: Interest) -> io::Result<()> {
+            self.open += 1;
+            Ok(())
+        }
+        fn reregister(&mut self, _stream: &mut Scripted, _token: Token, _how: Interest) -> io::Result<()> {
+            Ok(())
+        }
+        fn deregister(&mut self, _stream: &mut Scripted) {
+            self.open -= 1;
+        }
+        fn tune(&mut self, _stream: &Scripted) {}
+    }
+
+    const PEER: u8 = 1;
+    /// Time enough for any pause.
+    const LATER_US: u64 = 10 * limits::REFUSED_PAUSE.as_micros() as u64;
+
+    /// The first of two replicas, which does not dial the second, and whose link to it is lost.
+    fn lost(answers: impl IntoIterator<Item = io::Result<Scripted>>) -> Peers<Script> {
+        let hello = Hello {
+            protocol: PROTOCOL,
+            purpose: Purpose::Link,
+            replica: 0,
+            replicas: 2,
+            cluster: "tests".into(),
+            release: "1".into(),
+            settings: Vec::new(),
+        };
+        let identity = Identity { hello, secret: Secret { key: [7; 32], seed: None } };
+        let net = Script { answers: answers.into_iter().collect(), ..Script::default() };
+        let mut peers = Peers::over(identity, 2, net);
+        peers.look_for_ends();
+        peers.note_link(PEER, true);
+        peers.note_link(PEER, false);
+        peers
+    }
+
+    fn refused() -> io::Error {
+        ErrorKind::ConnectionRefused.into()
+    }
+
+    /// What the last connection to the peer told.
+    fn told(peers: &mut Peers<Script>) -> Vec<PeerEvent> {
+        let mut events = std::mem::take(&mut peers.of_dials);
+        peers.on_end(PEER, &mut events);
+        events
+    }
+
+    #[test]
+    fn only_a_host_that_refuses_proves_an_end() {
+        let mut peers = lost([Err(refused())]);
+        peers.seek_ends(0);
+        assert_eq!(told(&mut peers), [PeerEvent::Ended(PEER)], "at once");
+        // Known only when the connection is read.
+        let mut peers = lost([Ok(Scripted(Err(refused())))]);
+        peers.seek_ends(0);
+        assert_eq!((peers.of_dials.len(), peers.net.open), (0, 1));
+        assert_eq!(told(&mut peers), [PeerEvent::Ended(PEER)]);
+        assert_eq!(peers.net.open, 0);
+        for error in [ErrorKind::HostUnreachable, ErrorKind::TimedOut, ErrorKind::ConnectionReset] {
+            let mut peers = lost([Err(error.into()), Ok(Scripted(Err(error.into())))]);
+            peers.seek_ends(0);
+            peers.seek_ends(LATER_US);
+            assert_eq!((told(&mut peers), peers.net.tried), (vec![], 2), "{error}");
+        }
+        // It accepts, and hangs up: its process lives, or did.
+        let mut peers = lost([Ok(Scripted(Ok(0)))]);
+        peers.seek_ends(0);
+        assert_eq!(told(&mut peers), []);
+        assert!(peers.next_end_us().is_some_and(|at| at > 0), "it tries again, after a pause");
+    }
+
+    #[test]
+    fn an_end_is_told_once_and_only_of_a_link_that_was_lost() {
+        let mut peers = lost([Err(refused()), Err(refused())]);
+        peers.seek_ends(0);
+        assert_eq!(told(&mut peers), [PeerEvent::Ended(PEER)]);
+        peers.seek_ends(LATER_US);
+        peers.note_refused_by_host(PEER);
+        assert_eq!((told(&mut peers), peers.net.tried, peers.next_end_us()), (vec![], 1, None));
+        // It comes back before there is a proof: what was open to find out is closed.
+        let mut peers = lost([Ok(Scripted(Err(refused())))]);
+        peers.seek_ends(0);
+        peers.note_link(PEER, true);
+        assert_eq!((told(&mut peers), peers.net.open), (vec![], 0));
+        peers.note_refused_by_host(PEER);
+        assert_eq!(told(&mut peers), [], "an attempt from before");
+    }
+
+    #[test]
+    fn attempts_that_tell_nothing_become_rare() {
+        let mut peers = lost([]);
+        let mut pauses = Vec::new();
+        let mut now_us = 0;
+        for _ in 0..12 {
+            peers.seek_ends(now_us);
+            let next_us = peers.next_end_us().unwrap();
+            pauses.push(next_us - now_us);
+            now_us = next_us;
+        }
+        assert!(pauses.is_sorted() && pauses[0] == PAUSE_US, "{pauses:?}");
+        assert_eq!(pauses.last(), Some(&(limits::REFUSED_PAUSE.as_micros() as u64)));
+        assert_eq!(peers.net.tried, 12);
+    }
+
+    #[test]
+    fn without_the_question_nothing_is_sought() {
+        let mut peers = lost([Err(refused())]);
+        peers.ends.clear();
+        peers.note_link(PEER, false);
+        peers.seek_ends(0);
+        peers.note_refused_by_host(PEER);
+        assert_eq!((told(&mut peers), peers.net.tried, peers.next_end_us()), (vec![], 0, None));
+    }
+}

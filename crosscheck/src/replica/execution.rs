@@ -10,7 +10,7 @@ use schedule::{DispatcherState, Footprint, ParallelBatches, Schedule};
 
 use super::Input;
 use super::solo::{Slice, Solo};
-use crate::boundary::{BoundaryWork, TakingBack};
+use crate::boundary::{BoundaryWork, InstallingState, TakingBack};
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Job, UnstableBatches, Work};
 use crate::limits;
@@ -274,11 +274,32 @@ impl<S: Service> Execution<S> {
         running.retain(|one| one.batch > folded);
         let work = BoundaryWork::TakeBack(Box::new(TakingBack { speculation, running, to: batch }));
         self.schedule.go_back(batch, Job::boundary(work));
-        (self.next_batch, self.executed) = (batch + 1, batch + 1);
-        self.entries.clear();
+        self.stand_after(batch);
         if let Some(solo) = &mut self.solo {
             solo.on_gone_back(batch);
         }
+    }
+
+    /// With V: every batch ends, or does not run, and the state of other replicas takes the place of this one. The
+    /// batch after `batch` is next. [`Report::Boundary`] comes when it is done.
+    pub(super) fn continue_at(
+        &mut self,
+        state: &DispatcherState<Job<S::Request>>,
+        batch: u64,
+        installing: InstallingState,
+    ) {
+        self.unstable.take_after(0);
+        self.schedule.continue_at(state, Job::boundary(BoundaryWork::Install(Box::new(installing))));
+        self.stand_after(batch);
+        if let Some(solo) = &mut self.solo {
+            solo.on_gone_back(0);
+        }
+    }
+
+    /// All batches up to `batch` have their results, and no later one is scheduled.
+    fn stand_after(&mut self, batch: u64) {
+        (self.next_batch, self.executed) = (batch + 1, batch + 1);
+        self.entries.clear();
     }
 
     /// With V: work that has the state alone, between two batches. [`Report::Boundary`] comes when it is done.

@@ -8,7 +8,7 @@ use wire::ReplicaId;
 
 use super::Replica;
 use super::execution::{Execution, WorkerLinks};
-use super::speculate::Speculator;
+use super::speculate::{SpeculateStage, Speculator};
 use crate::admin::ReplicaPhase;
 use crate::hooks::Hooks;
 use crate::job::Job;
@@ -30,6 +30,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::LeaderChanged { .. } | Output::Membership { .. } => self.transfer.forget_asked(),
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CheckpointWanted => self.transfer.want_checkpoint(&mut self.order, &self.env),
+                Output::NeedState { index, .. }
+                    if self.executor.running.is_some() && self.env.settings.mode.verified =>
+                {
+                    if self.speculate.as_ref().is_some_and(SpeculateStage::takes_state) {
+                        self.transfer.need(index, &mut self.env);
+                    } else if let Some(mut speculator) = Speculator::of(self) {
+                        speculator.take_state(ReplaceReason::TooFarBehind);
+                    }
+                }
                 Output::NeedState { .. } if self.executor.running.is_some() => {
                     // Its objects are of an older position: it starts again without a log.
                     self.order.give_up_log(ReplaceReason::TooFarBehind, &mut self.env);
@@ -148,6 +157,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     }
 
     fn put_in_place(&mut self, index: u64, bytes: &Bytes) {
+        let takes_state = self.speculate.as_ref().is_some_and(SpeculateStage::takes_state);
+        if let Some(mut speculator) = Speculator::of(self).filter(|_| takes_state) {
+            return speculator.on_state(bytes.clone());
+        }
         let Some(service) = &mut self.executor.service else { return };
         let (token, bytes) = match self.env.settings.mode.verified.then(|| state::split_token(bytes)) {
             None => (None, bytes.clone()),
@@ -250,7 +263,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let Some(turn) = self.votes.repairs.overdue(now_us) {
             return self.votes.repairs.give_up(turn, self.group.has_donors(), &mut self.env);
         }
-        if self.votes.repairs.are_awaited() {
+        let takes_state = self.speculate.as_ref().is_some_and(SpeculateStage::takes_state);
+        if self.votes.repairs.are_awaited() || takes_state {
             return;
         }
         let limit_us = self.env.settings.watchdog.as_micros() as u64;

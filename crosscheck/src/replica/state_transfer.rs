@@ -86,6 +86,11 @@ impl StateTransfer {
         self.unstable.take_if(|(of, ..)| *of > batch);
     }
 
+    /// Whether this peer has asked for a state, and none that it could use was made here since.
+    pub(super) fn is_awaited_by(&self, peer: u8) -> bool {
+        self.donor.is_awaited_by(peer)
+    }
+
     /// The state after entry `index` may be fetched from here.
     fn offer<E: OrderEngine, W: World>(
         &mut self,

@@ -49,6 +49,15 @@ impl<E: OrderEngine> Orderer<E> {
         self.patience.handed_over();
     }
 
+    /// The state of this replica is wrong, and it wants that of others after a later number than `number` in its place.
+    /// [`Output::NeedState`] tells which; when it has it, it continues there ([`Orderer::rewind`]). Nothing may be
+    /// delivered before.
+    pub fn want_state_after(&mut self, number: u64) {
+        if !self.stopped {
+            self.engine.want_state_after(number);
+        }
+    }
+
     /// Replicas have agreed on the state after number `number`: it is not taken back any more, and this replica's
     /// batches up to it are forgotten.
     pub fn stable(&mut self, number: u64) {

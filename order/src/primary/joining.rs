@@ -1,5 +1,7 @@
 //! A replica without state, or without a batch that no replica holds any more, takes the state at a checkpoint.
 //!
+//! So does one whose state is wrong although it has every batch: it asks for the state in place of its own.
+//!
 //! It asks all others. Each that can offer a checkpoint with the batches after it does so; the primary has one ordered
 //! if it cannot. The state itself travels outside of this crate: [`Output::NeedState`] asks the host for it.
 
@@ -20,12 +22,24 @@ pub(crate) struct WantedState {
     offered: Option<u64>,
     /// Tick at which others were asked last.
     asked: u64,
+    /// It takes the place of a state that is wrong: that batches come does not help.
+    replaces: bool,
 }
 
 impl WantedState {
     /// One after this batch.
     pub fn above(number: u64, ticks: u64) -> Self {
-        WantedState { above: end_of(number), offered: None, asked: ticks }
+        WantedState { above: end_of(number), offered: None, asked: ticks, replaces: false }
+    }
+
+    /// Whether it is wanted no more, once the deliveries stand after entry `index`.
+    pub fn is_over_at(&self, index: u64) -> bool {
+        !self.replaces || index > self.above
+    }
+
+    /// Ticks between two requests. A state that is wrong stays so until another one has come.
+    fn pause(&self) -> u64 {
+        if self.replaces { limits::ASK_TICKS } else { limits::STATE_TICKS }
     }
 }
 
@@ -69,13 +83,20 @@ impl PrimaryEngine {
         }
     }
 
+    /// The state here is wrong: it wants one after a later batch than `number` in its place.
+    pub(super) fn want_state_in_place(&mut self, number: u64) {
+        let wanted = WantedState::above(number, self.ticks);
+        self.wanted = Some(WantedState { replaces: true, ..wanted });
+        self.ask_for_state();
+    }
+
     /// Once per tick.
     pub(super) fn mind_states(&mut self) {
         // It knows of no view. If there is one, others have the state.
         if self.view.is_none() && self.taken == 0 && self.ticks >= limits::STATE_TICKS {
             self.want_state();
         }
-        if self.wanted.is_some_and(|wanted| wanted.asked + limits::STATE_TICKS <= self.ticks) {
+        if self.wanted.is_some_and(|wanted| wanted.asked + wanted.pause() <= self.ticks) {
             self.ask_for_state();
         }
         if self.is_primary() && !self.offers.waiting.is_empty() {
@@ -235,6 +256,31 @@ mod tests {
         receive(&mut joiner, 0, &batch(3, 30)).unwrap();
         receive(&mut joiner, 0, &batch(4, 31)).unwrap();
         assert_eq!(pumped(&mut joiner).numbers(), [30, 31]);
+    }
+
+    #[test]
+    fn a_state_that_is_wrong_is_replaced_although_no_batch_is_missing() {
+        let mut backup = engine(1);
+        (1..=3).for_each(|number| receive(&mut backup, 0, &batch(1, number)).unwrap());
+        let delivered = pumped(&mut backup);
+        deliver(&mut backup, &delivered);
+        backup.stable(2);
+        backup.want_state_after(2);
+        assert_eq!(said(&pumped(&mut backup)), [(0, ask(2)), (2, ask(2))]);
+        receive(&mut backup, 0, &batch(1, 4)).unwrap();
+        backup.rewind_to(2 << 4);
+        (0..limits::ASK_TICKS).for_each(|_| backup.tick());
+        assert_eq!(said(&pumped(&mut backup)).len(), 2, "it has every batch, and asks again");
+        tell(&mut backup, 0, PrimaryControl::OfferState { index: 2 << 4 });
+        assert_eq!(needs(&pumped(&mut backup)), [], "no later one");
+        tell(&mut backup, 0, PrimaryControl::OfferState { index: 6 << 4 });
+        assert_eq!(needs(&pumped(&mut backup)), [(6 << 4, 0)]);
+        // The host has it in place.
+        backup.rewind_to(6 << 4);
+        receive(&mut backup, 0, &batch(1, 7)).unwrap();
+        assert_eq!(pumped(&mut backup).numbers(), [7]);
+        (0..limits::STATE_TICKS).for_each(|_| backup.tick());
+        assert_eq!(said(&pumped(&mut backup)), [], "it wants none any more");
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl PrimaryEngine {
             }
             self.due += 1;
             self.last = self.last.max(self.due - 1);
-            self.wanted = None;
+            self.wanted.take_if(|wanted| wanted.is_over_at(0));
             self.asking.moved(self.ticks);
         }
     }
@@ -528,6 +528,10 @@ impl OrderEngine for PrimaryEngine {
         self.peers.get(usize::from(slot)).map(|peer| peer.progress.life).filter(|life| *life != 0)
     }
 
+    fn want_state_after(&mut self, number: u64) {
+        self.want_state_in_place(number);
+    }
+
     fn begin_view(&mut self, view: PrimaryView) -> bool {
         if self.failed || self.view.is_some_and(|current| current.number >= view.number) {
             return false;
@@ -579,7 +583,7 @@ impl OrderEngine for PrimaryEngine {
         self.ready.committed.clear();
         (self.taken, self.delivered, self.due) = (index, number, number + 1);
         self.last = self.last.max(number);
-        self.wanted = None;
+        self.wanted.take_if(|wanted| wanted.is_over_at(index));
         self.asking.restart();
         self.hand_on();
         self.ask_missing();

@@ -33,6 +33,20 @@ struct Boundary<R> {
     request: Arc<Internal<R>>,
     /// After which batch the schedule continues: those after it are dropped, also one that runs.
     back_to: Option<u64>,
+    /// The schedule's part of that version, if it comes from elsewhere.
+    replaces: Option<Arc<LotState<R>>>,
+}
+
+impl<R> Boundary<R> {
+    fn of(request: R, back_to: Option<u64>, replaces: Option<Arc<LotState<R>>>) -> Self {
+        let internal = Internal {
+            request,
+            footprint: Footprint::all(),
+            seed: 0,
+            origin: Origin::Entry { index: back_to.unwrap_or(0), request: 0 },
+        };
+        Boundary { request: Arc::new(internal), back_to, replaces }
+    }
 }
 
 /// The schedule's part of the newest version, and of those that it may have to return to.
@@ -56,12 +70,7 @@ struct LotState<R> {
 
 impl<R> Lot<R> {
     pub fn new(state: &DispatcherState<R>) -> Self {
-        let newest = Arc::new(LotState {
-            position: state.position,
-            time_us: state.time_us,
-            queue: state.internal.clone(),
-            timers: PendingTimers::of(&state.timers),
-        });
+        let newest = Arc::new(LotState::of(state));
         let kept = VecDeque::from([(state.entry_index.saturating_sub(1), Arc::clone(&newest))]);
         Lot {
             gate: Gate::new(),
@@ -142,18 +151,23 @@ impl<R> Lot<R> {
 
     /// Wants a boundary; of one that goes back, batches with numbers below `appended` are dropped.
     pub fn want(&self, request: R, back_to: Option<u64>, appended: u64) {
-        let internal = Internal {
-            request,
-            footprint: Footprint::all(),
-            seed: 0,
-            origin: Origin::Entry { index: back_to.unwrap_or(0), request: 0 },
-        };
+        self.push(Boundary::of(request, back_to, None), appended);
+    }
+
+    /// Wants a boundary that puts another state in the place of this one; batches below `appended` are dropped.
+    pub fn want_state(&self, request: R, state: &DispatcherState<R>, appended: u64) {
+        let replaces = Some(Arc::new(LotState::of(state)));
+        self.push(Boundary::of(request, Some(state.entry_index.saturating_sub(1)), replaces), appended);
+    }
+
+    fn push(&self, boundary: Boundary<R>, appended: u64) {
+        let goes_back = boundary.back_to.is_some();
         let mut boundaries = self.boundaries.lock();
-        boundaries.push_back(Boundary { request: Arc::new(internal), back_to });
-        if back_to.is_some() {
+        boundaries.push_back(boundary);
+        if goes_back {
             self.dropped.store(appended, Ordering::Release);
         }
-        self.gate.want(Wanted { at_once: back_to.is_some(), between: back_to.is_none() });
+        self.gate.want(Wanted { at_once: goes_back, between: !goes_back });
     }
 
     /// A boundary whose time has come.
@@ -170,12 +184,12 @@ impl<R> Lot<R> {
             let at = boundaries.iter().position(|one| is_between || one.back_to.is_some());
             at.and_then(|at| boundaries.remove(at))
         };
-        let Some(Boundary { request, back_to }) = next else {
+        let Some(Boundary { request, back_to, replaces }) = next else {
             self.boundary_done();
             return None;
         };
         if let Some(batch) = back_to
-            && self.go_back(batch).is_err()
+            && self.go_back(batch, replaces).is_err()
         {
             return Some(NextBoundary::Unknown);
         }
@@ -192,9 +206,12 @@ impl<R> Lot<R> {
         self.gate.leave();
     }
 
-    fn go_back(&self, batch: u64) -> Result<(), Unknown> {
+    fn go_back(&self, batch: u64, replaces: Option<Arc<LotState<R>>>) -> Result<(), Unknown> {
         let mut versions = self.versions.lock();
         versions.started.clear();
+        if let Some(state) = replaces {
+            versions.kept = VecDeque::from([(batch, state)]);
+        }
         while versions.kept.pop_back_if(|(index, _)| *index > batch).is_some() {}
         let (index, state) = versions.kept.back().ok_or(Unknown)?;
         if *index != batch {
@@ -220,6 +237,15 @@ pub(super) enum NextBoundary<R> {
 struct Unknown;
 
 impl<R> LotState<R> {
+    fn of(state: &DispatcherState<R>) -> Self {
+        LotState {
+            position: state.position,
+            time_us: state.time_us,
+            queue: state.internal.clone(),
+            timers: PendingTimers::of(&state.timers),
+        }
+    }
+
     /// Adds what the requests of a batch have started, in the order of their positions.
     fn start(&mut self, started: Vec<Started<R>>) {
         let mut spawned = Vec::new();

@@ -67,6 +67,12 @@ impl<R> Plans<R> {
         self.lot.want(request, back_to, self.appended);
     }
 
+    /// Wants a boundary that puts another state in the place of this one, of which every batch appended so far is
+    /// dropped.
+    pub fn want_state(&self, request: R, state: &DispatcherState<R>) {
+        self.lot.want_state(request, state, self.appended);
+    }
+
     /// No boundary goes back before this batch any more.
     pub fn forget(&self, batch: u64) {
         self.lot.forget(batch);

@@ -47,7 +47,7 @@ impl Promise for Rewound {
             What::Folded { version, .. } => {
                 self.tokens.insert((me, version.number), version.token);
             }
-            What::Installed { version, order } => {
+            What::Installed { version, order, .. } => {
                 self.orders.retain(|(replica, _), _| *replica != me);
                 self.tokens.retain(|(replica, _), _| *replica != me);
                 self.orders.insert((me, version.number), *order);

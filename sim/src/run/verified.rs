@@ -28,6 +28,9 @@ pub struct Verified {
     pub followed: u64,
     /// The last view.
     pub view: u64,
+    /// Times a replica took the whole state of the others in place of its own.
+    #[serde(default)]
+    pub took_states: u64,
 }
 
 /// The states that replicas have come to lately, by the batch, its view and the state before.
@@ -67,6 +70,7 @@ impl Verified {
             What::Stable { version, .. } => self.stable = self.stable.max(version.number),
             What::Diverged(_) => self.diverged += 1,
             What::TookBack { .. } => self.rolled_back += 1,
+            What::Installed { in_place: true, .. } => self.took_states += 1,
             What::Followed { view, .. } => {
                 tokens.views.insert(replica, *view);
                 self.followed += 1;
@@ -84,6 +88,7 @@ impl Verified {
         self.rolled_back += other.rolled_back;
         self.followed += other.followed;
         self.view += other.view;
+        self.took_states += other.took_states;
     }
 }
 

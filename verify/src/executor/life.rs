@@ -9,6 +9,11 @@
 //! - *Batch.* An earlier life ran at most [`WINDOW`] batches beyond a version that was stable in view v: a quorum had
 //!   recorded it, so the highest record among the answers continues it.
 //!
+//! One that gets another state in place, in the same life, need not abstain. What matters is not which state it has,
+//! but that it knows what it has sent: `Executor::sent` has that for the present view, and does not belong to the
+//! state. For a batch and parent for which it has sent a token it sends that one or none. Batches up to the state's own
+//! are stable, and no token is sent for them. In a later view it has sent nothing.
+//!
 //! The first life need not abstain. A verifier that took part in the group's founding knows the lives that did
 //! (`verifier/recover.rs`).
 

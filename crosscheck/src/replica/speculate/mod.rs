@@ -3,13 +3,16 @@
 //!
 //! The primary of the view numbers batches (`order::PrimaryEngine`). Each is mixed and executed (`deliver.rs`), folded
 //! into a token (`fold.rs`), and judged by the machines of the crate `verify`, which this file drives. What they decide
-//! is performed in `outcome.rs`; `repair.rs` replaces objects that are corrupted at rest.
+//! is performed in `outcome.rs`; `repair.rs` replaces objects that are corrupted at rest, and `whole_state.rs` a state
+//! that is beyond that. Two executors that differ check themselves (`undecided.rs`).
 
 mod deliver;
 mod fold;
 mod operator;
 mod outcome;
 mod repair;
+mod undecided;
+mod whole_state;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,6 +28,8 @@ use verify::{
 use vote::{Packed, RequestResult};
 
 use repair::Repairing;
+use undecided::SelfDoubt;
+use whole_state::{TakenStates, TakingState};
 
 use super::Replica;
 use super::clocks::Timekeeper;
@@ -66,10 +71,9 @@ pub(super) struct SpeculateStage {
     view: u64,
     /// An agreed version that this replica does not have. It runs the batches up to there again.
     repairing: Option<Repairing>,
-    /// The batch before the last one in which failed requests were found here, and how often that one was.
-    found_wrong: (u64, u32),
-    /// Repairs in a row that have repaired nothing.
-    in_vain: u32,
+    /// The own state is wrong, and that of the others takes its place.
+    taking: Option<TakingState>,
+    past: RepairHistory,
     /// A peer's answer that came while a boundary had the batches.
     answer: Option<(u8, u64, Vec<Packed>)>,
     /// What peers have asked for: each its last question.
@@ -141,6 +145,19 @@ impl Unserved {
     }
 }
 
+/// What earlier repairs came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct RepairHistory {
+    /// The batch before the last one in which failed requests were found here, and how often that one was.
+    found_wrong: (u64, u32),
+    /// Repairs in a row that have repaired nothing.
+    in_vain: u32,
+    /// Whole states that were taken.
+    taken: TakenStates,
+    /// Of one of two executors.
+    doubt: SelfDoubt,
+}
+
 /// Batches are being taken back.
 #[derive(Clone, Copy, Debug)]
 struct GoingBack {
@@ -190,8 +207,8 @@ impl SpeculateStage {
             going_back: None,
             view: 0,
             repairing: None,
-            found_wrong: (0, 0),
-            in_vain: 0,
+            taking: None,
+            past: RepairHistory::default(),
             answer: None,
             questions: BTreeMap::new(),
             undecided: None,
@@ -268,6 +285,8 @@ impl SpeculateStage {
     fn waits_for(&self) -> Option<String> {
         if !self.executes {
             None
+        } else if let Some(awaited) = self.awaited_state() {
+            Some(awaited.into())
         } else if self.going_back.is_some() {
             Some("until batches are taken back".into())
         } else if let Some(repaired) = self.repairing.as_ref().and_then(Repairing::waits_for) {
@@ -295,7 +314,8 @@ impl SpeculateStage {
             None => self.executor.may_begin_after(self.newest()),
         };
         let bytes = self.speculation.as_ref().map_or(0, Speculation::bytes);
-        is_due && bytes < limits::UNSTABLE_BYTES && self.going_back.is_none()
+        let is_in_use = self.going_back.is_none() && self.taking.is_none();
+        is_due && bytes < limits::UNSTABLE_BYTES && is_in_use
     }
 
     /// Puts a message in the frames of its receivers. A frame that is full leaves at once.
@@ -443,7 +463,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let stage = &mut *self.stage;
         let is_level =
             stage.unstable.is_empty() && stage.going_back.is_none() && stage.executor.wanted().is_none();
-        let waits = own_in_flight > 0 && is_level && self.executor.running.is_some();
+        let executes = self.executor.running.is_some() && stage.taking.is_none();
+        let waits = own_in_flight > 0 && is_level && executes;
         let stable = stage.stable();
         if stage.unserved.is_over(waits, stable, self.env.world.now_us()) {
             self.suspect_primary();
@@ -451,6 +472,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
         self.repair().tick();
+        self.ask_for_state();
+        undecided::doubt_oneself(self);
     }
 
     /// The end of a round.

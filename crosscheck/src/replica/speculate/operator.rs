@@ -49,10 +49,10 @@ impl SpeculateStage {
         if let Some(number) = self.undecided {
             return Some(undecided(number, me));
         }
-        let Lineup { primary, executors, .. } = record.lineup;
-        if self.peer_has_ended && primary == other_than(me) && !executors.contains(me) {
+        if self.peer_has_ended && goes_on_alone(&record.lineup, other_than(me)) {
             return Some(left_behind(record.version.number, self.stable(), me));
         }
+        let Lineup { primary, executors, .. } = record.lineup;
         if primary != me || executors.len() < 2 {
             return None;
         }
@@ -90,6 +90,11 @@ impl SpeculateStage {
             )
         })
     }
+}
+
+/// Whether, in a view like this, this one of two replicas releases replies without the other one.
+fn goes_on_alone(lineup: &Lineup, replica: u8) -> bool {
+    lineup.primary == replica && !lineup.executors.contains(other_than(replica))
 }
 
 /// The other one of two replicas.
@@ -151,9 +156,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if !self.env.settings.is_pair() {
             return;
         }
-        let (me, record) = (self.env.settings.me, self.stage.verifier.record());
-        self.stage.peer_has_ended |= record
-            .is_some_and(|record| record.lineup.primary == peer && !record.lineup.executors.contains(me));
+        let record = self.stage.verifier.record();
+        self.stage.peer_has_ended |= record.is_some_and(|record| goes_on_alone(&record.lineup, peer));
         self.on_verifier_event(VerifierEvent::ProcessGone(peer));
     }
 }
@@ -219,5 +223,30 @@ mod tests {
         assert!(told.starts_with("for replica 1: there is no connection"), "{told}");
         assert!(told.contains("`crosscheck group keep 2`"), "{told}");
         assert!(undecided(4, 1).contains("batch after 4"), "{}", undecided(4, 1));
+        let told = left_behind(30, 17, 1);
+        assert!(
+            told.contains("replica 1 went on alone") && told.contains("`crosscheck group keep 2`"),
+            "{told}"
+        );
+        assert!(told.contains("batch 30 or a later one, and this replica to batch 17"), "{told}");
+    }
+
+    /// A replica is left behind by a peer that ends while it releases replies alone. One that needed this replica's
+    /// tokens has released nothing that this one does not have.
+    #[test]
+    fn only_a_peer_that_was_alone_leaves_this_replica_behind() {
+        let lineup = |primary: u8, executors: &[u8]| Lineup {
+            primary,
+            executors: executors.iter().fold(verify::Slots::EMPTY, |slots, slot| slots.with(*slot)),
+            sequential: false,
+            extra: false,
+        };
+        for me in 0..2 {
+            let peer = other_than(me);
+            assert!(goes_on_alone(&lineup(peer, &[peer]), peer));
+            assert!(!goes_on_alone(&lineup(peer, &[0, 1]), peer), "it needed this replica");
+            assert!(!goes_on_alone(&lineup(me, &[me]), peer), "this replica was alone");
+            assert!(!goes_on_alone(&lineup(me, &[0, 1]), peer));
+        }
     }
 }

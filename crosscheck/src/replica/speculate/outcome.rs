@@ -8,14 +8,14 @@ use verify::{
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
-use super::{GoingBack, Speculator, UnstableBatch, fold};
+use super::{GoingBack, Speculator, UnstableBatch, fold, undecided};
 use crate::boundary::BoundaryDone;
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
 use crate::world::{Observation, World};
-use crate::{Corrupted, ReplaceReason, Stop, evidence};
+use crate::{Corrupted, ReplaceReason, evidence};
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// Performs a command of this replica's verifier.
@@ -111,6 +111,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             self.release_batch(batch);
         }
         let stage = &mut *self.stage;
+        stage.past.doubt.is_over();
         if let Some(speculation) = &mut stage.speculation {
             speculation.agree(version.number);
         }
@@ -161,6 +162,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     fn on_rewind(&mut self, to: Version, view: PrimaryView) {
         let sequential = view.sequential;
         self.env.world.see(Observation::Followed { view: view.number - 1, version: to, sequential });
+        if self.stage.begins_later(view) {
+            return;
+        }
         let stage = &mut *self.stage;
         stage.repairing = None;
         // Up to `to` only what is known to be the same is kept. Batches of this replica that are not stable may have
@@ -193,7 +197,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let given_up = stage.speculation.as_ref().map_or(0, |speculation| speculation.stable().number);
         if begun && going_back.to < given_up {
             // What takes these batches back was given up.
-            return self.env.stop_with(Ok(Stop::Replace(ReplaceReason::TooFarBehind)));
+            return self.take_state(ReplaceReason::TooFarBehind);
         }
         match stage.speculation.take_if(|_| begun) {
             Some(speculation) => {
@@ -221,6 +225,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.on_returned(*speculation);
                 self.repair().on_replaced(are_right, notes);
             }
+            BoundaryDone::Checked { speculation, objects, fits_tree } => {
+                self.on_returned(*speculation);
+                undecided::on_checked(self, &objects, fits_tree);
+            }
+            BoundaryDone::Installed { state } => self.on_state_installed(state),
             BoundaryDone::Scrubbed { home, objects, took } => {
                 self.scrubs.on_done(self.env.world.scrub_took(took));
                 self.on_scrubbed(home, objects);
@@ -234,6 +243,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         version: Result<Version, NotTakenBack>,
         is_right: Option<bool>,
     ) {
+        if self.stage.takes_state() {
+            return;
+        }
         match version {
             Ok(version) => {
                 self.env.world.see(Observation::TookBack { version, is_right });
@@ -250,8 +262,12 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// A boundary that took nothing back has returned the batches. What was to be done meanwhile is done now.
     fn on_returned(&mut self, mut speculation: Speculation) {
         let stage = &mut *self.stage;
+        stage.is_lent = false;
+        if stage.taking.is_some() {
+            return self.install_arrived();
+        }
         speculation.agree(stage.executor.stable().number);
-        (stage.speculation, stage.is_lent) = (Some(speculation), false);
+        stage.speculation = Some(speculation);
         match stage.going_back.take() {
             Some(going_back) => self.go_back(going_back),
             None => self.fold_ended(),
@@ -290,16 +306,16 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let was_kept = !matches!(why, NotTakenBack::Stable(_));
         self.env.world.see(Observation::NotTakenBack { was_kept });
         self.env.world.say(format_args!(
-            "batches could not be taken back: {why}. Before-images or objects were corrupted; this replica replaces \
-                itself, and its peers fill it"
+            "batches could not be taken back: {why}. Before-images or objects were corrupted; this replica gives up \
+                its state, and its peers fill it"
         ));
-        self.env.replace(Corrupted::NotUndone);
+        self.take_state(ReplaceReason::Corrupted(Corrupted::NotUndone));
     }
 
     /// The group is further than this replica, and its batches are not to be had.
     fn on_behind(&mut self, version: Version) {
         if self.executor.running.is_some() && version.number > 0 {
-            self.env.stop_with(Ok(Stop::Replace(ReplaceReason::TooFarBehind)));
+            self.take_state(ReplaceReason::TooFarBehind);
         }
     }
 
@@ -307,7 +323,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(in crate::replica) fn begin(&mut self, head: &CheckpointHead, token: StateToken) {
         if let Some(service) = &mut self.executor.service {
             let stable = Version { number: head.batch, token };
-            self.env.world.see(Observation::Installed { version: stable, order: &head.order });
+            self.env.world.see(Observation::Installed {
+                version: stable,
+                order: &head.order,
+                in_place: false,
+            });
             self.stage.start(fold::begin(service, stable), head.order.clone());
         }
     }

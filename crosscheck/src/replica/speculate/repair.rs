@@ -8,7 +8,8 @@
 //!
 //! A peer packs each object as it was after the batch to which this replica has gone back
 //! ([`Speculation::object_after`]). No peer is trusted: replaced objects have to fit the tree of that version. Only if
-//! all of this fails, the replica replaces itself, and takes a whole state.
+//! all of this fails, the replica takes a whole state: in place if possible (`whole_state.rs`), or else it replaces
+//! itself.
 
 use execute::Speculation;
 use object::{Home, ObjectId};
@@ -17,12 +18,13 @@ use verify::{ExecutorEvent, Slots, Version};
 use vote::{Failure, Packed, RequestResult};
 
 use super::fold::unstable;
-use super::{GoingBack, SpeculateStage, Speculator};
+use super::{GoingBack, SpeculateStage, Speculator, whole_state};
 use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects};
 use crate::replica::environment::Environment;
 use crate::replica::execute_stage::ExecuteStage;
 use crate::replica::group::Group;
 use crate::replica::scrubs::Scrubs;
+use crate::replica::state_transfer::StateTransfer;
 use crate::service::Service;
 use crate::transfer::Message;
 use crate::world::{Observation, World};
@@ -36,6 +38,8 @@ const DIFFERS: &str = "run again it differs too";
 pub(super) struct Repairing {
     /// An agreed version that this replica does not have; none if it has found the fault itself.
     wanted: Option<Version>,
+    /// The other one of two executors has asked for the same objects: both are wrong.
+    both_ask: bool,
     since_us: u64,
     /// How often the batches up to it were run again because of corrupted objects.
     runs: u32,
@@ -48,18 +52,20 @@ pub(super) struct Repairing {
 
 /// What this replica does next.
 #[derive(Debug)]
-enum RepairStep {
+pub(super) enum RepairStep {
     /// It goes back and then replaces these objects; if there are none, it runs the batches.
     GoBack(Vec<(Home, ObjectId)>),
     /// It goes back, and then checks all objects.
     GoBackAndScrub,
+    /// It goes back, and then checks all objects and the tree.
+    GoBackAndCheck,
     /// It has asked a peer for objects.
     Asks {
         batch: u64,
         objects: Vec<(Home, ObjectId)>,
-        /// The peer that is asked, and those that were.
-        peer: u8,
+        /// Peers that were asked, and those of them that have not answered.
         asked: Slots,
+        awaited: Slots,
         at_us: u64,
     },
     /// It runs the batches.
@@ -73,7 +79,22 @@ enum RepairStep {
 impl Repairing {
     fn of(wanted: Option<Version>, since_us: u64) -> Repairing {
         let step = RepairStep::Runs;
-        Repairing { wanted, since_us, runs: 0, scrubbed: false, replaced: false, step }
+        Repairing { wanted, both_ask: false, since_us, runs: 0, scrubbed: false, replaced: false, step }
+    }
+
+    /// At this step, of a replica that has found the fault itself.
+    pub(super) fn at(step: RepairStep, since_us: u64) -> Repairing {
+        Repairing { step, ..Repairing::of(None, since_us) }
+    }
+
+    /// Whether the other one of two has asked for the same objects.
+    pub(super) fn both_ask(&self) -> bool {
+        self.both_ask
+    }
+
+    /// Whether the replica checks itself.
+    pub(super) fn is_check(&self) -> bool {
+        matches!(self.step, RepairStep::GoBackAndCheck)
     }
 
     /// Whether the batch after `newest` may run.
@@ -96,6 +117,21 @@ impl Repairing {
                 Some("until all others serve: then it replaces itself, because its state is wrong")
             }
             _ => None,
+        }
+    }
+}
+
+impl RepairStep {
+    /// Whether one of these objects is sought.
+    fn has_one_of(&self, others: &[(Home, ObjectId)]) -> bool {
+        match self {
+            RepairStep::GoBack(objects)
+            | RepairStep::Asks { objects, .. }
+            | RepairStep::Pauses { objects, .. } => objects.iter().any(|object| others.contains(object)),
+            RepairStep::GoBackAndScrub
+            | RepairStep::GoBackAndCheck
+            | RepairStep::Runs
+            | RepairStep::Waits => false,
         }
     }
 }
@@ -138,18 +174,19 @@ impl SpeculateStage {
 
 /// What the repair of objects acts on.
 pub(in crate::replica) struct ObjectRepair<'r, S: Service, W: World> {
-    stage: &'r mut SpeculateStage,
-    env: &'r mut Environment<W>,
+    pub(super) stage: &'r mut SpeculateStage,
+    pub(super) env: &'r mut Environment<W>,
     executor: &'r mut ExecuteStage<S>,
     group: &'r mut Group,
+    pub(super) transfer: &'r StateTransfer,
     scrubs: &'r mut Scrubs,
 }
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// The repair of objects.
     pub(in crate::replica) fn repair(&mut self) -> ObjectRepair<'_, S, W> {
-        let Speculator { stage, env, executor, group, scrubs, .. } = self;
-        ObjectRepair { stage, env, executor, group, scrubs }
+        let Speculator { stage, env, executor, group, transfer, scrubs, .. } = self;
+        ObjectRepair { stage, env, executor, group, transfer, scrubs }
     }
 
     /// Whether the next batch is not folded, because requests of it have failed at corrupted objects. They are replaced
@@ -161,19 +198,22 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let Some(next) = next.filter(|batch| batch.ended.is_some()) else { return false };
         let failed = suspects(next.results.iter().flatten());
         let objects = if failed.is_empty() { next.unsound.clone() } else { failed };
-        let attempts = if stage.found_wrong.0 == before.number { stage.found_wrong.1 } else { 0 };
-        if objects.is_empty() || stage.repairing.is_some() || attempts >= limits::RUNS_AGAIN {
+        let attempts = if stage.past.found_wrong.0 == before.number { stage.past.found_wrong.1 } else { 0 };
+        if objects.is_empty() || stage.repairing.is_some() {
             return false;
         }
-        stage.found_wrong = (before.number, attempts + 1);
+        if attempts >= limits::RUNS_AGAIN {
+            return self.repair().yields_at(before.number + 1);
+        }
+        stage.past.found_wrong = (before.number, attempts + 1);
         self.repair_at(before.number, objects);
         true
     }
 
     /// Goes back to the end of a batch that was folded, and replaces objects there that were found corrupted here.
     fn repair_at(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
-        let (step, since_us) = (RepairStep::GoBack(objects), self.env.world.now_us());
-        self.stage.repairing = Some(Repairing { step, ..Repairing::of(None, since_us) });
+        let since_us = self.env.world.now_us();
+        self.stage.repairing = Some(Repairing::at(RepairStep::GoBack(objects), since_us));
         self.go_back(GoingBack { to: batch, view: None });
     }
 
@@ -181,6 +221,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(super) fn on_diverged(&mut self, version: Version) {
         self.env.tally.mismatches += 1;
         self.env.world.see(Observation::Diverged(version));
+        if self.stage.takes_state() {
+            return;
+        }
         let stage = &mut *self.stage;
         let stable = stage.stable();
         if stage.speculation.as_ref().is_some_and(|speculation| speculation.stable().number > stable) {
@@ -241,7 +284,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             let wanted = repairing.wanted;
             return self.repair().give_up(wanted, DIFFERS);
         }
-        self.repair().ask(objects, Slots::EMPTY);
+        self.repair().ask(objects);
     }
 }
 
@@ -256,36 +299,49 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         None
     }
 
-    /// It cannot be repaired: another process takes a whole state.
+    /// It cannot be repaired, and takes a whole state.
     fn give_up(&mut self, wanted: Option<Version>, why: &str) {
-        let Some(version) = wanted else {
-            if self.is_dispensable() {
-                self.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
-            }
-            return;
-        };
         if !self.is_dispensable() {
+            return self.stay_wrong(wanted);
+        }
+        if let Some(version) = wanted {
+            let outcome = format!("masked: the others agreed; {why}, and the replica takes their state");
+            self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, &outcome));
+        }
+        if whole_state::is_possible(&self.env.settings) {
+            return self.stage.give_up_state();
+        }
+        let diverged = |version: Version| ReplaceReason::Diverged { batch: version.number };
+        let why = wanted.map_or(ReplaceReason::RepairsMissing, diverged);
+        self.env.stop_with(Ok(Stop::Replace(why)));
+    }
+
+    /// It cannot be repaired, and there is nobody to take a state from now.
+    fn stay_wrong(&mut self, wanted: Option<Version>) {
+        if wanted.is_some() {
             let since_us = self.env.world.now_us();
             let repairing = self.stage.repairing.get_or_insert_with(|| Repairing::of(wanted, since_us));
             repairing.step = RepairStep::Waits;
-            return;
+        } else if self.is_the_last() {
+            // It goes on with its own state, and replies of requests that need these objects are withheld.
+            self.stage.past.doubt.note_both_wrong(self.both_ask());
+            self.stage.repairing = None;
+            self.stage.past.found_wrong.1 = limits::RUNS_AGAIN;
         }
-        let outcome = format!("masked: the others agreed; {why}, and the replica replaces itself");
-        self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, &outcome));
-        self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch: version.number })));
     }
 
-    /// Whether the group goes on without this process. Its verifier has a memory that is lost with it: if another
-    /// replica is away at the same time, no majority would have one.
-    fn is_dispensable(&self) -> bool {
-        self.group.hears_all(self.env.world.now_us())
+    /// Whether the group goes on without this replica's state, and without its process. Its verifier has a memory that
+    /// is lost with it: if another replica is away at the same time, no majority would have one.
+    pub(super) fn is_dispensable(&self) -> bool {
+        self.group.hears_all(self.env.world.now_us()) && !self.is_the_last()
     }
 
     /// A repair has repaired nothing, for example because a store has an object too many and it is unknown which.
     fn count_in_vain(&mut self) {
-        self.stage.in_vain += 1;
-        if self.stage.in_vain >= limits::REPAIRS_GIVEN_UP && self.is_dispensable() {
-            self.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+        self.stage.past.in_vain += 1;
+        if self.stage.past.in_vain >= limits::REPAIRS_GIVEN_UP && self.is_dispensable() {
+            self.stage.past.in_vain = 0;
+            self.give_up(None, "repairs have repaired nothing");
         }
     }
 
@@ -297,8 +353,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             RepairStep::GoBack(objects) if objects.is_empty() => repairing.step = RepairStep::Runs,
             RepairStep::GoBack(objects) => {
                 let objects = std::mem::take(objects);
-                self.ask(objects, Slots::EMPTY);
+                self.ask(objects);
             }
+            RepairStep::GoBackAndCheck => self.check_oneself(),
             RepairStep::GoBackAndScrub => {
                 repairing.scrubbed = true;
                 if let Some(execution) = &mut self.executor.running {
@@ -309,34 +366,56 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
     }
 
-    /// Asks the next peer that has not been asked.
-    fn ask(&mut self, objects: Vec<(Home, ObjectId)>, asked: Slots) {
+    /// Asks for objects as they were after the batch to which this replica has gone back.
+    fn ask(&mut self, objects: Vec<(Home, ObjectId)>) {
         let (batch, at_us) = (self.stage.newest(), self.env.world.now_us());
+        if let Some(repairing) = &mut self.stage.repairing {
+            let (asked, awaited) = (Slots::EMPTY, Slots::EMPTY);
+            repairing.step = RepairStep::Asks { batch, objects, asked, awaited, at_us };
+        }
+        self.ask_next();
+    }
+
+    /// A connected peer that may have the objects and was not asked.
+    fn unasked(&self, asked: Slots) -> Option<u8> {
         let executors = self.env.settings.executors();
         let may_know = |peer: &u8| usize::from(*peer) < executors && !asked.contains(*peer);
-        let peer = self.env.peers.connected().find(may_know);
-        let Some(repairing) = &mut self.stage.repairing else { return };
-        let Some(peer) = peer else {
-            let wanted = repairing.wanted;
-            if wanted.is_none() && asked.is_empty() {
-                // No other replica is there. It goes on with its own state, of which it is the last one, and replies
-                // of requests that fail are withheld.
-                self.stage.repairing = None;
-                self.stage.found_wrong.1 = limits::RUNS_AGAIN;
-                return;
-            }
-            // The others may be repaired themselves, or not have come so far.
-            repairing.runs += 1;
-            let is_over = repairing.runs > limits::RUNS_AGAIN;
-            repairing.step = RepairStep::Pauses { objects, since_us: at_us };
-            if is_over {
-                self.give_up(wanted, "no other replica has the right objects");
-            }
+        self.env.peers.connected().find(may_know)
+    }
+
+    /// Asks the next peer too. If all were asked and have answered, it asks them again after a while.
+    fn ask_next(&mut self) {
+        let now_us = self.env.world.now_us();
+        let Some(Repairing { step: RepairStep::Asks { asked, .. }, .. }) = &self.stage.repairing else {
             return;
         };
-        let message = Message::AskObjects { batch, objects: objects.clone() };
-        repairing.step = RepairStep::Asks { batch, objects, peer, asked: asked.with(peer), at_us };
-        self.env.peers.send(peer, FrameKind::Transfer, &[&message.encode()]);
+        let next = self.unasked(*asked);
+        let Some(repairing) = &mut self.stage.repairing else { return };
+        let RepairStep::Asks { batch, objects, asked, awaited, at_us } = &mut repairing.step else { return };
+        if let Some(peer) = next {
+            (*asked, *awaited, *at_us) = (asked.with(peer), awaited.with(peer), now_us);
+            let message = Message::AskObjects { batch: *batch, objects: objects.clone() };
+            return self.env.peers.send(peer, FrameKind::Transfer, &[&message.encode()]);
+        }
+        if !awaited.is_empty() {
+            return;
+        }
+        let wanted = repairing.wanted;
+        if wanted.is_none() && asked.is_empty() {
+            // No other replica is there. It goes on with its own state, of which it is the last one, and replies of
+            // requests that fail are withheld.
+            self.stage.repairing = None;
+            self.stage.past.found_wrong.1 = limits::RUNS_AGAIN;
+            return;
+        }
+        // The others may be repaired themselves, or not have come so far.
+        let objects = std::mem::take(objects);
+        repairing.runs += 1;
+        let runs = repairing.runs;
+        repairing.step = RepairStep::Pauses { objects, since_us: now_us };
+        if runs > limits::RUNS_AGAIN * self.turns_to_yield() {
+            self.give_up(wanted, "no other replica has the right objects");
+        }
     }
 
     /// The next scrub may be due, and a peer that does not answer is not waited for.
@@ -344,6 +423,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         self.scrub_next();
         let now_us = self.env.world.now_us();
         let patience_us = limits::OBJECTS_PATIENCE.as_micros() as u64;
+        let pause_us = limits::OBJECTS_PAUSE.as_micros() as u64;
         self.answer_next();
         let Some(Repairing { step, wanted, .. }) = &mut self.stage.repairing else { return };
         if let RepairStep::Waits = step {
@@ -351,24 +431,28 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             return self.give_up(wanted, DIFFERS);
         }
         if let RepairStep::Pauses { objects, since_us } = step
-            && now_us.saturating_sub(*since_us) > patience_us
+            && now_us.saturating_sub(*since_us) > pause_us
         {
             let objects = std::mem::take(objects);
-            return self.ask(objects, Slots::EMPTY);
+            return self.ask(objects);
         }
-        if let RepairStep::Asks { objects, asked, at_us, .. } = step
-            && now_us.saturating_sub(*at_us) > patience_us
-        {
-            let (objects, asked) = (std::mem::take(objects), *asked);
-            self.ask(objects, asked);
+        if let RepairStep::Asks { asked, awaited, at_us, .. } = step {
+            let quiet_us = now_us.saturating_sub(*at_us);
+            // It takes longer where a request does.
+            let is_over = quiet_us > limits::OBJECTS_AGAIN.as_micros() as u64 && !self.stage.is_lent;
+            *awaited = if is_over { Slots::EMPTY } else { *awaited };
+            let asked = *asked;
+            if is_over || (quiet_us > patience_us && self.unasked(asked).is_some()) {
+                self.ask_next();
+            }
         }
     }
 
     /// A peer's answer.
     fn on_objects(&mut self, from: u8, batch: u64, objects: Vec<Packed>) {
         let Some(Repairing { step, .. }) = &mut self.stage.repairing else { return };
-        let RepairStep::Asks { batch: wanted, objects: asked_for, peer, asked, at_us } = step else { return };
-        if (from, batch) != (*peer, *wanted) {
+        let RepairStep::Asks { batch: wanted, objects: asked_for, awaited, at_us, .. } = step else { return };
+        if batch != *wanted || !awaited.contains(from) {
             return;
         }
         if self.stage.is_lent {
@@ -376,9 +460,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             self.stage.answer = Some((from, batch, objects));
             return;
         }
+        *awaited = awaited.without(from);
         if !is_answer_to(asked_for, &objects) {
-            let (asked_for, asked) = (std::mem::take(asked_for), *asked);
-            return self.ask(asked_for, asked);
+            return self.ask_next();
         }
         // The boundary takes no longer than a batch.
         *at_us = self.env.world.now_us();
@@ -391,10 +475,11 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// The objects of a peer were put in place.
     pub(super) fn on_replaced(&mut self, are_right: bool, notes: Vec<String>) {
         let Some(Repairing { step, since_us, replaced, .. }) = &mut self.stage.repairing else { return };
-        let RepairStep::Asks { objects, asked, .. } = step else { return };
+        if !matches!(step, RepairStep::Asks { .. }) {
+            return;
+        }
         if !are_right {
-            let (objects, asked) = (std::mem::take(objects), *asked);
-            return self.ask(objects, asked);
+            return self.ask_next();
         }
         *step = RepairStep::Runs;
         *replaced = true;
@@ -405,13 +490,13 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         if notes.is_empty() {
             self.count_in_vain();
         } else {
-            self.stage.in_vain = 0;
+            self.stage.past.in_vain = 0;
             self.env.keep_evidence(evidence::replaced(self.env.settings.me, notes, took_us));
         }
     }
 
     /// Gives the batches that have ended to a boundary, which returns them.
-    fn lend(&mut self, work: impl FnOnce(Speculation) -> BoundaryWork) {
+    pub(super) fn lend(&mut self, work: impl FnOnce(Speculation) -> BoundaryWork) {
         let stage = &mut *self.stage;
         let Some(execution) = &mut self.executor.running else { return };
         if let Some(speculation) = stage.speculation.take() {
@@ -422,6 +507,10 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// A peer asks for objects as they were after a batch. Only its last question is answered.
     fn on_ask_objects(&mut self, from: u8, batch: u64, objects: Vec<(Home, ObjectId)>) {
+        let of_two = self.env.settings.executors() == 2;
+        if let Some(repairing) = self.stage.repairing.as_mut().filter(|_| of_two) {
+            repairing.both_ask |= repairing.step.has_one_of(&objects);
+        }
         self.stage.questions.insert(from, (batch, objects));
         self.answer_next();
     }
@@ -432,12 +521,14 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         if stage.is_lent || stage.going_back.is_some() {
             return;
         }
-        // One that is ahead asks about a batch that has not ended here.
-        let newest = stage.speculation.as_ref().map_or(u64::MAX, |speculation| speculation.version().number);
-        let next = stage.questions.iter().find(|(_, (batch, _))| *batch <= newest).map(|(peer, _)| *peer);
+        // One that is ahead asks about a batch that has not ended here. It need not wait for a replica that is wrong.
+        let newest = stage.speculation.as_ref().map(|speculation| speculation.version().number);
+        let goes_on = newest.is_some() && stage.repairing.is_none();
+        let is_due = |batch: u64| !goes_on || newest.is_some_and(|newest| batch <= newest);
+        let next = stage.questions.iter().find(|(_, (batch, _))| is_due(*batch)).map(|(peer, _)| *peer);
         let next = next.and_then(|peer| stage.questions.remove_entry(&peer));
         let Some((to, (batch, objects))) = next else { return };
-        if stage.speculation.is_none() || self.executor.running.is_none() {
+        if newest.is_none_or(|newest| batch > newest) || self.executor.running.is_none() {
             return self.answer(to, batch, Vec::new());
         }
         let running = stage.unstable.iter().filter(|batch| batch.version.is_none());

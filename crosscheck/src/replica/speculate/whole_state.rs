@@ -1,0 +1,214 @@
+//! A replica whose state is wrong, and which cannot be repaired by object, takes the whole state of the others in
+//! place.
+//!
+//! Its verifier and its connections stay: with the process, the verifier's memory would be lost, and two such losses of
+//! three at once end the group. The state comes as it does to a replica that joins (`state_transfer.rs`): a checkpoint
+//! of a stable batch, which f+1 others offer alike. A boundary puts it behind the locks, and batches run from there on.
+//! Until then no batch runs here, and none is folded. What had become stable before has left, or still does.
+//!
+//! Which tokens the executor may send then: see `verify/src/executor/life.rs`.
+//!
+//! One of two without a third verifier cannot do that: no batch becomes stable without its token. It ends its process
+//! instead, which lets the other one go on alone, and joins it.
+
+use bytes::Bytes;
+use execute::Speculation;
+use order::{FrameKind, OrderEngine, PrimaryView};
+use verify::{ExecutorEvent, Reason, VerifierEvent, Version};
+
+use super::{SpeculateStage, Speculator};
+use crate::boundary::InstallingState;
+use crate::checkpoint::CheckpointHead;
+use crate::service::Service;
+use crate::settings::Settings;
+use crate::transfer::Message;
+use crate::world::{Observation, World};
+use crate::{ReplaceReason, ServeError, Stop, limits, state};
+
+/// The state of the others, on its way to the place of this replica's.
+#[derive(Debug)]
+pub(super) struct TakingState {
+    step: TakingStep,
+    /// The view that has begun meanwhile.
+    view: Option<PrimaryView>,
+}
+
+#[derive(Debug)]
+enum TakingStep {
+    /// The others were not asked yet.
+    Wanted,
+    /// They were.
+    Asked,
+    /// It is there, and a boundary has the batches.
+    Arrived(Bytes),
+    /// A boundary puts it in place.
+    Installs(Box<CheckpointHead>),
+}
+
+/// States that were taken one after the other, and did not help.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TakenStates {
+    /// The batch of the last one.
+    batch: u64,
+    in_a_row: u32,
+}
+
+/// Whether a replica of this group takes a state in place. Of two replicas without a third verifier, none does.
+pub(super) fn is_possible(settings: &Settings) -> bool {
+    !settings.is_pair()
+}
+
+impl SpeculateStage {
+    /// The own state is of no use any more.
+    pub(super) fn give_up_state(&mut self) {
+        let view = self.going_back.take().and_then(|going_back| going_back.view);
+        self.taking.get_or_insert(TakingState { step: TakingStep::Wanted, view });
+        self.repairing = None;
+        self.answer = None;
+        self.speculation = None;
+        self.parts.clear();
+    }
+
+    /// Whether it takes the state of the others in place. It executes nothing until that is there.
+    pub(in crate::replica) fn takes_state(&self) -> bool {
+        self.taking.is_some()
+    }
+
+    /// A view begins. Whether this replica follows it only once it has the state.
+    pub(super) fn begins_later(&mut self, view: PrimaryView) -> bool {
+        self.taking.as_mut().map(|taking| taking.view = Some(view)).is_some()
+    }
+
+    /// What a replica without a state of use waits for.
+    pub(super) fn awaited_state(&self) -> Option<&'static str> {
+        self.taking.as_ref().map(|_| "for the whole state of the others, because its own is wrong")
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+    /// This replica lags too far, or cannot go back: it takes the whole state, in place if that is possible.
+    pub(in crate::replica) fn take_state(&mut self, otherwise: ReplaceReason) {
+        if !is_possible(&self.env.settings) || self.executor.running.is_none() {
+            return self.env.stop_with(Ok(Stop::Replace(otherwise)));
+        }
+        self.stage.give_up_state();
+    }
+
+    /// Asks for the state, if that was not done.
+    pub(super) fn ask_for_state(&mut self) {
+        let Some(taking) = &mut self.stage.taking else { return };
+        if !matches!(taking.step, TakingStep::Wanted) {
+            return;
+        }
+        taking.step = TakingStep::Asked;
+        let stable = self.stage.stable();
+        let taken = &mut self.stage.past.taken;
+        taken.in_a_row = if taken.batch == stable && stable > 0 { taken.in_a_row + 1 } else { 1 };
+        if taken.in_a_row > limits::REPAIRS_GIVEN_UP {
+            return self.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+        }
+        self.env.world.say(format_args!(
+            "this replica's state is wrong, and cannot be repaired by object: it takes that of the others, after batch \
+                {stable} or a later one"
+        ));
+        self.order.orderer.want_state_after(stable);
+        // The others know from this that they must not give up theirs.
+        let ask = Message::AskManifest { at_least: self.stage.stable_order.index + 1 }.encode();
+        let peers: Vec<u8> = self.env.peers.connected().collect();
+        for peer in peers.into_iter().filter(|peer| usize::from(*peer) < self.env.settings.executors()) {
+            self.env.peers.send(peer, FrameKind::Transfer, &[&ask]);
+        }
+        let leads = self.order.orderer.standing().is_leader;
+        if leads {
+            // A primary that executes nothing numbers few batches.
+            self.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
+        }
+    }
+
+    /// The state has come.
+    pub(in crate::replica) fn on_state(&mut self, bytes: Bytes) {
+        if let Some(taking) = self.stage.taking.as_mut().filter(|taking| taking.is_asked()) {
+            taking.step = TakingStep::Arrived(bytes);
+            self.install_arrived();
+        }
+    }
+
+    /// Puts the state in place that has come, once no boundary has the batches.
+    pub(super) fn install_arrived(&mut self) {
+        let stage = &mut *self.stage;
+        let Some(taking) = stage.taking.as_mut().filter(|_| !stage.is_lent) else { return };
+        let (bytes, token) = match std::mem::replace(&mut taking.step, TakingStep::Asked) {
+            TakingStep::Arrived(bytes) => match state::split_token(&bytes) {
+                Ok((token, bytes)) => (bytes, token),
+                Err(why) => return self.env.stop_with(Err(ServeError::BadState(why))),
+            },
+            before => {
+                taking.step = before;
+                return;
+            }
+        };
+        let Some(execution) = &mut self.executor.running else { return };
+        let ((head, dispatcher), regions) = match state::open(&*execution.service, &bytes) {
+            Ok(opened) => opened,
+            // f+1 replicas have sent the same bytes.
+            Err(why) => return self.env.stop_with(Err(ServeError::BadState(why))),
+        };
+        let stable = stage.executor.stable().number;
+        if head.batch < stable {
+            // More has become stable here meanwhile.
+            return self.order.orderer.want_state_after(stable);
+        }
+        let regions = regions.into_iter().map(|region| bytes.slice_ref(region)).collect();
+        let stable = Version { number: head.batch, token };
+        execution.continue_at(&dispatcher, head.batch, InstallingState { stable, regions });
+        taking.step = TakingStep::Installs(Box::new(head));
+    }
+
+    /// The state is in place: this replica goes on from there.
+    pub(super) fn on_state_installed(&mut self, state: Result<Box<Speculation>, String>) {
+        let Some(TakingState { step: TakingStep::Installs(head), view }) = self.stage.taking.take() else {
+            return;
+        };
+        let speculation = match state {
+            Ok(speculation) => speculation,
+            Err(why) => {
+                self.env.world.say(format_args!("the state of the others could not be put in place: {why}"));
+                return self.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+            }
+        };
+        let stable = speculation.stable();
+        let stage = &mut *self.stage;
+        stage.unstable.clear();
+        stage.parts.clear();
+        self.transfer.forget_unstable(0);
+        // First everything that is not stable is taken back: then what the state counts is reported as skipped.
+        let before = std::mem::replace(&mut stage.stable_order, head.order.clone());
+        self.order.orderer.rewind(before);
+        self.order.orderer.rewind(head.order.clone());
+        self.env.world.see(Observation::Installed { version: stable, order: &head.order, in_place: true });
+        stage.speculation = Some(*speculation);
+        stage.past.taken.batch = stable.number;
+        #[cfg(feature = "inject")]
+        self.env.hooks.skip_turns();
+        self.env.tally.executed = stable.number;
+        self.env.tally.repairs += 1;
+        self.env.world.say(format_args!(
+            "this replica goes on with the state of the others after batch {}",
+            stable.number
+        ));
+        if let Some(view) = view {
+            stage.view = view.number - 1;
+            // It may have begun before the batch of the state.
+            let next = view.next.max(stable.number + 1);
+            self.order.orderer.begin_view(PrimaryView { next, ..view });
+        }
+        self.on_executor_event(ExecutorEvent::Installed(stable));
+        self.repair().answer_next();
+    }
+}
+
+impl TakingState {
+    fn is_asked(&self) -> bool {
+        matches!(self.step, TakingStep::Asked)
+    }
+}

@@ -46,6 +46,18 @@ pub enum End {
     NotUndone,
 }
 
+/// How a handler ended that only reads ([`Runner::look`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It succeeded.
+    Done,
+    /// It gave up, panicked, met an object that fails its check, or changed an object, which was undone. There is no
+    /// reply.
+    Refused,
+    /// It changed an object, and that could not be undone.
+    NotUndone,
+}
+
 /// A hook between a request's handler and its seal, for the fault injector.
 pub trait Between {
     /// Gets the regions that the request holds, after the handler and before the seal.
@@ -104,6 +116,27 @@ impl<B: Between> Runner<'_, B> {
                 (end, outcome, room.emptied())
             }
         }
+    }
+
+    /// Runs a handler that only reads: `handler` gets objects that are compared with their checksums, and `reply` gets
+    /// what it appends. Nothing is sealed, since nothing may have changed, so that many of them may share a turn.
+    pub fn look<R, T>(
+        &self,
+        turn: &mut Turn<'_, R>,
+        reply: &mut Vec<u8>,
+        handler: impl FnOnce(&Cx<'_, R>, &mut Vec<u8>) -> Result<(), T>,
+    ) -> Look {
+        let start = reply.len();
+        let terms = Terms { position: turn.position(), protect: Protect::Check, keep_before_images: true };
+        request::begin(terms);
+        // What stopped it is found again by a request that does more than read.
+        let looked = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), reply)));
+        if matches!(looked, Ok(Ok(()))) && request::is_undone() {
+            request::abandon();
+            return Look::Done;
+        }
+        reply.truncate(start);
+        if self.undo(turn) { Look::Refused } else { Look::NotUndone }
     }
 
     /// Opens the scope of the request, runs the handler and seals the objects that it touched. The scope stays open.

@@ -165,7 +165,8 @@ impl<R> Schedule<R> {
         self.appended() - 1
     }
 
-    /// Mixed batches: `request` runs between two batches, alone and with every lock. It has no position.
+    /// Mixed batches: `request` runs between two batches, alone and with every lock. It has no position of its own; its
+    /// entry index and its time are those of the entry before it, all of which it sees.
     pub fn between_batches(&self, request: R) {
         self.want(request, None);
     }

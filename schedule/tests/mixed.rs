@@ -234,6 +234,7 @@ fn parallel_batches_wait_for_each_other_and_a_boundary_for_the_batch() {
     assert_eq!(perform(b).2.map(|ended| ended.index), Some(1));
     let Step::Run(boundary) = first.next() else { panic!("the boundary") };
     assert!(boundary.is_exclusive());
+    assert_eq!((boundary.entry_index(), boundary.position()), (1, 4), "it sees all of batch 1");
     assert!(matches!(second.next(), Step::Idle), "d waits for the boundary");
     perform(boundary);
     run_out(second);

@@ -193,7 +193,10 @@ impl<R> Lot<R> {
         {
             return Some(NextBoundary::Unknown);
         }
-        Some(NextBoundary::Run(request, self.versions.lock().newest.position))
+        let versions = self.versions.lock();
+        let LotState { position, time_us, .. } = *versions.newest;
+        let batch = versions.kept.back().map_or(0, |(index, _)| *index);
+        Some(NextBoundary::Run { request, position, time_us, batch })
     }
 
     /// The boundary has run. Returns whether others may wait for that.
@@ -225,9 +228,17 @@ impl<R> Lot<R> {
 
 /// A boundary that was taken.
 pub(super) enum NextBoundary<R> {
-    /// Its request, and the position that is given next. The caller has entered the gate alone, and calls
-    /// [`Lot::boundary_done`] behind it.
-    Run(Arc<Internal<R>>, u64),
+    /// The caller has entered the gate alone, and calls [`Lot::boundary_done`] behind it.
+    Run {
+        /// Its request.
+        request: Arc<Internal<R>>,
+        /// The position that is given next.
+        position: u64,
+        /// Ordered time of the state that it has.
+        time_us: u64,
+        /// Index of the last batch that this state has seen, if the boundary came between two.
+        batch: u64,
+    },
     /// There is no version to go back to: its number or the versions are corrupted.
     Unknown,
 }

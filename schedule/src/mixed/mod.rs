@@ -170,11 +170,11 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
                 self.turns.abort_corrupted();
                 Found::Closed
             }
-            Some(NextBoundary::Run(internal, position)) => {
+            Some(NextBoundary::Run { request, position, time_us, batch }) => {
                 self.again = None;
                 self.is_boundary = true;
                 self.run.position = position;
-                self.current.begin_stored(&mut self.run, first_attempt(internal, 0, 0));
+                self.current.begin_stored(&mut self.run, first_attempt(request, time_us, batch));
                 Found::Run
             }
         }

@@ -224,12 +224,21 @@ fn sample(args: &Args, options: &Options) -> CommandOutcome {
         sum.longest_heal_us as f64 / 1e6
     ))?;
     if options.verified {
-        let sim::Verified { stable, diverged, differed, rolled_back, followed, view, took_states } =
-            sum.verified;
+        let sim::Verified {
+            stable,
+            diverged,
+            differed,
+            rolled_back,
+            followed,
+            view,
+            took_states,
+            local_reads,
+        } = sum.verified;
         say(&format!(
             "{stable} batches stable; states differed after {differed}; {diverged} times a replica had another state \
                 than the agreed one; replicas took batches back {rolled_back} times, followed another view {followed} \
-                times, and took a whole state in place of theirs {took_states} times; {view} views after the first"
+                times, and took a whole state in place of theirs {took_states} times; {view} views after the first; \
+                {local_reads} reads took no batch"
         ))?;
     }
     Ok(CommandVerdict::of(sum.failed == 0))

@@ -5,6 +5,8 @@ use crate::support::checker::Running;
 use crate::support::cluster::{Cluster, Wish};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 fn up(workers: usize) -> Cluster {
@@ -187,4 +189,123 @@ fn what_differs_at_one_replica_is_masked_and_level_again() {
     }
     cluster.assert_equal_state();
     cluster.finish();
+}
+
+/// A client of one replica, which connects again after its connection has ended.
+struct Client {
+    to: SocketAddr,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Client {
+    fn new(to: &SocketAddr) -> Client {
+        Client { to: *to, stream: None }
+    }
+
+    /// Sends some commands at once, and returns the lines up to the last one that `is_last` of so many.
+    fn ask(&mut self, commands: &str, lasts: usize) -> io::Result<Vec<String>> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect(self.to)?;
+                stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+                BufReader::new(stream)
+            }
+        };
+        stream.get_mut().write_all(commands.as_bytes())?;
+        let (mut lines, mut left) = (Vec::new(), lasts);
+        while left > 0 {
+            let mut line = String::new();
+            if stream.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let line = line.trim_end().to_owned();
+            left -= usize::from(matches!(&*line, "END" | "STORED"));
+            lines.push(line);
+        }
+        // A connection with an error is not used again.
+        self.stream = Some(stream);
+        Ok(lines)
+    }
+
+    /// The number under `key`; none without an answer.
+    fn get(&mut self, key: &str) -> Option<u64> {
+        let lines = self.ask(&format!("get {key}\r\n"), 1).ok()?;
+        Some(lines.get(1).and_then(|line| line.parse().ok()).unwrap_or(0))
+    }
+}
+
+fn set(key: &str, number: u64) -> String {
+    let text = number.to_string();
+    format!("set {key} 0 0 {}\r\n{text}\r\n", text.len())
+}
+
+/// With `reads = "local"`: what one replica has acknowledged, each other one reads directly after, also while replicas
+/// are killed under load. No later read sees less.
+#[test]
+fn reads_without_a_batch_see_what_any_replica_has_acknowledged() {
+    for (replicas, witness, workers) in [(3, false, 2), (3, false, 1), (2, true, 2)] {
+        let cluster = Cluster::up(&Wish {
+            mode: "R0GV",
+            reads: "local",
+            replicas,
+            witness,
+            workers,
+            ..Wish::default()
+        });
+        let running = load(&cluster).start();
+        let mut clients: Vec<Client> = cluster.clients().iter().map(Client::new).collect();
+        let mut victim = None;
+        let (mut read, mut written) = (0, 0);
+        for number in 1..=600 {
+            let writer = number as usize % clients.len();
+            if clients[writer].ask(&set("probe", number), 1).is_ok() {
+                written = number;
+            }
+            for client in &mut clients {
+                let Some(seen) = client.get("probe") else { continue };
+                assert!(seen >= written, "{seen} was read after {written} was acknowledged");
+                // A write without a reply may have taken effect.
+                written = seen;
+                read += 1;
+            }
+            match (number % 200, victim) {
+                (50, _) => {
+                    victim = Some(cluster.leader());
+                    cluster.signal(cluster.leader(), Signal::KILL);
+                }
+                (150, Some(_)) => cluster.wait_serving(),
+                _ => {}
+            }
+        }
+        let local =
+            |replica| cluster.status(replica).unwrap_or_default()["verification"]["local_reads"].clone();
+        let local: Vec<Value> = (0..replicas).map(local).collect();
+        println!("{replicas} replicas, {workers} workers: {read} reads; since the start of each: {local:?}");
+        assert!(local.iter().any(|count| count.as_u64() > Some(0)) && read > 900, "{read} {local:?}");
+        end_right(cluster, running);
+    }
+}
+
+/// Pipelined commands of one connection are answered in their order, and see what was sent before them and nothing
+/// that was sent after.
+#[test]
+fn reads_without_a_batch_keep_the_order_of_their_connection() {
+    let cluster = Cluster::up(&Wish { mode: "R0GV", reads: "local", ..Wish::default() });
+    let running = load(&cluster).start();
+    let mut client = Client::new(&cluster.clients()[0]);
+    for number in 0..300 {
+        let (old, new) = (2 * number, 2 * number + 1);
+        client.ask(&set("own", old), 1).expect("an answer");
+        let get = "get own\r\n";
+        let lines = client.ask(&[get, get, &set("own", new), get, get].concat(), 5).expect("answers");
+        let block = |number: u64| {
+            let text = number.to_string();
+            [format!("VALUE own 0 {}", text.len()), text, "END".to_owned()]
+        };
+        let stored = vec!["STORED".to_owned()];
+        let expected = [&block(old)[..], &block(old), &stored, &block(new), &block(new)].concat();
+        assert_eq!(lines, expected);
+    }
+    end_right(cluster, running);
 }

@@ -161,6 +161,12 @@ pub struct VerificationStatus {
     pub unstable: u64,
     /// How often batches were taken back here.
     pub rollbacks: u64,
+    /// Reads of own clients that were answered here, without a batch.
+    #[serde(default)]
+    pub local_reads: u64,
+    /// Reads that were to be answered so, and took a batch: they met a wrong object, or depend on the time.
+    #[serde(default)]
+    pub reads_ordered: u64,
     /// What the next batch waits for, beside its arrival; none if it may run.
     #[serde(default)]
     pub waits_for: Option<String>,

@@ -16,6 +16,7 @@ use vote::{Content, Packed};
 
 use crate::job::InFlight;
 use crate::naming::NameOf;
+use crate::reads::{ReadsDone, RunningReads};
 use crate::{limits, worker};
 
 /// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
@@ -35,6 +36,8 @@ pub(crate) enum BoundaryWork {
     Install(Box<InstallingState>),
     /// Find the corrupted objects of a region, or of all: those too that no request touches.
     Scrub(Option<Home>),
+    /// Run reads that take no batch: a worker does so, which has the service.
+    Read(RunningReads),
 }
 
 /// What has been done.
@@ -91,6 +94,8 @@ pub(crate) enum BoundaryDone {
         /// How long it took.
         took: Duration,
     },
+    /// Reads have run.
+    Read(ReadsDone),
 }
 
 /// Objects are to be packed as they were after a batch.
@@ -153,6 +158,10 @@ impl BoundaryWork {
             }
             BoundaryWork::Install(installing) => installing.perform(homes, &mut HeldRegions { turn, locks }),
             BoundaryWork::Pack(packing) => packing.perform(&mut HeldRegions { turn, locks }),
+            BoundaryWork::Read(RunningReads { epoch, requests, .. }) => {
+                let replies = requests.iter().map(|_| None).collect();
+                BoundaryDone::Read(ReadsDone { epoch, batch: turn.entry_index(), replies })
+            }
             BoundaryWork::Scrub(home) => {
                 let homes = home.map_or(0..homes, |home| home..home + 1);
                 let begun = Instant::now();

@@ -123,6 +123,11 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         true
     }
 
+    /// With V: whether the reply to a read that took no batch waits until its version is stable.
+    fn reads_wait_until_stable(&self) -> bool {
+        true
+    }
+
     /// With V: whether the exactly-once rule goes back with the batches that are taken back.
     fn rewinds_sessions(&self) -> bool {
         true

@@ -28,6 +28,7 @@ mod ordered;
 mod outcome;
 mod peers;
 pub mod private;
+mod reads;
 mod replace;
 mod replica;
 mod reply;
@@ -57,11 +58,12 @@ pub use job::Job;
 pub use message::message;
 pub use object;
 pub use outcome::{ServeError, Stop};
+pub use reads::NeedsBatch;
 pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
 pub use service::{Action, MakeProtocol, ProcessorTime, Progress, Protocol, Service, processor_time};
-pub use settings::{Durability, Mode, OnDetection, Settings};
+pub use settings::{Durability, Mode, OnDetection, Reads, Settings};
 pub use wire::Malformed;
 
 /// Whether this build can inject faults into its replicas.

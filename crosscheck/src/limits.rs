@@ -158,6 +158,9 @@ pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
 pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept although every live replica has them, for one that was absent for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
+/// With V: reads without a batch that run in one turn between two batches, which wait meanwhile.
+pub const READS_PER_TURN: usize = 256;
+
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (docs/design.md, section 5).
 pub const COMPACTIONS_PER_TICK: usize = 8;
 

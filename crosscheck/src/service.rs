@@ -10,6 +10,7 @@ use wire::Malformed;
 
 use crate::Cx;
 use crate::counters::ClientCounters;
+use crate::reads::NeedsBatch;
 
 /// A deterministic, multithreaded service; docs/determinism.md, section 9, lists what it may do.
 ///
@@ -48,6 +49,31 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// # Errors
     /// [`Retry`] is returned by a lock outside the footprint; the request is undone and runs again later.
     fn execute(&self, cx: &Cx<'_, Self>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
+
+    /// With V: whether the request only reads, so that [`Service::read`] may answer it without a batch where the
+    /// operator has set that ([`crate::Reads`]). Pure, as [`Service::footprint`].
+    fn reads_only(&self, _request: &Self::Request) -> bool {
+        false
+    }
+
+    /// With V: the reply to a request that [only reads](Service::reads_only), from the state between two batches. Any
+    /// lock may be taken. Nothing may be changed: what is changed all the same is undone, and the request is ordered.
+    ///
+    /// [`now_us`](schedule::Cx::now_us) is the time of the last batch, and stands still while none is ordered. It alone
+    /// may decide what the reply is: the replicas agree on it. `latest_us` is the time that a batch would have now. If
+    /// the reply would be another one at that time, because something has expired since, the request needs a batch.
+    ///
+    /// # Errors
+    /// [`NeedsBatch`] if it has to be ordered after all.
+    fn read(
+        &self,
+        _cx: &Cx<'_, Self>,
+        _latest_us: u64,
+        _request: &Self::Request,
+        _reply: &mut Vec<u8>,
+    ) -> Result<(), NeedsBatch> {
+        Err(NeedsBatch)
+    }
 
     /// Every lock of the service; the index is the lock's number.
     fn locks(&self) -> Vec<&dyn Lock>;

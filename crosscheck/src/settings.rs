@@ -105,6 +105,17 @@ pub enum OnDetection {
     Exit,
 }
 
+/// With V: how requests that only read are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// In a batch, as all others: the replicas compare the replies.
+    #[default]
+    Batch,
+    /// By the replica that has the client, from its own state, after it has asked the verifiers how far they are. Reads
+    /// and writes stay linearizable. No other replica compares the reply. Not for two replicas without a witness.
+    Local,
+}
+
 /// The place of the ordered log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -167,6 +178,8 @@ pub struct Settings {
     /// With V: once all replicas have agreed in time for a while, a batch waits a moment for the tokens of all of them
     /// (Eve, section 6.3). Without it, as many as agree are enough, and one that differs is repaired afterwards.
     pub extra_protection: bool,
+    /// With V: how requests that only read are answered. Replicas may differ in it.
+    pub reads: Reads,
 }
 
 impl Settings {
@@ -188,6 +201,11 @@ impl Settings {
     /// Whether two replicas verify each other, without a third verifier.
     pub fn is_pair(&self) -> bool {
         self.mode.verified && self.peers.len() == 2
+    }
+
+    /// Whether requests that only read are answered without a batch.
+    pub fn reads_locally(&self) -> bool {
+        self.reads == Reads::Local && self.mode.verified && !self.is_pair() && !self.is_witness()
     }
 
     /// With one worker, one thread does all work: requests, order, handlers, votes, replies.

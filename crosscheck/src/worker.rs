@@ -1,6 +1,7 @@
 //! Execute: the body of a worker thread. It runs the turns that the schedule assigns to it, one after the other.
 
 mod handler;
+mod reads;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -15,7 +16,7 @@ use schedule::{Access, EntryEnd, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
 use crate::admin::Injected;
-use crate::boundary::{self, BoundaryDone};
+use crate::boundary::{self, BoundaryDone, BoundaryWork};
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
 use crate::naming::{self, NameOf, Named, region_of};
@@ -288,8 +289,12 @@ impl<S: Service> Context<S> {
             }
             Work::Boundary(work) => {
                 let work = work.lock().take();
-                if let Some(work) = work {
-                    (self.report)(Report::Boundary(work.perform(turn, locks, &S::name_of)));
+                let done = work.map(|work| match work {
+                    BoundaryWork::Read(reads) => BoundaryDone::Read(self.read(turn, locks, &reads, replies)),
+                    work => work.perform(turn, locks, &S::name_of),
+                });
+                if let Some(done) = done {
+                    (self.report)(Report::Boundary(done));
                 }
                 Outcome::Done
             }

@@ -97,6 +97,15 @@ pub enum Observation<'a> {
     },
     /// With V: the verifier of this replica has recorded a version.
     Recorded(&'a verify::TokenRecord),
+    /// With V: the reply to a read leaves that took no batch.
+    ReadHere {
+        /// It is that of the state after this batch.
+        batch: u64,
+        /// Its recipient.
+        to: ReplyTo,
+        /// Its bytes.
+        reply: &'a Bytes,
+    },
     /// With V: this replica follows another view, after a version.
     Followed {
         /// The view.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
-use crosscheck::{Cx, Malformed, Service};
+use crosscheck::{Cx, Malformed, NeedsBatch, Service};
 
 use crate::command::{self, Command, Key, decode, encode};
 use crate::config::{Config, ConfigError};
@@ -205,6 +205,32 @@ impl Service for Memcached {
         if command.is_quiet() {
             reply.truncate(start);
         }
+        Ok(())
+    }
+
+    /// `get` and `gets`: the other retrievals change an item, or show its marks, which a read without a batch leaves
+    /// as they are.
+    fn reads_only(&self, command: &Command) -> bool {
+        matches!(command, Command::Get { touch: None, .. })
+    }
+
+    fn read(
+        &self,
+        cx: &Cx<'_, Self>,
+        latest_us: u64,
+        command: &Command,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), NeedsBatch> {
+        let Command::Get { keys, with_unique, touch: None } = command else { return Err(NeedsBatch) };
+        if self.config.as_is().work_us > 0 {
+            work::burn(self.config.as_is().work_us);
+        }
+        let turn = self.turn(cx);
+        for key in keys {
+            let shard = cx.lock(&self.shards[self.home(key) as usize])?;
+            handlers::read(&shard, key, *with_unique, turn, latest_us, reply)?;
+        }
+        reply.extend_from_slice(END);
         Ok(())
     }
 

@@ -43,6 +43,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         witness: false,
         alone_after_silence: false,
         extra_protection: true,
+        reads: crosscheck::Reads::Batch,
         on_detection: crosscheck::OnDetection::default(),
     };
     let options = Config::default();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crosscheck::{Mode, OnDetection};
+use crosscheck::{Mode, OnDetection, Reads};
 use serde_json::json;
 
 use crate::ServiceOptions;
@@ -89,6 +89,9 @@ pub struct Args<O: ServiceOptions> {
     /// interleavings and hits a majority alike is seen [default: yes with several workers, no with one]
     #[arg(long, value_name = "yes|no", value_parser = clap::builder::BoolishValueParser::new())]
     pub extra_protection: Option<bool>,
+    /// With --mode R0GV, and three or more replicas or a witness: how requests that only read are answered
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = ReadBy::Batch)]
+    pub reads: ReadBy,
     /// What the service adds.
     #[command(flatten)]
     pub service: O,
@@ -111,6 +114,25 @@ pub enum Durable {
     Memory,
     /// Synced before it is acknowledged; needs --data
     Disk,
+}
+
+/// How requests that only read are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReadBy {
+    /// In a batch, as all others: the replicas compare the replies
+    Batch,
+    /// By the replica of the client alone, from its own state, after it has asked the others how far they are. The
+    /// replies stay linearizable, and no other replica compares them
+    Local,
+}
+
+impl From<ReadBy> for Reads {
+    fn from(by: ReadBy) -> Self {
+        match by {
+            ReadBy::Batch => Reads::Batch,
+            ReadBy::Local => Reads::Local,
+        }
+    }
 }
 
 /// What mode `00GT` does about a detected fault.
@@ -157,6 +179,7 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         witness: args.witness,
         alone_after_silence: args.alone_after_silence,
         extra_protection: args.extra_protection,
+        reads: args.reads.into(),
         ..ClusterOptions::default()
     };
     let ending = Ending::catch()?;

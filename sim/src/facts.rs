@@ -220,6 +220,7 @@ impl Facts {
                 model.apply(sent.command, Place::new(batch, number as u16));
             }
         }
+        model.end_batch(batch);
     }
 
     /// Forgets records that every replica passed long ago.

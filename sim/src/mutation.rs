@@ -38,7 +38,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 34] = [
+pub const MUTATIONS: [Mutation; 37] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -268,6 +268,30 @@ pub const MUTATIONS: [Mutation; 34] = [
         "masked",
     )
     .dense(),
+    mutation(
+        "one-answer",
+        "a read without a batch asks no verifier but the one of its own replica",
+        &[(Breach::Verification(Rules { read_quorum: false, ..Rules::ALL }), All)],
+        "pause,loss,delay",
+        "linear",
+    )
+    .with_v(),
+    mutation(
+        "early-reads",
+        "the reply to a read without a batch leaves before its version is stable",
+        &[(P(S::ReadsUnstable), All)],
+        "none",
+        "released",
+    )
+    .with_v(),
+    mutation(
+        "lost-read",
+        "the same, and a client has what is taken back",
+        &[(P(S::ReadsUnstable), All)],
+        "in-request,skip",
+        "replies",
+    )
+    .with_v(),
     mutation(
         "two-words",
         "a replica sends a second token for a batch, in place of one that comes later",

@@ -117,6 +117,8 @@ pub struct Role<W> {
     pub is_silent: bool,
     /// On purpose: its group's key is publicly known.
     pub is_open: bool,
+    /// How requests that only read are answered.
+    pub reads: crosscheck::Reads,
 }
 
 /// The key of the group, and the key of strangers.
@@ -167,6 +169,7 @@ impl<W: Workload> Role<W> {
             witness: false,
             alone_after_silence: false,
             extra_protection: self.workers > 1,
+            reads: self.reads,
             on_detection: crosscheck::OnDetection::default(),
         }
     }

@@ -45,6 +45,18 @@ pub struct Executed<W: Workload> {
     time_us: u64,
     /// The comparisons postponed until the end, where requests may miss locks.
     later: Option<Later>,
+    /// With V: the model after each of the last batches, with its ordered time, for reads that took no batch.
+    past: Option<BTreeMap<u64, (W::Model, u64)>>,
+    /// By the number of such a command: the expected answer.
+    reads: BTreeMap<usize, <W::Model as ReferenceModel>::Expected>,
+}
+
+/// Batches after which a read is compared; far more than the distance between any two replicas.
+const PAST_KEPT: usize = 3_000;
+
+/// The place of a read that took no batch: behind all requests of the batch that it has seen.
+pub fn read_place(batch: u64) -> Place {
+    Place::new(batch, u16::MAX)
 }
 
 /// Records of commands that the model has yet to execute.
@@ -77,14 +89,16 @@ impl Later {
 }
 
 impl<W: Workload> Executed<W> {
-    /// Empty.
-    pub fn new(workload: &W) -> Self {
+    /// Empty; if there may be reads that take no batch, it `keeps_past` states.
+    pub fn new(workload: &W, keeps_past: bool) -> Self {
         Executed {
             model: workload.model(),
             commands: Vec::new(),
             expected: BTreeMap::new(),
             time_us: 0,
             later: workload.may_miss_locks().then(Later::default),
+            past: keeps_past.then(BTreeMap::new),
+            reads: BTreeMap::new(),
         }
     }
 
@@ -110,6 +124,32 @@ impl<W: Workload> Executed<W> {
         }
     }
 
+    /// All commands of a batch are executed.
+    pub fn end_batch(&mut self, batch: u64) {
+        let Some(past) = &mut self.past else { return };
+        past.insert(batch, (self.model.clone(), self.time_us));
+        if past.len() > PAST_KEPT {
+            past.pop_first();
+        }
+    }
+
+    /// The reply to a command leaves that was read from the state after a batch.
+    pub fn read(&mut self, command: usize, batch: u64) {
+        let state = self.past.as_ref().and_then(|past| past.get(&batch));
+        // Before the first batch there is nothing to read.
+        let (mut model, time_us) = match state {
+            Some((model, time_us)) => (model.clone(), *time_us),
+            None if batch == 0 => {
+                let mut model = self.model.clone();
+                model.clear();
+                (model, 0)
+            }
+            None => return,
+        };
+        let expected = model.apply(&self.commands[command], Turn { place: read_place(batch), time_us });
+        self.reads.insert(command, expected);
+    }
+
     /// A replica has run a batch.
     pub fn note_run(&mut self, batch: u64, outcomes: &[RequestOutcome]) {
         let Some(later) = &mut self.later else { return };
@@ -130,6 +170,8 @@ impl<W: Workload> Executed<W> {
     pub fn clear(&mut self) {
         self.model.clear();
         self.expected.clear();
+        self.past.iter_mut().for_each(BTreeMap::clear);
+        self.reads.clear();
         self.later = self.later.take().map(|_| Later::default());
     }
 
@@ -150,7 +192,10 @@ impl<W: Workload> Reference for Executed<W> {
             later.replies.entry(place).or_default().push((command, reply.to_vec()));
             return Some(Ok(()));
         }
-        let expected = self.expected.get(&place)?.clone();
+        let expected = match place.request {
+            u16::MAX => self.reads.get(&command)?.clone(),
+            _ => self.expected.get(&place)?.clone(),
+        };
         Some(self.model.compare(&expected, place, reply))
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crosscheck::Stop;
 use crosscheck::admin::{CorruptionKind, Inject};
 use crosscheck::faults::Sabotage;
+use crosscheck::{Reads, Stop};
 use serde::{Deserialize, Serialize};
 use wire::{ReplicaId, SplitMix64};
 
@@ -22,13 +22,14 @@ use crate::rng::stream;
 use crate::slow::Slow;
 use crate::trace::Trace;
 use crate::workload::Workload;
-use crate::world::{Journal, Observed, What};
-use verified::ShownVersion;
+use crate::world::{Journal, What};
+use shown::Shown;
 pub use verified::Verified;
 
 mod heal;
 mod operator;
 mod outside;
+mod shown;
 mod strike;
 mod talk;
 mod verified;
@@ -370,7 +371,7 @@ impl<W: Workload> Run<W> {
             reading_done_us: None,
             reported: false,
             facts: Facts::new(replicas),
-            model: Executed::new(&workload),
+            model: Executed::new(&workload, options.verified),
             promises: workload.promises(),
             trace: Trace::new(options.trace),
             summary: RunSummary { seed, ..RunSummary::default() },
@@ -419,6 +420,11 @@ impl<W: Workload> Run<W> {
             return self.options.workers;
         }
         1 + (self.seed as usize + usize::from(replica)) % self.options.workers
+    }
+
+    /// How replicas answer reads: with V, and every second pair of seeds, without a batch.
+    fn reads(&self) -> Reads {
+        if self.options.verified && self.seed / 2 % 2 == 1 { Reads::Local } else { Reads::Batch }
     }
 
     /// Whether the expected promise has broken.
@@ -588,6 +594,7 @@ impl<W: Workload> Run<W> {
             replicas: self.options.replicas,
             twice: self.options.twice,
             verified: self.options.verified,
+            reads: self.reads(),
             life: slot.life,
             workers: self.workers_of(replica),
             skew_us: slot.skew_us,
@@ -668,6 +675,7 @@ impl<W: Workload> Run<W> {
             self.summary.verified.note(observed.replica, &observed.what, &mut self.tokens);
             match &observed.what {
                 What::Released { place, to: Some(to), .. } => self.place(observed.replica, *to, *place),
+                What::ReadHere { batch, to, .. } => self.place_read(observed.replica, *to, *batch),
                 What::Digest { position, digest } => {
                     let at = self.digests.entry((position.index, position.ticket)).or_default();
                     at.insert(observed.replica, *digest);
@@ -728,71 +736,4 @@ impl<W: Workload> Run<W> {
 /// A reason without its numbers.
 fn kind_of(why: &str) -> String {
     why.chars().filter(|letter| !letter.is_ascii_digit()).collect()
-}
-
-/// An observation for the trace, without data that depends on more than the seed (the processor core, texts for
-/// people).
-struct Shown<'a>(&'a Observed);
-
-impl std::fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let replica = ReplicaId(self.0.replica);
-        match &self.0.what {
-            What::Delivered { batch, ordered } => {
-                let requests = ordered.requests.len();
-                write!(f, "{replica} takes {batch} ({requests} of {})", ReplicaId(ordered.origin))
-            }
-            What::Executed { batch, outcomes } => {
-                write!(f, "{replica} did {batch}:")?;
-                outcomes.iter().try_for_each(|one| {
-                    write!(f, " {:04x}{}", one.digest as u16, if one.failed { "!" } else { "" })
-                })
-            }
-            What::Released { place, to, reply } => {
-                let reply = String::from_utf8_lossy(reply);
-                let start: String = reply.chars().take(24).collect();
-                write!(
-                    f,
-                    "{replica} releases {place} to {:?}: {start:?}",
-                    to.map(|to| (to.slot, to.sequence))
-                )
-            }
-            What::Packed { turn, objects } => write!(f, "{replica} packs {} at {turn}", objects.len()),
-            What::Installing { turn, objects } => write!(f, "{replica} installs {} at {turn}", objects.len()),
-            What::Digest { position, digest } => {
-                write!(f, "{replica} digests {}: {digest:032x}", position.index)
-            }
-            What::Evidence(record) => write!(
-                f,
-                "{replica} blames {:?} for {:?}: {} {} {} {}",
-                record.replica,
-                record.request,
-                record.class,
-                record.stage,
-                record.outcome,
-                record.objects.join("; ")
-            ),
-            What::Said(what) => write!(f, "{replica} says {what}"),
-            What::Speculated { batch, .. } => write!(f, "{replica} begins {batch}"),
-            What::Ran { batch, outcomes } => write!(f, "{replica} ran {batch} ({})", outcomes.len()),
-            What::Folded { version, .. } => write!(f, "{replica} comes to {}", ShownVersion(version)),
-            What::Agreed(version) => write!(f, "{replica} agrees to {}", ShownVersion(version)),
-            What::Voted { view, version, .. } => {
-                write!(f, "{replica} votes for {} in view {view}", ShownVersion(version))
-            }
-            What::NotTakenBack { was_kept } => write!(f, "{replica} cannot go back ({was_kept})"),
-            What::Stable { version, .. } => write!(f, "{replica} has stable {}", ShownVersion(version)),
-            What::Recorded(version) => write!(f, "{replica} recorded {}", ShownVersion(version)),
-            What::Followed { view, version, sequential } => {
-                let how = if *sequential { ", one at a time" } else { "" };
-                write!(f, "{replica} follows view {view} after {}{how}", ShownVersion(version))
-            }
-            What::Diverged(version) => write!(f, "{replica} differs from {}", ShownVersion(version)),
-            What::TookBack { version, .. } => write!(f, "{replica} is back at {}", ShownVersion(version)),
-            What::Rewound { batch, .. } => write!(f, "{replica} goes on after {batch}"),
-            What::Installed { version, .. } => {
-                write!(f, "{replica} has the state of {}", ShownVersion(version))
-            }
-        }
-    }
 }

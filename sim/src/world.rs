@@ -109,6 +109,15 @@ pub enum What {
         /// The bytes.
         reply: Bytes,
     },
+    /// With V: the reply to a read leaves that took no batch.
+    ReadHere {
+        /// It is that of the state after this batch.
+        batch: u64,
+        /// The replica's client.
+        to: ReplyTo,
+        /// The bytes.
+        reply: Bytes,
+    },
     /// Objects packed at the turn of a RECOVER.
     Packed {
         /// The turn.
@@ -368,6 +377,7 @@ impl World for Surroundings {
                 }
             }
             Observation::Released { place, to, reply } => What::Released { place, to, reply: reply.clone() },
+            Observation::ReadHere { batch, to, reply } => What::ReadHere { batch, to, reply: reply.clone() },
             Observation::Packed { turn, objects } => What::Packed { turn, objects: objects.to_vec() },
             Observation::Installing { turn, objects } => What::Installing { turn, objects: objects.to_vec() },
             Observation::Digest { position, digest } => What::Digest { position, digest },

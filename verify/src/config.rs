@@ -53,6 +53,13 @@ impl Layout {
         }
     }
 
+    /// Whether an executor may answer reads itself ([`crate::ExecutorEvent::Read`]). In a pair a quorum is one, so that
+    /// two quorums of different views need not have a common member: a primary that was cut off would read its own
+    /// record, and not learn that its backup has taken over.
+    pub const fn reads_locally(self) -> bool {
+        !matches!(self, Layout::Pair)
+    }
+
     /// Whether a view may go on with fewer executors than there are.
     pub(crate) const fn leaves_out(self) -> bool {
         matches!(self, Layout::Pair | Layout::PairWithWitness)
@@ -155,6 +162,8 @@ pub struct Rules {
     /// A process of a pair is primary only of views that its present life has begun. Without it, of those of former
     /// lives too.
     pub own_views: bool,
+    /// A local read is bound by the answers of a quorum of verifiers. Without it, by that of the own one.
+    pub read_quorum: bool,
 }
 
 impl Rules {
@@ -171,5 +180,6 @@ impl Rules {
         keep_sent: true,
         proof_in_time: true,
         own_views: true,
+        read_quorum: true,
     };
 }

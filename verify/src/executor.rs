@@ -5,6 +5,7 @@
 //! recorded is stable. Where they have recorded another token, or another view, its host takes batches back.
 
 mod life;
+mod reads;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use crate::verifier::{Recipients, Timer};
 use crate::version::{StateToken, Version};
 
 use life::Life;
+use reads::ReadRound;
 
 /// All events of an executor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +44,10 @@ pub enum ExecutorEvent {
     },
     /// The state is now this version, which came from another executor.
     Installed(Version),
+    /// Reads wait at the host, and are to be answered without a batch. The verifiers are asked;
+    /// [`ExecutorCommand::ReadFrom`] follows. A question that was asked before is given up: this one is for its reads
+    /// too. In a pair nothing follows ([`Layout::reads_locally`]).
+    Read,
     /// The host cannot get a batch that it should run: no process has it any more.
     BatchGone,
     /// A timer has elapsed: only [`Timer::Resend`] concerns executors.
@@ -93,6 +99,13 @@ pub enum ExecutorCommand {
         /// The next batch runs sequentially.
         sequential: bool,
     },
+    /// The answer to the last [`ExecutorEvent::Read`]: reads that waited then may run at the version after batch
+    /// `number`, or a later one. A reply may leave once the version at which it was read is stable here. If that version
+    /// is taken back before, the read runs again, under the same bound.
+    ReadFrom {
+        /// The batch.
+        number: u64,
+    },
     /// A quorum of verifiers contradicts what was stable here. The rules exclude it: something is broken. The executor
     /// does not act on it.
     Contradiction {
@@ -122,6 +135,7 @@ pub struct Executor {
     /// RECORDED of each verifier by view and number.
     heard: BTreeMap<(Slot, u64, u64), HeardRecord>,
     crashes: CrashVector,
+    reads: ReadRound,
     /// When something was last sent or learned, in microseconds.
     quiet_since: Option<u64>,
     /// The stable version came from others, who may have agreed on it in a later view than the one followed here.
@@ -165,6 +179,7 @@ impl Executor {
             wanted: None,
             heard: BTreeMap::new(),
             crashes,
+            reads: ReadRound::default(),
             quiet_since: None,
             is_ahead_of_view: false,
         }
@@ -183,6 +198,7 @@ impl Executor {
             ExecutorEvent::Message { from, message } => self.on_message(from, message, out),
             ExecutorEvent::Executed { view, version, parent } => self.on_executed(view, version, parent, out),
             ExecutorEvent::Installed(version) => self.on_installed(version, out),
+            ExecutorEvent::Read => self.ask_for_reads(out),
             ExecutorEvent::BatchGone => self.fall_behind(out),
             ExecutorEvent::Elapsed(Timer::Resend) => self.repeat(out),
             ExecutorEvent::Elapsed(_) => {}
@@ -246,10 +262,14 @@ impl Executor {
         match message {
             VerifyMessage::Recorded { record, crashes } => self.on_recorded(from, record, &crashes, out),
             VerifyMessage::Here(here) => self.on_here(from, here, out),
+            VerifyMessage::ReadHere { life, round, view, number, crashes } => {
+                self.on_read_here(from, (life, round), (view, number), &crashes, out)
+            }
             VerifyMessage::Verify { .. }
             | VerifyMessage::ViewChange { .. }
             | VerifyMessage::NewView { .. }
-            | VerifyMessage::Where { .. } => {}
+            | VerifyMessage::Where { .. }
+            | VerifyMessage::ReadWhere { .. } => {}
         }
     }
 

@@ -57,6 +57,26 @@ pub enum VerifyMessage {
     },
     /// HERE: the answer of a verifier.
     Here(Here),
+    /// WHERE for reads: an executor asks how far the verifiers are, on behalf of reads that wait for it.
+    ReadWhere {
+        /// The asker's life.
+        life: u64,
+        /// Counts its questions.
+        round: u64,
+    },
+    /// HERE for reads: the record of a verifier when the question arrived. One without memory does not answer.
+    ReadHere {
+        /// The asker's life.
+        life: u64,
+        /// The asker's round.
+        round: u64,
+        /// View of the record.
+        view: u64,
+        /// Number of the record's version.
+        number: u64,
+        /// The lives that the verifier knows of.
+        crashes: CrashVector,
+    },
 }
 
 /// What a verifier answers to WHERE.
@@ -139,6 +159,8 @@ const VIEW_CHANGE: u8 = 3;
 const NEW_VIEW: u8 = 4;
 const WHERE: u8 = 5;
 const HERE: u8 = 6;
+const READ_WHERE: u8 = 7;
+const READ_HERE: u8 = 8;
 
 const SEQUENTIAL: u8 = 1;
 const EXTRA: u8 = 2;
@@ -191,6 +213,13 @@ impl VerifyMessage {
                 }
                 put_crashes(out, &here.crashes);
             }
+            VerifyMessage::ReadWhere { life, round } => {
+                out.put8(READ_WHERE).put64(*life).put64(*round);
+            }
+            VerifyMessage::ReadHere { life, round, view, number, crashes } => {
+                out.put8(READ_HERE).put64(*life).put64(*round).put64(*view).put64(*number);
+                put_crashes(out, crashes);
+            }
         }
     }
 
@@ -239,6 +268,14 @@ fn read(reader: &mut Reader<'_>) -> Result<VerifyMessage, Malformed> {
             let crashes = read_crashes(reader)?;
             VerifyMessage::Here(Here { life, round, own_life, founding, memory, crashes })
         }
+        READ_WHERE => VerifyMessage::ReadWhere { life: reader.u64()?, round: reader.u64()? },
+        READ_HERE => VerifyMessage::ReadHere {
+            life: reader.u64()?,
+            round: reader.u64()?,
+            view: reader.u64()?,
+            number: reader.u64()?,
+            crashes: read_crashes(reader)?,
+        },
         _ => return Err(Malformed("unknown kind of message")),
     })
 }

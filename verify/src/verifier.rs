@@ -256,6 +256,8 @@ impl Verifier {
             VerifyMessage::NewView { record, crashes } => self.on_new_view(from, record, &crashes, out),
             VerifyMessage::Where { life, round, crashes } => self.on_where(from, life, round, &crashes, out),
             VerifyMessage::Here(here) => self.on_here(from, here, out),
+            VerifyMessage::ReadWhere { life, round } => self.on_read_where(from, life, round, out),
+            VerifyMessage::ReadHere { .. } => {}
         }
     }
 
@@ -325,6 +327,17 @@ impl Verifier {
         let (own_life, crashes) = (recorder.config.life, recorder.crashes);
         let here = Here { life, round, own_life, founding, memory, crashes };
         out.send(Recipients::One(from), VerifyMessage::Here(here));
+    }
+
+    /// A reader's question. A verifier without memory cannot tell what its earlier life has recorded, and is silent.
+    fn on_read_where(&self, from: Slot, life: u64, round: u64, out: &mut Out<'_>) {
+        let recorder = &self.recorder;
+        if recorder.is_blank() || !recorder.config.layout.reads_locally() {
+            return;
+        }
+        let TokenRecord { view, version, .. } = recorder.record;
+        let (number, crashes) = (version.number, recorder.crashes);
+        out.send(Recipients::One(from), VerifyMessage::ReadHere { life, round, view, number, crashes });
     }
 
     fn on_here(&mut self, from: Slot, here: Here, out: &mut Out<'_>) {

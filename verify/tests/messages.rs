@@ -56,6 +56,10 @@ fn message() -> impl Strategy<Value = VerifyMessage> {
             crashes
         }),
         here,
+        any::<[u64; 2]>().prop_map(|[life, round]| VerifyMessage::ReadWhere { life, round }),
+        (any::<[u64; 4]>(), all()).prop_map(|([life, round, view, number], crashes)| {
+            VerifyMessage::ReadHere { life, round, view, number, crashes }
+        }),
     ]
 }
 
@@ -145,4 +149,7 @@ fn sizes_are_those_of_the_design() {
     let verify =
         VerifyMessage::Verify { view: 1, version: Version::default(), parent: StateToken(0), life: 1 };
     assert_eq!(encoded(&[verify]).len(), 53);
+    let crashes = CrashVector::new(3);
+    let here = VerifyMessage::ReadHere { life: 1, round: 1, view: 1, number: 1, crashes };
+    assert_eq!(encoded(&[here]).len(), 40);
 }

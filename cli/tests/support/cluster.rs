@@ -29,11 +29,13 @@ pub struct Wish {
     pub disk: bool,
     /// Whether there is a witness besides.
     pub witness: bool,
+    /// How requests that only read are answered.
+    pub reads: &'static str,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Wish { replicas: 3, mode: "RDGX", workers: 2, disk: false, witness: false }
+        Wish { replicas: 3, mode: "RDGX", workers: 2, disk: false, witness: false, reads: "batch" }
     }
 }
 
@@ -55,6 +57,7 @@ impl Cluster {
         let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
         command.args(["up", "--json", "--port", "0", "--mode", wish.mode]);
         command.args(["--replicas", &wish.replicas.to_string(), "--workers", &wish.workers.to_string()]);
+        command.args(["--reads", wish.reads]);
         if wish.witness {
             command.arg("--witness");
         }

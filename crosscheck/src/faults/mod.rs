@@ -225,6 +225,10 @@ impl Hooks for Injector {
         !self.0.sabotaged.has(Sabotage::BelievesItself)
     }
 
+    fn reads_wait_until_stable(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::ReadsUnstable)
+    }
+
     fn rewinds_sessions(&self) -> bool {
         !self.0.sabotaged.has(Sabotage::KeepsSessions)
     }

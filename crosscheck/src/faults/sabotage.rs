@@ -63,6 +63,8 @@ pub enum Sabotage {
     LosesKept,
     /// With V: from time to time a second token is sent for a batch.
     SendsTwoTokens,
+    /// With V: the reply to a read that took no batch leaves before its version is stable.
+    ReadsUnstable,
 }
 
 /// The promises that one replica breaks. While there are none, each check costs one relaxed load.

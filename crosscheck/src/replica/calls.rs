@@ -200,7 +200,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             committed: standing.commit_index,
             executed: env.tally.executed,
             validated: super::validated(self.speculate.as_ref(), &self.votes, env),
-            verification: self.speculate.as_ref().map(|stage| stage.status(env.tally.rollbacks)),
+            verification: self.speculate.as_ref().map(|stage| stage.status(&env.tally)),
             requests: env.tally.requests,
             connections: counters.open.load(std::sync::atomic::Ordering::Relaxed),
             peers: env.peers.connected().map(|peer| peer + 1).collect(),

@@ -8,6 +8,7 @@ mod environment;
 mod execute_stage;
 mod execution;
 mod group;
+mod in_order;
 mod joining;
 mod order_stage;
 mod own_clients;
@@ -260,7 +261,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Advances every stage as far as possible, and writes every socket once.
     fn advance(&mut self, heard: &mut Vec<PeerEvent>) {
-        if let Err(what) = self.order.submit_waiting(&self.env.hooks, &mut self.clients) {
+        let running = self.executor.running.as_ref();
+        let reads =
+            self.speculate.as_mut().zip(running).and_then(|(stage, execution)| stage.sorts(execution));
+        if let Err(what) = self.order.submit_waiting(&self.env.hooks, &mut self.clients, reads) {
             self.env.replace(what);
         }
         self.order.orderer.pump(self.time.stamp_us(&self.env));

@@ -1,9 +1,12 @@
 //! Decode → Order: this replica's own requests on their way into the log, and the recipients of their replies.
 
+use std::collections::VecDeque;
+
 use object::SealedQueue;
 use order::{OrderEngine, Orderer};
 
 use super::environment::Environment;
+use super::in_order::ByConnection;
 use super::own_clients::OwnClients;
 use super::pending::{PendingReplies, Recipient};
 use crate::clients::Submission;
@@ -19,12 +22,23 @@ pub(super) struct OrderStage<E> {
     pending: PendingReplies,
     /// Own requests that the orderer had no room for yet, under the numbers that they got when they were decoded.
     waiting: SealedQueue<Submission>,
+    /// Where reads take no batch: those that do after all, and what is behind them. They come before all in `waiting`.
+    pub(super) to_order: VecDeque<Submission>,
 }
+
+/// Where reads take no batch: keeps a request, or adds it to those that are ordered, with what has to come before it.
+pub(super) type SortsReads<'r> =
+    Box<dyn FnMut(Submission, &mut ByConnection, &mut VecDeque<Submission>) + 'r>;
 
 impl<E: OrderEngine> OrderStage<E> {
     /// A stage whose orderer has no request of this replica yet.
     pub(super) fn new(orderer: Orderer<E>) -> Self {
-        OrderStage { orderer, pending: PendingReplies::default(), waiting: SealedQueue::default() }
+        OrderStage {
+            orderer,
+            pending: PendingReplies::default(),
+            waiting: SealedQueue::default(),
+            to_order: VecDeque::new(),
+        }
     }
 
     /// Adds requests of this replica's clients, which wait for room in the orderer.
@@ -34,7 +48,7 @@ impl<E: OrderEngine> OrderStage<E> {
 
     /// The number of requests that wait for room.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.to_order.len()
     }
 
     /// Hands requests to the orderer as far as it has room.
@@ -45,13 +59,22 @@ impl<E: OrderEngine> OrderStage<E> {
         &mut self,
         hooks: &hooks::Active,
         clients: &mut OwnClients<W>,
+        mut reads: Option<SortsReads<'_>>,
     ) -> Result<(), Corrupted> {
         while self.orderer.can_accept() {
-            // A queue with a length that is too large returns a request that it returned before, and all replicas would
-            // agree to run it again.
-            let next = hooks.next_waiting(&mut self.waiting);
-            let Some(Submission { to, request, .. }) = next.map_err(|_| Corrupted::RequestQueue)? else {
-                return Ok(());
+            let Submission { to, request, .. } = match self.to_order.pop_front() {
+                Some(next) => next,
+                None => {
+                    // A queue with a length that is too large returns a request that it returned before, and all
+                    // replicas would agree to run it again.
+                    let next = hooks.next_waiting(&mut self.waiting).map_err(|_| Corrupted::RequestQueue)?;
+                    let Some(next) = next else { return Ok(()) };
+                    if let Some(reads) = &mut reads {
+                        reads(next, &mut clients.in_order, &mut self.to_order);
+                        continue;
+                    }
+                    next
+                }
             };
             if hooks.submits_twice() {
                 let _ = self.submit(request.clone(), Recipient::Nobody);

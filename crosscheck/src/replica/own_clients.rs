@@ -11,6 +11,7 @@ use vote::{Failure, Place, Withheld};
 
 use super::barrier::CheckingBarrier;
 use super::environment::Environment;
+use super::in_order::ByConnection;
 use super::pending::{PendingReply, Recipient};
 use crate::admin::Buffers;
 use crate::clients::thread::ThreadAnswer;
@@ -67,6 +68,8 @@ pub(super) struct OwnClients<W: World> {
     owed: BTreeMap<u64, Vec<PendingReply>>,
     /// Replies that wait for other requests' checks.
     pub(super) barrier: CheckingBarrier,
+    /// Where reads take no batch: the requests that take one.
+    pub(super) in_order: ByConnection,
 }
 
 impl<W: World> OwnClients<W> {
@@ -80,6 +83,7 @@ impl<W: World> OwnClients<W> {
             submissions: Vec::new(),
             owed: BTreeMap::new(),
             barrier: CheckingBarrier::default(),
+            in_order: ByConnection::default(),
         }
     }
 
@@ -286,7 +290,15 @@ impl<W: World> OwnClients<W> {
 
     fn answer(&mut self, owner: Recipient, reply: Option<Reply>) {
         if let (Recipient::Client(to), Some(front)) = (owner, &mut self.front) {
+            self.in_order.end(to);
             front.answer(to, reply);
+        }
+    }
+
+    /// The reply to a request that took no batch.
+    pub(super) fn answer_read(&mut self, to: ReplyTo, reply: Reply) {
+        if let Some(front) = &mut self.front {
+            front.answer(to, Some(reply));
         }
     }
 

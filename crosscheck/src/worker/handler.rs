@@ -192,7 +192,7 @@ impl<S: Service> Context<S> {
     }
 
     /// What this mode protects objects with.
-    fn protection(&self) -> Protection {
+    pub(super) fn protection(&self) -> Protection {
         let protect = match (self.mode.guarded, self.mode.verified) {
             (true, _) => Protect::Check,
             (false, true) => Protect::Seal,

@@ -1,5 +1,7 @@
 //! The classic commands on a shard.
 
+use crosscheck::NeedsBatch;
+
 use crate::command::{Key, StoreMode};
 use crate::handlers::{Counted, CounterStep, NON_NUMERIC, StoreArguments, Stored, count, store};
 use crate::limits::REPLY_BYTES;
@@ -7,7 +9,7 @@ use crate::protocol::TOO_LARGE;
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
-use crate::store::{Item, Shard, ShardTurn, access, find};
+use crate::store::{Item, Look, Shard, ShardTurn, access, find};
 
 /// The most bytes of an item in a reply besides its key and value.
 pub(crate) const BESIDE_VALUE: usize = 64;
@@ -42,6 +44,47 @@ pub(crate) fn retrieve(
     }
     push_item(item, with_unique, reply);
     true
+}
+
+/// One key of `get` or `gets` that takes no batch: appends the item if there is one, as [`retrieve`] does, and changes
+/// nothing. So it counts as no hit, neither for eviction nor for the marks that `mg` shows, and a dead item stays until
+/// another request finds it.
+///
+/// # Errors
+/// [`NeedsBatch`] if the item is alive at the time of the last batch and is not at `latest_us`: only a batch decides
+/// that it is gone. Also when the reply would become longer than [`REPLY_BYTES`].
+pub(crate) fn read(
+    shard: &Shard,
+    key: &Key,
+    with_unique: bool,
+    turn: ShardTurn<'_>,
+    latest_us: u64,
+    reply: &mut Vec<u8>,
+) -> Result<(), NeedsBatch> {
+    let counters = turn.counters;
+    let found = match (shard.look(key, turn.now_us), shard.look(key, latest_us.max(turn.now_us))) {
+        (Look::Live(found), Look::Live(_)) => found,
+        (Look::Live(_), _) => return Err(NeedsBatch),
+        (dead, _) => {
+            Stats::count(&counters.cmd_get);
+            Stats::count(&counters.get_misses);
+            match dead {
+                Look::Expired(_) => Stats::count(&counters.get_expired),
+                Look::Flushed(_) => Stats::count(&counters.get_flushed),
+                Look::Nothing | Look::Live(_) => turn.sizes.note_absent(key.hash()),
+            }
+            return Ok(());
+        }
+    };
+    let item = shard.item(found);
+    if reply.len() + item.stock_size() > REPLY_BYTES {
+        return Err(NeedsBatch);
+    }
+    Stats::count(&counters.cmd_get);
+    Stats::count(&counters.get_hits);
+    turn.sizes.note(key.hash(), item.value_len());
+    push_item(item, with_unique, reply);
+    Ok(())
 }
 
 fn push_item(item: &Item, with_unique: bool, reply: &mut Vec<u8>) {

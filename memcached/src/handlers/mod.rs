@@ -11,7 +11,7 @@ use crate::store::expiry::Deadline;
 use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find};
 
 pub(crate) use classic::{
-    BESIDE_VALUE, StorageRequest, arithmetic, delete, retrieve, storage, too_large, touch,
+    BESIDE_VALUE, StorageRequest, arithmetic, delete, read, retrieve, storage, too_large, touch,
 };
 pub(crate) use meta::{debug, meta_arithmetic, meta_delete, meta_get, meta_set};
 

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, GroupKey, Mode, OnDetection};
+use crosscheck::{Durability, GroupKey, Mode, OnDetection, Reads};
 
 use super::child::Dress;
 use super::find::ReplicaHandle;
 use super::ports::{loopback, pick};
 use super::runfile::{self, ReplicaAddresses, RunFile};
-use crate::config::{self, NodeConfig, check_group};
+use crate::config::{self, NodeConfig, check_group, may_read_locally};
 use crate::outcome::misuse;
 use crate::program::program;
 use crate::{ServiceOptions, Wrong};
@@ -52,6 +52,8 @@ pub struct ClusterOptions<O> {
     pub alone_after_silence: bool,
     /// Whether, with V, a batch waits a moment for the tokens of all replicas; none: the default.
     pub extra_protection: Option<bool>,
+    /// How requests that only read are answered.
+    pub reads: Reads,
     /// Settings of the service, equal at all replicas.
     pub service: O,
 }
@@ -71,6 +73,7 @@ impl<O: Default> Default for ClusterOptions<O> {
             witness: false,
             alone_after_silence: false,
             extra_protection: None,
+            reads: Reads::default(),
             service: O::default(),
         }
     }
@@ -134,6 +137,13 @@ impl<O: ServiceOptions> ClusterPlan<O> {
                 "mode {mode} has no batches that wait; leave out --extra-protection, or use --mode R0GV"
             )));
         }
+        if wish.reads == Reads::Local
+            && may_read_locally(wish.mode, usize::from(count), wish.witness).is_err()
+        {
+            return Err(misuse(
+                "--reads local is for mode R0GV, and three or more replicas, or two and a witness",
+            ));
+        }
         if wish.on_detection.is_some() && !wish.mode.twice {
             let mode = wish.mode;
             return Err(misuse(format!(
@@ -168,6 +178,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             node.on_detection = wish.on_detection.unwrap_or_default();
             (node.witness, node.alone_after_silence) = (wish.witness, wish.alone_after_silence);
             node.extra_protection = wish.extra_protection;
+            node.reads = wish.reads;
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,
                 Durability::Disk(data) => Durability::Disk(data.join(format!("replica-{}", place.number))),

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crosscheck::admin::Endpoint;
-use crosscheck::{Address, Durability, GroupKey, Mode, OnDetection, Settings, private};
+use crosscheck::{Address, Durability, GroupKey, Mode, OnDetection, Reads, Settings, private};
 
-pub use parse::{check_group, parse};
+pub use parse::{check_group, may_read_locally, parse};
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};
 pub use read::{TableReader, resolve};
 
@@ -81,6 +81,8 @@ pub struct NodeConfig<O> {
     pub alone_after_silence: bool,
     /// Whether, with V, a batch waits a moment for the tokens of all replicas; none: where it runs on several workers.
     pub extra_protection: Option<bool>,
+    /// With V: how requests that only read are answered.
+    pub reads: Reads,
     /// The settings of the service.
     pub service: O,
 }
@@ -110,6 +112,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             witness: false,
             alone_after_silence: false,
             extra_protection: None,
+            reads: Reads::default(),
             service: O::default(),
         }
     }
@@ -158,6 +161,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             witness: self.witness,
             alone_after_silence: self.alone_after_silence,
             extra_protection: self.has_extra_protection(),
+            reads: self.reads,
         }
     }
 
@@ -224,6 +228,9 @@ impl<O: ServiceOptions> NodeConfig<O> {
         }
         if let Some(waits) = self.extra_protection {
             let _ = writeln!(text, "extra_protection = \"{}\"", if waits { "yes" } else { "no" });
+        }
+        if self.reads == Reads::Local {
+            text.push_str("reads = \"local\"\n");
         }
         for (index, address) in self.replicas.iter().enumerate() {
             let _ = write!(text, "\n[[replica]]\nnumber = {}\naddress = \"{address}\"\n", index + 1);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crosscheck::admin::{Endpoint, Token};
-use crosscheck::{Address, Durability, GroupKey, Mode, OnDetection};
+use crosscheck::{Address, Durability, GroupKey, Mode, OnDetection, Reads};
 use toml::de::DeTable;
 
 use super::NodeConfig;
@@ -14,7 +14,7 @@ use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 21] = [
     "this_replica",
     "listen",
     "admin",
@@ -34,6 +34,7 @@ const FIELDS: [&str; 20] = [
     "on_detection",
     "alone_after_silence",
     "extra_protection",
+    "reads",
     "replica",
 ];
 const REPLICA_FIELDS: [&str; 3] = ["number", "address", "part"];
@@ -128,6 +129,7 @@ fn read<O: ServiceOptions>(
         let what = "is for two replicas without a witness, in a mode with V";
         reader.report(reader.offset("alone_after_silence"), "alone_after_silence", what, "remove it");
     }
+    let reads = read_reads(reader, mode, (replicas.len(), witness));
     check_ports(reader, listen, admin.as_ref().map(|(endpoint, _)| endpoint), &replicas, this_replica);
 
     let small = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -149,6 +151,7 @@ fn read<O: ServiceOptions>(
     config.on_detection = on_detection;
     (config.witness, config.alone_after_silence) = (witness, alone_after_silence);
     config.extra_protection = extra_protection;
+    config.reads = reads;
     config.service = service;
     if let Err(Wrong { field, what, remedy, .. }) = config.service.check() {
         reader.report(reader.offset(field), field, &what, &remedy);
@@ -157,6 +160,25 @@ fn read<O: ServiceOptions>(
 }
 
 /// What mode `00GT` does about a fault; another mode cannot have the field.
+/// How requests that only read are answered, in a group of so many processes, perhaps with a witness.
+fn read_reads(reader: &mut TableReader<'_>, mode: Mode, (processes, witness): (usize, bool)) -> Reads {
+    let is_local = read_either(reader, "reads", "local", "batch").unwrap_or_default();
+    if is_local && let Err(what) = may_read_locally(mode, processes, witness) {
+        reader.report(reader.offset("reads"), "reads", what, "remove it");
+    }
+    if is_local { Reads::Local } else { Reads::Batch }
+}
+
+/// Whether replicas of such a group may answer reads without a batch.
+///
+/// # Errors
+/// For whom this setting is.
+pub fn may_read_locally(mode: Mode, processes: usize, witness: bool) -> Result<(), &'static str> {
+    let has_third = processes > 2 || (witness && processes == 2);
+    let what = "\"local\" is for three or more replicas, or two and a witness, in a mode with V";
+    (mode.verified && has_third).then_some(()).ok_or(what)
+}
+
 fn read_on_detection(reader: &mut TableReader<'_>, mode: Mode) -> OnDetection {
     let answers = read_either(reader, "on_detection", "answer", "exit");
     let at = reader.offset("on_detection");

@@ -31,7 +31,8 @@ impl Promise for Released {
                 replicas have come to the same state after it and f+1 verifiers have recorded that.",
             check: "When a batch becomes stable at a replica, f+1 replicas, itself among them, have ended it with that \
                 token, and f+1 verifiers have recorded exactly the version that was agreed on. When a reply passes \
-                the gate, its batch is the one that has just become stable there.",
+                the gate, its batch is the one that has just become stable there; that of a read which took no batch \
+                was read after a batch that is stable there.",
         }
     }
 
@@ -64,6 +65,16 @@ impl Promise for Released {
                 if place.batch != stable {
                     return Err(format!(
                         "the reply at {place} left replica {}, where batch {stable} is the last stable one",
+                        ReplicaId(replica)
+                    ));
+                }
+            }
+            What::ReadHere { batch, .. } => {
+                let stable = self.stable.get(&replica).copied().unwrap_or(0);
+                if *batch > stable {
+                    return Err(format!(
+                        "a reply left replica {} that was read after batch {batch}, where batch {stable} is the last \
+                            stable one",
                         ReplicaId(replica)
                     ));
                 }

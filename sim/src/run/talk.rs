@@ -8,6 +8,7 @@ use super::{Event, Run};
 use crate::client::{Asked, PATIENCE_US};
 use crate::node::ClientAnswer;
 use crate::promises;
+use crate::reference::read_place;
 use crate::workload::Workload;
 
 /// Time after the last fault after which every command is answered.
@@ -153,6 +154,15 @@ impl<W: Workload> Run<W> {
         let process = self.slots[usize::from(replica)].process.as_ref();
         if let Some(number) = process.and_then(|process| process.command_of(to)) {
             self.facts.asked[number].place = Some(place);
+        }
+    }
+
+    /// A reply to a read leaves that took no batch: its command counts as the last one of the batch that it has seen.
+    pub(super) fn place_read(&mut self, replica: u8, to: ReplyTo, batch: u64) {
+        let process = self.slots[usize::from(replica)].process.as_ref();
+        if let Some(number) = process.and_then(|process| process.command_of(to)) {
+            self.facts.asked[number].place = Some(read_place(batch));
+            self.model.read(number, batch);
         }
     }
 

@@ -31,6 +31,9 @@ pub struct Verified {
     /// Times a replica took the whole state of the others in place of its own.
     #[serde(default)]
     pub took_states: u64,
+    /// Reads that were answered without a batch.
+    #[serde(default)]
+    pub local_reads: u64,
 }
 
 /// The states that replicas have come to lately, by the batch, its view and the state before.
@@ -69,6 +72,7 @@ impl Verified {
             }
             What::Stable { version, .. } => self.stable = self.stable.max(version.number),
             What::Diverged(_) => self.diverged += 1,
+            What::ReadHere { .. } => self.local_reads += 1,
             What::TookBack { .. } => self.rolled_back += 1,
             What::Installed { in_place: true, .. } => self.took_states += 1,
             What::Followed { view, .. } => {
@@ -89,6 +93,7 @@ impl Verified {
         self.followed += other.followed;
         self.view += other.view;
         self.took_states += other.took_states;
+        self.local_reads += other.local_reads;
     }
 }
 

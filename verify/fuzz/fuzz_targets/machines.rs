@@ -42,6 +42,7 @@ fuzz_target!(|data: &[u8]| {
                     executor.handle(ExecutorEvent::Installed(version), now_us, &mut to_execute);
                 }
             }
+            8 => executor.handle(ExecutorEvent::Read, now_us, &mut to_execute),
             _ => {
                 for message in VerifyMessage::decode_all(frame).unwrap_or_default() {
                     let from = what & 3;

@@ -239,6 +239,7 @@ impl Cluster {
                 ExecutorCommand::Rewind { to, view, .. } => {
                     format!("goes back to {} for view {view}", word(to))
                 }
+                ExecutorCommand::ReadFrom { number } => format!("may read from batch {number} on"),
                 ExecutorCommand::Contradiction { stable, .. } => {
                     format!("hears what contradicts {}", word(stable))
                 }

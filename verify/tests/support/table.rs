@@ -101,6 +101,10 @@ pub fn told(message: &VerifyMessage) -> String {
             format!("NEW-VIEW {} from {}", record.view, batches(record.version))
         }
         VerifyMessage::Where { round, .. } => format!("WHERE ({round:?})"),
+        VerifyMessage::ReadWhere { .. } => "WHERE for reads".to_owned(),
+        VerifyMessage::ReadHere { view, number, .. } => {
+            format!("HERE for reads: batch {number} of view {view}")
+        }
         VerifyMessage::Here(here) => match here.memory {
             Some((promised, record)) => format!(
                 "HERE ({:?}): promised {promised}, record of view {}, {}",

@@ -11,6 +11,7 @@
 //! view on one version are equal, except where an executor is let diverge.
 
 mod act;
+mod reads;
 mod together;
 
 use std::collections::HashMap;
@@ -60,6 +61,8 @@ pub struct World {
     /// Fewer of them would only be noted. Messages persist, so noting them can be put off until the one arrives with
     /// which they have an effect; what happens in between at this machine does not depend on them.
     pub together: bool,
+    /// A read may ask at any time: whatever quorum answers, its newest record continues all that was acted on.
+    pub reads: bool,
     tables: Tables,
 }
 
@@ -174,6 +177,7 @@ impl World {
             extra_after: None,
             catch_up: false,
             together: true,
+            reads: false,
             tables: Tables::default(),
         }
     }
@@ -375,6 +379,7 @@ impl World {
                 after.messages.add(message);
             }
         }
+        after.broken |= self.reads && self.reads_may_be_stale(&after);
         next.push((self.tables.names.number(step), after));
     }
 }
@@ -480,9 +485,11 @@ impl World {
         let Posted { from, to, message } = self.tables.messages.value(message);
         let (slot, is_verifier) = (self.slot(part), part < self.verifiers());
         let is_for = match message {
-            VerifyMessage::Verify { .. } | VerifyMessage::Where { .. } => is_verifier,
+            VerifyMessage::Verify { .. } | VerifyMessage::Where { .. } | VerifyMessage::ReadWhere { .. } => {
+                is_verifier
+            }
             VerifyMessage::ViewChange { .. } | VerifyMessage::NewView { .. } => is_verifier && *from != slot,
-            VerifyMessage::Recorded { .. } => !is_verifier,
+            VerifyMessage::Recorded { .. } | VerifyMessage::ReadHere { .. } => !is_verifier,
             VerifyMessage::Here(_) => true,
         };
         is_for

@@ -10,6 +10,7 @@ mod deliver;
 mod fold;
 mod operator;
 mod outcome;
+mod reads;
 mod repair;
 mod undecided;
 mod whole_state;
@@ -27,13 +28,14 @@ use verify::{
 };
 use vote::{Packed, RequestResult};
 
+use reads::LocalReads;
 use repair::Repairing;
 use undecided::SelfDoubt;
 use whole_state::{TakenStates, TakingState};
 
 use super::Replica;
 use super::clocks::Timekeeper;
-use super::environment::Environment;
+use super::environment::{Environment, PastCounts};
 use super::execute_stage::ExecuteStage;
 use super::group::Group;
 use super::order_stage::OrderStage;
@@ -85,6 +87,8 @@ pub(super) struct SpeculateStage {
     /// An operator has permitted to begin a group where no replica has one.
     begins: bool,
     mixer: Mixer,
+    /// Reads that take no batch; none where they take one.
+    reads: Option<LocalReads>,
     /// How long the primary has ordered nothing although requests wait here.
     unserved: Unserved,
     /// Messages of this process to itself that were not handled yet.
@@ -215,6 +219,7 @@ impl SpeculateStage {
             peer_has_ended: false,
             begins: settings.begins,
             mixer: Mixer::new(),
+            reads: settings.reads_locally().then(LocalReads::default),
             unserved: Unserved::default(),
             own_messages: VecDeque::new(),
             hears_itself: false,
@@ -264,7 +269,7 @@ impl SpeculateStage {
     }
 
     /// For an operator.
-    pub(super) fn status(&self, rollbacks: u64) -> VerificationStatus {
+    pub(super) fn status(&self, tally: &PastCounts) -> VerificationStatus {
         VerificationStatus {
             view: match self.executes {
                 true => self.executor.view().unwrap_or(0),
@@ -275,7 +280,9 @@ impl SpeculateStage {
             }),
             witness: !self.executes,
             unstable: self.unstable.len() as u64,
-            rollbacks,
+            rollbacks: tally.rollbacks,
+            local_reads: tally.local_reads,
+            reads_ordered: tally.reads_ordered,
             waits_for: self.waits_for(),
             verifies: self.verifier.record().is_some(),
         }

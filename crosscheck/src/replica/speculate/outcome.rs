@@ -90,6 +90,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             }
             ExecutorCommand::Diverged { version, donors: _ } => self.on_diverged(version),
             ExecutorCommand::Behind { version, donors: _ } => self.on_behind(version),
+            ExecutorCommand::ReadFrom { number } => self.on_read_from(number),
             ExecutorCommand::Contradiction { stable, heard } => {
                 self.env.world.say(format_args!(
                     "verifiers have recorded another state of batch {} than the one that was agreed on before \
@@ -119,6 +120,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if let Some(execution) = &mut self.executor.running {
             execution.agree(version.number);
         }
+        self.release_reads();
     }
 
     /// The replies of a batch leave.
@@ -176,6 +178,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(super) fn go_back(&mut self, going_back: GoingBack) {
         let stage = &mut *self.stage;
         stage.parts.clear();
+        stage.reads.iter_mut().for_each(|reads| reads.go_back(going_back.to));
         if let Some(before) = stage.going_back.replace(going_back) {
             // A boundary is on its way. It goes back as far as it was told, and then this one's turn comes. A view that
             // was to begin begins all the same.
@@ -234,6 +237,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.scrubs.on_done(self.env.world.scrub_took(took));
                 self.on_scrubbed(home, objects);
             }
+            BoundaryDone::Read(done) => self.on_reads_done(done),
         }
     }
 

@@ -250,6 +250,15 @@ fn two_replicas_verify_each_other_alone_or_with_a_witness() {
     assert!(told(&crossed).contains("with V"), "{}", told(&crossed));
     let alone = verified.replacen("# alone_after_silence = \"no\"", "alone_after_silence = \"yes\"", 1);
     assert!(told(&alone).contains("for two replicas"), "{}", told(&alone));
+    let local = |text: &str| text.replacen("# reads = \"batch\"", "reads = \"local\"", 1);
+    for text in [&verified, &witness] {
+        let config = parse("local", &local(text)).expect("a third verifier");
+        assert!(config.settings().reads_locally());
+        assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+    }
+    for text in [two, &shelf()] {
+        assert!(told(&local(text)).contains("in a mode with V"), "{}", told(&local(text)));
+    }
 }
 
 /// A file for one node in mode 00GT, with these lines.

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod look;
 mod once;
 mod speculate;
 mod twice;

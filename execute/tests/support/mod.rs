@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use execute::{Between, End, Protection, Regions, Repeat, Reproduced, Runner, Stopped};
+use execute::{Between, End, Look, Protection, Regions, Repeat, Reproduced, Runner, Stopped};
 use object::{Home, Injection, Kept, Protect, Region, critical, genesis};
 use schedule::{
     Access, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule, Turn, Work,
@@ -178,6 +178,16 @@ impl Bank {
             let (end, outcome) =
                 runner.once(turn, &mut reply, |cx, sent, reply| handle(accounts, cx, sent.decoded, reply));
             (Ran { end, reply: String::from_utf8(reply).unwrap() }, outcome)
+        })
+    }
+
+    /// Runs it as one that only reads.
+    pub fn look(&mut self, request: Request) -> (Look, String) {
+        self.with_turn(Sent::new(request), |turn, locks, accounts| {
+            let mut reply = Vec::new();
+            let runner = Runner { locks, protection: FULL, between: &() };
+            let look = runner.look(turn, &mut reply, |cx, reply| handle(accounts, cx, request, reply));
+            ((look, String::from_utf8(reply).unwrap()), Outcome::Done)
         })
     }
 

@@ -198,3 +198,37 @@ pub(crate) fn touch(shard: &mut Shard, key: &Key, expiry: i64, turn: ShardTurn<'
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crosscheck::object::genesis;
+
+    use super::*;
+    use crate::sizes::Sizes;
+    use crate::stats::ServiceCounters;
+    use crate::store::{Marks, NewItem};
+
+    /// What a read without a batch gets at this time of the last batch and this present time, in seconds, of an item
+    /// that expires after 10.
+    fn read_at(now_s: u64, latest_s: u64) -> Result<String, NeedsBatch> {
+        let (counters, sizes) = (ServiceCounters::default(), Sizes::default());
+        let turn = ShardTurn { now_us: now_s * 1_000_000, unique: 7, counters: &counters, sizes: &sizes };
+        let mut shard = genesis(0, || Shard::new(1 << 20));
+        let key = Key::new(b"k").expect("a key");
+        let new =
+            NewItem { value: b"v", flags: 3, expires_us: 10_000_000, unique: 7, marks: Marks::default() };
+        let item = shard.insert(&key, &new, turn);
+        let mut reply = Vec::new();
+        read(&shard, &key, true, turn, latest_s * 1_000_000, &mut reply)?;
+        assert_eq!((shard.count(), shard.item(item).marks().hits()), (1, 0), "nothing has changed");
+        Ok(String::from_utf8(reply).expect("text"))
+    }
+
+    #[test]
+    fn a_read_without_a_batch_leaves_it_to_a_batch_that_an_item_has_just_expired() {
+        assert_eq!(read_at(1, 9).as_deref(), Ok("VALUE k 3 1 7\r\nv\r\n"));
+        assert_eq!(read_at(1, 10), Err(NeedsBatch), "no batch has this time yet");
+        assert_eq!(read_at(10, 10).as_deref(), Ok(""), "a batch has it");
+        assert_eq!(read_at(10, 1).as_deref(), Ok(""), "the own clock is late");
+    }
+}

@@ -58,6 +58,12 @@ fn notices(status: &Status) -> Vec<ViewLine> {
             notices
                 .push(of(format!("is in view {view}, and took batches back {} times", grouped(*rollbacks))));
         }
+        if verification.local_reads + verification.reads_ordered > 0 {
+            let (here, ordered) = (grouped(verification.local_reads), grouped(verification.reads_ordered));
+            notices.push(of(format!(
+                "answered {here} reads itself; {ordered} more were to be, and took a batch"
+            )));
+        }
         if !witness && !executors.is_empty() && !executors.contains(&status.replica) {
             notices.push(of("is not waited for: it was late or away, and catches up".into()));
         }

@@ -283,3 +283,154 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// Reads of one replica, what is ordered, and what its clients have in the order.
+    #[derive(Default)]
+    struct Host {
+        reads: LocalReads,
+        in_order: ByConnection,
+        to_order: VecDeque<Submission>,
+        now_us: u64,
+    }
+
+    impl Host {
+        /// Request `number` of the connection in `slot`.
+        fn submit(&mut self, slot: u32, number: u64, only_reads: bool) {
+            let to = ReplyTo { slot, generation: 1, sequence: number, cost: 0 };
+            let request = crate::ordered::summed(Bytes::from_static(b"request"));
+            let submission = Submission { number, to, request };
+            self.reads.sort(submission, only_reads, &mut self.in_order, &mut self.to_order);
+        }
+
+        /// The verifiers are asked, and answer.
+        fn bind(&mut self, number: u64) {
+            assert!(self.reads.asks(self.now_us));
+            self.reads.bind(number, self.now_us);
+        }
+
+        /// Those that may run at `version` run on the state after batch `at`. Returns how many there were.
+        fn run(&mut self, version: u64, at: u64) -> usize {
+            let Some(requests) = self.reads.begin(version) else { return 0 };
+            self.end(at, requests.len(), self.reads.epoch)
+        }
+
+        fn end(&mut self, batch: u64, count: usize, epoch: u64) -> usize {
+            let reply = ReadReply { bytes: Bytes::new(), digest: 0 };
+            let done = ReadsDone { epoch, batch, replies: vec![Some(reply); count] };
+            assert_eq!(self.reads.end(done, self.now_us), []);
+            count
+        }
+
+        /// The numbers of those whose replies leave.
+        fn leave(&mut self, stable: u64) -> Vec<u64> {
+            std::iter::from_fn(|| self.reads.leave(stable)).map(|(_, read, _)| read.number).collect()
+        }
+
+        fn ordered(&mut self) -> Vec<u64> {
+            self.to_order.drain(..).map(|one| one.number).collect()
+        }
+    }
+
+    #[test]
+    fn a_read_waits_for_its_bound_and_until_its_version_is_stable() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        host.bind(5);
+        assert_eq!(host.run(4, 4), 0, "batch 5 has not ended");
+        assert_eq!(host.run(5, 6), 1);
+        assert_eq!(host.leave(5), [], "it has seen batch 6");
+        assert_eq!(host.leave(6), [0]);
+        assert!(!host.reads.pending.has(ReplyTo { slot: 1, generation: 1, sequence: 0, cost: 0 }));
+    }
+
+    #[test]
+    fn a_read_that_arrives_after_the_question_is_not_bound_by_its_answer() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        assert!(host.reads.asks(0));
+        host.submit(2, 1, true);
+        assert!(!host.reads.asks(1), "one question at a time");
+        host.reads.bind(5, 1);
+        assert_eq!(host.run(9, 9), 1);
+        host.bind(7);
+        assert_eq!(host.run(6, 6), 0);
+        assert_eq!(host.run(7, 7), 1);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_read_again_in_the_same_order() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        host.bind(1);
+        assert_eq!(host.run(1, 3), 1);
+        host.submit(1, 1, true);
+        host.bind(1);
+        let running = host.reads.begin(4).expect("the second one");
+        let before = host.reads.epoch;
+        host.reads.go_back(2);
+        assert_eq!(host.leave(9), [], "batch 3 is another one now");
+        assert_eq!(host.run(9, 9), 0, "a boundary still has the second one");
+        host.end(4, running.len(), before);
+        assert_eq!(host.run(2, 2), 2);
+        assert_eq!(host.leave(2), [0, 1]);
+    }
+
+    #[test]
+    fn a_bound_whose_batch_never_comes_is_asked_for_again() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        host.bind(9);
+        assert!(!host.reads.asks(RESEND_US - 1));
+        host.now_us = RESEND_US;
+        host.bind(7);
+        assert_eq!(host.run(7, 7), 1, "a later view began from batch 7");
+        host.submit(1, 1, true);
+        host.bind(7);
+        host.now_us = 2 * RESEND_US;
+        host.bind(12);
+        assert_eq!(host.run(7, 7), 1, "the first bound stays valid");
+    }
+
+    #[test]
+    fn a_write_takes_the_reads_before_it_into_the_order() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        host.bind(1);
+        assert_eq!(host.run(1, 1), 1);
+        host.submit(1, 1, true);
+        host.bind(1);
+        let running = host.reads.begin(1).expect("the second one");
+        host.submit(1, 2, true);
+        host.submit(2, 3, true);
+        host.submit(1, 4, false);
+        assert_eq!(host.ordered(), [0, 1, 2, 4]);
+        host.submit(1, 5, true);
+        assert_eq!(host.ordered(), [5], "behind an unanswered write");
+        host.end(1, running.len(), host.reads.epoch);
+        assert_eq!(host.leave(1), [], "they are answered from the order");
+        host.bind(1);
+        assert_eq!((host.run(1, 1), host.leave(1)), (1, vec![3]));
+    }
+
+    #[test]
+    fn a_read_without_a_reply_is_ordered_with_those_of_its_connection() {
+        let mut host = Host::default();
+        for (slot, number) in [(1, 0), (2, 1), (1, 2)] {
+            host.submit(slot, number, true);
+        }
+        host.bind(1);
+        host.reads.begin(1).expect("all of them");
+        let reply = Some(ReadReply { bytes: Bytes::new(), digest: 0 });
+        let done = ReadsDone { epoch: 0, batch: 1, replies: vec![reply.clone(), reply, None] };
+        let refused = host.reads.end(done, 0);
+        assert_eq!(refused.iter().map(|to| to.slot).collect::<Vec<_>>(), [1]);
+        assert_eq!(host.reads.order_all_of(refused[0], &mut host.in_order, &mut host.to_order), 2);
+        assert_eq!((host.ordered(), host.leave(1)), (vec![0, 2], vec![1]));
+    }
+}

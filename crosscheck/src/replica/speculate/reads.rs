@@ -344,7 +344,7 @@ mod tests {
         host.bind(5);
         assert_eq!(host.run(4, 4), 0, "batch 5 has not ended");
         assert_eq!(host.run(5, 6), 1);
-        assert_eq!(host.leave(5), [], "it has seen batch 6");
+        assert_eq!(host.leave(5), Vec::<u64>::new(), "it has seen batch 6");
         assert_eq!(host.leave(6), [0]);
         assert!(!host.reads.pending.has(ReplyTo { slot: 1, generation: 1, sequence: 0, cost: 0 }));
     }
@@ -374,7 +374,7 @@ mod tests {
         let running = host.reads.begin(4).expect("the second one");
         let before = host.reads.epoch;
         host.reads.go_back(2);
-        assert_eq!(host.leave(9), [], "batch 3 is another one now");
+        assert_eq!(host.leave(9), Vec::<u64>::new(), "batch 3 is another one now");
         assert_eq!(host.run(9, 9), 0, "a boundary still has the second one");
         host.end(4, running.len(), before);
         assert_eq!(host.run(2, 2), 2);
@@ -413,7 +413,7 @@ mod tests {
         host.submit(1, 5, true);
         assert_eq!(host.ordered(), [5], "behind an unanswered write");
         host.end(1, running.len(), host.reads.epoch);
-        assert_eq!(host.leave(1), [], "they are answered from the order");
+        assert_eq!(host.leave(1), Vec::<u64>::new(), "they are answered from the order");
         host.bind(1);
         assert_eq!((host.run(1, 1), host.leave(1)), (1, vec![3]));
     }

@@ -9,6 +9,7 @@ mod faults;
 mod generator;
 pub(crate) mod measure;
 mod memaslap;
+mod model;
 mod overrides;
 mod profile;
 mod progress;
@@ -60,6 +61,7 @@ what is measured how.";
   crosscheck bench cost                          instructions, allocations and memory
   crosscheck bench profile                       flame graphs
   crosscheck bench executor --quick              parallel batches in one executor: Eve's Figs. 4 to 7, rollbacks
+  crosscheck bench model eve                     the same with up to 16 cores, simulated
   crosscheck bench report                        Markdown and HTML of the newest results
   crosscheck bench summary bench/results/raw/quick-*.json    small files for the repository, into bench/results
 
@@ -82,6 +84,8 @@ enum BenchCommand {
     /// Measure one executor of parallel batches alone: the figures of Eve, and what a rollback costs
     #[command(long_about = executor::ABOUT)]
     Executor(executor::Args),
+    /// Simulate more cores than the machine has, from what was measured
+    Model(model::Args),
     /// Show what can be measured
     List(ListArgs),
     /// Write a small file for each result: the figures of every repetition, without single times
@@ -139,6 +143,7 @@ pub fn run(args: &Args) -> CommandOutcome {
         BenchCommand::Cost(args) => cost::run(args),
         BenchCommand::Profile(args) => profile::run(args),
         BenchCommand::Executor(args) => executor::run(args),
+        BenchCommand::Model(args) => model::run(args),
         BenchCommand::List(args) => list(args),
         BenchCommand::Summary(args) => compact::run(args),
         BenchCommand::Report(args) => report::run(args),

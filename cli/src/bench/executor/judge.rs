@@ -21,9 +21,10 @@ use super::mixing::{ErringMixer, MixerErrors, is_visible, started_in_any_order};
 use super::replica::{
     ExecutorEvent, ExecutorReport, ExecutorState, RequestWork, RunningBatch, SpentTime, nothing, tree_of,
 };
+use super::times::BatchTrace;
 
 /// Batches that were appended and have not been executed: the next one is there when one ends.
-const AHEAD: u64 = 4;
+pub const AHEAD: u64 = 4;
 /// Checks before a wait becomes a sleep; as the replicas' workers.
 const SPINS: u32 = 100;
 
@@ -184,7 +185,7 @@ fn on_threads<'s, T>(
             states,
             schedules: &schedules,
             reports,
-            mixer: ErringMixer::new(setup.errors, derive(seed, 2)),
+            mixer: ErringMixer::of_log(setup.errors, seed),
             starts: SplitMix64::new(derive(seed, 3)),
             appended: 0,
             verified: 0,
@@ -269,6 +270,11 @@ impl ExecutorDrive<'_, '_> {
         [self.states[0].handled(), self.states[0].folded()]
     }
 
+    /// Times of the first executor's batches since this was called before.
+    pub fn take_traced(&self) -> Vec<BatchTrace> {
+        self.states[0].take_traced()
+    }
+
     /// Whether all executors have the same token of the next batch: then it is verified.
     fn agree(&mut self) -> bool {
         let number = self.verified + 1;
@@ -326,7 +332,7 @@ impl ExecutorDrive<'_, '_> {
         let is_filling = entry.index <= self.log.filling();
         let work = if is_filling { RequestWork::default() } else { self.setup.work };
         for ((state, schedule), order) in self.states.iter().zip(self.schedules).zip(orders) {
-            state.expect(RunningBatch::new(entry.index, entry.requests.len(), work));
+            state.expect(RunningBatch::new(entry.index, entry.requests.len(), order.ends.clone(), work));
             schedule.append_mixed(Arc::clone(entry), order.clone());
         }
     }

@@ -13,7 +13,7 @@ use wire::{SplitMix64, derive};
 /// Ordered time of the first batch: some second in 2023, in microseconds.
 const START_US: u64 = 1_700_000_000_000_000;
 /// Different batches of a log; a longer log repeats them. They bound its memory: 65 MB with values of 10 KB.
-const CYCLE: u64 = 64;
+pub const CYCLE: u64 = 64;
 /// Length of a key in bytes.
 const KEY_BYTES: usize = 16;
 

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use verify::StateToken;
 
 use super::judge::{CountedBatches, ExecutorDrive, ExecutorSetup, TimedRollback, with_executors};
-use super::log::{LogShape, RequestLog};
-use super::mixing::MixerErrors;
+use super::log::{CYCLE, LogShape, RequestLog};
+use super::mixing::{ErringMixer, MixerErrors};
 use super::replica::{RequestWork, SpentTime};
+use super::times::StageTimes;
 
 /// How long each side is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,9 @@ pub struct ExecutorFigures {
     pub handling_us: f64,
     /// Folding a batch: changes of the tree, its root, and the token, in microseconds.
     pub folding_us: f64,
+    /// Times of single requests and of the steps between them, where no requests conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<StageTimes>,
     /// Times of rollbacks, where those were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timed: Option<RollbackTimes>,
@@ -152,6 +156,22 @@ impl ExecutorCase {
         })
     }
 
+    /// Lengths of the parallel batches of each batch that a measurement with this seed runs, again and again.
+    ///
+    /// # Errors
+    /// The service does not decode its own requests.
+    pub fn parallel_batches(&self, seed: u64) -> anyhow::Result<Vec<Vec<u32>>> {
+        let service = Memcached::new(self.shape.service())?;
+        let log = RequestLog::new(self.shape, &service, seed)?;
+        let mut mixer = ErringMixer::of_log(self.setup.errors, seed);
+        let lengths = |number: u64| {
+            let plan = mixer.plan(&log.entry(log.filling() + number, &service));
+            let of_one = plan.iter().map(|parallel| parallel.len() as u32);
+            of_one.collect()
+        };
+        Ok((1..=CYCLE).map(lengths).collect())
+    }
+
     fn services(&self) -> anyhow::Result<Vec<Memcached>> {
         let config = self.shape.service();
         Ok((0..self.setup.executors).map(|_| Memcached::new(config)).collect::<Result<_, _>>()?)
@@ -163,6 +183,7 @@ impl ExecutorCase {
         span: ExecutorSpan,
     ) -> anyhow::Result<MeasuredSide> {
         drive.take_counted();
+        drive.take_traced();
         let clock = MeasuringClock::start(drive);
         let (mut left, mut last, mut stopped) = (span.batches, (0, StateToken(0)), None);
         drive.run_until(|number, token| {
@@ -175,7 +196,10 @@ impl ExecutorCase {
             is_enough
         })?;
         let (elapsed, processor) = stopped.unwrap_or_default();
-        let figures = clock.figures(drive, self.shape.batch, elapsed, processor);
+        let mut figures = clock.figures(drive, self.shape.batch, elapsed, processor);
+        if self.shape.conflicts == 0.0 && self.setup.errors == MixerErrors::NONE {
+            figures.times = Some(StageTimes::of(&drive.take_traced(), self.setup.workers));
+        }
         Ok(MeasuredSide { figures, last: last.0, token: last.1 })
     }
 
@@ -235,6 +259,7 @@ impl MeasuringClock {
             mixing_us: rounded(mixed.each_us_since(SpentTime::default()), 1e3),
             handling_us: rounded(handled.each_us_since(self.spent[0]) * batch as f64, 1e3),
             folding_us: rounded(folded.each_us_since(self.spent[1]), 1e3),
+            times: None,
             timed: None,
         }
     }

@@ -37,6 +37,11 @@ impl ErringMixer {
         ErringMixer { mixer: Mixer::new(), errors, seed, keys: Vec::new() }
     }
 
+    /// The one of the measurement that has this seed.
+    pub fn of_log(errors: MixerErrors, seed: u64) -> ErringMixer {
+        ErringMixer::new(errors, derive(seed, 2))
+    }
+
     /// The plan of a batch, the same for the same seed and batch.
     pub fn plan<R>(&mut self, entry: &Entry<R>) -> ParallelBatches {
         self.keys.resize_with(entry.requests.len(), Keys::new);

@@ -10,6 +10,7 @@ mod replica;
 mod results;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::path::PathBuf;
 
@@ -21,15 +22,15 @@ use node::view::{ProgressLine, grouped};
 use wire::derive;
 
 use super::results::RAW;
-use figures::ExecutorSide;
 use measure::MeasuredSide;
 
-pub use figures::{ExecutorFigure, FigureScale};
-#[cfg(test)]
-pub use measure::ExecutorFigures;
-pub use measure::ExecutorSpan;
+pub use figures::{ExecutorFigure, ExecutorSide, FigureScale};
+pub use judge::AHEAD;
+pub use measure::{ExecutorCase, ExecutorFigures, ExecutorSpan};
 pub use pages::blocks;
+pub use replica::RequestWork;
 pub use results::{ExecutorMeasurement, ExecutorRun};
+pub use times::{StageTimes, TIME_POINTS};
 
 /// What `bench executor --help` begins with.
 pub const ABOUT: &str = "Measures one executor of a replica that executes first and compares afterwards (Eve, OSDI \

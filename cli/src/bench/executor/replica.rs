@@ -5,7 +5,7 @@
 //! of a batch folds it (`execute::Speculation`); a boundary takes batches back (`schedule::Schedule::go_back`).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,9 +17,12 @@ use crosscheck::{Cx, Job, Service};
 use execute::{End, KeptRequest, Protection, Regions, Runner, Speculation};
 use memcached::Memcached;
 use memcached::command::{Command, Keys};
+use rustix::time::{ClockId, clock_gettime};
 use tree::{Tree, TreeShape};
 use verify::{StateToken, Version};
 use vote::digest::{self, Answer};
+
+use super::times::{BatchTrace, RequestTrace, TRACED_BATCHES};
 
 /// Leaves of the tree over all objects.
 const LEAVES: u32 = 65_536;
@@ -100,19 +103,24 @@ impl TimeSum {
 pub struct RunningBatch {
     number: u64,
     work: RequestWork,
+    /// Where its parallel batches end.
+    ends: Vec<u32>,
     results: Mutex<Vec<Option<KeptRequest>>>,
+    traces: Mutex<Vec<RequestTrace>>,
     /// Digest of the schedule after it, once all of its requests have ended.
     ended: OnceLock<u64>,
 }
 
 impl RunningBatch {
-    /// A batch of so many requests.
-    pub fn new(number: u64, requests: usize, work: RequestWork) -> Arc<RunningBatch> {
+    /// A batch of so many requests, whose parallel batches end there.
+    pub fn new(number: u64, requests: usize, ends: Vec<u32>, work: RequestWork) -> Arc<RunningBatch> {
         let results = Mutex::new((0..requests).map(|_| None).collect());
-        Arc::new(RunningBatch { number, work, results, ended: OnceLock::new() })
+        let traces = Mutex::new(Vec::with_capacity(requests));
+        Arc::new(RunningBatch { number, work, ends, results, traces, ended: OnceLock::new() })
     }
 
-    fn leave(&self, request: u32, result: KeptRequest) {
+    fn leave(&self, request: u32, result: KeptRequest, trace: RequestTrace) {
+        locked(&self.traces).push(trace);
         if let Some(slot) = locked(&self.results).get_mut(request as usize) {
             *slot = Some(result);
         }
@@ -135,6 +143,11 @@ pub struct ExecutorState<'s> {
     folding: Mutex<Speculation>,
     handled: TimeSum,
     folded: TimeSum,
+    begun: Instant,
+    /// Workers that have begun.
+    workers: AtomicU32,
+    /// Times of batches, until there are enough.
+    traced: Mutex<Vec<BatchTrace>>,
 }
 
 impl<'s> ExecutorState<'s> {
@@ -142,7 +155,23 @@ impl<'s> ExecutorState<'s> {
     pub fn new(executor: usize, service: &'s Memcached, tree: Tree, keeps: bool) -> ExecutorState<'s> {
         let folding = Mutex::new(Speculation::new(tree, Version { number: 0, token: StateToken(0) }));
         let (handled, folded) = (TimeSum::default(), TimeSum::default());
-        ExecutorState { executor, service, keeps, batches: Mutex::default(), folding, handled, folded }
+        ExecutorState {
+            executor,
+            service,
+            keeps,
+            batches: Mutex::default(),
+            folding,
+            handled,
+            folded,
+            begun: Instant::now(),
+            workers: AtomicU32::new(0),
+            traced: Mutex::default(),
+        }
+    }
+
+    /// Times of the batches since this was called before, in their order.
+    pub fn take_traced(&self) -> Vec<BatchTrace> {
+        std::mem::take(&mut *locked(&self.traced))
     }
 
     /// The batch is about to be appended to the schedule.
@@ -180,6 +209,7 @@ impl<'s> ExecutorState<'s> {
             // Without a receiver, the judging thread has given up.
             let _ = reports.send(ExecutorReport { executor: self.executor, event });
         };
+        let number = self.workers.fetch_add(1, Ordering::Relaxed);
         let mut rooms = Vec::new();
         let mut reply = Vec::new();
         while let Some(turn) = worker.next_blocking() {
@@ -188,7 +218,7 @@ impl<'s> ExecutorState<'s> {
             } else {
                 reply.clear();
                 let room = self.room(&mut rooms);
-                self.request(turn, &locks, room, &mut reply, &tell)
+                self.request(turn, number, &locks, room, &mut reply, &tell)
             };
             if let Err(why) = done {
                 return tell(ExecutorEvent::Failed(why));
@@ -199,12 +229,14 @@ impl<'s> ExecutorState<'s> {
     fn request(
         &self,
         mut turn: Turn<'_, Job<Command>>,
+        worker: u32,
         locks: &[&dyn Lock],
         room: Kept,
         reply: &mut Vec<u8>,
         tell: &impl Fn(ExecutorEvent),
     ) -> Result<(), String> {
         let begun = Instant::now();
+        let used_ns = thread_time_ns();
         let number = turn.entry_index();
         let batch = locked(&self.batches).get(&number).cloned();
         let batch = batch.ok_or_else(|| format!("batch {number} was not expected"))?;
@@ -236,7 +268,10 @@ impl<'s> ExecutorState<'s> {
         let answer = Answer::new(turn.position(), turn.time_us(), job.checksum(), reply);
         let answer = digest::request(&[], &answer);
         let result = KeptRequest { stamp: turn.stamp(), answer, kept };
-        batch.leave(turn.request_index().unwrap_or(u32::MAX), result);
+        let begun_ns = begun.saturating_duration_since(self.begun).as_nanos() as u64;
+        let ended_ns = begun_ns + begun.elapsed().as_nanos() as u64;
+        let trace = RequestTrace { worker, begun_ns, ended_ns, used_ns };
+        batch.leave(turn.request_index().unwrap_or(u32::MAX), result, trace);
         let ended = turn.finish(outcome);
         self.handled.add(begun.elapsed());
         if let Some(ended) = ended {
@@ -252,8 +287,22 @@ impl<'s> ExecutorState<'s> {
         while let Some((batch, schedule)) = self.next_to_fold(folding.version().number + 1) {
             let begun = Instant::now();
             let token = folding.fold(batch.take_results(), u128::from(schedule));
-            self.folded.add(begun.elapsed());
+            let took = begun.elapsed();
+            self.folded.add(took);
+            self.trace(&batch, took);
             tell(ExecutorEvent::Executed { number: batch.number, token });
+        }
+    }
+
+    fn trace(&self, batch: &RunningBatch, folding: Duration) {
+        let mut traced = locked(&self.traced);
+        if traced.len() < TRACED_BATCHES {
+            traced.push(BatchTrace {
+                number: batch.number,
+                ends: batch.ends.clone(),
+                requests: std::mem::take(&mut *locked(&batch.traces)),
+                folding_ns: folding.as_nanos() as u64,
+            });
         }
     }
 
@@ -341,6 +390,13 @@ pub fn tree_of(service: &mut Memcached) -> Tree {
 pub fn nothing() -> Job<Command> {
     let command = Command::Get { keys: Keys::new(), with_unique: false, touch: None };
     Job::internal(command, bytes::Bytes::new())
+}
+
+/// Processor time of this thread so far, in nanoseconds.
+fn thread_time_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let nanoseconds = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+    u64::try_from(nanoseconds).unwrap_or(0)
 }
 
 /// A thread that sleeps is woken when its time has come, and not up to 50 us later, which is what Linux does to save

@@ -1,0 +1,151 @@
+//! What the model takes from a results file of `bench executor`, and the sides of that file that judge it.
+//!
+//! Times of requests come from sides with one worker. What one worker cannot show, barriers and the processor time of a
+//! request that sleeps, comes from the side with four waiting workers. Neither says anything about the sides that judge
+//! the model beyond one worker: two burning workers, sixteen waiting ones, and conflicts.
+
+use anyhow::Context;
+use node::outcome::misuse;
+use wire::derive;
+
+use super::sample::MeasuredTimes;
+use super::simulate::{ModelCase, ModelPart, ModelTimes};
+use crate::bench::executor::{
+    AHEAD, ExecutorCase, ExecutorFigure, ExecutorFigures, ExecutorRun, ExecutorSide, RequestWork, StageTimes,
+};
+use crate::bench::stats::Spread;
+
+/// Workers of the side from which barriers are taken.
+const BARRIER_WORKERS: usize = 4;
+/// Workers of the waiting sides that judge the model.
+const MOST_WORKERS: usize = 16;
+
+/// A side that was measured, and what the model has to say about it.
+#[derive(Clone, Debug)]
+pub struct JudgedSide {
+    /// Its figure and name.
+    pub name: String,
+    /// Throughput of all rounds.
+    pub measured: Spread,
+    /// The same side in the model.
+    pub case: ModelCase,
+}
+
+/// A results file as the model reads it.
+#[derive(Clone, Debug)]
+pub struct ModelInputs<'r> {
+    run: &'r ExecutorRun,
+    /// The sides of Fig. 4: all that inputs are taken from.
+    sides: Vec<ExecutorSide>,
+    without: Vec<ModelPart>,
+}
+
+impl<'r> ModelInputs<'r> {
+    /// Of a results file, for a model without some of its parts.
+    pub fn new(run: &'r ExecutorRun, without: &[ModelPart]) -> ModelInputs<'r> {
+        let sides = ExecutorFigure::Fig4.plan(run.scale).sides;
+        ModelInputs { run, sides, without: without.to_vec() }
+    }
+
+    /// The sides of the file that judge the model: one and two burning workers, 16 waiting ones, and 16 waiting ones
+    /// with conflicts.
+    ///
+    /// # Errors
+    /// The file has no times.
+    pub fn judged(&self) -> anyhow::Result<Vec<JudgedSide>> {
+        let of_fig4 = self.sides.iter().filter(|side| {
+            let setup = side.case.setup;
+            setup.work.burn_us > 0 || setup.workers == MOST_WORKERS
+        });
+        let mut judged: Vec<JudgedSide> = of_fig4
+            .filter_map(|side| self.side(ExecutorFigure::Fig4, side).transpose())
+            .collect::<Result<_, _>>()?;
+        for side in &ExecutorFigure::Fig7.plan(self.run.scale).sides {
+            let is_accurate =
+                side.case.setup.errors.imagines == 0.0 && side.case.setup.workers == MOST_WORKERS;
+            if is_accurate && let Some(one) = self.side(ExecutorFigure::Fig7, side)? {
+                judged.push(one);
+            }
+        }
+        Ok(judged)
+    }
+
+    /// None if the side was not measured.
+    fn side(&self, figure: ExecutorFigure, side: &ExecutorSide) -> anyhow::Result<Option<JudgedSide>> {
+        let Some(measured) = self.run.spread(figure, &side.name, |one| Some(one.throughput())) else {
+            return Ok(None);
+        };
+        let case = self.case(&side.case, self.run.machine.cores, figure)?;
+        Ok(Some(JudgedSide { name: format!("{}: {}", figure.name(), side.name), measured, case }))
+    }
+
+    /// A side of an executor on so many cores.
+    ///
+    /// # Errors
+    /// The file lacks a side that gives times.
+    pub fn case(
+        &self,
+        case: &ExecutorCase,
+        cores: usize,
+        figure: ExecutorFigure,
+    ) -> anyhow::Result<ModelCase> {
+        Ok(ModelCase {
+            workers: case.setup.workers,
+            cores,
+            plans: case.parallel_batches(derive(1, figure as u64))?,
+            times: self.times(case.setup.work)?,
+            ahead: AHEAD,
+            token_ns: 0,
+            without: self.without.clone(),
+        })
+    }
+
+    /// The cases of Fig. 4 with one burning worker: one for each work of a request.
+    pub fn burning(&self) -> impl Iterator<Item = &ExecutorSide> {
+        self.sides.iter().filter(|side| side.case.setup.work.burn_us > 0 && side.case.setup.workers == 1)
+    }
+
+    /// Times of requests with this work.
+    fn times(&self, work: RequestWork) -> anyhow::Result<ModelTimes> {
+        let alone = self.of(work, 1)?;
+        let waits = RequestWork { burn_us: 0, hold_us: work.burn_us.max(work.hold_us) };
+        let several = self.of(waits, BARRIER_WORKERS)?;
+        let times = |rounds: &[&ExecutorFigures], part: fn(&StageTimes) -> &[f64]| {
+            MeasuredTimes::of_rounds(rounds.iter().filter_map(|one| one.times.as_ref()).map(part))
+        };
+        let mixing = Spread::of(&alone.iter().map(|one| one.mixing_us).collect::<Vec<_>>());
+        let mixing_ns = mixing.map_or(0.0, |mixing| mixing.median * 1e3).round() as u64;
+        let found = ModelTimes {
+            request: times(&alone, |times| &times.request),
+            busy: (work.burn_us == 0).then(|| times(&several, |times| &times.busy)),
+            between: times(&alone, |times| &times.between),
+            opening: times(&several, |times| &times.opening),
+            waking: times(&several, |times| &times.waking),
+            folding: times(&alone, |times| &times.folding),
+            mixing: MeasuredTimes::fixed(mixing_ns),
+        };
+        let has_all = [&found.request, &found.opening, &found.waking].iter().all(|times| !times.is_empty());
+        if has_all {
+            return Ok(found);
+        }
+        Err(misuse(
+            "the file has no times of single requests; an older program wrote it. Measure again: `crosscheck bench \
+             executor fig4 fig7`",
+        ))
+    }
+
+    /// All rounds of the side of Fig. 4 with this work and so many workers.
+    fn of(&self, work: RequestWork, workers: usize) -> anyhow::Result<Vec<&ExecutorFigures>> {
+        let is_it = |side: &&ExecutorSide| side.case.setup.work == work && side.case.setup.workers == workers;
+        let side = self.sides.iter().find(is_it).context("no side of Fig. 4 has this work")?;
+        let rounds: Vec<_> =
+            self.run.of(ExecutorFigure::Fig4, &side.name).map(|(_, figures)| figures).collect();
+        if rounds.is_empty() {
+            let name = &side.name;
+            return Err(misuse(format!(
+                "the file has no measurement of fig4: {name}; measure it: `crosscheck bench executor fig4 fig7`"
+            )));
+        }
+        Ok(rounds)
+    }
+}

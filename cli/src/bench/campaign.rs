@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use crosscheck::admin::client::Link;
 use crosscheck::admin::{AdminCommand, EvidenceList, Sent, Status, Traffic};
+use rustix::process::Pid;
 use wire::mix;
 
 use super::definition::{Definition, Side, SweepFaults, SweepVictim, Workload};
@@ -19,6 +20,7 @@ use super::progress::BenchProgress;
 use super::repairs::{self, RepairFigures};
 use super::results::{BenchRun, Errors, Figures, Independent, Latency, Measurement, ProcessFigures, Skipped};
 use super::servers::{self, Running};
+use super::strikes::{self, Striker};
 use node::cluster::{ReplicaHandle, once};
 use node::outcome::error_text;
 use node::signals::Ending;
@@ -152,6 +154,13 @@ impl<'e> BenchCampaign<'e> {
         running: &mut Running,
         start_seconds: f64,
     ) -> anyhow::Result<Figures> {
+        let struck = match cell.workload.strike {
+            Some(strike) => {
+                let pid = running.expect(strike).and_then(|pid| Pid::from_raw(pid as i32));
+                Some((strike, pid.context("there is no replica to be struck")?))
+            }
+            None => None,
+        };
         let setup = Setup {
             dialect: running.dialect,
             addresses: running.addresses.clone(),
@@ -161,7 +170,7 @@ impl<'e> BenchCampaign<'e> {
             rate: definition.rate,
             verify: definition.verify,
             seed: cell.seed(),
-            timeline: cell.workload.faults.is_some(),
+            timeline: cell.workload.faults.is_some() || struck.is_some(),
             restarts: false,
         };
         let mut generator = Generator::prepare(setup, &self.pattern)?;
@@ -169,6 +178,8 @@ impl<'e> BenchCampaign<'e> {
         generator.warm_up(Duration::from_secs_f64(definition.warmup_seconds))?;
         let damage = Damage::begin(cell, running)?;
         let before = Usage::now(cell.side, running)?;
+        let replicas = running.replicas().0.to_vec();
+        let striker = struck.map(|(strike, pid)| Striker::start(strike, pid, replicas)).transpose()?;
         let (span, own) = generator.measure(Duration::from_secs_f64(definition.seconds))?;
         let after = Usage::now(cell.side, running)?;
         let seen = generator.finish()?;
@@ -176,6 +187,10 @@ impl<'e> BenchCampaign<'e> {
         let mut figures = figures(&seen, span, own, &before, &after);
         if let Some(damage) = damage {
             figures.repairs = Some(damage.end(&seen, span, &before, &after)?);
+        }
+        if let (Some(times), Some(timeline)) = (striker.map(Striker::finish), &seen.timeline) {
+            figures.strike = strikes::of(times, timeline, span.as_secs_f64());
+            ensure!(figures.strike.is_some(), "the replica was not struck");
         }
         figures.start_seconds = Some(start_seconds);
         for (((name, _), peak_memory), cpu) in
@@ -371,6 +386,7 @@ fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage,
         cycles: after.cycles.zip(before.cycles).map(|(after, before)| after.since(before)),
         sent: after.sent_since(before),
         repairs: None,
+        strike: None,
     }
 }
 

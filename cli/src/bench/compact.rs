@@ -17,6 +17,7 @@ use super::measure::{Commit, Cpu, Machine};
 use super::results::{
     self, BenchRun, Errors, Figures, Latency, Measurement, PooledCell, ProcessFigures, Skipped,
 };
+use super::strikes::StrikeFigures;
 use crate::json_rows;
 use node::outcome::{CommandOutcome, CommandVerdict, say};
 
@@ -117,6 +118,9 @@ struct MeasurementNote {
     /// The first errors that clients reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     words: Vec<String>,
+    /// What clients saw of a replica's failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strike: Option<StrikeFigures>,
 }
 
 /// Columns before the figures.
@@ -204,6 +208,7 @@ impl MeasurementNote {
             failed: one.failed.clone(),
             why_not: figures.and_then(|one| one.repairs.as_ref()?.why_not.clone()),
             words: figures.map(|one| one.errors.words.clone()).unwrap_or_default(),
+            strike: figures.and_then(|one| one.strike.clone()),
         };
         (note != MeasurementNote { row, ..MeasurementNote::default() }).then_some(note)
     }
@@ -253,6 +258,7 @@ fn measurement(
             repairs.why_not = note.and_then(|note| note.why_not.clone());
         }
         figures.errors.words = note.map(|note| note.words.clone()).unwrap_or_default();
+        figures.strike = note.and_then(|note| note.strike.clone());
         figures.processes = processes_of(of_processes, processes)?;
         found = Some(figures);
     }
@@ -326,6 +332,7 @@ fn blank(definition: &Definition) -> Figures {
         cycles: None,
         sent: None,
         repairs: None,
+        strike: None,
     }
 }
 
@@ -525,6 +532,13 @@ mod tests {
                 waits_us: times(500),
                 quiet_waits_us: times(50),
                 around: (number > 1).then(|| around(number as u32)),
+            }),
+            strike: (number == 4).then(|| StrikeFigures {
+                struck_ms: at(8),
+                together_ms: Some(at(9)),
+                step_ms: 100,
+                replies: vec![3, 0, number as u32],
+                ..StrikeFigures::default()
             }),
         }
     }

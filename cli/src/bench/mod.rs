@@ -18,6 +18,7 @@ mod report;
 mod results;
 mod servers;
 mod stats;
+mod strikes;
 mod summary;
 mod wire;
 

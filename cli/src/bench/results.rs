@@ -14,6 +14,7 @@ use super::definition::{Definition, Side};
 use super::generator::MeasuredCounts;
 use super::measure::{Commit, Cpu, EventLoopCycles, Machine, Wire};
 use super::repairs::{Pooled, RepairFigures};
+use super::strikes::StrikeFigures;
 use crate::json_rows;
 
 /// Where summaries of results are, relative to the workspace.
@@ -129,6 +130,9 @@ pub struct Figures {
     /// The effects of faults, where some were placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<RepairFigures>,
+    /// What clients saw of a replica's failure, where one failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strike: Option<StrikeFigures>,
 }
 
 /// Latencies in microseconds.

@@ -57,11 +57,17 @@ pub enum Measure {
     WaitMaxUs,
     /// Bytes of the replicas' CHECK messages per request, all replicas together.
     CheckBytes,
+    /// The longest time without a reply from a replica's failure until it comes back, in milliseconds.
+    StrikeGapMs,
+    /// The same from then on.
+    RejoinGapMs,
+    /// From the start of the new process, or SIGCONT, until all replicas execute together again, in milliseconds.
+    RejoinMs,
 }
 
 impl Measure {
     /// Every kind, in the order of the report.
-    pub const ALL: [Measure; 14] = [
+    pub const ALL: [Measure; 17] = [
         Measure::ThroughputRatio,
         Measure::CpuRatio,
         Measure::DispatchingRatio,
@@ -76,6 +82,9 @@ impl Measure {
         Measure::WaitP50Us,
         Measure::WaitMaxUs,
         Measure::CheckBytes,
+        Measure::StrikeGapMs,
+        Measure::RejoinGapMs,
+        Measure::RejoinMs,
     ];
 
     /// Whether two sides are compared.
@@ -101,6 +110,11 @@ impl Measure {
         matches!(self, RepairP50Us | RepairP99Us | RepairMeanUs | WaitP50Us | WaitMaxUs)
     }
 
+    /// Whether it describes a replica's failure and return.
+    pub fn is_of_strikes(self) -> bool {
+        matches!(self, Measure::StrikeGapMs | Measure::RejoinGapMs | Measure::RejoinMs)
+    }
+
     /// A description.
     pub fn title(self) -> &'static str {
         match self {
@@ -118,6 +132,9 @@ impl Measure {
             Measure::WaitP50Us => "Longest wait around a repair, median",
             Measure::WaitMaxUs => "Longest wait around any repair",
             Measure::CheckBytes => "CHECK bytes per request",
+            Measure::StrikeGapMs => "Longest time without a reply after a failure",
+            Measure::RejoinGapMs => "Longest time without a reply after a return",
+            Measure::RejoinMs => "Time until all execute together again",
         }
     }
 
@@ -127,6 +144,7 @@ impl Measure {
             Measure::ThroughputRatio | Measure::CpuRatio | Measure::ThroughputKept => "ratio",
             measure if measure.is_of_cycles() => "ratio",
             Measure::CheckBytes => "B",
+            measure if measure.is_of_strikes() => "ms",
             _ => "µs",
         }
     }

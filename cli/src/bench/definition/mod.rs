@@ -4,6 +4,7 @@
 mod figure;
 mod parse;
 mod raw;
+mod strike;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use figure::{Figure, Measure};
 pub use parse::parse;
+pub use strike::{Strike, StrikeKind, StrikeRole};
 pub use sweep::{Axis, Sweep, SweepFault, SweepFaults, SweepVictim};
 
 use node::config::meant;
@@ -100,6 +102,9 @@ pub struct Workload {
     /// Faults that are placed in one replica while it is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<SweepFaults>,
+    /// A replica that fails while it is measured, and comes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strike: Option<Strike>,
     /// Classes of objects that our modes with the letter G protect, separated by commas; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarded_classes: Option<String>,

@@ -8,13 +8,14 @@ use toml::Spanned;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::raw::{RawFigure, RawFile, RawWorkload};
+use super::strike::Strike;
 use super::sweep::{Axis, Numbers, Sweep, SweepFaults, Words};
 use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, SideStorage, Workload};
 use crate::service::DEFAULT_MEMORY_MB;
 use node::config::{check_group, meant};
 
 /// Every field of the file and its tables, for guesses at the intended one.
-const FIELDS: [&str; 43] = [
+const FIELDS: [&str; 48] = [
     "title",
     "about",
     "source",
@@ -48,6 +49,11 @@ const FIELDS: [&str; 43] = [
     "faults_per_second",
     "fault",
     "victim",
+    "strike",
+    "does",
+    "whom",
+    "at",
+    "back",
     "guarded_classes",
     "before_images",
     "extra_protection",
@@ -153,6 +159,7 @@ impl Check<'_> {
         if raw.workload.get_ref().is_empty() {
             self.tell(raw.workload.span(), "workload", "there is none", "add a `[[workload]]` section");
         }
+        raw.workload.get_ref().iter().for_each(|one| self.strike(one.get_ref(), &raw, &sides));
         let workloads: Vec<Workload> =
             raw.workload.get_ref().iter().flat_map(|one| self.workloads(one.get_ref(), &sides)).collect();
         let ratios = raw.ratios.iter().map(|pair| self.ratio(pair, &sides)).collect::<Vec<_>>();
@@ -334,6 +341,24 @@ impl Check<'_> {
         }
     }
 
+    /// Whether a replica can fail and come back within the measured time, while another one serves.
+    fn strike(&mut self, raw: &RawWorkload, file: &RawFile, sides: &[Side]) {
+        let Some(strike) = &raw.strike else { return };
+        let Strike { at, back, .. } = *strike.get_ref();
+        let seconds = *file.seconds.get_ref();
+        if !(0.0 < at && at < back && back < seconds) {
+            let what = format!("from {at} s to {back} s of {seconds} s");
+            let remedy = "write `at` above 0, `back` above `at`, and `seconds` above `back`";
+            self.tell(strike.span(), "strike", &what, remedy);
+        }
+        let goes_on = |mode: &str| mode.parse::<crosscheck::Mode>().is_ok_and(|mode| mode.replicated);
+        if let Some(side) = sides.iter().find(|side| !matches!(side, Side::Ours(mode) if goes_on(mode))) {
+            let what = format!("`{side}` has no other replica of ours");
+            let remedy = "leave it out of this file; only our replicated modes are struck";
+            self.tell(strike.span(), "strike", &what, remedy);
+        }
+    }
+
     fn workload(&mut self, raw: &RawWorkload) -> Workload {
         let keys = self.within("keys", &raw.keys, 1..=MOST_KEYS);
         let shortest = shortest_key(keys);
@@ -358,6 +383,7 @@ impl Check<'_> {
             ),
             work_us: 0,
             faults: None,
+            strike: raw.strike.as_ref().map(|strike| *strike.get_ref()),
             guarded_classes: None,
             before_images: raw.before_images.as_ref().map(|images| *images.get_ref()),
             extra_protection: raw.extra_protection.as_ref().map(|waits| *waits.get_ref()),
@@ -482,6 +508,10 @@ impl Check<'_> {
         if measure.is_of_repairs() && workload.faults.is_none_or(|faults| faults.per_second == 0.0) {
             let what = format!("nothing is repaired under `{}`", workload.name);
             self.tell(figure.span(), "measure", &what, "name a workload with faults");
+        }
+        if measure.is_of_strikes() && workload.strike.is_none() {
+            let what = format!("no replica fails under `{}`", workload.name);
+            self.tell(figure.span(), "measure", &what, "name a workload with a `strike`");
         }
         if measure == Measure::ThroughputKept && workload.sweep.is_none() {
             let what = format!("`{}` has nothing to be compared with", workload.name);

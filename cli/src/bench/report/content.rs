@@ -3,7 +3,7 @@
 use ::report::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
 use ::report::{Block, Page};
 
-use super::{sweeps, tables};
+use super::{strikes, sweeps, tables};
 use crate::bench::campaign::BUSY_GENERATOR;
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Measure, Ratio, Side, SideStorage, SweepFault, SweepVictim, Workload};
@@ -87,8 +87,10 @@ fn one(run: &BenchRun) -> Vec<Block> {
             _ => sweeps::plots(run, &group),
         };
         plots.extend(sweeps::around(run, &group));
+        plots.extend(strikes::plots(run, &group));
         blocks.push(Block::Plots(plots));
         blocks.extend(sweeps::repairs(run, &group));
+        blocks.extend(strikes::table(run, &group));
         blocks.push(tables::sides(run, &group));
         blocks.extend(tables::ratios(run, &group));
         blocks.extend(tables::costs(run, &group));
@@ -255,8 +257,10 @@ fn in_words(workload: &Workload) -> String {
         };
         format!("; faults in {what} of {victim}")
     });
+    let strike = workload.strike.map_or(String::new(), |strike| format!("; {}", strike.told()));
     format!(
-        "{}; keys of {} B, values of {}; {} keys, {popularity}, {} % of them stored before; {lifetime}{work}{faults}.",
+        "{}; keys of {} B, values of {}; {} keys, {popularity}, {} % of them stored before; \
+         {lifetime}{work}{faults}{strike}.",
         mix.join(", "),
         workload.key_bytes,
         amount(&workload.value_bytes, " B"),

@@ -1,6 +1,7 @@
 //! `crosscheck bench report`: turns results into Markdown and into one HTML page that needs nothing else.
 
 mod content;
+mod strikes;
 mod sweeps;
 mod tables;
 

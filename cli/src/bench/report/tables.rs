@@ -9,6 +9,7 @@ use crate::bench::measure::EventLoopCycles;
 use crate::bench::repairs::Point;
 use crate::bench::results::{BenchRun, Figures, stamp};
 use crate::bench::stats::Spread;
+use crate::bench::strikes::StrikeFigures;
 use crate::bench::summary::{Stretch, kept, paired, pooled, spread, throughput_ratio};
 use node::view::grouped;
 
@@ -139,6 +140,9 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
         let per_request = |one: &Figures| cycles(one) / one.requests as f64;
         paired(run, workload, clients, &pair()?, per_request, |of, to| of / to)
     };
+    let of_strikes = |part: fn(&StrikeFigures) -> Option<f64>| {
+        spread(run, workload, clients, of, |one| part(one.strike.as_ref()?))
+    };
     match figure.measure {
         Measure::ThroughputRatio => throughput_ratio(run, workload, clients, &pair()?),
         Measure::CpuRatio => {
@@ -165,6 +169,9 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
         }),
         Measure::WaitP50Us => of_times(Stretch::Wait, |points| points.p50),
         Measure::WaitMaxUs => of_times(Stretch::Wait, |points| points.max),
+        Measure::StrikeGapMs => of_strikes(|strike| Some(strike.gap_struck_ms)),
+        Measure::RejoinGapMs => of_strikes(|strike| Some(strike.gap_rejoin_ms)),
+        Measure::RejoinMs => of_strikes(StrikeFigures::rejoin_ms),
         Measure::CheckBytes => spread(run, workload, clients, of, |one| {
             Some(one.sent?.check.bytes as f64 / one.requests.max(1) as f64)
         }),
@@ -201,6 +208,7 @@ fn figure_row(run: &BenchRun, figure: &Figure) -> Vec<String> {
     let (digits, unit) = match figure.measure.unit() {
         "ratio" => (3, ""),
         "B" => (1, " B"),
+        "ms" => (0, " ms"),
         _ => (0, " µs"),
     };
     let number = |value: f64| format!("{value:.digits$}{unit}");

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::definition::{Definition, Side, Workload};
+use super::definition::{Definition, Side, Strike, StrikeRole, Workload};
 use super::wire::Dialect;
 use node::cluster::{Keeper, ReplicaHandle};
 use node::signals::Ending;
@@ -37,6 +37,8 @@ enum Keep {
     Ours {
         keeper: Keeper,
         leader: u8,
+        /// The replica whose death is part of the measurement.
+        struck: Option<u8>,
     },
     Peers(Vec<Peer>),
     /// With a directory that is removed after they have ended.
@@ -69,8 +71,9 @@ impl Running {
     /// Whether a process ended or was replaced since the start: then no measurement counts.
     pub fn trouble(&mut self) -> Option<String> {
         match &mut self.keep {
-            Keep::Ours { keeper, .. } => {
+            Keep::Ours { keeper, struck, .. } => {
                 let died = |event| match event {
+                    node::cluster::SupervisorEvent::Died { replica, .. } if Some(replica) == *struck => None,
                     node::cluster::SupervisorEvent::Died { replica, how, .. } => {
                         Some(format!("replica {replica} ended: {how}"))
                     }
@@ -88,9 +91,25 @@ impl Running {
     /// Its replicas, and the one that was the leader when the side was ready; none for other programs.
     pub fn replicas(&self) -> (&[ReplicaHandle], Option<u8>) {
         match &self.keep {
-            Keep::Ours { keeper, leader } => (&keeper.replicas, Some(*leader)),
+            Keep::Ours { keeper, leader, .. } => (&keeper.replicas, Some(*leader)),
             Keep::Peers(_) | Keep::Stored(..) => (&[], None),
         }
+    }
+
+    /// Prepares for a strike: clients will connect to the other replicas only, and a replica that is killed is started
+    /// again so long after its death. Returns the process that is to be struck; none if there is no such replica.
+    pub fn expect(&mut self, strike: Strike) -> Option<u32> {
+        let Keep::Ours { keeper, leader, struck } = &mut self.keep else { return None };
+        let wanted = |replica: &&ReplicaHandle| {
+            (strike.whom == StrikeRole::Primary) == (replica.number == *leader) && replica.clients.is_some()
+        };
+        let number = keeper.replicas.iter().find(wanted)?.number;
+        *struck = Some(number);
+        let others = keeper.replicas.iter().filter(|replica| replica.number != number);
+        self.addresses = others.filter_map(|replica| replica.clients).collect();
+        let mut supervisor = keeper.supervisor();
+        supervisor.restart_after(Duration::from_secs_f64(strike.back - strike.at));
+        supervisor.pid(number).filter(|_| !self.addresses.is_empty())
     }
 
     /// Stops it; returns the processes that did not stop by themselves and had to be killed.

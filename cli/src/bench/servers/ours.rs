@@ -54,5 +54,10 @@ pub fn start(
         row.serving().map(|status| (format!("replica {} ({role})", row.replica.number), status.pid))
     };
     let processes = rows.iter().filter_map(process).collect();
-    Ok(Running { addresses, dialect: Dialect::Memcached, processes, keep: Keep::Ours { keeper, leader } })
+    Ok(Running {
+        addresses,
+        dialect: Dialect::Memcached,
+        processes,
+        keep: Keep::Ours { keeper, leader, struck: None },
+    })
 }

@@ -178,7 +178,11 @@ impl<'e> BenchCampaign<'e> {
         generator.warm_up(Duration::from_secs_f64(definition.warmup_seconds))?;
         let damage = Damage::begin(cell, running)?;
         let before = Usage::now(cell.side, running)?;
-        let replicas = running.replicas().0.to_vec();
+        let (replicas, leader) = running.replicas();
+        let replicas = replicas.to_vec();
+        // Roles are those of the beginning. One that changed under load would be another failure than the file says.
+        let has_roles = before.statuses.iter().all(|status| status.leader == leader);
+        ensure!(struck.is_none() || has_roles, "the primary changed before a replica was struck");
         let striker = struck.map(|(strike, pid)| Striker::start(strike, pid, replicas)).transpose()?;
         let (span, own) = generator.measure(Duration::from_secs_f64(definition.seconds))?;
         let after = Usage::now(cell.side, running)?;

@@ -26,6 +26,8 @@ pub struct EveModel {
     pub commit: String,
     /// Cores of the machine that was measured.
     pub measured_cores: usize,
+    /// Whether times vary as measured; otherwise each is its mean, and barriers take no time.
+    pub has_distributions: bool,
     /// What the draws follow from.
     pub seed: u64,
     /// Parts that were left out.
@@ -85,6 +87,7 @@ impl EveModel {
             kind: "model",
             commit: run.commit.id.clone(),
             measured_cores: run.machine.cores,
+            has_distributions: inputs.has_distributions(),
             seed,
             without: without.to_vec(),
             validation: validation(&inputs, seed)?,

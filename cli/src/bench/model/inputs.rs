@@ -51,7 +51,7 @@ impl<'r> ModelInputs<'r> {
     /// with conflicts.
     ///
     /// # Errors
-    /// The file has no times.
+    /// The file lacks a side that gives times.
     pub fn judged(&self) -> anyhow::Result<Vec<JudgedSide>> {
         let of_fig4 = self.sides.iter().filter(|side| {
             let setup = side.case.setup;
@@ -105,33 +105,50 @@ impl<'r> ModelInputs<'r> {
         self.sides.iter().filter(|side| side.case.setup.work.burn_us > 0 && side.case.setup.workers == 1)
     }
 
+    /// Whether the file has distributions of times, and not only their means.
+    pub fn has_distributions(&self) -> bool {
+        has_distributions(self.run)
+    }
+
     /// Times of requests with this work.
     fn times(&self, work: RequestWork) -> anyhow::Result<ModelTimes> {
         let alone = self.of(work, 1)?;
         let waits = RequestWork { burn_us: 0, hold_us: work.burn_us.max(work.hold_us) };
         let several = self.of(waits, BARRIER_WORKERS)?;
+        let is_sleeping = work.burn_us == 0;
+        if !self.has_distributions() {
+            return Ok(self.means(&alone, &several, is_sleeping));
+        }
         let times = |rounds: &[&ExecutorFigures], part: fn(&StageTimes) -> &[f64]| {
             MeasuredTimes::of_rounds(rounds.iter().filter_map(|one| one.times.as_ref()).map(part))
         };
-        let mixing = Spread::of(&alone.iter().map(|one| one.mixing_us).collect::<Vec<_>>());
-        let mixing_ns = mixing.map_or(0.0, |mixing| mixing.median * 1e3).round() as u64;
-        let found = ModelTimes {
+        Ok(ModelTimes {
             request: times(&alone, |times| &times.request),
-            busy: (work.burn_us == 0).then(|| times(&several, |times| &times.busy)),
+            busy: is_sleeping.then(|| times(&several, |times| &times.busy)),
             between: times(&alone, |times| &times.between),
             opening: times(&several, |times| &times.opening),
             waking: times(&several, |times| &times.waking),
             folding: times(&alone, |times| &times.folding),
-            mixing: MeasuredTimes::fixed(mixing_ns),
-        };
-        let has_all = [&found.request, &found.opening, &found.waking].iter().all(|times| !times.is_empty());
-        if has_all {
-            return Ok(found);
+            mixing: mean(&alone, |one| one.mixing_us),
+        })
+    }
+
+    /// The same from a file of an older program, without barriers and steps: it did not measure them.
+    fn means(
+        &self,
+        alone: &[&ExecutorFigures],
+        several: &[&ExecutorFigures],
+        is_sleeping: bool,
+    ) -> ModelTimes {
+        let batch = self.run.scale.batch.max(1) as f64;
+        let busy = mean(several, |one| one.processor_s * 1e6 / one.requests.max(1) as f64);
+        ModelTimes {
+            request: mean(alone, |one| one.handling_us / batch),
+            busy: is_sleeping.then_some(busy),
+            folding: mean(alone, |one| one.folding_us),
+            mixing: mean(alone, |one| one.mixing_us),
+            ..ModelTimes::default()
         }
-        Err(misuse(
-            "the file has no times of single requests; an older program wrote it. Measure again: `crosscheck bench \
-             executor fig4 fig7`",
-        ))
     }
 
     /// All rounds of the side of Fig. 4 with this work and so many workers.
@@ -148,4 +165,15 @@ impl<'r> ModelInputs<'r> {
         }
         Ok(rounds)
     }
+}
+
+/// Whether Fig. 4 was measured by a program that keeps times of single requests.
+pub fn has_distributions(run: &ExecutorRun) -> bool {
+    run.measurements.iter().any(|one| one.figure == ExecutorFigure::Fig4 && one.figures.times.is_some())
+}
+
+/// A time that is always the median of the rounds' means.
+fn mean(rounds: &[&ExecutorFigures], us: impl Fn(&ExecutorFigures) -> f64) -> MeasuredTimes {
+    let each: Vec<f64> = rounds.iter().map(|one| us(one)).collect();
+    Spread::of(&each).map_or(MeasuredTimes::default(), |spread| MeasuredTimes::of_mean(spread.median))
 }

@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
 
-use super::executor::{ExecutorFigure, ExecutorRun};
+use super::executor::ExecutorRun;
 use super::results;
 use crate::json_rows;
 use findings::EveModel;
 use simulate::ModelPart;
 
 /// What `bench model eve --help` begins with.
-pub const ABOUT_EVE: &str = "Simulates one executor of a replica that executes first and compares afterwards (Eve, OSDI \
-2012) with 1 to 16 workers on as many cores. Nothing is measured: times are drawn from a results file of `bench \
+pub const ABOUT_EVE: &str = "Simulates one executor of a replica that executes first and compares afterwards (Eve, \
+OSDI 2012) with 1 to 16 workers on as many cores. Nothing is measured: times are drawn from a results file of `bench \
 executor`, and the log is planned by the shipped mixer. Everything it prints is labelled as a model.
 
 What it draws from:
@@ -30,6 +30,8 @@ What it draws from:
 
 What judges it, each within 10 %: 1 and 2 burning workers and 16 waiting ones, with 10, 1 and 0.1 ms of work, and 16
 waiting ones on logs with conflicts. Those run in the model on as many cores as the measured machine has.
+
+An older file has means only. Then each request takes the mean time, and barriers and steps take none.
 
 Not in the model: rollbacks, the leader's work, the network's bandwidth, and cores that share caches or memory.";
 
@@ -60,7 +62,7 @@ enum ModelCommand {
 Exit code: 0 when the model is within 10 % of every measured side that judges it, 1 when it is not, 2 when the file
 lacks what the model needs.")]
 struct EveArgs {
-    /// Results of `bench executor` [default: the newest with times of single requests]
+    /// Results of `bench executor` [default: the newest with times of single requests, or else the newest]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Folders of results, with commas between them
@@ -107,7 +109,7 @@ fn read(path: &Path) -> anyhow::Result<ExecutorRun> {
     run.ok_or_else(|| misuse(format!("{} is not a result of `crosscheck bench executor`", path.display())))
 }
 
-/// The newest result of `bench executor` that has times of single requests.
+/// The newest result of `bench executor` that has times of single requests, or else the newest.
 fn newest(folders: &[PathBuf]) -> anyhow::Result<PathBuf> {
     let mut files: Vec<(String, PathBuf)> = folders
         .iter()
@@ -119,17 +121,9 @@ fn newest(folders: &[PathBuf]) -> anyhow::Result<PathBuf> {
         .filter(|(stem, _)| stem.starts_with("executor-"))
         .collect();
     files.sort();
-    for (_, path) in files.into_iter().rev() {
-        let has_times = read(&path).is_ok_and(|run| {
-            let of_fig4 = |one: &&super::executor::ExecutorMeasurement| one.figure == ExecutorFigure::Fig4;
-            run.measurements.iter().filter(of_fig4).any(|one| one.figures.times.is_some())
-        });
-        if has_times {
-            return Ok(path);
-        }
-    }
-    Err(misuse(
-        "no result of `crosscheck bench executor` has times of single requests; measure them with `crosscheck bench \
-         executor fig4 fig7`",
-    ))
+    let paths = || files.iter().rev().map(|(_, path)| path);
+    let best = paths().find(|path| read(path).is_ok_and(|run| inputs::has_distributions(&run)));
+    best.or_else(|| paths().next()).cloned().ok_or_else(|| {
+        misuse("there is no result of `crosscheck bench executor`; measure: `crosscheck bench executor fig4 fig7`")
+    })
 }

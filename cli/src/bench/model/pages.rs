@@ -6,10 +6,10 @@ use node::view::grouped;
 use super::findings::{EveModel, ModelRow, TOLERANCE};
 
 /// What every reader needs to interpret the figures.
-const ABOUT: &str = "Nothing here was measured except the columns that say so. A model of discrete events draws times of \
-    requests, barriers, folding and planning from a results file of `bench executor`, and plans the same log with the \
-    shipped mixer. Rollbacks, the leader's work and the network's bandwidth are not in it, and its cores do not share \
-    caches or memory bandwidth.";
+const ABOUT: &str = "Nothing here was measured except the columns that say so. A model of discrete events draws times \
+    of requests, barriers, folding and planning from a results file of `bench executor`, and plans the same log with \
+    the shipped mixer. Rollbacks, the leader's work and the network's bandwidth are not in it, and its cores do not \
+    share caches or memory bandwidth.";
 
 /// Speed-ups of the paper's Fig. 4, with 16 threads on 16 cores.
 const PAPER: [(&str, &str); 3] = [("10 ms", "12.5"), ("1 ms", "10"), ("0.1 ms", "3.3")];
@@ -22,6 +22,11 @@ pub fn blocks(model: &EveModel) -> Vec<Block> {
         let parts: Vec<String> =
             model.without.iter().map(|part| format!("{part:?}").to_lowercase()).collect();
         blocks.push(Block::Warning(format!("The model lacks: {}.", parts.join(", "))));
+    }
+    if !model.has_distributions {
+        let what =
+            "The file has means only: each request takes the mean time, and barriers and steps take none.";
+        blocks.push(Block::Warning(what.into()));
     }
     blocks.push(Block::List(vec![
         format!("Times: commit {}, {} cores", model.commit, model.measured_cores),

@@ -8,7 +8,8 @@ use super::sample::MeasuredTimes;
 use super::simulate::{ModelCase, ModelPart, ModelTimes};
 use super::*;
 use crate::bench::executor::{
-    ExecutorFigures, ExecutorMeasurement, ExecutorSide, ExecutorSpan, FigureScale, StageTimes, TIME_POINTS,
+    ExecutorFigure, ExecutorFigures, ExecutorMeasurement, ExecutorSide, ExecutorSpan, FigureScale,
+    StageTimes, TIME_POINTS,
 };
 
 const MS: u64 = 1_000_000;
@@ -182,12 +183,33 @@ fn a_measured_side_that_differs_fails_the_validation() {
     assert!(!model.holds());
 }
 
+/// What was measured on two cores before there were distributions: each mean is an input.
 #[test]
-fn a_file_without_times_is_misuse() {
-    let mut run = ideal_run();
-    run.measurements.iter_mut().for_each(|one| one.figures.times = None);
-    let error = EveModel::of(&run, &[], 1).expect_err("nothing to draw from").to_string();
-    assert!(error.contains("bench executor fig4 fig7"), "{error}");
+fn a_measured_file_with_means_is_modelled_and_the_miss_is_named() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/results");
+    let run = read(&path.join("executor-20261126-133924.json.gz")).expect("the committed result");
+    let model = EveModel::of(&run, &[], 1).expect("it has all sides");
+    let mut page = ::report::Page::new("");
+    page.extend(pages::blocks(&model));
+    println!("{}", page.plain());
+    assert!(!model.has_distributions && page.plain().contains("means only"));
+    let missed: Vec<&str> =
+        model.validation.iter().filter(|one| !one.holds).map(|one| one.side.as_str()).collect();
+    assert_eq!(model.validation.len(), 13);
+    // Sixteen threads that are woken every 0.1 ms on two cores cost more than four: 11 %.
+    assert_eq!(missed, ["fig4: 0.1 ms, 16 waiting"]);
+    let lacking = EveModel::of(&run, &[ModelPart::Barrier], 1).expect("it has all sides");
+    assert!(lacking.validation.iter().filter(|one| !one.holds).count() >= 3, "{:?}", lacking.validation);
+    let lacking = EveModel::of(&run, &[ModelPart::Cores], 1).expect("it has all sides");
+    let far = |model: &EveModel| {
+        let side = model.validation.iter().find(|one| one.side == "fig4: 0.1 ms, 16 waiting");
+        side.map(|one| one.difference)
+    };
+    assert!(far(&lacking) > far(&model), "cores are what sixteen threads share");
+}
+
+#[test]
+fn a_file_without_the_sides_that_give_times_is_misuse() {
     let mut run = ideal_run();
     run.measurements.retain(|one| one.side != "1 ms, 4 waiting");
     let error = ModelInputs::new(&run, &[]).judged().expect_err("a side is missing").to_string();

@@ -61,7 +61,7 @@ what is measured how.";
   crosscheck bench run quick --only RDGX,RD00 --clients 100 --seconds 2
   crosscheck bench cost                          instructions, allocations and memory
   crosscheck bench profile                       flame graphs
-  crosscheck bench executor --quick              parallel batches in one executor: Eve's Figs. 4 to 7, rollbacks
+  crosscheck bench executor --quick              parallel batches in one executor: Eve's figures
   crosscheck bench model eve                     the same with up to 16 cores, simulated
   crosscheck bench report                        Markdown and HTML of the newest results
   crosscheck bench summary bench/results/raw/quick-*.json    small files for the repository, into bench/results
@@ -87,6 +87,10 @@ enum BenchCommand {
     Executor(executor::Args),
     /// Simulate more cores than the machine has, from what was measured
     Model(model::Args),
+    /// The primary of a page shipper, which `bench executor` starts
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    ExecutorPrimary,
     /// Show what can be measured
     List(ListArgs),
     /// Write a small file for each result: the figures of every repetition, without single times
@@ -145,6 +149,8 @@ pub fn run(args: &Args) -> CommandOutcome {
         BenchCommand::Profile(args) => profile::run(args),
         BenchCommand::Executor(args) => executor::run(args),
         BenchCommand::Model(args) => model::run(args),
+        #[cfg(target_os = "linux")]
+        BenchCommand::ExecutorPrimary => executor::serve_primary().map(|()| CommandVerdict::Holds),
         BenchCommand::List(args) => list(args),
         BenchCommand::Summary(args) => compact::run(args),
         BenchCommand::Report(args) => report::run(args),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
@@ -11,9 +11,10 @@ use crosscheck::Job;
 use crosscheck::schedule::{self, Config, Entry, LockRules, ParallelBatches, Schedule};
 use memcached::Memcached;
 use memcached::command::Command;
+use serde::{Deserialize, Serialize};
 use tree::Tree;
-use verify::StateToken;
 use verify::limits::WINDOW;
+use verify::{StateToken, Version};
 use wire::{SplitMix64, derive};
 
 use super::log::RequestLog;
@@ -22,6 +23,7 @@ use super::replica::{
     ExecutorEvent, ExecutorReport, ExecutorState, RequestWork, RunningBatch, SpentTime, nothing, tree_of,
 };
 use super::times::BatchTrace;
+use super::traffic::PairTraffic;
 
 /// Batches that were appended and have not been executed: the next one is there when one ends.
 pub const AHEAD: u64 = 4;
@@ -29,7 +31,7 @@ pub const AHEAD: u64 = 4;
 const SPINS: u32 = 100;
 
 /// How executors run a log.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorSetup {
     /// Executors, one or two.
     pub executors: usize,
@@ -115,6 +117,21 @@ pub fn with_executors<T>(
     seed: u64,
     drive: impl FnOnce(&mut ExecutorDrive<'_, '_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    with_event_source(setup, log, services, seed, drop, drive)
+}
+
+/// The same with events that come from elsewhere: `source` gets what it sends them to.
+///
+/// # Errors
+/// As [`with_executors`].
+pub fn with_event_source<T>(
+    setup: ExecutorSetup,
+    log: &RequestLog,
+    services: &mut [Memcached],
+    seed: u64,
+    source: impl FnOnce(Sender<ExecutorReport>),
+    drive: impl FnOnce(&mut ExecutorDrive<'_, '_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     ensure!(
         services.len() == setup.executors,
         "{} services for {} executors",
@@ -128,7 +145,7 @@ pub fn with_executors<T>(
             .zip(services.iter())
             .map(|((number, tree), service)| ExecutorState::new(number, service, tree, setup.keeps))
             .collect();
-        let result = on_threads(setup, log, &states, services, seed, drive)?;
+        let result = on_threads(setup, log, &states, services, seed, source, drive)?;
         (result, states.into_iter().map(ExecutorState::into_tree).collect::<Vec<_>>())
     };
     if !setup.keeps {
@@ -160,6 +177,7 @@ fn on_threads<'s, T>(
     states: &[ExecutorState<'s>],
     services: &'s [Memcached],
     seed: u64,
+    source: impl FnOnce(Sender<ExecutorReport>),
     drive: impl FnOnce(&mut ExecutorDrive<'_, 's>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let locks = services[0].config().shards;
@@ -177,7 +195,7 @@ fn on_threads<'s, T>(
             }
             schedules.push(schedule);
         }
-        drop(sender);
+        source(sender);
         let mut driving = ExecutorDrive {
             setup,
             log,
@@ -233,6 +251,35 @@ impl ExecutorDrive<'_, '_> {
         }
     }
 
+    /// One executor only, without comparison: runs batches as far as `ahead` beyond the last released one, and tells
+    /// `executed` about each, until [`ExecutorEvent::Ended`] comes. What is appended then is not run.
+    ///
+    /// # Errors
+    /// The executor failed, or `executed` did.
+    pub fn run_released(
+        &mut self,
+        ahead: u64,
+        mut executed: impl FnMut(u64) -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut released = self.verified;
+        loop {
+            while self.appended < released + ahead {
+                self.append();
+            }
+            match self.next_report()? {
+                (executor, ExecutorEvent::Executed { number, token }) => {
+                    self.tokens[executor].insert(number, token);
+                    while self.agree() {
+                        executed(self.verified)?;
+                    }
+                }
+                (_, ExecutorEvent::Released(number)) => released = released.max(number),
+                (_, ExecutorEvent::Ended) => return self.go_back(self.verified).map(drop),
+                (_, ExecutorEvent::TookBack(_) | ExecutorEvent::Failed(_)) => {}
+            }
+        }
+    }
+
     /// Executes the next batch, takes it back although nothing differs, and executes it one request at a time.
     ///
     /// # Errors
@@ -253,6 +300,18 @@ impl ExecutorDrive<'_, '_> {
         );
         ensure!(self.agree(), "executors differ about batch {number}");
         Ok(TimedRollback { taken_back, again })
+    }
+
+    /// Bytes that a pair of replicas sends for these batches.
+    ///
+    /// # Errors
+    /// A replica's batch cannot have such requests.
+    pub fn traffic_of<'v>(&self, versions: impl IntoIterator<Item = &'v Version>) -> anyhow::Result<f64> {
+        let mut traffic = PairTraffic::new();
+        for version in versions {
+            traffic.send(&self.log.entry(version.number, self.service), version.token)?;
+        }
+        Ok(traffic.bytes() as f64)
     }
 
     /// The last batch that all executors agree on, and the token after it.

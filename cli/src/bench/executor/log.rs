@@ -8,6 +8,7 @@ use crosscheck::{Job, Service};
 use memcached::Memcached;
 use memcached::command::{Command, Key, StoreMode, encode};
 use memcached::limits::{ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD, SHARDS_MAX};
+use serde::{Deserialize, Serialize};
 use wire::{SplitMix64, derive};
 
 /// Ordered time of the first batch: some second in 2023, in microseconds.
@@ -18,7 +19,7 @@ pub const CYCLE: u64 = 64;
 const KEY_BYTES: usize = 16;
 
 /// What the requests of a log do.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogShape {
     /// Requests of a batch.
     pub batch: usize,
@@ -28,6 +29,8 @@ pub struct LogShape {
     ///
     /// As in the paper (OSDI 2012, section 7.2), it is 1 divided by the number of items.
     pub conflicts: f64,
+    /// Items of a log without conflicts: requests write them in turn. At least two batches of them.
+    pub lone_items: usize,
 }
 
 /// A log of SET requests on items that each have a lock of their own.
@@ -42,7 +45,7 @@ pub struct RequestLog {
 impl LogShape {
     /// Items that the log writes.
     pub fn items(&self) -> usize {
-        if self.conflicts > 0.0 { (1.0 / self.conflicts).round().max(1.0) as usize } else { 2 * self.batch }
+        if self.conflicts > 0.0 { (1.0 / self.conflicts).round().max(1.0) as usize } else { self.lone_items }
     }
 
     /// A service in which each item has a shard of its own, and is never evicted.
@@ -145,7 +148,7 @@ mod tests {
     use super::*;
 
     fn log(conflicts: f64) -> (Memcached, RequestLog) {
-        let shape = LogShape { batch: 100, value_bytes: 10, conflicts };
+        let shape = LogShape { batch: 100, value_bytes: 10, conflicts, lone_items: 200 };
         let service = Memcached::new(shape.service()).expect("settings that work");
         let log = RequestLog::new(shape, &service, 7).expect("a log");
         (service, log)

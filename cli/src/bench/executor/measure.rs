@@ -1,17 +1,21 @@
 //! Measures one side: runs its log for a while, and checks what it left against a run of one request at a time.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use memcached::Memcached;
 use serde::{Deserialize, Serialize};
-use verify::StateToken;
+use verify::{StateToken, Version};
 
 use super::judge::{CountedBatches, ExecutorDrive, ExecutorSetup, TimedRollback, with_executors};
 use super::log::{CYCLE, LogShape, RequestLog};
 use super::mixing::{ErringMixer, MixerErrors};
 use super::replica::{RequestWork, SpentTime};
 use super::times::StageTimes;
+
+/// Batches whose bytes are counted: the last ones that were measured. Every other one has as many.
+const COUNTED: usize = 64;
 
 /// How long each side is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +28,13 @@ pub struct ExecutorSpan {
     pub rollbacks: u32,
 }
 
+impl ExecutorSpan {
+    /// How long a side is measured at least.
+    pub fn length(self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds).unwrap_or_default()
+    }
+}
+
 /// What is measured of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measuring {
@@ -31,6 +42,10 @@ pub enum Measuring {
     Throughput,
     /// How long batches take to be taken back and run again.
     Rollbacks,
+    /// How many requests two executors execute, and how many bytes a pair would send for them.
+    Traffic,
+    /// How many requests a process executes whose pages are shipped to a backup, and how many bytes that takes.
+    Shipped,
 }
 
 /// What a side is: a log, and how it is run.
@@ -73,6 +88,27 @@ pub struct ExecutorFigures {
     /// Times of rollbacks, where those were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timed: Option<RollbackTimes>,
+    /// Bytes to and from the backup for these requests, where they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup_bytes: Option<u64>,
+    /// What was shipped, where pages were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shipped: Option<ShippedPages>,
+}
+
+/// Pages that were shipped to a backup, epoch by epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShippedPages {
+    /// Epochs.
+    pub epochs: u32,
+    /// Pages with contents in all of them.
+    pub pages: u64,
+    /// From one acknowledgement to the next, in microseconds; median.
+    pub epoch_p50_us: f64,
+    /// How long the primary was stopped in an epoch, in microseconds; median.
+    pub stopped_p50_us: f64,
+    /// Pages that the backup's copy was compared with at the end.
+    pub compared_pages: u64,
 }
 
 /// Times of many rollbacks of one batch each, in microseconds.
@@ -119,14 +155,24 @@ impl ExecutorCase {
     /// # Errors
     /// An executor failed, or its state is wrong.
     pub fn measure(&self, span: ExecutorSpan, seed: u64) -> anyhow::Result<MeasuredSide> {
+        if self.measuring == Measuring::Shipped {
+            return shipped(self, span, seed);
+        }
         let mut services = self.services()?;
         let log = RequestLog::new(self.shape, &services[0], seed)?;
         with_executors(self.setup, &log, &mut services, seed, |drive| {
             drive.run_until(|number, _| number >= log.filling())?;
-            match self.measuring {
-                Measuring::Throughput => self.throughput(drive, span),
-                Measuring::Rollbacks => self.rollbacks(drive, span),
+            if self.measuring == Measuring::Rollbacks {
+                return self.rollbacks(drive, span);
             }
+            let mut newest = VecDeque::new();
+            let mut measured = self.throughput(drive, span, &mut newest)?;
+            if self.measuring == Measuring::Traffic {
+                let each = drive.traffic_of(&newest)? / newest.len().max(1) as f64;
+                let batches = measured.figures.batches as f64;
+                measured.figures.backup_bytes = Some((each * batches).round() as u64);
+            }
+            Ok(measured)
         })
     }
 
@@ -181,6 +227,7 @@ impl ExecutorCase {
         &self,
         drive: &mut ExecutorDrive<'_, '_>,
         span: ExecutorSpan,
+        newest: &mut VecDeque<Version>,
     ) -> anyhow::Result<MeasuredSide> {
         drive.take_counted();
         drive.take_traced();
@@ -189,7 +236,11 @@ impl ExecutorCase {
         drive.run_until(|number, token| {
             left = left.saturating_sub(1);
             last = (number, token);
-            let is_enough = left == 0 && clock.begun.elapsed().as_secs_f64() >= span.seconds;
+            newest.push_back(Version { number, token });
+            if newest.len() > COUNTED {
+                newest.pop_front();
+            }
+            let is_enough = left == 0 && clock.begun.elapsed() >= span.length();
             if is_enough {
                 stopped = Some((clock.begun.elapsed(), processor_time()));
             }
@@ -259,8 +310,7 @@ impl MeasuringClock {
             mixing_us: rounded(mixed.each_us_since(SpentTime::default()), 1e3),
             handling_us: rounded(handled.each_us_since(self.spent[0]) * batch as f64, 1e3),
             folding_us: rounded(folded.each_us_since(self.spent[1]), 1e3),
-            times: None,
-            timed: None,
+            ..ExecutorFigures::default()
         }
     }
 }
@@ -270,15 +320,20 @@ impl ExecutorFigures {
     pub fn throughput(&self) -> f64 {
         self.requests as f64 / self.seconds
     }
+
+    /// Bytes to and from the backup per request, where they were counted.
+    pub fn bytes_per_request(&self) -> Option<f64> {
+        Some(self.backup_bytes? as f64 / self.requests.max(1) as f64)
+    }
 }
 
 /// Without digits that mean nothing, so that files stay short.
-fn rounded(value: f64, steps: f64) -> f64 {
+pub fn rounded(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
 
 /// Median and 99th percentile, in microseconds; by rank, without interpolation.
-fn points(times: impl Iterator<Item = Duration>) -> [f64; 2] {
+pub fn points(times: impl Iterator<Item = Duration>) -> [f64; 2] {
     let mut sorted: Vec<Duration> = times.collect();
     sorted.sort_unstable();
     [50, 99].map(|percent| {
@@ -287,8 +342,20 @@ fn points(times: impl Iterator<Item = Duration>) -> [f64; 2] {
     })
 }
 
+/// Measures a side whose pages are shipped.
+#[cfg(target_os = "linux")]
+fn shipped(case: &ExecutorCase, span: ExecutorSpan, seed: u64) -> anyhow::Result<MeasuredSide> {
+    super::shipper::measure(case, span, seed)
+}
+
+/// Not here.
+#[cfg(not(target_os = "linux"))]
+fn shipped(_: &ExecutorCase, _: ExecutorSpan, _: u64) -> anyhow::Result<MeasuredSide> {
+    anyhow::bail!("pages are shipped on Linux only")
+}
+
 /// Processor time of this process so far.
-fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     let crosscheck::ProcessorTime { user, system } = crosscheck::processor_time();
     user + system
 }

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use crosscheck::schedule::{Entry, Footprint, Keys, Mixed, Mixer, ParallelBatches};
+use serde::{Deserialize, Serialize};
 use wire::{SplitMix64, derive, unit};
 
 /// How often a mixer is wrong, per pair of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MixerErrors {
     /// Share of the conflicts that it overlooks.
     pub overlooks: f64,

@@ -4,7 +4,7 @@ use ::report::{Block, Table};
 use node::view::grouped;
 
 use super::figures::{ExecutorFigure, FigurePlan};
-use super::measure::{ExecutorFigures, RollbackTimes};
+use super::measure::{ExecutorFigures, RollbackTimes, ShippedPages};
 use super::results::ExecutorRun;
 use crate::bench::results::date;
 use crate::bench::stats::Spread;
@@ -42,6 +42,9 @@ pub fn blocks(run: &ExecutorRun) -> Vec<Block> {
             run.repetitions, run.span.seconds, run.scale.batch
         ),
     ]));
+    for (figure, why) in &run.left_out {
+        blocks.push(Block::Warning(format!("{} was left out: {why}", figure.name())));
+    }
     for figure in run.has() {
         blocks.push(Block::Heading(3, format!("executor: {}", figure.name())));
         blocks.push(Block::Text(figure.about().into()));
@@ -57,6 +60,12 @@ fn tables(run: &ExecutorRun, figure: ExecutorFigure) -> Vec<Table> {
         ExecutorFigure::Fold => vec![parts(run, figure, &plan), ratios(run, figure, &plan)],
         ExecutorFigure::Fig4 | ExecutorFigure::Fig5 => {
             vec![throughputs(run, figure, &plan), ratios(run, figure, &plan)]
+        }
+        ExecutorFigure::Fig10 => {
+            vec![throughputs(run, figure, &plan), shipments(run, figure, &plan), ratios(run, figure, &plan)]
+        }
+        ExecutorFigure::Fig11 => {
+            vec![traffic(run, figure, &plan), shipments(run, figure, &plan), ratios(run, figure, &plan)]
         }
         ExecutorFigure::Fig6 | ExecutorFigure::Fig7 => {
             vec![throughputs(run, figure, &plan), divisions(run, figure, &plan), ratios(run, figure, &plan)]
@@ -89,7 +98,53 @@ fn ratios(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table
         Some(vec![of, to, number(found.median), range(found, number), ratio.paper.to_owned()])
     });
     let head = ["Side", "Divided by", "Ours", "Range", "Paper"];
-    Table::new(format!("{}: ratios of throughput", figure.name()), head).rows(rows)
+    let what = if figure.compares_bytes() { "bytes per request" } else { "throughput" };
+    Table::new(format!("{}: ratios of {what}", figure.name()), head).rows(rows)
+}
+
+/// What the backup gets for a request.
+fn traffic(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
+    let whole = |value: f64| grouped(value.round() as u64);
+    let head = ["Side", "Bytes per request", "Range", "Requests/s"];
+    let rows = plan.sides.iter().filter_map(|side| {
+        let bytes = run.spread(figure, &side.name, ExecutorFigures::bytes_per_request)?;
+        let throughput = run.spread(figure, &side.name, |one| Some(one.throughput()))?;
+        Some(vec![side.name.clone(), whole(bytes.median), range(bytes, whole), whole(throughput.median)])
+    });
+    Table::new(format!("{}: bytes to and from the backup", figure.name()), head).rows(rows)
+}
+
+/// The epochs of page shippers.
+fn shipments(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
+    let head = [
+        "Side",
+        "Pages per request",
+        "Range",
+        "Epoch, ms",
+        "Primary stopped in it, ms",
+        "MB/s to the backup",
+        "Pages compared at the end",
+    ];
+    let rows = plan.sides.iter().filter_map(|side| {
+        let of = |value: &dyn Fn(&ExecutorFigures, &ShippedPages) -> f64| {
+            run.spread(figure, &side.name, |one| Some(value(one, one.shipped.as_ref()?)))
+        };
+        let each = of(&|one, shipped| shipped.pages as f64 / one.requests.max(1) as f64)?;
+        let epoch = of(&|_, shipped| shipped.epoch_p50_us / 1e3)?;
+        let stopped = of(&|_, shipped| shipped.stopped_p50_us / 1e3)?;
+        let rate = of(&|one, _| one.backup_bytes.unwrap_or_default() as f64 / one.seconds / 1e6)?;
+        let compared = of(&|_, shipped| shipped.compared_pages as f64)?;
+        Some(vec![
+            side.name.clone(),
+            format!("{:.1}", each.median),
+            range(each, |value| format!("{value:.1}")),
+            format!("{:.1}", epoch.median),
+            format!("{:.1}", stopped.median),
+            format!("{:.1}", rate.median),
+            grouped(compared.median.round() as u64),
+        ])
+    });
+    Table::new(format!("{}: shipped pages", figure.name()), head).rows(rows)
 }
 
 /// How batches were divided, and how often they were taken back; all rounds together.

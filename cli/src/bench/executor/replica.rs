@@ -18,6 +18,7 @@ use execute::{End, KeptRequest, Protection, Regions, Runner, Speculation};
 use memcached::Memcached;
 use memcached::command::{Command, Keys};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 use tree::{Tree, TreeShape};
 use verify::{StateToken, Version};
 use vote::digest::{self, Answer};
@@ -32,7 +33,7 @@ const ROOMS: usize = 32;
 const NO_BATCH: u64 = 0;
 
 /// What a request does besides its effects, while it holds its locks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestWork {
     /// Processor time that it uses, in microseconds.
     pub burn_us: u32,
@@ -61,6 +62,10 @@ pub enum ExecutorEvent {
     TookBack(Duration),
     /// It cannot go on.
     Failed(String),
+    /// The replies up to this batch have reached the clients. Not the executor itself says so.
+    Released(u64),
+    /// There are no more requests. Not the executor itself says so.
+    Ended,
 }
 
 /// Time that a kind of work took, and how often it was done.

@@ -35,6 +35,9 @@ pub struct ExecutorRun {
     pub scale: FigureScale,
     /// All measurements, in their order.
     pub measurements: Vec<ExecutorMeasurement>,
+    /// Figures that this machine cannot measure, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<(ExecutorFigure, String)>,
 }
 
 /// One side of a figure, once.
@@ -65,6 +68,7 @@ impl ExecutorRun {
             span,
             scale,
             measurements: Vec::new(),
+            left_out: Vec::new(),
         }
     }
 
@@ -111,13 +115,16 @@ impl ExecutorRun {
         Spread::of(&values)
     }
 
-    /// Throughput of a side divided by another's, round by round.
+    /// What the figure compares of a side, throughput or bytes per request, divided by another's, round by round.
     pub fn ratio(&self, figure: ExecutorFigure, of: &str, to: &str) -> Option<Spread> {
+        let value = |figures: &ExecutorFigures| {
+            if figure.compares_bytes() { figures.bytes_per_request() } else { Some(figures.throughput()) }
+        };
         let values: Vec<f64> = self
             .of(figure, of)
             .filter_map(|(round, figures)| {
                 let (_, other) = self.of(figure, to).find(|(number, _)| *number == round)?;
-                Some(figures.throughput() / other.throughput())
+                Some(value(figures)? / value(other)?)
             })
             .collect();
         Spread::of(&values)

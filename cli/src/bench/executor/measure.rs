@@ -107,7 +107,7 @@ pub struct ShippedPages {
     pub epoch_p50_us: f64,
     /// How long the primary was stopped in an epoch, in microseconds; median.
     pub stopped_p50_us: f64,
-    /// Pages that the backup's copy was compared with at the end.
+    /// Pages, without those of zeros, that the backup's copy was compared with at the end.
     pub compared_pages: u64,
 }
 

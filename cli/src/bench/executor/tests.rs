@@ -135,6 +135,33 @@ fn executors_that_differ_after_a_sequential_run_are_an_error() {
 }
 
 #[test]
+fn bytes_to_a_backup_are_compared_and_reported() {
+    let figure = ExecutorFigure::Fig11;
+    let mut run = ExecutorRun::begin(1, SPAN, SCALE);
+    run.left_out.push((ExecutorFigure::Fig10, "no such kernel".into()));
+    let sides = ["1 page, page shipper", "1 page, Eve pair"];
+    if let Some(why) = figure.unavailable() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    for side in sides {
+        let figures = case(figure, side).measure(SPAN, 8).expect("every check holds").figures;
+        assert!(figures.batches >= SPAN.batches, "{figures:?}");
+        run.measurements.push(ExecutorMeasurement { figure, side: side.into(), repetition: 1, figures });
+    }
+    let pair = run.spread(figure, sides[1], measure::ExecutorFigures::bytes_per_request).expect("counted");
+    assert!((4_096.0..4_400.0).contains(&pair.median), "{pair:?}");
+    // An item of one page lies on one page or two, and more is written beside it.
+    let ratio = run.ratio(figure, sides[0], sides[1]).expect("both were measured");
+    assert!(ratio.median > 1.0, "{ratio:?}");
+    for text in crate::bench::report::texts_of_executor(&run) {
+        for part in ["bytes to and from the backup", "shipped pages", "was left out: no such kernel"] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+    }
+}
+
+#[test]
 fn results_are_read_back_and_reported() {
     let run = measured(ExecutorFigure::Rollback);
     let dir = tempfile::tempdir().expect("a folder");

@@ -98,10 +98,11 @@ impl PairTraffic {
                 return Ok(());
             }
             for entry in &out.committed {
+                self.engine.delivered(entry.index);
                 if entry.ends {
                     self.agree(Version { number: entry.number, token });
+                    self.engine.stable(entry.number);
                 }
-                self.engine.delivered(entry.index);
             }
         }
     }
@@ -148,14 +149,17 @@ mod tests {
     use super::*;
     use crate::bench::executor::log::{LogShape, RequestLog};
 
-    /// Bytes per request of a batch of 100, without those of the value.
+    /// Bytes per request of batches of 100, without those of the value.
     fn beside_the_value(value_bytes: usize) -> u64 {
         let shape = LogShape { batch: 100, value_bytes, conflicts: 0.0, lone_items: 200 };
         let service = Memcached::new(shape.service()).expect("settings that work");
         let log = RequestLog::new(shape, &service, 1).expect("a log");
         let mut traffic = PairTraffic::new();
-        traffic.send(&log.entry(3, &service), StateToken(7)).expect("it is sent");
-        traffic.bytes() / 100 - value_bytes as u64
+        // With the longest values, more than a primary holds.
+        for number in 3..43 {
+            traffic.send(&log.entry(number, &service), StateToken(7)).expect("it is sent");
+        }
+        traffic.bytes() / 4_000 - value_bytes as u64
     }
 
     #[test]

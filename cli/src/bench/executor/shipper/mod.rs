@@ -113,7 +113,12 @@ pub fn measure(case: &ExecutorCase, span: ExecutorSpan, seed: u64) -> anyhow::Re
     let begun = before;
     let own = processor_time();
     let (mut epochs, mut took) = (Vec::new(), Vec::new());
-    while epochs.len() < EPOCHS || before.acknowledged - begun.acknowledged < span.length() {
+    let is_enough = |count: usize, last: &ShippedEpoch| {
+        count >= EPOCHS
+            && last.executed.number >= begun.executed.number + span.batches
+            && last.acknowledged - begun.acknowledged >= span.length()
+    };
+    while !is_enough(epochs.len(), &before) {
         let epoch = shipper.ship()?;
         took.push(epoch.acknowledged - before.acknowledged);
         epochs.push(epoch);

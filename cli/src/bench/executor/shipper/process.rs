@@ -161,7 +161,8 @@ impl PrimaryProcess {
         Ok(())
     }
 
-    /// Compares all of its memory with the backup's copy. The primary is stopped. Returns how many pages have contents.
+    /// Compares all of its memory with the backup's copy. The primary is stopped. Returns how many pages do not consist
+    /// of zeros.
     ///
     /// # Errors
     /// They differ.
@@ -177,7 +178,7 @@ impl PrimaryProcess {
                     let bytes = &mut buffer[..(end - from).min(PAGES_AT_ONCE * PAGE) as usize];
                     self.memory.read_exact_at(bytes, from)?;
                     for (address, page) in (from..).step_by(PAGE as usize).zip(bytes.chunks(PAGE as usize)) {
-                        pages += 1;
+                        pages += u64::from(page.iter().any(|byte| *byte != 0));
                         if !copy.has(address, page) {
                             differ += 1;
                             first = first.or(Some((address, mapping)));
@@ -192,9 +193,7 @@ impl PrimaryProcess {
             }
         }
         if let Some((address, mapping)) = first {
-            bail!(
-                "the backup's copy differs in {differ} of {pages} pages, first in {address:x} of {mapping:x?}"
-            );
+            bail!("the backup's copy differs in {differ} pages, first in {address:x} of {mapping:x?}");
         }
         ensure!(pages > 0, "the primary has no memory");
         Ok(pages)

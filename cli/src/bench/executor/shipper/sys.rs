@@ -173,7 +173,8 @@ impl PageTables {
         self.scan((start, end), flags, [WRITTEN, 0], found)
     }
 
-    /// Pages of a mapping that are in memory or swapped out. The others were never written, or given back.
+    /// Pages of a mapping that are in memory or swapped out, and untouched ones that were protected. The others were
+    /// never written, or given back.
     ///
     /// # Errors
     /// The kernel is older than 6.7.

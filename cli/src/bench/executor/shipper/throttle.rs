@@ -18,20 +18,21 @@ pub struct ThrottledStream {
 }
 
 impl ThrottledStream {
-    /// Sends at most so many bytes per second from now on, however long nothing was sent before.
+    /// Sends at most so many bytes per second.
     pub fn new(stream: TcpStream, bytes_per_s: f64) -> ThrottledStream {
         ThrottledStream { stream, bytes_per_s, free_at: Instant::now() }
     }
 
-    /// Sends all bytes at the given rate.
+    /// Sends all bytes at the given rate. A sender that slept too long catches up before the end, as the buffers of a
+    /// network card would let it; one that had nothing to send does not.
     ///
     /// # Errors
     /// The connection failed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.free_at = self.free_at.max(Instant::now());
         for chunk in bytes.chunks(CHUNK) {
             self.stream.write_all(chunk)?;
-            let takes = Duration::from_secs_f64(chunk.len() as f64 / self.bytes_per_s);
-            self.free_at = self.free_at.max(Instant::now()) + takes;
+            self.free_at += Duration::from_secs_f64(chunk.len() as f64 / self.bytes_per_s);
             if let Some(ahead) = self.free_at.checked_duration_since(Instant::now() + AHEAD) {
                 std::thread::sleep(ahead + AHEAD);
             }

@@ -24,6 +24,8 @@ const WORK_US: u32 = 1_000;
 const MANY_ITEMS: usize = 2_000;
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4_096;
+/// What a short request adds to a long value.
+const APPENDED_BYTES: usize = 8;
 /// What sides with a backup are called.
 const SHIPPER: &str = "page shipper";
 const PAIR: &str = "Eve pair";
@@ -133,14 +135,16 @@ impl ExecutorFigure {
                 "Unreplicated; unreplicated with a page shipper, like Remus; and the executors of an Eve pair. Every \
                  25 ms the page shipper stops the primary, a process, copies the pages that it has written, and ships \
                  them to a backup over loopback, throttled to 1 Gb/s; replies leave when the backup has them. It is \
-                 kinder than Remus, which ships a virtual machine. Requests wait 1 ms; each writes another item. Both \
-                 executors of the pair run here, on the same cores, and its messages are not sent. The processor \
-                 time of the pair is that of both replicas; that of the page shipper includes the backup. The paper's \
-                 Fig. 10: at most 235 requests per second with Remus, 1,225 with Eve, about 1,470 unreplicated."
+                 kinder than Remus, which ships a virtual machine. Requests wait 1 ms. Each writes another item, by a \
+                 SET of its value or by 8 bytes that are appended. Both executors of the pair run here, on the same \
+                 cores, and its messages are not sent. The processor time of the pair is that of both replicas; that \
+                 of the page shipper includes the backup. The paper's Fig. 10: at most 235 requests per second with \
+                 Remus, 1,225 with Eve, about 1,470 unreplicated."
             }
             ExecutorFigure::Fig11 => {
-                "Bytes that the backup gets for a request, by the pages that a value has. The page shipper's are those \
-                 that it sends; those of the Eve pair are the encoded frames EXECUTE-BATCH, VERIFY and RECORDED of its \
+                "Bytes to and from the backup for a request, by the pages of the value that it writes: short requests \
+                 that append 8 bytes, and SETs, which contain the whole value. The page shipper's are those that it \
+                 sends; those of the Eve pair are the encoded frames EXECUTE-BATCH, VERIFY and RECORDED of its \
                  batches, in both directions. The paper's Fig. 11: two orders of magnitude."
             }
             ExecutorFigure::Rollback => {
@@ -197,6 +201,7 @@ impl FigureBuilder {
                 value_bytes: VALUE_BYTES,
                 conflicts: 0.0,
                 lone_items: 2 * self.scale.batch,
+                appended_bytes: 0,
             },
             setup: ExecutorSetup {
                 executors: 1,
@@ -317,9 +322,10 @@ impl FigureBuilder {
     }
 
     /// What waits and writes another item each time, with values of this length. It has no conflicts.
-    fn replicated(&self, value_bytes: usize) -> ExecutorCase {
+    fn replicated(&self, value_bytes: usize, appended_bytes: usize) -> ExecutorCase {
         let mut case = self.case();
         case.shape.value_bytes = value_bytes;
+        case.shape.appended_bytes = appended_bytes;
         case.shape.lone_items = MANY_ITEMS;
         case.setup.workers = WAITING;
         case.setup.work = self.waiting(WORK_US);
@@ -327,12 +333,12 @@ impl FigureBuilder {
     }
 
     /// The sides of a primary whose pages are shipped, and of a pair.
-    fn backups(&mut self, name: &str, value_bytes: usize, pair: Measuring) {
-        let mut shipped = self.replicated(value_bytes);
+    fn backups(&mut self, name: &str, case: ExecutorCase, pair: Measuring) {
+        let mut shipped = case;
         shipped.setup.keeps = false;
         shipped.measuring = Measuring::Shipped;
         self.side(format!("{name}, {SHIPPER}"), shipped);
-        let mut both = self.replicated(value_bytes);
+        let mut both = case;
         both.setup.executors = 2;
         both.setup.any_order = self.scale.any_order;
         both.measuring = pair;
@@ -340,12 +346,14 @@ impl FigureBuilder {
     }
 
     fn by_backup(mut self) -> FigurePlan {
-        for (name, value_bytes) in [("1 KB", VALUE_BYTES), ("20 KB", 5 * PAGE_BYTES)] {
-            let mut alone = self.replicated(value_bytes);
+        let requests = [("SET of 1 KB", VALUE_BYTES, 0), ("append to 20 KB", 5 * PAGE_BYTES, APPENDED_BYTES)];
+        for (name, value_bytes, appended_bytes) in requests {
+            let case = self.replicated(value_bytes, appended_bytes);
+            let mut alone = case;
             alone.setup.keeps = false;
             self.side(format!("{name}, unreplicated"), alone);
-            self.side(format!("{name}, one executor of a pair"), self.replicated(value_bytes));
-            self.backups(name, value_bytes, Measuring::Throughput);
+            self.side(format!("{name}, one executor of a pair"), case);
+            self.backups(name, case, Measuring::Throughput);
             let named = |side: &str| format!("{name}, {side}");
             self.ratio(named(SHIPPER), named("unreplicated"), "0.16");
             self.ratio(named("one executor of a pair"), named("unreplicated"), "");
@@ -356,10 +364,13 @@ impl FigureBuilder {
     }
 
     fn by_pages(mut self) -> FigurePlan {
-        for pages in 1..=5 {
-            let name = format!("{pages} {}", if pages == 1 { "page" } else { "pages" });
-            self.backups(&name, pages * PAGE_BYTES, Measuring::Traffic);
-            self.ratio(format!("{name}, {SHIPPER}"), format!("{name}, {PAIR}"), "about 100");
+        let appends = (1..=5)
+            .map(|pages| (format!("append to {}", pages_text(pages)), pages, APPENDED_BYTES, "about 100"));
+        let sets = [1, 5].map(|pages| (format!("SET of {}", pages_text(pages)), pages, 0, ""));
+        for (name, pages, appended_bytes, paper) in appends.chain(sets) {
+            let case = self.replicated(pages * PAGE_BYTES, appended_bytes);
+            self.backups(&name, case, Measuring::Traffic);
+            self.ratio(format!("{name}, {SHIPPER}"), format!("{name}, {PAIR}"), paper);
         }
         self.plan
     }
@@ -381,6 +392,10 @@ impl FigureBuilder {
         self.ratio("keeping", "not keeping", "");
         self.plan
     }
+}
+
+fn pages_text(pages: usize) -> String {
+    if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }
 }
 
 /// There is no way to find written pages.

@@ -1,4 +1,4 @@
-//! The generated log: batches of SET requests, drawn from a seed and decoded before anything is measured.
+//! The generated log: batches of SET or append requests, drawn from a seed and decoded before anything is measured.
 
 use std::sync::Arc;
 
@@ -31,6 +31,9 @@ pub struct LogShape {
     pub conflicts: f64,
     /// Items of a log without conflicts: requests write them in turn. At least two batches of them.
     pub lone_items: usize,
+    /// Bytes that a request appends to its item's value, which is written anew: a short request that changes much. 0:
+    /// requests are SETs of whole values.
+    pub appended_bytes: usize,
 }
 
 /// A log of SET requests on items that each have a lock of their own.
@@ -69,9 +72,13 @@ impl RequestLog {
         anyhow::ensure!(shape.items() <= LogShape::MOST_ITEMS, "{} items are too many", shape.items());
         let keys = keys(shape.items(), service.config().shards);
         let mut random = SplitMix64::new(seed);
-        let mut set = |item: usize| job(service, &keys[item], value(shape.value_bytes, &mut random));
+        let mut request = |mode: StoreMode, item: usize| {
+            let bytes = if mode == StoreMode::Append { shape.appended_bytes } else { shape.value_bytes };
+            job(service, mode, &keys[item], value(bytes, &mut random))
+        };
         let all: Vec<usize> = (0..keys.len()).collect();
-        let filling = all.chunks(shape.batch).map(|items| items.iter().map(|item| set(*item)).collect());
+        let mut set = |item: &usize| request(StoreMode::Set, *item);
+        let filling = all.chunks(shape.batch).map(|items| items.iter().map(&mut set).collect());
         let filling = filling.collect::<anyhow::Result<_>>()?;
         let mut choice = SplitMix64::new(derive(seed, 1));
         let mut item_of = |request: u64| {
@@ -79,8 +86,9 @@ impl RequestLog {
             drawn as usize % keys.len()
         };
         let batch = shape.batch as u64;
+        let mode = if shape.appended_bytes > 0 { StoreMode::Append } else { StoreMode::Set };
         let cycle = (0..CYCLE)
-            .map(|number| (0..batch).map(|at| set(item_of(number * batch + at))).collect())
+            .map(|number| (0..batch).map(|at| request(mode, item_of(number * batch + at))).collect())
             .collect::<anyhow::Result<_>>()?;
         Ok(RequestLog { filling, cycle, seed })
     }
@@ -135,8 +143,8 @@ fn value(bytes: usize, random: &mut SplitMix64) -> Bytes {
 }
 
 /// A decoded request, as it comes out of the ordered log.
-fn job(service: &Memcached, key: &Key, value: Bytes) -> anyhow::Result<Job<Command>> {
-    let (mode, key) = (StoreMode::Set, key.clone());
+fn job(service: &Memcached, mode: StoreMode, key: &Key, value: Bytes) -> anyhow::Result<Job<Command>> {
+    let key = key.clone();
     let command = Command::Store { mode, key, flags: 0, expiry: 0, unique: 0, value, quiet: false };
     let ordered = Bytes::from(encode(&command));
     let decoded = service.decode(&ordered).map_err(|error| anyhow::anyhow!("a request: {error}"))?;
@@ -148,7 +156,7 @@ mod tests {
     use super::*;
 
     fn log(conflicts: f64) -> (Memcached, RequestLog) {
-        let shape = LogShape { batch: 100, value_bytes: 10, conflicts, lone_items: 200 };
+        let shape = LogShape { batch: 100, value_bytes: 10, conflicts, lone_items: 200, appended_bytes: 0 };
         let service = Memcached::new(shape.service()).expect("settings that work");
         let log = RequestLog::new(shape, &service, 7).expect("a log");
         (service, log)

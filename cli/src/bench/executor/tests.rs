@@ -139,7 +139,7 @@ fn bytes_to_a_backup_are_compared_and_reported() {
     let figure = ExecutorFigure::Fig11;
     let mut run = ExecutorRun::begin(1, SPAN, SCALE);
     run.left_out.push((ExecutorFigure::Fig10, "no such kernel".into()));
-    let sides = ["1 page, page shipper", "1 page, Eve pair"];
+    let sides = ["append to 1 page, page shipper", "append to 1 page, Eve pair"];
     if let Some(why) = figure.unavailable() {
         eprintln!("skipped: {why}");
         return;
@@ -150,10 +150,10 @@ fn bytes_to_a_backup_are_compared_and_reported() {
         run.measurements.push(ExecutorMeasurement { figure, side: side.into(), repetition: 1, figures });
     }
     let pair = run.spread(figure, sides[1], measure::ExecutorFigures::bytes_per_request).expect("counted");
-    assert!((4_096.0..4_400.0).contains(&pair.median), "{pair:?}");
-    // An item of one page lies on one page or two, and more is written beside it.
+    assert!((20.0..200.0).contains(&pair.median), "{pair:?}");
+    // A value of one page is written at another place, on one page or two.
     let ratio = run.ratio(figure, sides[0], sides[1]).expect("both were measured");
-    assert!(ratio.median > 1.0, "{ratio:?}");
+    assert!(ratio.median > 20.0, "{ratio:?}");
     for text in crate::bench::report::texts_of_executor(&run) {
         for part in ["bytes to and from the backup", "shipped pages", "was left out: no such kernel"] {
             assert!(text.contains(part), "{part} is not in {text}");

@@ -151,7 +151,7 @@ mod tests {
 
     /// Bytes per request of batches of 100, without those of the value.
     fn beside_the_value(value_bytes: usize) -> u64 {
-        let shape = LogShape { batch: 100, value_bytes, conflicts: 0.0, lone_items: 200 };
+        let shape = LogShape { batch: 100, value_bytes, conflicts: 0.0, lone_items: 200, appended_bytes: 0 };
         let service = Memcached::new(shape.service()).expect("settings that work");
         let log = RequestLog::new(shape, &service, 1).expect("a log");
         let mut traffic = PairTraffic::new();

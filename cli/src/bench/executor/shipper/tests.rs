@@ -5,14 +5,14 @@ use crate::bench::executor::figures::{ExecutorFigure, FigureScale};
 
 const SCALE: FigureScale = FigureScale { batch: 20, less_work: 20, any_order: true };
 
-/// The side of 1 KB, small; none where this machine cannot do it.
+/// The side of SETs, small; none where this machine cannot do it.
 fn case() -> Option<ExecutorCase> {
     if let Some(why) = unavailable() {
         eprintln!("skipped: {why}");
         return None;
     }
     let sides = ExecutorFigure::Fig10.plan(SCALE).sides;
-    let side = sides.into_iter().find(|side| side.name == "1 KB, page shipper").expect("the side");
+    let side = sides.into_iter().find(|side| side.name == "SET of 1 KB, page shipper").expect("the side");
     let mut case = side.case;
     case.shape.lone_items = 400;
     Some(case)

@@ -85,8 +85,8 @@ pub struct Args<O: ServiceOptions> {
     /// other. Where only the link has failed, both go on, and clients see two histories
     #[arg(long)]
     pub alone_after_silence: bool,
-    /// With --mode R0GV: whether a batch waits a moment for the results of all replicas, so that a bug that shows in some
-    /// interleavings and hits a majority alike is seen [default: yes with several workers, no with one]
+    /// With --mode R0GV: whether a batch waits a moment for the results of all replicas, so that a bug that shows in
+    /// some interleavings and hits a majority alike is seen [default: yes with several workers, no with one]
     #[arg(long, value_name = "yes|no", value_parser = clap::builder::BoolishValueParser::new())]
     pub extra_protection: Option<bool>,
     /// With --mode R0GV, and three or more replicas or a witness: how requests that only read are answered

@@ -15,7 +15,7 @@ use crate::ledger::{Entry, EntryState, Ledger, Undo};
 const FEW_OBJECTS: usize = 16;
 
 /// An object's checksum before the request, and the region that it was in then.
-type Before = (u64, Option<Home>);
+type StateBefore = (u64, Option<Home>);
 
 /// A finished request that can be taken back.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Kept {
         let Ledger { entries, undo, .. } = &self.ledger;
         let from = changes.len();
         // Each object's checksum before its first step, and the region that it was in then.
-        let mut before: SmallVec<[Option<Before>; FEW_OBJECTS]> = smallvec![None; entries.len()];
+        let mut before: SmallVec<[Option<StateBefore>; FEW_OBJECTS]> = smallvec![None; entries.len()];
         for step in undo {
             let sum = match step {
                 Undo::Changed { sum, .. } | Undo::Removed { sum, .. } => *sum,

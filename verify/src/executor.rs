@@ -100,8 +100,8 @@ pub enum ExecutorCommand {
         sequential: bool,
     },
     /// The answer to the last [`ExecutorEvent::Read`]: reads that waited then may run at the version after batch
-    /// `number`, or a later one. A reply may leave once the version at which it was read is stable here. If that version
-    /// is taken back before, the read runs again, under the same bound.
+    /// `number`, or a later one. A reply may leave once the version at which it was read is stable here. If that
+    /// version is taken back before, the read runs again, under the same bound.
     ReadFrom {
         /// The batch.
         number: u64,

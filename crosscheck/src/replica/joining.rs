@@ -36,7 +36,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     if self.speculate.as_ref().is_some_and(SpeculateStage::takes_state) {
                         self.transfer.need(index, &mut self.env);
                     } else if let Some(mut speculator) = Speculator::of(self) {
-                        speculator.take_state(ReplaceReason::TooFarBehind);
+                        speculator.whole_state().take(ReplaceReason::TooFarBehind);
                     }
                 }
                 Output::NeedState { .. } if self.executor.running.is_some() => {
@@ -159,7 +159,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn put_in_place(&mut self, index: u64, bytes: &Bytes) {
         let takes_state = self.speculate.as_ref().is_some_and(SpeculateStage::takes_state);
         if let Some(mut speculator) = Speculator::of(self).filter(|_| takes_state) {
-            return speculator.on_state(bytes.clone());
+            return speculator.whole_state().on_arrived(bytes.clone());
         }
         let Some(service) = &mut self.executor.service else { return };
         let (token, bytes) = match self.env.settings.mode.verified.then(|| state::split_token(bytes)) {

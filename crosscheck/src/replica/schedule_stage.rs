@@ -24,17 +24,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Executes delivered batches, as far as the workers have room.
     pub(super) fn execute(&mut self) {
         self.take_deliveries();
-        self.advance_reads();
+        if let Some(mut speculator) = Speculator::of(self) {
+            speculator.reads().advance();
+        }
         let Some(mut reports) = self.executor.run_slice(&self.env.world) else { return };
         reports.drain(..).for_each(|report| self.on_report(report));
         self.executor.reports = reports;
         // What was handed over now runs in the next round.
-        self.executor.is_busy |= self.advance_reads();
-    }
-
-    /// Advances reads that take no batch. Returns whether some were handed to the workers, or to the orderer.
-    fn advance_reads(&mut self) -> bool {
-        Speculator::of(self).is_some_and(|mut speculator| speculator.advance_reads())
+        self.executor.is_busy |=
+            Speculator::of(self).is_some_and(|mut speculator| speculator.reads().advance());
     }
 
     /// Takes batches from the log as far as the workers have room.

@@ -2,22 +2,22 @@
 //!
 //! A read that one replica answers from its own state has to see every write whose reply left anywhere before the read
 //! arrived, and every version that an earlier read has shown. The paper executes such reads at several replicas and
-//! accepts matching replies (Eve, section 6); replies that match may be stale, and may show batches that are taken back.
-//! Here:
+//! accepts matching replies (Eve, section 6); replies that match may be stale, and may show batches that are taken
+//! back. Here:
 //!
 //! 1. After the read has arrived, its executor asks all verifiers for their records. The answers of a quorum give the
 //!    number n of the newest one: of the highest view, and in it of the highest number.
 //! 2. The read runs between two batches, at a version whose number is n or higher.
 //! 3. Its reply leaves when that version is stable here. If it is taken back before, the read runs again.
 //!
-//! *Why n is high enough.* Let version w be stable at some executor before the read arrived: a quorum had recorded it in
-//! view v, and one of those verifiers, x, is in the quorum that answers.
+//! *Why n is high enough.* Let version w be stable at some executor before the read arrived: a quorum had recorded it
+//! in view v, and one of those verifiers, x, is in the quorum that answers.
 //!
 //! - x has its memory. Its record never goes back in rank, view before number. In view v its number is w or higher. A
 //!   later view starts from a version that continues w (rule 1, `verifier.rs`), so it is w or higher there too. The
 //!   record of highest rank among the answers is at least that of x, and the same holds for it: so n >= w. (The highest
-//!   *number* would do as well. It may be that of a record which a later view has dropped, and the read would wait for a
-//!   batch that may never come.)
+//!   *number* would do as well. It may be that of a record which a later view has dropped, and the read would wait for
+//!   a batch that may never come.)
 //! - x had recorded w in an earlier life, and has recovered since. A member y of the quorum of w is among those from
 //!   which it has adopted its record. If y recorded w after it knew of the new life of x, its RECORDED has told the
 //!   executor so, and that of x did not count. Else the answer of y has w, and so has the record of x now.

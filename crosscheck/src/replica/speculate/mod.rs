@@ -479,7 +479,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
         self.repair().tick();
-        self.ask_for_state();
+        self.whole_state().ask();
         undecided::doubt_oneself(self);
     }
 

@@ -90,7 +90,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             }
             ExecutorCommand::Diverged { version, donors: _ } => self.on_diverged(version),
             ExecutorCommand::Behind { version, donors: _ } => self.on_behind(version),
-            ExecutorCommand::ReadFrom { number } => self.on_read_from(number),
+            ExecutorCommand::ReadFrom { number } => self.reads().bind(number),
             ExecutorCommand::Contradiction { stable, heard } => {
                 self.env.world.say(format_args!(
                     "verifiers have recorded another state of batch {} than the one that was agreed on before \
@@ -120,7 +120,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if let Some(execution) = &mut self.executor.running {
             execution.agree(version.number);
         }
-        self.release_reads();
+        self.reads().release();
     }
 
     /// The replies of a batch leave.
@@ -200,7 +200,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let given_up = stage.speculation.as_ref().map_or(0, |speculation| speculation.stable().number);
         if begun && going_back.to < given_up {
             // What takes these batches back was given up.
-            return self.take_state(ReplaceReason::TooFarBehind);
+            return self.whole_state().take(ReplaceReason::TooFarBehind);
         }
         match stage.speculation.take_if(|_| begun) {
             Some(speculation) => {
@@ -232,12 +232,12 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.on_returned(*speculation);
                 undecided::on_checked(self, &objects, fits_tree);
             }
-            BoundaryDone::Installed { state } => self.on_state_installed(state),
+            BoundaryDone::Installed { state } => self.whole_state().on_installed(state),
             BoundaryDone::Scrubbed { home, objects, took } => {
                 self.scrubs.on_done(self.env.world.scrub_took(took));
                 self.on_scrubbed(home, objects);
             }
-            BoundaryDone::Read(done) => self.on_reads_done(done),
+            BoundaryDone::Read(done) => self.reads().on_done(done),
         }
     }
 
@@ -268,7 +268,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let stage = &mut *self.stage;
         stage.is_lent = false;
         if stage.taking.is_some() {
-            return self.install_arrived();
+            return self.whole_state().install();
         }
         speculation.agree(stage.executor.stable().number);
         stage.speculation = Some(speculation);
@@ -313,13 +313,13 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             "batches could not be taken back: {why}. Before-images or objects were corrupted; this replica gives up \
                 its state, and its peers fill it"
         ));
-        self.take_state(ReplaceReason::Corrupted(Corrupted::NotUndone));
+        self.whole_state().take(ReplaceReason::Corrupted(Corrupted::NotUndone));
     }
 
     /// The group is further than this replica, and its batches are not to be had.
     fn on_behind(&mut self, version: Version) {
         if self.executor.running.is_some() && version.number > 0 {
-            self.take_state(ReplaceReason::TooFarBehind);
+            self.whole_state().take(ReplaceReason::TooFarBehind);
         }
     }
 

@@ -9,15 +9,15 @@
 //!   answers. A read may be asked for again, since the batch that bounds it may belong to a view that has ended: each
 //!   bound is valid for as long as the read waits, so the lower one counts.
 //! - *It runs on a whole version.* The boundary tells after which batch it ran; one that ran too early runs again.
-//! - *A version that is taken back takes its reads with it.* [`LocalReads::go_back`] is called wherever batches are to be
-//!   taken back, before anything else can become stable under their numbers. Reads that have run on one of them, or are
-//!   running, run again.
+//! - *A version that is taken back takes its reads with it.* [`LocalReads::go_back`] is called wherever batches are to
+//!   be taken back, before anything else can become stable under their numbers. Reads that have run on one of them, or
+//!   are running, run again.
 //!
 //! *Order within a connection.* A read behind an unanswered request that was ordered is ordered too, and sees it (the
-//! mixer keeps the order of a connection). A request that does not only read, behind reads that have no reply yet, takes
-//! them into the order with it, in front of it: else a read that has to run again would see what was sent after it. Reads
-//! of one connection run in the order in which they came, on versions that do not go back. So a pipelined connection
-//! sees one history, and its own writes; replies keep their places as always (`clients/connection.rs`).
+//! mixer keeps the order of a connection). A request that does not only read, behind reads that have no reply yet,
+//! takes them into the order with it, in front of it: else a read that has to run again would see what was sent after
+//! it. Reads of one connection run in the order in which they came, on versions that do not go back. So a pipelined
+//! connection sees one history, and its own writes; replies keep their places as always (`clients/connection.rs`).
 //!
 //! *Wrong state.* No other replica computes the reply. A read that meets an object which does not fit its checksum has
 //! none (`worker/reads.rs`), is ordered like any other request, and what it finds there is repaired.
@@ -228,31 +228,41 @@ impl SpeculateStage {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+/// What reads without a batch act on.
+pub(in crate::replica) struct ReadStage<'s, 'r, S: Service, E, W: World>(&'s mut Speculator<'r, S, E, W>);
+
+impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+    /// The reads that take no batch.
+    pub(in crate::replica) fn reads(&mut self) -> ReadStage<'_, 'r, S, E, W> {
+        ReadStage(self)
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> ReadStage<'_, '_, S, E, W> {
     /// Asks for reads, and runs those that may. Returns whether there is work for the workers or the orderer.
-    pub(in crate::replica) fn advance_reads(&mut self) -> bool {
-        let now_us = self.env.world.now_us();
-        let Some(reads) = &mut self.stage.reads else { return false };
+    pub(in crate::replica) fn advance(&mut self) -> bool {
+        let now_us = self.0.env.world.now_us();
+        let Some(reads) = &mut self.0.stage.reads else { return false };
         if reads.asks(now_us) {
-            self.on_executor_event(ExecutorEvent::Read);
+            self.0.on_executor_event(ExecutorEvent::Read);
         }
-        let runs = self.run_reads();
-        runs || !self.order.to_order.is_empty()
+        let runs = self.run();
+        runs || !self.0.order.to_order.is_empty()
     }
 
     /// The verifiers have answered.
-    pub(super) fn on_read_from(&mut self, number: u64) {
-        let now_us = self.env.world.now_us();
-        self.stage.reads.iter_mut().for_each(|reads| reads.bind(number, now_us));
+    pub(super) fn bind(&mut self, number: u64) {
+        let now_us = self.0.env.world.now_us();
+        self.0.stage.reads.iter_mut().for_each(|reads| reads.bind(number, now_us));
     }
 
-    fn run_reads(&mut self) -> bool {
-        let latest_us = self.time.stamp_us(self.env);
-        let stage = &mut *self.stage;
+    fn run(&mut self) -> bool {
+        let latest_us = self.0.time.stamp_us(self.0.env);
+        let stage = &mut *self.0.stage;
         // While the state is repaired, or goes back, none of it is read.
         let is_whole = stage.going_back.is_none() && stage.repairing.is_none();
         let version = stage.speculation.as_ref().filter(|_| is_whole).map(Speculation::version);
-        let (Some(version), Some(execution)) = (version, &mut self.executor.running) else { return false };
+        let (Some(version), Some(execution)) = (version, &mut self.0.executor.running) else { return false };
         let Some(reads) = &mut stage.reads else { return false };
         let Some(requests) = reads.begin(version.number) else { return false };
         let epoch = reads.epoch;
@@ -261,25 +271,26 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// A boundary has run reads.
-    pub(super) fn on_reads_done(&mut self, done: ReadsDone) {
-        let now_us = self.env.world.now_us();
-        let Some(reads) = &mut self.stage.reads else { return };
+    pub(super) fn on_done(&mut self, done: ReadsDone) {
+        let now_us = self.0.env.world.now_us();
+        let Some(reads) = &mut self.0.stage.reads else { return };
         for to in reads.end(done, now_us) {
-            let (in_order, to_order) = (&mut self.clients.in_order, &mut self.order.to_order);
-            self.env.tally.reads_ordered += reads.order_all_of(to, in_order, to_order);
+            let (in_order, to_order) = (&mut self.0.clients.in_order, &mut self.0.order.to_order);
+            self.0.env.tally.reads_ordered += reads.order_all_of(to, in_order, to_order);
         }
-        self.release_reads();
+        self.release();
     }
 
     /// The replies to reads of versions that are stable leave.
-    pub(super) fn release_reads(&mut self) {
-        let stable = if self.env.hooks.reads_wait_until_stable() { self.stage.stable() } else { u64::MAX };
-        let Some(reads) = &mut self.stage.reads else { return };
+    pub(super) fn release(&mut self) {
+        let stable =
+            if self.0.env.hooks.reads_wait_until_stable() { self.0.stage.stable() } else { u64::MAX };
+        let Some(reads) = &mut self.0.stage.reads else { return };
         while let Some((batch, Submission { to, request, .. }, reply)) = reads.leave(stable) {
             let ReadReply { bytes, digest } = reply;
-            self.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
-            self.env.tally.local_reads += 1;
-            self.clients.answer_read(to, Reply { asked: request.checksum, bytes, voted: Some(digest) });
+            self.0.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
+            self.0.env.tally.local_reads += 1;
+            self.0.clients.answer_read(to, Reply { asked: request.checksum, bytes, voted: Some(digest) });
         }
     }
 }

@@ -85,78 +85,88 @@ impl SpeculateStage {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+/// What a whole state from the others takes the place of.
+pub(in crate::replica) struct WholeState<'s, 'r, S: Service, E, W: World>(&'s mut Speculator<'r, S, E, W>);
+
+impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+    /// A whole state from the others, in place of the own one.
+    pub(in crate::replica) fn whole_state(&mut self) -> WholeState<'_, 'r, S, E, W> {
+        WholeState(self)
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
     /// This replica lags too far, or cannot go back: it takes the whole state, in place if that is possible.
-    pub(in crate::replica) fn take_state(&mut self, otherwise: ReplaceReason) {
-        if !is_possible(&self.env.settings) || self.executor.running.is_none() {
-            return self.env.stop_with(Ok(Stop::Replace(otherwise)));
+    pub(in crate::replica) fn take(&mut self, otherwise: ReplaceReason) {
+        if !is_possible(&self.0.env.settings) || self.0.executor.running.is_none() {
+            return self.0.env.stop_with(Ok(Stop::Replace(otherwise)));
         }
-        self.stage.give_up_state();
+        self.0.stage.give_up_state();
     }
 
     /// Asks for the state, if that was not done.
-    pub(super) fn ask_for_state(&mut self) {
-        let Some(taking) = &mut self.stage.taking else { return };
+    pub(super) fn ask(&mut self) {
+        let Some(taking) = &mut self.0.stage.taking else { return };
         if !matches!(taking.step, TakingStep::Wanted) {
             return;
         }
         taking.step = TakingStep::Asked;
-        let stable = self.stage.stable();
-        let taken = &mut self.stage.past.taken;
+        let stable = self.0.stage.stable();
+        let taken = &mut self.0.stage.past.taken;
         taken.in_a_row = if taken.batch == stable && stable > 0 { taken.in_a_row + 1 } else { 1 };
         if taken.in_a_row > limits::REPAIRS_GIVEN_UP {
-            return self.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+            return self.0.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
         }
-        self.env.world.say(format_args!(
+        self.0.env.world.say(format_args!(
             "this replica's state is wrong, and cannot be repaired by object: it takes that of the others, after batch \
                 {stable} or a later one"
         ));
-        self.order.orderer.want_state_after(stable);
+        self.0.order.orderer.want_state_after(stable);
         // The others know from this that they must not give up theirs.
-        let ask = Message::AskManifest { at_least: self.stage.stable_order.index + 1 }.encode();
-        let peers: Vec<u8> = self.env.peers.connected().collect();
-        for peer in peers.into_iter().filter(|peer| usize::from(*peer) < self.env.settings.executors()) {
-            self.env.peers.send(peer, FrameKind::Transfer, &[&ask]);
+        let ask = Message::AskManifest { at_least: self.0.stage.stable_order.index + 1 }.encode();
+        let peers: Vec<u8> = self.0.env.peers.connected().collect();
+        for peer in peers.into_iter().filter(|peer| usize::from(*peer) < self.0.env.settings.executors()) {
+            self.0.env.peers.send(peer, FrameKind::Transfer, &[&ask]);
         }
-        let leads = self.order.orderer.standing().is_leader;
+        let leads = self.0.order.orderer.standing().is_leader;
         if leads {
             // A primary that executes nothing numbers few batches.
-            self.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
+            self.0.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
         }
     }
 
     /// The state has come.
-    pub(in crate::replica) fn on_state(&mut self, bytes: Bytes) {
-        if let Some(taking) = self.stage.taking.as_mut().filter(|taking| taking.is_asked()) {
+    pub(in crate::replica) fn on_arrived(&mut self, bytes: Bytes) {
+        if let Some(taking) = self.0.stage.taking.as_mut().filter(|taking| taking.is_asked()) {
             taking.step = TakingStep::Arrived(bytes);
-            self.install_arrived();
+            self.install();
         }
     }
 
     /// Puts the state in place that has come, once no boundary has the batches.
-    pub(super) fn install_arrived(&mut self) {
-        let stage = &mut *self.stage;
+    pub(super) fn install(&mut self) {
+        let stage = &mut *self.0.stage;
         let Some(taking) = stage.taking.as_mut().filter(|_| !stage.is_lent) else { return };
         let (bytes, token) = match std::mem::replace(&mut taking.step, TakingStep::Asked) {
             TakingStep::Arrived(bytes) => match state::split_token(&bytes) {
                 Ok((token, bytes)) => (bytes, token),
-                Err(why) => return self.env.stop_with(Err(ServeError::BadState(why))),
+                Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
             },
             before => {
                 taking.step = before;
                 return;
             }
         };
-        let Some(execution) = &mut self.executor.running else { return };
+        let Some(execution) = &mut self.0.executor.running else { return };
         let ((head, dispatcher), regions) = match state::open(&*execution.service, &bytes) {
             Ok(opened) => opened,
             // f+1 replicas have sent the same bytes.
-            Err(why) => return self.env.stop_with(Err(ServeError::BadState(why))),
+            Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
         };
         let stable = stage.executor.stable().number;
         if head.batch < stable {
             // More has become stable here meanwhile.
-            return self.order.orderer.want_state_after(stable);
+            return self.0.order.orderer.want_state_after(stable);
         }
         let regions = regions.into_iter().map(|region| bytes.slice_ref(region)).collect();
         let stable = Version { number: head.batch, token };
@@ -165,34 +175,37 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// The state is in place: this replica goes on from there.
-    pub(super) fn on_state_installed(&mut self, state: Result<Box<Speculation>, String>) {
-        let Some(TakingState { step: TakingStep::Installs(head), view }) = self.stage.taking.take() else {
+    pub(super) fn on_installed(&mut self, state: Result<Box<Speculation>, String>) {
+        let Some(TakingState { step: TakingStep::Installs(head), view }) = self.0.stage.taking.take() else {
             return;
         };
         let speculation = match state {
             Ok(speculation) => speculation,
             Err(why) => {
-                self.env.world.say(format_args!("the state of the others could not be put in place: {why}"));
-                return self.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+                self.0
+                    .env
+                    .world
+                    .say(format_args!("the state of the others could not be put in place: {why}"));
+                return self.0.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
             }
         };
         let stable = speculation.stable();
-        let stage = &mut *self.stage;
+        let stage = &mut *self.0.stage;
         stage.unstable.clear();
         stage.parts.clear();
-        self.transfer.forget_unstable(0);
+        self.0.transfer.forget_unstable(0);
         // First everything that is not stable is taken back: then what the state counts is reported as skipped.
         let before = std::mem::replace(&mut stage.stable_order, head.order.clone());
-        self.order.orderer.rewind(before);
-        self.order.orderer.rewind(head.order.clone());
-        self.env.world.see(Observation::Installed { version: stable, order: &head.order, in_place: true });
+        self.0.order.orderer.rewind(before);
+        self.0.order.orderer.rewind(head.order.clone());
+        self.0.env.world.see(Observation::Installed { version: stable, order: &head.order, in_place: true });
         stage.speculation = Some(*speculation);
         stage.past.taken.batch = stable.number;
         #[cfg(feature = "inject")]
-        self.env.hooks.skip_turns();
-        self.env.tally.executed = stable.number;
-        self.env.tally.repairs += 1;
-        self.env.world.say(format_args!(
+        self.0.env.hooks.skip_turns();
+        self.0.env.tally.executed = stable.number;
+        self.0.env.tally.repairs += 1;
+        self.0.env.world.say(format_args!(
             "this replica goes on with the state of the others after batch {}",
             stable.number
         ));
@@ -200,10 +213,10 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             stage.view = view.number - 1;
             // It may have begun before the batch of the state.
             let next = view.next.max(stable.number + 1);
-            self.order.orderer.begin_view(PrimaryView { next, ..view });
+            self.0.order.orderer.begin_view(PrimaryView { next, ..view });
         }
-        self.on_executor_event(ExecutorEvent::Installed(stable));
-        self.repair().answer_next();
+        self.0.on_executor_event(ExecutorEvent::Installed(stable));
+        self.0.repair().answer_next();
     }
 }
 

@@ -9,8 +9,8 @@ use super::{Machine, World, WorldState};
 impl World {
     /// Whether verifiers that are enough to bind a read may answer so that it misses what executors have acted on.
     ///
-    /// The answers of a round are given at different times. A state in which a record is too old is found at the time of
-    /// that answer: records only grow in rank, so all answers of a round are covered by the states in which they are
+    /// The answers of a round are given at different times. A state in which a record is too old is found at the time
+    /// of that answer: records only grow in rank, so all answers of a round are covered by the states in which they are
     /// given, if in each of them every record is compared with every other one.
     pub(super) fn reads_may_be_stale(&self, state: &WorldState) -> bool {
         let enough = if self.rules.read_quorum { self.layout.quorum() } else { 1 };

@@ -29,8 +29,6 @@ use super::times::{BatchTrace, RequestTrace, TRACED_BATCHES};
 const LEAVES: u32 = 65_536;
 /// Buffers that a worker takes from those that are free, at a time.
 const ROOMS: usize = 32;
-/// What a boundary has instead of the number of a batch.
-const NO_BATCH: u64 = 0;
 
 /// What a request does besides its effects, while it holds its locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -218,7 +216,8 @@ impl<'s> ExecutorState<'s> {
         let mut rooms = Vec::new();
         let mut reply = Vec::new();
         while let Some(turn) = worker.next_blocking() {
-            let done = if turn.entry_index() == NO_BATCH {
+            // A boundary has every lock. No request of the log has.
+            let done = if turn.footprint().is_all() {
                 self.take_back(turn, &locks).map(|took| tell(ExecutorEvent::TookBack(took)))
             } else {
                 reply.clear();

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{NotTakenBack, Regions, Speculation};
+use execute::{KeptRequest, NotTakenBack, Regions, Speculation};
 use object::{Home, Kept, ObjectId, Region};
+use parking_lot::MutexGuard;
 use schedule::{Access, Lock, Turn};
 use tree::{Tree, TreeShape};
 use verify::Version;
@@ -28,6 +29,8 @@ pub(crate) enum BoundaryWork {
     TakeBack(Box<TakingBack>),
     /// Pack objects as they were after a batch, for a replica where they are corrupted.
     Pack(Box<PackingObjects>),
+    /// Pack regions as they were after a batch, for a checkpoint.
+    PackRegions(Box<PackingRegions>),
     /// Replace corrupted objects of the newest version.
     Replace(Box<ReplacingObjects>),
     /// Check all objects, and the tree over them.
@@ -61,6 +64,19 @@ pub(crate) enum BoundaryDone {
         batch: u64,
         /// None of them if one is not known.
         objects: Vec<Packed>,
+    },
+    /// Regions are packed.
+    PackedRegions {
+        /// As it was lent.
+        speculation: Box<Speculation>,
+        /// They, in their order; fewer than asked for if one is corrupted or not known.
+        regions: Vec<Vec<u8>>,
+        /// The next one.
+        next: Home,
+        /// What is corrupted in the next one, as many objects as may be asked for.
+        unsound: Vec<(Home, ObjectId)>,
+        /// Whether the next one was known as it was.
+        is_known: bool,
     },
     /// Objects are replaced.
     Replaced {
@@ -112,6 +128,18 @@ pub(crate) struct PackingObjects {
     pub to: u8,
 }
 
+/// Regions are to be packed as they were after a batch.
+pub(crate) struct PackingRegions {
+    /// The batches that have ended.
+    pub speculation: Speculation,
+    /// Scheduled batches that were not folded into it, oldest first.
+    pub running: Vec<Arc<InFlight>>,
+    /// Number of the batch.
+    pub batch: u64,
+    /// The first region.
+    pub from: Home,
+}
+
 /// Corrupted objects are to be replaced.
 pub(crate) struct ReplacingObjects {
     /// The batches up to the version that they belong to.
@@ -158,6 +186,7 @@ impl BoundaryWork {
             }
             BoundaryWork::Install(installing) => installing.perform(homes, &mut HeldRegions { turn, locks }),
             BoundaryWork::Pack(packing) => packing.perform(&mut HeldRegions { turn, locks }),
+            BoundaryWork::PackRegions(packing) => packing.perform(turn, locks),
             BoundaryWork::Read(RunningReads { epoch, requests, .. }) => {
                 let replies = requests.iter().map(|_| None).collect();
                 BoundaryDone::Read(ReadsDone { epoch, batch: turn.entry_index(), replies })
@@ -240,16 +269,55 @@ fn drop_twins(objects: &[Packed], regions: &mut dyn Regions) -> Vec<String> {
     notes
 }
 
+/// Requests of a batch that was not folded, while they are looked at.
+type KeptOfBatch<'b> = MutexGuard<'b, Vec<(Option<u16>, KeptRequest)>>;
+
+/// What takes back requests of batches that were not folded, as they were stamped.
+fn in_order<'g>(guards: &'g [KeptOfBatch<'_>]) -> Vec<&'g Kept> {
+    let mut later: Vec<&Kept> = Vec::new();
+    for guard in guards {
+        let mut of_batch: Vec<_> = guard.iter().map(|(_, one)| one).collect();
+        of_batch.sort_by_key(|one| one.stamp);
+        later.extend(of_batch.into_iter().map(|one| &one.kept));
+    }
+    later
+}
+
+impl PackingRegions {
+    fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> BoundaryDone {
+        let PackingRegions { speculation, running, batch, from } = self;
+        let homes = locks.len() as Home;
+        let guards: Vec<_> = running.iter().map(|batch| batch.kept()).collect();
+        let later = in_order(&guards);
+        let (mut regions, mut bytes, mut next) = (Vec::new(), 0, from);
+        let (mut unsound, mut is_known) = (Vec::new(), true);
+        while next < homes && bytes < limits::PACKED_AT_ONCE {
+            // Nobody else has voted on it, and replicas that pack corrupted objects never offer the same state.
+            unsound = corrupted(next..next + 1, turn, locks);
+            if !unsound.is_empty() {
+                break;
+            }
+            let held = &mut HeldRegions { turn, locks };
+            let pack = AssertUnwindSafe(|| speculation.region_after(batch, next, &later, held));
+            let Ok(Some(region)) = catch_unwind(pack) else {
+                is_known = false;
+                break;
+            };
+            bytes += region.len();
+            regions.push(region);
+            next += 1;
+        }
+        drop(guards);
+        let speculation = Box::new(speculation);
+        BoundaryDone::PackedRegions { speculation, regions, next, unsound, is_known }
+    }
+}
+
 impl PackingObjects {
     fn perform(self, regions: &mut dyn Regions) -> BoundaryDone {
         let PackingObjects { speculation, running, batch, objects, to } = self;
         let guards: Vec<_> = running.iter().map(|batch| batch.kept()).collect();
-        let mut later: Vec<&Kept> = Vec::new();
-        for guard in &guards {
-            let mut of_batch: Vec<_> = guard.iter().map(|(_, one)| one).collect();
-            of_batch.sort_by_key(|one| one.stamp);
-            later.extend(of_batch.into_iter().map(|one| &one.kept));
-        }
+        let later = in_order(&guards);
         // Corruption here may show as a panic: then another replica is asked.
         let packed = catch_unwind(AssertUnwindSafe(|| {
             let mut bytes = 0;

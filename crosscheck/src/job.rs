@@ -40,6 +40,8 @@ pub(crate) enum Work<R> {
     Invalid,
     /// Runs after a batch that requested a checkpoint: packs the state as of that batch.
     Checkpoint(Arc<CheckpointHead>),
+    /// With V: the same, in parts. Packs what is not in a region; boundaries pack the regions later.
+    CheckpointInParts(Arc<CheckpointHead>),
     /// With V: has the state alone and no position. Empty once it has run.
     Boundary(Arc<Mutex<Option<BoundaryWork>>>),
 }
@@ -121,9 +123,12 @@ impl<R> Job<R> {
     pub fn request(&self) -> Option<&R> {
         match &self.work {
             Work::Service(request) => Some(request),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) | Work::Boundary(_) => {
-                None
-            }
+            Work::Control(_)
+            | Work::Unsound
+            | Work::Invalid
+            | Work::Checkpoint(_)
+            | Work::CheckpointInParts(_)
+            | Work::Boundary(_) => None,
         }
     }
 }

@@ -119,6 +119,10 @@ pub const OBJECTS_AGAIN: Duration = Duration::from_millis(250);
 /// With V: a replica whose peers do not have the right objects asks them again after so long. They may be repairing
 /// theirs, which takes some milliseconds, and do not know long what the objects were (`execute::Speculation`).
 pub const OBJECTS_PAUSE: Duration = Duration::from_millis(20);
+/// With V: a boundary packs regions for a checkpoint until it has so many bytes; nothing else runs meanwhile.
+pub const PACKED_AT_ONCE: usize = 256 << 10;
+/// With V: batches run for so long, or until none is left, before the next regions of a checkpoint are packed.
+pub const PACKING_PAUSE: Duration = Duration::from_millis(1);
 /// With V: a replica without state requests a later one if the others have not offered the same for so long.
 pub const AGREEMENT_PATIENCE: Duration = Duration::from_secs(1);
 /// With V: how often a replica runs batches again in which corrupted objects were found, before it replaces itself.

@@ -25,13 +25,7 @@ pub fn pack<S: Service>(
     service: &S,
     head: &CheckpointHead,
 ) -> Result<Bytes, &'static str> {
-    let dispatcher = turn.dispatcher_state().ok_or("a checkpoint runs alone, in ordered turns")?;
-    let mut out = vec![VERSION];
-    out.put64(head.index).put64(head.batch);
-    put_block(&mut out, &head.order.encode());
-    let mut schedule = Vec::new();
-    dispatcher.encode(&mut schedule, |job, out| out.extend_from_slice(&job.ordered));
-    put_block(&mut out, &schedule);
+    let mut out = begin(turn, head)?;
     turn.take_all();
     turn.visit_regions(&service.locks(), |_, access| {
         let packed = match access {
@@ -41,6 +35,26 @@ pub fn pack<S: Service>(
         put_block(&mut out, &packed);
     });
     Ok(out.into())
+}
+
+/// What a packed state begins with: everything but the regions, which follow in their order ([`add_region`]).
+///
+/// # Errors
+/// As [`pack`].
+pub fn begin<R>(turn: &mut Turn<'_, Job<R>>, head: &CheckpointHead) -> Result<Vec<u8>, &'static str> {
+    let dispatcher = turn.dispatcher_state().ok_or("a checkpoint runs alone, in ordered turns")?;
+    let mut out = vec![VERSION];
+    out.put64(head.index).put64(head.batch);
+    put_block(&mut out, &head.order.encode());
+    let mut schedule = Vec::new();
+    dispatcher.encode(&mut schedule, |job, out| out.extend_from_slice(&job.ordered));
+    put_block(&mut out, &schedule);
+    Ok(out)
+}
+
+/// Adds the next packed region.
+pub fn add_region(out: &mut Vec<u8>, packed: &[u8]) {
+    put_block(out, packed);
 }
 
 /// With V: a packed state, and the token of the version that it is the state of.

@@ -61,6 +61,13 @@ pub(crate) enum Report {
         /// The whole state.
         state: Bytes,
     },
+    /// With V: what is not in a region of the state as of a batch. The regions are to be packed too.
+    CheckpointBegun {
+        /// The checkpoint's head.
+        head: Arc<state::CheckpointHead>,
+        /// The part ([`state::begin`]).
+        begun: Vec<u8>,
+    },
     /// The digest of the whole state.
     Digest {
         /// The ticket of the waiting caller.
@@ -281,6 +288,16 @@ impl<S: Service> Context<S> {
                 }
                 match state::pack(turn, &*self.service, &head) {
                     Ok(state) => (self.report)(Report::Checkpoint { head, state }),
+                    Err(why) => {
+                        crate::message(format_args!("the checkpoint for another replica failed: {why}"));
+                    }
+                }
+                Outcome::Done
+            }
+            Work::CheckpointInParts(head) => {
+                let head = head.clone();
+                match state::begin(turn, &head) {
+                    Ok(begun) => (self.report)(Report::CheckpointBegun { head, begun }),
                     Err(why) => {
                         crate::message(format_args!("the checkpoint for another replica failed: {why}"));
                     }

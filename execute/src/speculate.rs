@@ -33,6 +33,9 @@ pub struct KeptRequest {
     pub kept: Kept,
 }
 
+/// Bytes of before-images that are kept for a checkpoint that is made in parts.
+const PINNED_BYTES: usize = 64 << 20;
+
 /// The regions of a service while no request runs.
 pub trait Regions {
     /// Shows one of them; none if there is no such lock.
@@ -63,6 +66,8 @@ pub struct Speculation {
     /// Batches up to the stable one, oldest first, and their bytes.
     past: VecDeque<Folded>,
     past_bytes: usize,
+    /// What takes the batches after this one back is kept, within [`PINNED_BYTES`].
+    pinned: Option<u64>,
     rooms: Vec<Kept>,
     /// Room for the answers of a batch.
     scratch: Vec<u8>,
@@ -90,6 +95,7 @@ impl Speculation {
             batches: VecDeque::new(),
             past: VecDeque::new(),
             past_bytes: 0,
+            pinned: None,
             rooms: Vec::new(),
             scratch: Vec::new(),
         }
@@ -148,7 +154,10 @@ impl Speculation {
             self.past.push_back(batch);
         }
         while self.past.len() > PAST_BATCHES || self.past_bytes > PAST_BYTES {
-            let Some(batch) = self.past.pop_front() else { return };
+            let is_free =
+                |batch: &mut Folded| self.pinned.is_none_or(|pinned| batch.version.number <= pinned);
+            let is_full = self.past_bytes > PINNED_BYTES;
+            let Some(batch) = self.past.pop_front_if(|batch| is_full || is_free(batch)) else { return };
             self.past_bytes -= batch.bytes;
             self.take_rooms_back(batch.kept);
         }
@@ -188,6 +197,35 @@ impl Speculation {
             };
         });
         object
+    }
+
+    /// Keeps what takes the batches after this one back until it is told otherwise: parts of the state after it are
+    /// asked for ([`Speculation::region_after`]).
+    pub fn pin(&mut self, number: Option<u64>) {
+        self.pinned = number;
+    }
+
+    /// All objects of a region as they were after batch `number`, as [`Region::pack_all`] packs them; see
+    /// [`Speculation::object_after`].
+    pub fn region_after(
+        &self,
+        number: u64,
+        home: Home,
+        running: &[&Kept],
+        regions: &mut dyn Regions,
+    ) -> Option<Vec<u8>> {
+        let oldest = self.past.front().map_or(self.stable.number, |batch| batch.version.number - 1);
+        if !(oldest..=self.version().number).contains(&number) {
+            return None;
+        }
+        let of_running = running.iter().flat_map(|kept| kept.changes());
+        let of_running = of_running.filter(|change| change.home == home).map(|change| change.id);
+        let changed: BTreeSet<ObjectId> = self.changed_after(number, home).chain(of_running).collect();
+        let of_batches = self.after(number).flat_map(|batch| &batch.kept);
+        let later: Vec<&Kept> = of_batches.chain(running.iter().copied()).collect();
+        let mut packed = None;
+        regions.visit(home, &mut |region| packed = region.pack_all_before(&later, &changed));
+        packed
     }
 
     /// The objects of a region that batches after `number` have changed, as far as they were folded.

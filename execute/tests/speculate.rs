@@ -235,3 +235,32 @@ fn buffers_of_requests_that_are_not_kept_any_more_are_used_again() {
     speculation.take_rooms_back([Kept::new(), Kept::new()]);
     assert_eq!(speculation.rooms(1).len(), 1);
 }
+
+/// A checkpoint is packed region by region while later batches run.
+#[test]
+fn a_region_is_packed_as_it_was_after_an_earlier_batch() {
+    let mut random = SplitMix64::new(8);
+    let mut bank = Bank::new();
+    let mut speculation = start(&mut bank);
+    for _ in 0..20 {
+        run(&mut bank, &mut speculation, &[any(&mut random), any(&mut random)]);
+    }
+    let number = speculation.version().number;
+    let whole = [0, 1].map(|home| bank.accounts[home].get_mut().pack_all());
+    speculation.pin(Some(number));
+    // More than are kept for other purposes.
+    for later in 1..=300 {
+        run(&mut bank, &mut speculation, &[any(&mut random), any(&mut random)]);
+        speculation.agree(number + later - 1);
+    }
+    let running: Vec<_> = (0..2).map(|_| bank.keep(any(&mut random), room(&mut speculation)).1).collect();
+    let running: Vec<_> = running.iter().collect();
+    for home in 0..2 {
+        let packed = speculation.region_after(number, home, &running, &mut bank);
+        assert_eq!(packed.as_ref(), Some(&whole[home as usize]));
+        assert_eq!(speculation.region_after(number - 1, home, &running, &mut bank), None);
+    }
+    speculation.pin(None);
+    speculation.agree(number + 300);
+    assert_eq!(speculation.region_after(number, 0, &running, &mut bank), None);
+}

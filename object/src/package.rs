@@ -249,6 +249,28 @@ pub(crate) fn pack_some(
     None
 }
 
+/// All objects as [`pack_some`] packs them, where these, sorted by their ids, are as they were earlier: packed, or not
+/// there.
+pub(crate) fn pack_all_before(root: &dyn AnyObject, before: &[(ObjectId, Option<Vec<u8>>)]) -> Vec<u8> {
+    let _taken = Taken::new();
+    let mut all = Vec::new();
+    collect(Found { object: root, owner: ObjectId::NONE, member: 0 }, ObjectId::from_bits(0), &mut all);
+    all.retain(|found| before.binary_search_by_key(&found.object.header().id(), |(id, _)| *id).is_err());
+    all.sort_by_key(|found| found.object.header().id());
+    let mut out = Vec::new();
+    let mut earlier = before.iter().filter_map(|(id, packed)| Some((*id, packed.as_ref()?))).peekable();
+    for found in &all {
+        while let Some((_, packed)) = earlier.next_if(|(id, _)| *id < found.object.header().id()) {
+            out.put_sized(|out| out.extend_from_slice(packed));
+        }
+        out.put_sized(|out| write(found.object, found.owner, found.member, out));
+    }
+    for (_, packed) in earlier {
+        out.put_sized(|out| out.extend_from_slice(packed));
+    }
+    out
+}
+
 fn collect<'a>(found: Found<'a>, from: ObjectId, all: &mut Vec<Found<'a>>) {
     let owner = found.object.header().id();
     found.object.children(&mut |member, child| match child {

@@ -1,6 +1,8 @@
 //! The state behind one lock: a critical root object and everything inside of it, as the scheduler and the repair see
 //! it.
 
+use std::collections::BTreeSet;
+
 use crate::any::AnyObject;
 use crate::before::{self, ObjectBefore};
 use crate::corrupted::Corrupted;
@@ -136,6 +138,9 @@ pub trait Region: Send {
     fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId>;
     /// All objects as [`Region::pack_some`] packs them.
     fn pack_all(&self) -> Vec<u8>;
+    /// The same, as all objects were before the requests `later`, which have changed `changed`. None if that is not
+    /// known: what is not the region's root or in one of its stores may have had another owner ([`Region::pack_before`]).
+    fn pack_all_before(&mut self, later: &[&Kept], changed: &BTreeSet<ObjectId>) -> Option<Vec<u8>>;
     /// Replaces the whole region by what [`Region::pack_all`] returned elsewhere: extra objects are dropped, missing
     /// ones created, all others replaced. On an error the region is partly replaced and must be loaded again.
     fn load_all(&mut self, packed: &[u8]) -> Result<(), Malformed>;
@@ -202,6 +207,9 @@ impl<T: Critical> Region for T {
         let mut out = Vec::new();
         package::pack_some(self.protected(), ObjectId::from_bits(0), usize::MAX, &mut out);
         out
+    }
+    fn pack_all_before(&mut self, later: &[&Kept], changed: &BTreeSet<ObjectId>) -> Option<Vec<u8>> {
+        before::pack_all_before(self.protected_mut(), later, changed)
     }
     fn load_all(&mut self, packed: &[u8]) -> Result<(), Malformed> {
         package::load_all(self.protected_mut(), packed)

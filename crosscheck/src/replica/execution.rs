@@ -142,6 +142,7 @@ impl<S: Service> Execution<S> {
                 | Work::Unsound
                 | Work::Invalid
                 | Work::Checkpoint(_)
+                | Work::CheckpointInParts(_)
                 | Work::Boundary(_) => footprint.make_all(),
             }
         };

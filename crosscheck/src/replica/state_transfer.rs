@@ -69,6 +69,21 @@ impl StateTransfer {
         self.offer(head.index, bytes, order, env);
     }
 
+    /// With V: the same, made in parts. `version` is that of its batch, once replicas have agreed on it.
+    pub(super) fn on_checkpoint_in_parts<E: OrderEngine, W: World>(
+        &mut self,
+        head: &state::CheckpointHead,
+        bytes: Bytes,
+        version: Option<Version>,
+        order: &mut OrderStage<E>,
+        env: &mut Environment<W>,
+    ) {
+        self.on_checkpoint(head, bytes, order, env);
+        if let Some(version) = version {
+            self.on_stable(version, order, env);
+        }
+    }
+
     /// With V: replicas have agreed on this version. The checkpoint of its batch is offered, with its token.
     pub(super) fn on_stable<E: OrderEngine, W: World>(
         &mut self,

@@ -147,6 +147,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Report::Checkpoint { head, state } => {
                 self.transfer.on_checkpoint(&head, state, &mut self.order, env);
             }
+            Report::CheckpointBegun { head, begun } => {
+                if let Some(mut speculator) = Speculator::of(self) {
+                    speculator.checkpoint().begin(head, begun);
+                }
+            }
             Report::Digest { ticket, batch, digest, objects } => {
                 let position = crate::admin::Position { index: batch, ticket };
                 env.world.see(Observation::Digest { position, digest });

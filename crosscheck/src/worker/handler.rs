@@ -164,6 +164,7 @@ impl<S: Service> Context<S> {
                     | Work::Unsound
                     | Work::Invalid
                     | Work::Checkpoint(_)
+                    | Work::CheckpointInParts(_)
                     | Work::Boundary(_) => {}
                 }
                 Ok(job.checksum)
@@ -174,9 +175,12 @@ impl<S: Service> Context<S> {
         }
         let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
             Work::Service(request) => execute(cx, request, reply),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) | Work::Boundary(_) => {
-                Ok(())
-            }
+            Work::Control(_)
+            | Work::Unsound
+            | Work::Invalid
+            | Work::Checkpoint(_)
+            | Work::CheckpointInParts(_)
+            | Work::Boundary(_) => Ok(()),
         };
         let runs = RunDigests::default();
         if self.mode.verified {
@@ -274,7 +278,12 @@ impl<S: Service> Context<S> {
     fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
         match &turn.request().work {
             Work::Service(request) => self.service.kind(request),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) | Work::Boundary(_) => 0,
+            Work::Control(_)
+            | Work::Unsound
+            | Work::Invalid
+            | Work::Checkpoint(_)
+            | Work::CheckpointInParts(_)
+            | Work::Boundary(_) => 0,
         }
     }
 }

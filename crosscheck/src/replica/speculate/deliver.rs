@@ -76,7 +76,12 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         if collected.wants_checkpoint {
             let head = state::CheckpointHead { index, batch: number, order: order.clone() };
-            collected.push(Job::unordered(Work::Checkpoint(Arc::new(head))), Footprint::all());
+            let head = Arc::new(head);
+            let work = match stage.past.packs_at_once {
+                true => Work::Checkpoint(head),
+                false => Work::CheckpointInParts(head),
+            };
+            collected.push(Job::unordered(work), Footprint::all());
         }
         if collected.requests.is_empty() {
             // Every part was a repeat. The number counts all the same.

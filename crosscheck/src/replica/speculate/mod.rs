@@ -6,6 +6,7 @@
 //! is performed in `outcome.rs`; `repair.rs` replaces objects that are corrupted at rest, and `whole_state.rs` a state
 //! that is beyond that. Two executors that differ check themselves (`undecided.rs`).
 
+mod checkpoint;
 mod deliver;
 mod fold;
 mod operator;
@@ -28,6 +29,7 @@ use verify::{
 };
 use vote::{Packed, RequestResult};
 
+use checkpoint::OpenCheckpoint;
 use reads::LocalReads;
 use repair::Repairing;
 use undecided::SelfDoubt;
@@ -87,6 +89,8 @@ pub(super) struct SpeculateStage {
     /// An operator has permitted to begin a group where no replica has one.
     begins: bool,
     mixer: Mixer,
+    /// A checkpoint that is being made.
+    checkpoint: Option<OpenCheckpoint>,
     /// Reads that take no batch; none where they take one.
     reads: Option<LocalReads>,
     /// How long the primary has ordered nothing although requests wait here.
@@ -158,6 +162,8 @@ struct RepairHistory {
     in_vain: u32,
     /// Whole states that were taken.
     taken: TakenStates,
+    /// A checkpoint could not be made in parts.
+    packs_at_once: bool,
     /// Of one of two executors.
     doubt: SelfDoubt,
 }
@@ -219,6 +225,7 @@ impl SpeculateStage {
             peer_has_ended: false,
             begins: settings.begins,
             mixer: Mixer::new(),
+            checkpoint: None,
             reads: settings.reads_locally().then(LocalReads::default),
             unserved: Unserved::default(),
             own_messages: VecDeque::new(),

@@ -128,6 +128,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let UnstableBatch { number, order, tags, results, version, .. } = batch;
         self.stage.stable_order = order;
         if let Some(version) = version {
+            self.checkpoint().note_stable(version);
             self.transfer.on_stable(version, self.order, self.env);
         }
         let mut results = results.unwrap_or_default();
@@ -208,6 +209,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 let back = going_back.to.min(speculation.version().number);
                 self.env.tally.rollbacks += 1;
                 self.transfer.forget_unstable(back);
+                self.stage.checkpoint.take_if(|checkpoint| checkpoint.is_after(back));
                 execution.go_back(back, speculation);
             }
             None => self.on_gone_back(),
@@ -223,6 +225,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             BoundaryDone::Packed { speculation, to, batch, objects } => {
                 self.on_returned(*speculation);
                 self.repair().answer(to, batch, objects);
+            }
+            BoundaryDone::PackedRegions { speculation, regions, next, unsound, is_known } => {
+                self.on_returned(*speculation);
+                self.checkpoint().on_packed(regions, next, is_known);
+                self.on_scrubbed(Some(next), unsound);
             }
             BoundaryDone::Replaced { speculation, are_right, notes } => {
                 self.on_returned(*speculation);

@@ -66,6 +66,7 @@ impl SpeculateStage {
         self.repairing = None;
         self.answer = None;
         self.speculation = None;
+        self.checkpoint = None;
         self.parts.clear();
     }
 

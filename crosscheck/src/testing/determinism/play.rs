@@ -183,9 +183,12 @@ impl<S: Service> Hall<S> {
         };
         let kind = match &turn.request().work {
             Work::Service(request) => Some(self.service.kind(request)),
-            Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) | Work::Boundary(_) => {
-                None
-            }
+            Work::Control(_)
+            | Work::Unsound
+            | Work::Invalid
+            | Work::Checkpoint(_)
+            | Work::CheckpointInParts(_)
+            | Work::Boundary(_) => None,
         };
         if kind.is_none() {
             self.look(turn, locks, &mut seen);
@@ -266,8 +269,11 @@ fn name<S: Service>(region: &dyn Region, home: Home, names: &mut Names) {
 fn footprint_of<S: Service>(service: &S, job: &Job<S::Request>) -> Footprint {
     match &job.work {
         Work::Service(request) => declared(service, request),
-        Work::Control(_) | Work::Unsound | Work::Invalid | Work::Checkpoint(_) | Work::Boundary(_) => {
-            Footprint::all()
-        }
+        Work::Control(_)
+        | Work::Unsound
+        | Work::Invalid
+        | Work::Checkpoint(_)
+        | Work::CheckpointInParts(_)
+        | Work::Boundary(_) => Footprint::all(),
     }
 }

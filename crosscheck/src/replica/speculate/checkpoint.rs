@@ -1,0 +1,118 @@
+//! The state after a batch, packed region by region while later batches run: a replica that joins costs the others no
+//! pause as long as packing everything takes.
+//!
+//! A job behind the batch packs what is in no region. Then boundaries pack some regions each, as they were after the
+//! batch: objects that later batches have changed are put back from their before-images (`execute::Speculation`). The
+//! result is, to the byte, what packing everything behind the batch gives, so replicas that offer it need not agree on
+//! how it was made. Where a before-image is not to be had (the store that an object was in is gone too, or too much has
+//! changed meanwhile), the next checkpoint is packed at once.
+
+use std::sync::Arc;
+
+use object::Home;
+use order::OrderEngine;
+use verify::Version;
+
+use super::Speculator;
+use crate::boundary::{BoundaryWork, PackingRegions};
+use crate::checkpoint::CheckpointHead;
+use crate::service::Service;
+use crate::world::World;
+use crate::{limits, state};
+
+/// A checkpoint of which parts are packed.
+#[derive(Debug)]
+pub(super) struct OpenCheckpoint {
+    head: Arc<CheckpointHead>,
+    /// What is packed.
+    packed: Vec<u8>,
+    /// The next region.
+    next: Home,
+    /// The version of its batch, once that is stable.
+    version: Option<Version>,
+    /// Not before this time, in microseconds.
+    pauses_until_us: u64,
+}
+
+impl OpenCheckpoint {
+    /// Whether its batch is a later one.
+    pub(super) fn is_after(&self, batch: u64) -> bool {
+        self.head.batch > batch
+    }
+}
+
+/// What a checkpoint in parts acts on.
+pub(in crate::replica) struct CheckpointStage<'s, 'r, S: Service, E, W: World>(
+    &'s mut Speculator<'r, S, E, W>,
+);
+
+impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+    /// The checkpoint that is made in parts.
+    pub(in crate::replica) fn checkpoint(&mut self) -> CheckpointStage<'_, 'r, S, E, W> {
+        CheckpointStage(self)
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
+    /// The batch has run, and this is what is in no region. While another checkpoint is made, there is no further one:
+    /// who needs it asks again.
+    pub(in crate::replica) fn begin(&mut self, head: Arc<CheckpointHead>, begun: Vec<u8>) {
+        let stage = &mut *self.0.stage;
+        if stage.checkpoint.is_some() || stage.is_going_back() || stage.takes_state() {
+            return;
+        }
+        stage.checkpoint =
+            Some(OpenCheckpoint { head, packed: begun, next: 0, version: None, pauses_until_us: 0 });
+    }
+
+    /// Packs the next regions, if nothing else has the state.
+    pub(in crate::replica) fn advance(&mut self) {
+        let stage = &mut *self.0.stage;
+        let Some(checkpoint) = &stage.checkpoint else {
+            stage.speculation.iter_mut().for_each(|speculation| speculation.pin(None));
+            return;
+        };
+        let is_whole = stage.going_back.is_none() && stage.repairing.is_none();
+        let Some(speculation) = stage.speculation.as_mut().filter(|_| is_whole) else { return };
+        let batch = checkpoint.head.batch;
+        // From its own batch on, every before-image is needed.
+        speculation.pin(Some(batch));
+        if speculation.version().number < batch || self.0.env.world.now_us() < checkpoint.pauses_until_us {
+            return;
+        }
+        let from = checkpoint.next;
+        let running = stage.unstable.iter().filter(|batch| batch.version.is_none());
+        let running = running.map(|batch| batch.in_flight.clone()).collect();
+        self.0.repair().lend(|speculation| {
+            BoundaryWork::PackRegions(Box::new(PackingRegions { speculation, running, batch, from }))
+        });
+    }
+
+    /// A boundary has packed regions up to `next`, which was known or not.
+    pub(super) fn on_packed(&mut self, regions: Vec<Vec<u8>>, next: Home, is_known: bool) {
+        let Speculator { stage, env, executor, order, transfer, .. } = &mut *self.0;
+        let Some(checkpoint) = &mut stage.checkpoint else { return };
+        regions.iter().for_each(|region| state::add_region(&mut checkpoint.packed, region));
+        checkpoint.next = next;
+        checkpoint.pauses_until_us = env.world.now_us() + limits::PACKING_PAUSE.as_micros() as u64;
+        let homes = executor.running.as_ref().map_or(0, |execution| execution.locks());
+        if is_known && next < homes {
+            return;
+        }
+        stage.past.packs_at_once |= !is_known;
+        let Some(OpenCheckpoint { head, packed, version, .. }) = stage.checkpoint.take() else { return };
+        if is_known {
+            transfer.on_checkpoint_in_parts(&head, packed.into(), version, order, env);
+        } else {
+            transfer.forget_asked();
+        }
+    }
+
+    /// A version is stable.
+    pub(super) fn note_stable(&mut self, version: Version) {
+        let of_batch = self.0.stage.checkpoint.as_mut();
+        if let Some(checkpoint) = of_batch.filter(|checkpoint| checkpoint.head.batch == version.number) {
+            checkpoint.version = Some(version);
+        }
+    }
+}

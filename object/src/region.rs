@@ -139,7 +139,8 @@ pub trait Region: Send {
     /// All objects as [`Region::pack_some`] packs them.
     fn pack_all(&self) -> Vec<u8>;
     /// The same, as all objects were before the requests `later`, which have changed `changed`. None if that is not
-    /// known: what is not the region's root or in one of its stores may have had another owner ([`Region::pack_before`]).
+    /// known: what is neither the region's root nor in one of its stores may have had another owner
+    /// ([`Region::pack_before`]).
     fn pack_all_before(&mut self, later: &[&Kept], changed: &BTreeSet<ObjectId>) -> Option<Vec<u8>>;
     /// Replaces the whole region by what [`Region::pack_all`] returned elsewhere: extra objects are dropped, missing
     /// ones created, all others replaced. On an error the region is partly replaced and must be loaded again.

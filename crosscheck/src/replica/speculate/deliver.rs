@@ -76,11 +76,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         if collected.wants_checkpoint {
             let head = state::CheckpointHead { index, batch: number, order: order.clone() };
-            let head = Arc::new(head);
-            let work = match stage.past.packs_at_once {
-                true => Work::Checkpoint(head),
-                false => Work::CheckpointInParts(head),
-            };
+            let work = checkpoint_work(head, stage.past.packs_at_once);
             collected.push(Job::unordered(work), Footprint::all());
         }
         if collected.requests.is_empty() {
@@ -173,6 +169,12 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
         self.keys.push((keys, None));
         self.requests.push(schedule::Work { request, footprint, stream: None });
     }
+}
+
+/// What makes a checkpoint behind its batch.
+fn checkpoint_work<R>(head: state::CheckpointHead, packs_at_once: bool) -> Work<R> {
+    let head = Arc::new(head);
+    if packs_at_once { Work::Checkpoint(head) } else { Work::CheckpointInParts(head) }
 }
 
 /// The last batch that a replica which lags gives up to take back, before it schedules batch `next`.

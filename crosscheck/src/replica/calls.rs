@@ -18,6 +18,7 @@ use crate::world::World;
 use crate::{Stop, limits};
 
 const TOO_MANY: &str = "too many admin commands wait for their position; try again";
+const SKIPPED: &str = "this replica has taken the state of the others meanwhile; try again";
 const NO_SUCH_DIGEST: &str = "this replica has no digest of that position; ask for a new one";
 
 /// Callers that wait for an ordered position.
@@ -98,6 +99,13 @@ impl Calls {
         } else {
             self.expecting.push((position, Waiting { call, since_us: now_us }));
         }
+    }
+
+    /// This replica goes on behind positions that it has not executed: nobody else answers who waits for one of them.
+    pub(super) fn skip_positions(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        let expecting = std::mem::take(&mut self.expecting).into_iter().map(|(_, waiting)| waiting);
+        waiting.chain(expecting).for_each(|waiting| waiting.call.refuse(SKIPPED));
     }
 
     pub(super) fn on_nudged(&mut self, ticket: u64, injected: Injected) {
@@ -252,5 +260,17 @@ mod tests {
         assert!(calls.wait(0, over, call().0).is_some());
         calls.expect_digest(position(0), 0, over, call().0);
         assert_eq!((calls.waiting.len(), calls.expecting.len()), (1, 1));
+    }
+
+    #[test]
+    fn who_waits_for_a_position_that_is_skipped_is_answered() {
+        let mut calls = Calls::default();
+        let ((ordered, of_ordered), (expected, of_expected)) = (call(), call());
+        let ticket = calls.wait(0, 1, ordered).expect("there is room");
+        calls.expect_digest(Position { index: 7, ticket }, 0, 1, expected);
+        calls.skip_positions();
+        assert_eq!(of_ordered.try_recv().expect("an answer")["error"], SKIPPED);
+        assert_eq!(of_expected.try_recv().expect("an answer")["error"], SKIPPED);
+        assert!(calls.waiting.is_empty() && calls.expecting.is_empty());
     }
 }

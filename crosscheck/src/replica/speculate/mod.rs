@@ -36,6 +36,7 @@ use undecided::SelfDoubt;
 use whole_state::{TakenStates, TakingState};
 
 use super::Replica;
+use super::calls::Calls;
 use super::clocks::Timekeeper;
 use super::environment::{Environment, PastCounts};
 use super::execute_stage::ExecuteStage;
@@ -393,6 +394,7 @@ pub(super) struct Speculator<'r, S: Service, E, W: World> {
     group: &'r mut Group,
     time: &'r mut Timekeeper,
     scrubs: &'r mut Scrubs,
+    calls: &'r mut Calls,
 }
 
 impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
@@ -408,6 +410,7 @@ impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
             group: &mut replica.group,
             time: &mut replica.time,
             scrubs: &mut replica.scrubs,
+            calls: &mut replica.calls,
         })
     }
 }

@@ -204,6 +204,7 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
         stage.past.taken.batch = stable.number;
         #[cfg(feature = "inject")]
         self.0.env.hooks.skip_turns();
+        self.0.calls.skip_positions();
         self.0.env.tally.executed = stable.number;
         self.0.env.tally.repairs += 1;
         self.0.env.world.say(format_args!(

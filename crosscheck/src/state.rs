@@ -32,7 +32,7 @@ pub fn pack<S: Service>(
             Access::Exclusive(region) => region.pack_all(),
             Access::Shared(region) => region.pack_all(),
         };
-        put_block(&mut out, &packed);
+        add_region(&mut out, &packed);
     });
     Ok(out.into())
 }

@@ -288,9 +288,7 @@ impl<S: Service> Context<S> {
                 }
                 match state::pack(turn, &*self.service, &head) {
                     Ok(state) => (self.report)(Report::Checkpoint { head, state }),
-                    Err(why) => {
-                        crate::message(format_args!("the checkpoint for another replica failed: {why}"));
-                    }
+                    Err(why) => tell_no_checkpoint(why),
                 }
                 Outcome::Done
             }
@@ -298,9 +296,7 @@ impl<S: Service> Context<S> {
                 let head = head.clone();
                 match state::begin(turn, &head) {
                     Ok(begun) => (self.report)(Report::CheckpointBegun { head, begun }),
-                    Err(why) => {
-                        crate::message(format_args!("the checkpoint for another replica failed: {why}"));
-                    }
+                    Err(why) => tell_no_checkpoint(why),
                 }
                 Outcome::Done
             }
@@ -653,4 +649,8 @@ fn digest<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], guarded: bool) -> (u12
         bytes.extend_from_slice(&damaged.to_le_bytes());
     });
     (vote::digest::content(&bytes), objects)
+}
+
+fn tell_no_checkpoint(why: &str) {
+    crate::message(format_args!("the checkpoint for another replica failed: {why}"));
 }

@@ -173,8 +173,7 @@ impl Speculation {
         running: &[&Kept],
         regions: &mut dyn Regions,
     ) -> Option<Option<Vec<u8>>> {
-        let oldest = self.past.front().map_or(self.stable.number, |batch| batch.version.number - 1);
-        if !(oldest..=self.version().number).contains(&number) {
+        if !self.knows(number) {
             return None;
         }
         let of_batches = self.after(number).flat_map(|batch| &batch.kept);
@@ -214,8 +213,7 @@ impl Speculation {
         running: &[&Kept],
         regions: &mut dyn Regions,
     ) -> Option<Vec<u8>> {
-        let oldest = self.past.front().map_or(self.stable.number, |batch| batch.version.number - 1);
-        if !(oldest..=self.version().number).contains(&number) {
+        if !self.knows(number) {
             return None;
         }
         let of_running = running.iter().flat_map(|kept| kept.changes());
@@ -232,6 +230,12 @@ impl Speculation {
     pub fn changed_after(&self, number: u64, home: Home) -> impl Iterator<Item = ObjectId> + '_ {
         let changes = self.after(number).flat_map(|batch| &batch.changes);
         changes.filter(move |change| change.home == home).map(|change| change.id)
+    }
+
+    /// Whether everything is kept that takes the batches after `number` back, and this one has ended.
+    fn knows(&self, number: u64) -> bool {
+        let oldest = self.past.front().map_or(self.stable.number, |batch| batch.version.number - 1);
+        (oldest..=self.version().number).contains(&number)
     }
 
     /// The batches after `number`, as far as they are kept.

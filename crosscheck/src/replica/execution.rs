@@ -136,14 +136,9 @@ impl<S: Service> Execution<S> {
         let locks = service.locks().len() as u32;
         let footprint_of = {
             let service = service.clone();
-            move |job: &Job<S::Request>, footprint: &mut Footprint| match &job.work {
-                Work::Service(request) => service.footprint(request, footprint),
-                Work::Control(_)
-                | Work::Unsound
-                | Work::Invalid
-                | Work::Checkpoint(_)
-                | Work::CheckpointInParts(_)
-                | Work::Boundary(_) => footprint.make_all(),
+            move |job: &Job<S::Request>, footprint: &mut Footprint| match job.request() {
+                Some(request) => service.footprint(request, footprint),
+                None => footprint.make_all(),
             }
         };
         let alone = Arc::new(AtomicBool::new(false));

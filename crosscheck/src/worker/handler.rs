@@ -157,15 +157,10 @@ impl<S: Service> Context<S> {
         };
         if self.mode.twice || self.alone.load(Ordering::Relaxed) {
             let handler = |run: u8, cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
-                match &job.work {
-                    Work::Service(request) if run == 1 => execute(cx, request, reply)?,
-                    Work::Service(_) => execute(cx, &decode_again(&*self.service, job)?, reply)?,
-                    Work::Control(_)
-                    | Work::Unsound
-                    | Work::Invalid
-                    | Work::Checkpoint(_)
-                    | Work::CheckpointInParts(_)
-                    | Work::Boundary(_) => {}
+                match job.request() {
+                    Some(request) if run == 1 => execute(cx, request, reply)?,
+                    Some(_) => execute(cx, &decode_again(&*self.service, job)?, reply)?,
+                    None => {}
                 }
                 Ok(job.checksum)
             };
@@ -173,14 +168,8 @@ impl<S: Service> Context<S> {
             let (end, outcome, how, runs) = runner.reproduced(turn, reply, &repeat);
             return Ran { end, outcome, reproduced: Some(how), runs, kept: None };
         }
-        let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| match &job.work {
-            Work::Service(request) => execute(cx, request, reply),
-            Work::Control(_)
-            | Work::Unsound
-            | Work::Invalid
-            | Work::Checkpoint(_)
-            | Work::CheckpointInParts(_)
-            | Work::Boundary(_) => Ok(()),
+        let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
+            job.request().map_or(Ok(()), |request| execute(cx, request, reply))
         };
         let runs = RunDigests::default();
         if self.mode.verified {
@@ -276,15 +265,7 @@ impl<S: Service> Context<S> {
 
     /// The kind of request, for evidence.
     fn kind(&self, turn: &Turn<'_, Job<S::Request>>) -> u16 {
-        match &turn.request().work {
-            Work::Service(request) => self.service.kind(request),
-            Work::Control(_)
-            | Work::Unsound
-            | Work::Invalid
-            | Work::Checkpoint(_)
-            | Work::CheckpointInParts(_)
-            | Work::Boundary(_) => 0,
-        }
+        turn.request().request().map_or(0, |request| self.service.kind(request))
     }
 }
 

@@ -72,7 +72,7 @@ impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
             stage.speculation.iter_mut().for_each(|speculation| speculation.pin(None));
             return;
         };
-        let is_whole = stage.going_back.is_none() && stage.repairing.is_none();
+        let is_whole = stage.is_whole();
         let Some(speculation) = stage.speculation.as_mut().filter(|_| is_whole) else { return };
         let batch = checkpoint.head.batch;
         // From its own batch on, every before-image is needed.
@@ -81,8 +81,7 @@ impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
             return;
         }
         let from = checkpoint.next;
-        let running = stage.unstable.iter().filter(|batch| batch.version.is_none());
-        let running = running.map(|batch| batch.in_flight.clone()).collect();
+        let running = stage.running();
         self.0.repair().lend(|speculation| {
             BoundaryWork::PackRegions(Box::new(PackingRegions { speculation, running, batch, from }))
         });

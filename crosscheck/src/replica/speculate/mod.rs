@@ -271,6 +271,17 @@ impl SpeculateStage {
         self.executor.stable().number
     }
 
+    /// Whether the state is that of the newest batch, without objects that are known to be wrong.
+    fn is_whole(&self) -> bool {
+        self.going_back.is_none() && self.repairing.is_none()
+    }
+
+    /// The scheduled batches that were not folded, oldest first.
+    fn running(&self) -> Vec<Arc<InFlight>> {
+        let running = self.unstable.iter().filter(|batch| batch.version.is_none());
+        running.map(|batch| batch.in_flight.clone()).collect()
+    }
+
     /// Number of the newest batch that was scheduled, or else of the stable one.
     fn newest(&self) -> u64 {
         self.unstable.back().map_or(self.stable(), |batch| batch.number)

@@ -260,7 +260,7 @@ impl<S: Service, E: OrderEngine, W: World> ReadStage<'_, '_, S, E, W> {
         let latest_us = self.0.time.stamp_us(self.0.env);
         let stage = &mut *self.0.stage;
         // While the state is repaired, or goes back, none of it is read.
-        let is_whole = stage.going_back.is_none() && stage.repairing.is_none();
+        let is_whole = stage.is_whole();
         let version = stage.speculation.as_ref().filter(|_| is_whole).map(Speculation::version);
         let (Some(version), Some(execution)) = (version, &mut self.0.executor.running) else { return false };
         let Some(reads) = &mut stage.reads else { return false };

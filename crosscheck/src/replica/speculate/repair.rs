@@ -531,8 +531,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         if newest.is_none_or(|newest| batch > newest) || self.executor.running.is_none() {
             return self.answer(to, batch, Vec::new());
         }
-        let running = stage.unstable.iter().filter(|batch| batch.version.is_none());
-        let running = running.map(|batch| batch.in_flight.clone()).collect();
+        let running = stage.running();
         self.lend(|speculation| {
             BoundaryWork::Pack(Box::new(PackingObjects { speculation, running, batch, objects, to }))
         });
@@ -552,7 +551,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     fn scrub_next(&mut self) {
         let stage = &*self.stage;
         let Some(execution) = &mut self.executor.running else { return };
-        let is_idle = stage.speculation.is_some() && stage.going_back.is_none() && stage.repairing.is_none();
+        let is_idle = stage.speculation.is_some() && stage.is_whole();
         if !self.env.settings.mode.guarded || !is_idle {
             return;
         }

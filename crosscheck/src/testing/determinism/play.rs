@@ -181,15 +181,7 @@ impl<S: Service> Hall<S> {
             names: Names::new(),
             packed: None,
         };
-        let kind = match &turn.request().work {
-            Work::Service(request) => Some(self.service.kind(request)),
-            Work::Control(_)
-            | Work::Unsound
-            | Work::Invalid
-            | Work::Checkpoint(_)
-            | Work::CheckpointInParts(_)
-            | Work::Boundary(_) => None,
-        };
+        let kind = turn.request().request().map(|request| self.service.kind(request));
         if kind.is_none() {
             self.look(turn, locks, &mut seen);
             return (seen, Outcome::Done);
@@ -267,13 +259,5 @@ fn name<S: Service>(region: &dyn Region, home: Home, names: &mut Names) {
 }
 
 fn footprint_of<S: Service>(service: &S, job: &Job<S::Request>) -> Footprint {
-    match &job.work {
-        Work::Service(request) => declared(service, request),
-        Work::Control(_)
-        | Work::Unsound
-        | Work::Invalid
-        | Work::Checkpoint(_)
-        | Work::CheckpointInParts(_)
-        | Work::Boundary(_) => Footprint::all(),
-    }
+    job.request().map_or_else(Footprint::all, |request| declared(service, request))
 }

@@ -269,7 +269,7 @@ fn drop_twins(objects: &[Packed], regions: &mut dyn Regions) -> Vec<String> {
     notes
 }
 
-/// Requests of a batch that was not folded, while they are looked at.
+/// Requests of a batch that was not folded, while they are read.
 type KeptOfBatch<'b> = MutexGuard<'b, Vec<(Option<u16>, KeptRequest)>>;
 
 /// What takes back requests of batches that were not folded, as they were stamped.

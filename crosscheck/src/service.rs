@@ -59,9 +59,10 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// With V: the reply to a request that [only reads](Service::reads_only), from the state between two batches. Any
     /// lock may be taken. Nothing may be changed: what is changed all the same is undone, and the request is ordered.
     ///
-    /// [`now_us`](schedule::Cx::now_us) is the time of the last batch, and stands still while none is ordered. It alone
-    /// may decide what the reply is: the replicas agree on it. `latest_us` is the time that a batch would have now. If
-    /// the reply would be another one at that time, because something has expired since, the request needs a batch.
+    /// [`now_us`](schedule::Cx::now_us) is the time of the last batch, and does not advance while none is ordered. It
+    /// alone may decide what the reply is: the replicas agree on it. `latest_us` is the time that a batch would have
+    /// now. If the reply would be another one at that time, because something has expired since, the request needs a
+    /// batch.
     ///
     /// # Errors
     /// [`NeedsBatch`] if it has to be ordered after all.

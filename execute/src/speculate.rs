@@ -198,7 +198,7 @@ impl Speculation {
         object
     }
 
-    /// Keeps what takes the batches after this one back until it is told otherwise: parts of the state after it are
+    /// Keeps what takes the batches after this one back until the next call: parts of the state after it are
     /// asked for ([`Speculation::region_after`]).
     pub fn pin(&mut self, number: Option<u64>) {
         self.pinned = number;

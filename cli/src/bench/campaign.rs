@@ -12,6 +12,7 @@ use rustix::process::Pid;
 use wire::mix;
 
 use super::definition::{Definition, Side, SweepFaults, SweepVictim, Workload};
+use super::failures::{self, FailureInjector};
 use super::faults::Injector;
 use super::generator::{Generator, MeasuredCounts, Pattern, Setup};
 use super::measure::{Cpu, EventLoopCycles, Wire, cpu_of, cycles_of, peak_memory_of};
@@ -20,7 +21,6 @@ use super::progress::BenchProgress;
 use super::repairs::{self, RepairFigures};
 use super::results::{BenchRun, Errors, Figures, Independent, Latency, Measurement, ProcessFigures, Skipped};
 use super::servers::{self, Running};
-use super::strikes::{self, Striker};
 use node::cluster::{ReplicaHandle, once};
 use node::outcome::error_text;
 use node::signals::Ending;
@@ -154,10 +154,10 @@ impl<'e> BenchCampaign<'e> {
         running: &mut Running,
         start_seconds: f64,
     ) -> anyhow::Result<Figures> {
-        let struck = match cell.workload.strike {
-            Some(strike) => {
-                let pid = running.expect(strike).and_then(|pid| Pid::from_raw(pid as i32));
-                Some((strike, pid.context("there is no replica to be struck")?))
+        let failing = match cell.workload.failure {
+            Some(failure) => {
+                let pid = running.expect(failure).and_then(|pid| Pid::from_raw(pid as i32));
+                Some((failure, pid.context("there is no replica that could fail")?))
             }
             None => None,
         };
@@ -170,7 +170,7 @@ impl<'e> BenchCampaign<'e> {
             rate: definition.rate,
             verify: definition.verify,
             seed: cell.seed(),
-            timeline: cell.workload.faults.is_some() || struck.is_some(),
+            timeline: cell.workload.faults.is_some() || failing.is_some(),
             restarts: false,
         };
         let mut generator = Generator::prepare(setup, &self.pattern)?;
@@ -182,8 +182,9 @@ impl<'e> BenchCampaign<'e> {
         let replicas = replicas.to_vec();
         // Roles are those of the beginning. One that changed under load would be another failure than the file says.
         let has_roles = before.statuses.iter().all(|status| status.leader == leader);
-        ensure!(struck.is_none() || has_roles, "the primary changed before a replica was struck");
-        let striker = struck.map(|(strike, pid)| Striker::start(strike, pid, replicas)).transpose()?;
+        ensure!(failing.is_none() || has_roles, "the primary changed before a replica failed");
+        let injector =
+            failing.map(|(failure, pid)| FailureInjector::start(failure, pid, replicas)).transpose()?;
         let (span, own) = generator.measure(Duration::from_secs_f64(definition.seconds))?;
         let after = Usage::now(cell.side, running)?;
         let seen = generator.finish()?;
@@ -192,9 +193,9 @@ impl<'e> BenchCampaign<'e> {
         if let Some(damage) = damage {
             figures.repairs = Some(damage.end(&seen, span, &before, &after)?);
         }
-        if let (Some(times), Some(timeline)) = (striker.map(Striker::finish), &seen.timeline) {
-            figures.strike = strikes::of(times, timeline, span.as_secs_f64());
-            ensure!(figures.strike.is_some(), "the replica was not struck");
+        if let (Some(times), Some(timeline)) = (injector.map(FailureInjector::finish), &seen.timeline) {
+            figures.failure = failures::of(times, timeline, span.as_secs_f64());
+            ensure!(figures.failure.is_some(), "the replica did not fail");
         }
         figures.start_seconds = Some(start_seconds);
         for (((name, _), peak_memory), cpu) in
@@ -390,7 +391,7 @@ fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage,
         cycles: after.cycles.zip(before.cycles).map(|(after, before)| after.since(before)),
         sent: after.sent_since(before),
         repairs: None,
-        strike: None,
+        failure: None,
     }
 }
 

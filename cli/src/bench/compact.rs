@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::cost::Cost;
 use super::definition::{Definition, Side};
 use super::executor::ExecutorRun;
+use super::failures::FailureFigures;
 use super::measure::{Commit, Cpu, Machine};
 use super::results::{
     self, BenchRun, Errors, Figures, Latency, Measurement, PooledCell, ProcessFigures, Skipped,
 };
-use super::strikes::StrikeFigures;
 use crate::json_rows;
 use node::outcome::{CommandOutcome, CommandVerdict, say};
 
@@ -120,7 +120,7 @@ struct MeasurementNote {
     words: Vec<String>,
     /// What clients saw of a replica's failure.
     #[serde(skip_serializing_if = "Option::is_none")]
-    strike: Option<StrikeFigures>,
+    failure: Option<FailureFigures>,
 }
 
 /// Columns before the figures.
@@ -208,7 +208,7 @@ impl MeasurementNote {
             failed: one.failed.clone(),
             why_not: figures.and_then(|one| one.repairs.as_ref()?.why_not.clone()),
             words: figures.map(|one| one.errors.words.clone()).unwrap_or_default(),
-            strike: figures.and_then(|one| one.strike.clone()),
+            failure: figures.and_then(|one| one.failure.clone()),
         };
         (note != MeasurementNote { row, ..MeasurementNote::default() }).then_some(note)
     }
@@ -258,7 +258,7 @@ fn measurement(
             repairs.why_not = note.and_then(|note| note.why_not.clone());
         }
         figures.errors.words = note.map(|note| note.words.clone()).unwrap_or_default();
-        figures.strike = note.and_then(|note| note.strike.clone());
+        figures.failure = note.and_then(|note| note.failure.clone());
         figures.processes = processes_of(of_processes, processes)?;
         found = Some(figures);
     }
@@ -332,7 +332,7 @@ fn blank(definition: &Definition) -> Figures {
         cycles: None,
         sent: None,
         repairs: None,
-        strike: None,
+        failure: None,
     }
 }
 
@@ -533,12 +533,12 @@ mod tests {
                 quiet_waits_us: times(50),
                 around: (number > 1).then(|| around(number as u32)),
             }),
-            strike: (number == 4).then(|| StrikeFigures {
-                struck_ms: at(8),
+            failure: (number == 4).then(|| FailureFigures {
+                failed_ms: at(8),
                 together_ms: Some(at(9)),
                 step_ms: 100,
                 replies: vec![3, 0, number as u32],
-                ..StrikeFigures::default()
+                ..FailureFigures::default()
             }),
         }
     }

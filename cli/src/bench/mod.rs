@@ -5,6 +5,7 @@ mod compact;
 mod cost;
 mod definition;
 mod executor;
+mod failures;
 mod faults;
 mod generator;
 pub(crate) mod measure;
@@ -18,7 +19,6 @@ mod report;
 mod results;
 mod servers;
 mod stats;
-mod strikes;
 mod summary;
 mod wire;
 

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::compact;
 use super::definition::{Definition, Side};
+use super::failures::FailureFigures;
 use super::generator::MeasuredCounts;
 use super::measure::{Commit, Cpu, EventLoopCycles, Machine, Wire};
 use super::repairs::{Pooled, RepairFigures};
-use super::strikes::StrikeFigures;
 use crate::json_rows;
 
 /// Where summaries of results are, relative to the workspace.
@@ -132,7 +132,7 @@ pub struct Figures {
     pub repairs: Option<RepairFigures>,
     /// What clients saw of a replica's failure, where one failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strike: Option<StrikeFigures>,
+    pub failure: Option<FailureFigures>,
 }
 
 /// Latencies in microseconds.

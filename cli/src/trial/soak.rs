@@ -334,7 +334,7 @@ impl Soak<'_> {
             prefill_percent: 100.0,
             work_us: 0,
             faults: None,
-            strike: None,
+            failure: None,
             guarded_classes: None,
             before_images: None,
             extra_protection: None,

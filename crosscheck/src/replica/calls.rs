@@ -101,7 +101,7 @@ impl Calls {
         }
     }
 
-    /// This replica goes on behind positions that it has not executed: nobody else answers who waits for one of them.
+    /// This replica goes on behind positions that it has not executed: callers that wait for one of them are refused.
     pub(super) fn skip_positions(&mut self) {
         let waiting = std::mem::take(&mut self.waiting).into_values();
         let expecting = std::mem::take(&mut self.expecting).into_iter().map(|(_, waiting)| waiting);

@@ -137,7 +137,7 @@ impl<W: Workload> Run<W> {
     /// Its machine is suspended for this long.
     fn suspend(&mut self, victim: u8, us: u64) {
         let slot = &mut self.slots[usize::from(victim)];
-        // A machine that is paused already makes no step until then, and its clock stands still only afterwards.
+        // A machine that is paused already makes no step until then, and its clock stops only afterwards.
         let from_us = slot.paused_us.max(self.now_us);
         slot.paused_us = slot.paused_us.max(self.now_us + us);
         if let Some(process) = &mut slot.process {

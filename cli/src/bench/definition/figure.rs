@@ -58,7 +58,7 @@ pub enum Measure {
     /// Bytes of the replicas' CHECK messages per request, all replicas together.
     CheckBytes,
     /// The longest time without a reply from a replica's failure until it comes back, in milliseconds.
-    StrikeGapMs,
+    FailureGapMs,
     /// The same from then on.
     RejoinGapMs,
     /// From the start of the new process, or SIGCONT, until all replicas execute together again, in milliseconds.
@@ -82,7 +82,7 @@ impl Measure {
         Measure::WaitP50Us,
         Measure::WaitMaxUs,
         Measure::CheckBytes,
-        Measure::StrikeGapMs,
+        Measure::FailureGapMs,
         Measure::RejoinGapMs,
         Measure::RejoinMs,
     ];
@@ -111,8 +111,8 @@ impl Measure {
     }
 
     /// Whether it describes a replica's failure and return.
-    pub fn is_of_strikes(self) -> bool {
-        matches!(self, Measure::StrikeGapMs | Measure::RejoinGapMs | Measure::RejoinMs)
+    pub fn is_of_failures(self) -> bool {
+        matches!(self, Measure::FailureGapMs | Measure::RejoinGapMs | Measure::RejoinMs)
     }
 
     /// A description.
@@ -132,7 +132,7 @@ impl Measure {
             Measure::WaitP50Us => "Longest wait around a repair, median",
             Measure::WaitMaxUs => "Longest wait around any repair",
             Measure::CheckBytes => "CHECK bytes per request",
-            Measure::StrikeGapMs => "Longest time without a reply after a failure",
+            Measure::FailureGapMs => "Longest time without a reply after a failure",
             Measure::RejoinGapMs => "Longest time without a reply after a return",
             Measure::RejoinMs => "Time until all execute together again",
         }
@@ -144,7 +144,7 @@ impl Measure {
             Measure::ThroughputRatio | Measure::CpuRatio | Measure::ThroughputKept => "ratio",
             measure if measure.is_of_cycles() => "ratio",
             Measure::CheckBytes => "B",
-            measure if measure.is_of_strikes() => "ms",
+            measure if measure.is_of_failures() => "ms",
             _ => "µs",
         }
     }

@@ -1,10 +1,10 @@
 //! The definition of a benchmark: a named file of workloads, sides and repetitions, so that every reader can measure a
 //! figure again.
 
+mod failure;
 mod figure;
 mod parse;
 mod raw;
-mod strike;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -17,9 +17,9 @@ use std::str::FromStr;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+pub use failure::{FailingReplica, FailureKind, ReplicaFailure};
 pub use figure::{Figure, Measure};
 pub use parse::parse;
-pub use strike::{Strike, StrikeKind, StrikeRole};
 pub use sweep::{Axis, Sweep, SweepFault, SweepFaults, SweepVictim};
 
 use node::config::meant;
@@ -104,7 +104,7 @@ pub struct Workload {
     pub faults: Option<SweepFaults>,
     /// A replica that fails while it is measured, and comes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strike: Option<Strike>,
+    pub failure: Option<ReplicaFailure>,
     /// Classes of objects that our modes with the letter G protect, separated by commas; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarded_classes: Option<String>,

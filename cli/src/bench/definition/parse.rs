@@ -7,8 +7,8 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::failure::ReplicaFailure;
 use super::raw::{RawFigure, RawFile, RawWorkload};
-use super::strike::Strike;
 use super::sweep::{Axis, Numbers, Sweep, SweepFaults, Words};
 use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, SideStorage, Workload};
 use crate::service::DEFAULT_MEMORY_MB;
@@ -49,9 +49,9 @@ const FIELDS: [&str; 48] = [
     "faults_per_second",
     "fault",
     "victim",
-    "strike",
-    "does",
-    "whom",
+    "failure",
+    "kind",
+    "replica",
     "at",
     "back",
     "guarded_classes",
@@ -159,7 +159,7 @@ impl Check<'_> {
         if raw.workload.get_ref().is_empty() {
             self.tell(raw.workload.span(), "workload", "there is none", "add a `[[workload]]` section");
         }
-        raw.workload.get_ref().iter().for_each(|one| self.strike(one.get_ref(), &raw, &sides));
+        raw.workload.get_ref().iter().for_each(|one| self.failure(one.get_ref(), &raw, &sides));
         let workloads: Vec<Workload> =
             raw.workload.get_ref().iter().flat_map(|one| self.workloads(one.get_ref(), &sides)).collect();
         let ratios = raw.ratios.iter().map(|pair| self.ratio(pair, &sides)).collect::<Vec<_>>();
@@ -342,20 +342,20 @@ impl Check<'_> {
     }
 
     /// Whether a replica can fail and come back within the measured time, while another one serves.
-    fn strike(&mut self, raw: &RawWorkload, file: &RawFile, sides: &[Side]) {
-        let Some(strike) = &raw.strike else { return };
-        let Strike { at, back, .. } = *strike.get_ref();
+    fn failure(&mut self, raw: &RawWorkload, file: &RawFile, sides: &[Side]) {
+        let Some(failure) = &raw.failure else { return };
+        let ReplicaFailure { at, back, .. } = *failure.get_ref();
         let seconds = *file.seconds.get_ref();
         if !(0.0 < at && at < back && back < seconds) {
             let what = format!("from {at} s to {back} s of {seconds} s");
             let remedy = "write `at` above 0, `back` above `at`, and `seconds` above `back`";
-            self.tell(strike.span(), "strike", &what, remedy);
+            self.tell(failure.span(), "failure", &what, remedy);
         }
         let goes_on = |mode: &str| mode.parse::<crosscheck::Mode>().is_ok_and(|mode| mode.replicated);
         if let Some(side) = sides.iter().find(|side| !matches!(side, Side::Ours(mode) if goes_on(mode))) {
             let what = format!("`{side}` has no other replica of ours");
-            let remedy = "leave it out of this file; only our replicated modes are struck";
-            self.tell(strike.span(), "strike", &what, remedy);
+            let remedy = "leave it out of this file; only replicas of our replicated modes can fail";
+            self.tell(failure.span(), "failure", &what, remedy);
         }
     }
 
@@ -383,7 +383,7 @@ impl Check<'_> {
             ),
             work_us: 0,
             faults: None,
-            strike: raw.strike.as_ref().map(|strike| *strike.get_ref()),
+            failure: raw.failure.as_ref().map(|failure| *failure.get_ref()),
             guarded_classes: None,
             before_images: raw.before_images.as_ref().map(|images| *images.get_ref()),
             extra_protection: raw.extra_protection.as_ref().map(|waits| *waits.get_ref()),
@@ -509,9 +509,9 @@ impl Check<'_> {
             let what = format!("nothing is repaired under `{}`", workload.name);
             self.tell(figure.span(), "measure", &what, "name a workload with faults");
         }
-        if measure.is_of_strikes() && workload.strike.is_none() {
+        if measure.is_of_failures() && workload.failure.is_none() {
             let what = format!("no replica fails under `{}`", workload.name);
-            self.tell(figure.span(), "measure", &what, "name a workload with a `strike`");
+            self.tell(figure.span(), "measure", &what, "name a workload with a `failure`");
         }
         if measure == Measure::ThroughputKept && workload.sweep.is_none() {
             let what = format!("`{}` has nothing to be compared with", workload.name);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::strike::Strike;
+use super::failure::ReplicaFailure;
 use super::sweep::{Numbers, SweepFault, SweepVictim, Words};
 use super::{Amount, Connect, Measure, SideStorage};
 
@@ -57,7 +57,7 @@ pub struct RawWorkload {
     pub faults_per_second: Option<Spanned<Numbers>>,
     pub fault: Option<SweepFault>,
     pub victim: Option<SweepVictim>,
-    pub strike: Option<Spanned<Strike>>,
+    pub failure: Option<Spanned<ReplicaFailure>>,
     pub guarded_classes: Option<Spanned<Words>>,
     pub before_images: Option<Spanned<bool>>,
     pub extra_protection: Option<Spanned<bool>>,

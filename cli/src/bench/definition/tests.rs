@@ -167,20 +167,21 @@ fn mistakes_about_faults_and_work_are_told() {
 }
 
 #[test]
-fn a_strike_lies_within_the_measured_time_and_hits_replicas() {
-    let strike = "strike = { does = \"kill\", whom = \"primary\", at = 0.2, back = 0.5 }";
-    let found = with_fields(strike).expect("right").workloads[0].strike;
-    let expected = Strike { does: StrikeKind::Kill, whom: StrikeRole::Primary, at: 0.2, back: 0.5 };
+fn a_failure_lies_within_the_measured_time_and_hits_replicas() {
+    let failure = "failure = { kind = \"kill\", replica = \"primary\", at = 0.2, back = 0.5 }";
+    let found = with_fields(failure).expect("right").workloads[0].failure;
+    let expected =
+        ReplicaFailure { kind: FailureKind::Kill, replica: FailingReplica::Primary, at: 0.2, back: 0.5 };
     assert_eq!(found, Some(expected));
     for (from, to) in [("back = 0.5", "back = 0.1"), ("back = 0.5", "back = 1.0"), ("at = 0.2", "at = 0.0")] {
-        let told = with_fields(&strike.replace(from, to)).expect_err(to);
+        let told = with_fields(&failure.replace(from, to)).expect_err(to);
         assert!(told.contains("`seconds` above `back`"), "{to}\n{told}");
     }
-    let none = with_fields(&strike.replace("primary", "witness")).expect_err("there is no such role");
+    let none = with_fields(&failure.replace("primary", "witness")).expect_err("there is no such role");
     assert!(none.contains("unknown variant"), "{none}");
-    let told = told("keys = 1000", &format!("keys = 1000\n{strike}"));
+    let told = told("keys = 1000", &format!("keys = 1000\n{failure}"));
     assert!(told.contains("`memcached` has no other replica"), "{told}");
-    let of_none = self::told("to = \"RD00\"", "measure = \"strike_gap_ms\"");
+    let of_none = self::told("to = \"RD00\"", "measure = \"failure_gap_ms\"");
     assert!(of_none.contains("no replica fails under `SET`"), "{of_none}");
 }
 

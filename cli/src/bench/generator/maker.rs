@@ -210,7 +210,7 @@ mod tests {
             prefill_percent: 100.0,
             work_us: 0,
             faults: None,
-            strike: None,
+            failure: None,
             guarded_classes: None,
             before_images: None,
             extra_protection: None,

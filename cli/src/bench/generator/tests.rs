@@ -104,7 +104,7 @@ fn setup(address: SocketAddr) -> Setup {
             prefill_percent: 100.0,
             work_us: 0,
             faults: None,
-            strike: None,
+            failure: None,
             guarded_classes: None,
             before_images: None,
             extra_protection: None,

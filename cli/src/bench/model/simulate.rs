@@ -75,7 +75,7 @@ pub struct ModelCase {
 }
 
 impl ModelCase {
-    /// Requests per second; none if the log has no requests or there is nobody to run them.
+    /// Requests per second; none if the log has no requests or there are no workers.
     pub fn throughput(&self, seed: u64) -> Option<f64> {
         let is_runnable = self.workers > 0 && self.cores > 0 && self.ahead > 0;
         let requests: u64 = self.plans.iter().flatten().map(|length| u64::from(*length)).sum();

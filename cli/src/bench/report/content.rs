@@ -3,7 +3,7 @@
 use ::report::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
 use ::report::{Block, Page};
 
-use super::{strikes, sweeps, tables};
+use super::{failures, sweeps, tables};
 use crate::bench::campaign::BUSY_GENERATOR;
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Measure, Ratio, Side, SideStorage, SweepFault, SweepVictim, Workload};
@@ -87,10 +87,10 @@ fn one(run: &BenchRun) -> Vec<Block> {
             _ => sweeps::plots(run, &group),
         };
         plots.extend(sweeps::around(run, &group));
-        plots.extend(strikes::plots(run, &group));
+        plots.extend(failures::plots(run, &group));
         blocks.push(Block::Plots(plots));
         blocks.extend(sweeps::repairs(run, &group));
-        blocks.extend(strikes::table(run, &group));
+        blocks.extend(failures::table(run, &group));
         blocks.push(tables::sides(run, &group));
         blocks.extend(tables::ratios(run, &group));
         blocks.extend(tables::costs(run, &group));
@@ -257,10 +257,10 @@ fn in_words(workload: &Workload) -> String {
         };
         format!("; faults in {what} of {victim}")
     });
-    let strike = workload.strike.map_or(String::new(), |strike| format!("; {}", strike.told()));
+    let failure = workload.failure.map_or(String::new(), |failure| format!("; {}", failure.told()));
     format!(
         "{}; keys of {} B, values of {}; {} keys, {popularity}, {} % of them stored before; \
-         {lifetime}{work}{faults}{strike}.",
+         {lifetime}{work}{faults}{failure}.",
         mix.join(", "),
         workload.key_bytes,
         amount(&workload.value_bytes, " B"),

@@ -1,7 +1,7 @@
 //! `crosscheck bench report`: turns results into Markdown and into one HTML page that needs nothing else.
 
 mod content;
-mod strikes;
+mod failures;
 mod sweeps;
 mod tables;
 

@@ -5,11 +5,11 @@ use ::report::{Block, Table};
 
 use crate::bench::cost::Cost;
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
+use crate::bench::failures::FailureFigures;
 use crate::bench::measure::EventLoopCycles;
 use crate::bench::repairs::Point;
 use crate::bench::results::{BenchRun, Figures, stamp};
 use crate::bench::stats::Spread;
-use crate::bench::strikes::StrikeFigures;
 use crate::bench::summary::{Stretch, kept, paired, pooled, spread, throughput_ratio};
 use node::view::grouped;
 
@@ -140,8 +140,8 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
         let per_request = |one: &Figures| cycles(one) / one.requests as f64;
         paired(run, workload, clients, &pair()?, per_request, |of, to| of / to)
     };
-    let of_strikes = |part: fn(&StrikeFigures) -> Option<f64>| {
-        spread(run, workload, clients, of, |one| part(one.strike.as_ref()?))
+    let of_failures = |part: fn(&FailureFigures) -> Option<f64>| {
+        spread(run, workload, clients, of, |one| part(one.failure.as_ref()?))
     };
     match figure.measure {
         Measure::ThroughputRatio => throughput_ratio(run, workload, clients, &pair()?),
@@ -169,9 +169,9 @@ fn found(run: &BenchRun, figure: &Figure) -> Option<Spread> {
         }),
         Measure::WaitP50Us => of_times(Stretch::Wait, |points| points.p50),
         Measure::WaitMaxUs => of_times(Stretch::Wait, |points| points.max),
-        Measure::StrikeGapMs => of_strikes(|strike| Some(strike.gap_struck_ms)),
-        Measure::RejoinGapMs => of_strikes(|strike| Some(strike.gap_rejoin_ms)),
-        Measure::RejoinMs => of_strikes(StrikeFigures::rejoin_ms),
+        Measure::FailureGapMs => of_failures(|failure| Some(failure.gap_failed_ms)),
+        Measure::RejoinGapMs => of_failures(|failure| Some(failure.gap_rejoin_ms)),
+        Measure::RejoinMs => of_failures(FailureFigures::rejoin_ms),
         Measure::CheckBytes => spread(run, workload, clients, of, |one| {
             Some(one.sent?.check.bytes as f64 / one.requests.max(1) as f64)
         }),

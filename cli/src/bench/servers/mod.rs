@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::definition::{Definition, Side, Strike, StrikeRole, Workload};
+use super::definition::{Definition, FailingReplica, ReplicaFailure, Side, Workload};
 use super::wire::Dialect;
 use node::cluster::{Keeper, ReplicaHandle};
 use node::signals::Ending;
@@ -38,7 +38,7 @@ enum Keep {
         keeper: Keeper,
         leader: u8,
         /// The replica whose death is part of the measurement.
-        struck: Option<u8>,
+        failing: Option<u8>,
     },
     Peers(Vec<Peer>),
     /// With a directory that is removed after they have ended.
@@ -71,9 +71,9 @@ impl Running {
     /// Whether a process ended or was replaced since the start: then no measurement counts.
     pub fn trouble(&mut self) -> Option<String> {
         match &mut self.keep {
-            Keep::Ours { keeper, struck, .. } => {
+            Keep::Ours { keeper, failing, .. } => {
                 let died = |event| match event {
-                    node::cluster::SupervisorEvent::Died { replica, .. } if Some(replica) == *struck => None,
+                    node::cluster::SupervisorEvent::Died { replica, .. } if Some(replica) == *failing => None,
                     node::cluster::SupervisorEvent::Died { replica, how, .. } => {
                         Some(format!("replica {replica} ended: {how}"))
                     }
@@ -96,19 +96,20 @@ impl Running {
         }
     }
 
-    /// Prepares for a strike: clients will connect to the other replicas only, and a replica that is killed is started
-    /// again so long after its death. Returns the process that is to be struck; none if there is no such replica.
-    pub fn expect(&mut self, strike: Strike) -> Option<u32> {
-        let Keep::Ours { keeper, leader, struck } = &mut self.keep else { return None };
+    /// Prepares for a failure: clients will connect to the other replicas only, and a replica that is killed is started
+    /// again so long after its death. Returns the process that is to fail; none if there is no such replica.
+    pub fn expect(&mut self, failure: ReplicaFailure) -> Option<u32> {
+        let Keep::Ours { keeper, leader, failing } = &mut self.keep else { return None };
         let wanted = |replica: &&ReplicaHandle| {
-            (strike.whom == StrikeRole::Primary) == (replica.number == *leader) && replica.clients.is_some()
+            (failure.replica == FailingReplica::Primary) == (replica.number == *leader)
+                && replica.clients.is_some()
         };
         let number = keeper.replicas.iter().find(wanted)?.number;
-        *struck = Some(number);
+        *failing = Some(number);
         let others = keeper.replicas.iter().filter(|replica| replica.number != number);
         self.addresses = others.filter_map(|replica| replica.clients).collect();
         let mut supervisor = keeper.supervisor();
-        supervisor.restart_after(Duration::from_secs_f64(strike.back - strike.at));
+        supervisor.restart_after(Duration::from_secs_f64(failure.back - failure.at));
         supervisor.pid(number).filter(|_| !self.addresses.is_empty())
     }
 

@@ -58,6 +58,6 @@ pub fn start(
         addresses,
         dialect: Dialect::Memcached,
         processes,
-        keep: Keep::Ours { keeper, leader, struck: None },
+        keep: Keep::Ours { keeper, leader, failing: None },
     })
 }

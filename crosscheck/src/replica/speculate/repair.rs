@@ -316,7 +316,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         self.env.stop_with(Ok(Stop::Replace(why)));
     }
 
-    /// It cannot be repaired, and there is nobody to take a state from now.
+    /// It cannot be repaired, and no replica has a state to take now.
     fn stay_wrong(&mut self, wanted: Option<Version>) {
         if wanted.is_some() {
             let since_us = self.env.world.now_us();

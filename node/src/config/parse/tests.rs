@@ -1,4 +1,4 @@
-//! What the file may say, and what it is told about mistakes.
+//! What the file may contain, and the messages about mistakes.
 
 use std::fmt::Write as _;
 

@@ -39,7 +39,7 @@ pub struct PrimaryOrder {
 /// A batch was executed: all of its replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutedBatch {
-    /// The batch. The first one that is told is the last that fills the service.
+    /// The batch. The first one that is reported is the last that fills the service.
     pub number: u64,
     /// Processor time of the primary so far, in nanoseconds.
     pub processor_ns: u64,

@@ -96,7 +96,7 @@ impl WriteTracker {
         const NEW: Opcode = opcode::none(API as u8, 0x00);
         const HANDSHAKE: Opcode = opcode::read_write::<ApiArgument>(API as u8, 0x3F);
         let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
-        // SAFETY: `USERFAULTFD_IOC_NEW` takes flags by value and returns a new descriptor that nobody else owns.
+        // SAFETY: `USERFAULTFD_IOC_NEW` takes flags by value and returns a new descriptor that nothing else owns.
         let object = unsafe { ioctl(&device, NewDescriptor::<NEW>(CLOSE_ON_EXEC)) }?;
         let mut argument = ApiArgument { api: API, features: FEATURES, ioctls: 0 };
         // SAFETY: the argument has the layout of `struct uffdio_api`, which this call reads and writes.
@@ -238,7 +238,7 @@ unsafe impl<const OPCODE: Opcode> Ioctl for NewDescriptor<OPCODE> {
         out: IoctlOutput,
         _argument: *mut core::ffi::c_void,
     ) -> rustix::io::Result<OwnedFd> {
-        // SAFETY: the call succeeded, and has returned a descriptor that nobody else owns.
+        // SAFETY: the call succeeded, and has returned a descriptor that nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(out) })
     }
 }

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 /// A failure at one second of the measured time, and its end at a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Strike {
+pub struct ReplicaFailure {
     /// What happens.
-    pub does: StrikeKind,
+    pub kind: FailureKind,
     /// To which replica.
-    pub whom: StrikeRole,
+    pub replica: FailingReplica,
     /// When, in seconds of the measured time.
     pub at: f64,
     /// When the process is started again, or goes on, in seconds of the measured time.
@@ -19,7 +19,7 @@ pub struct Strike {
 /// How a replica fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum StrikeKind {
+pub enum FailureKind {
     /// SIGKILL: its memory is lost. Later its supervisor starts a new process.
     Kill,
     /// SIGSTOP, and later SIGCONT.
@@ -29,24 +29,24 @@ pub enum StrikeKind {
 /// The replica that fails, by its role when the load begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum StrikeRole {
+pub enum FailingReplica {
     /// The leader; of two in mode R0GV the primary.
     Primary,
     /// Another one.
     Backup,
 }
 
-impl Strike {
+impl ReplicaFailure {
     /// In words, for readers of a report.
     pub fn told(self) -> String {
-        let Strike { at, back, .. } = self;
-        let whom = match self.whom {
-            StrikeRole::Primary => "the primary",
-            StrikeRole::Backup => "the backup",
+        let ReplicaFailure { at, back, .. } = self;
+        let replica = match self.replica {
+            FailingReplica::Primary => "the primary",
+            FailingReplica::Backup => "the backup",
         };
-        match self.does {
-            StrikeKind::Kill => format!("{whom} is killed at {at} s and started again at {back} s"),
-            StrikeKind::Pause => format!("{whom} is stopped at {at} s and continued at {back} s"),
+        match self.kind {
+            FailureKind::Kill => format!("{replica} is killed at {at} s and started again at {back} s"),
+            FailureKind::Pause => format!("{replica} is stopped at {at} s and continued at {back} s"),
         }
     }
 }

@@ -10,10 +10,10 @@ use node::cluster::{ReplicaHandle, ReplicaRow, once};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::definition::{Strike, StrikeKind};
+use super::definition::{FailureKind, ReplicaFailure};
 use super::generator::{STEP_NS, Timeline, TimelineStep};
 
-/// Pause between two looks at the replicas, once the struck one should come back.
+/// Pause between two looks at the replicas, once the failed one should come back.
 const LOOK: Duration = Duration::from_millis(20);
 /// Steps of the timeline in a step of the results: 100 ms.
 const STEPS: usize = 50;
@@ -25,9 +25,9 @@ const STEP_MS: f64 = STEP_NS as f64 / 1e6;
 /// What clients saw of a failure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StrikeFigures {
+pub struct FailureFigures {
     /// When the signal was sent, in milliseconds of the measured time.
-    pub struck_ms: f64,
+    pub failed_ms: f64,
     /// When the process was started again, or went on.
     pub back_ms: f64,
     /// When all replicas served and executed in one view again; none if that was not seen.
@@ -35,7 +35,7 @@ pub struct StrikeFigures {
     /// The longest time without any reply before.
     pub gap_before_ms: f64,
     /// The same from the failure until the replica came back.
-    pub gap_struck_ms: f64,
+    pub gap_failed_ms: f64,
     /// The same from then on.
     pub gap_rejoin_ms: f64,
     /// Requests per second before the failure.
@@ -50,7 +50,7 @@ pub struct StrikeFigures {
     pub replies: Vec<u32>,
 }
 
-impl StrikeFigures {
+impl FailureFigures {
     /// From the failure's end until all replicas executed together again, in milliseconds.
     pub fn rejoin_ms(&self) -> Option<f64> {
         Some(self.together_ms? - self.back_ms)
@@ -59,41 +59,45 @@ impl StrikeFigures {
 
 /// When things happened, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StrikeTimes {
-    struck_us: Option<u64>,
+pub struct FailureTimes {
+    failed_us: Option<u64>,
     back_us: Option<u64>,
     together_us: Option<u64>,
 }
 
-/// A thread that strikes.
+/// A thread that lets a replica fail.
 #[derive(Debug)]
-pub struct Striker {
+pub struct FailureInjector {
     over: Arc<AtomicBool>,
-    thread: JoinHandle<StrikeTimes>,
+    thread: JoinHandle<FailureTimes>,
 }
 
-impl Striker {
+impl FailureInjector {
     /// Begins now: the measured time begins with the caller's next step. `pid` is the process of the replica that is
-    /// struck, one of `replicas`; whoever kept it running starts a killed one again, at the strike's end.
+    /// to fail, one of `replicas`; what kept it running starts a killed one again, at the failure's end.
     ///
     /// # Errors
     /// There are no more threads.
-    pub fn start(strike: Strike, pid: Pid, replicas: Vec<ReplicaHandle>) -> std::io::Result<Striker> {
+    pub fn start(
+        failure: ReplicaFailure,
+        pid: Pid,
+        replicas: Vec<ReplicaHandle>,
+    ) -> std::io::Result<FailureInjector> {
         let over = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&over);
-        let thread = thread::Builder::new().name("striker".into()).spawn(move || {
+        let thread = thread::Builder::new().name("injector".into()).spawn(move || {
             let begin = Instant::now();
-            let mut times = StrikeTimes::default();
-            if !sleep_until(begin + Duration::from_secs_f64(strike.at), &asked) {
+            let mut times = FailureTimes::default();
+            if !sleep_until(begin + Duration::from_secs_f64(failure.at), &asked) {
                 return times;
             }
-            let signal = match strike.does {
-                StrikeKind::Kill => Signal::KILL,
-                StrikeKind::Pause => Signal::STOP,
+            let signal = match failure.kind {
+                FailureKind::Kill => Signal::KILL,
+                FailureKind::Pause => Signal::STOP,
             };
-            times.struck_us = kill_process(pid, signal).is_ok().then(wall_us);
-            let goes_on = sleep_until(begin + Duration::from_secs_f64(strike.back), &asked);
-            if strike.does == StrikeKind::Pause {
+            times.failed_us = kill_process(pid, signal).is_ok().then(wall_us);
+            let goes_on = sleep_until(begin + Duration::from_secs_f64(failure.back), &asked);
+            if failure.kind == FailureKind::Pause {
                 // Also when the measurement was given up: a stopped process cannot be ended cleanly.
                 let _ = kill_process(pid, Signal::CONT);
             }
@@ -103,11 +107,11 @@ impl Striker {
             }
             times
         })?;
-        Ok(Striker { over, thread })
+        Ok(FailureInjector { over, thread })
     }
 
     /// Ends it, and returns what it did.
-    pub fn finish(self) -> StrikeTimes {
+    pub fn finish(self) -> FailureTimes {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -151,10 +155,10 @@ fn wall_us() -> u64 {
     now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Combines the times with the replies of a measured time of so many seconds; none if nothing was struck.
-pub fn of(times: StrikeTimes, timeline: &Timeline, seconds: f64) -> Option<StrikeFigures> {
+/// Combines the times with the replies of a measured time of so many seconds; none if no replica failed.
+pub fn of(times: FailureTimes, timeline: &Timeline, seconds: f64) -> Option<FailureFigures> {
     let ms = |wall_us: u64| wall_us.saturating_sub(timeline.began_wall_us) as f64 / 1e3;
-    let (struck_ms, back_ms) = (ms(times.struck_us?), ms(times.back_us?));
+    let (failed_ms, back_ms) = (ms(times.failed_us?), ms(times.back_us?));
     let together_ms = times.together_us.map(ms);
     let mut steps = timeline.steps.clone();
     // Steps behind the last reply.
@@ -165,15 +169,15 @@ pub fn of(times: StrikeTimes, timeline: &Timeline, seconds: f64) -> Option<Strik
         let replies: u64 = within.iter().map(|step| u64::from(step.replies)).sum();
         replies as f64 * 1e3 / (within.len() as f64 * STEP_MS).max(STEP_MS)
     };
-    Some(StrikeFigures {
-        struck_ms,
+    Some(FailureFigures {
+        failed_ms,
         back_ms,
         together_ms,
-        gap_before_ms: longest_gap_ms(part(&steps, 0.0, struck_ms)),
-        gap_struck_ms: longest_gap_ms(part(&steps, struck_ms, back_ms)),
+        gap_before_ms: longest_gap_ms(part(&steps, 0.0, failed_ms)),
+        gap_failed_ms: longest_gap_ms(part(&steps, failed_ms, back_ms)),
         gap_rejoin_ms: longest_gap_ms(part(&steps, back_ms, end_ms)),
-        before: throughput(0.0, struck_ms),
-        alone: throughput((struck_ms + SETTLED_MS).min(back_ms), back_ms),
+        before: throughput(0.0, failed_ms),
+        alone: throughput((failed_ms + SETTLED_MS).min(back_ms), back_ms),
         after: throughput(together_ms.unwrap_or(back_ms), end_ms),
         step_ms: (STEPS as f64 * STEP_MS) as u64,
         replies: steps.chunks(STEPS).map(|steps| steps.iter().map(|step| step.replies).sum()).collect(),
@@ -204,10 +208,10 @@ mod tests {
         Timeline { began_wall_us: 1_000_000, steps: (0..2_000).map(step).collect() }
     }
 
-    fn times(struck_ms: u64, back_ms: u64, together_ms: Option<u64>) -> StrikeTimes {
+    fn times(failed_ms: u64, back_ms: u64, together_ms: Option<u64>) -> FailureTimes {
         let at = |ms: u64| 1_000_000 + ms * 1_000;
-        StrikeTimes {
-            struck_us: Some(at(struck_ms)),
+        FailureTimes {
+            failed_us: Some(at(failed_ms)),
             back_us: Some(at(back_ms)),
             together_us: together_ms.map(at),
         }
@@ -216,9 +220,9 @@ mod tests {
     #[test]
     fn gaps_are_those_of_the_failure_and_of_the_return() {
         let found = timeline(&[100..102, 505..535, 1_002..1_010]);
-        let found = of(times(1_000, 2_000, Some(2_500)), &found, 4.0).expect("it was struck");
+        let found = of(times(1_000, 2_000, Some(2_500)), &found, 4.0).expect("it failed");
         assert_eq!(found.gap_before_ms, 4.0);
-        assert_eq!(found.gap_struck_ms, 60.0);
+        assert_eq!(found.gap_failed_ms, 60.0);
         assert_eq!(found.gap_rejoin_ms, 16.0);
         assert_eq!(found.rejoin_ms(), Some(500.0));
         assert_eq!((found.alone, found.after), (5_000.0, 5_000.0));
@@ -230,28 +234,28 @@ mod tests {
     fn silence_until_the_end_is_a_gap() {
         let mut timeline = timeline(&[]);
         timeline.steps.truncate(600);
-        let found = of(times(1_000, 2_000, None), &timeline, 4.0).expect("it was struck");
-        assert_eq!((found.gap_struck_ms, found.gap_rejoin_ms), (800.0, 2_000.0));
+        let found = of(times(1_000, 2_000, None), &timeline, 4.0).expect("it failed");
+        assert_eq!((found.gap_failed_ms, found.gap_rejoin_ms), (800.0, 2_000.0));
         assert_eq!((found.after, found.rejoin_ms()), (0.0, None));
         assert_eq!(found.replies.len(), 40);
     }
 
     #[test]
-    fn without_a_strike_there_is_nothing_to_tell() {
-        assert_eq!(of(StrikeTimes::default(), &timeline(&[]), 4.0), None);
+    fn without_a_failure_there_is_nothing_to_tell() {
+        assert_eq!(of(FailureTimes::default(), &timeline(&[]), 4.0), None);
     }
 
     #[test]
     fn a_process_is_stopped_and_goes_on_even_if_the_measurement_is_given_up() {
-        let strike = Strike {
-            does: StrikeKind::Pause,
-            whom: crate::bench::definition::StrikeRole::Backup,
+        let failure = ReplicaFailure {
+            kind: FailureKind::Pause,
+            replica: crate::bench::definition::FailingReplica::Backup,
             at: 0.0,
             back: 3600.0,
         };
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
         let pid = Pid::from_child(&child);
-        let striker = Striker::start(strike, pid, Vec::new()).expect("a thread");
+        let injector = FailureInjector::start(failure, pid, Vec::new()).expect("a thread");
         let state = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
             stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
@@ -259,8 +263,8 @@ mod tests {
         while state() != Some('T') {
             thread::sleep(Duration::from_millis(1));
         }
-        let times = striker.finish();
-        assert!(times.struck_us.is_some() && times.back_us.is_none());
+        let times = injector.finish();
+        assert!(times.failed_us.is_some() && times.back_us.is_none());
         while state() == Some('T') {
             thread::sleep(Duration::from_millis(1));
         }

@@ -5,16 +5,16 @@ use ::report::{Block, Table};
 
 use super::tables::{interval, middle};
 use crate::bench::definition::{Side, Workload};
+use crate::bench::failures::FailureFigures;
 use crate::bench::results::BenchRun;
 use crate::bench::stats::Spread;
-use crate::bench::strikes::StrikeFigures;
 use crate::bench::summary::spread;
 use node::view::grouped;
 
 /// Throughput over time, the median of the repetitions; one plot for each side and number of clients.
 pub fn plots(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
     let mut plots = Vec::new();
-    for workload in group.iter().filter(|workload| workload.strike.is_some()) {
+    for workload in group.iter().filter(|workload| workload.failure.is_some()) {
         for &clients in &run.definition.clients {
             plots.extend(run.definition.sides.iter().filter_map(|side| plot(run, workload, clients, side)));
         }
@@ -23,8 +23,8 @@ pub fn plots(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
 }
 
 fn plot(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Option<Plot> {
-    let each: Vec<&StrikeFigures> =
-        run.figures(&workload.name, clients, side).filter_map(|(_, one)| one.strike.as_ref()).collect();
+    let each: Vec<&FailureFigures> =
+        run.figures(&workload.name, clients, side).filter_map(|(_, one)| one.failure.as_ref()).collect();
     let step_s = each.first()?.step_ms as f64 / 1e3;
     let steps = each.iter().map(|one| one.replies.len()).min()?;
     let point = |step: usize| {
@@ -32,12 +32,12 @@ fn plot(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Opt
         let Spread { median, min, max, .. } = Spread::of(&values)?;
         Some(Point { x: step as f64 * step_s, y: median, low: min, high: max })
     };
-    let moment = |name: &str, at: fn(&StrikeFigures) -> Option<f64>| {
+    let moment = |name: &str, at: fn(&FailureFigures) -> Option<f64>| {
         let values: Vec<f64> = each.iter().filter_map(|one| at(one)).collect();
         Spread::of(&values).map(|found| (found.median / 1e3, name.to_owned()))
     };
     let moments = [
-        moment("fails", |one| Some(one.struck_ms)),
+        moment("fails", |one| Some(one.failed_ms)),
         moment("returns", |one| Some(one.back_ms)),
         moment("together", |one| one.together_ms),
     ];
@@ -84,14 +84,14 @@ pub fn table(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
 }
 
 fn row(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Option<Vec<String>> {
-    let of = |part: fn(&StrikeFigures) -> Option<f64>| {
-        spread(run, &workload.name, clients, side, |one| part(one.strike.as_ref()?))
+    let of = |part: fn(&FailureFigures) -> Option<f64>| {
+        spread(run, &workload.name, clients, side, |one| part(one.failure.as_ref()?))
     };
-    of(|one| Some(one.struck_ms))?;
+    of(|one| Some(one.failed_ms))?;
     let rate =
-        |part: fn(&StrikeFigures) -> Option<f64>| middle(of(part), |value| grouped(value.round() as u64));
+        |part: fn(&FailureFigures) -> Option<f64>| middle(of(part), |value| grouped(value.round() as u64));
     let whole = |value: f64| format!("{value:.0}");
-    let time = |part: fn(&StrikeFigures) -> Option<f64>| {
+    let time = |part: fn(&FailureFigures) -> Option<f64>| {
         let found = of(part);
         [middle(found, whole), found.map_or(String::new(), |found| interval(found, whole))]
     };
@@ -103,8 +103,8 @@ fn row(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Opti
         rate(|one| Some(one.after)),
         middle(of(|one| Some(one.gap_before_ms)), whole),
     ];
-    row.extend(time(|one| Some(one.gap_struck_ms)));
+    row.extend(time(|one| Some(one.gap_failed_ms)));
     row.extend(time(|one| Some(one.gap_rejoin_ms)));
-    row.extend(time(StrikeFigures::rejoin_ms));
+    row.extend(time(FailureFigures::rejoin_ms));
     Some(row)
 }

@@ -122,8 +122,10 @@ pub fn serve<S: Service, P: Protocol>(
             let why = "a mode with the letter V keeps no log on disk yet: set durability = \"memory\"";
             return Err(ServeError::Operator(why.into()));
         }
-        let life = u32::try_from(world::wall_us() / 1_000_000).unwrap_or(u32::MAX);
-        let engine = order::PrimaryEngine::new(order::PrimaryConfig { slot: me, replicas, life }, 0);
+        let started_us = world::wall_us();
+        let life = u32::try_from(started_us / 1_000_000).unwrap_or(u32::MAX);
+        let start = (started_us % 1_000_000) as u32 + 1;
+        let engine = order::PrimaryEngine::new(order::PrimaryConfig { slot: me, replicas, life, start }, 0);
         let config = order::Config { rewinds: true, streams: true, ..config };
         let orderer = order::Orderer::new(config, engine, order::State::default());
         return run(settings, service, None, orderer, make_protocol, started);

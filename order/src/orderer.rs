@@ -572,7 +572,10 @@ mod tests {
         let config = |rewinds| Config { rewinds, ..Config::new(0, 1, 1) };
         let view = crate::PrimaryView { number: 1, primary: 0, executors: 1, next: 1, sequential: false };
         for rewinds in [true, false] {
-            let engine = crate::PrimaryEngine::new(crate::PrimaryConfig { slot: 0, replicas: 1, life: 1 }, 0);
+            let engine = crate::PrimaryEngine::new(
+                crate::PrimaryConfig { slot: 0, replicas: 1, life: 1, start: 1 },
+                0,
+            );
             let mut orderer = Orderer::new(config(rewinds), engine, State::default());
             orderer.begin_view(view);
             let request = Request { checksum: 0, stream: 0, bytes: Bytes::from_static(b"r") };

@@ -103,7 +103,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let seed = birth.engine.seed;
         let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
         let engine: Engine = if verified {
-            let config = PrimaryConfig { slot: me, replicas: ordering, life: birth.life };
+            let config = PrimaryConfig { slot: me, replicas: ordering, life: birth.life, start: 1 };
             Box::new(PrimaryEngine::new(config, order_state.index))
         } else {
             Box::new(RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?)

@@ -21,7 +21,7 @@ const INDEX_LIMIT: u64 = limits::TERM_LIMIT * limits::PRIMARY_PARTS as u64;
 /// How far a replica has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Progress {
-    /// Its life: no two processes in one slot have the same.
+    /// Its life: see [`super::PrimaryConfig`].
     pub life: u32,
     /// The view that it is in, 0 before its first.
     pub view: u64,

@@ -63,9 +63,12 @@ pub struct PrimaryConfig {
     pub slot: u8,
     /// Replicas in the group.
     pub replicas: u8,
-    /// Identifies this process in its slot, from 1: greater than that of every earlier one, such as the time of its
-    /// start in seconds. Otherwise its requests would pass for repeats of the earlier one's.
+    /// Identifies this process in its slot, from 1: not less than that of any earlier one, such as the time of its
+    /// start in seconds.
     pub life: u32,
+    /// From 1, at most 2^20: greater than that of every earlier process with the same `life`, such as the microsecond
+    /// of that second. Otherwise its requests would pass for repeats of the earlier one's.
+    pub start: u32,
 }
 
 /// What is known of another replica.
@@ -181,7 +184,7 @@ impl PrimaryEngine {
     }
 
     fn incarnation(&self) -> u64 {
-        u64::from(self.config.life) << 32 | 1
+        u64::from(self.config.life) << 32 | u64::from(self.config.start)
     }
 
     fn is_up(&self, slot: u8) -> bool {

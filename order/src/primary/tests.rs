@@ -26,7 +26,7 @@ pub(super) fn engine(slot: u8) -> PrimaryEngine {
 
 /// The same before its first view.
 pub(super) fn outside(slot: u8) -> PrimaryEngine {
-    let mut engine = PrimaryEngine::new(PrimaryConfig { slot, replicas: 3, life: 7 }, 0);
+    let mut engine = PrimaryEngine::new(PrimaryConfig { slot, replicas: 3, life: 7, start: 1 }, 0);
     (0..3).filter(|peer| *peer != slot).for_each(|peer| engine.peer_up(peer));
     pumped(&mut engine);
     engine
@@ -272,7 +272,8 @@ fn a_view_that_takes_back_what_was_delivered_stops_the_replica() {
 #[test]
 fn who_comes_back_leads_no_view_that_has_begun() {
     for (first, leads) in [(view(3, 0, 1), true), (view(3, 0, 2), false)] {
-        let mut primary = PrimaryEngine::new(PrimaryConfig { slot: 0, replicas: 3, life: 9 }, 1 << PART_BITS);
+        let mut primary =
+            PrimaryEngine::new(PrimaryConfig { slot: 0, replicas: 3, life: 9, start: 1 }, 1 << PART_BITS);
         primary.begin_view(first);
         assert_eq!(primary.propose(part(0, 1)).is_ok(), leads);
         primary.begin_view(view(4, 0, 2));

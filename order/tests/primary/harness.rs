@@ -142,7 +142,8 @@ impl Cluster {
         let size = self.replicas.len() as u8;
         let config =
             Config { rewinds: self.keeps, streams: true, ..Config::new(slot, size, self.rng.next_u64()) };
-        let engine = PrimaryEngine::new(PrimaryConfig { slot, replicas: size, life: self.lives }, 0);
+        let engine =
+            PrimaryEngine::new(PrimaryConfig { slot, replicas: size, life: self.lives, start: 1 }, 0);
         self.replicas[usize::from(slot)] = Some(Replica {
             orderer: Orderer::new(config, engine, State::default()),
             versions: vec![Version::default()],

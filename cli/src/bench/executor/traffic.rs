@@ -34,7 +34,8 @@ pub struct PairTraffic {
 impl PairTraffic {
     /// Before the first batch of a view.
     pub fn new() -> PairTraffic {
-        let mut engine = PrimaryEngine::new(PrimaryConfig { slot: PRIMARY, replicas: 2, life: LIFE }, 0);
+        let mut engine =
+            PrimaryEngine::new(PrimaryConfig { slot: PRIMARY, replicas: 2, life: LIFE, start: 1 }, 0);
         engine.peer_up(BACKUP);
         let executors = Slots::first(2);
         engine.begin_view(PrimaryView {

@@ -142,9 +142,15 @@ impl<S: Service> ExecuteStage<S> {
     }
 
     /// The reason to replace this replica, if a batch that `others` have executed has made no progress here for longer
-    /// than `limit_us`.
-    pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<ReplaceReason> {
-        let stall = self.running.as_mut().and_then(|execution| execution.stall(others, now_us, limit_us));
+    /// than `limit_us`. With V, `stable` is the newest batch that is stable here.
+    pub(super) fn stall(
+        &mut self,
+        others: Option<u64>,
+        stable: Option<u64>,
+        now_us: u64,
+        limit_us: u64,
+    ) -> Option<ReplaceReason> {
+        let stall = self.running.as_mut()?.stall(others, stable, now_us, limit_us);
         match stall {
             _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => None,
             Some(Stall::Handler(position)) => Some(ReplaceReason::HandlerHangs { position }),

@@ -381,11 +381,19 @@ impl<S: Service> Execution<S> {
 
     /// Checks every worker and the replica's progress. Returns what has made no progress for longer than `limit_us`
     /// although others have executed it. They have executed up to batch `others`; none where no other replica exists.
+    /// With V, `stable` is the newest batch that is stable here: it is known apart from the numbers of the schedule, of
+    /// which a corrupted one would look like progress.
     ///
     /// If other replicas are as slow, this replica is not faulty. If all of them ended themselves, the group's memory
     /// would be lost, and with logs on disk the next processes would execute the same requests again.
-    pub(super) fn stall(&mut self, others: Option<u64>, now_us: u64, limit_us: u64) -> Option<Stall> {
-        let executed = self.executed_to();
+    pub(super) fn stall(
+        &mut self,
+        others: Option<u64>,
+        stable: Option<u64>,
+        now_us: u64,
+        limit_us: u64,
+    ) -> Option<Stall> {
+        let executed = stable.unwrap_or_else(|| self.executed_to());
         let is_behind = others.map_or(self.in_flight() > 0, |others| others > executed);
         let requests =
             (0..self.schedule.workers()).map(|worker| self.schedule.progress(worker).resolved).sum();

@@ -70,7 +70,8 @@ pub struct Args {
     /// Clients per run
     #[arg(long, value_name = "N", default_value_t = 6)]
     pub clients: usize,
-    /// Replicas, 3 or 5: faults strike one of them at a time, or two
+    /// Replicas, 3 or 5: faults strike one of them at a time, or two. With --verified also 2, of which one has
+    /// corrupted memory at a time
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub replicas: u8,
     /// One node that compares with itself (mode 00GT); of the faults, those in one run of a handler
@@ -158,8 +159,8 @@ impl Args {
 }
 
 fn options(args: &Args) -> anyhow::Result<Options> {
-    if !matches!(args.replicas, 3 | 5) {
-        return Err(misuse(format!("--replicas {}: use 3 or 5", args.replicas)));
+    if !matches!((args.replicas, args.verified), (3 | 5, _) | (2, true)) {
+        return Err(misuse(format!("--replicas {}: use 3 or 5, or 2 with --verified", args.replicas)));
     }
     if args.clients == 0 || args.jobs == 0 {
         return Err(misuse("--clients and --jobs need at least 1"));

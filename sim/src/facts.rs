@@ -53,6 +53,8 @@ pub struct Facts {
     planned: BTreeMap<Place, Place>,
     /// By batch: its results, per replica.
     pub results: BTreeMap<u64, Vec<Option<Vec<RequestOutcome>>>>,
+    /// With V and two replicas, by batch that a verifier has recorded: how many of them have to come to one state.
+    lineups: BTreeMap<u64, u8>,
     /// By replica: the last batch it took from the order, over all its processes.
     pub delivered: Vec<u64>,
     /// Replicas that may be faulty: faults may be injected into them now, or were since all were equal.
@@ -89,6 +91,7 @@ impl Facts {
             agreed: Version::default(),
             planned: BTreeMap::new(),
             results: BTreeMap::new(),
+            lineups: BTreeMap::new(),
             delivered: vec![0; usize::from(replicas)],
             corrupted: BTreeSet::new(),
             victims: BTreeSet::new(),
@@ -155,6 +158,20 @@ impl Facts {
         usize::from(self.replicas) / 2
     }
 
+    /// How many replicas must have come to one state after a batch before its replies leave: f+1. Of two, both, unless
+    /// one goes on alone.
+    pub fn must_agree(&self, batch: u64) -> usize {
+        match self.replicas {
+            2 => self.lineups.range(batch..).next().map_or(2, |(_, executors)| usize::from(*executors)),
+            _ => self.faults() + 1,
+        }
+    }
+
+    /// How many verifiers must have recorded a version: f+1, and one of two.
+    pub fn must_record(&self) -> usize {
+        if self.replicas == 2 { 1 } else { self.faults() + 1 }
+    }
+
     /// The place at which the request with this one counts as executed: another one with V only, in the same batch.
     pub fn planned(&self, place: Place) -> Place {
         self.planned.get(&place).copied().unwrap_or(place)
@@ -180,6 +197,13 @@ impl Facts {
                 }
             }
             What::Agreed(version) => self.agreed = *version,
+            What::Recorded { version, executors } if self.replicas == 2 => {
+                let least = self.lineups.entry(version.number).or_insert(*executors);
+                *least = (*least).min(*executors);
+                if self.lineups.len() > ORDERS_KEPT {
+                    self.lineups.pop_first();
+                }
+            }
             What::Ran { batch, outcomes } => {
                 let replicas = usize::from(self.replicas);
                 self.results.entry(*batch).or_insert_with(|| vec![None; replicas])[replica] =

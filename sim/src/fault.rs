@@ -677,6 +677,17 @@ impl Fault {
         }
     }
 
+    /// Whether two replicas without a witness go on after it, without an operator: corrupted memory does not keep them
+    /// from that. Of two clocks that differ, and of two results of one computation, none is known to be right; and ends
+    /// of processes and lost connections, after which one of the two may have to wait, are tested with real processes.
+    pub fn is_survived_by_two(self) -> bool {
+        match self {
+            Corruption(kind) => !matches!(kind, C::InRequest | C::Digest | C::Reply | C::Skip | C::Twice),
+            Fault::Clock | Fault::Stamp => false,
+            _ => self.is_of_memory() || self == Fault::Interleave,
+        }
+    }
+
     /// Whether only mode `R0GV` has it.
     pub fn needs_verification(self) -> bool {
         use Fault::{BodyLost, Flag, Forgets, Groups, Interleave, Kept, Leaf, Node, Tally, Token};

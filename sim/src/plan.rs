@@ -143,6 +143,7 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
     kinds.retain(
         |fault| if *verified { fault.is_survived_by_verification() } else { !fault.needs_verification() },
     );
+    kinds.retain(|fault| replicas != 2 || fault.is_survived_by_two());
     if kinds.is_empty() {
         return None;
     }

@@ -185,7 +185,12 @@ pub enum What {
     /// With V: a batch is about to count as delivered and executed, since this version is stable.
     Agreed(Version),
     /// With V: this replica's verifier has recorded this version.
-    Recorded(Version),
+    Recorded {
+        /// The version.
+        version: Version,
+        /// How many executors have to come to it.
+        executors: u8,
+    },
     /// With V: this replica follows another view, after this version.
     Followed {
         /// The view.
@@ -406,7 +411,9 @@ impl World for Surroundings {
                 }
                 What::Stable { version, is_agreed }
             }
-            Observation::Recorded(record) => What::Recorded(record.version),
+            Observation::Recorded(record) => {
+                What::Recorded { version: record.version, executors: record.lineup.executors.len() }
+            }
             Observation::Followed { view, version, sequential } => {
                 What::Followed { view, version, sequential }
             }

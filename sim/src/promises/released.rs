@@ -28,7 +28,8 @@ impl Promise for Released {
             name: "released",
             section: "Eve (OSDI'12) sections 4.1 and 6.1; verify/src/verifier/tally.rs",
             promise: "In mode R0GV a reply leaves only when its batch is stable, and a batch is stable only when f+1 \
-                replicas have come to the same state after it and f+1 verifiers have recorded that.",
+                replicas have come to the same state after it and f+1 verifiers have recorded that. Of two \
+                replicas both have to, unless one goes on alone, and one verifier records.",
             check: "When a batch becomes stable at a replica, f+1 replicas, itself among them, have ended it with that \
                 token, and f+1 verifiers have recorded exactly the version that was agreed on. When a reply passes \
                 the gate, its batch is the one that has just become stable there; that of a read which took no batch \
@@ -41,7 +42,9 @@ impl Promise for Released {
         match &observed.what {
             What::Speculated { .. } => self.is_verified = true,
             What::Folded { version, .. } => note(&mut self.ran, (version.number, version.token), replica),
-            What::Recorded(version) => note(&mut self.recorded, (version.number, version.token), replica),
+            What::Recorded { version, .. } => {
+                note(&mut self.recorded, (version.number, version.token), replica)
+            }
             What::Installed { version, .. } => {
                 self.stable.insert(replica, version.number);
             }
@@ -51,7 +54,8 @@ impl Promise for Released {
                 let count = |of: &BTreeMap<_, BTreeSet<u8>>| of.get(&key).map_or(0, BTreeSet::len);
                 let (ran, recorded) = (count(&self.ran), count(&self.recorded));
                 let is_own = self.ran.get(&key).is_some_and(|ran| ran.contains(&replica));
-                if !is_own || ran <= facts.faults() || (*is_agreed && recorded <= facts.faults()) {
+                let is_recorded = !is_agreed || recorded >= facts.must_record();
+                if !is_own || ran < facts.must_agree(version.number) || !is_recorded {
                     return Err(format!(
                         "batch {} is stable at replica {}; {ran} replicas have come to that state, and {recorded} \
                             verifiers have recorded it",

@@ -33,7 +33,7 @@ impl Promise for Votes {
             .filter(|one| !one.failed && one.reply_digest == vote::digest::reply(one.asked, reply));
         let digests: Vec<u128> = agree.map(|one| one.digest).collect();
         let most = digests.iter().map(|one| digests.iter().filter(|other| *other == one).count()).max();
-        if most.unwrap_or(0) > facts.faults() {
+        if most.unwrap_or(0) >= facts.must_agree(place.batch) {
             return Ok(());
         }
         Err(format!(

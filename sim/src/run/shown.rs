@@ -63,7 +63,7 @@ impl std::fmt::Display for Shown<'_> {
             }
             What::NotTakenBack { was_kept } => write!(f, "{replica} cannot go back ({was_kept})"),
             What::Stable { version, .. } => write!(f, "{replica} has stable {}", ShownVersion(version)),
-            What::Recorded(version) => write!(f, "{replica} recorded {}", ShownVersion(version)),
+            What::Recorded { version, .. } => write!(f, "{replica} recorded {}", ShownVersion(version)),
             What::Followed { view, version, sequential } => {
                 let how = if *sequential { ", one at a time" } else { "" };
                 write!(f, "{replica} follows view {view} after {}{how}", ShownVersion(version))

@@ -161,6 +161,10 @@ pub struct VerificationStatus {
     pub unstable: u64,
     /// How often batches were taken back here.
     pub rollbacks: u64,
+    /// How often the whole state of the others took the place of the own one: requests that were in flight here then
+    /// have no answer.
+    #[serde(default)]
+    pub states_taken: u64,
     /// Reads of own clients that were answered here, without a batch.
     #[serde(default)]
     pub local_reads: u64,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{KeptRequest, NotTakenBack, Regions, Speculation};
-use object::{Home, Kept, ObjectId, Region};
+use object::{Health, Home, Kept, ObjectId, Region};
 use parking_lot::MutexGuard;
 use schedule::{Access, Lock, Turn};
 use tree::{Tree, TreeShape};
@@ -84,6 +84,8 @@ pub(crate) enum BoundaryDone {
         speculation: Box<Speculation>,
         /// Whether they are those of the version now.
         are_right: bool,
+        /// Regions with a part of an object that has a wrong id: only a whole region has the right one.
+        misnamed: Vec<Home>,
         /// The errors of each object that was wrong.
         notes: Vec<String>,
     },
@@ -223,9 +225,28 @@ impl ReplacingObjects {
         let twins = catch_unwind(AssertUnwindSafe(|| drop_twins(&objects, &mut regions)));
         let are_right = catch_unwind(AssertUnwindSafe(|| speculation.are_right(&ids, &mut regions)));
         let are_right = replaced.is_ok() && are_right.unwrap_or(false);
+        let misnamed = if are_right { Vec::new() } else { with_misnamed(&objects, &mut regions) };
         let notes = [replaced.unwrap_or_default(), twins.unwrap_or_default()].concat();
-        BoundaryDone::Replaced { speculation: Box::new(speculation), are_right, notes }
+        BoundaryDone::Replaced { speculation: Box::new(speculation), are_right, misnamed, notes }
     }
+}
+
+/// The regions that have an object under a name that no object should have, and that cannot be dropped: a part of
+/// another object, such as the root, with a wrong id. The peer has it under its right name, which is unknown here.
+fn with_misnamed(objects: &[Packed], regions: &mut dyn Regions) -> Vec<Home> {
+    let mut homes = Vec::new();
+    for Packed { home, id, .. } in objects.iter().filter(|object| object.content == Content::Absent) {
+        let check = AssertUnwindSafe(|| {
+            let mut is_there = false;
+            regions.visit(*home, &mut |region| is_there = region.check(*id) != Health::Absent);
+            is_there
+        });
+        if catch_unwind(check).unwrap_or(true) {
+            homes.push(*home);
+        }
+    }
+    homes.dedup();
+    homes
 }
 
 /// These objects, and for each that stands for a whole region all that are in it or were after a batch.

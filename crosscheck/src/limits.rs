@@ -114,6 +114,8 @@ pub const OBJECTS_PATIENCE: Duration = Duration::from_millis(50);
 pub const DOUBT_PATIENCE: Duration = Duration::from_millis(100);
 /// With V: the primary of two executors waits so many times as long as the backup before it yields to the other one.
 pub const PRIMARY_YIELDS_LATER: u32 = 3;
+/// With V: the other one of two replicas has all objects right for so long after the question that it has answered so.
+pub const HEALTH_LASTS: Duration = Duration::from_secs(1);
 /// With V: peers that have not answered for so long are asked again.
 pub const OBJECTS_AGAIN: Duration = Duration::from_millis(250);
 /// With V: a replica whose peers do not have the right objects asks them again after so long. They may be repairing

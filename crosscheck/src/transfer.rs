@@ -66,6 +66,17 @@ pub enum Message {
         /// Their contents, accepted only if they fit the tree of the version.
         objects: Vec<Packed>,
     },
+    /// With V: one of two replicas is about to give up its state, and asks whether all objects of the other one are
+    /// right.
+    AskHealth {
+        /// Number of its newest batch.
+        batch: u64,
+    },
+    /// They are, as a check has found since the question.
+    Healthy {
+        /// Number of its newest batch.
+        batch: u64,
+    },
 }
 
 /// The description of a state: equal at every healthy replica that made the checkpoint.
@@ -112,6 +123,8 @@ impl Message {
                 objects.iter().fold(head, |out, (home, id)| out.put32(*home).put64(id.to_bits()))
             }
             Message::Objects { batch, objects } => objects.iter().fold(out.put8(7).put64(*batch), put_object),
+            Message::AskHealth { batch } => out.put8(8).put64(*batch),
+            Message::Healthy { batch } => out.put8(9).put64(*batch),
         };
         out.into()
     }
@@ -148,6 +161,8 @@ impl Message {
                 }
                 Message::Objects { batch: index, objects }
             }
+            8 => Message::AskHealth { batch: index },
+            9 => Message::Healthy { batch: index },
             _ => return None,
         };
         reader.is_empty().then_some(message)
@@ -210,7 +225,9 @@ impl Donor {
             | Message::Piece { .. }
             | Message::Nothing { .. }
             | Message::AskObjects { .. }
-            | Message::Objects { .. } => None,
+            | Message::Objects { .. }
+            | Message::AskHealth { .. }
+            | Message::Healthy { .. } => None,
         }
     }
 
@@ -341,7 +358,9 @@ impl Receiver {
             Message::AskManifest { .. }
             | Message::AskPiece { .. }
             | Message::AskObjects { .. }
-            | Message::Objects { .. } => None,
+            | Message::Objects { .. }
+            | Message::AskHealth { .. }
+            | Message::Healthy { .. } => None,
         }
     }
 
@@ -535,7 +554,7 @@ mod tests {
                 |message| matches!(message, Message::Manifest(manifest) if !manifest.is_consistent())
             ));
         }
-        assert_eq!(Message::decode(Bytes::from_static(&[9; 20])), None);
+        assert_eq!(Message::decode(Bytes::from_static(&[10; 20])), None);
     }
 
     #[test]
@@ -547,6 +566,8 @@ mod tests {
             Message::AskObjects { batch: 9, objects: vec![(3, one), (4, other)] },
             Message::Objects { batch: 9, objects: vec![present, absent] },
             Message::Objects { batch: 9, objects: Vec::new() },
+            Message::AskHealth { batch: 9 },
+            Message::Healthy { batch: 9 },
         ];
         for message in messages {
             let bytes = message.encode();

@@ -177,10 +177,17 @@ impl Speculation {
             return None;
         }
         let of_batches = self.after(number).flat_map(|batch| &batch.kept);
-        let mut later = of_batches.chain(running.iter().copied());
+        let later: Vec<&Kept> = of_batches.chain(running.iter().copied()).collect();
+        let is_here =
+            |kept: &&Kept| kept.changes().iter().any(|change| (change.home, change.id) == (home, id));
         let mut object = None;
         regions.visit(home, &mut |region| {
-            let changed = later.find_map(|kept| match region.pack_before(kept, id) {
+            if region.check(id) == Health::Absent && !later.iter().any(is_here) {
+                // Later requests may have changed one with this name in another region.
+                object = Some(None);
+                return;
+            }
+            let changed = later.iter().find_map(|kept| match region.pack_before(kept, id) {
                 ObjectBefore::Same => None,
                 before => Some(before),
             });

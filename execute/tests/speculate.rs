@@ -220,6 +220,23 @@ fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version
     }
 }
 
+/// A request that lacks an object does not know in which of its regions that is. In a wrong one the object is known not
+/// to exist, also where later requests have changed it in its own.
+#[test]
+fn an_object_is_asked_for_in_a_region_that_it_is_not_in() {
+    let mut bank = Bank::new();
+    let mut speculation = start(&mut bank);
+    run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
+    let number = speculation.version().number;
+    let ids: Vec<_> = (0..2).map(|home: usize| bank.accounts[home].get_mut().root()).collect();
+    run(&mut bank, &mut speculation, &[Request::PayIn(1), Request::PayIn(2)]);
+    for (home, id) in (0..).zip(ids) {
+        assert!(speculation.object_after(number, (home, id), &[], &mut bank).expect("it is known").is_some());
+        let elsewhere = (1 - home, id);
+        assert_eq!(speculation.object_after(number, elsewhere, &[], &mut bank), Some(None));
+    }
+}
+
 #[test]
 fn buffers_of_requests_that_are_not_kept_any_more_are_used_again() {
     let mut bank = Bank::new();

@@ -266,7 +266,16 @@ impl Keeper {
         let mut link = Link::new(self.ground.places[number].admin.clone());
         while !self.over.load(Ordering::Relaxed) {
             if let Ok(status) = link.ask::<Status>(&AdminCommand::Status, FRESH / 2) {
-                self.watched(number).note(status);
+                let took_state = self.watched(number).note(status);
+                if took_state {
+                    let replica = number as u8 + 1;
+                    self.announcer.replaced(
+                        replica,
+                        UNWELL,
+                        SETTLE,
+                        "it took the state of the others in place",
+                    );
+                }
             }
             thread::sleep(WATCH);
         }
@@ -282,8 +291,13 @@ impl Keeper {
 }
 
 impl WatchedReplica {
-    fn note(&mut self, status: Status) {
+    /// Notes a replica's status. Returns whether it has put the whole state of the others in the place of its own.
+    fn note(&mut self, status: Status) -> bool {
+        let taken = |status: &Status| {
+            status.verification.as_ref().map_or(0, |verification| verification.states_taken)
+        };
         let before = self.last.as_ref().map(|(_, last)| last).filter(|last| last.pid == status.pid);
+        let took_state = taken(&status) > before.map_or(0, taken);
         let grown = |of: fn(&Status) -> u64| of(&status).saturating_sub(before.map_or(0, of));
         let totals = &mut self.totals;
         totals.processes += u64::from(before.is_none());
@@ -296,6 +310,7 @@ impl WatchedReplica {
             self.incarnations.insert(status.incarnation);
         }
         self.last = Some((Instant::now(), status));
+        took_state
     }
 }
 

@@ -234,7 +234,8 @@ impl Report {
             checked.keys, checked.operations, checked.unknown, checked.late_reads, checked.undecided
         ));
         lines.push(format!(
-            "failed                  {} outside of windows; {} announced, {} at a replica that replaced itself",
+            "failed                  {} outside of windows; {} announced, {} at a replica that replaced itself or \
+                its state",
             failed.unforeseen, failed.announced, failed.replaced
         ));
         lines.push(format!(

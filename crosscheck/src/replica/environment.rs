@@ -48,6 +48,8 @@ pub(super) struct PastCounts {
     pub(super) dropped_frames: u64,
     /// With V: how often batches were taken back.
     pub(super) rollbacks: u64,
+    /// With V: how often the whole state of the others took the place of the own one.
+    pub(super) states_taken: u64,
     /// With V: reads that were answered without a batch, and those that were to be and took one.
     pub(super) local_reads: u64,
     pub(super) reads_ordered: u64,

@@ -58,6 +58,12 @@ fn notices(status: &Status) -> Vec<ViewLine> {
             notices
                 .push(of(format!("is in view {view}, and took batches back {} times", grouped(*rollbacks))));
         }
+        if verification.states_taken > 0 {
+            notices.push(of(format!(
+                "took the whole state of the others in place of its own {} times",
+                grouped(verification.states_taken)
+            )));
+        }
         if verification.local_reads + verification.reads_ordered > 0 {
             let (here, ordered) = (grouped(verification.local_reads), grouped(verification.reads_ordered));
             notices.push(of(format!(

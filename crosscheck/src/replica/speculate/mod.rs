@@ -4,7 +4,8 @@
 //! The primary of the view numbers batches (`order::PrimaryEngine`). Each is mixed and executed (`deliver.rs`), folded
 //! into a token (`fold.rs`), and judged by the machines of the crate `verify`, which this file drives. What they decide
 //! is performed in `outcome.rs`; `repair.rs` replaces objects that are corrupted at rest, and `whole_state.rs` a state
-//! that is beyond that. Two executors that differ check themselves (`undecided.rs`).
+//! that is beyond that. Two executors that differ check themselves (`undecided.rs`), and one of two gives up its state
+//! only if the other one's is right (`yielding.rs`).
 
 mod checkpoint;
 mod deliver;
@@ -15,6 +16,7 @@ mod reads;
 mod repair;
 mod undecided;
 mod whole_state;
+mod yielding;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -34,6 +36,7 @@ use reads::LocalReads;
 use repair::Repairing;
 use undecided::SelfDoubt;
 use whole_state::{TakenStates, TakingState};
+use yielding::OtherHealth;
 
 use super::Replica;
 use super::calls::Calls;
@@ -167,6 +170,8 @@ struct RepairHistory {
     packs_at_once: bool,
     /// Of one of two executors.
     doubt: SelfDoubt,
+    /// And of what it knows of the other one.
+    other_health: OtherHealth,
 }
 
 /// Batches are being taken back.
@@ -300,6 +305,7 @@ impl SpeculateStage {
             witness: !self.executes,
             unstable: self.unstable.len() as u64,
             rollbacks: tally.rollbacks,
+            states_taken: tally.states_taken,
             local_reads: tally.local_reads,
             reads_ordered: tally.reads_ordered,
             waits_for: self.waits_for(),
@@ -499,9 +505,12 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
+        if let Some(to) = self.repair().seek_again() {
+            self.go_back(GoingBack { to, view: None });
+        }
         self.repair().tick();
         self.whole_state().ask();
-        undecided::doubt_oneself(self);
+        self.undecided().doubt_oneself();
     }
 
     /// The end of a round.

@@ -8,7 +8,7 @@ use verify::{
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
-use super::{GoingBack, Speculator, UnstableBatch, fold, undecided};
+use super::{GoingBack, Speculator, UnstableBatch, fold};
 use crate::boundary::BoundaryDone;
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
@@ -113,6 +113,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         let stage = &mut *self.stage;
         stage.past.doubt.is_over();
+        stage.past.other_health.is_over();
         if let Some(speculation) = &mut stage.speculation {
             speculation.agree(version.number);
         }
@@ -170,6 +171,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         }
         let stage = &mut *self.stage;
         stage.repairing = None;
+        stage.past.other_health.on_view();
         // Up to `to` only what is known to be the same is kept. Batches of this replica that are not stable may have
         // been numbered in an earlier view, and others were agreed on under their numbers.
         let to = stage.executor.newest().number.min(to.number);
@@ -231,13 +233,13 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.checkpoint().on_packed(regions, next, is_known);
                 self.on_scrubbed(Some(next), unsound);
             }
-            BoundaryDone::Replaced { speculation, are_right, notes } => {
+            BoundaryDone::Replaced { speculation, are_right, misnamed, notes } => {
                 self.on_returned(*speculation);
-                self.repair().on_replaced(are_right, notes);
+                self.repair().on_replaced(are_right, &misnamed, notes);
             }
             BoundaryDone::Checked { speculation, objects, fits_tree } => {
                 self.on_returned(*speculation);
-                undecided::on_checked(self, &objects, fits_tree);
+                self.undecided().on_checked(&objects, fits_tree);
             }
             BoundaryDone::Installed { state } => self.whole_state().on_installed(state),
             BoundaryDone::Scrubbed { home, objects, took } => {

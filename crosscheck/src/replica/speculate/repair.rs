@@ -160,6 +160,14 @@ fn is_answer_to(asked_for: &[(Home, ObjectId)], objects: &[Packed]) -> bool {
     asked_for.iter().all(has) && objects.iter().all(was_asked)
 }
 
+/// These objects, with all of these regions instead of single objects of them; none if that changes nothing.
+fn whole_regions(objects: &[(Home, ObjectId)], homes: &[Home]) -> Option<Vec<(Home, ObjectId)>> {
+    let whole = homes.iter().map(|home| (*home, ObjectId::NONE));
+    let new: Vec<(Home, ObjectId)> = whole.filter(|region| !objects.contains(region)).collect();
+    let kept = objects.iter().copied().filter(|(home, _)| !homes.contains(home));
+    (!new.is_empty()).then(|| new.iter().copied().chain(kept).collect())
+}
+
 impl SpeculateStage {
     /// Whether batches run again to be compared with a version that was agreed on.
     pub(super) fn is_compared(&self) -> bool {
@@ -176,8 +184,8 @@ impl SpeculateStage {
 pub(in crate::replica) struct ObjectRepair<'r, S: Service, W: World> {
     pub(super) stage: &'r mut SpeculateStage,
     pub(super) env: &'r mut Environment<W>,
-    executor: &'r mut ExecuteStage<S>,
-    group: &'r mut Group,
+    pub(super) executor: &'r mut ExecuteStage<S>,
+    pub(super) group: &'r mut Group,
     pub(super) transfer: &'r StateTransfer,
     scrubs: &'r mut Scrubs,
 }
@@ -206,6 +214,10 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             return self.repair().yields_at(before.number + 1);
         }
         stage.past.found_wrong = (before.number, attempts + 1);
+        if attempts >= limits::RUNS_AGAIN / 2 {
+            // It may have to yield soon.
+            self.repair().ask_health();
+        }
         self.repair_at(before.number, objects);
         true
     }
@@ -268,6 +280,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// The objects of a region, or of all, were checked. Those that are corrupted are replaced.
     pub(super) fn on_scrubbed(&mut self, home: Option<Home>, objects: Vec<(Home, ObjectId)>) {
+        if home.is_none() {
+            self.repair().on_checked_for_the_other(&objects);
+        }
         let stage = &mut *self.stage;
         let newest = stage.speculation.as_ref().map(|speculation| speculation.version().number);
         let Some(repairing) = &mut stage.repairing else {
@@ -280,11 +295,14 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if home.is_some() || !matches!(repairing.step, RepairStep::GoBackAndScrub) {
             return;
         }
-        if objects.is_empty() {
-            let wanted = repairing.wanted;
-            return self.repair().give_up(wanted, DIFFERS);
+        match repairing.wanted {
+            _ if !objects.is_empty() => self.repair().ask(objects),
+            Some(wanted) => self.repair().give_up(Some(wanted), DIFFERS),
+            None => {
+                stage.repairing = None;
+                self.repair().count_in_vain();
+            }
         }
-        self.repair().ask(objects);
     }
 }
 
@@ -294,6 +312,8 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         match message {
             Message::AskObjects { batch, objects } => self.on_ask_objects(from, batch, objects),
             Message::Objects { batch, objects } => self.on_objects(from, batch, objects),
+            Message::AskHealth { .. } => self.on_ask_health(from),
+            Message::Healthy { .. } => self.on_healthy(from),
             other => return Some(other),
         }
         None
@@ -322,23 +342,13 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             let since_us = self.env.world.now_us();
             let repairing = self.stage.repairing.get_or_insert_with(|| Repairing::of(wanted, since_us));
             repairing.step = RepairStep::Waits;
-        } else if self.is_the_last() {
-            // It goes on with its own state, and replies of requests that need these objects are withheld.
-            self.stage.past.doubt.note_both_wrong(self.both_ask());
-            self.stage.repairing = None;
-            self.stage.past.found_wrong.1 = limits::RUNS_AGAIN;
         }
-    }
-
-    /// Whether the group goes on without this replica's state, and without its process. Its verifier has a memory that
-    /// is lost with it: if another replica is away at the same time, no majority would have one.
-    pub(super) fn is_dispensable(&self) -> bool {
-        self.group.hears_all(self.env.world.now_us()) && !self.is_the_last()
     }
 
     /// A repair has repaired nothing, for example because a store has an object too many and it is unknown which.
     fn count_in_vain(&mut self) {
         self.stage.past.in_vain += 1;
+        self.ask_health();
         if self.stage.past.in_vain >= limits::REPAIRS_GIVEN_UP && self.is_dispensable() {
             self.stage.past.in_vain = 0;
             self.give_up(None, "repairs have repaired nothing");
@@ -356,13 +366,16 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
                 self.ask(objects);
             }
             RepairStep::GoBackAndCheck => self.check_oneself(),
-            RepairStep::GoBackAndScrub => {
-                repairing.scrubbed = true;
-                if let Some(execution) = &mut self.executor.running {
-                    execution.between_batches(BoundaryWork::Scrub(None));
-                }
-            }
+            RepairStep::GoBackAndScrub => self.check_all(),
             _ => {}
+        }
+    }
+
+    /// Checks all objects. Those that are found corrupted are asked for.
+    fn check_all(&mut self) {
+        if let (Some(repairing), Some(execution)) = (&mut self.stage.repairing, &mut self.executor.running) {
+            (repairing.scrubbed, repairing.step) = (true, RepairStep::GoBackAndScrub);
+            execution.between_batches(BoundaryWork::Scrub(None));
         }
     }
 
@@ -401,15 +414,13 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             return;
         }
         let wanted = repairing.wanted;
-        if wanted.is_none() && asked.is_empty() {
-            // No other replica is there. It goes on with its own state, of which it is the last one, and replies of
-            // requests that fail are withheld.
-            self.stage.repairing = None;
-            self.stage.past.found_wrong.1 = limits::RUNS_AGAIN;
-            return;
-        }
-        // The others may be repaired themselves, or not have come so far.
+        let is_alone = asked.is_empty();
         let objects = std::mem::take(objects);
+        if wanted.is_none() && (is_alone || self.is_the_last()) {
+            return self.go_on_as_the_last(&objects);
+        }
+        let Some(repairing) = &mut self.stage.repairing else { return };
+        // The others may be repaired themselves, or not have come so far.
         repairing.runs += 1;
         let runs = repairing.runs;
         repairing.step = RepairStep::Pauses { objects, since_us: now_us };
@@ -418,23 +429,30 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
     }
 
+    /// No peer had the right objects, and a while has passed: they are asked again for the objects after the returned
+    /// stable batch, to which this replica has to go back. They may not come to a later one, if they are wrong too.
+    pub(super) fn seek_again(&mut self) -> Option<u64> {
+        let (now_us, stable) = (self.env.world.now_us(), self.stage.stable());
+        let Repairing { step, .. } = self.stage.repairing.as_mut()?;
+        let RepairStep::Pauses { objects, since_us } = step else { return None };
+        if now_us.saturating_sub(*since_us) <= limits::OBJECTS_PAUSE.as_micros() as u64 {
+            return None;
+        }
+        *step = RepairStep::GoBack(std::mem::take(objects));
+        Some(stable)
+    }
+
     /// The next scrub may be due, and a peer that does not answer is not waited for.
     pub(super) fn tick(&mut self) {
         self.scrub_next();
+        self.tick_of_two();
         let now_us = self.env.world.now_us();
         let patience_us = limits::OBJECTS_PATIENCE.as_micros() as u64;
-        let pause_us = limits::OBJECTS_PAUSE.as_micros() as u64;
         self.answer_next();
         let Some(Repairing { step, wanted, .. }) = &mut self.stage.repairing else { return };
         if let RepairStep::Waits = step {
             let wanted = *wanted;
             return self.give_up(wanted, DIFFERS);
-        }
-        if let RepairStep::Pauses { objects, since_us } = step
-            && now_us.saturating_sub(*since_us) > pause_us
-        {
-            let objects = std::mem::take(objects);
-            return self.ask(objects);
         }
         if let RepairStep::Asks { asked, awaited, at_us, .. } = step {
             let quiet_us = now_us.saturating_sub(*at_us);
@@ -473,13 +491,19 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     }
 
     /// The objects of a peer were put in place.
-    pub(super) fn on_replaced(&mut self, are_right: bool, notes: Vec<String>) {
-        let Some(Repairing { step, since_us, replaced, .. }) = &mut self.stage.repairing else { return };
-        if !matches!(step, RepairStep::Asks { .. }) {
-            return;
+    pub(super) fn on_replaced(&mut self, are_right: bool, misnamed: &[Home], notes: Vec<String>) {
+        let Some(repairing) = &mut self.stage.repairing else { return };
+        let Repairing { step, since_us, replaced, scrubbed, .. } = repairing;
+        let RepairStep::Asks { objects, .. } = step else { return };
+        if let Some(objects) = whole_regions(objects, misnamed) {
+            return self.ask(objects);
         }
         if !are_right {
             return self.ask_next();
+        }
+        if notes.is_empty() && !*scrubbed {
+            // A request that lacks an object does not know in which of its regions that is.
+            return self.check_all();
         }
         *step = RepairStep::Runs;
         *replaced = true;
@@ -491,6 +515,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             self.count_in_vain();
         } else {
             self.stage.past.in_vain = 0;
+            self.stage.past.other_health.note_replaced();
             self.env.keep_evidence(evidence::replaced(self.env.settings.me, notes, took_us));
         }
     }
@@ -567,5 +592,20 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         if let Some(batch) = unstable(&mut self.stage.unstable, batch) {
             batch.unsound = objects;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_with_a_wrong_id_is_asked_for_with_its_whole_region_once() {
+        let id = ObjectId::from_bits;
+        let asked = [(1, id(7)), (2, id(8)), (1, id(9))];
+        let wider = whole_regions(&asked, &[1]).expect("region 1 was not asked for as a whole");
+        assert_eq!(wider, [(1, ObjectId::NONE), (2, id(8))]);
+        assert_eq!(whole_regions(&wider, &[1]), None, "that has changed nothing");
+        assert_eq!(whole_regions(&asked, &[]), None);
     }
 }

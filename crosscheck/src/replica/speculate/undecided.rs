@@ -7,22 +7,20 @@
 //! fills it; with a witness it takes the other one's state in place. If both find nothing, an operator decides
 //! (`operator.rs`).
 //!
-//! A replica yields too when it knows of corrupted objects and gets no right ones. Both must not yield: with both
-//! states, all that was acknowledged would be lost. So none yields while the other one is not there, does not take part
-//! in the view, or asks for the same objects; and the primary waits some times longer than the backup, so that it knows
-//! by then whether the backup has yielded.
+//! A replica yields too when it knows of corrupted objects and gets no right ones. When it may: `yielding.rs`.
 
 use execute::Speculation;
 use object::{Home, ObjectId};
 use order::OrderEngine;
 
 use super::repair::{ObjectRepair, RepairStep, Repairing};
-use super::{GoingBack, SpeculateStage, Speculator, whole_state};
+use super::yielding::turns_to_yield;
+use super::{GoingBack, SpeculateStage, Speculator};
 use crate::boundary::BoundaryWork;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::world::World;
-use crate::{ReplaceReason, Stop, evidence, limits};
+use crate::{evidence, limits};
 
 /// What a replica does about states of two executors that differ.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,19 +39,19 @@ impl SelfDoubt {
         self.both_are_wrong |= both_ask;
     }
 
+    /// Whether both lack the same right objects.
+    pub(super) fn both_are_wrong(&self) -> bool {
+        self.both_are_wrong
+    }
+
     /// A batch has become stable.
     pub(super) fn is_over(&mut self) {
         self.both_are_wrong = false;
     }
 }
 
-/// How many times as long as a backup a replica waits before it yields.
-fn turns_to_yield(leads: bool) -> u32 {
-    if leads { limits::PRIMARY_YIELDS_LATER } else { 1 }
-}
-
 /// Whether the group has two executors.
-fn are_two(settings: &Settings) -> bool {
+pub(super) fn are_two(settings: &Settings) -> bool {
     settings.executors() == 2
 }
 
@@ -80,101 +78,60 @@ impl SpeculateStage {
     }
 }
 
-/// Checks this replica, if two executors have come to different states one request at a time.
-pub(super) fn doubt_oneself<S: Service, E: OrderEngine, W: World>(this: &mut Speculator<'_, S, E, W>) {
-    if !are_two(&this.env.settings) {
-        return;
+/// What one of two executors that doubts itself acts on.
+pub(super) struct Undecided<'s, 'r, S: Service, E, W: World>(&'s mut Speculator<'r, S, E, W>);
+
+impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+    /// States of two executors that differ.
+    pub(super) fn undecided(&mut self) -> Undecided<'_, 'r, S, E, W> {
+        Undecided(self)
     }
-    let now_us = this.env.world.now_us();
-    let Some(batch) = this.stage.doubted(this.env.settings.me, now_us) else { return };
-    let stage = &mut *this.stage;
-    (stage.past.doubt.waits, stage.past.doubt.checked) = (None, Some((stage.view, batch)));
-    let Some(folded) = stage.speculation.as_ref().map(|speculation| speculation.version().number) else {
-        return;
-    };
-    this.env.world.say(format_args!(
-        "batch {batch} ran one request at a time, and the other replica has not come to the same state: this one \
-            checks itself"
-    ));
-    stage.repairing = Some(Repairing::at(RepairStep::GoBackAndCheck, now_us));
-    this.go_back(GoingBack { to: folded, view: None });
 }
 
-/// This replica has checked itself: these objects are corrupted, and the tree fits the others or not.
-pub(super) fn on_checked<S: Service, E: OrderEngine, W: World>(
-    this: &mut Speculator<'_, S, E, W>,
-    objects: &[(Home, ObjectId)],
-    fits_tree: bool,
-) {
-    if this.stage.repairing.as_ref().is_none_or(|repairing| !repairing.is_check()) {
-        return;
+impl<S: Service, E: OrderEngine, W: World> Undecided<'_, '_, S, E, W> {
+    /// Checks this replica, if two executors have come to different states one request at a time.
+    pub(super) fn doubt_oneself(&mut self) {
+        let Speculator { stage, env, .. } = &mut *self.0;
+        if !are_two(&env.settings) {
+            return;
+        }
+        let now_us = env.world.now_us();
+        let Some(batch) = stage.doubted(env.settings.me, now_us) else { return };
+        (stage.past.doubt.waits, stage.past.doubt.checked) = (None, Some((stage.view, batch)));
+        let Some(folded) = stage.speculation.as_ref().map(|speculation| speculation.version().number) else {
+            return;
+        };
+        env.world.say(format_args!(
+            "batch {batch} ran one request at a time, and the other replica has not come to the same state: this \
+                one checks itself"
+        ));
+        stage.repairing = Some(Repairing::at(RepairStep::GoBackAndCheck, now_us));
+        self.0.go_back(GoingBack { to: folded, view: None });
     }
-    this.stage.repairing = None;
-    if objects.is_empty() && fits_tree {
-        this.env.world.say(format_args!("this replica has found nothing wrong with itself"));
-        return;
+
+    /// This replica has checked itself: these objects are corrupted, and the tree fits the others or not.
+    pub(super) fn on_checked(&mut self, objects: &[(Home, ObjectId)], fits_tree: bool) {
+        let Speculator { stage, env, .. } = &mut *self.0;
+        if stage.repairing.as_ref().is_none_or(|repairing| !repairing.is_check()) {
+            return;
+        }
+        stage.repairing = None;
+        if objects.is_empty() && fits_tree {
+            env.world.say(format_args!("this replica has found nothing wrong with itself"));
+            return;
+        }
+        let what = match objects.len() {
+            0 => "the tree over its objects is not that of the objects".to_owned(),
+            wrong => format!("{wrong} of its objects are corrupted"),
+        };
+        let batch = stage.stable() + 1;
+        let outcome = format!("masked: {what}, and the other replica goes on");
+        env.keep_evidence(evidence::diverged(env.settings.me, batch, &outcome));
+        self.0.repair().yield_to_the_other(batch);
     }
-    let what = match objects.len() {
-        0 => "the tree over its objects is not that of the objects".to_owned(),
-        wrong => format!("{wrong} of its objects are corrupted"),
-    };
-    let batch = this.stage.stable() + 1;
-    let outcome = format!("masked: {what}, and the other replica goes on");
-    this.env.keep_evidence(evidence::diverged(this.env.settings.me, batch, &outcome));
-    this.repair().yield_to_the_other(batch);
 }
 
 impl<S: Service, W: World> ObjectRepair<'_, S, W> {
-    /// This replica is one of two, and knows that it is wrong.
-    pub(super) fn yield_to_the_other(&mut self, batch: u64) {
-        if !self.is_dispensable() {
-            return;
-        }
-        if whole_state::is_possible(&self.env.settings) {
-            self.stage.give_up_state();
-        } else {
-            self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch })));
-        }
-    }
-
-    /// Whether this replica is the backup of two, is to fold a batch in which it has found itself wrong, and yields
-    /// instead. The primary folds it: it doubts itself later.
-    pub(super) fn yields_at(&mut self, batch: u64) -> bool {
-        let yields = are_two(&self.env.settings) && self.is_dispensable() && !self.leads();
-        if yields {
-            self.yield_to_the_other(batch);
-        }
-        yields
-    }
-
-    /// How many times as long as a backup this replica waits before it yields.
-    pub(super) fn turns_to_yield(&self) -> u32 {
-        turns_to_yield(are_two(&self.env.settings) && self.leads())
-    }
-
-    fn leads(&self) -> bool {
-        let me = self.env.settings.me;
-        self.stage.verifier.record().is_none_or(|record| record.lineup.primary == me)
-    }
-
-    /// Whether this replica is one of two, and the other one has no state from which the group could go on, as far as
-    /// is known here.
-    pub(super) fn is_the_last(&self) -> bool {
-        let settings = &self.env.settings;
-        let other = 1 - settings.me.min(1);
-        let is_there = self.env.peers.connected().any(|peer| peer == other);
-        let executors = self.stage.verifier.record().map(|record| record.lineup.executors);
-        let takes_part = executors.is_some_and(|executors| executors.contains(other));
-        let has_state = !self.transfer.is_awaited_by(other);
-        let is_right = has_state && !self.both_ask() && !self.stage.past.doubt.both_are_wrong;
-        are_two(settings) && !(is_there && takes_part && is_right)
-    }
-
-    /// Whether the other one of two asks for objects that this one seeks.
-    pub(super) fn both_ask(&self) -> bool {
-        self.stage.repairing.as_ref().is_some_and(Repairing::both_ask)
-    }
-
     /// Checks all objects and the tree, in the state after the last folded batch.
     pub(super) fn check_oneself(&mut self) {
         self.lend(|speculation: Speculation| BoundaryWork::Check(Box::new(speculation)));

@@ -207,6 +207,7 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
         self.0.calls.skip_positions();
         self.0.env.tally.executed = stable.number;
         self.0.env.tally.repairs += 1;
+        self.0.env.tally.states_taken += 1;
         self.0.env.world.say(format_args!(
             "this replica goes on with the state of the others after batch {}",
             stable.number

@@ -1,0 +1,227 @@
+//! When one of two replicas gives up its state: never before the other one has checked its own.
+//!
+//! A replica yields that knows that it is wrong, and is not repaired by object. But an error may rest unnoticed in an
+//! object of the other replica that no request enters, and the only right copy of that object is then here. So a
+//! replica that is about to yield asks first. The other one checks all of its objects, has the corrupted ones replaced,
+//! which come from here, and answers once all are right.
+//!
+//! Both must not yield: with both states, all that was acknowledged would be lost. So none yields while the other one
+//! is not there, does not take part in the view, or asks for the same objects; and the primary waits some times longer
+//! than the backup, so that it knows by then whether the backup has yielded.
+//!
+//! What is corrupted in the last state that is left cannot be replaced. The replica goes on with it, and replies of
+//! requests that need these objects are withheld.
+
+use object::{Home, ObjectId};
+use order::FrameKind;
+
+use super::repair::{ObjectRepair, Repairing};
+use super::undecided::are_two;
+use super::{SpeculateStage, whole_state};
+use crate::boundary::BoundaryWork;
+use crate::service::Service;
+use crate::transfer::Message;
+use crate::world::World;
+use crate::{ReplaceReason, Stop, limits};
+
+/// What one of two replicas knows of the objects of the other one, and the other way round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OtherHealth {
+    /// When the other one was last asked.
+    asked_us: Option<u64>,
+    /// When it was asked before it answered that all of its objects are right.
+    confirmed_us: Option<u64>,
+    /// The other one waits for an answer.
+    is_awaited: bool,
+    /// A boundary checks all objects, for that answer.
+    checks: bool,
+    /// This replica is wrong after this batch, and yields once it may.
+    yields: Option<u64>,
+    /// An operator was informed that this is the last state, and that it has corrupted objects.
+    told_last: bool,
+}
+
+impl OtherHealth {
+    /// A batch has become stable: the replicas agree.
+    pub(super) fn is_over(&mut self) {
+        self.yields = None;
+    }
+
+    /// A view begins: what boundaries were to do is forgotten.
+    pub(super) fn on_view(&mut self) {
+        self.checks = false;
+    }
+
+    /// Objects were replaced by right ones.
+    pub(super) fn note_replaced(&mut self) {
+        self.told_last = false;
+    }
+}
+
+/// How many times as long as a backup a replica waits before it yields.
+pub(super) fn turns_to_yield(leads: bool) -> u32 {
+    if leads { limits::PRIMARY_YIELDS_LATER } else { 1 }
+}
+
+impl SpeculateStage {
+    fn health(&mut self) -> &mut OtherHealth {
+        &mut self.past.other_health
+    }
+}
+
+impl<S: Service, W: World> ObjectRepair<'_, S, W> {
+    /// This replica is one of two, and knows that it is wrong.
+    pub(super) fn yield_to_the_other(&mut self, batch: u64) {
+        self.stage.health().yields = Some(batch);
+        if !self.is_dispensable() {
+            return;
+        }
+        self.stage.health().yields = None;
+        if whole_state::is_possible(&self.env.settings) {
+            self.stage.give_up_state();
+        } else {
+            self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch })));
+        }
+    }
+
+    /// Whether this replica is the backup of two, is to fold a batch in which it has found itself wrong, and yields
+    /// instead. The primary folds it: it doubts itself later.
+    pub(super) fn yields_at(&mut self, batch: u64) -> bool {
+        let yields = are_two(&self.env.settings) && !self.leads() && self.is_dispensable();
+        if yields {
+            self.yield_to_the_other(batch);
+        }
+        yields
+    }
+
+    /// How many times as long as a backup this replica waits before it yields.
+    pub(super) fn turns_to_yield(&self) -> u32 {
+        turns_to_yield(are_two(&self.env.settings) && self.leads())
+    }
+
+    fn leads(&self) -> bool {
+        let me = self.env.settings.me;
+        self.stage.verifier.record().is_none_or(|record| record.lineup.primary == me)
+    }
+
+    /// Whether the group goes on without this replica's state, and without its process. Its verifier has a memory that
+    /// is lost with it: if another replica is away at the same time, no majority would have one. Of two, the other one
+    /// is asked whether all of its objects are right; until it has answered, this one is needed.
+    pub(super) fn is_dispensable(&mut self) -> bool {
+        if !self.group.hears_all(self.env.world.now_us()) || self.is_the_last() {
+            return false;
+        }
+        !are_two(&self.env.settings) || self.other_is_healthy()
+    }
+
+    fn other_is_healthy(&mut self) -> bool {
+        self.ask_health();
+        let lasts_us = limits::HEALTH_LASTS.as_micros() as u64;
+        let now_us = self.env.world.now_us();
+        self.stage.health().confirmed_us.is_some_and(|asked_us| now_us < asked_us + lasts_us)
+    }
+
+    /// Asks the other one of two whether all of its objects are right, unless it was just asked.
+    pub(super) fn ask_health(&mut self) {
+        if !are_two(&self.env.settings) {
+            return;
+        }
+        let (now_us, again_us) = (self.env.world.now_us(), limits::OBJECTS_AGAIN.as_micros() as u64);
+        let health = self.stage.health();
+        if health.asked_us.is_some_and(|asked_us| now_us < asked_us + again_us) {
+            return;
+        }
+        health.asked_us = Some(now_us);
+        let ask = Message::AskHealth { batch: self.stage.newest() }.encode();
+        self.env.peers.send(self.other(), FrameKind::Transfer, &[&ask]);
+    }
+
+    /// The other one of two asks whether all objects here are right.
+    pub(super) fn on_ask_health(&mut self, from: u8) {
+        if are_two(&self.env.settings) && from == self.other() {
+            self.stage.health().is_awaited = true;
+            self.check_for_the_other();
+        }
+    }
+
+    /// All objects of the other one were right when it was last asked.
+    pub(super) fn on_healthy(&mut self, from: u8) {
+        if from == self.other() {
+            let health = self.stage.health();
+            health.confirmed_us = health.asked_us;
+        }
+    }
+
+    /// Checks all objects here, if the other one waits for that, and nothing else has the state.
+    fn check_for_the_other(&mut self) {
+        let stage = &mut *self.stage;
+        let is_free = stage.speculation.is_some() && stage.is_whole();
+        let OtherHealth { is_awaited, checks, .. } = *stage.health();
+        if let Some(execution) = self.executor.running.as_mut().filter(|_| is_awaited && is_free && !checks) {
+            execution.between_batches(BoundaryWork::Scrub(None));
+            stage.health().checks = true;
+        }
+    }
+
+    /// All objects here were checked. Corrupted ones are replaced; then all are checked again.
+    pub(super) fn on_checked_for_the_other(&mut self, corrupted: &[(Home, ObjectId)]) {
+        let is_whole = self.stage.is_whole();
+        let health = self.stage.health();
+        if std::mem::take(&mut health.checks) && corrupted.is_empty() && is_whole {
+            health.is_awaited = false;
+            let healthy = Message::Healthy { batch: self.stage.newest() }.encode();
+            self.env.peers.send(self.other(), FrameKind::Transfer, &[&healthy]);
+        }
+    }
+
+    /// Does what it could not do when it was asked.
+    pub(super) fn tick_of_two(&mut self) {
+        self.check_for_the_other();
+        if let Some(batch) = self.stage.health().yields {
+            self.yield_to_the_other(batch);
+        }
+    }
+
+    /// The other one of two.
+    fn other(&self) -> u8 {
+        1 - self.env.settings.me.min(1)
+    }
+
+    /// Whether this replica is one of two, and the other one has no state from which the group could go on, as far as
+    /// is known here.
+    pub(super) fn is_the_last(&self) -> bool {
+        let settings = &self.env.settings;
+        let other = self.other();
+        let is_there = self.env.peers.connected().any(|peer| peer == other);
+        let executors = self.stage.verifier.record().map(|record| record.lineup.executors);
+        let takes_part = executors.is_some_and(|executors| executors.contains(other));
+        let has_state = !self.transfer.is_awaited_by(other);
+        let is_right = has_state && !self.both_ask() && !self.stage.past.doubt.both_are_wrong();
+        are_two(settings) && !(is_there && takes_part && is_right)
+    }
+
+    /// Whether the other one of two asks for objects that this one seeks.
+    pub(super) fn both_ask(&self) -> bool {
+        self.stage.repairing.as_ref().is_some_and(Repairing::both_ask)
+    }
+
+    /// It goes on with its own state, the last one that is left, although these objects are corrupted.
+    pub(super) fn go_on_as_the_last(&mut self, objects: &[(Home, ObjectId)]) {
+        let both_ask = self.both_ask();
+        let stage = &mut *self.stage;
+        stage.past.doubt.note_both_wrong(both_ask);
+        stage.repairing = None;
+        let newest = stage.speculation.as_ref().map_or(0, |speculation| speculation.version().number);
+        stage.past.found_wrong = (newest, limits::RUNS_AGAIN);
+        if let (Some((home, id)), false) =
+            (objects.first(), std::mem::replace(&mut stage.health().told_last, true))
+        {
+            self.env.world.say(format_args!(
+                "object {home}:{id} is corrupted here ({} objects), and no other replica has a state that could \
+                    repair it: requests that need it get no reply, and no replica can be filled from this one. Copy \
+                    what clients can still read, and start the group again",
+                objects.len()
+            ));
+        }
+    }
+}

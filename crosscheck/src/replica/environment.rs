@@ -7,6 +7,7 @@ use order::FrameKind;
 use wire::ReplicaId;
 
 use super::refusals::Refusals;
+use super::speculate::SpeculateStage;
 use super::{Ended, Input};
 use crate::admin::EvidenceRecord;
 use crate::archive::Archive;
@@ -109,6 +110,12 @@ impl<W: World> Environment<W> {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
         }
+    }
+
+    /// For heartbeats: the last batch executed here, with V the last stable one. What is executed and not agreed on
+    /// shows no progress of a group.
+    pub(super) fn last_batch(&self, speculate: Option<&SpeculateStage>) -> u64 {
+        speculate.map_or(self.peers.pace.executed, SpeculateStage::stable)
     }
 
     /// How it ended, once it has.

@@ -381,8 +381,8 @@ impl<S: Service> Execution<S> {
 
     /// Checks every worker and the replica's progress. Returns what has made no progress for longer than `limit_us`
     /// although others have executed it. They have executed up to batch `others`; none where no other replica exists.
-    /// With V, `stable` is the newest batch that is stable here: it is known apart from the numbers of the schedule, of
-    /// which a corrupted one would look like progress.
+    /// With V, `stable` is the newest batch that is stable here, and counts as the last executed one. What was executed
+    /// beyond it is then no progress: the number of a batch, or what this replica knows of tokens, may be corrupted.
     ///
     /// If other replicas are as slow, this replica is not faulty. If all of them ended themselves, the group's memory
     /// would be lost, and with logs on disk the next processes would execute the same requests again.
@@ -394,9 +394,12 @@ impl<S: Service> Execution<S> {
         limit_us: u64,
     ) -> Option<Stall> {
         let executed = stable.unwrap_or_else(|| self.executed_to());
-        let is_behind = others.map_or(self.in_flight() > 0, |others| others > executed);
-        let requests =
-            (0..self.schedule.workers()).map(|worker| self.schedule.progress(worker).resolved).sum();
+        // Nothing becomes stable here before it was executed here.
+        let is_wrong = executed > self.executed_to();
+        let is_behind = is_wrong || others.map_or(self.in_flight() > 0, |others| others > executed);
+        let awaits_tokens = executed != self.executed_to();
+        let workers = 0..if awaits_tokens { 0 } else { self.schedule.workers() };
+        let requests = workers.map(|worker| self.schedule.progress(worker).resolved).sum();
         let requests = self.hooks.on_progress(requests);
         let was_stopped = self.moved.was_stopped(now_us, limit_us);
         let stood_us = self.moved.looked(GroupProgress { executed, requests, is_behind }, now_us, limit_us);

@@ -34,7 +34,7 @@ struct Other {
     heard_us: u64,
     /// Its heartbeat, once it executes.
     voting: Option<Heartbeat>,
-    /// Last batch that it has reported as executed.
+    /// Last batch that it has reported as executed, with V as stable.
     executed: u64,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     life: u64,
@@ -96,9 +96,9 @@ impl Group {
         self.next_greeting_us = 0;
     }
 
-    /// Last batch that f+1 others have reported as executed: at least one of the reports is right. 0 unless all others
-    /// were heard just now: a replica that hears only a part of the group may be partitioned, and its memory may still
-    /// be needed.
+    /// Last batch that f+1 others have reported as executed, with V as stable: at least one of the reports is right. 0
+    /// unless all others were heard just now: a replica that hears only a part of the group may be partitioned, and its
+    /// memory may still be needed.
     pub(super) fn others_executed(&self, now_us: u64) -> u64 {
         let mut executed: Vec<u64> = self.all_others().map(|other| other.executed).collect();
         executed.sort_unstable_by(|a, b| b.cmp(a));
@@ -165,7 +165,7 @@ impl Group {
     /// Also compares the clocks of the others.
     pub(super) fn greet<W: World>(
         &mut self,
-        first_batch: u64,
+        batches: (u64, u64),
         time: &mut Timekeeper,
         env: &mut Environment<W>,
     ) {
@@ -173,26 +173,25 @@ impl Group {
         if now_us >= self.next_greeting_us {
             self.next_greeting_us = now_us + limits::GREETING.as_micros() as u64;
             for peer in 0..env.settings.peers.len() as u8 {
-                self.greet_one(peer, first_batch, time, env);
+                self.greet_one(peer, batches, time, env);
             }
             time.mind_the_clocks(self.faults(), env);
         }
     }
 
-    /// Sends the heartbeat to one peer.
+    /// Sends the heartbeat to one peer. Its batches: the first one that this process executed, and the last one, with V
+    /// the last stable one.
     pub(super) fn greet_one<W: World>(
         &self,
         peer: u8,
-        first_batch: u64,
+        (first, last): (u64, u64),
         time: &mut Timekeeper,
         env: &mut Environment<W>,
     ) {
         if peer != self.me {
-            let executed = env.peers.pace.executed;
             let ClockWords { now_us, sent_us, echo_us, held_us } =
                 time.clock.words_for(peer, env.world.now_us());
-            let words =
-                [first_batch, self.life, executed, now_us, sent_us, echo_us, held_us].map(u64::to_le_bytes);
+            let words = [first, self.life, last, now_us, sent_us, echo_us, held_us].map(u64::to_le_bytes);
             env.peers.send(peer, FrameKind::Admin, &[words.as_flattened()]);
         }
     }

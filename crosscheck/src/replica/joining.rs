@@ -238,7 +238,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Sends heartbeats from time to time, and informs the voter about the others.
     pub(super) fn greet(&mut self) {
-        self.group.greet(self.executor.first_batch(), &mut self.time, &mut self.env);
+        let batches = (self.executor.first_batch(), self.env.last_batch(self.speculate.as_ref()));
+        self.group.greet(batches, &mut self.time, &mut self.env);
         for peer in 0..self.env.settings.peers.len() as u8 {
             self.count_peer(peer);
         }

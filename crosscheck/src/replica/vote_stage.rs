@@ -359,8 +359,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.time.clock.forget(peer);
                     self.env.refusals.forget(peer);
                     self.group.on_heard(peer, self.env.world.now_us());
-                    let first_batch = self.executor.first_batch();
-                    self.group.greet_one(peer, first_batch, &mut self.time, &mut self.env);
+                    let last = self.env.last_batch(self.speculate.as_ref());
+                    let batches = (self.executor.first_batch(), last);
+                    self.group.greet_one(peer, batches, &mut self.time, &mut self.env);
                     self.transfer.on_peer_up(&mut self.env);
                 }
                 peers::PeerEvent::Down(peer) => {

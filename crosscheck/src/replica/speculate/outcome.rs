@@ -8,6 +8,7 @@ use verify::{
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
+use super::repair::Repairing;
 use super::{GoingBack, Speculator, UnstableBatch, fold};
 use crate::boundary::BoundaryDone;
 use crate::checkpoint::CheckpointHead;
@@ -170,7 +171,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             return;
         }
         let stage = &mut *self.stage;
-        stage.repairing = None;
+        stage.repairing = stage.repairing.take().and_then(Repairing::in_next_view);
         stage.past.other_health.on_view();
         // Up to `to` only what is known to be the same is kept. Batches of this replica that are not stable may have
         // been numbered in an earlier view, and others were agreed on under their numbers.
@@ -263,9 +264,14 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             Ok(version) => {
                 self.env.world.see(Observation::TookBack { version, is_right });
                 let stage = &mut *self.stage;
-                speculation.agree(stage.executor.stable().number);
+                let (stable, newest) = (stage.executor.stable(), stage.executor.newest());
+                speculation.agree(stable.number);
                 stage.speculation = Some(speculation);
                 while stage.unstable.pop_back_if(|batch| batch.number > version.number).is_some() {}
+                if version.number == stable.number && newest.number > stable.number {
+                    // Batches whose tokens the machine knows run again, perhaps to other tokens.
+                    self.on_executor_event(ExecutorEvent::Installed(stable));
+                }
                 self.on_gone_back();
             }
             Err(why) => self.on_not_taken_back(why),

@@ -18,6 +18,7 @@ use verify::{ExecutorEvent, Slots, Version};
 use vote::{Failure, Packed, RequestResult};
 
 use super::fold::unstable;
+use super::undecided::are_two;
 use super::{GoingBack, SpeculateStage, Speculator, whole_state};
 use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects};
 use crate::replica::environment::Environment;
@@ -47,6 +48,9 @@ pub(super) struct Repairing {
     scrubbed: bool,
     /// Corrupted objects were replaced.
     replaced: bool,
+    /// Objects that were replaced by others than the right ones. They fit their checksums now, so that nothing finds
+    /// them any more: this repair has to go on until they are right.
+    misplaced: Vec<(Home, ObjectId)>,
     step: RepairStep,
 }
 
@@ -79,12 +83,31 @@ pub(super) enum RepairStep {
 impl Repairing {
     fn of(wanted: Option<Version>, since_us: u64) -> Repairing {
         let step = RepairStep::Runs;
-        Repairing { wanted, both_ask: false, since_us, runs: 0, scrubbed: false, replaced: false, step }
+        let misplaced = Vec::new();
+        Repairing {
+            wanted,
+            both_ask: false,
+            since_us,
+            runs: 0,
+            scrubbed: false,
+            replaced: false,
+            misplaced,
+            step,
+        }
     }
 
     /// At this step, of a replica that has found the fault itself.
     pub(super) fn at(step: RepairStep, since_us: u64) -> Repairing {
         Repairing { step, ..Repairing::of(None, since_us) }
+    }
+
+    /// What is left of it when a view begins.
+    pub(super) fn in_next_view(self) -> Option<Repairing> {
+        let Repairing { misplaced, since_us, .. } = self;
+        (!misplaced.is_empty()).then(|| Repairing {
+            misplaced: misplaced.clone(),
+            ..Repairing::at(RepairStep::GoBack(misplaced), since_us)
+        })
     }
 
     /// Whether the other one of two has asked for the same objects.
@@ -241,9 +264,10 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if stage.speculation.as_ref().is_some_and(|speculation| speculation.stable().number > stable) {
             return self.repair().give_up(Some(version), "it lags too far to go back");
         }
-        let step = RepairStep::GoBack(stage.suspects());
+        let misplaced = stage.repairing.take().map_or_else(Vec::new, |repairing| repairing.misplaced);
+        let step = RepairStep::GoBack([stage.suspects(), misplaced.clone()].concat());
         let since_us = self.env.world.now_us();
-        stage.repairing = Some(Repairing { step, ..Repairing::of(Some(version), since_us) });
+        stage.repairing = Some(Repairing { step, misplaced, ..Repairing::of(Some(version), since_us) });
         self.go_back(GoingBack { to: stable, view: None });
     }
 
@@ -416,7 +440,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let wanted = repairing.wanted;
         let is_alone = asked.is_empty();
         let objects = std::mem::take(objects);
-        if wanted.is_none() && (is_alone || self.is_the_last()) {
+        // Requests would not find misplaced objects wrong: with them it waits for another replica.
+        let may_go_on = wanted.is_none() && repairing.misplaced.is_empty();
+        if may_go_on && (is_alone || self.is_the_last()) {
             return self.go_on_as_the_last(&objects);
         }
         let Some(repairing) = &mut self.stage.repairing else { return };
@@ -429,13 +455,19 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
     }
 
-    /// No peer had the right objects, and a while has passed: they are asked again for the objects after the returned
-    /// stable batch, to which this replica has to go back. They may not come to a later one, if they are wrong too.
+    /// No peer had the right objects, and a while has passed: they are asked again. The other one of two is asked for
+    /// the objects after the returned stable batch, to which this replica has to go back: it may not come to a later
+    /// one, if it is wrong too.
     pub(super) fn seek_again(&mut self) -> Option<u64> {
         let (now_us, stable) = (self.env.world.now_us(), self.stage.stable());
         let Repairing { step, .. } = self.stage.repairing.as_mut()?;
         let RepairStep::Pauses { objects, since_us } = step else { return None };
         if now_us.saturating_sub(*since_us) <= limits::OBJECTS_PAUSE.as_micros() as u64 {
+            return None;
+        }
+        if !are_two(&self.env.settings) {
+            let objects = std::mem::take(objects);
+            self.ask(objects);
             return None;
         }
         *step = RepairStep::GoBack(std::mem::take(objects));
@@ -493,15 +525,23 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// The objects of a peer were put in place.
     pub(super) fn on_replaced(&mut self, are_right: bool, misnamed: &[Home], notes: Vec<String>) {
         let Some(repairing) = &mut self.stage.repairing else { return };
-        let Repairing { step, since_us, replaced, scrubbed, .. } = repairing;
+        let Repairing { step, since_us, replaced, scrubbed, misplaced, .. } = repairing;
         let RepairStep::Asks { objects, .. } = step else { return };
-        if let Some(objects) = whole_regions(objects, misnamed) {
+        if are_right {
+            misplaced.clear();
+        } else if !notes.is_empty() {
+            misplaced.extend(objects.iter().copied());
+            misplaced.sort_unstable();
+            misplaced.dedup();
+        }
+        let is_of_two = are_two(&self.env.settings);
+        if let Some(objects) = whole_regions(objects, misnamed).filter(|_| is_of_two) {
             return self.ask(objects);
         }
         if !are_right {
             return self.ask_next();
         }
-        if notes.is_empty() && !*scrubbed {
+        if is_of_two && notes.is_empty() && !*scrubbed {
             // A request that lacks an object does not know in which of its regions that is.
             return self.check_all();
         }

@@ -52,9 +52,9 @@ impl OtherHealth {
         self.checks = false;
     }
 
-    /// Objects were replaced by right ones.
+    /// Objects were replaced by right ones: there may be no reason left to yield.
     pub(super) fn note_replaced(&mut self) {
-        self.told_last = false;
+        (self.told_last, self.yields) = (false, None);
     }
 }
 
@@ -213,9 +213,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         stage.repairing = None;
         let newest = stage.speculation.as_ref().map_or(0, |speculation| speculation.version().number);
         stage.past.found_wrong = (newest, limits::RUNS_AGAIN);
-        if let (Some((home, id)), false) =
-            (objects.first(), std::mem::replace(&mut stage.health().told_last, true))
-        {
+        // One of more replicas is only cut off, and has them replaced later.
+        let is_told = !are_two(&self.env.settings) || std::mem::replace(&mut stage.health().told_last, true);
+        if let (Some((home, id)), false) = (objects.first(), is_told) {
             self.env.world.say(format_args!(
                 "object {home}:{id} is corrupted here ({} objects), and no other replica has a state that could \
                     repair it: requests that need it get no reply, and no replica can be filled from this one. Copy \

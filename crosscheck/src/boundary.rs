@@ -261,9 +261,7 @@ fn with_whole_regions(
     let mut all: Vec<(Home, ObjectId)> = single;
     for (home, _) in whole {
         regions.visit(home, &mut |region| region.objects(&mut |listed| all.push((home, listed.id))));
-        all.extend(speculation.changed_after(batch, home).map(|id| (home, id)));
-        let changes = later.iter().flat_map(|kept| kept.changes());
-        all.extend(changes.filter(|change| change.home == home).map(|change| (home, change.id)));
+        all.extend(speculation.changed_after(batch, home, later).map(|id| (home, id)));
     }
     all.sort_unstable();
     all.dedup();

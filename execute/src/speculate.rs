@@ -176,13 +176,11 @@ impl Speculation {
         if !self.knows(number) {
             return None;
         }
-        let of_batches = self.after(number).flat_map(|batch| &batch.kept);
-        let later: Vec<&Kept> = of_batches.chain(running.iter().copied()).collect();
-        let is_here =
-            |kept: &&Kept| kept.changes().iter().any(|change| (change.home, change.id) == (home, id));
+        let later = self.kept_after(number, running);
         let mut object = None;
         regions.visit(home, &mut |region| {
-            if region.check(id) == Health::Absent && !later.iter().any(is_here) {
+            let has_changed = || self.changed_after(number, home, running).any(|changed| changed == id);
+            if region.check(id) == Health::Absent && !has_changed() {
                 // Later requests may have changed one with this name in another region.
                 object = Some(None);
                 return;
@@ -223,20 +221,29 @@ impl Speculation {
         if !self.knows(number) {
             return None;
         }
-        let of_running = running.iter().flat_map(|kept| kept.changes());
-        let of_running = of_running.filter(|change| change.home == home).map(|change| change.id);
-        let changed: BTreeSet<ObjectId> = self.changed_after(number, home).chain(of_running).collect();
-        let of_batches = self.after(number).flat_map(|batch| &batch.kept);
-        let later: Vec<&Kept> = of_batches.chain(running.iter().copied()).collect();
+        let changed: BTreeSet<ObjectId> = self.changed_after(number, home, running).collect();
+        let later = self.kept_after(number, running);
         let mut packed = None;
         regions.visit(home, &mut |region| packed = region.pack_all_before(&later, &changed));
         packed
     }
 
-    /// The objects of a region that batches after `number` have changed, as far as they were folded.
-    pub fn changed_after(&self, number: u64, home: Home) -> impl Iterator<Item = ObjectId> + '_ {
-        let changes = self.after(number).flat_map(|batch| &batch.changes);
+    /// The objects of a region that batches after `number` have changed; see [`Speculation::object_after`].
+    pub fn changed_after<'s>(
+        &'s self,
+        number: u64,
+        home: Home,
+        running: &'s [&Kept],
+    ) -> impl Iterator<Item = ObjectId> + 's {
+        let of_batches = self.after(number).flat_map(|batch| batch.changes.iter().copied());
+        let changes = of_batches.chain(running.iter().flat_map(|kept| kept.changes()));
         changes.filter(move |change| change.home == home).map(|change| change.id)
+    }
+
+    /// What takes the batches after `number` back, oldest first, and then the running requests.
+    fn kept_after<'s>(&'s self, number: u64, running: &[&'s Kept]) -> Vec<&'s Kept> {
+        let of_batches = self.after(number).flat_map(|batch| &batch.kept);
+        of_batches.chain(running.iter().copied()).collect()
     }
 
     /// Whether everything is kept that takes the batches after `number` back, and this one has ended.

@@ -293,11 +293,7 @@ impl Keeper {
 impl WatchedReplica {
     /// Notes a replica's status. Returns whether it has put the whole state of the others in the place of its own.
     fn note(&mut self, status: Status) -> bool {
-        let taken = |status: &Status| {
-            status.verification.as_ref().map_or(0, |verification| verification.states_taken)
-        };
         let before = self.last.as_ref().map(|(_, last)| last).filter(|last| last.pid == status.pid);
-        let took_state = taken(&status) > before.map_or(0, taken);
         let grown = |of: fn(&Status) -> u64| of(&status).saturating_sub(before.map_or(0, of));
         let totals = &mut self.totals;
         totals.processes += u64::from(before.is_none());
@@ -306,6 +302,8 @@ impl WatchedReplica {
         totals.failed_checks += grown(|status| status.failed_checks);
         totals.dropped_frames += grown(|status| status.dropped_frames);
         totals.requests += grown(|status| status.requests);
+        let taken = |status: &Status| status.verification.as_ref().map_or(0, |one| one.states_taken);
+        let took_state = grown(taken) > 0;
         if status.incarnation > 0 {
             self.incarnations.insert(status.incarnation);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vote::{Failure, Place};
 
-use super::execution::{Execution, Stall};
+use super::execution::{Execution, Stall, StallCheck};
 use super::solo::{Slice, WatchdogView};
 use crate::hooks::{self, Hooks};
 use crate::job::{RunNotes, Runs};
@@ -141,17 +141,9 @@ impl<S: Service> ExecuteStage<S> {
         Some((self.runs.get(&place.batch).map(|runs| runs.origin), place))
     }
 
-    /// The reason to replace this replica, if a batch that `others` have executed has made no progress here for longer
-    /// than `limit_us`. With V, `stable` is the newest batch that is stable here.
-    pub(super) fn stall(
-        &mut self,
-        others: Option<u64>,
-        stable: Option<u64>,
-        now_us: u64,
-        limit_us: u64,
-    ) -> Option<ReplaceReason> {
-        let stall = self.running.as_mut()?.stall(others, stable, now_us, limit_us);
-        match stall {
+    /// The reason to replace this replica, if a batch that others have executed has made no progress here for too long.
+    pub(super) fn stall(&mut self, check: StallCheck) -> Option<ReplaceReason> {
+        match self.running.as_mut()?.stall(check) {
             _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => None,
             Some(Stall::Handler(position)) => Some(ReplaceReason::HandlerHangs { position }),
             Some(Stall::Pipeline) => Some(ReplaceReason::ExecutionStopped),

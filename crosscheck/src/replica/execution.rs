@@ -111,6 +111,20 @@ impl Moved {
     }
 }
 
+/// What the watchdog compares this replica's progress with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StallCheck {
+    /// The others have executed up to this batch; none where no other replica exists.
+    pub others: Option<u64>,
+    /// With V: the newest batch that is stable here, which counts as the last executed one. What was executed beyond it
+    /// is no progress: the number of a batch, or what this replica knows of tokens, may be corrupted.
+    pub stable: Option<u64>,
+    /// The time now.
+    pub now_us: u64,
+    /// For how long nothing may make progress.
+    pub limit_us: u64,
+}
+
 /// The reason why a replica does not execute a batch that others have executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stall {
@@ -379,26 +393,19 @@ impl<S: Service> Execution<S> {
         self.alone.load(Ordering::Relaxed)
     }
 
-    /// Checks every worker and the replica's progress. Returns what has made no progress for longer than `limit_us`
-    /// although others have executed it. They have executed up to batch `others`; none where no other replica exists.
-    /// With V, `stable` is the newest batch that is stable here, and counts as the last executed one. What was executed
-    /// beyond it is then no progress: the number of a batch, or what this replica knows of tokens, may be corrupted.
+    /// Checks every worker and the replica's progress. Returns what has made no progress for too long although others
+    /// have executed it.
     ///
     /// If other replicas are as slow, this replica is not faulty. If all of them ended themselves, the group's memory
     /// would be lost, and with logs on disk the next processes would execute the same requests again.
-    pub(super) fn stall(
-        &mut self,
-        others: Option<u64>,
-        stable: Option<u64>,
-        now_us: u64,
-        limit_us: u64,
-    ) -> Option<Stall> {
-        let executed = stable.unwrap_or_else(|| self.executed_to());
+    pub(super) fn stall(&mut self, check: StallCheck) -> Option<Stall> {
+        let StallCheck { others, stable, now_us, limit_us } = check;
+        let ended = self.executed_to();
+        let executed = stable.unwrap_or(ended);
         // Nothing becomes stable here before it was executed here.
-        let is_wrong = executed > self.executed_to();
+        let is_wrong = executed > ended;
         let is_behind = is_wrong || others.map_or(self.in_flight() > 0, |others| others > executed);
-        let awaits_tokens = executed != self.executed_to();
-        let workers = 0..if awaits_tokens { 0 } else { self.schedule.workers() };
+        let workers = 0..if executed == ended { self.schedule.workers() } else { 0 };
         let requests = workers.map(|worker| self.schedule.progress(worker).resolved).sum();
         let requests = self.hooks.on_progress(requests);
         let was_stopped = self.moved.was_stopped(now_us, limit_us);

@@ -7,7 +7,7 @@ use vote::Event;
 use wire::ReplicaId;
 
 use super::Replica;
-use super::execution::{Execution, WorkerLinks};
+use super::execution::{Execution, StallCheck, WorkerLinks};
 use super::speculate::{SpeculateStage, Speculator};
 use crate::admin::ReplicaPhase;
 use crate::hooks::Hooks;
@@ -272,7 +272,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let others = (self.env.settings.peers.len() > 1).then(|| self.group.others_executed(now_us));
         let others = others.filter(|_| self.env.hooks.asks_others());
         let stable = self.speculate.as_ref().map(SpeculateStage::stable);
-        if let Some(why) = self.executor.stall(others, stable, now_us, limit_us) {
+        if let Some(why) = self.executor.stall(StallCheck { others, stable, now_us, limit_us }) {
             self.env.stop_with(Ok(Stop::Replace(why)));
         }
     }

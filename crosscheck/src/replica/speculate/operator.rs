@@ -98,7 +98,7 @@ fn goes_on_alone(lineup: &Lineup, replica: u8) -> bool {
 }
 
 /// The other one of two replicas.
-fn other_than(me: u8) -> u8 {
+pub(super) fn other_than(me: u8) -> u8 {
     1 - me.min(1)
 }
 

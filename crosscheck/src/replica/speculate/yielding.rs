@@ -15,6 +15,7 @@
 use object::{Home, ObjectId};
 use order::FrameKind;
 
+use super::operator::other_than;
 use super::repair::{ObjectRepair, Repairing};
 use super::undecided::are_two;
 use super::{SpeculateStage, whole_state};
@@ -184,7 +185,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// The other one of two.
     fn other(&self) -> u8 {
-        1 - self.env.settings.me.min(1)
+        other_than(self.env.settings.me)
     }
 
     /// Whether this replica is one of two, and the other one has no state from which the group could go on, as far as

@@ -155,6 +155,24 @@ fn objects_of_one_of_two_are_repaired_by_the_other() {
     }
 }
 
+/// An object at rest that fits its checksum, and is another one than the batches have left: no check finds it, and no
+/// request comes that would enter it. A scrub compares it with the tree.
+#[test]
+fn an_object_that_fits_its_checksum_is_found_by_a_scrub() {
+    let cluster = up(1);
+    let running = load(&cluster).start();
+    running.must_go_on(500, "before the fault");
+    running.stop_and_audit(cluster.clients()).assert_right();
+    let inject = |seed: u64| cluster.ask(1, &json!({"cmd": "inject", "kind": "reseal", "seed": seed}));
+    assert!((0..20).any(|seed| inject(seed)["done"] == true), "no object was hit");
+    cluster.wait_until("a scrub has found the object", |cluster| {
+        let told = cluster.evidence(1, 0);
+        told.iter().any(|record| record["outcome"].as_str().is_some_and(|how| how.contains("fitted")))
+    });
+    cluster.assert_equal_state();
+    cluster.finish();
+}
+
 /// A fault in the execution at one of three: where the others agree without it, it runs the batch again; where the
 /// verifiers wait for all tokens, all take the batch back. Either way the evidence names it.
 #[test]

@@ -98,6 +98,8 @@ pub enum CorruptionKind {
     Request,
     /// The checksum of the next client request, before it is ordered: wrong for every replica.
     Asked,
+    /// One bit of a resting object, whose checksum is made to fit: no check finds it.
+    Reseal,
     /// Some bytes of a resting object, as if a write to another object had hit this one.
     Stray,
     /// The handler of the next request does nothing.

@@ -38,7 +38,7 @@ pub(crate) enum BoundaryWork {
     /// Put the whole state of other replicas in the place of this one.
     Install(Box<InstallingState>),
     /// Find the corrupted objects of a region, or of all: those too that no request touches.
-    Scrub(Option<Home>),
+    Scrub(Box<Scrubbing>),
     /// Run reads that take no batch: a worker does so, which has the service.
     Read(RunningReads),
 }
@@ -84,6 +84,8 @@ pub(crate) enum BoundaryDone {
         speculation: Box<Speculation>,
         /// Whether they are those of the version now.
         are_right: bool,
+        /// If not: those that are others now than before.
+        misplaced: Vec<(Home, ObjectId)>,
         /// Regions with a part of an object that has a wrong id: only a whole region has the right one.
         misnamed: Vec<Home>,
         /// The errors of each object that was wrong.
@@ -105,10 +107,12 @@ pub(crate) enum BoundaryDone {
     },
     /// A region was checked, or all were.
     Scrubbed {
+        /// As it was lent.
+        speculation: Box<Speculation>,
         /// The region; none for all.
         home: Option<Home>,
-        /// The corrupted objects, as many as may be asked for.
-        objects: Vec<(Home, ObjectId)>,
+        /// What is wrong.
+        found: Scrubbed,
         /// How long it took.
         took: Duration,
     },
@@ -140,6 +144,25 @@ pub(crate) struct PackingRegions {
     pub batch: u64,
     /// The first region.
     pub from: Home,
+}
+
+/// A region or all are to be checked, object by object and against the tree.
+pub(crate) struct Scrubbing {
+    /// The batches that have ended.
+    pub speculation: Speculation,
+    /// Scheduled batches that were not folded into it, oldest first.
+    pub running: Vec<Arc<InFlight>>,
+    /// The region; none for all.
+    pub home: Option<Home>,
+}
+
+/// What a scrub has found.
+#[derive(Default)]
+pub(crate) struct Scrubbed {
+    /// The corrupted objects, as many as may be asked for.
+    pub objects: Vec<(Home, ObjectId)>,
+    /// They fit their checksums, and not the tree.
+    pub fit: bool,
 }
 
 /// Corrupted objects are to be replaced.
@@ -193,12 +216,7 @@ impl BoundaryWork {
                 let replies = requests.iter().map(|_| None).collect();
                 BoundaryDone::Read(ReadsDone { epoch, batch: turn.entry_index(), replies })
             }
-            BoundaryWork::Scrub(home) => {
-                let homes = home.map_or(0..homes, |home| home..home + 1);
-                let begun = Instant::now();
-                let objects = corrupted(homes, turn, locks);
-                BoundaryDone::Scrubbed { home, objects, took: begun.elapsed() }
-            }
+            BoundaryWork::Scrub(scrubbing) => scrubbing.perform(turn, locks),
         }
     }
 }
@@ -226,8 +244,11 @@ impl ReplacingObjects {
         let are_right = catch_unwind(AssertUnwindSafe(|| speculation.are_right(&ids, &mut regions)));
         let are_right = replaced.is_ok() && are_right.unwrap_or(false);
         let misnamed = if are_right { Vec::new() } else { with_misnamed(&objects, &mut regions) };
+        let has_replaced = replaced.as_ref().map_or(true, |notes| !notes.is_empty());
+        let misplaced = if are_right || !has_replaced { Vec::new() } else { ids };
         let notes = [replaced.unwrap_or_default(), twins.unwrap_or_default()].concat();
-        BoundaryDone::Replaced { speculation: Box::new(speculation), are_right, misnamed, notes }
+        let speculation = Box::new(speculation);
+        BoundaryDone::Replaced { speculation, are_right, misplaced, misnamed, notes }
     }
 }
 
@@ -352,6 +373,30 @@ impl PackingObjects {
         drop(guards);
         let objects = packed.ok().flatten().unwrap_or_default();
         BoundaryDone::Packed { speculation: Box::new(speculation), to, batch, objects }
+    }
+}
+
+impl Scrubbing {
+    fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> BoundaryDone {
+        let Scrubbing { speculation, running, home } = self;
+        let begun = Instant::now();
+        let homes = home.map_or(0..locks.len() as Home, |home| home..home + 1);
+        let (mut objects, mut fit) = (corrupted(homes.clone(), turn, locks), false);
+        // An object that is another one than the batches have left fits its checksum.
+        if objects.is_empty() {
+            let guards: Vec<_> = running.iter().map(|batch| batch.kept()).collect();
+            let later = in_order(&guards);
+            let mut regions = HeldRegions { turn, locks };
+            for home in homes {
+                let unlike = || speculation.unlike_the_tree(home, &later, &mut regions);
+                let unlike = catch_unwind(AssertUnwindSafe(unlike)).unwrap_or_default();
+                objects.extend(unlike.into_iter().map(|id| (home, id)));
+            }
+            objects.truncate(limits::ASKED_OBJECTS);
+            fit = !objects.is_empty();
+        }
+        let (speculation, found) = (Box::new(speculation), Scrubbed { objects, fit });
+        BoundaryDone::Scrubbed { speculation, home, found, took: begun.elapsed() }
     }
 }
 

@@ -5,8 +5,8 @@
 //! no effect (as in stock memcached). Replicas exchange their clocks with their heartbeats, as NTP does: each measures
 //! how far ahead every other one is, up to half of the time that a message and its echo take.
 //!
-//! - A replica whose clock is [`limits::CLOCK_TOLERANCE`] away from f+1 others that agree with one another is set to
-//!   theirs.
+//! - A replica whose clock is [`limits::CLOCK_TOLERANCE`] away from each of f+1 others that agree with one another is
+//!   set to the nearest of these.
 //! - Smaller differences are corrected slowly, towards the clock in the middle, so that clocks that drift stay
 //!   together.
 //! - A leader stamps with its own clock, but not beyond what f+1 clocks have reached, and a follower refuses a stamp
@@ -190,7 +190,8 @@ impl GroupClock {
         faults
     }
 
-    /// How far f+1 others that agree with one another are ahead: the middle one of the closest f+1.
+    /// How far f+1 others that agree with one another are ahead: the nearest one of the closest f+1, so that a clock is
+    /// wrong only where all of these say so; 0 if it is between them.
     fn agreed_by_others(&self, monotonic_us: u64) -> Option<i64> {
         let mut ahead: Vec<i64> =
             (0..self.others.len()).filter_map(|other| self.ahead_us(other, monotonic_us)).collect();
@@ -199,7 +200,7 @@ impl GroupClock {
         let spread = |of: &&[i64]| of[quorum - 1].saturating_sub(of[0]);
         let closest = ahead.windows(quorum).min_by_key(spread)?;
         let agree = spread(&closest) <= limits::CLOCK_TOLERANCE.as_micros() as i64;
-        agree.then(|| closest[(quorum - 1) / 2])
+        agree.then(|| 0.clamp(closest[0], closest[quorum - 1]))
     }
 
     /// Corrects a small difference to the clock in the middle.
@@ -417,6 +418,15 @@ mod tests {
         group.beat(20);
         group.begun[1] -= 60 * S;
         group.beat(30);
+        assert!(group.wrong().iter().all(|wrong| is_near(*wrong)), "{:?}", group.wrong());
+    }
+
+    /// A short sleep leaves a clock almost wrong: of the others, the one that is a little ahead is not wrong therefore.
+    #[test]
+    fn a_clock_that_agrees_with_one_of_f_plus_one_is_not_wrong() {
+        let mut group = Group::new(&[0, 10_000, -495_000]);
+        group.beat(30);
+        assert_eq!(group.faults, []);
         assert!(group.wrong().iter().all(|wrong| is_near(*wrong)), "{:?}", group.wrong());
     }
 

@@ -152,9 +152,15 @@ pub fn repaired(me: u8, turn: Place, notes: Vec<String>, took_us: Option<u64>) -
     EvidenceRecord { took_us, ..hardware_like(me, Some(turn), notes, "repair", "repaired") }
 }
 
-/// With V: objects at rest were corrupted at this replica, and those of another one replaced them.
-pub fn replaced(me: u8, notes: Vec<String>, took_us: u64) -> EvidenceRecord {
-    let outcome = "repaired: the objects of another replica fit the state that was agreed on";
+/// With V: objects at rest were corrupted at this replica, and those of another one replaced them. `fitted` if they had
+/// the right checksums, and only the tree told that they were wrong.
+pub fn replaced(me: u8, notes: Vec<String>, fitted: bool, took_us: u64) -> EvidenceRecord {
+    let outcome = if fitted {
+        "repaired: it fitted its checksum, and was another one than the batches had left; that of another replica fits \
+            the state that was agreed on"
+    } else {
+        "repaired: the objects of another replica fit the state that was agreed on"
+    };
     EvidenceRecord { took_us: Some(took_us), ..hardware_like(me, None, notes, "repair", outcome) }
 }
 

@@ -262,17 +262,35 @@ impl Speculation {
     pub fn are_right(&self, objects: &[(Home, ObjectId)], regions: &mut dyn Regions) -> bool {
         let homes: BTreeSet<Home> = objects.iter().map(|(home, _)| *home).collect();
         homes.into_iter().all(|home| {
-            let mut listed = Vec::new();
             let mut are_sound = true;
             let ids = || objects.iter().filter(|(of, _)| *of == home).map(|(_, id)| *id);
             regions.visit(home, &mut |region| {
                 are_sound &= ids().all(|id| matches!(region.check(id), Health::Sound | Health::Absent));
-                region.objects(&mut |object| listed.push((object.id, object.sum)));
             });
-            let differing = self.tree.differing(home, listed);
+            let differing = self.tree.differing(home, sums(home, regions), []);
             let leaf = |id| self.tree.shape().leaf(home, id);
             are_sound && ids().all(|id| leaf(id).is_some_and(|leaf| !differing.contains(&leaf)))
         })
+    }
+
+    /// The objects of a region that are not those of the newest version by its tree, although they may fit their
+    /// checksums: all that share a leaf with a wrong one, and [`ObjectId::NONE`] for a leaf without objects. `running`
+    /// are the requests of later batches that were not folded.
+    pub fn unlike_the_tree(
+        &self,
+        home: Home,
+        running: &[&Kept],
+        regions: &mut dyn Regions,
+    ) -> BTreeSet<ObjectId> {
+        let later = running.iter().flat_map(|kept| kept.changes());
+        let listed = sums(home, regions);
+        let differing = self.tree.differing(home, listed.iter().copied(), later);
+        let of_leaf = |leaf: u32| {
+            let is_there = |id: &ObjectId| self.tree.shape().leaf(home, *id) == Some(leaf);
+            let there: Vec<_> = listed.iter().map(|(id, _)| *id).filter(is_there).collect();
+            if there.is_empty() { vec![ObjectId::NONE] } else { there }
+        };
+        differing.into_iter().flat_map(of_leaf).collect()
     }
 
     /// Takes back every batch after `number`, newest first, and returns the version that is left.
@@ -317,6 +335,13 @@ impl Speculation {
     pub fn tree(&mut self) -> &mut Tree {
         &mut self.tree
     }
+}
+
+/// The objects of a region, with their checksums.
+fn sums(home: Home, regions: &mut dyn Regions) -> Vec<(ObjectId, u64)> {
+    let mut sums = Vec::new();
+    regions.visit(home, &mut |region| region.objects(&mut |object| sums.push((object.id, object.sum))));
+    sums
 }
 
 /// Takes back requests, and returns whether all of them are. What fails is tried once more, since a fault in the

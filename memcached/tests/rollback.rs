@@ -43,7 +43,7 @@ fn objects(replica: &mut Replica, home: Home) -> Vec<(ObjectId, u64)> {
 }
 
 fn leaves_that_differ(replica: &mut Replica, tree: &Tree) -> Vec<u32> {
-    (0..SMALL.shards).flat_map(|home| tree.differing(home, objects(replica, home))).collect()
+    (0..SMALL.shards).flat_map(|home| tree.differing(home, objects(replica, home), [])).collect()
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Damages objects in memory as a fault would: never compiled into a release `serve`.
 //!
-//! Every checksum stays as it is. The damage is done through shared code of the members' types, so a fault that no
-//! safe value can hold (a `bool` of 3, a length beyond an allocation) is outside of its reach; such faults crash, which
-//! the fault model covers.
+//! Checksums stay as they are, except where the fault is one that they do not show. The damage is done through shared
+//! code of the members' types, so a fault that no safe value can hold (a `bool` of 3, a length beyond an allocation) is
+//! outside of its reach; such faults crash, which the fault model covers.
 
 use crate::any::{AnyObject, AnyStore, Population};
 use crate::id::ObjectId;
@@ -55,6 +55,11 @@ pub enum Injection {
     Id {
         /// Which, modulo 64.
         bit: u32,
+    },
+    /// Flips one bit of a member, chosen by `seed`, and seals the object with it.
+    Reseal {
+        /// Decides which.
+        seed: u64,
     },
 }
 
@@ -122,9 +127,16 @@ pub(crate) fn inject(root: &mut dyn AnyObject, id: ObjectId, injection: &Injecti
         Injection::Flip { .. }
         | Injection::Bits { .. }
         | Injection::Byte { .. }
+        | Injection::Reseal { .. }
         | Injection::Length { .. } => {
             let mut hit = None;
-            package::with_object(root, id, &mut |object| hit = damage(object, injection, &lengths));
+            package::with_object(root, id, &mut |object| {
+                hit = damage(object, injection, &lengths);
+                if matches!(injection, Injection::Reseal { .. }) {
+                    let (sum, _) = object.recompute(Vec::new());
+                    object.header_mut().seal(sum);
+                }
+            });
             let (member, bit) = hit?;
             Some(Injected { class: class.name, member: class.members.get(member).copied(), bit })
         }
@@ -140,7 +152,7 @@ fn damage(
     let (seed, count) = match *injection {
         Injection::Flip { seed, .. } => (seed, 1),
         Injection::Bits { seed, count } => (seed, count),
-        Injection::Byte { seed } | Injection::Length { seed } => (seed, 1),
+        Injection::Byte { seed } | Injection::Length { seed } | Injection::Reseal { seed } => (seed, 1),
         _ => return None,
     };
     let mut random = SplitMix64::new(seed);

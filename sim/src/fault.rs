@@ -131,7 +131,7 @@ use CorruptionKind as C;
 use Fault::Corruption;
 
 /// Every fault there is.
-pub const CATALOGUE: [CatalogueRow; 69] = [
+pub const CATALOGUE: [CatalogueRow; 70] = [
     entry(
         Fault::Crash,
         "crash",
@@ -286,6 +286,13 @@ pub const CATALOGUE: [CatalogueRow; 69] = [
         "an object stands in its store twice",
         "a scrub",
         "RECOVER of the object or its region",
+    ),
+    entry(
+        Corruption(C::Reseal),
+        "reseal",
+        "a bit of a resting object flips, and its checksum is made to fit (R0GV)",
+        "a scrub that compares the objects with the tree; the token of a batch that enters it",
+        "the objects of another replica, of which the tree says that they are right; or its whole state",
     ),
     entry(
         Corruption(C::Digest),
@@ -620,7 +627,18 @@ pub const CATALOGUE: [CatalogueRow; 69] = [
 
 /// Whether a resting object of a given name can be hit.
 pub fn rests(kind: CorruptionKind) -> bool {
-    matches!(kind, C::Stray | C::Flip | C::MultiFlip | C::Checksum | C::Id | C::Length | C::Lost | C::Doubled)
+    matches!(
+        kind,
+        C::Stray
+            | C::Flip
+            | C::MultiFlip
+            | C::Checksum
+            | C::Id
+            | C::Length
+            | C::Lost
+            | C::Doubled
+            | C::Reseal
+    )
 }
 
 impl From<Fault> for String {
@@ -671,6 +689,7 @@ impl Fault {
                     | C::Length
                     | C::Lost
                     | C::Doubled
+                    | C::Reseal
             ),
             Entry | Founding | Memories | Number | Settings | Stuck => false,
             _ => !self.needs_disk(),
@@ -682,10 +701,20 @@ impl Fault {
     /// of processes and lost connections, after which one of the two may have to wait, are tested with real processes.
     pub fn is_survived_by_two(self) -> bool {
         match self {
-            Corruption(kind) => !matches!(kind, C::InRequest | C::Digest | C::Reply | C::Skip | C::Twice),
+            // Of two objects that fit their checksums, the trees tell which is right; but not once a request has
+            // entered one.
+            Corruption(kind) => {
+                !matches!(kind, C::InRequest | C::Digest | C::Reply | C::Skip | C::Twice | C::Reseal)
+            }
             Fault::Clock | Fault::Stamp => false,
             _ => self.is_of_memory() || self == Fault::Interleave,
         }
+    }
+
+    /// Whether a read that takes no batch gives the right reply after it, or none: no other replica computes the reply,
+    /// and the objects' checksums are all that protects it.
+    pub fn is_survived_by_local_reads(self) -> bool {
+        self != Corruption(C::Reseal)
     }
 
     /// Whether only mode `R0GV` has it.
@@ -696,7 +725,7 @@ impl Fault {
             self,
             Interleave | Token | Tally | Leaf | Node | Kept | Groups | Flag | BodyLost | Forgets
         );
-        is_in_memory || matches!(self, ViewStorm | TwoLives | SlowExecutor)
+        is_in_memory || matches!(self, ViewStorm | TwoLives | SlowExecutor | Corruption(C::Reseal))
     }
 
     /// Whether it shows where batches have many requests.

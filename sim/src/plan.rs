@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 
+use crosscheck::Reads;
 use wire::SplitMix64;
 
 use crate::fault::{CATALOGUE, Fault, rests};
@@ -133,6 +134,11 @@ impl Episode {
     }
 }
 
+/// How replicas answer reads in the run of a seed: with V, and every second pair of seeds, without a batch.
+pub fn reads(seed: u64, options: &Options) -> Reads {
+    if options.verified && seed / 2 % 2 == 1 { Reads::Local } else { Reads::Batch }
+}
+
 /// The episode `number` of a seed, with logs on disk or in memory.
 pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
     let Options { replicas, faults, disk: on_disk, strokes: most, twice, verified, .. } = options;
@@ -144,6 +150,7 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
         |fault| if *verified { fault.is_survived_by_verification() } else { !fault.needs_verification() },
     );
     kinds.retain(|fault| replicas != 2 || fault.is_survived_by_two());
+    kinds.retain(|fault| reads(seed, options) == Reads::Batch || fault.is_survived_by_local_reads());
     if kinds.is_empty() {
         return None;
     }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crosscheck::Stop;
 use crosscheck::admin::{CorruptionKind, Inject};
 use crosscheck::faults::Sabotage;
-use crosscheck::{Reads, Stop};
 use serde::{Deserialize, Serialize};
 use wire::{ReplicaId, SplitMix64};
 
@@ -422,11 +422,6 @@ impl<W: Workload> Run<W> {
         1 + (self.seed as usize + usize::from(replica)) % self.options.workers
     }
 
-    /// How replicas answer reads: with V, and every second pair of seeds, without a batch.
-    fn reads(&self) -> Reads {
-        if self.options.verified && self.seed / 2 % 2 == 1 { Reads::Local } else { Reads::Batch }
-    }
-
     /// Whether the expected promise has broken.
     fn is_enough(&self) -> bool {
         match self.options.until {
@@ -594,7 +589,7 @@ impl<W: Workload> Run<W> {
             replicas: self.options.replicas,
             twice: self.options.twice,
             verified: self.options.verified,
-            reads: self.reads(),
+            reads: plan::reads(self.seed, &self.options),
             life: slot.life,
             workers: self.workers_of(replica),
             skew_us: slot.skew_us,

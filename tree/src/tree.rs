@@ -128,13 +128,21 @@ impl Tree {
     }
 
     /// The leaves of a region that do not have the value that its objects give them: objects or leaves are corrupted.
-    pub fn differing(&self, home: Home, objects: impl IntoIterator<Item = (ObjectId, u64)>) -> Vec<u32> {
+    /// `later` are changes that were made to the objects, and not applied to the tree.
+    pub fn differing(
+        &self,
+        home: Home,
+        objects: impl IntoIterator<Item = (ObjectId, u64)>,
+        later: impl IntoIterator<Item = Change>,
+    ) -> Vec<u32> {
         let leaves = self.shape.of(home);
         let mut sums = vec![0u64; leaves.len()];
-        for (id, sum) in objects {
+        let is_here = later.into_iter().filter(|change| change.home == home).map(Change::inverse);
+        let objects = objects.into_iter().map(|(id, new)| Change { home, id, old: Change::ABSENT, new });
+        for Change { id, old, new, .. } in objects.chain(is_here) {
             if let Some(leaf) = self.shape.leaf(home, id) {
                 let value = &mut sums[(leaf - leaves.start) as usize];
-                *value = value.wrapping_add(hash(home, id, sum));
+                *value = value.wrapping_sub(hash(home, id, old)).wrapping_add(hash(home, id, new));
             }
         }
         let is_other =
@@ -277,15 +285,19 @@ mod tests {
         };
         let mut tree = of(&objects);
         let right = tree.root();
-        assert!((0..4).all(|home| tree.differing(home, sums(home)).is_empty()));
+        assert!((0..4).all(|home| tree.differing(home, sums(home), []).is_empty()));
         // An object that no request has touched.
         let mut other = sums(2);
         other[0].1 ^= 1 << 40;
-        assert_eq!(tree.differing(2, other.clone()), [tree.shape().leaf(2, other[0].0).expect("a leaf")]);
+        assert_eq!(tree.differing(2, other.clone(), []), [tree.shape().leaf(2, other[0].0).expect("a leaf")]);
+        // One that a request has changed which the tree does not have yet.
+        let (id, old) = sums(2)[0];
+        let later = Change { home: 2, id, old, new: other[0].1 };
+        assert_eq!(tree.differing(2, other, [later]), []);
         for (level, number) in [(0, 20), (1, 3), (2, 1)] {
             tree.corrupt(level, number, 17);
             let home = 2;
-            assert_eq!(tree.differing(home, sums(home)).len(), usize::from(level == 0));
+            assert_eq!(tree.differing(home, sums(home), []).len(), usize::from(level == 0));
             tree.recompute(home, sums(home));
             assert_eq!(tree.root(), right, "level {level}");
         }

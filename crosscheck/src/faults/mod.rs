@@ -147,6 +147,7 @@ impl Hooks for Injector {
             | CorruptionKind::Length
             | CorruptionKind::Lost
             | CorruptionKind::Stray
+            | CorruptionKind::Reseal
             | CorruptionKind::Doubled => return Arming::NeedsTurn(home),
             // The object of a name is known at an ordered turn only.
             CorruptionKind::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),

@@ -88,6 +88,7 @@ impl Target {
             CorruptionKind::Id => Injection::Id { bit },
             CorruptionKind::Length => Injection::Length { seed },
             CorruptionKind::Stray => Injection::Byte { seed },
+            CorruptionKind::Reseal => Injection::Reseal { seed },
             CorruptionKind::Lost => Injection::Lose,
             CorruptionKind::Doubled => Injection::Double,
             _ => Injection::Flip { member: self.member.map(usize::from), bit: self.bit, seed },

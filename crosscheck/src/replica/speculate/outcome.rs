@@ -10,7 +10,7 @@ use wire::ReplicaId;
 
 use super::repair::Repairing;
 use super::{GoingBack, Speculator, UnstableBatch, fold};
-use crate::boundary::BoundaryDone;
+use crate::boundary::{BoundaryDone, Scrubbed};
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
 use crate::replica::pending::PendingReply;
@@ -232,9 +232,13 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             BoundaryDone::PackedRegions { speculation, regions, next, unsound, is_known } => {
                 self.on_returned(*speculation);
                 self.checkpoint().on_packed(regions, next, is_known);
-                self.on_scrubbed(Some(next), unsound);
+                self.on_scrubbed(Some(next), Scrubbed { objects: unsound, fit: false });
             }
-            BoundaryDone::Replaced { speculation, are_right, misnamed, notes } => {
+            BoundaryDone::Replaced { speculation, are_right, misplaced, misnamed, notes } => {
+                let newest = speculation.version().number;
+                if self.repair().begins_for(misplaced) && self.stage.going_back.is_none() {
+                    self.stage.going_back = Some(GoingBack { to: newest, view: None });
+                }
                 self.on_returned(*speculation);
                 self.repair().on_replaced(are_right, &misnamed, notes);
             }
@@ -243,9 +247,10 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 self.undecided().on_checked(&objects, fits_tree);
             }
             BoundaryDone::Installed { state } => self.whole_state().on_installed(state),
-            BoundaryDone::Scrubbed { home, objects, took } => {
+            BoundaryDone::Scrubbed { speculation, home, found, took } => {
+                self.on_returned(*speculation);
                 self.scrubs.on_done(self.env.world.scrub_took(took));
-                self.on_scrubbed(home, objects);
+                self.on_scrubbed(home, found);
             }
             BoundaryDone::Read(done) => self.reads().on_done(done),
         }

@@ -20,7 +20,7 @@ use vote::{Failure, Packed, RequestResult};
 use super::fold::unstable;
 use super::undecided::are_two;
 use super::{GoingBack, SpeculateStage, Speculator, whole_state};
-use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects};
+use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects, Scrubbed, Scrubbing};
 use crate::replica::environment::Environment;
 use crate::replica::execute_stage::ExecuteStage;
 use crate::replica::group::Group;
@@ -48,6 +48,8 @@ pub(super) struct Repairing {
     scrubbed: bool,
     /// Corrupted objects were replaced.
     replaced: bool,
+    /// The objects fit their checksums, and not the tree.
+    fit: bool,
     /// Objects that were replaced by others than the right ones. They fit their checksums now, so that nothing finds
     /// them any more: this repair has to go on until they are right.
     misplaced: Vec<(Home, ObjectId)>,
@@ -91,6 +93,7 @@ impl Repairing {
             runs: 0,
             scrubbed: false,
             replaced: false,
+            fit: false,
             misplaced,
             step,
         }
@@ -173,13 +176,28 @@ fn suspects<'r>(results: impl Iterator<Item = &'r RequestResult>) -> Vec<(Home, 
     objects
 }
 
+/// Whether an object is one of these, or its whole region is.
+fn is_among(object: &(Home, ObjectId), objects: &[(Home, ObjectId)]) -> bool {
+    objects.contains(object) || objects.contains(&(object.0, ObjectId::NONE))
+}
+
+/// What to ask for in one message: these objects, or if they are too many, as many of their whole regions as fit.
+fn in_one_message(mut objects: Vec<(Home, ObjectId)>) -> Vec<(Home, ObjectId)> {
+    if objects.len() > limits::ASKED_OBJECTS {
+        objects.iter_mut().for_each(|(_, id)| *id = ObjectId::NONE);
+        objects.sort_unstable();
+        objects.dedup();
+        objects.truncate(limits::ASKED_OBJECTS);
+    }
+    objects
+}
+
 /// Whether an answer has each object that was asked for, and others only of regions that were asked for as a whole.
 fn is_answer_to(asked_for: &[(Home, ObjectId)], objects: &[Packed]) -> bool {
-    let is_whole = |home: Home| asked_for.contains(&(home, ObjectId::NONE));
     let has = |&(home, id): &(Home, ObjectId)| {
         objects.iter().any(|object| object.home == home && (object.id == id || id.is_none()))
     };
-    let was_asked = |object: &Packed| is_whole(object.home) || asked_for.contains(&(object.home, object.id));
+    let was_asked = |object: &Packed| is_among(&(object.home, object.id), asked_for);
     asked_for.iter().all(has) && objects.iter().all(was_asked)
 }
 
@@ -241,14 +259,15 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             // It may have to yield soon.
             self.repair().ask_health();
         }
-        self.repair_at(before.number, objects);
+        self.repair_at(before.number, Scrubbed { objects, fit: false });
         true
     }
 
     /// Goes back to the end of a batch that was folded, and replaces objects there that were found corrupted here.
-    fn repair_at(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
+    fn repair_at(&mut self, batch: u64, Scrubbed { objects, fit }: Scrubbed) {
         let since_us = self.env.world.now_us();
-        self.stage.repairing = Some(Repairing::at(RepairStep::GoBack(objects), since_us));
+        self.stage.repairing =
+            Some(Repairing { fit, ..Repairing::at(RepairStep::GoBack(objects), since_us) });
         self.go_back(GoingBack { to: batch, view: None });
     }
 
@@ -303,7 +322,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// The objects of a region, or of all, were checked. Those that are corrupted are replaced.
-    pub(super) fn on_scrubbed(&mut self, home: Option<Home>, objects: Vec<(Home, ObjectId)>) {
+    pub(super) fn on_scrubbed(&mut self, home: Option<Home>, Scrubbed { objects, fit }: Scrubbed) {
         if home.is_none() {
             self.repair().on_checked_for_the_other(&objects);
         }
@@ -312,13 +331,14 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let Some(repairing) = &mut stage.repairing else {
             // If batches are being taken back, the next scrub finds what is still there.
             if let (false, None, Some(newest)) = (objects.is_empty(), stage.going_back, newest) {
-                self.repair_at(newest, objects);
+                self.repair_at(newest, Scrubbed { objects, fit });
             }
             return;
         };
         if home.is_some() || !matches!(repairing.step, RepairStep::GoBackAndScrub) {
             return;
         }
+        repairing.fit = fit;
         match repairing.wanted {
             _ if !objects.is_empty() => self.repair().ask(objects),
             Some(wanted) => self.repair().give_up(Some(wanted), DIFFERS),
@@ -397,15 +417,22 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// Checks all objects. Those that are found corrupted are asked for.
     fn check_all(&mut self) {
-        if let (Some(repairing), Some(execution)) = (&mut self.stage.repairing, &mut self.executor.running) {
+        if let Some(repairing) = &mut self.stage.repairing {
             (repairing.scrubbed, repairing.step) = (true, RepairStep::GoBackAndScrub);
-            execution.between_batches(BoundaryWork::Scrub(None));
+            self.scrub(None);
         }
+    }
+
+    /// Checks a region, or all.
+    pub(super) fn scrub(&mut self, home: Option<Home>) {
+        let running = self.stage.running();
+        self.lend(|speculation| BoundaryWork::Scrub(Box::new(Scrubbing { speculation, running, home })));
     }
 
     /// Asks for objects as they were after the batch to which this replica has gone back.
     fn ask(&mut self, objects: Vec<(Home, ObjectId)>) {
         let (batch, at_us) = (self.stage.newest(), self.env.world.now_us());
+        let objects = in_one_message(objects);
         if let Some(repairing) = &mut self.stage.repairing {
             let (asked, awaited) = (Slots::EMPTY, Slots::EMPTY);
             repairing.step = RepairStep::Asks { batch, objects, asked, awaited, at_us };
@@ -522,17 +549,34 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         });
     }
 
+    /// These objects are others than the right ones now. That may be known only when the repair they were for is over,
+    /// because a view has begun meanwhile: then another one begins, before any batch runs. Returns whether it does.
+    pub(super) fn begins_for(&mut self, objects: Vec<(Home, ObjectId)>) -> bool {
+        if objects.is_empty() || self.stage.takes_state() {
+            return false;
+        }
+        let since_us = self.env.world.now_us();
+        let begins = self.stage.repairing.is_none();
+        let begin = || Repairing::at(RepairStep::GoBack(Vec::new()), since_us);
+        let Repairing { misplaced, step, .. } = self.stage.repairing.get_or_insert_with(begin);
+        misplaced.extend(objects);
+        misplaced.sort_unstable();
+        misplaced.dedup();
+        if let RepairStep::GoBack(objects) = step {
+            objects.extend(misplaced.iter().copied());
+            objects.sort_unstable();
+            objects.dedup();
+        }
+        begins
+    }
+
     /// The objects of a peer were put in place.
     pub(super) fn on_replaced(&mut self, are_right: bool, misnamed: &[Home], notes: Vec<String>) {
         let Some(repairing) = &mut self.stage.repairing else { return };
-        let Repairing { step, since_us, replaced, scrubbed, misplaced, .. } = repairing;
+        let Repairing { step, since_us, replaced, scrubbed, fit, misplaced, .. } = repairing;
         let RepairStep::Asks { objects, .. } = step else { return };
         if are_right {
-            misplaced.clear();
-        } else if !notes.is_empty() {
-            misplaced.extend(objects.iter().copied());
-            misplaced.sort_unstable();
-            misplaced.dedup();
+            misplaced.retain(|object| !is_among(object, objects));
         }
         let is_of_two = are_two(&self.env.settings);
         if let Some(objects) = whole_regions(objects, misnamed).filter(|_| is_of_two) {
@@ -541,13 +585,17 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         if !are_right {
             return self.ask_next();
         }
+        if !misplaced.is_empty() {
+            let objects = misplaced.clone();
+            return self.ask(objects);
+        }
         if is_of_two && notes.is_empty() && !*scrubbed {
             // A request that lacks an object does not know in which of its regions that is.
             return self.check_all();
         }
         *step = RepairStep::Runs;
         *replaced = true;
-        let took_us = self.env.world.now_us().saturating_sub(*since_us);
+        let (took_us, fitted) = (self.env.world.now_us().saturating_sub(*since_us), *fit);
         self.stage.repairing.take_if(|repairing| repairing.wanted.is_none());
         self.env.tally.failed_checks += notes.len() as u64;
         self.env.tally.repairs += notes.len() as u64;
@@ -556,7 +604,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         } else {
             self.stage.past.in_vain = 0;
             self.stage.past.other_health.note_replaced();
-            self.env.keep_evidence(evidence::replaced(self.env.settings.me, notes, took_us));
+            self.env.keep_evidence(evidence::replaced(self.env.settings.me, notes, fitted, took_us));
         }
     }
 
@@ -615,14 +663,14 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// Checks the next region, if that is due and nothing else is in the way.
     fn scrub_next(&mut self) {
         let stage = &*self.stage;
-        let Some(execution) = &mut self.executor.running else { return };
+        let Some(execution) = &self.executor.running else { return };
         let is_idle = stage.speculation.is_some() && stage.is_whole();
         if !self.env.settings.mode.guarded || !is_idle {
             return;
         }
         let home = self.scrubs.next_due(execution.locks(), self.env.world.now_us());
         if home.is_some() {
-            execution.between_batches(BoundaryWork::Scrub(home));
+            self.scrub(home);
         }
     }
 
@@ -647,5 +695,19 @@ mod tests {
         assert_eq!(wider, [(1, ObjectId::NONE), (2, id(8))]);
         assert_eq!(whole_regions(&wider, &[1]), None, "that has changed nothing");
         assert_eq!(whole_regions(&asked, &[]), None);
+    }
+
+    #[test]
+    fn objects_too_many_for_a_message_are_asked_for_with_their_regions() {
+        let objects = |count: u64| -> Vec<(Home, ObjectId)> {
+            (0..count).map(|number| ((number % 3) as Home, ObjectId::from_bits(number))).collect()
+        };
+        let few = objects(limits::ASKED_OBJECTS as u64);
+        assert_eq!(in_one_message(few.clone()), few);
+        let many = in_one_message(objects(limits::ASKED_OBJECTS as u64 + 1));
+        assert_eq!(many, [(0, ObjectId::NONE), (1, ObjectId::NONE), (2, ObjectId::NONE)]);
+        assert!(few.iter().all(|object| is_among(object, &many)));
+        let elsewhere: Vec<_> = (0..100).map(|home| (home, ObjectId::from_bits(1))).collect();
+        assert_eq!(in_one_message(elsewhere).len(), limits::ASKED_OBJECTS);
     }
 }

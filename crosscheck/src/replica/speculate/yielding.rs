@@ -19,7 +19,6 @@ use super::operator::other_than;
 use super::repair::{ObjectRepair, Repairing};
 use super::undecided::are_two;
 use super::{SpeculateStage, whole_state};
-use crate::boundary::BoundaryWork;
 use crate::service::Service;
 use crate::transfer::Message;
 use crate::world::World;
@@ -158,9 +157,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let stage = &mut *self.stage;
         let is_free = stage.speculation.is_some() && stage.is_whole();
         let OtherHealth { is_awaited, checks, .. } = *stage.health();
-        if let Some(execution) = self.executor.running.as_mut().filter(|_| is_awaited && is_free && !checks) {
-            execution.between_batches(BoundaryWork::Scrub(None));
+        if is_awaited && is_free && !checks && self.executor.running.is_some() {
             stage.health().checks = true;
+            self.scrub(None);
         }
     }
 

@@ -69,13 +69,13 @@ pub enum Message {
     /// With V: one of two replicas is about to give up its state, and asks whether all objects of the other one are
     /// right.
     AskHealth {
-        /// Number of its newest batch.
-        batch: u64,
+        /// The asker's time of the question, by which the answer names it; microseconds.
+        asked_us: u64,
     },
     /// They are, as a check has found since the question.
     Healthy {
-        /// Number of its newest batch.
-        batch: u64,
+        /// That of the question.
+        asked_us: u64,
     },
 }
 
@@ -123,8 +123,8 @@ impl Message {
                 objects.iter().fold(head, |out, (home, id)| out.put32(*home).put64(id.to_bits()))
             }
             Message::Objects { batch, objects } => objects.iter().fold(out.put8(7).put64(*batch), put_object),
-            Message::AskHealth { batch } => out.put8(8).put64(*batch),
-            Message::Healthy { batch } => out.put8(9).put64(*batch),
+            Message::AskHealth { asked_us } => out.put8(8).put64(*asked_us),
+            Message::Healthy { asked_us } => out.put8(9).put64(*asked_us),
         };
         out.into()
     }
@@ -161,8 +161,8 @@ impl Message {
                 }
                 Message::Objects { batch: index, objects }
             }
-            8 => Message::AskHealth { batch: index },
-            9 => Message::Healthy { batch: index },
+            8 => Message::AskHealth { asked_us: index },
+            9 => Message::Healthy { asked_us: index },
             _ => return None,
         };
         reader.is_empty().then_some(message)
@@ -566,8 +566,8 @@ mod tests {
             Message::AskObjects { batch: 9, objects: vec![(3, one), (4, other)] },
             Message::Objects { batch: 9, objects: vec![present, absent] },
             Message::Objects { batch: 9, objects: Vec::new() },
-            Message::AskHealth { batch: 9 },
-            Message::Healthy { batch: 9 },
+            Message::AskHealth { asked_us: 9 },
+            Message::Healthy { asked_us: 9 },
         ];
         for message in messages {
             let bytes = message.encode();

@@ -4,7 +4,7 @@
 //! A request that enters a corrupted object fails, and the replica knows that it is wrong before it sends a token: it
 //! goes back to the batch before. Otherwise it learns of it from the verifiers, and goes back to the stable version. A
 //! fault in the execution does not occur twice, so running again, one request at a time, is enough for it. If the
-//! results differ again, all objects are checked.
+//! results differ again, all objects are checked, and the batches run some more times.
 //!
 //! A peer packs each object as it was after the batch to which this replica has gone back
 //! ([`Speculation::object_after`]). No peer is trusted: replaced objects have to fit the tree of that version. Only if
@@ -313,7 +313,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         } else if !suspects.is_empty() {
             RepairStep::GoBack(suspects)
         } else if repairing.scrubbed {
-            return self.repair().give_up(Some(version), DIFFERS);
+            // The state is right: a fault has hit the execution once more.
+            RepairStep::GoBack(Vec::new())
         } else {
             RepairStep::GoBackAndScrub
         };
@@ -341,7 +342,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         repairing.fit = fit;
         match repairing.wanted {
             _ if !objects.is_empty() => self.repair().ask(objects),
-            Some(wanted) => self.repair().give_up(Some(wanted), DIFFERS),
+            Some(_) => repairing.step = RepairStep::Runs,
             None => {
                 stage.repairing = None;
                 self.repair().count_in_vain();
@@ -356,8 +357,8 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         match message {
             Message::AskObjects { batch, objects } => self.on_ask_objects(from, batch, objects),
             Message::Objects { batch, objects } => self.on_objects(from, batch, objects),
-            Message::AskHealth { .. } => self.on_ask_health(from),
-            Message::Healthy { .. } => self.on_healthy(from),
+            Message::AskHealth { asked_us } => self.on_ask_health(from, asked_us),
+            Message::Healthy { asked_us } => self.on_healthy(from, asked_us),
             other => return Some(other),
         }
         None

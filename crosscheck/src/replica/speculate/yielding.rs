@@ -29,12 +29,12 @@ use crate::{ReplaceReason, Stop, limits};
 pub(super) struct OtherHealth {
     /// When the other one was last asked.
     asked_us: Option<u64>,
-    /// When it was asked before it answered that all of its objects are right.
+    /// When it was asked what it has answered: that all of its objects are right.
     confirmed_us: Option<u64>,
-    /// The other one waits for an answer.
-    is_awaited: bool,
-    /// A boundary checks all objects, for that answer.
-    checks: bool,
+    /// The last question of the other one that was not answered, by its time there.
+    awaited: Option<u64>,
+    /// The question for which a boundary checks all objects.
+    checks: Option<u64>,
     /// This replica is wrong after this batch, and yields once it may.
     yields: Option<u64>,
     /// An operator was informed that this is the last state, and that it has corrupted objects.
@@ -49,7 +49,21 @@ impl OtherHealth {
 
     /// A view begins: what boundaries were to do is forgotten.
     pub(super) fn on_view(&mut self) {
-        self.checks = false;
+        self.checks = None;
+    }
+
+    /// The other one has answered a question that was asked here at this time.
+    fn note_answer(&mut self, asked_us: u64) {
+        if self.asked_us.is_some_and(|last_us| asked_us <= last_us) {
+            self.confirmed_us = self.confirmed_us.max(Some(asked_us));
+        }
+    }
+
+    /// All objects here were checked, and are `right` or not. The question that this answers, if it is one.
+    fn answer(&mut self, right: bool) -> Option<u64> {
+        let asked_us = self.checks.take().filter(|_| right)?;
+        self.awaited.take_if(|awaited_us| *awaited_us == asked_us);
+        Some(asked_us)
     }
 
     /// Objects were replaced by right ones: there may be no reason left to yield.
@@ -132,23 +146,22 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             return;
         }
         health.asked_us = Some(now_us);
-        let ask = Message::AskHealth { batch: self.stage.newest() }.encode();
+        let ask = Message::AskHealth { asked_us: now_us }.encode();
         self.env.peers.send(self.other(), FrameKind::Transfer, &[&ask]);
     }
 
     /// The other one of two asks whether all objects here are right.
-    pub(super) fn on_ask_health(&mut self, from: u8) {
+    pub(super) fn on_ask_health(&mut self, from: u8, asked_us: u64) {
         if are_two(&self.env.settings) && from == self.other() {
-            self.stage.health().is_awaited = true;
+            self.stage.health().awaited = Some(asked_us);
             self.check_for_the_other();
         }
     }
 
-    /// All objects of the other one were right when it was last asked.
-    pub(super) fn on_healthy(&mut self, from: u8) {
+    /// All objects of the other one were right some time after it was asked.
+    pub(super) fn on_healthy(&mut self, from: u8, asked_us: u64) {
         if from == self.other() {
-            let health = self.stage.health();
-            health.confirmed_us = health.asked_us;
+            self.stage.health().note_answer(asked_us);
         }
     }
 
@@ -156,20 +169,19 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     fn check_for_the_other(&mut self) {
         let stage = &mut *self.stage;
         let is_free = stage.speculation.is_some() && stage.is_whole();
-        let OtherHealth { is_awaited, checks, .. } = *stage.health();
-        if is_awaited && is_free && !checks && self.executor.running.is_some() {
-            stage.health().checks = true;
+        let is_free = is_free && self.executor.running.is_some();
+        let health = stage.health();
+        if health.awaited.is_some() && health.checks.is_none() && is_free {
+            health.checks = health.awaited;
             self.scrub(None);
         }
     }
 
     /// All objects here were checked. Corrupted ones are replaced; then all are checked again.
     pub(super) fn on_checked_for_the_other(&mut self, corrupted: &[(Home, ObjectId)]) {
-        let is_whole = self.stage.is_whole();
-        let health = self.stage.health();
-        if std::mem::take(&mut health.checks) && corrupted.is_empty() && is_whole {
-            health.is_awaited = false;
-            let healthy = Message::Healthy { batch: self.stage.newest() }.encode();
+        let are_right = corrupted.is_empty() && self.stage.is_whole();
+        if let Some(asked_us) = self.stage.health().answer(are_right) {
+            let healthy = Message::Healthy { asked_us }.encode();
             self.env.peers.send(self.other(), FrameKind::Transfer, &[&healthy]);
         }
     }
@@ -223,5 +235,27 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
                 objects.len()
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_from_its_question() {
+        let mut asker = OtherHealth { asked_us: Some(900), ..OtherHealth::default() };
+        let mut other = OtherHealth { awaited: Some(500), checks: Some(500), ..OtherHealth::default() };
+        // It is asked again while it checks: what it finds is the answer to the first question.
+        other.awaited = Some(900);
+        asker.note_answer(other.answer(true).expect("an answer"));
+        assert_eq!((asker.confirmed_us, other.awaited, other.checks), (Some(500), Some(900), None));
+        // No question waits for the check of a region or of oneself.
+        assert_eq!(other.answer(true), None);
+        other.checks = Some(900);
+        assert_eq!((other.answer(false), other.awaited), (None, Some(900)), "it answers once all are right");
+        // What was not asked is no answer.
+        asker.note_answer(901);
+        assert_eq!(asker.confirmed_us, Some(500));
     }
 }

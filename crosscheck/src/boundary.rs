@@ -157,7 +157,6 @@ pub(crate) struct Scrubbing {
 }
 
 /// What a scrub has found.
-#[derive(Default)]
 pub(crate) struct Scrubbed {
     /// The corrupted objects, as many as may be asked for.
     pub objects: Vec<(Home, ObjectId)>,
@@ -384,8 +383,10 @@ impl Scrubbing {
         let (mut objects, mut fit) = (corrupted(homes.clone(), turn, locks), false);
         // An object that is another one than the batches have left fits its checksum.
         if objects.is_empty() {
-            let guards: Vec<_> = running.iter().map(|batch| batch.kept()).collect();
-            let later = in_order(&guards);
+            let mut later = Vec::new();
+            for batch in &running {
+                batch.kept().iter().for_each(|(_, one)| one.kept.append_changes(&mut later));
+            }
             let mut regions = HeldRegions { turn, locks };
             for home in homes {
                 let unlike = || speculation.unlike_the_tree(home, &later, &mut regions);
@@ -485,10 +486,7 @@ fn is_tree_of(speculation: &mut Speculation, homes: Home, regions: &mut dyn Regi
 pub(crate) fn tree_of(homes: Home, regions: &mut dyn Regions) -> Tree {
     let mut tree = Tree::new(TreeShape::even(homes, LEAVES));
     for home in 0..homes {
-        let mut objects = Vec::new();
-        regions
-            .visit(home, &mut |region| region.objects(&mut |listed| objects.push((listed.id, listed.sum))));
-        tree.recompute(home, objects);
+        tree.recompute(home, execute::checksums(home, regions));
     }
     tree
 }

@@ -267,24 +267,23 @@ impl Speculation {
             regions.visit(home, &mut |region| {
                 are_sound &= ids().all(|id| matches!(region.check(id), Health::Sound | Health::Absent));
             });
-            let differing = self.tree.differing(home, sums(home, regions), []);
+            let differing = self.tree.differing(home, checksums(home, regions), []);
             let leaf = |id| self.tree.shape().leaf(home, id);
             are_sound && ids().all(|id| leaf(id).is_some_and(|leaf| !differing.contains(&leaf)))
         })
     }
 
     /// The objects of a region that are not those of the newest version by its tree, although they may fit their
-    /// checksums: all that share a leaf with a wrong one, and [`ObjectId::NONE`] for a leaf without objects. `running`
-    /// are the requests of later batches that were not folded.
+    /// checksums: all that share a leaf with a wrong one, and [`ObjectId::NONE`] for a leaf without objects. `later`
+    /// are the changes of later batches that were not folded, of any region and in any order.
     pub fn unlike_the_tree(
         &self,
         home: Home,
-        running: &[&Kept],
+        later: &[Change],
         regions: &mut dyn Regions,
     ) -> BTreeSet<ObjectId> {
-        let later = running.iter().flat_map(|kept| kept.changes());
-        let listed = sums(home, regions);
-        let differing = self.tree.differing(home, listed.iter().copied(), later);
+        let listed = checksums(home, regions);
+        let differing = self.tree.differing(home, listed.iter().copied(), later.iter().copied());
         let of_leaf = |leaf: u32| {
             let is_there = |id: &ObjectId| self.tree.shape().leaf(home, *id) == Some(leaf);
             let there: Vec<_> = listed.iter().map(|(id, _)| *id).filter(is_there).collect();
@@ -338,7 +337,7 @@ impl Speculation {
 }
 
 /// The objects of a region, with their checksums.
-fn sums(home: Home, regions: &mut dyn Regions) -> Vec<(ObjectId, u64)> {
+pub fn checksums(home: Home, regions: &mut dyn Regions) -> Vec<(ObjectId, u64)> {
     let mut sums = Vec::new();
     regions.visit(home, &mut |region| region.objects(&mut |object| sums.push((object.id, object.sum))));
     sums

@@ -673,24 +673,11 @@ impl Fault {
     pub fn is_survived_by_verification(&self) -> bool {
         use Fault::{Entry, Founding, Memories, Number, Settings, Stuck};
         match self {
-            Corruption(kind) => matches!(
-                kind,
-                C::InRequest
-                    | C::Digest
-                    | C::Reply
-                    | C::Message
-                    | C::Request
-                    | C::Skip
-                    | C::Twice
-                    | C::Flip
-                    | C::MultiFlip
-                    | C::Checksum
-                    | C::Id
-                    | C::Length
-                    | C::Lost
-                    | C::Doubled
-                    | C::Reseal
-            ),
+            Corruption(C::Stray) => false,
+            Corruption(
+                C::InRequest | C::Digest | C::Reply | C::Message | C::Request | C::Skip | C::Twice,
+            ) => true,
+            Corruption(kind) => rests(*kind),
             Entry | Founding | Memories | Number | Settings | Stuck => false,
             _ => !self.needs_disk(),
         }

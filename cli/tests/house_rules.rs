@@ -70,7 +70,7 @@ const fn panics(file: &'static str, count: usize, reason: &'static str) -> Panic
 /// Where those crates may panic all the same.
 const PANICS: [Panics; 19] = [
     panics("crosscheck/src/admin/line.rs", 1, "a command is a plain struct, which always has a text"),
-    panics("crosscheck/src/limits.rs", 13, "relations between constants, checked by the compiler"),
+    panics("crosscheck/src/limits.rs", 14, "relations between constants, checked by the compiler"),
     panics("crosscheck/src/replica/stepped.rs", 1, "a simulation that is set up wrongly"),
     panics("crosscheck/src/reply.rs", 1, "a relation between constants, checked by the compiler"),
     panics("order/src/batch.rs", 1, "tests and tools make batches by it; a replica uses `Batch::of`"),

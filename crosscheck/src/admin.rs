@@ -161,6 +161,9 @@ pub struct VerificationStatus {
     pub view: u64,
     /// Batches that were begun here and are not stable yet.
     pub unstable: u64,
+    /// Batches that the others have agreed on and that have not run here yet.
+    #[serde(default)]
+    pub behind: u64,
     /// How often batches were taken back here.
     pub rollbacks: u64,
     /// How often the whole state of the others took the place of the own one: requests that were in flight here then
@@ -184,6 +187,13 @@ pub struct VerificationStatus {
     pub witness: bool,
     /// Whether its verifier takes part: one that has lost its memory does not until it has recovered.
     pub verifies: bool,
+}
+
+impl VerificationStatus {
+    /// Whether it is further behind the others than one that keeps pace.
+    pub fn lags(&self) -> bool {
+        self.behind > verify::limits::WINDOW
+    }
 }
 
 /// One replica at a glance.

@@ -102,6 +102,8 @@ pub const ENTRIES_IN_EXECUTION: usize = 4096;
 /// With V: batches that a replica that lags could take back. One that does not lag has fewer that are not stable:
 /// `verify::limits::WINDOW`.
 pub const UNSTABLE_BATCHES: usize = 64;
+/// With V: batches that have begun and not ended. One that does not lag has no more than `verify::limits::WINDOW`.
+pub const RUNNING_BATCHES: usize = 16;
 /// With V: corrupted objects that a replica requests from another one in one message.
 pub const ASKED_OBJECTS: usize = 64;
 /// With V: bytes of the objects in one answer. Those of a larger one come with the whole state.
@@ -257,6 +259,7 @@ const _: () =
     assert!(schedule::LAG * (schedule::MAX_ATTEMPTS as u64 + 1) <= vote::limits::IN_EXECUTION_BATCHES);
 const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () = assert!(UNSTABLE_BATCHES as u64 > verify::limits::TALLY_BATCHES);
+const _: () = assert!(RUNNING_BATCHES as u64 > verify::limits::WINDOW);
 const _: () =
     assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);

@@ -4,7 +4,7 @@
 //! the object lies. So the object is put back for a moment, packed as for any replica, and the present one is put in
 //! its place again. The caller has the region alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::any::AnyObject;
 use crate::checksum::UNSEALED;
@@ -35,19 +35,38 @@ pub(crate) fn pack_all_before(
     later: &[&Kept],
     changed: &BTreeSet<ObjectId>,
 ) -> Option<Vec<u8>> {
+    let first = first_to_change(later, changed);
     let mut before = Vec::new();
     for id in changed {
-        let found = later.iter().find_map(|kept| match pack_before(root, kept, *id) {
-            ObjectBefore::Same => None,
-            before => Some((kept, before)),
-        });
-        before.push(match found? {
-            (_, ObjectBefore::Absent) => (*id, None),
-            (kept, ObjectBefore::Was(packed)) if had_root_as_owner(root, kept, *id) => (*id, Some(packed)),
+        let kept = first.get(id)?;
+        before.push(match pack_before(root, kept, *id) {
+            ObjectBefore::Absent => (*id, None),
+            ObjectBefore::Was(packed) if had_root_as_owner(root, kept, *id) => (*id, Some(packed)),
             _ => return None,
         });
     }
     Some(package::pack_all_before(root, &before))
+}
+
+/// The first request to change each of these objects. A replica that lags has as many requests as objects, so each
+/// request is looked at once, and not once per object.
+fn first_to_change<'k>(later: &[&'k Kept], changed: &BTreeSet<ObjectId>) -> BTreeMap<ObjectId, &'k Kept> {
+    let mut first = BTreeMap::new();
+    for kept in later {
+        for id in named_in(&kept.ledger).filter(|id| changed.contains(id)) {
+            first.entry(id).or_insert(*kept);
+        }
+    }
+    first
+}
+
+/// The objects of which a request's notes tell what they were before it, in any order and some of them twice: all for
+/// which [`pack_before`] does not return [`ObjectBefore::Same`].
+fn named_in(ledger: &Ledger) -> impl Iterator<Item = ObjectId> {
+    let steps = ledger.undo.iter().map(Undo::id);
+    let gone = ledger.gone.iter().map(|gone| gone.id);
+    let new = ledger.entries.iter().filter(|entry| entry.found == UNSEALED).map(|entry| entry.id);
+    steps.chain(gone).chain(new)
 }
 
 /// Whether the object was the region's root, or in one of its stores: these never move.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crosscheck::admin::client::{Link, ask};
 use crosscheck::admin::{
     AdminCommand, EvidenceList, EvidenceRecord, Position, ReplicaPhase, StateDigest, Status,
+    VerificationStatus,
 };
 use node::cluster::in_words;
 use serde::Serialize;
@@ -54,6 +55,9 @@ pub struct Totals {
     pub failed_checks: u64,
     /// Frames dropped for their checksum.
     pub dropped_frames: u64,
+    /// How often it took batches back: with every view that began after batches were executed, and where replicas
+    /// differed.
+    pub rollbacks: u64,
     /// Requests that it executed.
     pub requests: u64,
     /// Processes it had.
@@ -184,8 +188,8 @@ impl Keeper {
         if said.len() == self.size() { said.into_iter().min() } else { None }
     }
 
-    /// What is wrong with the group; none when all replicas serve, are connected, follow one leader and hold no reply
-    /// back.
+    /// What is wrong with the group; none when all replicas serve, are connected, follow one leader, hold no reply
+    /// back and keep pace.
     pub fn unwell(&self) -> Option<String> {
         let mut leaders = BTreeSet::new();
         for number in 0..self.size() {
@@ -198,6 +202,7 @@ impl Keeper {
                 _ if status.leader.is_none() => "knows no leader".to_owned(),
                 _ if status.held > 0 => format!("holds back {} replies", status.held),
                 _ if status.alone => "hears too few others".to_owned(),
+                _ if status.verification.as_ref().is_some_and(VerificationStatus::lags) => "lags".to_owned(),
                 _ => {
                     leaders.extend(status.leader);
                     continue;
@@ -302,6 +307,7 @@ impl WatchedReplica {
         totals.failed_checks += grown(|status| status.failed_checks);
         totals.dropped_frames += grown(|status| status.dropped_frames);
         totals.requests += grown(|status| status.requests);
+        totals.rollbacks += grown(|status| status.verification.as_ref().map_or(0, |one| one.rollbacks));
         let taken = |status: &Status| status.verification.as_ref().map_or(0, |one| one.states_taken);
         let took_state = grown(taken) > 0;
         if status.incarnation > 0 {

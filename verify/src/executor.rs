@@ -222,6 +222,11 @@ impl Executor {
         newest.map_or(self.stable, |(number, token)| Version { number: *number, token: *token })
     }
 
+    /// The last batch of which a quorum is known to have recorded a token; the stable one if there is no later one.
+    pub fn agreed(&self) -> u64 {
+        self.agreed.last_key_value().map_or(self.stable.number, |(number, _)| *number)
+    }
+
     /// The version that has to come from another executor before any batch runs.
     pub fn wanted(&self) -> Option<Version> {
         self.wanted
@@ -237,7 +242,7 @@ impl Executor {
     /// stands for all batches before.
     pub fn may_begin_after(&self, newest: u64) -> bool {
         let is_within = newest.saturating_sub(self.stable.number) < WINDOW;
-        let is_known = self.agreed.last_key_value().is_some_and(|(agreed, _)| newest < *agreed);
+        let is_known = newest < self.agreed();
         self.view.is_some() && self.wanted.is_none() && (is_within || is_known)
     }
 
@@ -390,10 +395,12 @@ impl Executor {
         version.number < stable.number || (version.number == stable.number && version.token != stable.token)
     }
 
-    /// The newest agreed version is always remembered: it decides in the end.
+    /// The newest agreed version is always remembered: it decides in the end. So is the oldest one, which an executor
+    /// that lags reaches first: what it has run up to there is stable then, however far the others are.
     fn bound_agreed(&mut self) {
         while self.agreed.len() > TALLY_BATCHES as usize {
-            self.agreed.pop_first();
+            let Some(second) = self.agreed.keys().nth(1).copied() else { return };
+            self.agreed.remove(&second);
         }
     }
 

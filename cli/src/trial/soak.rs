@@ -144,6 +144,8 @@ struct Soaked {
     repairs: u64,
     failed_checks: u64,
     dropped_frames: u64,
+    /// Times that batches were taken back. A view that begins, since a replica is away, takes some back too.
+    rollbacks: u64,
     /// Evidence records.
     evidence: Vec<String>,
     /// State transfers beyond one per restart.
@@ -164,6 +166,7 @@ impl Soaked {
             + self.evidence.len() as u64
             + self.transfers_unasked
             + self.deaths
+            + if self.away.is_empty() { self.rollbacks } else { 0 }
             + u64::from(matches!(self.digests, Some(Err(_))))
     }
 
@@ -178,8 +181,8 @@ impl Soaked {
         let times: u64 = self.away.values().sum();
         format!(
             "{:<5} {:>13} requests in {:>6.1} s ({}/s), {times} times a replica away ({} the leader): {} \
-                wrong, {} lost, {} refused, {} mismatches, {} repairs, {} failed checks, {} evidence, {} \
-                transfers unasked, {} deaths{}",
+                wrong, {} lost, {} refused, {} mismatches, {} repairs, {} failed checks, {} rollbacks, {} \
+                evidence, {} transfers unasked, {} deaths{}",
             self.mode,
             grouped(self.requests),
             self.seconds,
@@ -191,6 +194,7 @@ impl Soaked {
             self.mismatches,
             self.repairs,
             self.failed_checks,
+            self.rollbacks,
             self.evidence.len(),
             self.transfers_unasked,
             self.deaths,
@@ -441,6 +445,7 @@ impl Soak<'_> {
         soaked.repairs = sum(|totals| totals.repairs);
         soaked.failed_checks = sum(|totals| totals.failed_checks);
         soaked.dropped_frames = sum(|totals| totals.dropped_frames);
+        soaked.rollbacks = sum(|totals| totals.rollbacks);
         soaked.transfers_unasked = sum(|totals| totals.state_transfers).saturating_sub(soaked.restarts);
         soaked.deaths = keeper.deaths().len() as u64;
         Ok(())

@@ -97,7 +97,8 @@ impl Moved {
     fn looked(&mut self, progress: GroupProgress, now_us: u64, limit_us: u64) -> u64 {
         let GroupProgress { executed, requests, is_behind } = progress;
         let was_stopped = self.was_stopped(now_us, limit_us);
-        let has_moved = (executed, requests) != (self.executed, self.requests);
+        // A batch that runs again, since a view has begun, is no progress.
+        let has_moved = executed > self.executed || requests != self.requests;
         if has_moved || !is_behind || was_stopped {
             (self.executed, self.requests, self.since_us) = (executed, requests, now_us);
         }
@@ -111,14 +112,24 @@ impl Moved {
     }
 }
 
+/// With V: what was executed here and counts. What was executed beyond what the others have agreed on is no progress:
+/// the number of a batch, or what this replica knows of tokens, may be corrupted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VerifiedProgress {
+    /// The newest batch that is stable here.
+    pub stable: u64,
+    /// The newest batch that was executed here and agreed on by others. One that lags learns only at the last batch
+    /// that was agreed on whether its own are stable.
+    pub reached: u64,
+}
+
 /// What the watchdog compares this replica's progress with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StallCheck {
     /// The others have executed up to this batch; none where no other replica exists.
     pub others: Option<u64>,
-    /// With V: the newest batch that is stable here, which counts as the last executed one. What was executed beyond it
-    /// is no progress: the number of a batch, or what this replica knows of tokens, may be corrupted.
-    pub stable: Option<u64>,
+    /// With V: what counts as executed here.
+    pub verified: Option<VerifiedProgress>,
     /// The time now.
     pub now_us: u64,
     /// For how long nothing may make progress.
@@ -399,13 +410,14 @@ impl<S: Service> Execution<S> {
     /// If other replicas are as slow, this replica is not faulty. If all of them ended themselves, the group's memory
     /// would be lost, and with logs on disk the next processes would execute the same requests again.
     pub(super) fn stall(&mut self, check: StallCheck) -> Option<Stall> {
-        let StallCheck { others, stable, now_us, limit_us } = check;
+        let StallCheck { others, verified, now_us, limit_us } = check;
         let ended = self.executed_to();
-        let executed = stable.unwrap_or(ended);
+        let VerifiedProgress { stable, reached: executed } =
+            verified.unwrap_or(VerifiedProgress { stable: ended, reached: ended });
         // Nothing becomes stable here before it was executed here.
-        let is_wrong = executed > ended;
+        let is_wrong = stable > ended;
         let is_behind = is_wrong || others.map_or(self.in_flight() > 0, |others| others > executed);
-        let workers = 0..if executed == ended { self.schedule.workers() } else { 0 };
+        let workers = 0..if stable == ended { self.schedule.workers() } else { 0 };
         let requests = workers.map(|worker| self.schedule.progress(worker).resolved).sum();
         let requests = self.hooks.on_progress(requests);
         let was_stopped = self.moved.was_stopped(now_us, limit_us);
@@ -484,7 +496,9 @@ mod tests {
         assert_eq!(looked(at(5, 40, true), 1700), 800);
         assert_eq!(looked(at(5, 41, true), 1800), 0, "a request of the batch has ended");
         assert_eq!(looked(at(6, 41, true), 1900), 0);
-        assert_eq!(looked(at(6, 41, true), 2000), 100);
+        assert_eq!(looked(at(6, 41, true), 1950), 50);
+        assert_eq!(looked(at(4, 41, true), 1970), 70, "batches were taken back");
+        assert_eq!(looked(at(6, 41, true), 2000), 100, "and have run again");
         assert_eq!(looked(at(6, 41, false), 2100), 0, "the others stand at the same batch");
         let later = 2100 + 2 * limits::SILENCE.as_micros() as u64;
         assert_eq!(looked(at(6, 41, true), later), 0, "the process was stopped");

@@ -271,8 +271,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let limit_us = self.env.settings.watchdog.as_micros() as u64;
         let others = (self.env.settings.peers.len() > 1).then(|| self.group.others_executed(now_us));
         let others = others.filter(|_| self.env.hooks.asks_others());
-        let stable = self.speculate.as_ref().map(SpeculateStage::stable);
-        if let Some(why) = self.executor.stall(StallCheck { others, stable, now_us, limit_us }) {
+        let verified = self.speculate.as_ref().map(SpeculateStage::progress);
+        if let Some(why) = self.executor.stall(StallCheck { others, verified, now_us, limit_us }) {
             self.env.stop_with(Ok(Stop::Replace(why)));
         }
     }

@@ -111,3 +111,20 @@ fn a_view_that_began_before_its_own_stable_batch_is_a_contradiction() {
     let commands = recorded(&mut other, 1, version(2, 12));
     assert!(matches!(commands[..], [ExecutorCommand::Contradiction { .. }]), "{commands:?}");
 }
+
+#[test]
+fn one_that_lags_has_stable_batches_long_before_it_is_level() {
+    let mut executor = executor();
+    let of = |number: u64| version(number, 10 + u128::from(number));
+    (30..=130).for_each(|number| drop(recorded(&mut executor, 0, of(number))));
+    assert_eq!(executor.agreed(), 130);
+    for number in 1..=100 {
+        let parent = executor.newest().token.0;
+        runs(&mut executor, of(number), parent);
+    }
+    assert_eq!((executor.stable(), executor.newest()), (of(30), of(100)), "the first that it has heard of");
+    // Meanwhile the others go on.
+    (131..=200).for_each(|number| drop(recorded(&mut executor, 0, of(number))));
+    (101..=120).for_each(|number| drop(runs(&mut executor, of(number), 9 + u128::from(number))));
+    assert_eq!(executor.stable(), of(116), "the next one, of those that it has room for");
+}

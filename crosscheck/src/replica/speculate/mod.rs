@@ -43,6 +43,7 @@ use super::calls::Calls;
 use super::clocks::Timekeeper;
 use super::environment::{Environment, PastCounts};
 use super::execute_stage::ExecuteStage;
+use super::execution::VerifiedProgress;
 use super::group::Group;
 use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
@@ -276,6 +277,31 @@ impl SpeculateStage {
         self.executor.stable().number
     }
 
+    /// What counts as executed here.
+    pub(super) fn progress(&self) -> VerifiedProgress {
+        let stable = self.stable();
+        VerifiedProgress { stable, reached: self.folded().min(self.executor.agreed()).max(stable) }
+    }
+
+    /// The newest batch that was folded, or else the stable one.
+    fn folded(&self) -> u64 {
+        let last = self.folded_len().checked_sub(1).and_then(|last| self.unstable.get(last));
+        last.map_or(self.stable(), |batch| batch.number)
+    }
+
+    /// How many of the unstable batches were folded: the oldest.
+    fn folded_len(&self) -> usize {
+        self.unstable.partition_point(|batch| batch.version.is_some())
+    }
+
+    /// How many batches the others have agreed on that were not folded here; 0 before this replica executes.
+    fn behind(&self) -> u64 {
+        if self.speculation.is_none() && !self.is_lent && self.going_back.is_none() {
+            return 0;
+        }
+        self.executor.agreed().saturating_sub(self.folded())
+    }
+
     /// Whether the state is that of the newest batch, without objects that are known to be wrong.
     fn is_whole(&self) -> bool {
         self.going_back.is_none() && self.repairing.is_none()
@@ -283,7 +309,7 @@ impl SpeculateStage {
 
     /// The scheduled batches that were not folded, oldest first.
     fn running(&self) -> Vec<Arc<InFlight>> {
-        let running = self.unstable.iter().filter(|batch| batch.version.is_none());
+        let running = self.unstable.range(self.folded_len()..);
         running.map(|batch| batch.in_flight.clone()).collect()
     }
 
@@ -304,6 +330,7 @@ impl SpeculateStage {
             }),
             witness: !self.executes,
             unstable: self.unstable.len() as u64,
+            behind: self.behind(),
             rollbacks: tally.rollbacks,
             states_taken: tally.states_taken,
             local_reads: tally.local_reads,
@@ -327,6 +354,8 @@ impl SpeculateStage {
             Some(format!("until this replica has the agreed state after batch {}", wanted.number))
         } else if self.executor.view().is_none() {
             Some("for a view".into())
+        } else if self.behind() > verify::limits::WINDOW {
+            Some(format!("until {} batches have run here that the others have agreed on", self.behind()))
         } else {
             (!self.may_deliver()).then(|| format!("until a batch up to {} is stable", self.newest()))
         }
@@ -339,7 +368,7 @@ impl SpeculateStage {
     }
 
     /// Whether the next batch may be delivered: fewer than a window are beyond the stable one, and none is being taken
-    /// back.
+    /// back. One that lags delivers no more than it runs soon: when a view begins, what runs is given up.
     pub(super) fn may_deliver(&self) -> bool {
         let is_due = match &self.repairing {
             Some(repairing) => repairing.may_run(self.newest()),
@@ -347,7 +376,9 @@ impl SpeculateStage {
         };
         let bytes = self.speculation.as_ref().map_or(0, Speculation::bytes);
         let is_in_use = self.going_back.is_none() && self.taking.is_none();
-        is_due && bytes < limits::UNSTABLE_BYTES && is_in_use
+        let running = self.unstable.len() - self.folded_len();
+        let has_room = bytes < limits::UNSTABLE_BYTES && running < limits::RUNNING_BATCHES;
+        is_due && has_room && is_in_use
     }
 
     /// Puts a message in the frames of its receivers. A frame that is full leaves at once.

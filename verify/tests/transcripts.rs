@@ -168,6 +168,33 @@ fn two_of_three_differ_while_the_third_is_away() {
     );
 }
 
+/// The third one is connected and has no state. In parallel the other two may differ in every view.
+#[test]
+fn two_of_three_differ_while_the_third_is_silent() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&[0], 'a');
+    group.batch(&[1], 'x');
+    group.pass_ms(140);
+    group.tells("");
+    group.pass_ms(20);
+    group.tells(
+        "verifier 0 sees tokens differ after the start
+         verifier 1 sees tokens differ after the start
+         verifier 2 sees tokens differ after the start
+         verifier 1 is in view 1 from the start, sequentially: primary 0 of 0 1 2
+         verifier 0 is in view 1 from the start, sequentially: primary 0 of 0 1 2
+         verifier 2 is in view 1 from the start, sequentially: primary 0 of 0 1 2
+         executor 0 goes back to the start for view 1
+         executor 1 goes back to the start for view 1
+         executor 2 goes back to the start for view 1",
+    );
+    group.batch(&[0, 1], 'b');
+    group.tells(
+        "executor 0 has b stable
+         executor 1 has b stable",
+    );
+}
+
 #[test]
 fn the_primary_is_late() {
     let mut group = Cluster::founded(THREE, as_is);

@@ -12,6 +12,7 @@ use super::names::Names;
 use super::secure::{Channel, Dialling, Records};
 use super::{Identity, link::refusal_of};
 use crate::address::Address;
+use crate::limits;
 
 /// The progress of a replica, and how slow it has been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +36,12 @@ impl PeerProgress {
         let mut reader = Reader::new(bytes);
         let pace = PeerProgress { executed: reader.u64().ok()?, slowest_ms: reader.u64().ok()? };
         reader.is_empty().then_some(pace)
+    }
+
+    /// How much longer than otherwise a replica may take, in microseconds, since others were slow too. There is a
+    /// bound: a report may have been corrupted.
+    pub fn patience_us(self) -> u64 {
+        1_000 * self.slowest_ms.min(limits::SLOWNESS_KEPT.as_millis() as u64)
     }
 
     /// The reports of others in a group of 2f+1, combined into one: f+1 of them have executed so much, or 0 if fewer
@@ -133,6 +140,12 @@ mod tests {
         let told = [pace(5, 900), pace(8, 100), pace(6, 800), pace(7, 700)];
         assert_eq!(PeerProgress::of_others(&told, 2), pace(6, 800));
         assert_eq!(PeerProgress::of_others(&[], 2), PeerProgress::default());
+        assert_eq!(pace(7, 4000).patience_us(), 4_000_000);
+        assert_eq!(
+            pace(7, u64::MAX).patience_us(),
+            limits::SLOWNESS_KEPT.as_micros() as u64,
+            "it has a bound"
+        );
         assert_eq!(PeerProgress::decode(&pace(5, 900).encode()), Some(pace(5, 900)));
         assert_eq!(PeerProgress::decode(&[1; 8]), None);
     }

@@ -93,6 +93,7 @@ impl<S: Service> ExecuteStage<S> {
         let mut reports = std::mem::take(&mut self.reports);
         let (slice, time) = execution.run_here(&mut reports, || world.stopwatch());
         self.is_slow = time > limits::SOLO_SHORT;
+        self.pulse.took(time);
         self.is_busy = slice == Slice::More || (is_full && !reports.is_empty());
         Some(reports)
     }

@@ -15,6 +15,7 @@ use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Job, UnstableBatches, Work};
 use crate::limits;
 use crate::mailbox::Mailbox;
+use crate::peers::probe::PeerProgress;
 use crate::reply::KeptReplies;
 use crate::service::Service;
 use crate::settings::{Mode, Settings};
@@ -126,8 +127,8 @@ pub(super) struct VerifiedProgress {
 /// What the watchdog compares this replica's progress with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StallCheck {
-    /// The others have executed up to this batch; none where no other replica exists.
-    pub others: Option<u64>,
+    /// How far the others have come; none where no other replica exists.
+    pub others: Option<PeerProgress>,
     /// With V: what counts as executed here.
     pub verified: Option<VerifiedProgress>,
     /// The time now.
@@ -407,8 +408,10 @@ impl<S: Service> Execution<S> {
     /// Checks every worker and the replica's progress. Returns what has made no progress for too long although others
     /// have executed it.
     ///
-    /// If other replicas are as slow, this replica is not faulty. If all of them ended themselves, the group's memory
-    /// would be lost, and with logs on disk the next processes would execute the same requests again.
+    /// If other replicas are as slow, this replica is not faulty. That they have executed more proves little if they
+    /// began earlier: one that comes to a batch last, since a view has begun, needs as long as they did. If all of them
+    /// ended themselves, the group's memory would be lost, and with logs on disk the next processes would execute the
+    /// same requests again.
     pub(super) fn stall(&mut self, check: StallCheck) -> Option<Stall> {
         let StallCheck { others, verified, now_us, limit_us } = check;
         let ended = self.executed_to();
@@ -416,7 +419,8 @@ impl<S: Service> Execution<S> {
             verified.unwrap_or(VerifiedProgress { stable: ended, reached: ended });
         // Nothing becomes stable here before it was executed here.
         let is_wrong = stable > ended;
-        let is_behind = is_wrong || others.map_or(self.in_flight() > 0, |others| others > executed);
+        let is_behind = is_wrong || others.map_or(self.in_flight() > 0, |others| others.executed > executed);
+        let limit_us = limit_us + others.map_or(0, PeerProgress::patience_us);
         let workers = 0..if stable == ended { self.schedule.workers() } else { 0 };
         let requests = workers.map(|worker| self.schedule.progress(worker).resolved).sum();
         let requests = self.hooks.on_progress(requests);

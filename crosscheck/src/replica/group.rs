@@ -10,6 +10,7 @@ use super::clocks::Timekeeper;
 use super::environment::Environment;
 use crate::clock::ClockWords;
 use crate::limits;
+use crate::peers::probe::PeerProgress;
 use crate::world::World;
 
 /// The data on the other replicas.
@@ -34,8 +35,8 @@ struct Other {
     heard_us: u64,
     /// Its heartbeat, once it executes.
     voting: Option<Heartbeat>,
-    /// Last batch that it has reported as executed, with V as stable.
-    executed: u64,
+    /// Last batch that it has reported as executed, with V as stable; and how slow it says it has been.
+    pace: PeerProgress,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     life: u64,
     has_ended: bool,
@@ -96,13 +97,14 @@ impl Group {
         self.next_greeting_us = 0;
     }
 
-    /// Last batch that f+1 others have reported as executed, with V as stable: at least one of the reports is right. 0
-    /// unless all others were heard just now: a replica that hears only a part of the group may be partitioned, and its
-    /// memory may still be needed.
-    pub(super) fn others_executed(&self, now_us: u64) -> u64 {
-        let mut executed: Vec<u64> = self.all_others().map(|other| other.executed).collect();
-        executed.sort_unstable_by(|a, b| b.cmp(a));
-        executed.get(self.faults()).copied().filter(|_| self.hears_all(now_us)).unwrap_or(0)
+    /// What the others have reported, combined: the last batch that f+1 of them have executed, with V a stable one, so
+    /// that at least one of the reports is right; and how slow f of them have been. No batch unless all others were
+    /// heard just now: a replica that hears only a part of the group may be partitioned, and its memory may still be
+    /// needed.
+    pub(super) fn others_pace(&self, now_us: u64) -> PeerProgress {
+        let told: Vec<PeerProgress> = self.all_others().map(|other| other.pace).collect();
+        let others = PeerProgress::of_others(&told, self.faults());
+        PeerProgress { executed: if self.hears_all(now_us) { others.executed } else { 0 }, ..others }
     }
 
     /// Whether all others were heard just now, and vote: then this replica's memory is not needed.
@@ -191,7 +193,9 @@ impl Group {
         if peer != self.me {
             let ClockWords { now_us, sent_us, echo_us, held_us } =
                 time.clock.words_for(peer, env.world.now_us());
-            let words = [first, self.life, last, now_us, sent_us, echo_us, held_us].map(u64::to_le_bytes);
+            let slowest_ms = env.peers.pace.slowest_ms;
+            let words = [first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us];
+            let words = words.map(u64::to_le_bytes);
             env.peers.send(peer, FrameKind::Admin, &[words.as_flattened()]);
         }
     }
@@ -200,14 +204,17 @@ impl Group {
     pub(super) fn on_greeting(&mut self, from: u8, body: &[u8], time: &mut Timekeeper, now_us: u64) -> bool {
         let mut reader = Reader::new(body);
         let mut word = || reader.u64();
-        let (Ok(since), Ok(life), Ok(executed)) = (word(), word(), word()) else { return false };
+        let (Ok(since), Ok(life), Ok(executed), Ok(slowest_ms)) = (word(), word(), word(), word()) else {
+            return false;
+        };
         if let (Ok(their_us), Ok(sent_us), Ok(echo_us), Ok(held_us)) = (word(), word(), word(), word()) {
             time.clock.hear(from, ClockWords { now_us: their_us, sent_us, echo_us, held_us }, now_us);
         }
         let other = &mut self.others[usize::from(from)];
         other.has_ended |= other.life != 0 && other.life != life;
         other.life = life;
-        (other.voting, other.executed) = ((since > 0).then_some(Heartbeat { since, life }), executed);
+        other.voting = (since > 0).then_some(Heartbeat { since, life });
+        other.pace = PeerProgress { executed, slowest_ms };
         true
     }
 

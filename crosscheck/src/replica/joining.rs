@@ -269,7 +269,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return;
         }
         let limit_us = self.env.settings.watchdog.as_micros() as u64;
-        let others = (self.env.settings.peers.len() > 1).then(|| self.group.others_executed(now_us));
+        let others = (self.env.settings.peers.len() > 1).then(|| self.group.others_pace(now_us));
         let others = others.filter(|_| self.env.hooks.asks_others());
         let verified = self.speculate.as_ref().map(SpeculateStage::progress);
         if let Some(why) = self.executor.stall(StallCheck { others, verified, now_us, limit_us }) {

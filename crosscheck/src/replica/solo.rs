@@ -197,6 +197,13 @@ impl WatchdogView {
         self.executed.load(Ordering::Relaxed)
     }
 
+    /// Jobs took this thread so long. Where no watchdog looks at it, as in a simulation, nobody else measures that.
+    pub fn took(&self, time: Duration) {
+        if time > limits::WATCH {
+            self.slowest_ms.fetch_max(time.as_millis() as u64, Ordering::Relaxed);
+        }
+    }
+
     /// Milliseconds of the longest stretch of work lately, or of the batch that took longest.
     pub fn slowest_ms(&self) -> u64 {
         self.slowest_ms.load(Ordering::Relaxed)
@@ -287,9 +294,8 @@ impl Watchdog {
     /// when the others have executed it needs as long as they did. So the limit is the time that f others took lately,
     /// plus the watchdog's time. Their reported times count up to a bound: a report may have been corrupted.
     pub fn judge(&mut self, others: Option<PeerProgress>, executed: u64) -> Judged {
-        let told_ms =
-            others.map_or(0, |others| others.slowest_ms).min(limits::SLOWNESS_KEPT.as_millis() as u64);
-        let shared = told_ms.div_ceil(limits::WATCH.as_millis() as u64) as u32;
+        let patience_us = others.map_or(0, PeerProgress::patience_us);
+        let shared = patience_us.div_ceil(limits::WATCH.as_micros() as u64) as u32;
         let have_gone_on = others.is_none_or(|others| others.executed > executed);
         if have_gone_on && self.stretch > self.patience + shared {
             return Judged::Hangs;

@@ -150,6 +150,18 @@ impl Recorder {
         self.tallies.count(view, version, lineup.executors, self.config.rules.parents)
     }
 
+    /// Why nothing was recorded for long. Where tokens differ and the one that would decide does not come, the batch
+    /// has to run sequentially: in parallel they may differ again, in every view. If they differ even then, the primary
+    /// may be the cause, and the next one takes its place.
+    pub(super) fn why_late(&self, out: &mut Out<'_>) -> Reason {
+        let may_agree = self.phase == VerifierPhase::Normal && !self.record.lineup.sequential;
+        if !may_agree || !self.count().differs {
+            return Reason::Late;
+        }
+        self.tell_differed(Slots::EMPTY, out);
+        Reason::Diverged
+    }
+
     /// Records as many versions as the tokens allow. Returns why another view is wanted, if it is.
     pub(super) fn step(&mut self, out: &mut Out<'_>) -> Option<Reason> {
         while self.phase == VerifierPhase::Normal && self.decides() {

@@ -29,6 +29,8 @@ pub(crate) struct Count {
     pub(crate) agreeing: Slots,
     /// Who sent any token for this batch. One that continues another version is received and lost.
     pub(crate) received: Slots,
+    /// Whether tokens that continue the record differ.
+    pub(crate) differs: bool,
 }
 
 impl Tallies {
@@ -108,6 +110,7 @@ impl Tallies {
                 *agreeing = agreeing.with(vote.executor);
             }
         }
+        count.differs = by_token.len() > 1;
         for (token, agreeing) in by_token {
             if agreeing.len() > count.agreeing.len() {
                 (count.token, count.agreeing) = (Some(token), agreeing);

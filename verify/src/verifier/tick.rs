@@ -134,7 +134,8 @@ impl Verifier {
         match timer {
             Timer::Resend => self.repeat(out),
             Timer::Patience if !recorder.is_blank() && recorder.is_by_quorum() => {
-                self.change(Reason::Late, out)
+                let reason = recorder.why_late(out);
+                self.change(reason, out)
             }
             // To roll back would free no replica that hangs.
             Timer::Extra if recorder.waits_for_extra() => {

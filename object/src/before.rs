@@ -49,7 +49,7 @@ pub(crate) fn pack_all_before(
 }
 
 /// The first request to change each of these objects. A replica that lags has as many requests as objects, so each
-/// request is looked at once, and not once per object.
+/// request is visited once, and not once per object.
 fn first_to_change<'k>(later: &[&'k Kept], changed: &BTreeSet<ObjectId>) -> BTreeMap<ObjectId, &'k Kept> {
     let mut first = BTreeMap::new();
     for kept in later {

@@ -119,8 +119,8 @@ impl Moved {
 pub(super) struct VerifiedProgress {
     /// The newest batch that is stable here.
     pub stable: u64,
-    /// The newest batch that was executed here and agreed on by others. One that lags learns only at the last batch
-    /// that was agreed on whether its own are stable.
+    /// The newest batch that was executed here and agreed on by others. One that lags knows of few of these whether its
+    /// own state after them is the agreed one.
     pub reached: u64,
 }
 
@@ -409,7 +409,7 @@ impl<S: Service> Execution<S> {
     /// have executed it.
     ///
     /// If other replicas are as slow, this replica is not faulty. That they have executed more proves little if they
-    /// began earlier: one that comes to a batch last, since a view has begun, needs as long as they did. If all of them
+    /// began earlier: one that receives a batch last, since a view has begun, needs as long as they did. If all of them
     /// ended themselves, the group's memory would be lost, and with logs on disk the next processes would execute the
     /// same requests again.
     pub(super) fn stall(&mut self, check: StallCheck) -> Option<Stall> {

@@ -197,7 +197,7 @@ impl WatchdogView {
         self.executed.load(Ordering::Relaxed)
     }
 
-    /// Jobs took this thread so long. Where no watchdog looks at it, as in a simulation, nobody else measures that.
+    /// Jobs took this thread so long. Where no watchdog looks at it, as in a simulation, nothing else measures that.
     pub fn took(&self, time: Duration) {
         if time > limits::WATCH {
             self.slowest_ms.fetch_max(time.as_millis() as u64, Ordering::Relaxed);

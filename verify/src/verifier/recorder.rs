@@ -154,12 +154,17 @@ impl Recorder {
     /// has to run sequentially: in parallel they may differ again, in every view. If they differ even then, the primary
     /// may be the cause, and the next one takes its place.
     pub(super) fn why_late(&self, out: &mut Out<'_>) -> Reason {
-        let may_agree = self.phase == VerifierPhase::Normal && !self.record.lineup.sequential;
-        if !may_agree || !self.count().differs {
-            return Reason::Late;
+        let differs = self.phase == VerifierPhase::Normal && self.count().differs;
+        if differs && self.runs_sequentially_next(out) { Reason::Diverged } else { Reason::Late }
+    }
+
+    /// Whether tokens that differ may agree once the batch runs sequentially. If so, it tells that they differ.
+    fn runs_sequentially_next(&self, out: &mut Out<'_>) -> bool {
+        let may_agree = !self.record.lineup.sequential;
+        if may_agree {
+            self.tell_differed(Slots::EMPTY, out);
         }
-        self.tell_differed(Slots::EMPTY, out);
-        Reason::Diverged
+        may_agree
     }
 
     /// Records as many versions as the tokens allow. Returns why another view is wanted, if it is.
@@ -209,8 +214,7 @@ impl Recorder {
     /// Tokens that ran sequentially differ as well: the same again would only be repeated, as fast as messages go. So
     /// it is reported, and the next attempt waits for the patience.
     fn on_hopeless(&mut self, out: &mut Out<'_>) -> Option<Reason> {
-        if !self.record.lineup.sequential {
-            self.tell_differed(Slots::EMPTY, out);
+        if self.runs_sequentially_next(out) {
             return Some(Reason::Diverged);
         }
         if !std::mem::replace(&mut self.undecided, true) {

@@ -1,6 +1,14 @@
-//! The output of callgrind: the total number of instructions, and how often other code called the allocator.
+//! callgrind: how a program is run under it, its counters read while the program runs, and its output: the total number
+//! of instructions, and how often other code called the allocator.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use crate::bench::servers::find;
 
 /// Functions that allocate memory: mimalloc's functions that Rust's allocator calls, and the C library's.
 const ALLOCATING: [&str; 11] = [
@@ -24,6 +32,73 @@ pub struct Totals {
     pub instructions: u64,
     /// Calls of the allocator; 0 where symbols are missing.
     pub allocations: u64,
+}
+
+/// The same command under callgrind, which writes to files that begin with `output`.
+///
+/// # Errors
+/// valgrind is not installed.
+pub fn under_callgrind(command: &Command, output: &Path) -> anyhow::Result<Command> {
+    let valgrind = installed("valgrind")?;
+    let mut file = OsString::from("--callgrind-out-file=");
+    file.push(output);
+    let mut under = Command::new(valgrind);
+    under.args(["--tool=callgrind", "--fair-sched=try", "--quiet"]).arg(file);
+    under.arg(command.get_program()).args(command.get_args());
+    Ok(under)
+}
+
+/// The counters of one process that runs under callgrind.
+#[derive(Debug)]
+pub struct Counter {
+    pid: u32,
+    output: PathBuf,
+    /// Files that callgrind has written so far; it numbers them.
+    written: u32,
+}
+
+impl Counter {
+    /// Those of the process `pid`, which writes to files that begin with `output`.
+    pub fn new(pid: u32, output: PathBuf) -> Self {
+        Counter { pid, output, written: 0 }
+    }
+
+    /// Begins to count from zero.
+    ///
+    /// # Errors
+    /// The process cannot be asked.
+    pub fn zero(&mut self) -> anyhow::Result<()> {
+        self.ask("zero")
+    }
+
+    /// What was counted since; the counters are zero afterwards.
+    ///
+    /// # Errors
+    /// The process cannot be asked, or its file makes no sense.
+    pub fn read(&mut self) -> anyhow::Result<Totals> {
+        self.ask("dump")?;
+        self.written += 1;
+        let mut file = self.output.clone().into_os_string();
+        file.push(format!(".{}", self.written));
+        let file = PathBuf::from(file);
+        let text = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        parse(&String::from_utf8_lossy(&text)).with_context(|| format!("{} has no totals", file.display()))
+    }
+
+    fn ask(&self, what: &str) -> anyhow::Result<()> {
+        let mut vgdb = Command::new(installed("vgdb")?);
+        vgdb.arg(format!("--pid={}", self.pid)).arg(what).stdin(Stdio::null());
+        let said = vgdb.output().context("starting vgdb")?;
+        if !said.status.success() {
+            bail!("vgdb {what} of process {}: {}", self.pid, String::from_utf8_lossy(&said.stderr).trim());
+        }
+        Ok(())
+    }
+}
+
+fn installed(program: &str) -> anyhow::Result<PathBuf> {
+    find(program)
+        .with_context(|| format!("{program} is not installed; install it with: apt-get install valgrind"))
 }
 
 /// Reads the file's text; none when it has no totals, because the process did not end by itself.

@@ -1,5 +1,4 @@
-//! A client that sends an exact number of requests, in groups of the same size: two runs of it differ in the number of
-//! requests only.
+//! A client that sends an exact number of requests, and compares nothing: other programs check replies.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,32 +36,30 @@ impl CostClient {
         Ok(CostClient { stream, name, value, out: Vec::new(), input: Vec::new() })
     }
 
-    /// Sends a request for every key, `together` at a time.
+    /// Sends a request for each key, all in one write.
     ///
     /// # Errors
-    /// The connection breaks, or an answer is malformed.
-    pub fn ask(&mut self, op: Op, keys: impl Iterator<Item = u32>, together: usize) -> anyhow::Result<()> {
-        let mut keys = keys.peekable();
-        while keys.peek().is_some() {
-            let mut waiting = 0;
-            self.out.clear();
-            for key in keys.by_ref().take(together) {
-                let value = if op == Op::Set { &self.value[..] } else { b"" };
-                let request = WireRequest { op, key: self.name.of(key), value, ttl: 0, unique: 0 };
-                Dialect::Memcached.write(&request, &mut self.out);
-                waiting += 1;
-            }
-            self.stream.write_all(&self.out)?;
-            self.hear(op, waiting)?;
+    /// The connection breaks.
+    pub fn send(&mut self, op: Op, keys: &[u32]) -> anyhow::Result<()> {
+        self.out.clear();
+        for key in keys {
+            let value = if op == Op::Set { &self.value[..] } else { b"" };
+            let request = WireRequest { op, key: self.name.of(*key), value, ttl: 0, unique: 0 };
+            Dialect::Memcached.write(&request, &mut self.out);
         }
-        Ok(())
+        Ok(self.stream.write_all(&self.out)?)
     }
 
-    fn hear(&mut self, op: Op, mut waiting: usize) -> anyhow::Result<()> {
+    /// Waits for the replies to `waiting` requests.
+    ///
+    /// # Errors
+    /// The connection breaks, an answer is malformed, or a read finds nothing.
+    pub fn hear(&mut self, op: Op, mut waiting: usize) -> anyhow::Result<()> {
         let mut piece = [0; 16 << 10];
         while waiting > 0 {
             match Dialect::Memcached.take(op, &self.input) {
                 Taken::Whole(_, Reply::Refused(words)) => bail!("{}", String::from_utf8_lossy(&words)),
+                Taken::Whole(_, Reply::Missing) => bail!("an item that was stored is not there"),
                 Taken::Whole(used, _) => {
                     self.input.drain(..used);
                     waiting -= 1;

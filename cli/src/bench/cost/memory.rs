@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::PerObject;
-use super::client::CostClient;
+use super::load::{Clients, Load};
 use crate::bench::definition::{Definition, Op, Side};
 use crate::bench::measure::resident_of;
 use crate::bench::servers::Running;
@@ -46,7 +46,7 @@ pub fn measure(
 
 /// Bytes by which the processes grow, on average.
 fn store(running: &Running, objects: u32, definition: &Definition, ending: &Ending) -> anyhow::Result<f64> {
-    let mut client = CostClient::connect(running.addresses[0], &definition.workloads[0])?;
+    let mut client = Clients::connect(Load::OneClient, running.addresses[0], &definition.workloads[0])?;
     let resident = || -> anyhow::Result<f64> {
         if ending.sleep(SETTLE) {
             bail!("ended by the operator");
@@ -58,8 +58,8 @@ fn store(running: &Running, objects: u32, definition: &Definition, ending: &Endi
         let each: Vec<u64> = each.collect::<anyhow::Result<_>>()?;
         Ok(each.iter().sum::<u64>() as f64 / each.len().max(1) as f64)
     };
-    client.ask(Op::Set, 0..FIRST, 1)?;
+    client.ask(Op::Set, &(0..FIRST).collect::<Vec<_>>())?;
     let before = resident()?;
-    client.ask(Op::Set, FIRST..FIRST + objects, 1)?;
+    client.ask(Op::Set, &(FIRST..FIRST + objects).collect::<Vec<_>>())?;
     Ok(resident()? - before)
 }

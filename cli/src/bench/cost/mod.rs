@@ -2,8 +2,10 @@
 //! request, as valgrind counts them, and memory per object.
 
 mod callgrind;
+mod ceilings;
 mod client;
 mod counted;
+mod load;
 mod memory;
 
 use std::fs;
@@ -12,7 +14,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::definition::{self, Definition, Op, Side};
+use ceilings::Ceilings;
+pub use load::{Kind, Load};
+
+use super::definition::{self, Definition, Side};
 use super::measure::{Commit, Machine};
 use super::results::{self, stamp};
 use super::servers;
@@ -23,7 +28,7 @@ use node::signals::Ending;
 const SHAPE: &str = r#"
 title = "Cost of a request and of an object"
 about = "Instructions and calls of the allocator per request, memory per object."
-modes = ["0000", "00G0", "00GT", "RDGX"]
+modes = ["0000", "00G0", "00GT", "RD00", "RDGX"]
 peers = ["memcached"]
 clients = [1]
 seconds = 1.0
@@ -41,16 +46,26 @@ prefill_percent = 0
 
 /// Options of `bench cost`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Every process of a side runs under valgrind (callgrind), so all are slow; the figures do not depend on that. A request
+is counted under three loads (1 client; 1 client that sends 16 together; 50 clients), and a read that notes its access
+apart from one that does not. What a process does without clients is measured for three seconds and subtracted.
+
+Examples:
+  crosscheck bench cost --only 00G0,memcached          two sides
+  crosscheck bench cost --only RDGX --keep /tmp/cost   keep callgrind's files, for callgrind_annotate
+  crosscheck bench cost --ceilings bench/cost.toml     exit with status 1 where a request became dearer
+  crosscheck bench cost --record bench/cost.toml       write that table again, after a change that is meant")]
 pub struct Args {
     /// Only these modes and peers, separated by commas
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     only: Vec<Side>,
-    /// Requests that are counted, per operation
+    /// Requests that are counted, per load and kind
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 10_000,
-        value_parser = clap::value_parser!(u32).range(100..=10_000_000),
+        default_value_t = 2_000,
+        value_parser = clap::value_parser!(u32).range(100..=1_000_000),
     )]
     requests: u32,
     /// Objects whose memory is measured
@@ -61,6 +76,18 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1000..=150_000),
     )]
     objects: u32,
+    /// Leave memory per object out
+    #[arg(long)]
+    no_memory: bool,
+    /// Compare with this table; fail where a request is dearer than it allows
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    ceilings: Option<PathBuf>,
+    /// Write such a table
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Keep callgrind's files in this folder
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
     /// Folder for the result
     #[arg(long, value_name = "DIR", default_value = results::RAW)]
     out: PathBuf,
@@ -95,16 +122,46 @@ pub struct Cost {
     pub failed: Vec<String>,
 }
 
+/// What a process is in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It has no group.
+    Server,
+    /// The replica to which all clients connect; it does not lead.
+    Asked,
+    /// The leader, or primary.
+    Leader,
+    /// Neither.
+    Other,
+}
+
+impl Role {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Server => "server",
+            Role::Asked => "follower with the clients",
+            Role::Leader => "leader",
+            Role::Other => "other follower",
+        }
+    }
+}
+
 /// The cost of one request in one process, as a mean over many requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PerRequest {
-    /// The side; for a replicated one, a single replica that all clients use.
+    /// The side.
     pub side: Side,
-    /// The operation.
-    pub op: Op,
-    /// Requests over which the difference was computed.
+    /// Which of its processes.
+    pub role: Role,
+    /// How requests came.
+    pub load: Load,
+    /// What was asked.
+    pub kind: Kind,
+    /// How many were counted.
     pub requests: u32,
-    /// Instructions in user mode; system calls count up to their entry.
+    /// Instructions in user mode, less those of the idle process; system calls count up to their entry.
     pub instructions: f64,
     /// Calls that allocate memory or change the size of an allocation; none where the program's symbols are missing.
     pub allocations: Option<f64>,
@@ -124,7 +181,7 @@ pub struct PerObject {
 }
 
 /// Incremented when old files can no longer be read.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Counts everything and writes the result.
 pub fn run(args: &Args) -> CommandOutcome {
@@ -138,13 +195,14 @@ pub fn run(args: &Args) -> CommandOutcome {
             cost.failed.push(format!("{side}: {why}"));
             continue;
         }
-        if let Side::Ours(mode) = side {
-            for op in [Op::Get, Op::Set] {
-                match counted::count(mode, op, args.requests, &cost.definition, &ending) {
-                    Ok(found) => cost.requests.push(PerRequest { side: side.clone(), ..found }),
-                    Err(error) => cost.failed.push(format!("{side}, {}: {}", op.name(), error_text(&error))),
-                }
+        if matches!(side, Side::Ours(_) | Side::Memcached) {
+            match counted::count(side, args, &cost.definition, &ending) {
+                Ok(found) => cost.requests.extend(found),
+                Err(error) => cost.failed.push(format!("{side}: {}", error_text(&error))),
             }
+        }
+        if args.no_memory {
+            continue;
         }
         match memory::measure(side, args.objects, &cost.definition, &ending) {
             Ok(found) => cost.objects.push(found),
@@ -160,14 +218,35 @@ pub fn run(args: &Args) -> CommandOutcome {
         }
         say(&format!("results: {}", path.display()))?;
     }
-    Ok(CommandVerdict::of(cost.failed.is_empty()))
+    let dearer = match &args.ceilings {
+        Some(file) => Ceilings::read(file)?.exceeded(&cost.requests)?,
+        None => Vec::new(),
+    };
+    for what in &dearer {
+        say(&format!("dearer: {what}"))?;
+    }
+    if let Some(file) = args.record.as_ref().filter(|_| cost.failed.is_empty()) {
+        Ceilings::of(&cost.requests).write(file)?;
+        say(&format!("table: {}", file.display()))?;
+    }
+    Ok(CommandVerdict::of(cost.failed.is_empty() && dearer.is_empty()))
 }
 
 impl Args {
     /// Options for a full measurement, into `out`.
     pub fn into_folder(out: &Path, unoptimised: bool) -> Self {
-        let (requests, objects) = (10_000, 100_000);
-        Args { only: Vec::new(), requests, objects, out: out.to_owned(), unoptimised, json: false }
+        Args {
+            only: Vec::new(),
+            requests: 2_000,
+            objects: 100_000,
+            no_memory: false,
+            ceilings: None,
+            record: None,
+            keep: None,
+            out: out.to_owned(),
+            unoptimised,
+            json: false,
+        }
     }
 }
 
@@ -206,15 +285,29 @@ impl Cost {
         Ok(cost.filter(|cost| cost.cost_format == FORMAT))
     }
 
+    /// The counted requests, those of one process under one load together.
+    pub fn processes(&self) -> Vec<(&PerRequest, Vec<&PerRequest>)> {
+        let mut groups: Vec<(&PerRequest, Vec<&PerRequest>)> = Vec::new();
+        for one in &self.requests {
+            let is_same = |(first, _): &&mut (&PerRequest, Vec<&PerRequest>)| {
+                (&first.side, first.role, first.load) == (&one.side, one.role, one.load)
+            };
+            match groups.iter_mut().find(is_same) {
+                Some((_, figures)) => figures.push(one),
+                None => groups.push((one, vec![one])),
+            }
+        }
+        groups
+    }
+
     /// The results, as lines of text.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for one in &self.requests {
-            let allocations =
-                one.allocations.map_or(String::new(), |count| format!(", {count:.2} allocations"));
-            let op = one.op.name();
-            lines
-                .push(format!("{:<9} {op:<3} {:>9.0} instructions{allocations}", one.side, one.instructions));
+        for (one, figures) in self.processes() {
+            let load = one.load.name();
+            let figures: Vec<String> =
+                figures.iter().map(|one| format!("{} {:>6.0}", one.kind.name(), one.instructions)).collect();
+            lines.push(format!("{:<9} {:<25} {load:<11}  {}", one.side, one.role.name(), figures.join("  ")));
         }
         for one in &self.objects {
             let beyond = one.resident - one.payload as f64;

@@ -41,10 +41,10 @@ fn what_it_costs(cost: &Cost) -> Vec<Block> {
     let mut blocks = vec![
         Block::Heading(2, "Instructions, allocations and memory (cost)".into()),
         Block::Text(format!(
-            "GET and SET of keys of {} B and values of 400 B, 16 on their way over one connection. Of RDGX \
-                one follower is counted, with all clients. Instructions are those of the program; what the \
-                kernel does for it is not in them. Memory is what a process grows by while more objects are \
-                stored.",
+            "GET and SET of keys of {} B and values of 400 B. The first read of an item is noted in it; a hot one \
+                is not. A set replaces a value by one of the same length. Instructions are those of the program; \
+                what the kernel does for it is not in them. Memory is what a process grows by while more objects \
+                are stored.",
             cost.definition.workloads.first().map_or(0, |workload| workload.key_bytes)
         )),
     ];

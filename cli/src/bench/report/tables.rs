@@ -3,7 +3,7 @@
 use ::report::beside::ComparedFigure;
 use ::report::{Block, Table};
 
-use crate::bench::cost::Cost;
+use crate::bench::cost::{Cost, Kind};
 use crate::bench::definition::{Figure, Measure, Ratio, Side, Workload};
 use crate::bench::failures::FailureFigures;
 use crate::bench::measure::EventLoopCycles;
@@ -59,13 +59,18 @@ pub fn runs(runs: &[BenchRun]) -> Block {
 
 /// Instructions, allocations and memory.
 pub fn cost(cost: &Cost) -> Vec<Block> {
-    let requests = cost.requests.iter().map(|one| {
+    let requests = cost.processes().into_iter().map(|(one, figures)| {
+        let allocations: Vec<f64> = figures.iter().filter_map(|one| one.allocations).collect();
+        let of = |kind| figures.iter().find(|one| one.kind == kind);
+        let cell = |kind| of(kind).map_or(String::new(), |one| grouped(one.instructions.round() as u64));
         vec![
             one.side.to_string(),
-            one.op.name().to_owned(),
-            grouped(one.instructions.round() as u64),
-            one.allocations.map_or(String::new(), |count| format!("{count:.2}")),
-            grouped(u64::from(one.requests)),
+            one.role.name().to_owned(),
+            one.load.name().to_owned(),
+            cell(Kind::Get),
+            cell(Kind::HotGet),
+            cell(Kind::Set),
+            allocations.iter().map(|count| format!("{count:.2}")).collect::<Vec<_>>().join(", "),
         ]
     });
     let objects = cost.objects.iter().map(|one| {
@@ -82,8 +87,16 @@ pub fn cost(cost: &Cost) -> Vec<Block> {
     vec![
         Block::Table(
             Table::new(
-                "Per request, in the program: callgrind, difference of two runs",
-                ["Side", "Operation", "Instructions", "Allocations", "Requests"],
+                "Instructions per request, in each program: callgrind, less those of the idle program",
+                [
+                    "Side",
+                    "Process",
+                    "Load",
+                    "Get, noted",
+                    "Get, hot",
+                    "Set",
+                    "Allocations (get, set, hot get)",
+                ],
             )
             .rows(requests),
         ),

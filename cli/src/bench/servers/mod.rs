@@ -15,6 +15,7 @@ use super::wire::Dialect;
 use node::cluster::{Keeper, ReplicaHandle};
 use node::signals::Ending;
 pub use peer::Peer;
+pub use stock::stock_command;
 
 /// How long a side may take to come up.
 const START: Duration = Duration::from_secs(30);

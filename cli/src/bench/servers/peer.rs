@@ -63,8 +63,21 @@ impl Peer {
     ///
     /// # Errors
     /// The process ended, the operator ended the command, or it takes too long.
-    pub fn until(&mut self, ending: &Ending, mut ready: impl FnMut() -> bool) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START;
+    pub fn until(&mut self, ending: &Ending, ready: impl FnMut() -> bool) -> anyhow::Result<()> {
+        self.until_within(START, ending, ready)
+    }
+
+    /// The same with another timeout.
+    ///
+    /// # Errors
+    /// As for [`Peer::until`].
+    pub fn until_within(
+        &mut self,
+        patience: Duration,
+        ending: &Ending,
+        mut ready: impl FnMut() -> bool,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
         while !ready() {
             if let Some(trouble) = self.trouble() {
                 bail!(trouble);
@@ -73,7 +86,7 @@ impl Peer {
                 bail!("ended before {} was ready", self.name);
             }
             if Instant::now() > deadline {
-                bail!("{} is not ready after {} s: {}", self.name, START.as_secs(), self.last_words());
+                bail!("{} is not ready after {} s: {}", self.name, patience.as_secs(), self.last_words());
             }
         }
         Ok(())

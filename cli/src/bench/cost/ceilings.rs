@@ -1,0 +1,164 @@
+//! The committed table of what a request may cost (`bench/cost.toml`): a change that makes one dearer fails in CI,
+//! where a measurement of time would only make noise.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use super::load::{Kind, Load};
+use super::{PerRequest, Role};
+use crate::bench::definition::Side;
+
+/// Instructions per request, and how much more is tolerated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ceilings {
+    /// Per cent above the table at which a measurement of one process without peers fails.
+    alone_percent: f64,
+    /// The same for replicas of a group, of which some wait for others: how their messages meet is not the same twice.
+    group_percent: f64,
+    rows: Vec<Row>,
+}
+
+/// One process under one load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    side: Side,
+    role: Role,
+    load: Load,
+    get: f64,
+    hot_get: f64,
+    set: f64,
+}
+
+impl Ceilings {
+    /// The percentages of a new table.
+    const ALONE_PERCENT: f64 = 3.0;
+    const GROUP_PERCENT: f64 = 6.0;
+
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// It is missing or malformed.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} is no table of costs", path.display()))
+    }
+
+    /// A table of these measurements; programs of others, which no change of ours makes dearer, are not in it.
+    pub fn of(measured: &[PerRequest]) -> Self {
+        let mut rows: Vec<Row> = Vec::new();
+        for one in measured.iter().filter(|one| matches!(one.side, Side::Ours(_))) {
+            let is_same = |row: &Row| row.side == one.side && row.role == one.role && row.load == one.load;
+            let at = rows.iter().position(is_same).unwrap_or_else(|| {
+                let (side, role, load) = (one.side.clone(), one.role, one.load);
+                rows.push(Row { side, role, load, get: 0.0, hot_get: 0.0, set: 0.0 });
+                rows.len() - 1
+            });
+            *rows[at].place(one.kind) = one.instructions.round();
+        }
+        Ceilings { alone_percent: Self::ALONE_PERCENT, group_percent: Self::GROUP_PERCENT, rows }
+    }
+
+    /// Writes it, one process and load per line.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let mut text = format!(
+            "# Instructions per request, in user mode, less those of the idle process; `bench cost --record` writes \
+             them.\n# CI fails when a single process needs so many per cent more, or a replica of a group.\n\
+             alone_percent = {:.1}\ngroup_percent = {:.1}\nrows = [\n",
+            self.alone_percent, self.group_percent
+        );
+        for row in &self.rows {
+            let (side, role, load) = (word(&row.side)?, word(&row.role)?, word(&row.load)?);
+            let Row { get, hot_get, set, .. } = row;
+            let _ = writeln!(
+                text,
+                "    {{ side = {side}, role = {role}, load = {load}, get = {get:.1}, hot_get = {hot_get:.1}, \
+                 set = {set:.1} }},"
+            );
+        }
+        text.push_str("]\n");
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// What is dearer than the table allows, one sentence each.
+    ///
+    /// # Errors
+    /// A measurement is not in the table: nothing guards it.
+    pub fn exceeded(&self, measured: &[PerRequest]) -> anyhow::Result<Vec<String>> {
+        let mut found = Vec::new();
+        for one in measured.iter().filter(|one| matches!(one.side, Side::Ours(_))) {
+            let is_same = |row: &&Row| row.side == one.side && row.role == one.role && row.load == one.load;
+            let Some(row) = self.rows.iter().find(is_same) else {
+                bail!("the table has no row for {}, {}, {}", one.side, one.role.name(), one.load.name());
+            };
+            let ceiling = *row.clone().place(one.kind);
+            let percent = if one.role == Role::Server { self.alone_percent } else { self.group_percent };
+            if one.instructions > ceiling * (1.0 + percent / 100.0) {
+                found.push(format!(
+                    "{}, {}, {}: a {} takes {:.0} instructions, {:.1} % more than the {ceiling:.0} of the table, \
+                     which tolerates {percent:.0} %",
+                    one.side,
+                    one.role.name(),
+                    one.load.name(),
+                    one.kind.name(),
+                    one.instructions,
+                    (one.instructions / ceiling - 1.0) * 100.0,
+                ));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Row {
+    fn place(&mut self, kind: Kind) -> &mut f64 {
+        match kind {
+            Kind::Get => &mut self.get,
+            Kind::HotGet => &mut self.hot_get,
+            Kind::Set => &mut self.set,
+        }
+    }
+}
+
+/// A name as the file has it, in quotes.
+fn word(name: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(role: Role, kind: Kind, instructions: f64) -> PerRequest {
+        let (side, load) = (Side::Ours("RDGX".into()), Load::Together16);
+        PerRequest { side, role, load, kind, requests: 100, instructions, allocations: None }
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_written_and_tells_what_is_dearer() {
+        let all = |factor: f64| {
+            let roles = [Role::Server, Role::Asked];
+            let of = |role| Kind::ALL.map(|kind| measured(role, kind, 1000.0 * factor));
+            roles.into_iter().flat_map(of).collect::<Vec<_>>()
+        };
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let table = Ceilings::of(&all(1.0));
+        table.write(file.path()).expect("written");
+        assert_eq!(Ceilings::read(file.path()).expect("read"), table);
+        assert_eq!(table.exceeded(&all(1.02)).expect("known"), Vec::<String>::new());
+        let dearer = table.exceeded(&all(1.05)).expect("known");
+        assert_eq!(dearer.len(), 3, "a group may differ by more: {dearer:?}");
+        assert!(dearer[0].contains("a get takes 1050 instructions, 5.0 % more"), "{dearer:?}");
+        assert_eq!(table.exceeded(&all(1.07)).expect("known").len(), 6);
+        let other = [measured(Role::Leader, Kind::Get, 1.0)];
+        assert!(table.exceeded(&other).is_err(), "nothing guards it");
+    }
+}

@@ -158,8 +158,7 @@ impl Ledger {
     }
 
     fn insert(&mut self, id: ObjectId) -> usize {
-        let number = self.entries.len();
-        self.entries.push(Entry {
+        self.add(Entry {
             id,
             address: 0,
             place: None,
@@ -169,6 +168,13 @@ impl Ledger {
             state: EntryState::Open,
             opened: false,
         });
+        self.entries.len() - 1
+    }
+
+    /// Adds the entry of an object that has none.
+    pub(crate) fn add(&mut self, entry: Entry) {
+        let number = self.entries.len();
+        self.entries.push(entry);
         if self.entries.len() > SCAN_MAX {
             if self.entries.len() * 2 > self.index.len() {
                 self.rebuild_index();
@@ -176,7 +182,6 @@ impl Ledger {
                 self.index_entry(number);
             }
         }
-        number
     }
 
     fn rebuild_index(&mut self) {

@@ -47,6 +47,7 @@ mod checksum;
 mod containers;
 mod copy;
 mod corrupted;
+mod crc;
 mod critical;
 mod delta;
 mod difference;
@@ -55,6 +56,7 @@ mod header;
 mod id;
 #[cfg(feature = "inject")]
 mod inject;
+mod inside;
 mod kept;
 mod ledger;
 mod member;
@@ -85,6 +87,7 @@ pub use difference::{MemberDifference, Members};
 pub use id::{Home, ObjectId};
 #[cfg(feature = "inject")]
 pub use inject::{Injected, Injection};
+pub use inside::Inside;
 pub use kept::Kept;
 pub use pieces::Pieces;
 pub use reference::Ref;
@@ -106,6 +109,7 @@ pub mod hidden {
     pub use crate::header::Header;
     #[cfg(feature = "inject")]
     pub use crate::inject::Damage;
+    pub use crate::inside::Through;
     pub use crate::member::{Child, ChildMut, Member};
     pub use crate::of::{Neither, Of};
     pub use crate::pack::Packer;

@@ -1,8 +1,8 @@
 //! The scope of one request on one thread: the objects that it has entered, and their before-images.
 //!
 //! An object is checked when a request first enters it and summed again once, when the request ends
-//! (docs/design.md, section 3). Everything in between goes through [`known`], a comparison with the object that was
-//! entered last.
+//! (docs/design.md, section 3). Everything in between goes through [`known`], a comparison with the objects that
+//! were entered last.
 //!
 //! **Why the paper's per-call checksums, last-leaver counter and wildcard entries are not needed.** EDCC'16 sections
 //! IV-A and V-B need them because C++ threads may enter one object at the same time without a lock, so that "before
@@ -66,9 +66,10 @@ const ACTIVE: u8 = 4;
 /// The state that every entry into an object reads: small, without a destructor, and therefore cheap to reach.
 struct Hot {
     flags: Cell<u8>,
-    last_open: Cell<bool>,
-    last_address: Cell<usize>,
-    last_id: Cell<u64>,
+    /// The objects that were entered last. A request goes to and fro between few: a root and one thing inside of it.
+    entered: [Entered; REMEMBERED],
+    /// Which of them is forgotten next.
+    oldest: Cell<u8>,
     position: Cell<u64>,
     counter: Cell<u32>,
     /// Objects created outside of any request: in tests only.
@@ -77,13 +78,28 @@ struct Hot {
     local: Cell<bool>,
 }
 
+/// Objects that are recognised without asking the ledger.
+const REMEMBERED: usize = 4;
+
+/// An object that was entered: no object lies at address 0.
+struct Entered {
+    address: Cell<usize>,
+    id: Cell<u64>,
+    is_open: Cell<bool>,
+}
+
+impl Entered {
+    const fn none() -> Self {
+        Entered { address: Cell::new(0), id: Cell::new(0), is_open: Cell::new(false) }
+    }
+}
+
 thread_local! {
     static HOT: Hot = const {
         Hot {
             flags: Cell::new(0),
-            last_open: Cell::new(false),
-            last_address: Cell::new(0),
-            last_id: Cell::new(0),
+            entered: [const { Entered::none() }; REMEMBERED],
+            oldest: Cell::new(0),
             position: Cell::new(0),
             counter: Cell::new(0),
             outside: Cell::new(0),
@@ -111,7 +127,7 @@ pub fn begin(terms: Terms) {
         };
         flags |= if terms.keep_before_images && exempt::keeps_before_images() { IMAGES } else { 0 };
         hot.flags.set(flags);
-        hot.last_address.set(0);
+        hot.forget();
         hot.position.set(terms.position);
         hot.counter.set(0);
     });
@@ -265,10 +281,10 @@ pub(crate) fn count_local_repair() {
     LOCALLY_REPAIRED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether a read of the object needs nothing more: it was entered last, or checks are off.
+/// Whether a read of the object needs nothing more: it is among those entered last, or checks are off.
 #[inline]
 pub(crate) fn known(header: &Header) -> bool {
-    HOT.with(|hot| hot.flags.get() & CHECK == 0 || hot.is_last(header))
+    HOT.with(|hot| hot.flags.get() & CHECK == 0 || hot.find(header).is_some())
 }
 
 /// Whether a write to the object needs nothing more.
@@ -280,28 +296,38 @@ pub(crate) fn known_open(header: &mut Header) -> bool {
             header.unseal();
             true
         } else {
-            hot.last_open.get() && hot.is_last(header)
+            hot.find(header).is_some_and(|entered| entered.is_open.get())
         }
     })
 }
 
 impl Hot {
     #[inline]
-    fn is_last(&self, header: &Header) -> bool {
-        self.last_address.get() == header.address() && self.last_id.get() == header.id().to_bits()
+    fn find(&self, header: &Header) -> Option<&Entered> {
+        let (address, id) = (header.address(), header.id().to_bits());
+        self.entered.iter().find(|entered| entered.address.get() == address && entered.id.get() == id)
     }
 
-    fn remember(&self, header: &Header, open: bool) {
-        self.last_address.set(header.address());
-        self.last_id.set(header.id().to_bits());
-        self.last_open.set(open);
+    fn remember(&self, header: &Header, is_open: bool) {
+        let entered = self.find(header).unwrap_or_else(|| {
+            let oldest = usize::from(self.oldest.get()) % REMEMBERED;
+            self.oldest.set(oldest as u8 + 1);
+            &self.entered[oldest]
+        });
+        entered.address.set(header.address());
+        entered.id.set(header.id().to_bits());
+        entered.is_open.set(is_open);
+    }
+
+    fn forget(&self) {
+        self.entered.iter().for_each(|entered| entered.address.set(0));
     }
 }
 
 /// Whether a store need not note where the object lies before it is changed.
 #[inline]
 pub(crate) fn known_placed(header: &Header) -> bool {
-    HOT.with(|hot| hot.flags.get() & (SEAL | IMAGES) == 0 || hot.is_last(header))
+    HOT.with(|hot| hot.flags.get() & (SEAL | IMAGES) == 0 || hot.find(header).is_some())
 }
 
 /// Whether objects are compared with their checksums.
@@ -371,20 +397,25 @@ pub(crate) fn seen(header: &Header) -> Lookup {
 /// Notes an object whose checksum was compared.
 pub(crate) fn note(header: &Header, place: Option<StorePlace>) {
     let state = if header.is_sealed() { EntryState::Read } else { EntryState::Open };
+    let mut entry = Entry {
+        id: header.id(),
+        address: header.address(),
+        place,
+        home: None,
+        sum: header.sum(),
+        found: header.sum(),
+        state,
+        opened: false,
+    };
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
-        let is_new = ledger.position(header.id()).is_none();
-        let entry = ledger.find_or_insert(header.id());
-        *entry = Entry {
-            id: header.id(),
-            address: header.address(),
-            place: place.or(entry.place),
-            home: None,
-            sum: header.sum(),
-            found: if is_new { header.sum() } else { entry.found },
-            state,
-            opened: false,
-        };
+        match ledger.find_mut(entry.id) {
+            Some(known) => {
+                (entry.found, entry.place) = (known.found, place.or(known.place));
+                *known = entry;
+            }
+            None => ledger.add(entry),
+        }
     });
     HOT.with(|hot| hot.remember(header, false));
 }
@@ -488,7 +519,7 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         entry.sum = Pair::REMOVED;
     });
     return_gather(image);
-    HOT.with(|hot| hot.last_address.set(0));
+    HOT.with(Hot::forget);
 }
 
 /// Leaves the request at this replica: the object cannot be trusted. Unwinds without the message of a panic.
@@ -519,7 +550,7 @@ impl Drop for Taken {
         HOT.with(|hot| {
             hot.flags.set(self.flags);
             // After a seal nothing is open any more: a further write must be noted again.
-            hot.last_address.set(0);
+            hot.forget();
         });
     }
 }
@@ -536,6 +567,6 @@ impl Drop for Closing {
 fn close() {
     HOT.with(|hot| {
         hot.flags.set(0);
-        hot.last_address.set(0);
+        hot.forget();
     });
 }

@@ -57,6 +57,57 @@ fn a_read_leaves_the_sum_a_write_changes_it_and_equal_replicas_agree() {
 }
 
 #[test]
+fn a_method_that_passes_through_an_object_checks_it_and_changes_what_is_inside() {
+    let (mut passed, mut opened) = (tree(), tree());
+    let (_, delta) = run(&mut passed, at(5, REVERSIBLE), |tree| tree.leaf_through(0).set_flags(9)).unwrap();
+    let (_, of_opened) = run(&mut opened, at(5, REVERSIBLE), |tree| tree.leaf_mut(0).set_flags(9)).unwrap();
+    assert_eq!(delta, of_opened, "the tree is noted, and its checksum is the same");
+    assert_eq!(passed.digest(), opened.digest());
+    assert_eq!(passed.scrub(9), []);
+
+    // One request that passes through, opens, and passes through again is undone as a whole.
+    let before = passed.digest();
+    let given_up = std::panic::AssertUnwindSafe(|| {
+        run(&mut passed, at(6, REVERSIBLE), |tree| {
+            tree.leaf_through(1).set_flags(1);
+            tree.rename("ash");
+            tree.leaf_through(0).set_flags(2);
+            std::panic::resume_unwind(Box::new("given up"));
+        })
+    });
+    assert!(std::panic::catch_unwind(given_up).is_err());
+    assert_eq!(passed.digest(), before);
+
+    let root = passed.object_id();
+    passed.inject(root, &Injection::Flip { member: Some(0), bit: Some(3), seed: 1 }).unwrap();
+    let (corrupted, _) =
+        run(&mut passed, at(7, REVERSIBLE), |tree| tree.leaf_through(0).set_flags(3)).unwrap_err();
+    assert_eq!((corrupted.object, corrupted.how), (root, How::Checksum));
+}
+
+#[test]
+fn more_objects_than_are_remembered_are_each_noted_once_and_sealed_when_opened_late() {
+    let mut tree = tree();
+    let grown = |tree: &mut Tree| {
+        for number in 0..8 {
+            tree.grow(&[number], b"leaf");
+        }
+    };
+    run(&mut tree, at(5, PROTECTED), grown).unwrap();
+    let (_, delta) = run(&mut tree, at(6, PROTECTED), |tree| {
+        // All are read; the first ones are no longer among those entered last when they are changed.
+        let flags: u32 = (0..11).map(|at| tree.leaf(at).flags()).sum();
+        tree.leaf_through(0).set_flags(flags);
+        (3..11).for_each(|at| _ = tree.leaf(at).flags());
+        tree.leaf_through(0).set_flags(flags + 1);
+        tree.leaf_through(10).set_flags(1);
+    })
+    .unwrap();
+    assert_eq!(delta.pairs().len(), 12, "the tree and its leaves");
+    assert_eq!(tree.scrub(9), [], "both leaves are sealed");
+}
+
+#[test]
 fn a_removed_object_is_noted_as_removed() {
     let mut tree = tree();
     let leaf = tree.reference(0);

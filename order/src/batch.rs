@@ -39,7 +39,7 @@ const ROW_WITH_STREAM: usize = 12;
 
 /// CRC-32C of a request, taken when it is decoded from the client and verified when it is executed (end to end).
 pub fn checksum(request: &[u8]) -> u32 {
-    crc32c::crc32c(request)
+    wire::crc32c(request)
 }
 
 /// One client request within a batch.
@@ -126,7 +126,7 @@ impl Batch {
         }
         requests.iter().for_each(|request| body.extend_from_slice(&request.bytes));
         let count = requests.len() as u32;
-        let body_crc = crc32c::crc32c(&body);
+        let body_crc = wire::crc32c(&body);
         let body = body.into();
         Some(Batch {
             origin,
@@ -150,7 +150,7 @@ impl Batch {
 
     /// The same batch without its requests, which another batch brought before.
     pub(crate) fn emptied(self) -> Self {
-        Batch { count: 0, body_crc: crc32c::crc32c(&[]), body: Bytes::new(), ..self }
+        Batch { count: 0, body_crc: wire::crc32c(&[]), body: Bytes::new(), ..self }
     }
 
     /// The batch as a log entry: head and body. The body is shared, not copied.
@@ -189,7 +189,7 @@ impl Batch {
     /// Whether the body is unchanged since its requests were joined. Then a request in it that does not fit its own
     /// checksum did not fit it before it was ordered either, and fits it at no replica.
     pub fn is_intact(&self) -> bool {
-        crc32c::crc32c(&self.body) == self.body_crc
+        wire::crc32c(&self.body) == self.body_crc
     }
 
     /// The requests in order, sharing the batch's buffer.
@@ -211,7 +211,7 @@ impl Batch {
         head.put64(self.incarnation).put64(self.number).put64(self.time_us).put64(self.seed);
         head.put32(self.count).put32(self.body.len() as u32).put32(self.body_crc).put32(self.mark);
         debug_assert_eq!(head.len(), HEAD);
-        let crc = crc32c::crc32c(&head[4..]);
+        let crc = wire::crc32c(&head[4..]);
         head[..4].copy_from_slice(&crc.to_le_bytes());
         head.into()
     }
@@ -222,7 +222,7 @@ impl Batch {
             encoded.head.as_ref().try_into().map_err(|_| Malformed("batch head has a wrong length"))?;
         let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        if crc32c::crc32c(&head[4..]) != u32_at(0) {
+        if wire::crc32c(&head[4..]) != u32_at(0) {
             return Err(Malformed("batch head does not match its checksum"));
         }
         let flags = head[FLAGS];

@@ -158,9 +158,9 @@ pub fn encode_parts(kind: FrameKind, from: u8, parts: &[&[u8]], out: &mut Vec<u8
     head[..4].copy_from_slice(&(len as u32).to_le_bytes());
     head[4] = kind as u8;
     head[5] = from;
-    let check = crc32c::crc32c(&head[..6]);
+    let check = wire::crc32c(&head[..6]);
     head[6..8].copy_from_slice(&(check as u16).to_le_bytes());
-    let crc = parts.iter().fold(crc32c::crc32c(&head[..8]), |crc, part| crc32c::crc32c_append(crc, part));
+    let crc = parts.iter().fold(wire::crc32c(&head[..8]), |crc, part| wire::crc32c_append(crc, part));
     head[8..].copy_from_slice(&crc.to_le_bytes());
     out.reserve(HEADER + len);
     out.extend_from_slice(&head);
@@ -207,7 +207,7 @@ impl Decoder {
         }
         let mut frame = self.buffer.split_to(HEADER + len).freeze();
         let head = frame.split_to(HEADER);
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..8]), &frame);
+        let crc = wire::crc32c_append(wire::crc32c(&head[..8]), &frame);
         if crc.to_le_bytes() != head[8..12] {
             return Err(FrameError::Checksum { peer: self.peer, len: len as u32 });
         }
@@ -218,7 +218,7 @@ impl Decoder {
     fn header(&self) -> Result<Option<(FrameKind, usize)>, FrameError> {
         let peer = self.peer;
         let Some(head) = self.buffer.first_chunk::<HEADER>() else { return Ok(None) };
-        if (crc32c::crc32c(&head[..6]) as u16).to_le_bytes() != head[6..8] {
+        if (wire::crc32c(&head[..6]) as u16).to_le_bytes() != head[6..8] {
             return Err(FrameError::Header { peer });
         }
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);

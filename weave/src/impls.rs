@@ -15,19 +15,25 @@ use syn::visit_mut::{self, VisitMut};
 pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<TokenStream> {
     let object = home::object_path(arguments.object.as_ref());
     let outer = outer_path(&item)?;
-    let mut hidden = outer.clone();
-    if let Some(last) = hidden.segments.last_mut() {
-        last.ident = parse::members_name(&last.ident);
+    let (mut hidden, mut view) = (outer.clone(), outer.clone());
+    if let (Some(hidden), Some(view)) = (hidden.segments.last_mut(), view.segments.last_mut()) {
+        hidden.ident = parse::members_name(&hidden.ident);
+        view.ident = parse::view_name(&view.ident);
     }
     let of_trait = item.trait_.as_ref().map(|(_, path, _)| path.clone());
-    let mut weaver = Weaver { object, outer, hidden, of_trait, inner: false };
+    let mut weaver = Weaver { object, outer, hidden, view, of_trait, inner: false };
 
-    let mut inner_methods = Vec::new();
+    let (mut inner_methods, mut passing_methods) = (Vec::new(), Vec::new());
     for part in &mut item.items {
         match part {
             syn::ImplItem::Fn(method) if method.sig.receiver().is_some() => {
                 check::method(&method.sig)?;
-                inner_methods.push(split(&mut weaver, method));
+                if passes_through(method)? {
+                    let inner = split(&mut weaver, method, true);
+                    passing_methods.push(inner);
+                } else {
+                    inner_methods.push(split(&mut weaver, method, false));
+                }
             }
             syn::ImplItem::Fn(function) => {
                 weaver.inner = false;
@@ -37,8 +43,19 @@ pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<Tok
         }
     }
     let hidden = &weaver.hidden;
+    let passing = (!passing_methods.is_empty()).then(|| {
+        let view = &weaver.view;
+        quote! {
+            #[allow(dead_code, missing_docs, non_snake_case, clippy::all)]
+            impl<'__inside> #view<'__inside> {
+                #(#passing_methods)*
+            }
+        }
+    });
     Ok(quote! {
         #item
+
+        #passing
 
         #[allow(dead_code, missing_docs, non_snake_case, clippy::all)]
         impl #hidden {
@@ -47,8 +64,38 @@ pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<Tok
     })
 }
 
-/// Turns the author's method into the outer one and returns the inner one.
-fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn) -> syn::ImplItemFn {
+/// Whether the method is marked `#[through]`; removes the mark.
+fn passes_through(method: &mut syn::ImplItemFn) -> syn::Result<bool> {
+    let marks = method.attrs.len();
+    if let Some(mark) = method.attrs.iter().find(|mark| mark.path().is_ident("through")) {
+        mark.meta.require_path_only()?;
+        let is_exclusive = |receiver: &syn::Receiver| {
+            receiver.reference.is_some() && receiver.mutability.is_some() && receiver.colon_token.is_none()
+        };
+        if !method.sig.receiver().is_some_and(is_exclusive) {
+            return Err(syn::Error::new_spanned(
+                mark,
+                "#[through] is for methods with `&mut self`: it lets them change what is in the object's stores, and \
+                 nothing of the object itself",
+            ));
+        }
+    }
+    method.attrs.retain(|mark| !mark.path().is_ident("through"));
+    Ok(method.attrs.len() < marks)
+}
+
+/// The receiver of a method of the view is the view itself, so that what the method returns may outlive it.
+fn receive_view(signature: &mut syn::Signature) {
+    if let Some(receiver) = signature.inputs.first_mut() {
+        *receiver = syn::parse_quote!(self);
+    }
+    if let syn::ReturnType::Type(_, ty) = &mut signature.output {
+        NameElided.visit_type_mut(ty);
+    }
+}
+
+/// Turns the author's method into the outer one and returns the inner one; with `passing`, that of the view.
+fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, passing: bool) -> syn::ImplItemFn {
     let mut inner = method.clone();
     inner.vis = syn::Visibility::Inherited;
     inner.attrs.retain(|attribute| {
@@ -65,6 +112,9 @@ fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn) -> syn::ImplItemFn {
     weaver.inner = true;
     weaver.visit_signature_mut(&mut inner.sig);
     weaver.visit_block_mut(&mut inner.block);
+    if passing {
+        receive_view(&mut inner.sig);
+    }
 
     let mut arguments = Vec::new();
     for (index, input) in method.sig.inputs.iter_mut().enumerate() {
@@ -79,8 +129,9 @@ fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn) -> syn::ImplItemFn {
             syn::FnArg::Receiver(_) => {}
         }
     }
-    let (name, hidden) = (&inner.sig.ident, &weaver.hidden);
+    let (name, hidden) = (&inner.sig.ident, if passing { &weaver.view } else { &weaver.hidden });
     let entry = match method.sig.receiver() {
+        Some(_) if passing => quote!(self.__needs_critical_on_the_impl.through().__through()),
         Some(receiver) if receiver.reference.is_none() => quote!(self.__needs_critical_on_the_impl.take()),
         Some(receiver) if receiver.mutability.is_some() => quote!(self.__needs_critical_on_the_impl.write()),
         _ => quote!(self.__needs_critical_on_the_impl.read()),
@@ -121,6 +172,7 @@ struct Weaver {
     object: TokenStream,
     outer: syn::Path,
     hidden: syn::Path,
+    view: syn::Path,
     of_trait: Option<syn::Path>,
     inner: bool,
 }
@@ -207,4 +259,20 @@ impl VisitMut for Weaver {
 
     // An item inside a body has a `Self` of its own.
     fn visit_item_mut(&mut self, _item: &mut syn::Item) {}
+}
+
+/// Gives elided lifetimes of a returned type the view's.
+struct NameElided;
+
+impl VisitMut for NameElided {
+    fn visit_type_reference_mut(&mut self, reference: &mut syn::TypeReference) {
+        reference.lifetime.get_or_insert_with(|| syn::parse_quote!('__inside));
+        visit_mut::visit_type_reference_mut(self, reference);
+    }
+
+    fn visit_lifetime_mut(&mut self, lifetime: &mut syn::Lifetime) {
+        if lifetime.ident == "_" {
+            *lifetime = syn::parse_quote!('__inside);
+        }
+    }
 }

@@ -28,6 +28,10 @@ mod summed;
 /// Inside such a method `self` is the bare, already checked set of members: members of *another* object of the same
 /// type can only be reached through its methods, that is, through its check.
 ///
+/// A method with `&mut self` that only changes what is in the object's stores is marked `#[through]`: the object is
+/// checked and not summed again. Its `self` has the other members as shared references, and each store as an
+/// `object::Inside`, so the compiler refuses to change the object itself.
+///
 /// Arguments: `#[critical(copy)]` keeps a local copy that repairs a flipped passive object on the spot;
 /// `#[critical(crate = "path")]` names the path of `object` where the macro cannot find it in the author's manifest.
 #[proc_macro_attribute]

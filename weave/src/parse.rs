@@ -71,3 +71,16 @@ pub fn members(fields: syn::FieldsNamed) -> syn::Result<Vec<Member>> {
 pub fn members_name(name: &syn::Ident) -> syn::Ident {
     format_ident!("__{}Members", name, span = name.span())
 }
+
+/// Name of the hidden view of the members of `name` for methods that pass through it.
+pub fn view_name(name: &syn::Ident) -> syn::Ident {
+    format_ident!("__{}Through", name, span = name.span())
+}
+
+/// Whether the type is a store of objects, by its name; a type alias is not recognised.
+pub fn is_store(ty: &syn::Type) -> bool {
+    match ty {
+        syn::Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "Store"),
+        _ => false,
+    }
+}

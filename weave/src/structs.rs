@@ -27,6 +27,7 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
         .map(|member| refuse::unless_summed(&object, name, member, arguments.copy));
     let class = class(&object, name, &hidden, &members);
     let critical = critical(&object, name, &hidden, &redundancy);
+    let view = view(&object, visibility, (name, &hidden), &members);
 
     Ok(quote! {
         #(#attributes)*
@@ -64,7 +65,50 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
 
         #class
         #critical
+        #view
     })
+}
+
+/// What a method that passes through the object has for its `self`: the members to read, and the objects in its
+/// stores to change. Nothing for a struct without stores.
+fn view(
+    object: &TokenStream,
+    visibility: &syn::Visibility,
+    (name, hidden): (&syn::Ident, &syn::Ident),
+    members: &[Member],
+) -> TokenStream {
+    if !members.iter().any(|member| parse::is_store(&member.field.ty)) {
+        return TokenStream::new();
+    }
+    let view = parse::view_name(name);
+    let names: Vec<&syn::Ident> = members.iter().map(|member| &member.name).collect();
+    let of = |member: &Member, store: TokenStream, other: TokenStream| {
+        if parse::is_store(&member.field.ty) { store } else { other }
+    };
+    let types = members.iter().map(|member| {
+        let ty = &member.field.ty;
+        of(member, quote!(<#ty as #object::hidden::Through>::Inside<'__inside>), quote!(&'__inside #ty))
+    });
+    let values = members.iter().map(|member| {
+        let name = &member.name;
+        of(member, quote!(#object::hidden::Through::inside(&mut self.#name)), quote!(&self.#name))
+    });
+    quote! {
+        #[doc(hidden)]
+        #[allow(missing_docs, dead_code)]
+        #visibility struct #view<'__inside> {
+            #(#names: #types,)*
+        }
+
+        #[automatically_derived]
+        #[allow(dead_code)]
+        impl #hidden {
+            #[inline]
+            fn __through(&mut self) -> #view<'_> {
+                #view { #(#names: #values,)* }
+            }
+        }
+    }
 }
 
 /// Data that only the compiler has about the members: their names, types and order.

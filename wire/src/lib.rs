@@ -1,4 +1,4 @@
-//! The bounded little-endian reader and writer of every codec, and the one seeded generator.
+//! The bounded little-endian reader and writer of every codec, their checksum, and the one seeded generator.
 //!
 //! Bytes of a peer, of a file and of a client are read by a [`Reader`]. It never panics, and it never reserves memory
 //! for a length that the bytes only claim. It refuses bytes with [`Malformed`], the one error of all decoders. Encoders
@@ -34,9 +34,11 @@
 mod random;
 mod reader;
 mod replica_id;
+mod sum;
 mod writer;
 
 pub use random::{GOLDEN, SplitMix64, derive, mix, scramble, unit};
 pub use reader::{Malformed, Reader, SharedReader};
 pub use replica_id::ReplicaId;
+pub use sum::{crc32c, crc32c_append};
 pub use writer::Put;

@@ -12,7 +12,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use schedule::Step;
+use schedule::{Lock, Step};
+use self_cell::self_cell;
 
 use super::execution::WorkerLinks;
 use crate::hooks::ThreadRole;
@@ -23,9 +24,32 @@ use crate::service::Service;
 use crate::worker::{self, Context, Report, WorkerContext};
 use crate::world::Lockstep;
 
+/// A service as the owner of its locks.
+trait LockOwner: Send + Sync {
+    fn list(&self) -> LockRefs<'_>;
+}
+
+impl<S: Service> LockOwner for S {
+    fn list(&self) -> LockRefs<'_> {
+        self.locks()
+    }
+}
+
+type LockRefs<'s> = Vec<&'s dyn Lock>;
+
+self_cell! {
+    /// The locks of a service, listed once: each slice of the thread's time needs the list.
+    struct LockList {
+        owner: Arc<dyn LockOwner>,
+        #[covariant]
+        dependent: LockRefs,
+    }
+}
+
 /// The only worker, and the thread that has it.
 pub(super) struct Solo<S: Service> {
     context: Context<S>,
+    locks: LockList,
     /// Reports of the handlers that ran on this thread.
     said: Arc<Mutex<Vec<Report>>>,
     /// None while the helper has it.
@@ -92,9 +116,10 @@ impl<S: Service> Solo<S> {
             }
         };
         std::thread::Builder::new().name("helper".into()).spawn(help)?;
+        let locks = LockList::new(context.service.clone(), |service| service.list());
         let (long, replies) = (BTreeSet::new(), Replies::new(context.kept.clone()));
         let worker = Some(worker);
-        Ok(Solo { context, said, worker, helper, back, long, last_long, replies, lockstep })
+        Ok(Solo { context, locks, said, worker, helper, back, long, last_long, replies, lockstep })
     }
 
     /// Batch `batch` was appended; `is_long` if it has a request that may wait or take long.
@@ -141,10 +166,9 @@ impl<S: Service> Solo<S> {
         let elapsed = stopwatch();
         let mut time = Duration::ZERO;
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            let mut locks = None;
+            let locks = self.locks.borrow_dependent();
             loop {
                 let Step::Run(turn) = worker.next() else { return Slice::Idle };
-                let locks = locks.get_or_insert_with(|| self.context.service.locks());
                 self.context.run_turn(turn, locks, &mut self.replies);
                 time = elapsed();
                 if time >= limits::SOLO_RUN {

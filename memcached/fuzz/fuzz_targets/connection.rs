@@ -46,6 +46,12 @@ fn actions(connection: &mut Connection, pending: &mut Vec<u8>, out: &mut Vec<Act
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (cut, bytes) = input;
+    // Any bytes, as a request and as what it is compared with: what fits is what would be decoded.
+    let (ordered, sent) = bytes.split_at(usize::from(cut).min(bytes.len()));
+    if Connection::is_rendering(sent, ordered) {
+        let meant = Progress::Done { used: sent.len(), action: Action::Order(ordered.to_vec()) };
+        assert_eq!(connection().next(sent), meant);
+    }
     let mut whole = Vec::new();
     actions(&mut connection(), &mut bytes.to_vec(), &mut whole);
     let (mut pieces, mut cutting, mut pending) = (Vec::new(), connection(), Vec::new());

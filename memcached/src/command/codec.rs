@@ -6,12 +6,12 @@ use wire::{Malformed, Put, Reader, SharedReader};
 use crate::command::{Command, Key, Keys, Meta, StoreMode};
 use crate::limits::{ITEM_BYTES_MAX, META_FLAG_BYTES};
 
-const GET: u8 = 1;
-const STORE: u8 = 2;
+pub(crate) const GET: u8 = 1;
+pub(crate) const STORE: u8 = 2;
 const TOO_LARGE: u8 = 3;
-const DELETE: u8 = 4;
-const ARITHMETIC: u8 = 5;
-const TOUCH: u8 = 6;
+pub(crate) const DELETE: u8 = 4;
+pub(crate) const ARITHMETIC: u8 = 5;
+pub(crate) const TOUCH: u8 = 6;
 const FLUSH_ALL: u8 = 7;
 const META_GET: u8 = 8;
 const META_SET: u8 = 9;

@@ -40,7 +40,7 @@ impl Key {
     /// A key as a command line has it: without spaces and NUL. The protocol document also forbids control
     /// characters, but stock takes them, and memaslap's keys begin with them.
     pub fn text(bytes: &[u8]) -> Option<Self> {
-        if bytes.iter().any(|byte| matches!(byte, 0 | b' ')) { None } else { Self::new(bytes) }
+        if memchr::memchr2(0, b' ', bytes).is_some() { None } else { Self::new(bytes) }
     }
 
     /// The key's bytes.

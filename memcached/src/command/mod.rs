@@ -7,6 +7,7 @@ mod meta;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+pub(crate) use codec::{ARITHMETIC, DELETE, GET, STORE, TOUCH};
 pub use codec::{decode, encode, encode_with_value, kind_name};
 pub use key::{Key, KeyHash};
 pub use meta::{Echo, Meta, MetaError};

@@ -8,7 +8,7 @@ use crate::limits::stock_overhead;
 use crate::protocol::numbers::{push_decimal, unsigned};
 use crate::stats::Stats;
 use crate::store::expiry::Deadline;
-use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find};
+use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find, replace};
 
 pub(crate) use classic::{
     BESIDE_VALUE, StorageRequest, arithmetic, delete, read, retrieve, storage, too_large, touch,
@@ -90,7 +90,7 @@ fn store(shard: &mut Shard, wish: &StoreArguments<'_>, turn: ShardTurn<'_>) -> S
         }
         StoreMode::Set | StoreMode::Replace => {
             turn.sizes.note(wish.key.hash(), wish.value.len());
-            shard.replace(old, &wish.as_new(), turn);
+            replace(shard, old, &wish.as_new(), turn);
             Stored::Done
         }
         StoreMode::Cas => compare_and_store(shard, wish, old, &comparison, turn),
@@ -113,7 +113,7 @@ fn compare_and_store(
         Comparison::Match => {
             Stats::count(&counters.cas_hits);
             turn.sizes.note(wish.key.hash(), wish.value.len());
-            shard.replace(old, &wish.as_new(), turn);
+            replace(shard, old, &wish.as_new(), turn);
             Stored::Done
         }
         // The value is new enough to serve, but a client still has to store a fresh one: expiry time and token remain.
@@ -123,7 +123,7 @@ fn compare_and_store(
             new.expires_us = item.deadline();
             new.marks = new.marks.with(Marks::STALE, true).with(Marks::WON, item.marks().has(Marks::WON));
             turn.sizes.note(wish.key.hash(), wish.value.len());
-            shard.replace(old, &new, turn);
+            replace(shard, old, &new, turn);
             Stored::Done
         }
         Comparison::NotAsked | Comparison::Bad => {
@@ -156,7 +156,7 @@ fn extend(shard: &mut Shard, wish: &StoreArguments<'_>, old: ItemRef, turn: Shar
         unique: wish.unique,
         marks: Marks::default().with(Marks::BINARY, item.marks().has(Marks::BINARY)),
     };
-    shard.replace(old, &new, turn);
+    replace(shard, old, &new, turn);
     Stored::Done
 }
 
@@ -225,7 +225,7 @@ fn count(shard: &mut Shard, step: &CounterStep<'_>, turn: ShardTurn<'_>) -> Coun
             unique: step.unique,
             marks: Marks::default().with(Marks::BINARY, item.marks().has(Marks::BINARY)),
         };
-        shard.replace(found, &new, turn);
+        replace(shard, found, &new, turn);
     }
     Counted::Yes(found, number)
 }

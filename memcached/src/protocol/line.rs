@@ -14,7 +14,19 @@ impl<'a> Line<'a> {
             [rest @ .., b'\r'] if !rest.is_empty() => rest,
             line => line,
         };
-        Line { tokens: line.split(|byte| *byte == b' ').filter(|token| !token.is_empty()).collect() }
+        let mut tokens = SmallVec::new();
+        let mut begin = 0;
+        let mut add = |token: &'a [u8]| {
+            if !token.is_empty() {
+                tokens.push(token);
+            }
+        };
+        for space in memchr::memchr_iter(b' ', line) {
+            add(&line[begin..space]);
+            begin = space + 1;
+        }
+        add(&line[begin..]);
+        Line { tokens }
     }
 
     /// The command's name; empty for an empty line.

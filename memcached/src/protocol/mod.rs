@@ -4,6 +4,7 @@
 mod line;
 mod meta;
 pub mod numbers;
+mod rendering;
 mod stats;
 mod text;
 
@@ -150,6 +151,12 @@ impl Connection {
 }
 
 impl Protocol for Connection {
+    const RENDERS: bool = true;
+
+    fn is_rendering(input: &[u8], ordered: &[u8]) -> bool {
+        rendering::is_rendering(input, ordered)
+    }
+
     fn reply_bytes(&self) -> usize {
         self.expected
     }

@@ -109,6 +109,17 @@ pub fn access(shard: &mut Shard, item: ItemRef, now_us: u64) {
     }
 }
 
+/// Stores another value under a key that has a live item; its place in the queue remains.
+pub fn replace(shard: &mut Shard, item: ItemRef, new: &NewItem<'_>, turn: ShardTurn<'_>) {
+    let old = shard.item(item);
+    if old.charge() == charge(old.key().len(), new.value.len()) {
+        shard.replace_alike(item, new, turn);
+    } else {
+        shard.replace_resized(item, new, turn);
+    }
+    Stats::count(&turn.counters.total_items);
+}
+
 #[critical]
 impl Shard {
     /// An empty shard with `limit` bytes of memory.
@@ -160,6 +171,7 @@ impl Shard {
     }
 
     /// The item itself, for changes that keep its size.
+    #[through]
     pub fn item_mut(&mut self, item: ItemRef) -> &mut Item {
         self.items.expect_mut(item)
     }
@@ -188,8 +200,15 @@ impl Shard {
         item
     }
 
-    /// Stores another value under a key that has a live item; its place in the queue remains.
-    pub fn replace(&mut self, item: ItemRef, new: &NewItem<'_>, turn: ShardTurn<'_>) {
+    /// Stores another value that takes as much memory as the one before: nothing of the shard's own changes.
+    #[through]
+    fn replace_alike(&mut self, item: ItemRef, new: &NewItem<'_>, turn: ShardTurn<'_>) {
+        let epoch = *self.epoch;
+        self.items.expect_mut(item).replace(new, epoch, turn.now_us);
+    }
+
+    /// Stores another value that takes more or less memory.
+    fn replace_resized(&mut self, item: ItemRef, new: &NewItem<'_>, turn: ShardTurn<'_>) {
         let old = self.items.expect(item);
         let (before, place) = (old.charge(), old.place());
         let after = charge(old.key().len(), new.value.len());
@@ -201,7 +220,6 @@ impl Shard {
         let place = if after > before { self.items.expect(item).place() } else { place };
         self.queue_mut(place.main).recharge(before, after);
         self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
-        Stats::count(&turn.counters.total_items);
     }
 
     /// Removes an item.

@@ -169,6 +169,12 @@ impl Tree {
         self.leaves.expect_mut(self.order[at])
     }
 
+    /// The same without opening the tree.
+    #[through]
+    pub fn leaf_through(&mut self, at: usize) -> &mut Leaf {
+        self.leaves.expect_mut(self.order[at])
+    }
+
     pub fn reference(&self, at: usize) -> Ref<Leaf> {
         self.order[at]
     }

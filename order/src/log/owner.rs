@@ -123,7 +123,7 @@ impl Owner {
             self.slot + 1,
             self.headers_from
         );
-        let sum = crc32c::crc32c(text.as_bytes());
+        let sum = wire::crc32c(text.as_bytes());
         let _ = writeln!(text, "crc32c {sum:08x}");
         text
     }

@@ -65,7 +65,7 @@ pub(crate) struct Scan {
 pub(crate) fn file_header(length: u64) -> [u8; FILE_HEADER] {
     let mut bytes = Vec::with_capacity(FILE_HEADER);
     bytes.put(&MAGIC).put64(length).put32(0);
-    let sum = crc32c::crc32c(&bytes);
+    let sum = wire::crc32c(&bytes);
     bytes.put32(sum);
     let mut header = [0; FILE_HEADER];
     header.copy_from_slice(&bytes);
@@ -104,7 +104,7 @@ pub(crate) fn encode(record: &Record, seq: u64, durable: u64, out: &mut Vec<u8>)
     record.encode(out);
     let len = out.len() - start - HEADER;
     out[start + 4..start + 8].copy_from_slice(&(len as u32).to_le_bytes());
-    let crc = crc32c::crc32c(&out[start + 4..]);
+    let crc = wire::crc32c(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
     out.resize(start + (HEADER + len).next_multiple_of(8), 0);
 }
@@ -161,6 +161,6 @@ fn read(bytes: &Bytes, at: usize, after: u64) -> Option<(u64, u64, Bytes)> {
     if !plausible || len == 0 || len > BODY || at + HEADER + len > bytes.len() {
         return None;
     }
-    let sound = crc32c::crc32c(&bytes[at + 4..at + HEADER + len]) == word(0);
+    let sound = wire::crc32c(&bytes[at + 4..at + HEADER + len]) == word(0);
     sound.then(|| (seq, durable, bytes.slice(at + HEADER..at + HEADER + len)))
 }

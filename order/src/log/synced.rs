@@ -62,7 +62,7 @@ impl Claim {
             .put64(self.id)
             .put64(self.record)
             .put64(self.entry);
-        let sum = crc32c::crc32c(&bytes);
+        let sum = wire::crc32c(&bytes);
         bytes.put32(sum).put32(0);
         let mut slot = [0; SLOT];
         slot.copy_from_slice(&bytes);
@@ -71,7 +71,7 @@ impl Claim {
 
     /// Reads a slot; `None` when it was never written, or is torn.
     pub fn decode(slot: &[u8]) -> Option<Claim> {
-        let sum = crc32c::crc32c(slot.get(..SUMMED)?);
+        let sum = wire::crc32c(slot.get(..SUMMED)?);
         let mut reader = Reader::new(slot.get(..SLOT)?);
         if reader.array().ok()? != MAGIC {
             return None;

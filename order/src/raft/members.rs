@@ -193,7 +193,7 @@ impl Change {
         };
         let mut out = Vec::with_capacity(21);
         out.put8(kind).put64(id).put64(nonce);
-        let crc = crc32c::crc32c(&out);
+        let crc = wire::crc32c(&out);
         out.put32(crc);
         out.into()
     }
@@ -203,7 +203,7 @@ impl Change {
         let (kind, id, nonce) = (reader.u8()?, reader.u64()?, reader.u64()?);
         let crc = reader.u32()?;
         reader.end()?;
-        if crc32c::crc32c(&bytes[..17]) != crc {
+        if wire::crc32c(&bytes[..17]) != crc {
             return Err(Malformed("membership change does not match its checksum"));
         }
         match (kind, nonce) {

@@ -321,7 +321,7 @@ fn sum(entry: &Entry) -> u32 {
     fields[24] = entry.get_entry_type() as u8;
     let head = entry.context.first_chunk::<4>().copied().unwrap_or_default();
     fields[25..].copy_from_slice(&head);
-    crc32c::crc32c(&fields)
+    wire::crc32c(&fields)
 }
 
 impl<L: LogStore> Storage for Mirror<L> {

@@ -52,9 +52,9 @@ is counted under three loads (1 client; 1 client that sends 16 together; 50 clie
 apart from one that does not. What a process does without clients is measured for three seconds and subtracted.
 
 Examples:
-  crosscheck bench cost --only 00G0,memcached          two sides
-  crosscheck bench cost --only RDGX --keep /tmp/cost   keep callgrind's files, for callgrind_annotate
-  crosscheck bench cost --ceilings bench/cost.toml     exit with status 1 where a request became dearer
+  crosscheck bench cost --only 00G0,memcached            two sides
+  crosscheck bench cost --only RDGX --keep /tmp/cost     keep callgrind's files, for callgrind_annotate
+  crosscheck bench cost --ceilings bench/cost.toml     exit with status 1 where a request became dearer in two runs
   crosscheck bench cost --record bench/cost.toml       write that table again, after a change that is meant")]
 pub struct Args {
     /// Only these modes and peers, separated by commas
@@ -219,17 +219,44 @@ pub fn run(args: &Args) -> CommandOutcome {
         say(&format!("results: {}", path.display()))?;
     }
     let dearer = match &args.ceilings {
-        Some(file) => Ceilings::read(file)?.exceeded(&cost.requests)?,
+        Some(file) => dearer(&Ceilings::read(file)?, &mut cost, args, &ending)?,
         None => Vec::new(),
     };
-    for what in &dearer {
-        say(&format!("dearer: {what}"))?;
-    }
     if let Some(file) = args.record.as_ref().filter(|_| cost.failed.is_empty()) {
         Ceilings::of(&cost.requests).write(file)?;
         say(&format!("table: {}", file.display()))?;
     }
     Ok(CommandVerdict::of(cost.failed.is_empty() && dearer.is_empty()))
+}
+
+/// What is dearer than the table allows, told to the user. A side that is gets a second measurement, and each figure is
+/// then the lower one: what a process does by itself does not always fall into the same requests.
+fn dearer(ceilings: &Ceilings, cost: &mut Cost, args: &Args, ending: &Ending) -> anyhow::Result<Vec<String>> {
+    let mut sides: Vec<Side> = Vec::new();
+    for one in &cost.requests {
+        if !ceilings.exceeded(std::slice::from_ref(one))?.is_empty() && !sides.contains(&one.side) {
+            sides.push(one.side.clone());
+        }
+    }
+    for side in &sides {
+        say(&format!("{side} is dearer than the table allows; it is measured once more"))?;
+        let again = counted::count(side, args, &cost.definition, ending)?;
+        for one in cost.requests.iter_mut().filter(|one| one.side == *side) {
+            let is_same =
+                |other: &&PerRequest| (other.role, other.load, other.kind) == (one.role, one.load, one.kind);
+            if let Some(other) = again.iter().find(is_same) {
+                one.instructions = one.instructions.min(other.instructions);
+            }
+        }
+    }
+    let found = ceilings.exceeded(&cost.requests)?;
+    for what in &found {
+        say(&format!("dearer: {what}"))?;
+    }
+    if found.is_empty() {
+        say("no request is dearer than the table allows")?;
+    }
+    Ok(found)
 }
 
 impl Args {

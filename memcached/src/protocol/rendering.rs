@@ -1,0 +1,202 @@
+//! The inverse of decoding, as a check of it: the command line that a client sends to mean an ordered request.
+//!
+//! A request that was decoded from one copy of a client's bytes is rendered again and compared with the other copy. The
+//! inverse is a better judge than the same function a second time, since an error that repeats itself does not fit it,
+//! and it costs a tenth. It shares nothing with the decoder but the format of ordered requests. Only the common
+//! commands in their common form are rendered; for all others the answer is no, and they are decoded twice.
+
+use wire::Reader;
+
+use crate::command::{ARITHMETIC, DELETE, GET, STORE, TOUCH};
+
+/// Whether `input`, all bytes of one request, is what a client sends to mean `ordered`.
+pub(super) fn is_rendering(input: &[u8], ordered: &[u8]) -> bool {
+    render(&mut Unmatched(input), &mut Reader::new(ordered)).is_some()
+}
+
+/// The bytes that are not compared yet.
+struct Unmatched<'i>(&'i [u8]);
+
+impl Unmatched<'_> {
+    /// They begin with these, which are taken away.
+    fn bytes(&mut self, bytes: &[u8]) -> Option<()> {
+        self.0 = self.0.strip_prefix(bytes)?;
+        Some(())
+    }
+
+    /// A space and the number in decimal digits.
+    fn number(&mut self, mut number: u64) -> Option<()> {
+        const DIGITS: usize = u64::MAX.ilog10() as usize + 1;
+        let mut text = [b' '; DIGITS + 1];
+        let mut begin = text.len();
+        loop {
+            begin -= 1;
+            text[begin] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return self.bytes(text.get(begin - 1..)?);
+            }
+        }
+    }
+
+    /// A number that is not negative; others are not common.
+    fn signed(&mut self, number: i64) -> Option<()> {
+        self.number(u64::try_from(number).ok()?)
+    }
+
+    /// A space and the key, which has nothing in it that would end it.
+    fn key(&mut self, ordered: &mut Reader<'_>) -> Option<()> {
+        let length = ordered.u8().ok()?;
+        let key = ordered.take(usize::from(length)).ok()?;
+        if key.is_empty() || memchr::memchr3(0, b' ', b'\n', key).is_some() {
+            return None;
+        }
+        self.bytes(b" ")?;
+        self.bytes(key)
+    }
+
+    /// The end of a command line.
+    fn line_end(&mut self, quiet: bool) -> Option<()> {
+        self.bytes(if quiet { b" noreply\r\n" } else { b"\r\n" })
+    }
+
+    fn nothing(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+fn render(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>) -> Option<()> {
+    let (kind, flags) = (ordered.u8().ok()?, ordered.u8().ok()?);
+    match (kind, flags) {
+        (GET, 0 | 1) => {
+            input.bytes(if flags == 1 { b"gets" } else { b"get" })?;
+            input.key(ordered)?;
+            while !ordered.is_empty() {
+                input.key(ordered)?;
+            }
+            input.line_end(false)?;
+        }
+        (STORE, 0 | 1) => return store(input, ordered, flags == 1),
+        (DELETE, 0 | 1) => {
+            input.bytes(b"delete")?;
+            input.key(ordered)?;
+            input.line_end(flags == 1)?;
+        }
+        (ARITHMETIC, 0..=3) => {
+            input.bytes(if flags & 2 == 0 { b"decr" } else { b"incr" })?;
+            input.key(ordered)?;
+            input.number(ordered.u64().ok()?)?;
+            input.line_end(flags & 1 == 1)?;
+        }
+        (TOUCH, 0 | 1) => {
+            input.bytes(b"touch")?;
+            input.key(ordered)?;
+            input.signed(ordered.i64().ok()?)?;
+            input.line_end(flags == 1)?;
+        }
+        _ => return None,
+    }
+    ordered.end().ok()?;
+    input.nothing()
+}
+
+fn store(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>, quiet: bool) -> Option<()> {
+    const NAMES: [&[u8]; 6] = [b"set", b"add", b"replace", b"append", b"prepend", b"cas"];
+    let mode = usize::from(ordered.u8().ok()?);
+    let (client_flags, expiry) = (ordered.u32().ok()?, ordered.i64().ok()?);
+    let name = *NAMES.get(mode)?;
+    let unique = if name == b"cas" { Some(ordered.u64().ok()?) } else { None };
+    input.bytes(name)?;
+    input.key(ordered)?;
+    input.number(u64::from(client_flags))?;
+    input.signed(expiry)?;
+    let value = ordered.rest();
+    input.number(value.len() as u64)?;
+    if let Some(unique) = unique {
+        input.number(unique)?;
+    }
+    input.line_end(quiet)?;
+    input.bytes(value)?;
+    input.bytes(b"\r\n")?;
+    input.nothing()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crosscheck::{Action, Progress, Protocol};
+
+    use super::is_rendering;
+    use crate::config::Config;
+    use crate::protocol::Connection;
+    use crate::stats::Stats;
+
+    fn ordered(input: &[u8]) -> Vec<u8> {
+        let mut connection = Connection::new(Config::default(), Arc::new(Stats::new(1)), Arc::default());
+        match connection.next(input) {
+            Progress::Done { used, action: Action::Order(request) } if used == input.len() => request,
+            other => panic!("{}: {other:?}", String::from_utf8_lossy(input)),
+        }
+    }
+
+    const COMMON: [&str; 16] = [
+        "get key\r\n",
+        "gets key\r\n",
+        "get a bb ccc\r\n",
+        "set key 0 0 5\r\nvalue\r\n",
+        "set key 4294967295 2592001 0 noreply\r\n\r\n",
+        "add key 1 10 2\r\n\r\n\r\n",
+        "replace key 7 0 1\r\nx\r\n",
+        "append key 0 0 1\r\nx\r\n",
+        "prepend key 0 0 1 noreply\r\nx\r\n",
+        "cas key 0 0 1 18446744073709551615\r\nx\r\n",
+        "cas key 0 0 1 5 noreply\r\nx\r\n",
+        "delete key\r\n",
+        "delete key noreply\r\n",
+        "incr key 18446744073709551615\r\n",
+        "decr key 1 noreply\r\n",
+        "touch key 100\r\n",
+    ];
+
+    #[test]
+    fn common_commands_are_rendered_and_no_flipped_bit_fits() {
+        for input in COMMON {
+            let ordered = ordered(input.as_bytes());
+            assert!(is_rendering(input.as_bytes(), &ordered), "{input:?}");
+            for bit in 0..ordered.len() * 8 {
+                let mut wrong = ordered.clone();
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                assert!(!is_rendering(input.as_bytes(), &wrong), "{input:?}: bit {bit} of what is ordered");
+            }
+            for bit in 0..input.len() * 8 {
+                let mut wrong = input.as_bytes().to_vec();
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                assert!(!is_rendering(&wrong, &ordered), "{input:?}: bit {bit} of the input");
+            }
+            for length in 0..input.len() {
+                assert!(!is_rendering(&input.as_bytes()[..length], &ordered), "{input:?}: {length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn other_forms_are_left_to_a_second_decoding() {
+        for input in [
+            "get  key\r\n",
+            "get key\n",
+            "bget key\r\n",
+            "gat 10 key\r\n",
+            "set key 00 0 1\r\nx\r\n",
+            "set key 0 -1 1\r\nx\r\n",
+            "delete key 0\r\n",
+            "incr key 01\r\n",
+            "mg key v\r\n",
+            "ms key 1\r\nx\r\n",
+            "flush_all\r\n",
+        ] {
+            assert!(!is_rendering(input.as_bytes(), &ordered(input.as_bytes())), "{input:?}");
+        }
+        assert!(!is_rendering(b"", b""));
+    }
+}

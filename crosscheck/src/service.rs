@@ -161,22 +161,19 @@ pub enum Progress {
 
 /// One client connection's protocol. It owns no socket: the pipeline passes the received bytes to it.
 ///
-/// Where requests are decoded twice, each connection has two instances. They are compared at each step, and copied
-/// before it if the request is decoded a second time, so both operations should be cheap: an instance has a few words.
+/// Where requests are decoded twice, each connection has two instances. Each is copied before it decodes, and they are
+/// compared afterwards, so both operations should be cheap: an instance has a few words.
 pub trait Protocol: Clone + PartialEq + Send + 'static {
     /// Takes the next step over `input`, the bytes that earlier steps have not consumed. Total: it has a result for any
     /// bytes.
     fn next(&mut self, input: &[u8]) -> Progress;
 
-    /// Whether [`Protocol::is_rendering`] can ever be true. If not, it is never asked.
-    const RENDERS: bool = false;
-
-    /// Where requests are decoded twice: whether `input`, all the bytes of one request to a connection in its first
-    /// state, is exactly what a client sends to mean `ordered`. It is the inverse of [`Protocol::next`] and must not
-    /// share code with it: it checks a decoding in place of a second one. It may always be false, for unusual forms of
-    /// a request; such a request is decoded twice.
-    fn is_rendering(_input: &[u8], _ordered: &[u8]) -> bool {
-        false
+    /// Where requests are decoded twice: how many bytes at the beginning of `input` are exactly what a client sends to
+    /// mean `ordered`, and would be decoded to it in this state and by this configuration. It is the inverse of
+    /// [`Protocol::next`] and must not share code with it: it stands for a second decoding. None where that is not so,
+    /// or not certain, as for unusual forms of a request; such a request is decoded twice.
+    fn rendered(&self, _input: &[u8], _ordered: &[u8]) -> Option<usize> {
+        None
     }
 
     /// The approximate number of bytes in the reply to the request that the last [`Protocol::next`] ordered. It only

@@ -54,10 +54,11 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
     /// makes a view of the members that admits nothing else.
     #[inline]
     pub fn through(&mut self) -> &mut M {
-        self.adopt();
-        if !request::known(self.members.header()) {
+        if !request::known(self.header()) {
             self.enter(None);
         }
+        // The check may have repaired it.
+        self.adopt();
         &mut self.members
     }
 

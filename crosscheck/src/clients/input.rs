@@ -3,10 +3,10 @@
 //!
 //! The bytes of a client have no checksum: no later check could detect that a request is not the one that its client
 //! sent, and all replicas would agree on a wrong one. So they are read from the kernel twice. A request is decoded from
-//! one copy, and ordered only if the other copy has exactly the bytes by which a client asks for it
-//! ([`Protocol::is_rendering`]), or, where the protocol cannot tell, if a second decoding of the other copy has the
-//! same result, including the checksum. A bit flip in one copy or in the state of its protocol, or an error in the
-//! decoding, is detected here.
+//! one copy, and ordered if the other copy has exactly the bytes by which a client asks for it
+//! ([`Protocol::rendered`]). Where the protocol does not find that, a second decoding of the other copy must have the
+//! same result, including the checksum. A bit flip in one copy or in the state of its protocol, or an error in one
+//! decoding, is detected here; an error that repeats itself in both decodings is not.
 
 use std::io::{self, Read};
 
@@ -189,45 +189,19 @@ impl<P: Protocol> Input<P> {
         if self.heard.rest().is_empty() && self.again.rest().is_empty() {
             return Some(InputStep::NeedMore(1));
         }
-        if P::RENDERS && self.heard.protocol == self.again.protocol {
-            if let Some(step) = self.next_by_rendering() {
-                return Some(step);
-            }
-            // The attempt has changed this state; both were equal before it.
-            self.heard.protocol = self.again.protocol.clone();
-        }
-        self.next_by_two_decodings()
-    }
-
-    /// The next step, if it is a request that the other copy's bytes ask for, and if it leaves the protocol in the
-    /// state in which it was. Nothing is consumed otherwise.
-    fn next_by_rendering(&mut self) -> Option<InputStep> {
-        let InputBuffer { bytes, done, protocol } = &mut self.heard;
-        let rest = bytes.get(*done..)?;
-        let step = InputStep::of(protocol.next(rest));
-        let InputStep::Order(used, request) = &step else { return None };
-        let again = self.again.rest();
-        // The checksum was computed once, so it is compared once: a wrong one would reach all replicas.
-        let is_meant = again.len() == rest.len()
-            && *protocol == self.again.protocol
-            && P::is_rendering(again.get(..*used)?, &request.bytes)
-            && std::hint::black_box(request).is_sound();
-        if !is_meant {
-            return None;
-        }
-        self.heard.take(&step)?;
-        self.again.take(&step)?;
-        Some(step)
-    }
-
-    /// The next step, if both copies are decoded to it.
-    fn next_by_two_decodings(&mut self) -> Option<InputStep> {
         let (bytes, again) = (self.heard.rest(), self.again.rest());
         let mut agreed = None;
         for _ in 0..2 {
-            let (mut its, mut other) = (self.heard.protocol.clone(), self.again.protocol.clone());
-            let second = InputStep::of(other.next(again));
+            let mut its = self.heard.protocol.clone();
             let first = InputStep::of(its.next(bytes));
+            if let Some(used) = self.rendered(&first, &its) {
+                self.heard.take(&first)?;
+                self.again.done += used;
+                self.heard.protocol = its;
+                return Some(first);
+            }
+            let mut other = self.again.protocol.clone();
+            let second = InputStep::of(other.next(again));
             let is_same = its == other && bytes.len() == again.len();
             if is_same && first == second {
                 agreed = Some((first, its, second, other));
@@ -243,6 +217,21 @@ impl<P: Protocol> Input<P> {
         (self.heard.protocol, self.again.protocol) = (its, other);
         Some(step)
     }
+
+    /// The bytes of the second copy that ask for the request in `first`, by the second copy's own count; none unless
+    /// they are as many as were decoded and the request leaves the protocol, `its` now, in the state in which it was.
+    fn rendered(&self, first: &InputStep, its: &P) -> Option<usize> {
+        let InputStep::Order(used, request) = first else { return None };
+        let again = self.again.rest();
+        if again.len() != self.heard.rest().len() || *its != self.again.protocol {
+            return None;
+        }
+        let fits = self.again.protocol.rendered(again, &request.bytes)?;
+        // Each copy advances by a count of its own: a wrong one for both would cut both alike. The checksum was
+        // computed once, so it is compared once: a wrong one would reach all replicas.
+        let fits = std::hint::black_box(fits);
+        (fits == *used && fits > 0 && std::hint::black_box(request).is_sound()).then_some(fits)
+    }
 }
 
 #[cfg(test)]
@@ -250,16 +239,23 @@ mod tests {
     use super::*;
     use crate::clients::tests::Lines;
 
-    /// [`Lines`] that can be rendered. `wrong` makes each decoding wrong in the same way.
-    #[derive(Clone, PartialEq, Debug)]
+    /// [`Lines`] that can be rendered. `wrong` makes its decodings wrong. It counts decodings and renderings.
+    #[derive(Clone, Debug, Default)]
     struct RenderedLines {
         wrong: bool,
+        decoded: std::sync::Arc<std::sync::atomic::AtomicU32>,
+        asked: std::sync::Arc<std::sync::atomic::AtomicU32>,
+    }
+
+    impl PartialEq for RenderedLines {
+        fn eq(&self, other: &Self) -> bool {
+            self.wrong == other.wrong
+        }
     }
 
     impl Protocol for RenderedLines {
-        const RENDERS: bool = true;
-
         fn next(&mut self, input: &[u8]) -> Progress {
+            self.decoded.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             match Lines.next(input) {
                 Progress::Done { used, action: Action::Order(mut line) } if self.wrong => {
                     line[0] ^= 1;
@@ -269,41 +265,49 @@ mod tests {
             }
         }
 
-        fn is_rendering(input: &[u8], ordered: &[u8]) -> bool {
-            input.strip_suffix(b"\n") == Some(ordered)
+        fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
+            self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let fits = input.strip_prefix(ordered)?.starts_with(b"\n");
+            fits.then_some(ordered.len() + 1)
         }
     }
 
     #[test]
     fn a_request_that_is_rendered_is_decoded_once_and_taken_from_both_copies() {
-        let mut input = Input::of(b"one\ntwo\nnow x\n", RenderedLines { wrong: false });
-        for left in [10, 6] {
-            assert!(matches!(input.next_by_rendering(), Some(InputStep::Order(4, _))));
+        let protocol = RenderedLines::default();
+        let (decoded, asked) = (protocol.decoded.clone(), protocol.asked.clone());
+        let counts = || [&decoded, &asked].map(|count| count.load(std::sync::atomic::Ordering::Relaxed));
+        let mut input = Input::of(b"one\ntwo\nnow x\n", protocol);
+        for (times, left) in [(1, 10), (2, 6)] {
+            assert!(matches!(input.next(true), Some(InputStep::Order(4, _))));
             assert_eq!([input.heard.rest().len(), input.again.rest().len()], [left; 2]);
+            assert_eq!(counts(), [times, times]);
         }
-        assert!(matches!(input.next(true), Some(InputStep::Reply(6, _))), "decoded twice");
+        assert!(matches!(input.next(true), Some(InputStep::Reply(6, _))), "an answer is no request");
+        assert_eq!(counts(), [4, 2]);
         assert!(matches!(input.next(true), Some(InputStep::NeedMore(1))));
     }
 
     #[test]
-    fn a_decoding_that_is_wrong_in_the_same_way_each_time_is_not_rendered() {
-        let mut input = Input::of(b"one\n", RenderedLines { wrong: true });
-        assert!(input.next_by_rendering().is_none());
-        assert_eq!(input.len(), 4, "nothing is consumed");
+    fn a_decoding_that_is_wrong_in_one_copy_only_decides_nothing() {
+        for copy in [0, 1] {
+            let mut input = Input::of(b"one\n", RenderedLines::default());
+            let state = if copy == 0 { &mut input.heard.protocol } else { &mut input.again.protocol };
+            state.wrong = true;
+            assert!(input.next(true).is_none(), "copy {copy}");
+            assert_eq!(input.len(), 4, "nothing is consumed");
+        }
     }
 
     #[test]
     fn a_flipped_bit_in_either_copy_decides_nothing() {
         for bit in 0..4 * 8 {
             for copy in [0, 1] {
-                let mut input = Input::of(b"one\n", RenderedLines { wrong: false });
+                let mut input = Input::of(b"one\n", RenderedLines::default());
                 let bytes = if copy == 0 { &mut input.heard.bytes } else { &mut input.again.bytes };
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 assert!(input.next(true).is_none(), "bit {bit} of copy {copy}");
             }
-            let mut input = Input::of(b"one\n", RenderedLines { wrong: false });
-            input.heard.protocol.wrong = true;
-            assert!(input.next(true).is_none(), "the states differ");
         }
     }
 
@@ -322,7 +326,7 @@ mod tests {
     #[test]
     fn a_copy_that_lost_its_place_decides_nothing() {
         no_step_of_a_copy_that_lost_its_place(Lines);
-        no_step_of_a_copy_that_lost_its_place(RenderedLines { wrong: false });
+        no_step_of_a_copy_that_lost_its_place(RenderedLines::default());
     }
 
     fn no_step_of_a_copy_that_lost_its_place<P: Protocol>(protocol: P) {

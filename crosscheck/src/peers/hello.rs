@@ -5,8 +5,9 @@ use std::fmt;
 
 use wire::{Malformed, Put, Reader};
 
-/// Version of the protocol between peers.
-pub const PROTOCOL: u8 = 4;
+/// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
+/// would differ.
+pub const PROTOCOL: u8 = 5;
 /// Most settings in a hello.
 const SETTINGS: usize = 64;
 /// Most bytes of a hello: a decoder reads no more.

@@ -48,8 +48,8 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (cut, bytes) = input;
     // Any bytes, as a request and as what it is compared with: what fits is what would be decoded.
     let (ordered, sent) = bytes.split_at(usize::from(cut).min(bytes.len()));
-    if Connection::is_rendering(sent, ordered) {
-        let meant = Progress::Done { used: sent.len(), action: Action::Order(ordered.to_vec()) };
+    if let Some(used) = connection().rendered(sent, ordered) {
+        let meant = Progress::Done { used, action: Action::Order(ordered.to_vec()) };
         assert_eq!(connection().next(sent), meant);
     }
     let mut whole = Vec::new();

@@ -151,10 +151,8 @@ impl Connection {
 }
 
 impl Protocol for Connection {
-    const RENDERS: bool = true;
-
-    fn is_rendering(input: &[u8], ordered: &[u8]) -> bool {
-        rendering::is_rendering(input, ordered)
+    fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
+        if self.skip == 0 { rendering::rendered(input, ordered, self.config.item_bytes) } else { None }
     }
 
     fn reply_bytes(&self) -> usize {

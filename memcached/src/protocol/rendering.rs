@@ -1,26 +1,38 @@
 //! The inverse of decoding, as a check of it: the command line that a client sends to mean an ordered request.
 //!
-//! A request that was decoded from one copy of a client's bytes is rendered again and compared with the other copy. The
-//! inverse is a better judge than the same function a second time, since an error that repeats itself does not fit it,
-//! and it costs a tenth. It shares nothing with the decoder but the format of ordered requests. Only the common
-//! commands in their common form are rendered; for all others the answer is no, and they are decoded twice.
+//! A request that was decoded from one copy of a client's bytes is rendered again and compared with the other copy,
+//! which costs a tenth of a second decoding. It shares nothing with the decoder but the format of ordered requests and
+//! the limits, so an error of the decoder does not fit it. Only the common commands in their common form are rendered;
+//! for all others there is no answer, and they are decoded twice.
 
 use wire::Reader;
 
 use crate::command::{ARITHMETIC, DELETE, GET, STORE, TOUCH};
+use crate::limits::{GET_LINE_BYTES, KEY_BYTES, LINE_BYTES, stock_overhead};
 
-/// Whether `input`, all bytes of one request, is what a client sends to mean `ordered`.
-pub(super) fn is_rendering(input: &[u8], ordered: &[u8]) -> bool {
-    render(&mut Unmatched(input), &mut Reader::new(ordered)).is_some()
+/// The bytes at the beginning of `input` that a client sends to mean `ordered`, where items have at most `item_bytes`.
+pub(super) fn rendered(input: &[u8], ordered: &[u8], item_bytes: usize) -> Option<usize> {
+    let mut unmatched = Unmatched { rest: input, line: 0 };
+    render(&mut unmatched, &mut Reader::new(ordered), item_bytes)?;
+    let is_get = ordered.first() == Some(&GET);
+    let limit = if is_get { GET_LINE_BYTES } else { LINE_BYTES };
+    let length = input.len() - unmatched.rest.len();
+    // Without its line feed; a carriage return does not count.
+    (unmatched.line <= limit + 2).then_some(length)
 }
 
 /// The bytes that are not compared yet.
-struct Unmatched<'i>(&'i [u8]);
+struct Unmatched<'i> {
+    rest: &'i [u8],
+    /// Length of the command line with its end.
+    line: usize,
+}
 
 impl Unmatched<'_> {
     /// They begin with these, which are taken away.
     fn bytes(&mut self, bytes: &[u8]) -> Option<()> {
-        self.0 = self.0.strip_prefix(bytes)?;
+        self.rest = self.rest.strip_prefix(bytes)?;
+        self.line += bytes.len();
         Some(())
     }
 
@@ -48,7 +60,7 @@ impl Unmatched<'_> {
     fn key(&mut self, ordered: &mut Reader<'_>) -> Option<()> {
         let length = ordered.u8().ok()?;
         let key = ordered.take(usize::from(length)).ok()?;
-        if key.is_empty() || memchr::memchr3(0, b' ', b'\n', key).is_some() {
+        if key.is_empty() || key.len() > KEY_BYTES || memchr::memchr3(0, b' ', b'\n', key).is_some() {
             return None;
         }
         self.bytes(b" ")?;
@@ -60,12 +72,14 @@ impl Unmatched<'_> {
         self.bytes(if quiet { b" noreply\r\n" } else { b"\r\n" })
     }
 
-    fn nothing(&self) -> Option<()> {
-        self.0.is_empty().then_some(())
+    /// The bytes of a value and its line end, which are in no line.
+    fn value(&mut self, value: &[u8]) -> Option<()> {
+        self.rest = self.rest.strip_prefix(value)?.strip_prefix(b"\r\n")?;
+        Some(())
     }
 }
 
-fn render(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>) -> Option<()> {
+fn render(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>, item_bytes: usize) -> Option<()> {
     let (kind, flags) = (ordered.u8().ok()?, ordered.u8().ok()?);
     match (kind, flags) {
         (GET, 0 | 1) => {
@@ -76,7 +90,7 @@ fn render(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>) -> Option<()> {
             }
             input.line_end(false)?;
         }
-        (STORE, 0 | 1) => return store(input, ordered, flags == 1),
+        (STORE, 0 | 1) => return store(input, ordered, flags == 1, item_bytes),
         (DELETE, 0 | 1) => {
             input.bytes(b"delete")?;
             input.key(ordered)?;
@@ -96,18 +110,19 @@ fn render(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>) -> Option<()> {
         }
         _ => return None,
     }
-    ordered.end().ok()?;
-    input.nothing()
+    ordered.end().ok()
 }
 
-fn store(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>, quiet: bool) -> Option<()> {
+fn store(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>, quiet: bool, item_bytes: usize) -> Option<()> {
     const NAMES: [&[u8]; 6] = [b"set", b"add", b"replace", b"append", b"prepend", b"cas"];
     let mode = usize::from(ordered.u8().ok()?);
     let (client_flags, expiry) = (ordered.u32().ok()?, ordered.i64().ok()?);
     let name = *NAMES.get(mode)?;
     let unique = if name == b"cas" { Some(ordered.u64().ok()?) } else { None };
     input.bytes(name)?;
+    let before_key = input.line;
     input.key(ordered)?;
+    let key_length = input.line - before_key - 1;
     input.number(u64::from(client_flags))?;
     input.signed(expiry)?;
     let value = ordered.rest();
@@ -116,9 +131,10 @@ fn store(input: &mut Unmatched<'_>, ordered: &mut Reader<'_>, quiet: bool) -> Op
         input.number(unique)?;
     }
     input.line_end(quiet)?;
-    input.bytes(value)?;
-    input.bytes(b"\r\n")?;
-    input.nothing()
+    if stock_overhead(client_flags) + key_length + value.len() > item_bytes {
+        return None;
+    }
+    input.value(value)
 }
 
 #[cfg(test)]
@@ -127,7 +143,7 @@ mod tests {
 
     use crosscheck::{Action, Progress, Protocol};
 
-    use super::is_rendering;
+    use super::rendered;
     use crate::config::Config;
     use crate::protocol::Connection;
     use crate::stats::Stats;
@@ -138,6 +154,10 @@ mod tests {
             Progress::Done { used, action: Action::Order(request) } if used == input.len() => request,
             other => panic!("{}: {other:?}", String::from_utf8_lossy(input)),
         }
+    }
+
+    fn is_rendering(input: &[u8], ordered: &[u8]) -> bool {
+        rendered(input, ordered, 1 << 20) == Some(input.len())
     }
 
     const COMMON: [&str; 16] = [
@@ -198,5 +218,37 @@ mod tests {
             assert!(!is_rendering(input.as_bytes(), &ordered(input.as_bytes())), "{input:?}");
         }
         assert!(!is_rendering(b"", b""));
+    }
+
+    /// What the decoder refuses or answers by itself is not rendered either, should it ever decode it to a request.
+    #[test]
+    fn what_is_beyond_a_limit_is_not_rendered() {
+        let input = b"set key 0 0 5\r\nvalue\r\n";
+        let least = super::stock_overhead(0) + 3 + 5;
+        assert_eq!(rendered(input, &ordered(input), least), Some(input.len()));
+        assert_eq!(rendered(input, &ordered(input), least - 1), None);
+
+        let get = |length: usize| {
+            let key = "k".repeat(length);
+            let encoded = [&[super::GET, 0, length as u8][..], key.as_bytes()].concat();
+            is_rendering(format!("get {key}\r\n").as_bytes(), &encoded)
+        };
+        assert!(get(250));
+        assert!((251..256).all(|length| !get(length)));
+
+        let gets = |count: usize| {
+            let keys = " k".repeat(count);
+            let encoded = [&[super::GET, 0][..], &[1, b'k'].repeat(count)].concat();
+            is_rendering(format!("get{keys}\r\n").as_bytes(), &encoded)
+        };
+        let most = (crate::limits::GET_LINE_BYTES - 3) / 2;
+        assert!(gets(most));
+        assert!(!gets(most + 2));
+    }
+
+    #[test]
+    fn what_follows_is_not_counted() {
+        let input = b"get key\r\nget other\r\n";
+        assert_eq!(rendered(input, &ordered(&input[..9]), 1 << 20), Some(9));
     }
 }

@@ -39,7 +39,7 @@ struct Row {
 impl Ceilings {
     /// The percentages of a new table.
     const FIXED_PERCENT: f64 = 3.0;
-    const VARYING_PERCENT: f64 = 20.0;
+    const VARYING_PERCENT: f64 = 25.0;
 
     /// Reads a table.
     ///
@@ -71,8 +71,8 @@ impl Ceilings {
     /// The file cannot be written.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let mut text = format!(
-            "# Instructions per request, in user mode, less those of the idle process; `bench cost --record` writes \
-             them.\n# CI fails when one process with one connection needs so many per cent more, or any other.\n\
+            "# Instructions per request, in user mode, less those of the idle process. `fixed_percent` is tolerated \
+             for a server\n# without peers that has one connection, `varying_percent` for all else.\n\
              fixed_percent = {:.1}\nvarying_percent = {:.1}\nrows = [\n",
             self.fixed_percent, self.varying_percent
         );
@@ -159,7 +159,7 @@ mod tests {
         let dearer = table.exceeded(&all(1.05)).expect("known");
         assert_eq!(dearer.len(), 3, "a group may differ by more: {dearer:?}");
         assert!(dearer[0].contains("a get takes 1050 instructions, 5.0 % more"), "{dearer:?}");
-        assert_eq!(table.exceeded(&all(1.21)).expect("known").len(), 6);
+        assert_eq!(table.exceeded(&all(1.26)).expect("known").len(), 6);
         let other = [measured(Role::Leader, Kind::Get, 1.0)];
         assert!(table.exceeded(&other).is_err(), "nothing guards it");
     }

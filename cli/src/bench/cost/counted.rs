@@ -203,12 +203,13 @@ impl CountedSide {
 
     /// What each process executes while `work` goes on.
     fn sample(&mut self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<CounterSample> {
+        let settle = if self.peers.len() > 1 { SETTLE } else { Duration::ZERO };
+        // What was asked before this sample ends, too.
+        std::thread::sleep(settle);
         self.counters.iter_mut().try_for_each(Counter::zero)?;
         let begin = Instant::now();
         work()?;
-        if self.peers.len() > 1 {
-            std::thread::sleep(SETTLE);
-        }
+        std::thread::sleep(settle);
         let seconds = begin.elapsed().as_secs_f64();
         let totals = self.counters.iter_mut().map(Counter::read).collect::<anyhow::Result<_>>()?;
         Ok(CounterSample { totals, seconds })

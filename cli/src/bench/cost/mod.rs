@@ -222,9 +222,13 @@ pub fn run(args: &Args) -> CommandOutcome {
         Some(file) => dearer(&Ceilings::read(file)?, &mut cost, args, &ending)?,
         None => Vec::new(),
     };
-    if let Some(file) = args.record.as_ref().filter(|_| cost.failed.is_empty()) {
-        Ceilings::of(&cost.requests).write(file)?;
-        say(&format!("table: {}", file.display()))?;
+    if let Some(file) = &args.record {
+        if cost.failed.is_empty() {
+            Ceilings::of(&cost.requests).write(file)?;
+            say(&format!("table: {}", file.display()))?;
+        } else {
+            say("no table was written: a side was not measured")?;
+        }
     }
     Ok(CommandVerdict::of(cost.failed.is_empty() && dearer.is_empty()))
 }

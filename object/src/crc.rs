@@ -123,7 +123,7 @@ mod folding {
         const BY_FOUR: (i64, i64) = over(512);
         let by_one = factors(BY_ONE);
         let begin = _mm_set_epi64x(0, -1);
-        let (mut register, rest) = if blocks.len() < LANES_FROM {
+        let (register, rest) = if blocks.len() < LANES_FROM {
             (_mm_xor_si128(load(&blocks[0]), begin), &blocks[1..])
         } else {
             let by_four = factors(BY_FOUR);
@@ -135,9 +135,23 @@ mod folding {
                     *lane = fold(*lane, by_four, load(block));
                 }
             }
-            let pair = fold(lanes[0], by_one, lanes[1]);
-            (fold(fold(pair, by_one, lanes[2]), by_one, lanes[3]), rest)
+            (join(lanes, by_one), rest)
         };
+        finish(register, by_one, rest)
+    }
+
+    /// Four registers beside each other as one.
+    #[inline]
+    #[target_feature(enable = "pclmulqdq")]
+    fn join(lanes: [__m128i; 4], by_one: __m128i) -> __m128i {
+        let pair = fold(lanes[0], by_one, lanes[1]);
+        fold(fold(pair, by_one, lanes[2]), by_one, lanes[3])
+    }
+
+    /// The sum of what the register stands for and of the blocks behind that.
+    #[inline]
+    #[target_feature(enable = "pclmulqdq")]
+    fn finish(mut register: __m128i, by_one: __m128i, rest: &[Block]) -> u64 {
         for block in rest {
             register = fold(register, by_one, load(block));
         }
@@ -161,14 +175,13 @@ mod folding {
             odd = fold_wide(odd, by_eight, next_odd);
         }
         let lanes = fold_wide(even, _mm512_broadcast_i32x4(factors(BY_FOUR)), odd);
-        let mut register = _mm512_extracti32x4_epi32::<0>(lanes);
-        register = fold(register, by_one, _mm512_extracti32x4_epi32::<1>(lanes));
-        register = fold(register, by_one, _mm512_extracti32x4_epi32::<2>(lanes));
-        register = fold(register, by_one, _mm512_extracti32x4_epi32::<3>(lanes));
-        for block in rest {
-            register = fold(register, by_one, load(block));
-        }
-        !reduce(register)
+        let lanes = [
+            _mm512_extracti32x4_epi32::<0>(lanes),
+            _mm512_extracti32x4_epi32::<1>(lanes),
+            _mm512_extracti32x4_epi32::<2>(lanes),
+            _mm512_extracti32x4_epi32::<3>(lanes),
+        ];
+        finish(join(lanes, by_one), by_one, rest)
     }
 
     #[inline]

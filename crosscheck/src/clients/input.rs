@@ -236,6 +236,10 @@ impl<P: Protocol> Input<P> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
     use crate::clients::tests::Lines;
 
@@ -243,8 +247,8 @@ mod tests {
     #[derive(Clone, Debug, Default)]
     struct RenderedLines {
         wrong: bool,
-        decoded: std::sync::Arc<std::sync::atomic::AtomicU32>,
-        asked: std::sync::Arc<std::sync::atomic::AtomicU32>,
+        decoded: Arc<AtomicU32>,
+        asked: Arc<AtomicU32>,
     }
 
     impl PartialEq for RenderedLines {
@@ -255,7 +259,7 @@ mod tests {
 
     impl Protocol for RenderedLines {
         fn next(&mut self, input: &[u8]) -> Progress {
-            self.decoded.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.decoded.fetch_add(1, Relaxed);
             match Lines.next(input) {
                 Progress::Done { used, action: Action::Order(mut line) } if self.wrong => {
                     line[0] ^= 1;
@@ -266,7 +270,7 @@ mod tests {
         }
 
         fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
-            self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.asked.fetch_add(1, Relaxed);
             let fits = input.strip_prefix(ordered)?.starts_with(b"\n");
             fits.then_some(ordered.len() + 1)
         }
@@ -276,7 +280,7 @@ mod tests {
     fn a_request_that_is_rendered_is_decoded_once_and_taken_from_both_copies() {
         let protocol = RenderedLines::default();
         let (decoded, asked) = (protocol.decoded.clone(), protocol.asked.clone());
-        let counts = || [&decoded, &asked].map(|count| count.load(std::sync::atomic::Ordering::Relaxed));
+        let counts = || [&decoded, &asked].map(|count| count.load(Relaxed));
         let mut input = Input::of(b"one\ntwo\nnow x\n", protocol);
         for (times, left) in [(1, 10), (2, 6)] {
             assert!(matches!(input.next(true), Some(InputStep::Order(4, _))));

@@ -2,7 +2,14 @@
 
 /// Appends `number` in decimal; `write!` costs several times as much, and this runs per request.
 pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
-    let mut digits = [0u8; 20];
+    out.extend_from_slice(decimal(number, &mut [0; DIGITS]));
+}
+
+/// The most digits that a number has.
+pub(super) const DIGITS: usize = u64::MAX.ilog10() as usize + 1;
+
+/// `number` in decimal, written to the end of `digits`.
+pub(super) fn decimal(number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
     let mut at = digits.len();
     let mut rest = number;
     loop {
@@ -13,7 +20,7 @@ pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
             break;
         }
     }
-    out.extend_from_slice(&digits[at..]);
+    &digits[at..]
 }
 
 /// A number as `strtoull` reads it: leading and trailing white space and `+` are fine, a minus only before zero.

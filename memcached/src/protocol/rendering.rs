@@ -9,6 +9,7 @@ use wire::Reader;
 
 use crate::command::{ARITHMETIC, DELETE, GET, STORE, TOUCH};
 use crate::limits::{GET_LINE_BYTES, KEY_BYTES, LINE_BYTES, stock_overhead};
+use crate::protocol::numbers::{DIGITS, decimal};
 
 /// The bytes at the beginning of `input` that a client sends to mean `ordered`, where items have at most `item_bytes`.
 pub(super) fn rendered(input: &[u8], ordered: &[u8], item_bytes: usize) -> Option<usize> {
@@ -37,18 +38,9 @@ impl Unmatched<'_> {
     }
 
     /// A space and the number in decimal digits.
-    fn number(&mut self, mut number: u64) -> Option<()> {
-        const DIGITS: usize = u64::MAX.ilog10() as usize + 1;
-        let mut text = [b' '; DIGITS + 1];
-        let mut begin = text.len();
-        loop {
-            begin -= 1;
-            text[begin] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                return self.bytes(text.get(begin - 1..)?);
-            }
-        }
+    fn number(&mut self, number: u64) -> Option<()> {
+        self.bytes(b" ")?;
+        self.bytes(decimal(number, &mut [0; DIGITS]))
     }
 
     /// A number that is not negative; others are not common.

@@ -13,7 +13,7 @@ use super::{PerRequest, Role};
 use crate::bench::definition::Side;
 
 /// Instructions per request, and how much more is tolerated.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ceilings {
     /// Per cent above the table at which a measurement of a process without peers, with one connection, fails.
@@ -25,7 +25,7 @@ pub struct Ceilings {
 }
 
 /// One process under one load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
     side: Side,
@@ -54,8 +54,7 @@ impl Ceilings {
     pub fn of(measured: &[PerRequest]) -> Self {
         let mut rows: Vec<Row> = Vec::new();
         for one in measured.iter().filter(|one| matches!(one.side, Side::Ours(_))) {
-            let is_same = |row: &Row| row.side == one.side && row.role == one.role && row.load == one.load;
-            let at = rows.iter().position(is_same).unwrap_or_else(|| {
+            let at = rows.iter().position(|row| row.process() == one.process()).unwrap_or_else(|| {
                 let (side, role, load) = (one.side.clone(), one.role, one.load);
                 rows.push(Row { side, role, load, get: 0.0, hot_get: 0.0, set: 0.0 });
                 rows.len() - 1
@@ -94,33 +93,45 @@ impl Ceilings {
     /// # Errors
     /// A measurement is not in the table: nothing guards it.
     pub fn exceeded(&self, measured: &[PerRequest]) -> anyhow::Result<Vec<String>> {
-        let mut found = Vec::new();
-        for one in measured.iter().filter(|one| matches!(one.side, Side::Ours(_))) {
-            let is_same = |row: &&Row| row.side == one.side && row.role == one.role && row.load == one.load;
-            let Some(row) = self.rows.iter().find(is_same) else {
-                bail!("the table has no row for {}, {}, {}", one.side, one.role.name(), one.load.name());
-            };
-            let ceiling = *row.clone().place(one.kind);
-            let is_fixed = one.role == Role::Server && one.load != Load::Clients50;
-            let percent = if is_fixed { self.fixed_percent } else { self.varying_percent };
-            if one.instructions > ceiling * (1.0 + percent / 100.0) {
-                found.push(format!(
-                    "{}, {}, {}: a {} takes {:.0} instructions, {:.1} % more than the {ceiling:.0} of the table, \
-                     which tolerates {percent:.0} %",
-                    one.side,
-                    one.role.name(),
-                    one.load.name(),
-                    one.kind.name(),
-                    one.instructions,
-                    (one.instructions / ceiling - 1.0) * 100.0,
-                ));
-            }
+        let told = measured.iter().map(|one| self.why_dearer(one));
+        told.filter_map(Result::transpose).collect()
+    }
+
+    /// Why this measurement is dearer than the table allows, if it is.
+    ///
+    /// # Errors
+    /// It is not in the table: nothing guards it.
+    pub fn why_dearer(&self, one: &PerRequest) -> anyhow::Result<Option<String>> {
+        if !matches!(one.side, Side::Ours(_)) {
+            return Ok(None);
         }
-        Ok(found)
+        let Some(row) = self.rows.iter().find(|row| row.process() == one.process()) else {
+            bail!("the table has no row for {}, {}, {}", one.side, one.role.name(), one.load.name());
+        };
+        let ceiling = *row.clone().place(one.kind);
+        let is_fixed = one.role == Role::Server && one.load != Load::Clients50;
+        let percent = if is_fixed { self.fixed_percent } else { self.varying_percent };
+        let is_dearer = one.instructions > ceiling * (1.0 + percent / 100.0);
+        Ok(is_dearer.then(|| {
+            format!(
+                "{}, {}, {}: a {} takes {:.0} instructions, {:.1} % more than the {ceiling:.0} of the table, which \
+                 tolerates {percent:.0} %",
+                one.side,
+                one.role.name(),
+                one.load.name(),
+                one.kind.name(),
+                one.instructions,
+                (one.instructions / ceiling - 1.0) * 100.0,
+            )
+        }))
     }
 }
 
 impl Row {
+    fn process(&self) -> (&Side, Role, Load) {
+        (&self.side, self.role, self.load)
+    }
+
     fn place(&mut self, kind: Kind) -> &mut f64 {
         match kind {
             Kind::Get => &mut self.get,

@@ -20,7 +20,7 @@ use node::signals::Ending;
 
 /// Starting and stopping take longer under valgrind.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a process is watched that nobody asks anything.
+/// How long processes are counted without clients.
 const IDLE: Duration = Duration::from_secs(3);
 /// So long after the last reply other replicas may still work on the last requests. What all do by themselves in that
 /// time is in the count, and subtracted.

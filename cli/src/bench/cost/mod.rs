@@ -238,7 +238,7 @@ pub fn run(args: &Args) -> CommandOutcome {
 fn dearer(ceilings: &Ceilings, cost: &mut Cost, args: &Args, ending: &Ending) -> anyhow::Result<Vec<String>> {
     let mut sides: Vec<Side> = Vec::new();
     for one in &cost.requests {
-        if !ceilings.exceeded(std::slice::from_ref(one))?.is_empty() && !sides.contains(&one.side) {
+        if ceilings.why_dearer(one)?.is_some() && !sides.contains(&one.side) {
             sides.push(one.side.clone());
         }
     }
@@ -246,8 +246,7 @@ fn dearer(ceilings: &Ceilings, cost: &mut Cost, args: &Args, ending: &Ending) ->
         say(&format!("{side} is dearer than the table allows; it is measured once more"))?;
         let again = counted::count(side, args, &cost.definition, ending)?;
         for one in cost.requests.iter_mut().filter(|one| one.side == *side) {
-            let is_same =
-                |other: &&PerRequest| (other.role, other.load, other.kind) == (one.role, one.load, one.kind);
+            let is_same = |other: &&PerRequest| other.process() == one.process() && other.kind == one.kind;
             if let Some(other) = again.iter().find(is_same) {
                 one.instructions = one.instructions.min(other.instructions);
             }
@@ -278,6 +277,13 @@ impl Args {
             unoptimised,
             json: false,
         }
+    }
+}
+
+impl PerRequest {
+    /// The process and its load.
+    fn process(&self) -> (&Side, Role, Load) {
+        (&self.side, self.role, self.load)
     }
 }
 
@@ -320,10 +326,7 @@ impl Cost {
     pub fn processes(&self) -> Vec<(&PerRequest, Vec<&PerRequest>)> {
         let mut groups: Vec<(&PerRequest, Vec<&PerRequest>)> = Vec::new();
         for one in &self.requests {
-            let is_same = |(first, _): &&mut (&PerRequest, Vec<&PerRequest>)| {
-                (&first.side, first.role, first.load) == (&one.side, one.role, one.load)
-            };
-            match groups.iter_mut().find(is_same) {
+            match groups.iter_mut().find(|(first, _)| first.process() == one.process()) {
                 Some((_, figures)) => figures.push(one),
                 None => groups.push((one, vec![one])),
             }

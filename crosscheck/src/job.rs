@@ -246,7 +246,12 @@ impl InFlight {
         if self.missing.fetch_sub(1, Ordering::Relaxed) > 1 {
             return Ok(None);
         }
-        let (results, runs) = std::mem::take(&mut *results).into_iter().flatten().unzip();
+        let all = std::mem::take(&mut *results);
+        let (mut results, mut runs) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+        for (result, ran) in all.into_iter().flatten() {
+            results.push(result);
+            runs.push(ran);
+        }
         Ok(Some(Executed { batch: self.batch, origin: self.origin, results, runs }))
     }
 }

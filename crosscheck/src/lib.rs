@@ -7,6 +7,7 @@ mod address;
 pub mod admin;
 mod admin_server;
 mod archive;
+mod ascending;
 mod boundary;
 mod checkpoint;
 mod clients;

@@ -174,7 +174,7 @@ impl Batcher {
         origin: u8,
         incarnation: u64,
         next: Option<u64>,
-    ) -> Result<Option<Encoded>, CorruptPart> {
+    ) -> Result<Option<(Batch, Encoded)>, CorruptPart> {
         if self.sent >= self.undelivered() {
             return Ok(None);
         }
@@ -182,12 +182,13 @@ impl Batcher {
         let number = next.map_or(due, |next| next + self.sent as u64);
         let batch = self.in_flight.get(due).map_err(|_| CorruptPart::OwnBatch)?;
         let Some(InFlight { encoded, .. }) = batch else { return Err(CorruptPart::OwnBatch) };
-        let name = |batch: Batch| (batch.origin, batch.incarnation, batch.number, batch.mark);
-        if Batch::decode(encoded).map(name) != Ok((origin, incarnation, number, self.mark)) {
+        let batch = Batch::decode(encoded).map_err(|_| CorruptPart::OwnBatch)?;
+        let name = (batch.origin, batch.incarnation, batch.number, batch.mark);
+        if name != (origin, incarnation, number, self.mark) {
             return Err(CorruptPart::OwnBatch);
         }
         self.sent += 1;
-        Ok(Some(encoded.clone()))
+        Ok(Some((batch, encoded.clone())))
     }
 
     /// Everything in flight has to be handed over again, in order: the leader changed, or it took too long.
@@ -281,8 +282,8 @@ impl Batcher {
 
     /// The next batch.
     fn form_one(&mut self, origin: u8, incarnation: u64) -> Result<(), CorruptPart> {
-        let mut requests = Vec::new();
-        let mut tags = Vec::new();
+        let most = self.collected.len().min(self.batching.requests);
+        let (mut requests, mut tags) = (Vec::with_capacity(most), Vec::with_capacity(most));
         let (mut bytes, mut cost) = (0, 0usize);
         let first = self.collected.first_number();
         while requests.len() < self.batching.requests {
@@ -323,7 +324,7 @@ mod tests {
     }
 
     fn take(own: &mut Batcher, next: u64) -> Option<Encoded> {
-        own.take_unsent(0, 1, Some(next)).unwrap()
+        own.take_unsent(0, 1, Some(next)).unwrap().map(|(_, encoded)| encoded)
     }
 
     fn form(own: &mut Batcher) {
@@ -473,7 +474,7 @@ mod tests {
             own.send_again();
             own.delivered = count;
             let taken = std::iter::from_fn(|| own.take_unsent(0, 1, Some(2)).transpose());
-            let taken: Result<Vec<Encoded>, CorruptPart> = taken.collect();
+            let taken: Result<Vec<(Batch, Encoded)>, CorruptPart> = taken.collect();
             assert!(taken.is_err() || own.delivered(2, 10).is_err(), "{count}: {taken:?}");
         }
     }
@@ -563,7 +564,8 @@ mod tests {
     /// The result of a round: the batches that leave, or the corruption that was found.
     fn round(own: &mut Batcher) -> Result<Vec<Encoded>, CorruptPart> {
         own.form(0, 1)?;
-        std::iter::from_fn(|| own.take_unsent(0, 1, Some(1)).transpose()).collect()
+        let leaves = std::iter::from_fn(|| own.take_unsent(0, 1, Some(1)).transpose());
+        leaves.map(|leaving| leaving.map(|(_, encoded)| encoded)).collect()
     }
 
     /// V16, V22, V25 and V31 in docs/vulnerabilities.md, each as the corrupted processor left it.

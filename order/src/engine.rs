@@ -317,6 +317,17 @@ pub struct EngineOut {
 }
 
 impl EngineOut {
+    /// Appends what is in `other`, which is empty afterwards.
+    pub(crate) fn take_over(&mut self, other: &mut EngineOut) {
+        // Mostly there is nothing, and to append nothing costs more than to find that out.
+        if !other.outputs.is_empty() {
+            self.outputs.append(&mut other.outputs);
+        }
+        if !other.committed.is_empty() {
+            self.committed.append(&mut other.committed);
+        }
+    }
+
     pub(crate) fn send(&mut self, to: u8, kind: FrameKind, body: Bytes) {
         self.outputs.push_back(Output::Send { to, kind, body, deferrable: false });
     }

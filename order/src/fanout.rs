@@ -70,8 +70,7 @@ impl OrderEngine for FanoutEngine {
     fn peer_down(&mut self, _peer: u8) {}
 
     fn pump(&mut self, out: &mut EngineOut) {
-        out.outputs.append(&mut self.ready.outputs);
-        out.committed.append(&mut self.ready.committed);
+        out.take_over(&mut self.ready);
     }
 
     fn standing(&self) -> Standing {

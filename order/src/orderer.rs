@@ -433,9 +433,8 @@ impl<E: OrderEngine> Orderer<E> {
         }
         let slot = self.config.slot;
         let next = self.state.next_number(slot, incarnation);
-        while let Some(encoded) = self.batcher.take_unsent(slot, incarnation, next)? {
+        while let Some((batch, encoded)) = self.batcher.take_unsent(slot, incarnation, next)? {
             if standing.is_leader {
-                let batch = Batch::decode(&encoded).map_err(|_| CorruptPart::OwnBatch)?;
                 self.queue.push(&batch, encoded, &self.state);
             } else {
                 self.out.send(

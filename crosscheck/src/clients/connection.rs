@@ -244,7 +244,10 @@ impl<P: Protocol> Connection<P> {
         }
         self.input.tidy(self.reserved > 0);
         let cut_short = reading.left == 0 || taken >= limits::READ_PER_TURN;
-        match self.write(twice, reading.counters) {
+        // Behind a reply that comes later nothing can leave; what is left of earlier ones leaves with the next flush.
+        let is_early = !self.broken && matches!(self.places.front(), Ok(Some(ReplySlot::Waiting(..))));
+        let fate = if is_early { self.fate() } else { self.write(twice, reading.counters) };
+        match fate {
             Fate::Open { unread, unsent, waits } => {
                 Fate::Open { unread: unread || (cut_short && self.may_go_on()), unsent, waits }
             }
@@ -538,9 +541,9 @@ impl<P: Protocol> Connection<P> {
         self.fate()
     }
 
-    /// The socket accepts more, or a write will show whether it does.
-    pub(super) fn unblock(&mut self) {
-        self.blocked = false;
+    /// The socket accepts more, or a write will show whether it does. Returns whether it did not before.
+    pub(super) fn unblock(&mut self) -> bool {
+        std::mem::replace(&mut self.blocked, false)
     }
 
     fn collect(&mut self, twice: bool) {

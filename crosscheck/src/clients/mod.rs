@@ -211,12 +211,10 @@ impl<P: Protocol> Clients<P> {
         })
     }
 
-    fn unblock(&mut self, slot: u32) {
-        if let Some(ConnectionEntry { connection: Some(connection), .. }) =
-            self.connections.get_mut(slot as usize)
-        {
-            connection.unblock();
-        }
+    /// The socket accepts bytes again, if it did not; returns whether that is new.
+    fn unblock(&mut self, slot: u32) -> bool {
+        let entry = self.connections.get_mut(slot as usize);
+        entry.and_then(|entry| entry.connection.as_mut()).is_some_and(Connection::unblock)
     }
 
     fn on_writable(&mut self, slot: u32) {
@@ -477,8 +475,8 @@ impl<P: Protocol> ClientSide for Clients<P> {
             return self.accept();
         }
         let slot = (event.token().0 - CONNECTIONS) as u32;
-        if event.is_writable() {
-            self.unblock(slot);
+        // Each event also tells whether the socket accepts bytes.
+        if event.is_writable() && self.unblock(slot) {
             self.on_writable(slot);
         }
         let ending = event.is_read_closed() || event.is_error();

@@ -36,6 +36,11 @@ impl Timekeeper {
         self.listened_us = now_us;
     }
 
+    /// The time at which the peers' frames were last read.
+    pub(super) fn listened_us(&self) -> u64 {
+        self.listened_us
+    }
+
     /// The latest stamp that can be right now. Now is after the frames to be judged were read: this process may have
     /// been stopped before it read them, and their stamps would be ahead of any time that was taken earlier.
     pub(super) fn latest_stamp_us<W: World>(&self, env: &Environment<W>) -> u64 {

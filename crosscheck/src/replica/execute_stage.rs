@@ -1,12 +1,12 @@
 //! Execute: the service, the workers that run on it, and how the last batches were run.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vote::{Failure, Place};
 
 use super::execution::{Execution, Stall, StallCheck};
 use super::solo::{Slice, WatchdogView};
+use crate::ascending::Ascending;
 use crate::hooks::{self, Hooks};
 use crate::job::{RunNotes, Runs};
 use crate::service::{Service, kind_in_words};
@@ -26,7 +26,7 @@ pub(super) struct ExecuteStage<S: Service> {
     /// A buffer for the reports of a single worker, empty between rounds.
     pub(super) reports: Vec<Report>,
     /// Notes on how each of the last batches was run.
-    runs: BTreeMap<u64, Runs>,
+    runs: Ascending<Runs>,
     /// There is more to execute, so the thread must not sleep.
     pub(super) is_busy: bool,
     /// The last slice took so long that messages should not have waited for it.
@@ -45,7 +45,7 @@ impl<S: Service> ExecuteStage<S> {
             base,
             running: None,
             reports: Vec::new(),
-            runs: BTreeMap::new(),
+            runs: Ascending::default(),
             is_busy: false,
             is_slow: false,
             pulse: Arc::default(),
@@ -123,7 +123,7 @@ impl<S: Service> ExecuteStage<S> {
 
     /// How a request of one of the last batches was run here.
     pub(super) fn ran(&self, place: Place) -> Option<RunNotes> {
-        self.runs.get(&place.batch)?.of_requests.get(usize::from(place.request)).copied()
+        self.runs.get(place.batch)?.of_requests.get(usize::from(place.request)).copied()
     }
 
     /// A request with its kind, if the kind is known.
@@ -139,7 +139,7 @@ impl<S: Service> ExecuteStage<S> {
         let is_invalid =
             record.failure == Some(Failure::Invalid) && record.class == vote::FaultClass::SoftwareBug;
         let place = Place::new(record.batch, record.request.filter(|_| is_invalid)?);
-        Some((self.runs.get(&place.batch).map(|runs| runs.origin), place))
+        Some((self.runs.get(place.batch).map(|runs| runs.origin), place))
     }
 
     /// The reason to replace this replica, if a batch that others have executed has made no progress here for too long.

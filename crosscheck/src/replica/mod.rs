@@ -235,8 +235,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.env.mailbox.take(&mut inputs);
         inputs.drain(..).for_each(|input| self.on_input(input));
         self.inputs = inputs;
-        if self.env.world.now_us() >= self.next_tick_us {
-            self.next_tick_us = self.env.world.now_us() + limits::TICK.as_micros() as u64;
+        // The sockets were polled a moment ago: no clock needs to be read again.
+        let now_us = self.time.listened_us();
+        if now_us >= self.next_tick_us {
+            self.next_tick_us = now_us + limits::TICK.as_micros() as u64;
             self.on_tick();
         }
         self.advance(heard);

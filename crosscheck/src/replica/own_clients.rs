@@ -1,6 +1,5 @@
 //! Externalize: this replica's own clients, and which of them is owed the reply to which executed request.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +13,7 @@ use super::environment::Environment;
 use super::in_order::ByConnection;
 use super::pending::{PendingReply, Recipient};
 use crate::admin::Buffers;
+use crate::ascending::Ascending;
 use crate::clients::thread::ThreadAnswer;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::counters::ClientCounters;
@@ -65,7 +65,7 @@ pub(super) struct OwnClients<W: World> {
     /// A buffer for requests of clients served on this thread, empty between rounds.
     submissions: Vec<Submission>,
     /// The replies owed for own batches that are being executed or voted on.
-    owed: BTreeMap<u64, Vec<PendingReply>>,
+    owed: Ascending<Vec<PendingReply>>,
     /// Replies that wait for other requests' checks.
     pub(super) barrier: CheckingBarrier,
     /// Where reads take no batch: the requests that take one.
@@ -81,7 +81,7 @@ impl<W: World> OwnClients<W> {
             driven: clients::Driven::default(),
             counters,
             submissions: Vec::new(),
-            owed: BTreeMap::new(),
+            owed: Ascending::default(),
             barrier: CheckingBarrier::default(),
             in_order: ByConnection::default(),
         }
@@ -161,18 +161,16 @@ impl<W: World> OwnClients<W> {
 
     /// The recipient of the reply at `place`; called once per request.
     pub(super) fn owed_at(&mut self, place: Place) -> PendingReply {
-        let Some(owed) = self.owed.get_mut(&place.batch) else { return PendingReply::NOTHING };
+        let Some(owed) = self.owed.get_mut(place.batch) else { return PendingReply::NOTHING };
         owed.get_mut(usize::from(place.request))
             .map_or(PendingReply::NOTHING, |owed| std::mem::replace(owed, PendingReply::NOTHING))
     }
 
     /// Forgets the oldest batches whose replies have all left or never will.
     pub(super) fn settle_owed(&mut self) {
-        while let Some(first) = self.owed.first_entry() {
-            if first.get().iter().any(|owed| owed.owner != Recipient::Nobody) {
-                return;
-            }
-            first.remove();
+        let is_settled = |owed: &Vec<PendingReply>| owed.iter().all(|owed| owed.owner == Recipient::Nobody);
+        while self.owed.first().is_some_and(is_settled) {
+            self.owed.pop_first();
         }
     }
 

@@ -56,7 +56,6 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Ok(owners) => owners,
             Err(what) => return self.env.replace(what),
         };
-        let order_state = self.order.orderer.export_state();
         let Some(execution) = &mut self.executor.running else { return };
         let batch = execution.next_batch;
         self.env.hooks.on_batch(batch);
@@ -96,7 +95,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
         if wants_checkpoint {
             // The checkpoint is the state after the whole batch: it runs alone, after the batch.
-            let head = state::CheckpointHead { index: delivered.index, batch, order: order_state };
+            let order = self.order.orderer.export_state();
+            let head = state::CheckpointHead { index: delivered.index, batch, order };
             let job = Job::unordered(Work::Checkpoint(Arc::new(head)));
             requests.push(schedule::Work { request: job, footprint: Footprint::all(), stream: None });
         }

@@ -73,7 +73,7 @@ mod tests {
             for step in 0..60 {
                 let drawn = wire::mix(seed << 8 | step);
                 // Mostly the next number, and sometimes an earlier or a much later one.
-                let number = if drawn % 3 == 0 { drawn >> 8 & 0x3F } else { step };
+                let number = if drawn.is_multiple_of(3) { drawn >> 8 & 0x3F } else { step };
                 match drawn >> 32 & 3 {
                     0 => assert_eq!(ring.pop_first(), tree.pop_first().map(|(_, entry)| entry)),
                     1 => assert_eq!(ring.get_mut(number), tree.get_mut(&number)),

@@ -90,7 +90,7 @@ impl<B: Between> Runner<'_, B> {
     ) -> (End, Outcome) {
         let start = reply.len();
         let handler = |cx: &Cx<'_, R>, request: &R, reply: &mut Vec<u8>| Ok(handler(cx, request, reply)?);
-        let ran = self.run(turn, reply, handler);
+        let ran = self.run(turn, reply, request::begin, handler);
         let touched = self.touched(&ran);
         self.conclude(turn, ran, touched, reply, start)
     }
@@ -106,7 +106,7 @@ impl<B: Between> Runner<'_, B> {
     ) -> (End, Outcome, Kept) {
         let start = reply.len();
         let handler = |cx: &Cx<'_, R>, request: &R, reply: &mut Vec<u8>| Ok(handler(cx, request, reply)?);
-        match self.run(turn, reply, handler) {
+        match self.run(turn, reply, request::begin_keeping, handler) {
             Ran::Sealed(()) => {
                 let (touched, kept) = request::finish_keeping(room);
                 (End::Done(touched), Outcome::Done, kept)
@@ -139,14 +139,15 @@ impl<B: Between> Runner<'_, B> {
         if self.undo(turn) { Look::Refused } else { Look::NotUndone }
     }
 
-    /// Opens the scope of the request, runs the handler and seals the objects that it touched. The scope stays open.
+    /// Opens the scope of the request by `begin`, runs the handler and seals the objects that it touched. The scope stays open.
     fn run<R, T>(
         &self,
         turn: &mut Turn<'_, R>,
         reply: &mut Vec<u8>,
+        begin: fn(Terms),
         handler: impl FnOnce(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<T, Stopped>,
     ) -> Ran<T> {
-        request::begin(Terms {
+        begin(Terms {
             position: turn.position(),
             protect: self.protection.protect,
             keep_before_images: self.protection.undo,

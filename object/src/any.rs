@@ -55,6 +55,10 @@ pub trait AnyObject {
     fn header_mut(&mut self) -> &mut Header;
     /// The checksum that its members have now; takes and returns a buffer to gather them in.
     fn recompute(&self, gather: Vec<u8>) -> (u64, Vec<u8>);
+    /// Its hot members as two words.
+    fn hot(&self) -> u64;
+    /// Puts its hot members back.
+    fn set_hot(&mut self, words: u64);
     /// Whether parts with checksums of their own fit them.
     fn sound(&self) -> bool;
     /// Appends its tracked members.

@@ -23,6 +23,8 @@ pub(crate) const UNSEALED: u64 = 0x9AD1_6C83_2F74_E5B9;
 pub struct Summer {
     gathered: Vec<u8>,
     running: Option<Digest>,
+    /// The hot words: summed last, in a block of their own.
+    hot: Option<u64>,
 }
 
 impl Summer {
@@ -36,7 +38,7 @@ impl Summer {
         gathered.clear();
         gathered.extend_from_slice(&class.to_le_bytes());
         gathered.extend_from_slice(&id.to_bits().to_le_bytes());
-        Summer { gathered, running: None }
+        Summer { gathered, running: None, hot: None }
     }
 
     /// Adds bytes. A member of variable length adds its length first, see [`Summer::length`].
@@ -49,19 +51,25 @@ impl Summer {
         }
     }
 
-    /// Adds many words of 64 bits in one call, with the result of [`Summer::bytes`] for one after the other.
+    /// Adds many values of `N` bytes in one call, with the result of [`Summer::bytes`] for one after the other.
     #[inline]
-    pub(crate) fn words(&mut self, words: impl ExactSizeIterator<Item = u64>) {
+    pub fn rows<const N: usize>(&mut self, rows: impl ExactSizeIterator<Item = [u8; N]>) {
         let start = self.gathered.len();
-        self.gathered.resize(start + words.len() * size_of::<u64>(), 0);
+        self.gathered.resize(start + rows.len() * N, 0);
         let (slots, _) = self.gathered[start..].as_chunks_mut();
-        slots.iter_mut().zip(words).for_each(|(slot, word)| *slot = word.to_le_bytes());
+        slots.iter_mut().zip(rows).for_each(|(slot, row)| *slot = row);
     }
 
     /// Adds the length or count of what follows, so that no byte can move from one member to the next unnoticed.
     #[inline]
     pub fn length(&mut self, length: usize) {
         self.gathered.extend_from_slice(&(length as u64).to_le_bytes());
+    }
+
+    /// Adds the hot words of an object, once: they are summed behind everything else, see [`resummed`].
+    #[inline]
+    pub fn hot(&mut self, words: u64) {
+        self.hot = Some(words);
     }
 
     /// The checksum. Never [`crate::Pair::REMOVED`] and never the mark of an unsealed object.
@@ -72,9 +80,12 @@ impl Summer {
 
     #[inline]
     pub(crate) fn finish_reusing(self) -> (u64, Vec<u8>) {
-        let Summer { mut gathered, running } = self;
+        let Summer { mut gathered, running, hot } = self;
         let missing = gathered.len().next_multiple_of(BLOCK) - gathered.len();
         gathered.extend_from_slice(&[0; BLOCK][..missing]);
+        if let Some(words) = hot {
+            gathered.extend_from_slice(&hot_block(words));
+        }
         let raw = match running {
             None => crc::of_blocks(gathered.as_chunks().0),
             Some(mut running) => {
@@ -83,7 +94,7 @@ impl Summer {
             }
         };
         // Two of 2^64 values are taken by marks. Moving them by one bit keeps every other guarantee of the code.
-        (if raw == 0 || raw == UNSEALED { raw ^ 1 } else { raw }, gathered)
+        (if is_mark(raw) { raw ^ 1 } else { raw }, gathered)
     }
 
     #[cold]
@@ -95,6 +106,36 @@ impl Summer {
         running.update(bytes);
     }
 }
+
+fn is_mark(sum: u64) -> bool {
+    sum == 0 || sum == UNSEALED
+}
+
+fn hot_block(words: u64) -> Block {
+    u128::from(words).to_le_bytes()
+}
+
+/// The checksum of an object that had `sum` before its hot words changed from `old` to `new`, and nothing else.
+///
+/// The code is linear: a change of the last block changes the sum as it would change that of this block alone. So the
+/// other members are not read, and an error that strikes them meanwhile does not become part of the sum, as it would if
+/// all were summed again. None where the sum does not tell whether it was moved off a mark; then all is summed again.
+#[inline]
+pub(crate) fn resummed(sum: u64, old: u64, new: u64) -> Option<u64> {
+    let difference = crc::of_blocks(&[hot_block(old ^ new)]) ^ OF_ZEROS;
+    let raw = sum ^ difference;
+    (!is_mark(sum ^ 1) && !is_mark(raw)).then_some(raw)
+}
+
+/// The checksum of one block of zeros.
+const OF_ZEROS: u64 = {
+    let (mut crc, mut bit) = (!0u64, 0);
+    while bit < 8 * BLOCK {
+        crc = if crc & 1 == 1 { crc >> 1 ^ 0x9A6C_9329_AC4B_C9B5 } else { crc >> 1 };
+        bit += 1;
+    }
+    !crc
+};
 
 thread_local! {
     /// Bytes that this thread has summed where they are, since [`forget_long`].
@@ -176,6 +217,28 @@ mod tests {
         };
         let sums: std::collections::BTreeSet<u64> = (0..2 * GATHER_MAX).map(sum).collect();
         assert_eq!(sums.len(), 2 * GATHER_MAX);
+    }
+
+    #[test]
+    fn hot_words_are_summed_again_alone() {
+        let sum = |length: usize, words: u64| {
+            let mut summer = Summer::new(1, ObjectId::new(2, 3));
+            summer.length(length);
+            summer.bytes(&vec![0xA5; length]);
+            summer.hot(words);
+            summer.finish()
+        };
+        for length in [0, 1, 20, 100, 500, GATHER_MAX + 1] {
+            for (old, new) in [(0, 1), (7, 7), (u64::MAX, 0), (0x0123_4567_89AB_CDEF, 0x8000_0000_0000_0000)]
+            {
+                let before = sum(length, old);
+                assert_eq!(resummed(before, old, new), Some(sum(length, new)), "{length} {old} {new}");
+                assert_eq!(before == sum(length, new), old == new);
+            }
+        }
+        assert_eq!(OF_ZEROS, by_bits(&[0; BLOCK]));
+        // The sum may have been moved off a mark, or would be one.
+        assert_eq!([resummed(1, 3, 4), resummed(UNSEALED ^ 1, 3, 4), resummed(0, 5, 5)], [None; 3]);
     }
 
     /// One wrong answer is detected, for whichever length.

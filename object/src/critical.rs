@@ -41,6 +41,14 @@ pub trait Members: Sized + 'static {
     fn header_mut(&mut self) -> &mut Header;
     /// Adds the tracked members to the checksum.
     fn sum(&self, summer: &mut Summer);
+    /// The hot members as two words; 0 without any.
+    #[inline]
+    fn hot(&self) -> u64 {
+        0
+    }
+    /// Puts the hot members back.
+    #[inline]
+    fn set_hot(&mut self, _words: u64) {}
     /// Appends the tracked members.
     fn pack(&self, packer: &mut Packer<'_>);
     /// Puts packed members back; on an error nothing has changed.

@@ -53,7 +53,7 @@ pub struct Touched {
 
 impl Touched {
     /// Pairs that fit without an allocation. All of them, used or not, are copied whenever the delta is passed on.
-    pub const INLINE: usize = 6;
+    pub const INLINE: usize = 4;
 
     /// Makes it the delta of a request that has entered the objects of `entries`.
     pub(crate) fn fill(&mut self, entries: &[Entry]) {
@@ -63,7 +63,10 @@ impl Touched {
                 None => self.unclaimed += 1,
             }
         }
-        self.pairs.sort_unstable();
+        // Mostly they are few, and in order or nearly so.
+        if !self.pairs.is_sorted() {
+            self.pairs.sort_unstable();
+        }
     }
 
     /// The pairs, sorted.
@@ -77,7 +80,7 @@ impl Touched {
         self.unclaimed
     }
 
-    /// The pairs by value.
+    /// The pairs by value, without a copy of those that do not fit inline.
     pub fn into_pairs(self) -> SmallVec<[Pair; Touched::INLINE]> {
         self.pairs
     }

@@ -9,7 +9,8 @@ pub type Home = u32;
 ///
 /// It is the dispatch position of the request that created the object and a counter within that request, so that no
 /// global generator is needed and nothing has to be coordinated. The objects a service is born with have positions that
-/// no request reaches ([`ObjectId::GENESIS`]).
+/// no request reaches ([`ObjectId::GENESIS`]). An object may instead be named after its number in a table
+/// ([`ObjectId::numbered`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ObjectId(u64);
 
@@ -30,9 +31,33 @@ impl ObjectId {
     /// Position of objects created outside of any request, which only tests do.
     pub const OUTSIDE: u64 = Self::GENESIS + (1 << 40);
 
+    /// Bits of a number of [`ObjectId::numbered`], and of the counter of the table's owner.
+    const NUMBER_BITS: u32 = 32;
+    const OWNER_BITS: u32 = 8;
+    /// No other id has this bit.
+    const NUMBERED: u64 = 1 << 63;
+
     /// The `counter`-th object created by the request at `position` (below 2^47).
     pub const fn new(position: u64, counter: u16) -> Self {
         ObjectId((position << Self::COUNTER_BITS) | counter as u64)
+    }
+
+    /// The object with this number in a table of the object `owner`, which a region was born with: one of its first 256
+    /// objects, in one of the first 2^23 regions. Whoever knows the number finds the object without a list of names.
+    pub const fn numbered(owner: ObjectId, number: u32) -> Self {
+        let home = owner.position().wrapping_sub(Self::GENESIS) << Self::OWNER_BITS;
+        let owner = home | (owner.counter() as u64 & ((1 << Self::OWNER_BITS) - 1));
+        ObjectId(Self::NUMBERED | (owner << Self::NUMBER_BITS) | number as u64)
+    }
+
+    /// The number in its table, with the id of the table's owner, of an object that has one.
+    pub const fn as_numbered(self) -> Option<(ObjectId, u32)> {
+        if self.0 & Self::NUMBERED == 0 || self.is_none() {
+            return None;
+        }
+        let owner = (self.0 & !Self::NUMBERED) >> Self::NUMBER_BITS;
+        let counter = (owner & ((1 << Self::OWNER_BITS) - 1)) as u16;
+        Some((ObjectId::new(Self::GENESIS + (owner >> Self::OWNER_BITS), counter), self.0 as u32))
     }
 
     /// Position that the objects of a region are born with.
@@ -86,6 +111,9 @@ impl fmt::Debug for ObjectId {
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((owner, number)) = self.as_numbered() {
+            return write!(f, "{owner}[{number}]");
+        }
         match self.position() {
             _ if self.is_none() => f.write_str("none"),
             Self::OUTSIDE => write!(f, "outside.{}", self.counter()),
@@ -98,6 +126,18 @@ impl fmt::Display for ObjectId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbered_objects_have_names_of_their_own() {
+        let owner = ObjectId::new(ObjectId::genesis_position(77), 3);
+        let named = ObjectId::numbered(owner, 1_000_000);
+        assert_eq!(named.as_numbered(), Some((owner, 1_000_000)));
+        assert_eq!(named.to_string(), "g77.3[1000000]");
+        for other in [owner, ObjectId::NONE, ObjectId::new(ObjectId::OUTSIDE, 9), ObjectId::new(4, 2)] {
+            assert_eq!(other.as_numbered(), None);
+        }
+        assert_ne!(named, ObjectId::numbered(ObjectId::new(ObjectId::genesis_position(78), 3), 1_000_000));
+    }
 
     #[test]
     fn spreading_is_reversible() {

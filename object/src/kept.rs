@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::checksum::UNSEALED;
 use crate::delta::Change;
 use crate::id::{Home, ObjectId};
-use crate::ledger::{Entry, EntryState, Ledger, Undo};
+use crate::ledger::{Entry, EntryState, Ledger, Opened, Undo};
 
 /// As many objects as an ordinary request enters: notes on them need no memory of their own.
 const FEW_OBJECTS: usize = 16;
@@ -96,7 +96,7 @@ impl Kept {
     /// Whether the request has changed nothing: there is nothing to take back, and nothing for a tree.
     pub fn is_read_only(&self) -> bool {
         let Ledger { entries, undo, gone, .. } = &self.ledger;
-        let has_read = |entry: &Entry| entry.state == EntryState::Read && !entry.opened;
+        let has_read = |entry: &Entry| entry.state == EntryState::Read && entry.opened == Opened::No;
         undo.is_empty() && gone.is_empty() && entries.iter().all(has_read)
     }
 

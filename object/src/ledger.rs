@@ -12,10 +12,30 @@ const SCAN_MAX: usize = 16;
 pub(crate) enum EntryState {
     /// Entered and checked; its checksum stands.
     Read,
+    /// Its hot members have changed since these words: its checksum is continued when the request ends.
+    Hot(u64),
     /// Created or changed (or never sealed): it is summed when the request ends.
     Open,
     /// Taken out of its store.
     Removed,
+}
+
+impl EntryState {
+    /// Whether the object's checksum is out of date.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, EntryState::Open | EntryState::Hot(_))
+    }
+}
+
+/// What of an object a request may change, having kept it as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Opened {
+    /// Nothing.
+    No,
+    /// Its hot members.
+    Hot,
+    /// All of it.
+    Whole,
 }
 
 /// One object that the request has entered.
@@ -32,19 +52,39 @@ pub(crate) struct Entry {
     /// Its checksum when the request found it; [`UNSEALED`](crate::checksum::UNSEALED) if the request created it.
     pub(crate) found: u64,
     pub(crate) state: EntryState,
-    /// Whether a method that changes it was entered: its before-image has been kept.
-    pub(crate) opened: bool,
+    /// Which methods that change it were entered: what they change has been kept as it was.
+    pub(crate) opened: Opened,
+}
+
+impl Entry {
+    /// What of the object may be changed now without asking the ledger again.
+    pub(crate) fn may_change(&self) -> Opened {
+        match self.state {
+            EntryState::Read => Opened::No,
+            EntryState::Hot(_) => Opened::Hot,
+            EntryState::Open | EntryState::Removed => self.opened,
+        }
+    }
 }
 
 /// One step to take back, newest first.
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
-    /// The object was changed; `image` holds its members as they were.
-    Changed { id: ObjectId, place: Option<StorePlace>, image: Range<usize>, sum: u64 },
+    /// The object was changed.
+    Changed { id: ObjectId, place: Option<StorePlace>, before: Before, sum: u64 },
     /// The object was put into a store.
     Inserted { id: ObjectId, place: StorePlace },
     /// The object was taken out of a store; `inside` are the places of what went with it in the list of these.
     Removed { id: ObjectId, place: StorePlace, image: Range<usize>, sum: u64, inside: Range<usize> },
+}
+
+/// What a request changed, as it was.
+#[derive(Clone, Debug)]
+pub(crate) enum Before {
+    /// All members: where their image lies.
+    Members(Range<usize>),
+    /// The hot members as words.
+    Hot(u64),
 }
 
 impl Undo {
@@ -157,7 +197,8 @@ impl Ledger {
         start..self.images.len()
     }
 
-    fn insert(&mut self, id: ObjectId) -> usize {
+    /// Adds the entry of an object that the request created, and that has none; returns its number.
+    pub(crate) fn insert(&mut self, id: ObjectId) -> usize {
         self.add(Entry {
             id,
             address: 0,
@@ -166,7 +207,7 @@ impl Ledger {
             sum: crate::checksum::UNSEALED,
             found: crate::checksum::UNSEALED,
             state: EntryState::Open,
-            opened: false,
+            opened: Opened::No,
         });
         self.entries.len() - 1
     }

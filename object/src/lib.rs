@@ -96,7 +96,7 @@ pub use request::{Protect, Terms, genesis};
 pub use sealed::{Code, SealBroken, Sealable, Sealed};
 pub use sealed_queue::SealedQueue;
 pub use store::Store;
-pub use summed::{Summed, from_bytes, to_bytes};
+pub use summed::{HotWord, Summed, from_bytes, to_bytes};
 pub use weave::{Summed, critical};
 pub use wire::{Malformed, Reader};
 

@@ -8,7 +8,7 @@ use crate::header::Header;
 use crate::member::{Child, ChildMut};
 use crate::pack::Packer;
 use crate::place::StorePlace;
-use crate::request::{self, Lookup};
+use crate::request;
 use std::fmt;
 use wire::{Malformed, Reader};
 
@@ -62,6 +62,16 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         &mut self.members
     }
 
+    /// The members for a change of the hot ones only: they alone are kept as they were, and summed again.
+    #[inline]
+    pub fn write_hot(&mut self) -> &mut M {
+        self.adopt();
+        if !request::known_hot(self.members.header_mut()) {
+            self.open_hot();
+        }
+        &mut self.members
+    }
+
     /// Checks the object and takes it apart.
     pub fn take(mut self) -> M {
         self.write();
@@ -74,14 +84,12 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         if exempt::is_exempt(M::CLASS) {
             return;
         }
-        let header = self.header();
-        if matches!(request::seen(header), Lookup::Before) {
-            return;
+        let is_entered = request::enter(self.header(), place, |gather| self.fits(gather));
+        // The members of a copy that was repaired on the spot fit: that is how they were made.
+        if !is_entered && !(self.repair() && request::enter(self.header(), place, |_| true)) {
+            let object = self.header().id();
+            request::fail(Corrupted { object, class: M::CLASS.name, how: How::Checksum });
         }
-        if request::checks() && header.is_sealed() && !self.fits() && !self.repair() {
-            request::fail(Corrupted { object: header.id(), class: M::CLASS.name, how: How::Checksum });
-        }
-        request::note(self.header(), place);
     }
 
     /// Enters for a change, without opening yet.
@@ -114,10 +122,26 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         }
     }
 
+    #[inline(never)]
+    fn open_hot(&mut self) {
+        // The sum of an object that has none yet cannot be continued; a copy is renewed as a whole.
+        let is_possible = request::can_open_hot(self.members.header()) && !exempt::is_exempt(M::CLASS);
+        if !is_possible {
+            return self.open();
+        }
+        if request::checks() {
+            self.enter(None);
+        }
+        self.adopt();
+        let words = self.members.hot();
+        request::open_hot(self.members.header_mut(), words);
+    }
+
     /// Whether the members sum to the stored checksum.
-    fn fits(&self) -> bool {
-        let (sum, gather) = recompute(&self.members, request::take_gather());
-        request::return_gather(gather);
+    #[inline]
+    fn fits(&self, gather: &mut Vec<u8>) -> bool {
+        let (sum, buffer) = recompute(&self.members, std::mem::take(gather));
+        *gather = buffer;
         sum == self.members.header().sum()
     }
 
@@ -160,6 +184,13 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
     }
     fn recompute(&self, gather: Vec<u8>) -> (u64, Vec<u8>) {
         recompute(self.redundancy.repaired().unwrap_or(&self.members), gather)
+    }
+    fn hot(&self) -> u64 {
+        self.redundancy.repaired().unwrap_or(&self.members).hot()
+    }
+    fn set_hot(&mut self, words: u64) {
+        self.adopt();
+        self.members.set_hot(words);
     }
     fn sound(&self) -> bool {
         self.members.sound()

@@ -33,6 +33,13 @@ impl<T> Ref<T> {
         Ref { id, hint: u32::MAX, of: PhantomData }
     }
 
+    /// Refers to the object that [`crate::Store::insert_numbered`] put into a table of `owner` under this number.
+    ///
+    /// Such a reference need not be stored: where no object leaves the store, the number is its slot.
+    pub const fn numbered(owner: ObjectId, number: u32) -> Self {
+        Ref { id: ObjectId::numbered(owner, number), hint: number, of: PhantomData }
+    }
+
     pub(crate) const fn with_hint(id: ObjectId, hint: u32) -> Self {
         Ref { id, hint, of: PhantomData }
     }
@@ -115,7 +122,7 @@ impl<T: 'static> Summed for Ref<T> {
     }
     #[inline]
     fn sum_all(all: &[Self], summer: &mut Summer) {
-        summer.words(all.iter().map(|one| one.id().to_bits()));
+        summer.rows(all.iter().map(|one| one.id().to_bits().to_le_bytes()));
     }
     fn pack(&self, out: &mut Vec<u8>) {
         self.id().pack(out);

@@ -21,7 +21,7 @@ use crate::exempt;
 use crate::header::Header;
 use crate::id::{Home, ObjectId};
 use crate::kept::Kept;
-use crate::ledger::{Entry, EntryState, Gone, Ledger, Undo};
+use crate::ledger::{Before, Entry, EntryState, Gone, Ledger, Opened, Undo};
 use crate::package;
 use crate::place::StorePlace;
 use crate::walk;
@@ -62,6 +62,8 @@ const SEAL: u8 = 8;
 const IMAGES: u8 = 2;
 /// A scope is open.
 const ACTIVE: u8 = 4;
+/// Before-images are of whole objects: they outlive the request.
+const WHOLE: u8 = 16;
 
 /// The state that every entry into an object reads: small, without a destructor, and therefore cheap to reach.
 struct Hot {
@@ -85,12 +87,12 @@ const REMEMBERED: usize = 4;
 struct Entered {
     address: Cell<usize>,
     id: Cell<u64>,
-    is_open: Cell<bool>,
+    opened: Cell<Opened>,
 }
 
 impl Entered {
     const fn none() -> Self {
-        Entered { address: Cell::new(0), id: Cell::new(0), is_open: Cell::new(false) }
+        Entered { address: Cell::new(0), id: Cell::new(0), opened: Cell::new(Opened::No) }
     }
 }
 
@@ -133,6 +135,17 @@ pub fn begin(terms: Terms) {
     });
 }
 
+/// As [`begin`], for a request that is kept beyond its end by [`finish_keeping`]: what is changed is kept as a whole
+/// object, which can be shown to others as it was.
+///
+/// # Panics
+///
+/// As [`begin`].
+pub fn begin_keeping(terms: Terms) {
+    begin(terms);
+    HOT.with(|hot| hot.flags.set(hot.flags.get() | WHOLE));
+}
+
 /// Closes the scope and returns the state delta. Every region that the request held must have been sealed (or noted,
 /// if it was held for reading) before.
 ///
@@ -143,9 +156,10 @@ pub fn finish() -> Touched {
     touched
 }
 
-/// Closes the scope as [`finish`] does, and keeps what takes the request back. `room` is one that is no longer needed,
+/// Closes the scope, opened by [`begin_keeping`], as [`finish`] does, and keeps what takes the request back. `room` is one that is no longer needed,
 /// whose buffers are used again.
 pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
+    debug_assert!(HOT.with(|hot| hot.flags.get() & WHOLE != 0), "the request's scope was opened to be kept");
     let touched = so_far();
     let position = HOT.with(|hot| hot.position.get());
     let mut kept = room;
@@ -192,7 +206,7 @@ pub fn abandon() {
 /// Objects that the open request has changed and that are not sealed yet: targets for a fault injector before the seal.
 #[cfg(feature = "inject")]
 pub fn changed() -> Vec<ObjectId> {
-    let open = |entry: &&Entry| entry.state == EntryState::Open;
+    let open = |entry: &&Entry| entry.state.is_open();
     LEDGER.with(|ledger| ledger.borrow().entries.iter().filter(open).map(|entry| entry.id).collect())
 }
 
@@ -296,9 +310,28 @@ pub(crate) fn known_open(header: &mut Header) -> bool {
             header.unseal();
             true
         } else {
-            hot.find(header).is_some_and(|entered| entered.is_open.get())
+            hot.find(header).is_some_and(|entered| entered.opened.get() == Opened::Whole)
         }
     })
+}
+
+/// Whether a change of the object's hot members needs nothing more.
+#[inline]
+pub(crate) fn known_hot(header: &mut Header) -> bool {
+    HOT.with(|hot| {
+        if hot.flags.get() & (SEAL | IMAGES) == 0 {
+            header.unseal();
+            true
+        } else {
+            hot.find(header).is_some_and(|entered| entered.opened.get() >= Opened::Hot)
+        }
+    })
+}
+
+/// Whether the hot members of the object can be opened alone.
+pub(crate) fn can_open_hot(header: &Header) -> bool {
+    let flags = HOT.with(|hot| hot.flags.get());
+    flags & WHOLE == 0 && (flags & SEAL == 0 || header.is_sealed())
 }
 
 impl Hot {
@@ -308,7 +341,7 @@ impl Hot {
         self.entered.iter().find(|entered| entered.address.get() == address && entered.id.get() == id)
     }
 
-    fn remember(&self, header: &Header, is_open: bool) {
+    fn remember(&self, header: &Header, opened: Opened) {
         let entered = self.find(header).unwrap_or_else(|| {
             let oldest = usize::from(self.oldest.get()) % REMEMBERED;
             self.oldest.set(oldest as u8 + 1);
@@ -316,7 +349,7 @@ impl Hot {
         });
         entered.address.set(header.address());
         entered.id.set(header.id().to_bits());
-        entered.is_open.set(is_open);
+        entered.opened.set(opened);
     }
 
     fn forget(&self) {
@@ -368,56 +401,51 @@ pub(crate) fn return_gather(gather: Vec<u8>) {
     LEDGER.with(|ledger| ledger.borrow_mut().gather = gather);
 }
 
-/// Outcome of looking an object up among those already entered.
-pub(crate) enum Lookup {
-    /// Entered before, and its checksum compared then.
-    Before,
-    /// Not yet.
-    Never,
-}
-
-/// Looks the object up. `sealed` objects found at another place than before are entered again: either they moved, or a
-/// damaged id makes one look like another.
-pub(crate) fn seen(header: &Header) -> Lookup {
+/// Enters an object: notes it, unless the request has entered it before. Where objects are checked, `fits` compares a
+/// sealed one with its checksum, with a buffer to gather its members in. Returns false if it does not fit.
+///
+/// A `sealed` object found at another place than before is entered again: either it moved, or a damaged id makes one
+/// look like another.
+pub(crate) fn enter(
+    header: &Header,
+    place: Option<StorePlace>,
+    fits: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> bool {
     LEDGER.with(|ledger| {
-        let mut ledger = ledger.borrow_mut();
-        let Some(entry) = ledger.find_mut(header.id()) else { return Lookup::Never };
-        if entry.address != header.address() {
-            if entry.state == EntryState::Read {
-                return Lookup::Never;
+        let ledger = &mut *ledger.borrow_mut();
+        let noted = ledger.position(header.id());
+        if let Some(number) = noted {
+            let entry = &mut ledger.entries[number];
+            if entry.address == header.address() || entry.state != EntryState::Read {
+                entry.address = header.address();
+                HOT.with(|hot| hot.remember(header, entry.may_change()));
+                return true;
             }
-            entry.address = header.address();
         }
-        let open = entry.opened && entry.state != EntryState::Read;
-        HOT.with(|hot| hot.remember(header, open));
-        Lookup::Before
-    })
-}
-
-/// Notes an object whose checksum was compared.
-pub(crate) fn note(header: &Header, place: Option<StorePlace>) {
-    let state = if header.is_sealed() { EntryState::Read } else { EntryState::Open };
-    let mut entry = Entry {
-        id: header.id(),
-        address: header.address(),
-        place,
-        home: None,
-        sum: header.sum(),
-        found: header.sum(),
-        state,
-        opened: false,
-    };
-    LEDGER.with(|ledger| {
-        let mut ledger = ledger.borrow_mut();
-        match ledger.find_mut(entry.id) {
-            Some(known) => {
+        if checks() && header.is_sealed() && !fits(&mut ledger.gather) {
+            return false;
+        }
+        let mut entry = Entry {
+            id: header.id(),
+            address: header.address(),
+            place,
+            home: None,
+            sum: header.sum(),
+            found: header.sum(),
+            state: if header.is_sealed() { EntryState::Read } else { EntryState::Open },
+            opened: Opened::No,
+        };
+        match noted {
+            Some(number) => {
+                let known = &mut ledger.entries[number];
                 (entry.found, entry.place) = (known.found, place.or(known.place));
                 *known = entry;
             }
             None => ledger.add(entry),
         }
-    });
-    HOT.with(|hot| hot.remember(header, false));
+        HOT.with(|hot| hot.remember(header, Opened::No));
+        true
+    })
 }
 
 /// Marks an object, noted before if objects are checked, as changed by the request; keeps its before-image if the
@@ -427,31 +455,63 @@ pub(crate) fn open(header: &mut Header, image: &[u8]) {
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
-        let first = !std::mem::replace(&mut entry.opened, true);
-        if first && entry.found == UNSEALED {
+        let before = std::mem::replace(&mut entry.opened, Opened::Whole);
+        if before == Opened::No && entry.found == UNSEALED {
             // Where objects are not checked, nothing has noted it before.
             entry.found = header.sum();
         }
         let place = entry.place;
         entry.address = header.address();
-        if entry.state == EntryState::Read {
+        if matches!(entry.state, EntryState::Read | EntryState::Hot(_)) {
             entry.state = EntryState::Open;
         }
-        if first && flags & IMAGES != 0 {
-            let image = ledger.keep(image);
-            ledger.undo.push(Undo::Changed { id: header.id(), place, image, sum: header.sum() });
+        if before < Opened::Whole && flags & IMAGES != 0 {
+            let before = Before::Members(ledger.keep(image));
+            ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
         }
     });
     if flags & SEAL == 0 {
         header.unseal();
     }
-    HOT.with(|hot| hot.remember(header, true));
+    HOT.with(|hot| hot.remember(header, Opened::Whole));
+}
+
+/// As [`open`], for an object of which only the hot members are going to change: they are `words` now.
+pub(crate) fn open_hot(header: &mut Header, words: u64) {
+    let flags = HOT.with(|hot| hot.flags.get());
+    let opened = LEDGER.with(|ledger| {
+        let mut ledger = ledger.borrow_mut();
+        let entry = ledger.find_or_insert(header.id());
+        if entry.opened == Opened::No && entry.found == UNSEALED {
+            entry.found = header.sum();
+        }
+        entry.address = header.address();
+        match entry.state {
+            EntryState::Read => entry.state = EntryState::Hot(words),
+            // Nothing has noted it before.
+            EntryState::Open if entry.opened == Opened::No => entry.state = EntryState::Hot(words),
+            EntryState::Open | EntryState::Hot(_) | EntryState::Removed => {}
+        }
+        let (place, first) = (entry.place, entry.opened == Opened::No);
+        entry.opened = entry.opened.max(Opened::Hot);
+        let may_change = entry.may_change();
+        if first && flags & IMAGES != 0 {
+            let before = Before::Hot(words);
+            ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
+        }
+        may_change
+    });
+    if flags & SEAL == 0 {
+        header.unseal();
+    }
+    HOT.with(|hot| hot.remember(header, opened));
 }
 
 /// Whether the object's before-image will be kept when it is opened now.
 pub(crate) fn keeps_image(id: ObjectId) -> bool {
     HOT.with(|hot| hot.flags.get() & IMAGES != 0)
-        && LEDGER.with(|ledger| ledger.borrow_mut().find_mut(id).is_none_or(|entry| !entry.opened))
+        && LEDGER
+            .with(|ledger| ledger.borrow_mut().find_mut(id).is_none_or(|entry| entry.opened != Opened::Whole))
 }
 
 /// Notes that an object entered a store. Stores inside of it lie elsewhere now.
@@ -467,7 +527,7 @@ pub(crate) fn inserted(object: &dyn AnyObject, place: StorePlace) {
         entry.address = header.address();
         let left = entry.place.replace(place).filter(|left| left.store != place.store);
         entry.state = EntryState::Open;
-        entry.opened = true;
+        entry.opened = Opened::Whole;
         ledger.left.extend(left.map(|left| (left.store, None)));
         walk::places_inside(object, &mut |id, place| {
             if let Some(entry) = ledger.find_mut(id) {
@@ -481,7 +541,7 @@ pub(crate) fn inserted(object: &dyn AnyObject, place: StorePlace) {
             }
         }
     });
-    HOT.with(|hot| hot.remember(header, true));
+    HOT.with(|hot| hot.remember(header, Opened::Whole));
 }
 
 /// Notes that an object, which still lies in its store, is about to leave it, with the objects inside of it.
@@ -515,7 +575,7 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         let entry = ledger.find_or_insert(header.id());
         entry.place = Some(place);
         entry.state = EntryState::Removed;
-        entry.opened = true;
+        entry.opened = Opened::Whole;
         entry.sum = Pair::REMOVED;
     });
     return_gather(image);
@@ -528,30 +588,54 @@ pub(crate) fn fail(corrupted: Corrupted) -> ! {
     std::panic::resume_unwind(Box::new(corrupted))
 }
 
-/// The ledger, taken out for a walk over a region, with all checks off: a seal or an undo reads members directly.
+/// All checks are off while this exists: a seal or an undo reads members directly.
+struct ChecksOff {
+    flags: u8,
+}
+
+impl ChecksOff {
+    fn new() -> Self {
+        ChecksOff { flags: HOT.with(|hot| hot.flags.replace(hot.flags.get() & ACTIVE)) }
+    }
+}
+
+impl Drop for ChecksOff {
+    fn drop(&mut self) {
+        HOT.with(|hot| {
+            hot.flags.set(self.flags);
+            // After a seal nothing is open any more: a further write must be noted again.
+            hot.forget();
+        });
+    }
+}
+
+/// Lets `work` seal with the ledger, if objects that change are sealed. It must not enter an object: checks are off.
+pub(crate) fn with_open_ledger(work: impl FnOnce(&mut Ledger)) {
+    let off = ChecksOff::new();
+    if off.flags & SEAL != 0 {
+        LEDGER.with(|ledger| work(&mut ledger.borrow_mut()));
+    }
+}
+
+/// The ledger, taken out for a walk over a region that may need buffers of this thread, with all checks off.
 pub(crate) struct Taken {
     pub(crate) ledger: Ledger,
     /// Whether objects that change are sealed.
     pub(crate) seals: bool,
-    flags: u8,
+    _off: ChecksOff,
 }
 
 impl Taken {
     pub(crate) fn new() -> Self {
-        let flags = HOT.with(|hot| hot.flags.replace(hot.flags.get() & ACTIVE));
+        let off = ChecksOff::new();
         let ledger = LEDGER.with(|ledger| std::mem::replace(&mut *ledger.borrow_mut(), Ledger::new()));
-        Taken { ledger, seals: flags & SEAL != 0, flags }
+        Taken { ledger, seals: off.flags & SEAL != 0, _off: off }
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         LEDGER.with(|ledger| std::mem::swap(&mut *ledger.borrow_mut(), &mut self.ledger));
-        HOT.with(|hot| {
-            hot.flags.set(self.flags);
-            // After a seal nothing is open any more: a further write must be noted again.
-            hot.forget();
-        });
     }
 }
 

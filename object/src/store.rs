@@ -68,6 +68,13 @@ impl<T: Critical> Store<T> {
         Ref::with_hint(id, slot)
     }
 
+    /// Puts a new object in under its number in a table of `owner`, the object that the store is a member of: others
+    /// find it by [`Ref::numbered`]. A store has one such table, without gaps, and no object under another name.
+    pub fn insert_numbered(&mut self, owner: ObjectId, number: u32, mut object: T) -> Ref<T> {
+        object.protected_mut().header_mut().rename(ObjectId::numbered(owner, number));
+        self.insert(object)
+    }
+
     /// The object, checked; `None` if there is none of this name.
     #[inline]
     pub fn get(&self, to: Ref<T>) -> Option<&T> {

@@ -123,6 +123,34 @@ pub fn from_bytes<T: Summed>(bytes: &[u8]) -> Result<T, Malformed> {
     Ok(value)
 }
 
+/// A member that can be hot: a value of 32 bits.
+///
+/// `#[hot]` members of a critical type are kept and summed apart from the others. The law is that of [`Summed`]: two
+/// values are equal exactly if their words are, and `from_word` returns the value that a word was made of.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be `#[hot]`",
+    label = "no word of 32 bits",
+    note = "hot members are kept and summed as words: implement `object::HotWord` for a value type of yours that has \
+            32 bits at most, or leave the mark out"
+)]
+pub trait HotWord: Summed + Copy {
+    /// The value as a word.
+    fn to_word(self) -> u32;
+    /// The value of a word.
+    fn from_word(word: u32) -> Self;
+}
+
+impl HotWord for u32 {
+    #[inline]
+    fn to_word(self) -> u32 {
+        self
+    }
+    #[inline]
+    fn from_word(word: u32) -> Self {
+        word
+    }
+}
+
 macro_rules! integers {
     ($($integer:ty)*) => { $(
         impl Summed for $integer {

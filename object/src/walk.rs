@@ -6,7 +6,7 @@ use crate::delta::Pair;
 use crate::exempt;
 use crate::id::{Home, ObjectId};
 use crate::kept::Kept;
-use crate::ledger::{Entry, EntryState, Gone, Ledger, Undo};
+use crate::ledger::{Before, Entry, EntryState, Gone, Ledger, Undo};
 use crate::member::{Child, ChildMut};
 use crate::place::StorePlace;
 use crate::region::{Health, Large, Listed, ScrubFinding};
@@ -16,28 +16,28 @@ use crate::request::{self, Taken};
 const DIGEST_SEED: u64 = 0x6372_6F73_7363_6B01;
 
 pub(crate) fn seal(root: &mut dyn AnyObject, home: Home) {
-    let mut taken = Taken::new();
-    if taken.seals {
-        seal_object(root, home, &mut taken.ledger);
-    }
+    request::with_open_ledger(|ledger| seal_object(root, home, ledger));
 }
 
 fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
     let id = object.header().id();
-    let entry = ledger.position(id);
-    let open = match entry {
-        Some(entry) => ledger.entries[entry].state == EntryState::Open,
-        None => !object.header().is_sealed() && !exempt::is_exempt(object.class()),
-    };
-    if open {
-        reseal(object, &mut ledger.gather);
-    }
-    if open || entry.is_some() {
-        let sum = object.header().sum();
-        let entry = ledger.find_or_insert(id);
-        entry.state = EntryState::Read;
-        entry.home = Some(home);
-        entry.sum = sum;
+    let number = ledger.position(id).or_else(|| {
+        let is_new = !object.header().is_sealed() && !exempt::is_exempt(object.class());
+        is_new.then(|| ledger.insert(id))
+    });
+    seal_noted(object, number, home, ledger);
+}
+
+/// Seals an object, which has the entry `number` if the request touched it, and what is inside of it.
+fn seal_noted(object: &mut dyn AnyObject, number: Option<usize>, home: Home, ledger: &mut Ledger) {
+    if let Some(number) = number {
+        match ledger.entries[number].state {
+            EntryState::Hot(words) => reseal_hot(object, words, &mut ledger.gather),
+            EntryState::Open => reseal(object, &mut ledger.gather),
+            EntryState::Read | EntryState::Removed => {}
+        }
+        let entry = &mut ledger.entries[number];
+        (entry.state, entry.home, entry.sum) = (EntryState::Read, Some(home), object.header().sum());
     }
     object.children_mut(&mut |_, child| match child {
         ChildMut::Object(child) => seal_object(child, home, ledger),
@@ -60,7 +60,7 @@ fn seal_store(store: &mut dyn AnyStore, home: Home, ledger: &mut Ledger) {
         if let Some(object) = store.slot_mut(place.slot)
             && object.header().id() == id
         {
-            seal_object(object, home, ledger);
+            seal_noted(object, Some(number), home, ledger);
         }
     }
 }
@@ -94,6 +94,17 @@ pub(crate) fn reseal(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
     object.sealed();
 }
 
+/// Continues the checksum of an object whose hot members were `words` when it was entered.
+fn reseal_hot(object: &mut dyn AnyObject, words: u64, gather: &mut Vec<u8>) {
+    match checksum::resummed(object.header().sum(), words, object.hot()) {
+        Some(sum) => {
+            object.header_mut().seal(sum);
+            object.sealed();
+        }
+        None => reseal(object, gather),
+    }
+}
+
 pub(crate) fn note(root: &dyn AnyObject, home: Home) {
     let mut taken = Taken::new();
     if !taken.seals {
@@ -101,7 +112,7 @@ pub(crate) fn note(root: &dyn AnyObject, home: Home) {
     }
     let mut claims: Vec<(usize, u64)> = Vec::new();
     touched(root, &taken.ledger, &mut |object, number| {
-        let open = taken.ledger.entries[number].state == EntryState::Open;
+        let open = taken.ledger.entries[number].state.is_open();
         let sum = if open { object.recompute(Vec::new()).0 } else { object.header().sum() };
         claims.push((number, sum));
     });
@@ -216,11 +227,19 @@ fn undo_step(
                 }
             });
         }
-        Undo::Changed { id, place, image, sum } => {
+        Undo::Changed { id, place, before, sum } => {
             let mut put_back = |object: &mut dyn AnyObject| {
-                let body = images.get(image.clone()).unwrap_or_default();
-                // Once more, because a fault may have hit the reading and not the image.
-                let is_put_back = object.replace_body(body).is_ok() || object.replace_body(body).is_ok();
+                let is_put_back = match before {
+                    Before::Hot(words) => {
+                        object.set_hot(*words);
+                        true
+                    }
+                    Before::Members(image) => {
+                        let body = images.get(image.clone()).unwrap_or_default();
+                        // Once more, because a fault may have hit the reading and not the image.
+                        object.replace_body(body).is_ok() || object.replace_body(body).is_ok()
+                    }
+                };
                 // With a damaged image the object does not fit this checksum: each request that enters it finds that.
                 object.header_mut().seal(*sum);
                 if is_put_back {

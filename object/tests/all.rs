@@ -6,6 +6,7 @@ mod common;
 mod compile_fail;
 mod detection;
 mod distance;
+mod hot;
 mod kept;
 mod packing;
 mod requests;

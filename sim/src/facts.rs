@@ -59,6 +59,8 @@ pub struct Facts {
     pub delivered: Vec<u64>,
     /// Replicas that may be faulty: faults may be injected into them now, or were since all were equal.
     pub victims: BTreeSet<u8>,
+    /// The victims of the episode that has begun, until its first fault: until then what any replica does is right.
+    pub next_victims: BTreeSet<u8>,
     /// Replicas whose memory, computation or messages were corrupted at some time.
     pub corrupted: BTreeSet<u8>,
     /// Objects that faults have hit, at rest or before their seal: replica, lock and id.
@@ -95,6 +97,7 @@ impl Facts {
             delivered: vec![0; usize::from(replicas)],
             corrupted: BTreeSet::new(),
             victims: BTreeSet::new(),
+            next_victims: BTreeSet::new(),
             hit: BTreeSet::new(),
             renamed: BTreeSet::new(),
             unknown: BTreeSet::new(),

@@ -1,7 +1,7 @@
 //! The events of a voter: its own replica's results, its peers' messages, and the passing of time.
 
 use bytes::Bytes;
-use object::{Home, ObjectId, Pair};
+use object::{Home, ObjectId, Pair, Touched};
 use smallvec::SmallVec;
 use wire::{Malformed, Reader};
 
@@ -47,7 +47,7 @@ impl std::fmt::Display for Place {
 }
 
 /// A state delta, sorted by (home, id).
-pub type Pairs = SmallVec<[Pair; 4]>;
+pub type Pairs = SmallVec<[Pair; Touched::INLINE]>;
 
 /// All events of a voter.
 #[derive(Clone, Debug)]

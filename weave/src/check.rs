@@ -33,6 +33,9 @@ pub fn structure(item: &syn::ItemStruct) -> Result<syn::FieldsNamed> {
     }
 }
 
+/// Most hot members: each is a word of 32 bits, and they are kept and summed as one of 64.
+const HOT_MAX: usize = 2;
+
 /// Members are private: code that could name one from outside would skip the check.
 pub fn members(members: &[Member]) -> Result<()> {
     let mut errors: Option<Error> = None;
@@ -51,6 +54,15 @@ pub fn members(members: &[Member]) -> Result<()> {
                 Error::new(member.name.span(), "names that begin with `__` belong to the macro"),
             );
         }
+    }
+    for member in members.iter().filter(|member| member.hot).skip(HOT_MAX) {
+        let message =
+            "a critical type has at most two hot members: they are kept and summed as one word of 64 bits";
+        join(&mut errors, Error::new(member.name.span(), message));
+    }
+    for member in members.iter().filter(|member| member.hot && !member.tracked) {
+        let message = "an `#[uncritical]` member has no checksum: it cannot be `#[hot]`";
+        join(&mut errors, Error::new(member.name.span(), message));
     }
     if members.len() > MEMBERS_MAX {
         join(

@@ -15,24 +15,29 @@ use syn::visit_mut::{self, VisitMut};
 pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<TokenStream> {
     let object = home::object_path(arguments.object.as_ref());
     let outer = outer_path(&item)?;
-    let (mut hidden, mut view) = (outer.clone(), outer.clone());
-    if let (Some(hidden), Some(view)) = (hidden.segments.last_mut(), view.segments.last_mut()) {
-        hidden.ident = parse::members_name(&hidden.ident);
-        view.ident = parse::view_name(&view.ident);
-    }
+    let named = |name: fn(&syn::Ident) -> syn::Ident| {
+        let mut path = outer.clone();
+        if let Some(last) = path.segments.last_mut() {
+            last.ident = name(&last.ident);
+        }
+        path
+    };
+    let hidden = named(parse::members_name);
+    let views = Views { through: named(parse::view_name), hot: named(parse::hot_view_name) };
     let of_trait = item.trait_.as_ref().map(|(_, path, _)| path.clone());
-    let mut weaver = Weaver { object, outer, hidden, view, of_trait, inner: false };
+    let mut weaver = Weaver { object, outer, hidden, views, of_trait, inner: false };
 
-    let (mut inner_methods, mut passing_methods) = (Vec::new(), Vec::new());
+    let (mut inner_methods, mut passing_methods, mut hot_methods) = (Vec::new(), Vec::new(), Vec::new());
     for part in &mut item.items {
         match part {
             syn::ImplItem::Fn(method) if method.sig.receiver().is_some() => {
                 check::method(&method.sig)?;
-                if passes_through(method)? {
-                    let inner = split(&mut weaver, method, true);
-                    passing_methods.push(inner);
-                } else {
-                    inner_methods.push(split(&mut weaver, method, false));
+                let entry = Entry::of(method)?;
+                let inner = split(&mut weaver, method, entry);
+                match entry {
+                    Entry::Through => passing_methods.push(inner),
+                    Entry::Hot => hot_methods.push(inner),
+                    Entry::Plain => inner_methods.push(inner),
                 }
             }
             syn::ImplItem::Fn(function) => {
@@ -43,19 +48,23 @@ pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<Tok
         }
     }
     let hidden = &weaver.hidden;
-    let passing = (!passing_methods.is_empty()).then(|| {
-        let view = &weaver.view;
-        quote! {
-            #[allow(dead_code, missing_docs, non_snake_case, clippy::all)]
-            impl<'__inside> #view<'__inside> {
-                #(#passing_methods)*
+    let of_view = |view: &syn::Path, methods: Vec<syn::ImplItemFn>| {
+        (!methods.is_empty()).then(|| {
+            quote! {
+                #[allow(dead_code, missing_docs, non_snake_case, clippy::all)]
+                impl<'__inside> #view<'__inside> {
+                    #(#methods)*
+                }
             }
-        }
-    });
+        })
+    };
+    let passing = of_view(&weaver.views.through, passing_methods);
+    let hot = of_view(&weaver.views.hot, hot_methods);
     Ok(quote! {
         #item
 
         #passing
+        #hot
 
         #[allow(dead_code, missing_docs, non_snake_case, clippy::all)]
         impl #hidden {
@@ -64,24 +73,42 @@ pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<Tok
     })
 }
 
-/// Whether the method is marked `#[through]`; removes the mark.
-fn passes_through(method: &mut syn::ImplItemFn) -> syn::Result<bool> {
-    let marks = method.attrs.len();
-    if let Some(mark) = method.attrs.iter().find(|mark| mark.path().is_ident("through")) {
-        mark.meta.require_path_only()?;
+/// How a method enters the object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// As its receiver says.
+    Plain,
+    /// `#[through]`: it may change what is in the object's stores.
+    Through,
+    /// `#[hot]`: it may change the hot members.
+    Hot,
+}
+
+impl Entry {
+    /// The entry of a method; removes its mark.
+    fn of(method: &mut syn::ImplItemFn) -> syn::Result<Self> {
+        let through = parse::take_mark(&mut method.attrs, "through")?;
+        let hot = parse::take_mark(&mut method.attrs, "hot")?;
+        let (entry, mark, what) = match (through, hot) {
+            (None, None) => return Ok(Entry::Plain),
+            (Some(mark), None) => {
+                (Entry::Through, mark, "what is in the object's stores, and nothing of the object itself")
+            }
+            (None, Some(mark)) => (Entry::Hot, mark, "the object's `#[hot]` members, and no other"),
+            (Some(_), Some(mark)) => {
+                return Err(syn::Error::new_spanned(mark, "a method is either #[through] or #[hot]"));
+            }
+        };
         let is_exclusive = |receiver: &syn::Receiver| {
             receiver.reference.is_some() && receiver.mutability.is_some() && receiver.colon_token.is_none()
         };
         if !method.sig.receiver().is_some_and(is_exclusive) {
-            return Err(syn::Error::new_spanned(
-                mark,
-                "#[through] is for methods with `&mut self`: it lets them change what is in the object's stores, and \
-                 nothing of the object itself",
-            ));
+            let name = mark.path().to_token_stream();
+            let message = format!("#[{name}] is for methods with `&mut self`: it lets them change {what}");
+            return Err(syn::Error::new_spanned(mark, message));
         }
+        Ok(entry)
     }
-    method.attrs.retain(|mark| !mark.path().is_ident("through"));
-    Ok(method.attrs.len() < marks)
 }
 
 /// The receiver of a method of the view is the view itself, so that what the method returns may outlive it.
@@ -94,8 +121,8 @@ fn receive_view(signature: &mut syn::Signature) {
     }
 }
 
-/// Turns the author's method into the outer one and returns the inner one; with `passing`, that of the view.
-fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, passing: bool) -> syn::ImplItemFn {
+/// Turns the author's method into the outer one and returns the inner one, which may be that of a view.
+fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, entry: Entry) -> syn::ImplItemFn {
     let mut inner = method.clone();
     inner.vis = syn::Visibility::Inherited;
     inner.attrs.retain(|attribute| {
@@ -112,7 +139,7 @@ fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, passing: bool) -> sy
     weaver.inner = true;
     weaver.visit_signature_mut(&mut inner.sig);
     weaver.visit_block_mut(&mut inner.block);
-    if passing {
+    if entry != Entry::Plain {
         receive_view(&mut inner.sig);
     }
 
@@ -129,9 +156,15 @@ fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, passing: bool) -> sy
             syn::FnArg::Receiver(_) => {}
         }
     }
-    let (name, hidden) = (&inner.sig.ident, if passing { &weaver.view } else { &weaver.hidden });
+    let name = &inner.sig.ident;
+    let hidden = match entry {
+        Entry::Plain => &weaver.hidden,
+        Entry::Through => &weaver.views.through,
+        Entry::Hot => &weaver.views.hot,
+    };
     let entry = match method.sig.receiver() {
-        Some(_) if passing => quote!(self.__needs_critical_on_the_impl.through().__through()),
+        _ if entry == Entry::Through => quote!(self.__needs_critical_on_the_impl.through().__through()),
+        _ if entry == Entry::Hot => quote!(self.__needs_critical_on_the_impl.write_hot().__hot()),
         Some(receiver) if receiver.reference.is_none() => quote!(self.__needs_critical_on_the_impl.take()),
         Some(receiver) if receiver.mutability.is_some() => quote!(self.__needs_critical_on_the_impl.write()),
         _ => quote!(self.__needs_critical_on_the_impl.read()),
@@ -166,13 +199,19 @@ fn outer_path(item: &syn::ItemImpl) -> syn::Result<syn::Path> {
     }
 }
 
+/// The hidden structs that methods of these kinds have for their `self`.
+struct Views {
+    through: syn::Path,
+    hot: syn::Path,
+}
+
 /// Rewrites the author's bodies: literals of the type get their header, and inside an inner method `Self` is the
 /// author's type again.
 struct Weaver {
     object: TokenStream,
     outer: syn::Path,
     hidden: syn::Path,
-    view: syn::Path,
+    views: Views,
     of_trait: Option<syn::Path>,
     inner: bool,
 }

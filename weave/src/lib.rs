@@ -32,6 +32,11 @@ mod summed;
 /// checked and not summed again. Its `self` has the other members as shared references, and each store as an
 /// `object::Inside`, so the compiler refuses to change the object itself.
 ///
+/// One or two members of 32 bits (`object::HotWord`) that change far more often than the others are marked `#[hot]`. A
+/// method with `&mut self` that changes only them is marked `#[hot]` too: the others are neither kept as they were nor
+/// summed again, so that noting an access costs the same for an object of any size. Its `self` has the hot members as
+/// exclusive references and the others as shared ones.
+///
 /// Arguments: `#[critical(copy)]` keeps a local copy that repairs a flipped passive object on the spot;
 /// `#[critical(crate = "path")]` names the path of `object` where the macro cannot find it in the author's manifest.
 #[proc_macro_attribute]

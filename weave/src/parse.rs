@@ -48,23 +48,32 @@ pub struct Member {
     pub name: syn::Ident,
     /// Whether it is summed, packed and repaired.
     pub tracked: bool,
+    /// Whether it is a hot word: it can be changed without summing the others again.
+    pub hot: bool,
 }
 
 /// The named members of a struct, in the order of their declaration.
 pub fn members(fields: syn::FieldsNamed) -> syn::Result<Vec<Member>> {
     let mut members = Vec::new();
     for mut field in fields.named {
-        let marks = field.attrs.iter().filter(|mark| mark.path().is_ident("uncritical")).count();
-        if let Some(mark) = field.attrs.iter().find(|mark| mark.path().is_ident("uncritical")) {
-            mark.meta.require_path_only()?;
-        }
-        field.attrs.retain(|mark| !mark.path().is_ident("uncritical"));
+        let uncritical = take_mark(&mut field.attrs, "uncritical")?;
+        let hot = take_mark(&mut field.attrs, "hot")?.is_some();
         let Some(name) = field.ident.clone() else {
             return Err(syn::Error::new_spanned(&field, "members of a critical type need names"));
         };
-        members.push(Member { field, name, tracked: marks == 0 });
+        members.push(Member { field, name, tracked: uncritical.is_none(), hot });
     }
     Ok(members)
+}
+
+/// Removes the marks `name`, and returns one of them.
+pub fn take_mark(attributes: &mut Vec<syn::Attribute>, name: &str) -> syn::Result<Option<syn::Attribute>> {
+    let mut found = None;
+    for mark in attributes.extract_if(.., |attribute| attribute.path().is_ident(name)) {
+        mark.meta.require_path_only()?;
+        found = Some(mark);
+    }
+    Ok(found)
 }
 
 /// Name of the hidden struct that holds the members of `name`.
@@ -75,6 +84,11 @@ pub fn members_name(name: &syn::Ident) -> syn::Ident {
 /// Name of the hidden view of the members of `name` for methods that pass through it.
 pub fn view_name(name: &syn::Ident) -> syn::Ident {
     format_ident!("__{}Through", name, span = name.span())
+}
+
+/// Name of the hidden view of the members of `name` for methods that change its hot members.
+pub fn hot_view_name(name: &syn::Ident) -> syn::Ident {
+    format_ident!("__{}Hot", name, span = name.span())
 }
 
 /// Whether the type is a store of objects, by its name; a type alias is not recognised.

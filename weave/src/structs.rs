@@ -27,7 +27,8 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
         .map(|member| refuse::unless_summed(&object, name, member, arguments.copy));
     let class = class(&object, name, &hidden, &members);
     let critical = critical(&object, name, &hidden, &redundancy);
-    let view = view(&object, visibility, (name, &hidden), &members);
+    let through_view = through_view(&object, visibility, (name, &hidden), &members);
+    let hot_view = hot_view(visibility, (name, &hidden), &members);
 
     Ok(quote! {
         #(#attributes)*
@@ -65,34 +66,66 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
 
         #class
         #critical
-        #view
+        #through_view
+        #hot_view
     })
 }
 
 /// What a method that passes through the object has for its `self`: the members to read, and the objects in its
 /// stores to change. Nothing for a struct without stores.
-fn view(
+fn through_view(
     object: &TokenStream,
     visibility: &syn::Visibility,
     (name, hidden): (&syn::Ident, &syn::Ident),
     members: &[Member],
 ) -> TokenStream {
-    if !members.iter().any(|member| parse::is_store(&member.field.ty)) {
+    let is_store = |member: &Member| parse::is_store(&member.field.ty);
+    view(visibility, (&parse::view_name(name), hidden, "__through"), members, is_store, |member| {
+        let (name, ty) = (&member.name, &member.field.ty);
+        let ty = quote!(<#ty as #object::hidden::Through>::Inside<'__inside>);
+        (ty, quote!(#object::hidden::Through::inside(&mut self.#name)))
+    })
+}
+
+/// What a method that changes hot members has for its `self`: these to change, and the others to read. Nothing for a
+/// struct without hot members.
+fn hot_view(
+    visibility: &syn::Visibility,
+    (name, hidden): (&syn::Ident, &syn::Ident),
+    members: &[Member],
+) -> TokenStream {
+    view(
+        visibility,
+        (&parse::hot_view_name(name), hidden, "__hot"),
+        members,
+        |member| member.hot,
+        |member| {
+            let (name, ty) = (&member.name, &member.field.ty);
+            (quote!(&'__inside mut #ty), quote!(&mut self.#name))
+        },
+    )
+}
+
+/// A view of the members: the chosen ones as `change` gives them (type and value), the others to read.
+fn view(
+    visibility: &syn::Visibility,
+    (view, hidden, method): (&syn::Ident, &syn::Ident, &str),
+    members: &[Member],
+    is_chosen: impl Fn(&Member) -> bool,
+    change: impl Fn(&Member) -> (TokenStream, TokenStream),
+) -> TokenStream {
+    if !members.iter().any(&is_chosen) {
         return TokenStream::new();
     }
-    let view = parse::view_name(name);
     let names: Vec<&syn::Ident> = members.iter().map(|member| &member.name).collect();
-    let of = |member: &Member, store: TokenStream, other: TokenStream| {
-        if parse::is_store(&member.field.ty) { store } else { other }
-    };
-    let types = members.iter().map(|member| {
-        let ty = &member.field.ty;
-        of(member, quote!(<#ty as #object::hidden::Through>::Inside<'__inside>), quote!(&'__inside #ty))
-    });
-    let values = members.iter().map(|member| {
-        let name = &member.name;
-        of(member, quote!(#object::hidden::Through::inside(&mut self.#name)), quote!(&self.#name))
-    });
+    let (types, values): (Vec<TokenStream>, Vec<TokenStream>) = members
+        .iter()
+        .map(|member| {
+            let (name, ty) = (&member.name, &member.field.ty);
+            if is_chosen(member) { change(member) } else { (quote!(&'__inside #ty), quote!(&self.#name)) }
+        })
+        .unzip();
+    let method = format_ident!("{method}");
     quote! {
         #[doc(hidden)]
         #[allow(missing_docs, dead_code)]
@@ -104,9 +137,30 @@ fn view(
         #[allow(dead_code)]
         impl #hidden {
             #[inline]
-            fn __through(&mut self) -> #view<'_> {
+            fn #method(&mut self) -> #view<'_> {
                 #view { #(#names: #values,)* }
             }
+        }
+    }
+}
+
+/// The hot members as one word, and back.
+fn hot_words(object: &TokenStream, members: &[Member]) -> TokenStream {
+    let hot: Vec<&Member> = members.iter().filter(|member| member.hot).collect();
+    if hot.is_empty() {
+        return TokenStream::new();
+    }
+    let names: Vec<&syn::Ident> = hot.iter().map(|member| &member.name).collect();
+    let types: Vec<&syn::Type> = hot.iter().map(|member| &member.field.ty).collect();
+    let shifts: Vec<u32> = (0..hot.len() as u32).map(|index| index * u32::BITS).collect();
+    quote! {
+        #[inline]
+        fn hot(&self) -> u64 {
+            0 #(| u64::from(<#types as #object::HotWord>::to_word(self.#names)) << #shifts)*
+        }
+        #[inline]
+        fn set_hot(&mut self, words: u64) {
+            #(self.#names = <#types as #object::HotWord>::from_word((words >> #shifts) as u32);)*
         }
     }
 }
@@ -119,6 +173,11 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
     let labels: Vec<String> = names.iter().map(|name| name.to_string()).collect();
     let fresh: Vec<syn::Ident> = (0..names.len()).map(|index| format_ident!("__m{index}")).collect();
     let untracked: Vec<&syn::Ident> = members.iter().filter(|m| !m.tracked).map(|m| &m.name).collect();
+    let is_cold = |member: &&&Member| !member.hot;
+    let cold: Vec<&syn::Ident> = tracked.iter().filter(is_cold).map(|member| &member.name).collect();
+    let cold_types: Vec<&syn::Type> = tracked.iter().filter(is_cold).map(|member| &member.field.ty).collect();
+    let hot_words = hot_words(object, members);
+    let sum_hot = (!hot_words.is_empty()).then(|| quote!(summer.hot(#object::hidden::Members::hot(self));));
     // In each function: for a type that is no member, the error of `refuse` must be the only one.
     let stand_in = quote! {
         #[allow(unused_imports)]
@@ -145,8 +204,10 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
             #[inline]
             fn sum(&self, summer: &mut #object::Summer) {
                 #stand_in
-                #(<#object::hidden::Of<#types>>::sum(&self.#names, summer);)*
+                #(<#object::hidden::Of<#cold_types>>::sum(&self.#cold, summer);)*
+                #sum_hot
             }
+            #hot_words
             fn pack(&self, packer: &mut #object::hidden::Packer<'_>) {
                 #stand_in
                 #(<#object::hidden::Of<#types>>::pack(&self.#names, packer);)*

@@ -26,12 +26,16 @@ pub fn crc32c_append(before: u32, bytes: &[u8]) -> u32 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
 fn short(before: u32, bytes: &[u8]) -> u32 {
-    use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
+    use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
 
     let (words, rest) = bytes.as_chunks();
-    let sum =
-        words.iter().fold(u64::from(!before), |sum, word| _mm_crc32_u64(sum, u64::from_le_bytes(*word)));
-    !rest.iter().fold(sum as u32, |sum, byte| _mm_crc32_u8(sum, *byte))
+    let sum = words.iter().fold(u64::from(!before), |sum, word| _mm_crc32_u64(sum, u64::from_le_bytes(*word)))
+        as u32;
+    let (sum, rest) = match rest.split_first_chunk() {
+        Some((word, rest)) => (_mm_crc32_u32(sum, u32::from_le_bytes(*word)), rest),
+        None => (sum, rest),
+    };
+    !rest.iter().fold(sum, |sum, byte| _mm_crc32_u8(sum, *byte))
 }
 
 #[cfg(test)]

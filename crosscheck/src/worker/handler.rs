@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use execute::{End, KeptRequest, Protection, Repeat, Reproduced, Runner, Stopped};
-use object::{Kept, ObjectId, Pair, Protect};
+use object::{Kept, ObjectId, Protect};
 use schedule::{Lock, Outcome, Turn};
 use vote::digest::{self, Answer};
 use vote::{Asked, Failure, Pairs, RequestResult, RunDigests};
@@ -74,7 +74,7 @@ impl<S: Service> Context<S> {
                 let wrong_bits = self.hooks.wrong_digest_bits(turn);
                 self.leave_ran(slot, ran, |asked| {
                     let asked = Asked { kind, ..asked };
-                    let mut result = self.result(asked, touched.pairs(), replies, runs);
+                    let mut result = self.result(asked, touched.into_pairs(), replies, runs);
                     result.digest ^= wrong_bits;
                     result
                 });
@@ -83,7 +83,9 @@ impl<S: Service> Context<S> {
             End::Panicked => {
                 // A panic is a function of the ordered log, so every healthy replica gives this same answer.
                 let runs = self.refuse(turn, slot.as_ref(), replies);
-                self.leave_ran(slot, ran, |asked| self.result(Asked { kind, ..asked }, &[], replies, runs));
+                self.leave_ran(slot, ran, |asked| {
+                    self.result(Asked { kind, ..asked }, Pairs::new(), replies, runs)
+                });
                 return outcome;
             }
             End::Corrupted(corrupted, wrong) => {
@@ -106,7 +108,7 @@ impl<S: Service> Context<S> {
         let refused = self.mode.twice.then(|| self.refuse(turn, slot.as_ref(), replies));
         self.leave_ran(slot, ran, |asked| {
             let asked = Asked { kind, ..asked };
-            let told = refused.map(|runs| self.result(asked, &[], replies, runs));
+            let told = refused.map(|runs| self.result(asked, Pairs::new(), replies, runs));
             RequestResult {
                 failure: Some(failure),
                 ..told.unwrap_or_else(|| RequestResult::abandoned(asked, failure))
@@ -117,16 +119,10 @@ impl<S: Service> Context<S> {
 
     /// The result of a request: digested for the vote, or with the digests of its two runs, or only the part that is
     /// needed where nothing is compared.
-    fn result(
-        &self,
-        asked: Asked,
-        touched: &[Pair],
-        replies: &mut Replies,
-        runs: RunDigests,
-    ) -> RequestResult {
+    fn result(&self, asked: Asked, touched: Pairs, replies: &mut Replies, runs: RunDigests) -> RequestResult {
         if self.mode.crosschecked || self.mode.verified {
             // What V compares of the state is the root over all objects.
-            let pairs = if self.mode.verified { Pairs::new() } else { Pairs::from_slice(touched) };
+            let pairs = if self.mode.verified { Pairs::new() } else { touched };
             let is_kept = if self.mode.verified {
                 asked.mine
             } else {
@@ -139,7 +135,7 @@ impl<S: Service> Context<S> {
         }
         let reply = if asked.mine { replies.keep() } else { Some(Bytes::new()) };
         if self.mode.twice {
-            return RequestResult::of_two_runs(asked, Pairs::from_slice(touched), reply, runs);
+            return RequestResult::of_two_runs(asked, touched, reply, runs);
         }
         RequestResult { reply, ..RequestResult::unvoted(asked, Bytes::new()) }
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::command::{Command, Key, StoreMode};
+use crate::command::{Command, Key, Keys, StoreMode};
 use crate::config::Config;
 use crate::limits::stock_overhead;
 use crate::protocol::line::{Line, error};
@@ -56,10 +56,12 @@ fn fail(line: &Line<'_>, text: &str) -> Step {
 }
 
 fn retrieve(line: &Line<'_>, with_unique: bool, first_key: usize) -> Step {
-    match line.tokens_from(first_key).map(Key::text).collect() {
-        Some(keys) => Step::Order(Command::Get { keys, with_unique, touch: None }),
-        None => Step::Reply(error(BAD_FORMAT)),
+    let mut keys = Keys::new();
+    for token in line.tokens_from(first_key) {
+        let Some(key) = Key::text(token) else { return Step::Reply(error(BAD_FORMAT)) };
+        keys.push(key);
     }
+    Step::Order(Command::Get { keys, with_unique, touch: None })
 }
 
 fn touch_and_retrieve(line: &Line<'_>, with_unique: bool) -> Step {

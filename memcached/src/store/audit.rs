@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crosscheck::object::Store;
+use crosscheck::object::{ObjectId, Store};
 
 use crate::command::KeyHash;
 use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
 use crate::store::item::{Item, ItemRef};
-use crate::store::table::{BUCKET_BYTES, Bucket, Directory, DirectoryPage};
+use crate::store::table::{BUCKET_BYTES, Bucket, Directory};
 
 /// The broken part of the structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +30,13 @@ pub enum Misshapen {
 pub(super) struct ShardParts<'a> {
     pub(super) count: u64,
     pub(super) bytes: u64,
+    /// The id of its root.
+    pub(super) shard: ObjectId,
     pub(super) directory: &'a Directory,
     /// The queue of new items, and the main one.
     pub(super) queues: [&'a Queue; 2],
     pub(super) items: &'a Store<Item>,
     pub(super) buckets: &'a Store<Bucket>,
-    pub(super) directory_pages: &'a Store<DirectoryPage>,
     pub(super) queue_pages: &'a Store<QueuePage>,
 }
 
@@ -54,7 +55,7 @@ impl ShardParts<'_> {
         for &reference in &items {
             let item = self.items.expect(reference);
             let tag = KeyHash::of(item.key()).tag();
-            let bucket = self.directory.bucket_of(tag, self.directory_pages);
+            let bucket = self.directory.bucket_of(self.shard, tag);
             let entries = bucket.map(|bucket| self.buckets.expect(bucket).entries()).unwrap_or_default();
             let mut named = entries.iter().filter(|entry| entry.item == reference && entry.tag == tag);
             if named.next().is_none() || named.next().is_some() {

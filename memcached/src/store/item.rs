@@ -1,6 +1,6 @@
 //! One item: a key, its value, and memcached's data about it. Clients would see its corruption first.
 
-use crosscheck::object::{Pieces, Ref, Summed, critical};
+use crosscheck::object::{HotWord, Pieces, Ref, Summed, critical};
 
 use crate::limits::stock_overhead;
 use crate::store::expiry::{Deadline, is_over, seconds};
@@ -23,7 +23,9 @@ pub struct Item {
     /// The shard's flush epoch when it was stored; in another epoch the item is dead.
     epoch: u32,
     /// Ordered time of the last access in seconds.
+    #[hot]
     accessed_s: u32,
+    #[hot]
     marks: Marks,
     /// Where in which queue it waits for eviction.
     place: QueuePlace,
@@ -45,6 +47,17 @@ pub struct NewItem<'a> {
     pub unique: u64,
     /// Marks it starts with.
     pub marks: Marks,
+}
+
+impl HotWord for Marks {
+    #[inline]
+    fn to_word(self) -> u32 {
+        self.0
+    }
+    #[inline]
+    fn from_word(word: u32) -> Self {
+        Marks(word)
+    }
 }
 
 impl Marks {
@@ -127,9 +140,10 @@ impl Item {
     }
 
     /// Notes an access. Cheap to call: see [`Item::access_changes`].
+    #[hot]
     pub fn access(&mut self, now_us: u64) {
-        self.marks = self.marks.one_more_hit().with(Marks::FETCHED, true);
-        self.accessed_s = seconds(now_us);
+        *self.marks = self.marks.one_more_hit().with(Marks::FETCHED, true);
+        *self.accessed_s = seconds(now_us);
     }
 
     /// Whether [`Item::access`] would change anything: a hot item is written at most once a second.
@@ -140,15 +154,17 @@ impl Item {
     }
 
     /// Counts a hit for eviction only (`add` on an existing item).
+    #[hot]
     pub fn promote(&mut self, now_us: u64) {
-        self.marks = self.marks.one_more_hit();
-        self.accessed_s = seconds(now_us);
+        *self.marks = self.marks.one_more_hit();
+        *self.accessed_s = seconds(now_us);
     }
 
     /// Passes it over once: one hit less. Returns whether there was one.
+    #[hot]
     pub fn spend_hit(&mut self) -> bool {
         let hits = self.marks.hits();
-        self.marks = self.marks.with_hits(hits.saturating_sub(1));
+        *self.marks = self.marks.with_hits(hits.saturating_sub(1));
         hits > 0
     }
 
@@ -164,8 +180,9 @@ impl Item {
     }
 
     /// Notes that a reader was told to recache it.
+    #[hot]
     pub fn mark_won(&mut self) {
-        self.marks = self.marks.with(Marks::WON, true);
+        *self.marks = self.marks.with(Marks::WON, true);
     }
 
     /// Sets its place in the queue.

@@ -17,7 +17,7 @@ use crate::sizes::Sizes;
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::Deadline;
 use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
-use crate::store::table::{BUCKET_BYTES, Bucket, Directory, DirectoryPage};
+use crate::store::table::{BUCKET_BYTES, Bucket, Directory};
 
 pub use crate::store::audit::Misshapen;
 pub use crate::store::item::{ITEM_OVERHEAD, Item, ItemRef, Marks, NewItem, charge};
@@ -55,7 +55,6 @@ pub struct Shard {
     main: Queue,
     items: Store<Item>,
     buckets: Store<Bucket>,
-    directory_pages: Store<DirectoryPage>,
     queue_pages: Store<QueuePage>,
 }
 
@@ -136,7 +135,6 @@ impl Shard {
             main: Queue::default(),
             items: Store::new(),
             buckets: Store::new(),
-            directory_pages: Store::new(),
             queue_pages: Store::new(),
         }
     }
@@ -157,7 +155,7 @@ impl Shard {
     /// The item of that key, dead or alive.
     pub fn peek(&self, key: &Key) -> Option<ItemRef> {
         let tag = key.hash().tag();
-        let bucket = self.directory.bucket_of(tag, &self.directory_pages)?;
+        let bucket = self.directory.bucket_of(self.object_id(), tag)?;
         let entries = self.buckets.expect(bucket).entries();
         let same = |entry: &&table::BucketEntry| {
             entry.tag == tag && self.items.expect(entry.item).has_key(key.bytes())
@@ -183,14 +181,15 @@ impl Shard {
         let charge = charge(key.bytes().len(), new.value.len());
         self.make_room(charge, turn, None);
         if self.directory.wants_growth(self.count) {
-            self.directory.grow(&mut self.directory_pages, &mut self.buckets);
+            let shard = self.object_id();
+            self.directory.grow(shard, &mut self.buckets);
             self.bytes += BUCKET_BYTES;
         }
         let item = self.items.insert(Item::new(key.bytes(), new, self.epoch, turn.now_us));
         self.count += 1;
         self.bytes += charge;
         let mut returns = false;
-        if let Some(bucket) = self.directory.bucket_of(tag, &self.directory_pages) {
+        if let Some(bucket) = self.directory.bucket_of(self.object_id(), tag) {
             let bucket = self.buckets.expect_mut(bucket);
             returns = bucket.is_haunted(tag, self.evicted, self.main.items().max(1));
             bucket.insert(tag, item);
@@ -252,11 +251,11 @@ impl Shard {
         let parts = audit::ShardParts {
             count: self.count,
             bytes: self.bytes,
+            shard: self.object_id(),
             directory: &self.directory,
             queues: [&self.probation, &self.main],
             items: &self.items,
             buckets: &self.buckets,
-            directory_pages: &self.directory_pages,
             queue_pages: &self.queue_pages,
         };
         parts.audit()
@@ -266,9 +265,7 @@ impl Shard {
     pub fn name(&self, what: &str, key: &Key) -> Option<ObjectId> {
         match what {
             "item" => self.peek(key).map(|item| item.id()),
-            "slot" => {
-                self.directory.bucket_of(key.hash().tag(), &self.directory_pages).map(|bucket| bucket.id())
-            }
+            "slot" => self.directory.bucket_of(self.object_id(), key.hash().tag()).map(|bucket| bucket.id()),
             _ => None,
         }
     }
@@ -341,7 +338,7 @@ impl Shard {
     fn unlink(&mut self, item: ItemRef, haunts: bool) {
         let gone = self.items.expect(item);
         let (tag, charge, place) = (KeyHash::of(gone.key()).tag(), gone.charge(), gone.place());
-        if let Some(bucket) = self.directory.bucket_of(tag, &self.directory_pages) {
+        if let Some(bucket) = self.directory.bucket_of(self.object_id(), tag) {
             let bucket = self.buckets.expect_mut(bucket);
             bucket.remove(item);
             if haunts {
@@ -379,7 +376,7 @@ impl Shard {
 }
 
 /// Names of the protected classes.
-pub const CLASSES: [&str; 5] = ["Shard", "Item", "Bucket", "DirectoryPage", "QueuePage"];
+pub const CLASSES: [&str; 4] = ["Shard", "Item", "Bucket", "QueuePage"];
 
 /// Protects objects of these classes only, in the whole process from now on: for benchmarks.
 #[cfg(feature = "inject")]

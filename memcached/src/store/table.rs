@@ -2,30 +2,23 @@
 //!
 //! A bucket also remembers recently evicted items (ghosts): an item that is stored again soon is worth keeping.
 
-use crosscheck::object::{Ref, Store, Summed, critical};
+use crosscheck::object::{Malformed, ObjectId, Reader, Ref, Store, Summed, Summer, critical};
 
 use crate::store::item::ItemRef;
 
 /// Items per bucket at which the table grows.
 const LOAD: u32 = 8;
-/// Buckets whose references one directory page holds.
-const PAGE: u32 = 64;
 /// Ghosts that one bucket remembers.
 const GHOSTS: usize = LOAD as usize;
-/// The memory of a bucket and its share of the directory, in bytes, without entries.
+/// The memory of a bucket in bytes, without entries.
 pub const BUCKET_BYTES: u64 = 160;
 
 /// Finds the bucket of a tag. Part of the shard's root object.
+///
+/// Buckets are named after their numbers and never leave their store, so that a lookup reads no list of them.
 #[derive(Default, Summed)]
 pub struct Directory {
     buckets: u32,
-    pages: Vec<Ref<DirectoryPage>>,
-}
-
-/// References to [`PAGE`] buckets.
-#[critical]
-pub struct DirectoryPage {
-    buckets: Vec<Ref<Bucket>>,
 }
 
 /// The items whose tags fall together.
@@ -36,7 +29,7 @@ pub struct Bucket {
 }
 
 /// One item of a bucket.
-#[derive(Clone, Copy, Summed)]
+#[derive(Clone, Copy)]
 pub struct BucketEntry {
     /// The upper bits avoid most accesses to items with other keys.
     pub tag: u32,
@@ -52,12 +45,39 @@ pub struct Ghost {
     stamp: u32,
 }
 
+impl BucketEntry {
+    fn row(&self) -> [u8; 12] {
+        let mut row = [0; 12];
+        row[..4].copy_from_slice(&self.tag.to_le_bytes());
+        row[4..].copy_from_slice(&self.item.id().to_bits().to_le_bytes());
+        row
+    }
+}
+
+/// Written by hand because every request sums a bucket: all of its entries in one call.
+impl Summed for BucketEntry {
+    fn sum(&self, summer: &mut Summer) {
+        summer.bytes(&self.row());
+    }
+    fn sum_all(all: &[Self], summer: &mut Summer) {
+        summer.rows(all.iter().map(BucketEntry::row));
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        self.tag.pack(out);
+        self.item.pack(out);
+    }
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(BucketEntry { tag: Summed::unpack(from)?, item: Summed::unpack(from)? })
+    }
+    fn blank() -> Self {
+        BucketEntry { tag: 0, item: ItemRef::NONE }
+    }
+}
+
 impl Directory {
-    /// The bucket of `tag`; `None` while the table is empty.
-    pub fn bucket_of(&self, tag: u32, pages: &Store<DirectoryPage>) -> Option<Ref<Bucket>> {
-        let number = self.number_of(tag)?;
-        let page = self.pages.get((number / PAGE) as usize)?;
-        Some(pages.expect(*page).bucket((number % PAGE) as usize))
+    /// The bucket of `tag` in the shard `shard`; `None` while the table is empty.
+    pub fn bucket_of(&self, shard: ObjectId, tag: u32) -> Option<Ref<Bucket>> {
+        Some(Ref::numbered(shard, self.number_of(tag)?))
     }
 
     /// Whether a table of `items` items should grow by a bucket.
@@ -66,25 +86,15 @@ impl Directory {
     }
 
     /// Adds a bucket and moves the entries that belong there from the bucket that it splits.
-    pub fn grow(&mut self, pages: &mut Store<DirectoryPage>, buckets: &mut Store<Bucket>) {
+    pub fn grow(&mut self, shard: ObjectId, buckets: &mut Store<Bucket>) {
         let number = self.buckets;
         let split = number.checked_ilog2().map(|top| number & !(1 << top));
-        let source = split.and_then(|source| {
-            let page = self.pages.get((source / PAGE) as usize)?;
-            Some(pages.expect(*page).bucket((source % PAGE) as usize))
-        });
         self.buckets += 1;
-        let moved = match source {
-            Some(source) => buckets.expect_mut(source).split_off(number, self.buckets),
+        let bucket = match split {
+            Some(source) => buckets.expect_mut(Ref::numbered(shard, source)).split_off(number, self.buckets),
             None => Bucket::new(),
         };
-        let bucket = buckets.insert(moved);
-        if number.is_multiple_of(PAGE) {
-            self.pages.push(pages.insert(DirectoryPage::new()));
-        }
-        if let Some(page) = self.pages.last() {
-            pages.expect_mut(*page).push(bucket);
-        }
+        buckets.insert_numbered(shard, number, bucket);
     }
 
     fn number_of(&self, tag: u32) -> Option<u32> {
@@ -98,21 +108,6 @@ fn number_of(tag: u32, buckets: u32) -> u32 {
     let bits = buckets.next_power_of_two() - 1;
     let number = tag & bits;
     if number < buckets { number } else { number & (bits >> 1) }
-}
-
-#[critical]
-impl DirectoryPage {
-    fn new() -> Self {
-        Self { buckets: Vec::with_capacity(PAGE as usize) }
-    }
-
-    fn bucket(&self, index: usize) -> Ref<Bucket> {
-        self.buckets[index]
-    }
-
-    fn push(&mut self, bucket: Ref<Bucket>) {
-        self.buckets.push(bucket);
-    }
 }
 
 #[critical]

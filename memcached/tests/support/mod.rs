@@ -88,7 +88,8 @@ impl Replica {
         let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
         let locks = self.service.locks();
         let protect = if self.protect { Protect::Check } else { Protect::Nothing };
-        request::begin(Terms { position: turn.position(), protect, keep_before_images: true });
+        let begin = if self.kept.is_some() { request::begin_keeping } else { request::begin };
+        begin(Terms { position: turn.position(), protect, keep_before_images: true });
         let mut reply = Vec::new();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let command = turn.request().request().expect("a client's request");
@@ -102,11 +103,14 @@ impl Replica {
                         region.seal(home);
                     }
                 });
-                let (touched, kept) = request::finish_keeping(Kept::new());
-                self.touched = Some(touched);
-                if let Some(all) = &mut self.kept {
-                    all.push(kept);
-                }
+                self.touched = Some(match &mut self.kept {
+                    None => request::finish(),
+                    Some(all) => {
+                        let (touched, kept) = request::finish_keeping(Kept::new());
+                        all.push(kept);
+                        touched
+                    }
+                });
                 turn.finish(Outcome::Done);
                 Ran::Replied(reply)
             }

@@ -112,7 +112,8 @@ impl<W: Workload> Run<W> {
         self.operator = Operator::default();
         self.slots.iter_mut().for_each(|slot| slot.struck_by.clear());
         self.summary.episodes += 1;
-        self.facts.victims = episode.victims(self.options.replicas);
+        self.facts.victims.clear();
+        self.facts.next_victims = episode.victims(self.options.replicas);
         self.facts.only_computes = episode.strokes.iter().all(|stroke| stroke.fault.is_of_computation());
         for stroke in &episode.strokes {
             self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));

@@ -18,6 +18,9 @@ impl<W: Workload> Run<W> {
         self.trace
             .note(self.now_us, format_args!("FAULT {} at replica {}", fault.entry().name, ReplicaId(victim)));
         self.facts.disturbed = true;
+        if !self.facts.next_victims.is_empty() {
+            self.facts.victims = std::mem::take(&mut self.facts.next_victims);
+        }
         for (number, slot) in (0..).zip(&mut self.slots) {
             slot.calm_us = slot.calm_us.max(self.now_us);
             if number == victim || matches!(fault, Fault::Blackout | Fault::Slow | Fault::Interleave) {

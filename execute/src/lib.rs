@@ -139,7 +139,8 @@ impl<B: Between> Runner<'_, B> {
         if self.undo(turn) { Look::Refused } else { Look::NotUndone }
     }
 
-    /// Opens the scope of the request by `begin`, runs the handler and seals the objects that it touched. The scope stays open.
+    /// Opens the scope of the request by `begin`, runs the handler and seals the objects that it touched. The scope
+    /// stays open.
     fn run<R, T>(
         &self,
         turn: &mut Turn<'_, R>,

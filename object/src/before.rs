@@ -10,7 +10,7 @@ use crate::any::AnyObject;
 use crate::checksum::UNSEALED;
 use crate::id::ObjectId;
 use crate::kept::Kept;
-use crate::ledger::{Before, Ledger, Undo};
+use crate::ledger::{Ledger, Undo, UndoImage};
 use crate::member::Child;
 use crate::package;
 use crate::request::{self, Taken};
@@ -95,11 +95,11 @@ pub(crate) fn pack_before(root: &mut dyn AnyObject, kept: &Kept, id: ObjectId) -
     };
     let (image, sum) = match first {
         Undo::Inserted { .. } => return ObjectBefore::Absent,
-        Undo::Changed { before: Before::Members(image), sum, .. } | Undo::Removed { image, sum, .. } => {
+        Undo::Changed { before: UndoImage::Members(image), sum, .. } | Undo::Removed { image, sum, .. } => {
             (image.clone(), *sum)
         }
         // Requests that are kept keep whole objects (`request::begin_keeping`).
-        Undo::Changed { before: Before::Hot(_), .. } => return ObjectBefore::Unknown,
+        Undo::Changed { before: UndoImage::Hot(_), .. } => return ObjectBefore::Unknown,
     };
     let Some(body) = ledger.images.get(image) else { return ObjectBefore::Unknown };
     let packed = {

@@ -71,7 +71,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
     /// The object was changed.
-    Changed { id: ObjectId, place: Option<StorePlace>, before: Before, sum: u64 },
+    Changed { id: ObjectId, place: Option<StorePlace>, before: UndoImage, sum: u64 },
     /// The object was put into a store.
     Inserted { id: ObjectId, place: StorePlace },
     /// The object was taken out of a store; `inside` are the places of what went with it in the list of these.
@@ -80,7 +80,7 @@ pub(crate) enum Undo {
 
 /// What a request changed, as it was.
 #[derive(Clone, Debug)]
-pub(crate) enum Before {
+pub(crate) enum UndoImage {
     /// All members: where their image lies.
     Members(Range<usize>),
     /// The hot members as words.

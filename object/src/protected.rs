@@ -86,7 +86,8 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         }
         let is_entered = request::enter(self.header(), place, |gather| self.fits(gather));
         // The members of a copy that was repaired on the spot fit: that is how they were made.
-        if !is_entered && !(self.repair() && request::enter(self.header(), place, |_| true)) {
+        let is_repaired = || self.repair() && request::enter(self.header(), place, |_| true);
+        if !(is_entered || is_repaired()) {
             let object = self.header().id();
             request::fail(Corrupted { object, class: M::CLASS.name, how: How::Checksum });
         }

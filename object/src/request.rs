@@ -21,7 +21,7 @@ use crate::exempt;
 use crate::header::Header;
 use crate::id::{Home, ObjectId};
 use crate::kept::Kept;
-use crate::ledger::{Before, Entry, EntryState, Gone, Ledger, Opened, Undo};
+use crate::ledger::{Entry, EntryState, Gone, Ledger, Opened, Undo, UndoImage};
 use crate::package;
 use crate::place::StorePlace;
 use crate::walk;
@@ -156,8 +156,8 @@ pub fn finish() -> Touched {
     touched
 }
 
-/// Closes the scope, opened by [`begin_keeping`], as [`finish`] does, and keeps what takes the request back. `room` is one that is no longer needed,
-/// whose buffers are used again.
+/// Closes the scope, opened by [`begin_keeping`], as [`finish`] does, and keeps what takes the request back. `room` is
+/// one that is no longer needed, whose buffers are used again.
 pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
     debug_assert!(HOT.with(|hot| hot.flags.get() & WHOLE != 0), "the request's scope was opened to be kept");
     let touched = so_far();
@@ -466,7 +466,7 @@ pub(crate) fn open(header: &mut Header, image: &[u8]) {
             entry.state = EntryState::Open;
         }
         if before < Opened::Whole && flags & IMAGES != 0 {
-            let before = Before::Members(ledger.keep(image));
+            let before = UndoImage::Members(ledger.keep(image));
             ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
         }
     });
@@ -496,7 +496,7 @@ pub(crate) fn open_hot(header: &mut Header, words: u64) {
         entry.opened = entry.opened.max(Opened::Hot);
         let may_change = entry.may_change();
         if first && flags & IMAGES != 0 {
-            let before = Before::Hot(words);
+            let before = UndoImage::Hot(words);
             ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
         }
         may_change

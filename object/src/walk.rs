@@ -6,7 +6,7 @@ use crate::delta::Pair;
 use crate::exempt;
 use crate::id::{Home, ObjectId};
 use crate::kept::Kept;
-use crate::ledger::{Before, Entry, EntryState, Gone, Ledger, Undo};
+use crate::ledger::{Entry, EntryState, Gone, Ledger, Undo, UndoImage};
 use crate::member::{Child, ChildMut};
 use crate::place::StorePlace;
 use crate::region::{Health, Large, Listed, ScrubFinding};
@@ -230,11 +230,11 @@ fn undo_step(
         Undo::Changed { id, place, before, sum } => {
             let mut put_back = |object: &mut dyn AnyObject| {
                 let is_put_back = match before {
-                    Before::Hot(words) => {
+                    UndoImage::Hot(words) => {
                         object.set_hot(*words);
                         true
                     }
-                    Before::Members(image) => {
+                    UndoImage::Members(image) => {
                         let body = images.get(image.clone()).unwrap_or_default();
                         // Once more, because a fault may have hit the reading and not the image.
                         object.replace_body(body).is_ok() || object.replace_body(body).is_ok()

@@ -32,12 +32,12 @@ pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<Tok
         match part {
             syn::ImplItem::Fn(method) if method.sig.receiver().is_some() => {
                 check::method(&method.sig)?;
-                let entry = Entry::of(method)?;
+                let entry = MethodEntry::of(method)?;
                 let inner = split(&mut weaver, method, entry);
                 match entry {
-                    Entry::Through => passing_methods.push(inner),
-                    Entry::Hot => hot_methods.push(inner),
-                    Entry::Plain => inner_methods.push(inner),
+                    MethodEntry::Through => passing_methods.push(inner),
+                    MethodEntry::Hot => hot_methods.push(inner),
+                    MethodEntry::Plain => inner_methods.push(inner),
                 }
             }
             syn::ImplItem::Fn(function) => {
@@ -75,7 +75,7 @@ pub fn expand(arguments: &Arguments, mut item: syn::ItemImpl) -> syn::Result<Tok
 
 /// How a method enters the object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Entry {
+enum MethodEntry {
     /// As its receiver says.
     Plain,
     /// `#[through]`: it may change what is in the object's stores.
@@ -84,17 +84,19 @@ enum Entry {
     Hot,
 }
 
-impl Entry {
+impl MethodEntry {
     /// The entry of a method; removes its mark.
     fn of(method: &mut syn::ImplItemFn) -> syn::Result<Self> {
         let through = parse::take_mark(&mut method.attrs, "through")?;
         let hot = parse::take_mark(&mut method.attrs, "hot")?;
         let (entry, mark, what) = match (through, hot) {
-            (None, None) => return Ok(Entry::Plain),
-            (Some(mark), None) => {
-                (Entry::Through, mark, "what is in the object's stores, and nothing of the object itself")
-            }
-            (None, Some(mark)) => (Entry::Hot, mark, "the object's `#[hot]` members, and no other"),
+            (None, None) => return Ok(MethodEntry::Plain),
+            (Some(mark), None) => (
+                MethodEntry::Through,
+                mark,
+                "what is in the object's stores, and nothing of the object itself",
+            ),
+            (None, Some(mark)) => (MethodEntry::Hot, mark, "the object's `#[hot]` members, and no other"),
             (Some(_), Some(mark)) => {
                 return Err(syn::Error::new_spanned(mark, "a method is either #[through] or #[hot]"));
             }
@@ -122,7 +124,7 @@ fn receive_view(signature: &mut syn::Signature) {
 }
 
 /// Turns the author's method into the outer one and returns the inner one, which may be that of a view.
-fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, entry: Entry) -> syn::ImplItemFn {
+fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, entry: MethodEntry) -> syn::ImplItemFn {
     let mut inner = method.clone();
     inner.vis = syn::Visibility::Inherited;
     inner.attrs.retain(|attribute| {
@@ -139,7 +141,7 @@ fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, entry: Entry) -> syn
     weaver.inner = true;
     weaver.visit_signature_mut(&mut inner.sig);
     weaver.visit_block_mut(&mut inner.block);
-    if entry != Entry::Plain {
+    if entry != MethodEntry::Plain {
         receive_view(&mut inner.sig);
     }
 
@@ -158,13 +160,13 @@ fn split(weaver: &mut Weaver, method: &mut syn::ImplItemFn, entry: Entry) -> syn
     }
     let name = &inner.sig.ident;
     let hidden = match entry {
-        Entry::Plain => &weaver.hidden,
-        Entry::Through => &weaver.views.through,
-        Entry::Hot => &weaver.views.hot,
+        MethodEntry::Plain => &weaver.hidden,
+        MethodEntry::Through => &weaver.views.through,
+        MethodEntry::Hot => &weaver.views.hot,
     };
     let entry = match method.sig.receiver() {
-        _ if entry == Entry::Through => quote!(self.__needs_critical_on_the_impl.through().__through()),
-        _ if entry == Entry::Hot => quote!(self.__needs_critical_on_the_impl.write_hot().__hot()),
+        _ if entry == MethodEntry::Through => quote!(self.__needs_critical_on_the_impl.through().__through()),
+        _ if entry == MethodEntry::Hot => quote!(self.__needs_critical_on_the_impl.write_hot().__hot()),
         Some(receiver) if receiver.reference.is_none() => quote!(self.__needs_critical_on_the_impl.take()),
         Some(receiver) if receiver.mutability.is_some() => quote!(self.__needs_critical_on_the_impl.write()),
         _ => quote!(self.__needs_critical_on_the_impl.read()),

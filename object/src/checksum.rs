@@ -159,6 +159,13 @@ pub(crate) fn of(bytes: &[u8]) -> u64 {
     crc_fast::checksum(ALGORITHM, bytes)
 }
 
+/// The sum of these blocks of 16 bytes by the code of all checksums here, for digests of bytes that are in no object; 0
+/// of none.
+#[inline]
+pub fn of_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
+    crc::of_blocks(blocks)
+}
+
 /// The longest inputs that [`is_sound`] tries, of any number of bytes and of whole blocks: all cases of the checksum
 /// for short inputs, and for the remainder of long ones.
 const TRIED: usize = 300;

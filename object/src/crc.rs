@@ -15,11 +15,14 @@ pub(crate) type Block = [u8; 16];
 pub(crate) fn of_blocks(blocks: &[Block]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
+        if blocks.is_empty() {
+            return 0;
+        }
         if blocks.len() >= folding::WIDE_FROM && folding::is_wide_possible() {
             // SAFETY: `is_wide_possible` has found every feature of the processor that the function is compiled for.
             return unsafe { folding::sum_wide(blocks) };
         }
-        if !blocks.is_empty() && folding::is_possible() {
+        if folding::is_possible() {
             // SAFETY: `is_possible` has found every feature of the processor that the function is compiled for.
             return unsafe { folding::sum(blocks) };
         }

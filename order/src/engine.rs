@@ -362,6 +362,19 @@ pub struct Standing {
     pub outside: Outside,
 }
 
+/// Who leads: the part of a [`Standing`] that is read several times per batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leadership {
+    /// Slot of the leader, if one is known.
+    pub leader: Option<u8>,
+    /// Whether that is this replica.
+    pub is_leader: bool,
+    /// The current term.
+    pub term: u64,
+    /// The incarnation that this replica's batches name; `None` until it belongs to a group.
+    pub incarnation: Option<u64>,
+}
+
 /// A consensus engine without I/O: it receives messages and ticks, and is pumped for the actions to perform.
 ///
 /// Calls never block, except [`OrderEngine::persist`] for one sync of the disk.
@@ -403,6 +416,12 @@ pub trait OrderEngine: Send {
 
     /// Its progress.
     fn standing(&self) -> Standing;
+
+    /// Who leads: equal to those fields of [`OrderEngine::standing`].
+    fn leadership(&self) -> Leadership {
+        let Standing { leader, is_leader, term, incarnation, .. } = self.standing();
+        Leadership { leader, is_leader, term, incarnation }
+    }
 
     /// Entries in this replica's log that the slowest live replica has not delivered yet.
     fn backlog(&self) -> u64 {
@@ -555,6 +574,10 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn standing(&self) -> Standing {
         (**self).standing()
+    }
+
+    fn leadership(&self) -> Leadership {
+        (**self).leadership()
     }
     fn backlog(&self) -> u64 {
         (**self).backlog()

@@ -29,8 +29,8 @@ mod stamps;
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};
 pub use engine::{
-    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, MemberSet, NotNow, OrderEngine,
-    Output, Outside, PrimaryView, Standing,
+    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Leadership, MemberSet, NotNow,
+    OrderEngine, Output, Outside, PrimaryView, Standing,
 };
 pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, FrameKind};

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use crate::batch::{Batch, Encoded, Request};
 use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
-    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, OrderEngine, Output, Standing,
+    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Leadership, OrderEngine, Output,
+    Standing,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -220,7 +221,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// The connection to a peer is usable in both directions.
     pub fn peer_up(&mut self, peer: u8) {
         self.peers_up |= 1 << peer;
-        if self.engine.standing().leader == Some(peer) {
+        if self.engine.leadership().leader == Some(peer) {
             self.send_again();
         }
         self.engine.peer_up(peer);
@@ -240,16 +241,16 @@ impl<E: OrderEngine> Orderer<E> {
         }
         self.engine.pump(&mut self.out);
         follow(self);
-        let standing = self.engine.standing();
-        if let Some(incarnation) = standing.incarnation
+        let leadership = self.engine.leadership();
+        if let Some(incarnation) = leadership.incarnation
             && self.state_is_of_this_process(incarnation)
         {
             let formed = self.batcher.form(self.config.slot, incarnation);
-            if let Err(part) = formed.and_then(|()| self.hand_over(standing, incarnation)) {
+            if let Err(part) = formed.and_then(|()| self.hand_over(leadership, incarnation)) {
                 return self.stop(FailStop::Corrupted(part));
             }
         }
-        if standing.is_leader {
+        if leadership.is_leader {
             self.queue.propose(&mut self.engine, now_us, self.config.window);
         }
         self.engine.pump(&mut self.out);
@@ -309,7 +310,8 @@ impl<E: OrderEngine> Orderer<E> {
         self.out.committed.retain(|committed| committed.index > cut);
         self.state = state;
         let own = self.state.sessions.get(&self.config.slot).copied();
-        if let Some(session) = own.filter(|own| self.engine.standing().incarnation == Some(own.incarnation)) {
+        if let Some(session) = own.filter(|own| self.engine.leadership().incarnation == Some(own.incarnation))
+        {
             match self.batcher.skip_to(session.number) {
                 Ok(tags) if tags.is_empty() => {}
                 Ok(tags) => self.out.outputs.push_back(Output::Skipped { tags }),
@@ -411,7 +413,7 @@ impl<E: OrderEngine> Orderer<E> {
             return Err(Blame::new(from, "a forwarded batch names a life that was never let in"));
         }
         // At a follower it is only late: the origin itself hands it to the new leader.
-        if self.engine.standing().is_leader {
+        if self.engine.leadership().is_leader {
             follow(self);
             self.queue.push(&batch, encoded, &self.state);
         }
@@ -426,15 +428,15 @@ impl<E: OrderEngine> Orderer<E> {
         }
     }
 
-    fn hand_over(&mut self, standing: Standing, incarnation: u64) -> Result<(), CorruptPart> {
-        let Some(leader) = standing.leader else { return Ok(()) };
-        if !standing.is_leader && self.peers_up >> leader & 1 == 0 {
+    fn hand_over(&mut self, leadership: Leadership, incarnation: u64) -> Result<(), CorruptPart> {
+        let Some(leader) = leadership.leader else { return Ok(()) };
+        if !leadership.is_leader && self.peers_up >> leader & 1 == 0 {
             return Ok(());
         }
         let slot = self.config.slot;
         let next = self.state.next_number(slot, incarnation);
         while let Some((batch, encoded)) = self.batcher.take_unsent(slot, incarnation, next)? {
-            if standing.is_leader {
+            if leadership.is_leader {
                 self.queue.push(&batch, encoded, &self.state);
             } else {
                 self.out.send(
@@ -456,7 +458,7 @@ impl<E: OrderEngine> Orderer<E> {
             self.stop(FailStop::LogCorrupt { index });
             return None;
         };
-        let incarnation = self.engine.standing().incarnation.filter(|_| batch.origin == self.config.slot);
+        let incarnation = self.engine.leadership().incarnation.filter(|_| batch.origin == self.config.slot);
         if incarnation.is_some_and(|own| batch.incarnation > own)
             || (incarnation == Some(batch.incarnation) && !self.batcher.is_ours(batch.mark))
         {
@@ -525,9 +527,9 @@ fn older_copy(index: u64, incarnation: u64, number: u64) -> Output {
 
 /// Notices another leader or term: everything in flight is handed over again, and the leader's queue starts empty.
 fn follow<E: OrderEngine>(orderer: &mut Orderer<E>) {
-    let standing = orderer.engine.standing();
-    if orderer.followed != (standing.leader, standing.term) {
-        orderer.followed = (standing.leader, standing.term);
+    let Leadership { leader, term, .. } = orderer.engine.leadership();
+    if orderer.followed != (leader, term) {
+        orderer.followed = (leader, term);
         orderer.queue.clear();
         orderer.send_again();
     }

@@ -475,8 +475,7 @@ impl OrderEngine for PrimaryEngine {
         if self.can_number() {
             self.close();
         }
-        out.outputs.append(&mut self.ready.outputs);
-        out.committed.append(&mut self.ready.committed);
+        out.take_over(&mut self.ready);
     }
 
     /// The leader is known once it is heard of in this view, so that the orderer hands over its batches when they are

@@ -13,7 +13,8 @@ use bytes::Bytes;
 
 use crate::batch::Encoded;
 use crate::engine::{
-    Blame, Decision, Declined, EngineOut, FailStop, NotNow, OrderEngine, Output, Outside, Standing,
+    Blame, Decision, Declined, EngineOut, FailStop, Leadership, NotNow, OrderEngine, Output, Outside,
+    Standing,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -301,11 +302,10 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
     }
 
     fn pump(&mut self, out: &mut EngineOut) {
-        out.outputs.append(&mut self.out.outputs);
+        out.take_over(&mut self.out);
         if let Some(node) = &mut self.node {
             node.pump();
-            out.outputs.append(&mut node.out.outputs);
-            out.committed.append(&mut node.out.committed);
+            out.take_over(&mut node.out);
         }
     }
 
@@ -320,14 +320,25 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         self.pump(out);
     }
 
-    fn standing(&self) -> Standing {
-        let outside = self.boot.outside();
-        let Some(node) = &self.node else { return Standing { outside, ..Standing::default() } };
-        Standing {
+    fn leadership(&self) -> Leadership {
+        let Some(node) = &self.node else { return Leadership::default() };
+        Leadership {
             leader: node.leader_slot(),
             is_leader: node.is_leader() && node.failed.is_none(),
             term: node.raw.raft.term,
             incarnation: Some(incarnation(node)),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let Leadership { leader, is_leader, term, incarnation } = self.leadership();
+        let outside = self.boot.outside();
+        let Some(node) = &self.node else { return Standing { outside, ..Standing::default() } };
+        Standing {
+            leader,
+            is_leader,
+            term,
+            incarnation,
             members: node.configuration.members(),
             last_index: node.last_index(),
             commit_index: node.raw.raft.raft_log.committed,

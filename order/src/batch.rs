@@ -217,7 +217,7 @@ impl Batch {
     }
 
     /// The fields of a sound head, with a body that may not be the one that it describes ([`Batch::is_intact`]).
-    fn decode_head(encoded: &Encoded) -> Result<Self, Malformed> {
+    pub(crate) fn decode_head(encoded: &Encoded) -> Result<Self, Malformed> {
         let head: &[u8; HEAD] =
             encoded.head.as_ref().try_into().map_err(|_| Malformed("batch head has a wrong length"))?;
         let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

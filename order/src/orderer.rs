@@ -593,6 +593,25 @@ mod tests {
         }
     }
 
+    /// Without other replicas a batch is compared with its checksum once, when it is delivered.
+    #[test]
+    fn a_batch_that_changes_at_a_replica_alone_is_not_delivered() {
+        for corrupt in [false, true] {
+            let engine = crate::SingleEngine::new(0, 1, 0);
+            let mut orderer = Orderer::new(Config::new(0, 1, 1), engine, State::default());
+            let request = Bytes::from_static(b"request");
+            orderer.submit(request.clone(), crate::batch::checksum(&request), 1).unwrap();
+            orderer.batcher.form(0, 1).unwrap();
+            if corrupt {
+                orderer.batcher.corrupt_first();
+            }
+            orderer.pump(5);
+            assert_eq!(orderer.poll_delivery().is_none(), corrupt);
+            let stops = |output| matches!(output, Output::FailStop(FailStop::LogCorrupt { .. }));
+            assert_eq!(std::iter::from_fn(|| orderer.poll_output()).any(stops), corrupt);
+        }
+    }
+
     #[test]
     fn who_is_served_by_nobody_disturbs_the_others_less_and_less() {
         let mut orderer = Orderer::new(Config::new(0, 3, 1), Unserved::default(), State::default());

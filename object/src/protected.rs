@@ -109,17 +109,11 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
             self.enter(None);
         }
         self.adopt();
-        // The members are packed before the header is borrowed, which a closure over both could not do.
-        let mut image = Vec::new();
-        let keeps = request::keeps_image(self.members.header().id());
-        if keeps {
-            image = request::take_gather();
-            image.clear();
-            request::locally(|| self.members.pack(&mut Packer::new(&mut image)));
-        }
-        request::open(self.members.header_mut(), &image);
-        if keeps {
-            request::return_gather(image);
+        let is_sealed_later = request::open(self.members.header(), |images| {
+            request::locally(|| self.members.pack(&mut Packer::new(images)));
+        });
+        if !is_sealed_later {
+            self.members.header_mut().unseal();
         }
     }
 
@@ -134,8 +128,10 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
             self.enter(None);
         }
         self.adopt();
-        let words = self.members.hot();
-        request::open_hot(self.members.header_mut(), words);
+        let is_sealed_later = request::open_hot(self.members.header(), self.members.hot());
+        if !is_sealed_later {
+            self.members.header_mut().unseal();
+        }
     }
 
     /// Whether the members sum to the stored checksum.

@@ -448,12 +448,13 @@ pub(crate) fn enter(
     })
 }
 
-/// Marks an object, noted before if objects are checked, as changed by the request; keeps its before-image if the
-/// terms ask for it.
-pub(crate) fn open(header: &mut Header, image: &[u8]) {
+/// Marks an object, noted before if objects are checked, as changed by the request; if the terms ask for its
+/// before-image and none was kept, `pack` appends it to the others. Returns whether the object is sealed at the end of
+/// the request: if not, its checksum has to go.
+pub(crate) fn open(header: &Header, pack: impl FnOnce(&mut Vec<u8>)) -> bool {
     let flags = HOT.with(|hot| hot.flags.get());
     LEDGER.with(|ledger| {
-        let mut ledger = ledger.borrow_mut();
+        let ledger = &mut *ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
         let before = std::mem::replace(&mut entry.opened, Opened::Whole);
         if before == Opened::No && entry.found == UNSEALED {
@@ -466,18 +467,18 @@ pub(crate) fn open(header: &mut Header, image: &[u8]) {
             entry.state = EntryState::Open;
         }
         if before < Opened::Whole && flags & IMAGES != 0 {
-            let before = UndoImage::Members(ledger.keep(image));
+            let start = ledger.images.len();
+            pack(&mut ledger.images);
+            let before = UndoImage::Members(start..ledger.images.len());
             ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
         }
     });
-    if flags & SEAL == 0 {
-        header.unseal();
-    }
     HOT.with(|hot| hot.remember(header, Opened::Whole));
+    flags & SEAL != 0
 }
 
 /// As [`open`], for an object of which only the hot members are going to change: they are `words` now.
-pub(crate) fn open_hot(header: &mut Header, words: u64) {
+pub(crate) fn open_hot(header: &Header, words: u64) -> bool {
     let flags = HOT.with(|hot| hot.flags.get());
     let opened = LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
@@ -501,17 +502,8 @@ pub(crate) fn open_hot(header: &mut Header, words: u64) {
         }
         may_change
     });
-    if flags & SEAL == 0 {
-        header.unseal();
-    }
     HOT.with(|hot| hot.remember(header, opened));
-}
-
-/// Whether the object's before-image will be kept when it is opened now.
-pub(crate) fn keeps_image(id: ObjectId) -> bool {
-    HOT.with(|hot| hot.flags.get() & IMAGES != 0)
-        && LEDGER
-            .with(|ledger| ledger.borrow_mut().find_mut(id).is_none_or(|entry| entry.opened != Opened::Whole))
+    flags & SEAL != 0
 }
 
 /// Notes that an object entered a store. Stores inside of it lie elsewhere now.

@@ -62,7 +62,7 @@ const SEAL: u8 = 8;
 const IMAGES: u8 = 2;
 /// A scope is open.
 const ACTIVE: u8 = 4;
-/// Before-images are of whole objects: they outlive the request.
+/// Before-images are of whole objects.
 const WHOLE: u8 = 16;
 
 /// The state that every entry into an object reads: small, without a destructor, and therefore cheap to reach.
@@ -135,13 +135,14 @@ pub fn begin(terms: Terms) {
     });
 }
 
-/// As [`begin`], for a request that is kept beyond its end by [`finish_keeping`]: what is changed is kept as a whole
-/// object, which can be shown to others as it was.
+/// As [`begin`], with before-images of whole objects, also where only hot members change. A request that is kept beyond
+/// its end by [`finish_keeping`] needs them, because others may ask for the objects as they were; and one that is run
+/// again to mask a fault: to undo it also takes back what struck the other members between its check and its seal.
 ///
 /// # Panics
 ///
 /// As [`begin`].
-pub fn begin_keeping(terms: Terms) {
+pub fn begin_keeping_whole(terms: Terms) {
     begin(terms);
     HOT.with(|hot| hot.flags.set(hot.flags.get() | WHOLE));
 }
@@ -156,7 +157,7 @@ pub fn finish() -> Touched {
     touched
 }
 
-/// Closes the scope, opened by [`begin_keeping`], as [`finish`] does, and keeps what takes the request back. `room` is
+/// Closes the scope, opened by [`begin_keeping_whole`], as [`finish`] does, and keeps what takes the request back. `room` is
 /// one that is no longer needed, whose buffers are used again.
 pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
     debug_assert!(HOT.with(|hot| hot.flags.get() & WHOLE != 0), "the request's scope was opened to be kept");

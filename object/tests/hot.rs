@@ -150,6 +150,25 @@ fn what_strikes_the_other_members_before_the_seal_is_found_after_a_hot_change() 
     assert_eq!(strike_after(|page| page.see_whole(4)).0, Health::Sound, "nobody will ever know");
 }
 
+/// A request that is run twice masks a fault in its first run only if undoing that run takes back the fault as well.
+#[test]
+fn with_images_of_whole_objects_what_strikes_them_is_undone_too() {
+    for (begin, health) in
+        [(request::begin as fn(Terms), Health::Damaged), (request::begin_keeping_whole, Health::Sound)]
+    {
+        let mut book = book();
+        let before = book.digest();
+        begin(at(5, REVERSIBLE));
+        book.page(2).see(4);
+        book.inject(id(2), &Injection::Flip { member: Some(0), bit: Some(100), seed: 1 }).unwrap();
+        book.seal(HOME);
+        book.undo();
+        assert!(request::is_undone());
+        request::abandon();
+        assert_eq!((book.check(id(2)), book.digest() == before), (health, health == Health::Sound));
+    }
+}
+
 #[test]
 fn corrupted_hot_members_are_found_like_others() {
     for (member, bit) in [(1, 0), (1, 31), (3, 7)] {
@@ -183,7 +202,7 @@ fn where_checksums_are_off_or_only_renewed_hot_changes_leave_none_that_is_wrong(
 fn requests_that_are_kept_keep_whole_objects() {
     let mut book = book();
     let before = book.pack(id(2)).unwrap();
-    request::begin_keeping(at(5, REVERSIBLE));
+    request::begin_keeping_whole(at(5, REVERSIBLE));
     book.page(2).see(4);
     book.seal(HOME);
     let (_, mut kept) = request::finish_keeping(object::Kept::new());

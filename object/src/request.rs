@@ -157,8 +157,8 @@ pub fn finish() -> Touched {
     touched
 }
 
-/// Closes the scope, opened by [`begin_keeping_whole`], as [`finish`] does, and keeps what takes the request back. `room` is
-/// one that is no longer needed, whose buffers are used again.
+/// Closes the scope, opened by [`begin_keeping_whole`], as [`finish`] does, and keeps what takes the request back.
+/// `room` is one that is no longer needed, whose buffers are used again.
 pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
     debug_assert!(HOT.with(|hot| hot.flags.get() & WHOLE != 0), "the request's scope was opened to be kept");
     let touched = so_far();

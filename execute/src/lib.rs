@@ -106,7 +106,7 @@ impl<B: Between> Runner<'_, B> {
     ) -> (End, Outcome, Kept) {
         let start = reply.len();
         let handler = |cx: &Cx<'_, R>, request: &R, reply: &mut Vec<u8>| Ok(handler(cx, request, reply)?);
-        match self.run(turn, reply, request::begin_keeping_whole, handler) {
+        match self.run(turn, reply, request::begin_with_whole_images, handler) {
             Ran::Sealed(()) => {
                 let (touched, kept) = request::finish_keeping(room);
                 (End::Done(touched), Outcome::Done, kept)

@@ -103,7 +103,7 @@ impl<B: Between> Runner<'_, B> {
             let handler = |cx: &Cx<'_, R>, request: &R, reply: &mut Vec<u8>| {
                 (repeat.handler)(number, cx, request, reply)
             };
-            let ran = self.run(turn, reply, request::begin_keeping_whole, handler);
+            let ran = self.run(turn, reply, request::begin_with_whole_images, handler);
             let touched = self.touched(&ran);
             let made = made(turn, number, &ran, &touched, &reply[start..], &repeat.started);
             let found = request::found();

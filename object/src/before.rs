@@ -98,7 +98,7 @@ pub(crate) fn pack_before(root: &mut dyn AnyObject, kept: &Kept, id: ObjectId) -
         Undo::Changed { before: UndoImage::Members(image), sum, .. } | Undo::Removed { image, sum, .. } => {
             (image.clone(), *sum)
         }
-        // Requests that are kept keep whole objects (`request::begin_keeping_whole`).
+        // Requests that are kept keep whole objects (`request::begin_with_whole_images`).
         Undo::Changed { before: UndoImage::Hot(_), .. } => return ObjectBefore::Unknown,
     };
     let Some(body) = ledger.images.get(image) else { return ObjectBefore::Unknown };

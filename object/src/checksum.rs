@@ -66,9 +66,11 @@ impl Summer {
         self.gathered.extend_from_slice(&(length as u64).to_le_bytes());
     }
 
-    /// Adds the hot words of an object, once: they are summed behind everything else, see [`resummed`].
+    /// Adds the hot members of an object as words, once: they are summed behind everything else, see [`resummed`].
+    #[doc(hidden)]
     #[inline]
     pub fn hot(&mut self, words: u64) {
+        debug_assert!(self.hot.is_none(), "only `#[critical]` adds hot members, once per object");
         self.hot = Some(words);
     }
 

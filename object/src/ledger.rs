@@ -95,6 +95,15 @@ impl Undo {
         }
     }
 
+    /// The hot members as they were, if the step is a change of them alone.
+    #[cfg(feature = "inject")]
+    pub(crate) fn hot_words(&mut self) -> Option<&mut u64> {
+        match self {
+            Undo::Changed { before: UndoImage::Hot(words), .. } => Some(words),
+            _ => None,
+        }
+    }
+
     /// Where the object was put, taken out or changed, if in a store.
     pub(crate) fn place(&self) -> Option<StorePlace> {
         match self {

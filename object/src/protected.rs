@@ -119,7 +119,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
 
     #[inline(never)]
     fn open_hot(&mut self) {
-        // The sum of an object that has none yet cannot be continued; a copy is renewed as a whole.
+        // The sum of an object that has none yet cannot be continued.
         let is_possible = request::can_open_hot(self.members.header()) && !exempt::is_exempt(M::CLASS);
         if !is_possible {
             return self.open();

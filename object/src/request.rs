@@ -142,7 +142,7 @@ pub fn begin(terms: Terms) {
 /// # Panics
 ///
 /// As [`begin`].
-pub fn begin_keeping_whole(terms: Terms) {
+pub fn begin_with_whole_images(terms: Terms) {
     begin(terms);
     HOT.with(|hot| hot.flags.set(hot.flags.get() | WHOLE));
 }
@@ -157,7 +157,7 @@ pub fn finish() -> Touched {
     touched
 }
 
-/// Closes the scope, opened by [`begin_keeping_whole`], as [`finish`] does, and keeps what takes the request back.
+/// Closes the scope, opened by [`begin_with_whole_images`], as [`finish`] does, and keeps what takes the request back.
 /// `room` is one that is no longer needed, whose buffers are used again.
 pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
     debug_assert!(HOT.with(|hot| hot.flags.get() & WHOLE != 0), "the request's scope was opened to be kept");
@@ -215,9 +215,14 @@ pub fn changed() -> Vec<ObjectId> {
 #[cfg(feature = "inject")]
 pub fn damage_images(seed: u64) -> bool {
     LEDGER.with(|ledger| {
-        let images = &mut ledger.borrow_mut().images;
-        let Some(bit) = seed.checked_rem(images.len() as u64 * 8) else { return false };
-        images[(bit / 8) as usize] ^= 1 << (bit % 8);
+        let Ledger { images, undo, .. } = &mut *ledger.borrow_mut();
+        let mut words: Vec<&mut u64> = undo.iter_mut().filter_map(Undo::hot_words).collect();
+        let packed = images.len() as u64 * 8;
+        let Some(bit) = seed.checked_rem(packed + words.len() as u64 * 64) else { return false };
+        match bit.checked_sub(packed) {
+            None => images[(bit / 8) as usize] ^= 1 << (bit % 8),
+            Some(bit) => *words[(bit / 64) as usize] ^= 1 << (bit % 64),
+        }
         true
     })
 }
@@ -490,7 +495,7 @@ pub(crate) fn open_hot(header: &Header, words: u64) -> bool {
         entry.address = header.address();
         match entry.state {
             EntryState::Read => entry.state = EntryState::Hot(words),
-            // Nothing has noted it before.
+            // The entry was made just now: nothing has noted the object before, and its checksum stands.
             EntryState::Open if entry.opened == Opened::No => entry.state = EntryState::Hot(words),
             EntryState::Open | EntryState::Hot(_) | EntryState::Removed => {}
         }

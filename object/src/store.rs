@@ -70,7 +70,13 @@ impl<T: Critical> Store<T> {
 
     /// Puts a new object in under its number in a table of `owner`, the object that the store is a member of: others
     /// find it by [`Ref::numbered`]. A store has one such table, without gaps, and no object under another name.
+    ///
+    /// # Panics
+    ///
+    /// If the owner is not one of those that [`ObjectId::numbered`] tells apart; all replicas do so alike.
     pub fn insert_numbered(&mut self, owner: ObjectId, number: u32, mut object: T) -> Ref<T> {
+        let is_told_apart = ObjectId::numbered(owner, number).as_numbered() == Some((owner, number));
+        assert!(is_told_apart, "objects of {owner} have no numbers: no region was born with it");
         object.protected_mut().header_mut().rename(ObjectId::numbered(owner, number));
         self.insert(object)
     }

@@ -83,7 +83,7 @@ fn step(book: &mut Book, random: &mut SplitMix64, apart: bool) {
     let (number, time_s) = (random.below(5) as u32, random.next_u64() as u32);
     match random.below(8) {
         0 => book.page(number).edit(&time_s.to_le_bytes()),
-        1 => assert!(book.page(number).views() <= 1_000),
+        1 => _ = book.page(number).views(),
         _ if apart => _ = book.page(number).see(time_s),
         _ => _ = book.page(number).see_whole(time_s),
     }
@@ -139,8 +139,11 @@ fn what_strikes_the_other_members_before_the_seal_is_found_after_a_hot_change() 
         change(book.page(2));
         assert_eq!(request::changed(), [id(2)], "what an injector may strike before the seal");
         book.inject(id(2), &Injection::Flip { member: Some(0), bit: Some(100), seed: 1 }).unwrap();
+        // A request that is given up before its seal names the object, too.
+        let blamed = book.blame();
         book.seal(HOME);
         request::finish();
+        assert_eq!(blamed == [id(2)], book.check(id(2)) == Health::Damaged);
         (book.check(id(2)), run(&mut book, at(6, REVERSIBLE), |book| book.page(2).see(9)).map(drop))
     };
     let (health, next) = strike_after(|page| page.see(4));
@@ -154,7 +157,7 @@ fn what_strikes_the_other_members_before_the_seal_is_found_after_a_hot_change() 
 #[test]
 fn with_images_of_whole_objects_what_strikes_them_is_undone_too() {
     for (begin, health) in
-        [(request::begin as fn(Terms), Health::Damaged), (request::begin_keeping_whole, Health::Sound)]
+        [(request::begin as fn(Terms), Health::Damaged), (request::begin_with_whole_images, Health::Sound)]
     {
         let mut book = book();
         let before = book.digest();
@@ -202,7 +205,7 @@ fn where_checksums_are_off_or_only_renewed_hot_changes_leave_none_that_is_wrong(
 fn requests_that_are_kept_keep_whole_objects() {
     let mut book = book();
     let before = book.pack(id(2)).unwrap();
-    request::begin_keeping_whole(at(5, REVERSIBLE));
+    request::begin_with_whole_images(at(5, REVERSIBLE));
     book.page(2).see(4);
     book.seal(HOME);
     let (_, mut kept) = request::finish_keeping(object::Kept::new());

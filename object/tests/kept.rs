@@ -131,7 +131,7 @@ impl World {
 
     /// Runs a request of random steps on both regions, and keeps it.
     fn run(&mut self, random: &mut SplitMix64) -> Kept {
-        request::begin_keeping_whole(at(self.position, Terms { protect: self.protect, ..REVERSIBLE }));
+        request::begin_with_whole_images(at(self.position, Terms { protect: self.protect, ..REVERSIBLE }));
         self.position += 1;
         for _ in 0..random.below(7) {
             self.step(random);
@@ -306,7 +306,7 @@ fn a_request_that_only_reads_changes_nothing_and_keeps_little() {
     let mut world = World::new(Protect::Check);
     let mut random = SplitMix64::new(1);
     (0..30).for_each(|_| drop(world.run(&mut random)));
-    request::begin_keeping_whole(at(world.position, REVERSIBLE));
+    request::begin_with_whole_images(at(world.position, REVERSIBLE));
     assert!(world.regions[0].name(0).is_some());
     world.regions[0].seal(HOMES[0]);
     let (touched, kept) = request::finish_keeping(Kept::new());
@@ -318,7 +318,7 @@ fn a_request_that_only_reads_changes_nothing_and_keeps_little() {
 #[test]
 fn without_before_images_nothing_can_be_taken_back() {
     let mut region = genesis(HOMES[0], Forest::new);
-    request::begin_keeping_whole(at(1, PROTECTED));
+    request::begin_with_whole_images(at(1, PROTECTED));
     region.plant(Grove::new("g".to_owned()));
     region.seal(HOMES[0]);
     let (_, mut kept) = request::finish_keeping(Kept::new());
@@ -333,7 +333,7 @@ fn without_before_images_nothing_can_be_taken_back() {
 fn with_seals_alone_corruption_is_read_and_changes_are_noted() {
     let mut region = genesis(HOMES[0], Forest::new);
     let mut run = |position, work: &mut dyn FnMut(&mut Forest)| {
-        request::begin_keeping_whole(at(position, Terms { protect: Protect::Seal, ..REVERSIBLE }));
+        request::begin_with_whole_images(at(position, Terms { protect: Protect::Seal, ..REVERSIBLE }));
         work(&mut region);
         region.seal(HOMES[0]);
         request::finish_keeping(Kept::new())

@@ -64,8 +64,8 @@ pub(crate) struct Batcher {
     keeps: bool,
     /// Whether batches have the streams of their requests.
     streams: bool,
-    /// Whether there is no other replica.
-    is_alone: bool,
+    /// Whether a batch goes nowhere but to this replica's next delivery.
+    stays: bool,
     /// Distinguishes this process's batches from those of another process of the same incarnation.
     mark: u32,
 }
@@ -88,10 +88,10 @@ struct InFlight {
 }
 
 impl Batcher {
-    /// The batcher of an orderer with these settings.
-    pub fn of(config: &Config) -> Self {
-        let (keeps, streams, is_alone) = (config.rewinds, config.streams, config.replicas == 1);
-        Batcher { keeps, streams, is_alone, ..Batcher::new(config.batching, mix(config.seed) as u32) }
+    /// The batcher of an orderer with these settings, whose engine [hands entries on](crate::OrderEngine::hands_on).
+    pub fn of(config: &Config, hands_on: bool) -> Self {
+        let (keeps, streams, stays) = (config.rewinds, config.streams, !hands_on);
+        Batcher { keeps, streams, stays, ..Batcher::new(config.batching, mix(config.seed) as u32) }
     }
 
     /// The requests of a process that was started with this mark; no two processes of a replica have the same.
@@ -105,7 +105,7 @@ impl Batcher {
             sent: 0,
             keeps: false,
             streams: false,
-            is_alone: false,
+            stays: false,
             mark,
         }
     }
@@ -185,9 +185,9 @@ impl Batcher {
         let number = next.map_or(due, |next| next + self.sent as u64);
         let batch = self.in_flight.get(due).map_err(|_| CorruptPart::OwnBatch)?;
         let Some(InFlight { encoded, .. }) = batch else { return Err(CorruptPart::OwnBatch) };
-        // Others would take a corrupt batch into their logs. A replica without others checks the requests once: when
-        // the batch is delivered, which is next.
-        let batch = if self.is_alone { Batch::decode_head(encoded) } else { Batch::decode(encoded) };
+        // A log would take a corrupt batch, here or at other replicas. Without a log the requests are checked once:
+        // when the batch is delivered, which is next.
+        let batch = if self.stays { Batch::decode_head(encoded) } else { Batch::decode(encoded) };
         let batch = batch.map_err(|_| CorruptPart::OwnBatch)?;
         let name = (batch.origin, batch.incarnation, batch.number, batch.mark);
         if name != (origin, incarnation, number, self.mark) {

@@ -423,6 +423,11 @@ pub trait OrderEngine: Send {
         Leadership { leader, is_leader, term, incarnation }
     }
 
+    /// Whether entries go anywhere but to this replica's next delivery: to other replicas, or to a disk.
+    fn hands_on(&self) -> bool {
+        true
+    }
+
     /// Entries in this replica's log that the slowest live replica has not delivered yet.
     fn backlog(&self) -> u64 {
         0
@@ -578,6 +583,9 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
 
     fn leadership(&self) -> Leadership {
         (**self).leadership()
+    }
+    fn hands_on(&self) -> bool {
+        (**self).hands_on()
     }
     fn backlog(&self) -> u64 {
         (**self).backlog()

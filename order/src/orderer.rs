@@ -126,7 +126,7 @@ impl<E: OrderEngine> Orderer<E> {
     /// the exported one of the local snapshot after a restart with a log.
     pub fn new(config: Config, engine: E, state: State) -> Self {
         Orderer {
-            batcher: Batcher::of(&config),
+            batcher: Batcher::of(&config, engine.hands_on()),
             queue: LeaderQueue::new(config.seed),
             config,
             engine,

@@ -46,6 +46,10 @@ impl OrderEngine for SingleEngine {
         out.take_over(&mut self.ready);
     }
 
+    fn hands_on(&self) -> bool {
+        false
+    }
+
     fn standing(&self) -> Standing {
         Standing {
             leader: Some(self.slot),

@@ -73,6 +73,18 @@ pub fn members(members: &[Member]) -> Result<()> {
     errors.map_or(Ok(()), Err)
 }
 
+/// A local copy is renewed as a whole, from members that are summed as a whole: it would take over what has struck the
+/// others after a change of hot members.
+pub fn copies(copy: bool, members: &[Member]) -> Result<()> {
+    match members.iter().find(|member| copy && member.hot) {
+        None => Ok(()),
+        Some(member) => Err(Error::new(
+            member.name.span(),
+            "a type with a local copy, `#[critical(copy)]`, has no `#[hot]` members: a copy is renewed as a whole",
+        )),
+    }
+}
+
 /// The kinds of methods into which no check can be woven.
 pub fn method(signature: &syn::Signature) -> Result<()> {
     if let Some(token) = &signature.asyncness {

@@ -10,6 +10,7 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
     let fields = check::structure(&item)?;
     let members = parse::members(fields)?;
     check::members(&members)?;
+    check::copies(arguments.copy, &members)?;
 
     let object = home::object_path(arguments.object.as_ref());
     let (attributes, visibility, name) = (&item.attrs, &item.vis, &item.ident);

@@ -35,9 +35,6 @@ impl<S: Service> LockOwner for S {
     }
 }
 
-/// Requests between two looks at the clock, while they are short.
-const LOOKS_APART: u32 = 8;
-
 type LockRefs<'s> = Vec<&'s dyn Lock>;
 
 self_cell! {
@@ -170,24 +167,13 @@ impl<S: Service> Solo<S> {
         let mut time = Duration::ZERO;
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let locks = self.locks.borrow_dependent();
-            let (mut until_look, mut stride) = (1, 1);
             loop {
-                let Step::Run(turn) = worker.next() else {
-                    time = if until_look < stride { elapsed() } else { time };
-                    return Slice::Idle;
-                };
+                let Step::Run(turn) = worker.next() else { return Slice::Idle };
                 self.context.run_turn(turn, locks, &mut self.replies);
-                until_look -= 1;
-                if until_look > 0 {
-                    continue;
-                }
                 time = elapsed();
                 if time >= limits::SOLO_RUN {
                     return Slice::More;
                 }
-                // Short requests cost less than a look at the clock.
-                stride = if time < limits::SOLO_SHORT { (2 * stride).min(LOOKS_APART) } else { 1 };
-                until_look = stride;
             }
         }));
         reports.append(&mut self.said.lock());

@@ -88,7 +88,7 @@ impl Replica {
         let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
         let locks = self.service.locks();
         let protect = if self.protect { Protect::Check } else { Protect::Nothing };
-        let begin = if self.kept.is_some() { request::begin_keeping_whole } else { request::begin };
+        let begin = if self.kept.is_some() { request::begin_with_whole_images } else { request::begin };
         begin(Terms { position: turn.position(), protect, keep_before_images: true });
         let mut reply = Vec::new();
         let ended = catch_unwind(AssertUnwindSafe(|| {

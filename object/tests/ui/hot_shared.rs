@@ -1,4 +1,5 @@
-//! Only a method that could change something can change hot members, and only words are hot.
+//! Only a method that could change something can change hot members, only words are hot, and none of an object with a
+//! local copy.
 
 use object::critical;
 
@@ -20,6 +21,12 @@ impl Page {
 pub struct Long {
     #[hot]
     views: u64,
+}
+
+#[critical(copy)]
+pub struct Copied {
+    #[hot]
+    views: u32,
 }
 
 fn main() {}

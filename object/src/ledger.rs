@@ -234,6 +234,15 @@ impl Ledger {
         }
     }
 
+    /// Gives the entry of an object, if it has one, to its new name.
+    pub(crate) fn rename(&mut self, from: ObjectId, to: ObjectId) {
+        let Some(number) = self.position(from) else { return };
+        self.entries[number].id = to;
+        if !self.index.is_empty() {
+            self.rebuild_index();
+        }
+    }
+
     fn rebuild_index(&mut self) {
         let slots = (self.entries.len() * 4).next_power_of_two();
         self.index.clear();

@@ -472,7 +472,9 @@ pub(crate) fn open(header: &Header, pack: impl FnOnce(&mut Vec<u8>)) -> bool {
         if matches!(entry.state, EntryState::Read | EntryState::Hot(_)) {
             entry.state = EntryState::Open;
         }
-        if before < Opened::Whole && flags & IMAGES != 0 {
+        // An object that the request has created and put nowhere yet vanishes with it: there is nothing to put back.
+        let is_new = header.sum() == UNSEALED && header.id().position() == HOT.with(|hot| hot.position.get());
+        if before < Opened::Whole && flags & IMAGES != 0 && !is_new {
             let start = ledger.images.len();
             pack(&mut ledger.images);
             let before = UndoImage::Members(start..ledger.images.len());
@@ -510,6 +512,12 @@ pub(crate) fn open_hot(header: &Header, words: u64) -> bool {
     });
     HOT.with(|hot| hot.remember(header, opened));
     flags & SEAL != 0
+}
+
+/// A new object has another name from now on.
+pub(crate) fn renamed(from: ObjectId, to: ObjectId) {
+    LEDGER.with(|ledger| ledger.borrow_mut().rename(from, to));
+    HOT.with(Hot::forget);
 }
 
 /// Notes that an object entered a store. Stores inside of it lie elsewhere now.

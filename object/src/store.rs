@@ -77,7 +77,10 @@ impl<T: Critical> Store<T> {
     pub fn insert_numbered(&mut self, owner: ObjectId, number: u32, mut object: T) -> Ref<T> {
         let is_told_apart = ObjectId::numbered(owner, number).as_numbered() == Some((owner, number));
         assert!(is_told_apart, "objects of {owner} have no numbers: no region was born with it");
-        object.protected_mut().header_mut().rename(ObjectId::numbered(owner, number));
+        let header = object.protected_mut().header_mut();
+        let (from, to) = (header.id(), ObjectId::numbered(owner, number));
+        header.rename(to);
+        request::renamed(from, to);
         self.insert(object)
     }
 

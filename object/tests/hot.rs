@@ -57,6 +57,14 @@ impl Book {
         let page = Ref::numbered(ObjectId::new(ObjectId::genesis_position(HOME), 0), number);
         self.pages.expect_mut(page)
     }
+    /// Adds a page that is changed before it is in the book.
+    fn add_edited(&mut self, text: &[u8]) {
+        let mut page = Page::new(&[]);
+        page.edit(text);
+        page.see(1);
+        let (book, number) = (self.object_id(), self.pages.len() as u32);
+        self.pages.insert_numbered(book, number, page);
+    }
     fn add(&mut self, text: &[u8]) {
         let number = self.pages.len() as u32;
         let book = self.object_id();
@@ -234,4 +242,21 @@ fn numbered_objects_are_found_wherever_they_lie() {
     }
     assert_eq!(book.digest(), other.digest());
     assert_eq!(book.scrub(9), []);
+}
+
+#[test]
+fn a_page_that_was_changed_before_it_got_its_number_is_one_object_and_is_undone() {
+    let mut book = book();
+    let before = book.digest();
+    for count in [1, 20] {
+        request::begin(at(5, REVERSIBLE));
+        (0..count).for_each(|_| book.add_edited(b"edited"));
+        book.undo();
+        assert!(request::is_undone(), "{count} pages");
+        request::abandon();
+        assert_eq!((book.digest(), book.scrub(9)), (before, vec![]));
+    }
+    let (_, delta) = run(&mut book, at(6, REVERSIBLE), |book| book.add_edited(b"edited")).unwrap();
+    assert_eq!((delta.pairs().len(), delta.unclaimed()), (2, 0), "the book and the page");
+    assert_eq!(book.check(id(5)), Health::Sound);
 }

@@ -66,7 +66,7 @@ const ACTIVE: u8 = 4;
 const WHOLE: u8 = 16;
 
 /// The state that every entry into an object reads: small, without a destructor, and therefore cheap to reach.
-struct Hot {
+struct ScopeState {
     flags: Cell<u8>,
     /// The objects that were entered last. A request goes to and fro between few: a root and one thing inside of it.
     entered: [Entered; REMEMBERED],
@@ -97,8 +97,8 @@ impl Entered {
 }
 
 thread_local! {
-    static HOT: Hot = const {
-        Hot {
+    static SCOPE: ScopeState = const {
+        ScopeState {
             flags: Cell::new(0),
             entered: [const { Entered::none() }; REMEMBERED],
             oldest: Cell::new(0),
@@ -119,8 +119,8 @@ static LOCALLY_REPAIRED: AtomicU64 = AtomicU64::new(0);
 ///
 /// If a scope is open already: requests do not nest.
 pub fn begin(terms: Terms) {
-    HOT.with(|hot| {
-        assert!(hot.flags.get() & ACTIVE == 0, "a request begins while another is running on this thread");
+    SCOPE.with(|scope| {
+        assert!(scope.flags.get() & ACTIVE == 0, "a request begins while another is running on this thread");
         let mut flags = ACTIVE;
         flags |= match terms.protect {
             Protect::Nothing => 0,
@@ -128,10 +128,10 @@ pub fn begin(terms: Terms) {
             Protect::Check => CHECK | SEAL,
         };
         flags |= if terms.keep_before_images && exempt::keeps_before_images() { IMAGES } else { 0 };
-        hot.flags.set(flags);
-        hot.forget();
-        hot.position.set(terms.position);
-        hot.counter.set(0);
+        scope.flags.set(flags);
+        scope.forget();
+        scope.position.set(terms.position);
+        scope.counter.set(0);
     });
 }
 
@@ -144,7 +144,7 @@ pub fn begin(terms: Terms) {
 /// As [`begin`].
 pub fn begin_with_whole_images(terms: Terms) {
     begin(terms);
-    HOT.with(|hot| hot.flags.set(hot.flags.get() | WHOLE));
+    SCOPE.with(|scope| scope.flags.set(scope.flags.get() | WHOLE));
 }
 
 /// Closes the scope and returns the state delta. Every region that the request held must have been sealed (or noted,
@@ -160,9 +160,12 @@ pub fn finish() -> Touched {
 /// Closes the scope, opened by [`begin_with_whole_images`], as [`finish`] does, and keeps what takes the request back.
 /// `room` is one that is no longer needed, whose buffers are used again.
 pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
-    debug_assert!(HOT.with(|hot| hot.flags.get() & WHOLE != 0), "the request's scope was opened to be kept");
+    debug_assert!(
+        SCOPE.with(|scope| scope.flags.get() & WHOLE != 0),
+        "the request's scope was opened to be kept"
+    );
     let touched = so_far();
-    let position = HOT.with(|hot| hot.position.get());
+    let position = SCOPE.with(|scope| scope.position.get());
     let mut kept = room;
     kept.ledger.clear();
     LEDGER.with(|ledger| {
@@ -235,7 +238,7 @@ pub fn lose_undo_step() -> bool {
 
 /// Whether a scope is open on this thread.
 pub fn active() -> bool {
-    HOT.with(|hot| hot.flags.get() & ACTIVE != 0)
+    SCOPE.with(|scope| scope.flags.get() & ACTIVE != 0)
 }
 
 /// Name for the next object that the current request creates. Outside of a request: a name that is unique on this
@@ -245,16 +248,16 @@ pub fn active() -> bool {
 ///
 /// If one request creates more than 65,536 objects; all replicas do so alike.
 pub fn new_id() -> ObjectId {
-    HOT.with(|hot| {
-        if hot.flags.get() & ACTIVE == 0 {
-            let counter = hot.outside.get();
-            hot.outside.set(counter.wrapping_add(1));
+    SCOPE.with(|scope| {
+        if scope.flags.get() & ACTIVE == 0 {
+            let counter = scope.outside.get();
+            scope.outside.set(counter.wrapping_add(1));
             return ObjectId::new(ObjectId::OUTSIDE, counter);
         }
-        let counter = hot.counter.get();
-        hot.counter.set(counter + 1);
+        let counter = scope.counter.get();
+        scope.counter.set(counter + 1);
         match u16::try_from(counter) {
-            Ok(counter) => ObjectId::new(hot.position.get(), counter),
+            Ok(counter) => ObjectId::new(scope.position.get(), counter),
             Err(_) => panic!("one request creates more than 65,536 objects"),
         }
     })
@@ -304,19 +307,19 @@ pub(crate) fn count_local_repair() {
 /// Whether a read of the object needs nothing more: it is among those entered last, or checks are off.
 #[inline]
 pub(crate) fn known(header: &Header) -> bool {
-    HOT.with(|hot| hot.flags.get() & CHECK == 0 || hot.find(header).is_some())
+    SCOPE.with(|scope| scope.flags.get() & CHECK == 0 || scope.find(header).is_some())
 }
 
 /// Whether a write to the object needs nothing more.
 #[inline]
 pub(crate) fn known_open(header: &mut Header) -> bool {
-    HOT.with(|hot| {
-        if hot.flags.get() & (SEAL | IMAGES) == 0 {
+    SCOPE.with(|scope| {
+        if scope.flags.get() & (SEAL | IMAGES) == 0 {
             // Changed while checksums are off: the next request that checks must not compare with the old checksum.
             header.unseal();
             true
         } else {
-            hot.find(header).is_some_and(|entered| entered.opened.get() == Opened::Whole)
+            scope.find(header).is_some_and(|entered| entered.opened.get() == Opened::Whole)
         }
     })
 }
@@ -324,23 +327,23 @@ pub(crate) fn known_open(header: &mut Header) -> bool {
 /// Whether a change of the object's hot members needs nothing more.
 #[inline]
 pub(crate) fn known_hot(header: &mut Header) -> bool {
-    HOT.with(|hot| {
-        if hot.flags.get() & (SEAL | IMAGES) == 0 {
+    SCOPE.with(|scope| {
+        if scope.flags.get() & (SEAL | IMAGES) == 0 {
             header.unseal();
             true
         } else {
-            hot.find(header).is_some_and(|entered| entered.opened.get() >= Opened::Hot)
+            scope.find(header).is_some_and(|entered| entered.opened.get() >= Opened::Hot)
         }
     })
 }
 
 /// Whether the hot members of the object can be opened alone.
 pub(crate) fn can_open_hot(header: &Header) -> bool {
-    let flags = HOT.with(|hot| hot.flags.get());
+    let flags = SCOPE.with(|scope| scope.flags.get());
     flags & WHOLE == 0 && (flags & SEAL == 0 || header.is_sealed())
 }
 
-impl Hot {
+impl ScopeState {
     #[inline]
     fn find(&self, header: &Header) -> Option<&Entered> {
         let (address, id) = (header.address(), header.id().to_bits());
@@ -366,18 +369,18 @@ impl Hot {
 /// Whether a store need not note where the object lies before it is changed.
 #[inline]
 pub(crate) fn known_placed(header: &Header) -> bool {
-    HOT.with(|hot| hot.flags.get() & (SEAL | IMAGES) == 0 || hot.find(header).is_some())
+    SCOPE.with(|scope| scope.flags.get() & (SEAL | IMAGES) == 0 || scope.find(header).is_some())
 }
 
 /// Whether objects are compared with their checksums.
 #[inline]
 pub(crate) fn checks() -> bool {
-    HOT.with(|hot| hot.flags.get() & CHECK != 0)
+    SCOPE.with(|scope| scope.flags.get() & CHECK != 0)
 }
 
 /// Whether objects that change are sealed.
 fn seals() -> bool {
-    HOT.with(|hot| hot.flags.get() & SEAL != 0)
+    SCOPE.with(|scope| scope.flags.get() & SEAL != 0)
 }
 
 /// Runs `work` with references packing (or reading) their hints: for bytes that stay on this replica.
@@ -385,16 +388,16 @@ pub(crate) fn locally<R>(work: impl FnOnce() -> R) -> R {
     struct Reset(bool);
     impl Drop for Reset {
         fn drop(&mut self) {
-            HOT.with(|hot| hot.local.set(self.0));
+            SCOPE.with(|scope| scope.local.set(self.0));
         }
     }
-    let _reset = Reset(HOT.with(|hot| hot.local.replace(true)));
+    let _reset = Reset(SCOPE.with(|scope| scope.local.replace(true)));
     work()
 }
 
 /// Whether packed bytes stay on this replica.
 pub(crate) fn is_local() -> bool {
-    HOT.with(|hot| hot.local.get())
+    SCOPE.with(|scope| scope.local.get())
 }
 
 /// A buffer to gather members in, from the last object that was summed; give it back with [`return_gather`].
@@ -424,7 +427,7 @@ pub(crate) fn enter(
             let entry = &mut ledger.entries[number];
             if entry.address == header.address() || entry.state != EntryState::Read {
                 entry.address = header.address();
-                HOT.with(|hot| hot.remember(header, entry.may_change()));
+                SCOPE.with(|scope| scope.remember(header, entry.may_change()));
                 return true;
             }
         }
@@ -449,7 +452,7 @@ pub(crate) fn enter(
             }
             None => ledger.add(entry),
         }
-        HOT.with(|hot| hot.remember(header, Opened::No));
+        SCOPE.with(|scope| scope.remember(header, Opened::No));
         true
     })
 }
@@ -458,7 +461,7 @@ pub(crate) fn enter(
 /// before-image and none was kept, `pack` appends it to the others. Returns whether the object is sealed at the end of
 /// the request: if not, its checksum has to go.
 pub(crate) fn open(header: &Header, pack: impl FnOnce(&mut Vec<u8>)) -> bool {
-    let flags = HOT.with(|hot| hot.flags.get());
+    let flags = SCOPE.with(|scope| scope.flags.get());
     LEDGER.with(|ledger| {
         let ledger = &mut *ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
@@ -473,7 +476,8 @@ pub(crate) fn open(header: &Header, pack: impl FnOnce(&mut Vec<u8>)) -> bool {
             entry.state = EntryState::Open;
         }
         // An object that the request has created and put nowhere yet vanishes with it: there is nothing to put back.
-        let is_new = header.sum() == UNSEALED && header.id().position() == HOT.with(|hot| hot.position.get());
+        let is_new =
+            header.sum() == UNSEALED && header.id().position() == SCOPE.with(|scope| scope.position.get());
         if before < Opened::Whole && flags & IMAGES != 0 && !is_new {
             let start = ledger.images.len();
             pack(&mut ledger.images);
@@ -481,13 +485,13 @@ pub(crate) fn open(header: &Header, pack: impl FnOnce(&mut Vec<u8>)) -> bool {
             ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
         }
     });
-    HOT.with(|hot| hot.remember(header, Opened::Whole));
+    SCOPE.with(|scope| scope.remember(header, Opened::Whole));
     flags & SEAL != 0
 }
 
 /// As [`open`], for an object of which only the hot members are going to change: they are `words` now.
 pub(crate) fn open_hot(header: &Header, words: u64) -> bool {
-    let flags = HOT.with(|hot| hot.flags.get());
+    let flags = SCOPE.with(|scope| scope.flags.get());
     let opened = LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
@@ -510,19 +514,19 @@ pub(crate) fn open_hot(header: &Header, words: u64) -> bool {
         }
         may_change
     });
-    HOT.with(|hot| hot.remember(header, opened));
+    SCOPE.with(|scope| scope.remember(header, opened));
     flags & SEAL != 0
 }
 
 /// A new object has another name from now on.
 pub(crate) fn renamed(from: ObjectId, to: ObjectId) {
     LEDGER.with(|ledger| ledger.borrow_mut().rename(from, to));
-    HOT.with(Hot::forget);
+    SCOPE.with(ScopeState::forget);
 }
 
 /// Notes that an object entered a store. Stores inside of it lie elsewhere now.
 pub(crate) fn inserted(object: &dyn AnyObject, place: StorePlace) {
-    let flags = HOT.with(|hot| hot.flags.get());
+    let flags = SCOPE.with(|scope| scope.flags.get());
     if flags & (SEAL | IMAGES) == 0 {
         return;
     }
@@ -547,12 +551,12 @@ pub(crate) fn inserted(object: &dyn AnyObject, place: StorePlace) {
             }
         }
     });
-    HOT.with(|hot| hot.remember(header, Opened::Whole));
+    SCOPE.with(|scope| scope.remember(header, Opened::Whole));
 }
 
 /// Notes that an object, which still lies in its store, is about to leave it, with the objects inside of it.
 pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
-    let flags = HOT.with(|hot| hot.flags.get());
+    let flags = SCOPE.with(|scope| scope.flags.get());
     if flags & (SEAL | IMAGES) == 0 {
         return;
     }
@@ -585,7 +589,7 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         entry.sum = Pair::REMOVED;
     });
     return_gather(image);
-    HOT.with(Hot::forget);
+    SCOPE.with(ScopeState::forget);
 }
 
 /// Leaves the request at this replica: the object cannot be trusted. Unwinds without the message of a panic.
@@ -601,16 +605,16 @@ struct ChecksOff {
 
 impl ChecksOff {
     fn new() -> Self {
-        ChecksOff { flags: HOT.with(|hot| hot.flags.replace(hot.flags.get() & ACTIVE)) }
+        ChecksOff { flags: SCOPE.with(|scope| scope.flags.replace(scope.flags.get() & ACTIVE)) }
     }
 }
 
 impl Drop for ChecksOff {
     fn drop(&mut self) {
-        HOT.with(|hot| {
-            hot.flags.set(self.flags);
+        SCOPE.with(|scope| {
+            scope.flags.set(self.flags);
             // After a seal nothing is open any more: a further write must be noted again.
-            hot.forget();
+            scope.forget();
         });
     }
 }
@@ -655,8 +659,8 @@ impl Drop for Closing {
 }
 
 fn close() {
-    HOT.with(|hot| {
-        hot.flags.set(0);
-        hot.forget();
+    SCOPE.with(|scope| {
+        scope.flags.set(0);
+        scope.forget();
     });
 }

@@ -83,7 +83,12 @@ impl<E: OrderEngine> Group<E> {
             replica.pump(self.now_us);
             while let Some(output) = replica.poll_output() {
                 if let Output::Send { to, kind, body, .. } = output {
-                    frame::encode(kind, slot as u8, &body, &mut self.streams[slot][usize::from(to)].0);
+                    frame::encode(
+                        kind,
+                        slot as u8,
+                        &body.joined(),
+                        &mut self.streams[slot][usize::from(to)].0,
+                    );
                 }
             }
             while let Some(delivered) = replica.poll_delivery() {

@@ -16,6 +16,7 @@
 use bytes::Bytes;
 use wire::{Malformed, Put};
 
+use crate::body::{BodyWriter, FrameBody};
 use crate::limits;
 
 /// Bytes of a batch's head.
@@ -328,6 +329,14 @@ impl Encoded {
         }
         let head = bytes.split_to(HEAD);
         Ok(Encoded { head, body: bytes })
+    }
+
+    /// The body of a FORWARD frame, which [`Encoded::split`] reads.
+    pub(crate) fn into_frame(self) -> FrameBody {
+        let mut body = BodyWriter::with_capacity(0, 2);
+        body.share(&self.head);
+        body.share(&self.body);
+        body.finish()
     }
 
     /// Total bytes.

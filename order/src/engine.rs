@@ -6,6 +6,7 @@ use bytes::Bytes;
 use wire::{Malformed, ReplicaId};
 
 use crate::batch::Encoded;
+use crate::body::FrameBody;
 use crate::frame::FrameKind;
 use crate::log::LogError;
 
@@ -100,7 +101,7 @@ pub enum Output {
         /// One of the kinds of this crate.
         kind: FrameKind,
         /// Body of the frame.
-        body: Bytes,
+        body: FrameBody,
         /// Not urgent: it may be deferred to the next frame to that replica, or for some 25 ms.
         deferrable: bool,
     },
@@ -328,11 +329,13 @@ impl EngineOut {
         }
     }
 
-    pub(crate) fn send(&mut self, to: u8, kind: FrameKind, body: Bytes) {
+    pub(crate) fn send(&mut self, to: u8, kind: FrameKind, body: impl Into<FrameBody>) {
+        let body = body.into();
         self.outputs.push_back(Output::Send { to, kind, body, deferrable: false });
     }
 
-    pub(crate) fn send_deferred(&mut self, to: u8, kind: FrameKind, body: Bytes) {
+    pub(crate) fn send_deferred(&mut self, to: u8, kind: FrameKind, body: impl Into<FrameBody>) {
+        let body = body.into();
         self.outputs.push_back(Output::Send { to, kind, body, deferrable: true });
     }
 }

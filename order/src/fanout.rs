@@ -8,6 +8,7 @@ use bytes::Bytes;
 use wire::{Put, Reader};
 
 use crate::batch::{Encoded, HEAD};
+use crate::body::BodyWriter;
 use crate::engine::{Blame, Committed, EngineOut, MemberSet, NotNow, OrderEngine, Output, Outside, Standing};
 use crate::frame::FrameKind;
 
@@ -37,9 +38,11 @@ impl OrderEngine for FanoutEngine {
             return Err(NotNow);
         }
         self.index += 1;
-        let mut body = Vec::with_capacity(8 + entry.len());
-        body.put64(self.index).put(&entry.head).put(&entry.body);
-        let body = Bytes::from(body);
+        let mut body = BodyWriter::with_capacity(8, 2);
+        body.fields().put64(self.index);
+        body.share(&entry.head);
+        body.share(&entry.body);
+        let body = body.finish();
         for to in 1..self.replicas {
             self.ready.send(to, FrameKind::Order, body.clone());
         }

@@ -12,6 +12,7 @@
 
 pub mod batch;
 mod batcher;
+mod body;
 mod engine;
 mod fanout;
 pub mod frame;
@@ -28,6 +29,7 @@ mod stamps;
 
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};
+pub use body::FrameBody;
 pub use engine::{
     Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Leadership, MemberSet, NotNow,
     OrderEngine, Output, Outside, PrimaryView, Standing,

@@ -439,11 +439,7 @@ impl<E: OrderEngine> Orderer<E> {
             if leadership.is_leader {
                 self.queue.push(&batch, encoded, &self.state);
             } else {
-                self.out.send(
-                    leader,
-                    FrameKind::Forward,
-                    [&encoded.head[..], &encoded.body[..]].concat().into(),
-                );
+                self.out.send(leader, FrameKind::Forward, encoded.into_frame());
             }
         }
         Ok(())

@@ -44,7 +44,7 @@ fn group_of(cluster: &mut Cluster, leader: u8) -> u64 {
     let mut group = None;
     while let Some(output) = orderer.poll_output() {
         if let Output::Send { kind: FrameKind::Order, body, .. } = output {
-            group = body.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            group = body.joined().first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
         }
     }
     group.expect("the leader appends")

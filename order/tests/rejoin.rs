@@ -278,7 +278,7 @@ fn frames_that_no_healthy_peer_sends_are_blamed_and_stop_nobody() {
         if let Output::Send { to, kind: FrameKind::Order, body: sent, .. } = output
             && to == follower
         {
-            body = Some(sent);
+            body = Some(sent.joined());
         }
     }
     let body = body.expect("the leader appends");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use order::FrameKind;
+use order::{FrameBody, FrameKind};
 use wire::ReplicaId;
 
 use super::refusals::Refusals;
@@ -88,10 +88,19 @@ impl<W: World> Environment<W> {
 
     /// Sends a frame with the next flush. A `deferrable` one waits for another frame to the same peer.
     pub(super) fn send(&mut self, to: u8, kind: FrameKind, body: &[u8], deferrable: bool) {
+        self.send_all(to, kind, &[body], deferrable);
+    }
+
+    /// As [`Environment::send`], for a body in parts.
+    pub(super) fn send_parts(&mut self, to: u8, kind: FrameKind, body: &FrameBody, deferrable: bool) {
+        self.send_all(to, kind, &body.parts().collect::<Vec<_>>(), deferrable);
+    }
+
+    fn send_all(&mut self, to: u8, kind: FrameKind, parts: &[&[u8]], deferrable: bool) {
         if deferrable {
-            self.peers.send_deferred(to, kind, &[body]);
+            self.peers.send_deferred(to, kind, parts);
         } else {
-            self.peers.send(to, kind, &[body]);
+            self.peers.send(to, kind, parts);
         }
     }
 

@@ -25,7 +25,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::Send { to, kind, body, deferrable } => {
                     // So few replicas are connected that a peer may wait for this frame after all.
                     let deferrable = deferrable && !self.executor.is_alone();
-                    self.env.send(to, kind, &body, deferrable);
+                    self.env.send_parts(to, kind, &body, deferrable);
                 }
                 Output::LeaderChanged { .. } | Output::Membership { .. } => self.transfer.forget_asked(),
                 Output::Established { joined, .. } => self.on_established(joined),

@@ -209,7 +209,7 @@ mod tests {
     fn said(pumped: &Pumped) -> Vec<(u8, PrimaryControl)> {
         let control = |output: &Output| match output {
             Output::Send { to, kind: FrameKind::Control, body, .. } => {
-                Some((*to, PrimaryControl::decode(body).unwrap()))
+                Some((*to, PrimaryControl::decode(&body.joined()).unwrap()))
             }
             _ => None,
         };

@@ -344,7 +344,12 @@ impl PrimaryEngine {
         let body = PrimaryControl::Progress(self.told).encode();
         for to in slots(self.peers_up) {
             let body = body.clone();
-            self.ready.outputs.push_back(Output::Send { to, kind: FrameKind::Control, body, deferrable });
+            self.ready.outputs.push_back(Output::Send {
+                to,
+                kind: FrameKind::Control,
+                body: body.into(),
+                deferrable,
+            });
         }
     }
 

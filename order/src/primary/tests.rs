@@ -65,7 +65,7 @@ pub(super) fn pumped(engine: &mut PrimaryEngine) -> Pumped {
     for output in out.outputs {
         match output {
             Output::Send { to, kind: FrameKind::Batch, body, .. } => {
-                pumped.batches.push((to, BatchMessage::decode(&body).unwrap()));
+                pumped.batches.push((to, BatchMessage::decode(&body.joined()).unwrap()));
             }
             other => pumped.others.push(other),
         }

@@ -13,6 +13,7 @@ use ::raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 use bytes::Bytes;
 use wire::{Malformed, Put, Reader, SharedReader};
 
+use crate::body::{BodyWriter, FrameBody};
 use crate::limits;
 use crate::raft::members::Configuration;
 
@@ -60,11 +61,11 @@ fn kinds() -> impl Iterator<Item = (u8, MessageType)> {
 }
 
 /// The bytes of a message; `None` for kinds that never leave a replica.
-pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<Bytes> {
+pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<FrameBody> {
     let (kind, _) = kinds().find(|&(_, kind)| kind == message.get_msg_type())?;
-    let bytes: usize =
-        message.entries.iter().map(|entry| ENTRY + entry.context.len() + entry.data.len()).sum();
-    let mut out = Vec::with_capacity(128 + bytes);
+    let count = message.entries.len();
+    let mut body = BodyWriter::with_capacity(128 + ENTRY * count, 2 * count);
+    let out = body.fields();
     out.put64(envelope.group).put64(envelope.delivered).put64(envelope.floor);
     out.put8(kind).put8(u8::from(message.reject)).put8(u8::from(message.context == TRANSFER));
     out.put64(message.to).put64(message.from).put64(message.term).put64(message.log_term);
@@ -72,7 +73,11 @@ pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<Bytes> {
     match message.get_msg_type() {
         MessageType::MsgAppend => {
             out.put32(message.entries.len() as u32);
-            message.entries.iter().for_each(|entry| encode_entry(entry, &mut out));
+            for entry in &message.entries {
+                put_entry_head(entry, body.fields());
+                body.share(&entry.context);
+                body.share(&entry.data);
+            }
         }
         MessageType::MsgSnapshot => {
             let snapshot = message.get_snapshot();
@@ -81,7 +86,7 @@ pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<Bytes> {
         }
         _ => {}
     }
-    Some(out.into())
+    Some(body.finish())
 }
 
 /// Reads a message. The result is well formed, but not yet plausible: see `check`.
@@ -139,13 +144,17 @@ pub(crate) fn snapshot(index: u64, term: u64, configuration: &Configuration, dat
 
 /// An entry, in a message and in the log alike.
 pub(crate) fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
+    put_entry_head(entry, out);
+    out.put(&entry.context).put(&entry.data);
+}
+
+fn put_entry_head(entry: &Entry, out: &mut Vec<u8>) {
     out.put8(match entry.get_entry_type() {
         EntryType::EntryNormal => 0,
         EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => 1,
     });
     out.put64(entry.term).put64(entry.index);
     out.put32(entry.context.len() as u32).put32(entry.data.len() as u32);
-    out.put(&entry.context).put(&entry.data);
 }
 
 pub(crate) fn decode_entry(reader: &mut SharedReader<'_>) -> Result<Entry, Malformed> {
@@ -194,7 +203,7 @@ mod tests {
         let envelope = Envelope { group: 3, delivered: 4, floor: 2 };
         for (_, kind) in kinds() {
             let message = sample(kind);
-            let bytes = encode(&envelope, &message).unwrap();
+            let bytes = encode(&envelope, &message).unwrap().joined();
             let back = decode(bytes.clone()).unwrap();
             assert_eq!((back.envelope, back.message), (envelope, message));
             for len in 0..bytes.len() {
@@ -213,7 +222,7 @@ mod tests {
         #[test]
         fn mutated_messages_never_panic(pick in 0usize..10, at in any::<usize>(), value in any::<u8>()) {
             let message = sample(kinds().nth(pick).unwrap().1);
-            let mut bytes = encode(&Envelope::default(), &message).unwrap().to_vec();
+            let mut bytes = encode(&Envelope::default(), &message).unwrap().joined().to_vec();
             let at = at % bytes.len();
             bytes[at] = value;
             let _ = decode(bytes.into());

@@ -456,7 +456,7 @@ impl Cluster {
             match output {
                 Output::Send { to, kind, body, .. } => {
                     let mut bytes = Vec::new();
-                    frame::encode(kind, slot, &body, &mut bytes);
+                    frame::encode(kind, slot, &body.joined(), &mut bytes);
                     self.transmit(slot, to, bytes);
                 }
                 Output::CheckpointWanted => {

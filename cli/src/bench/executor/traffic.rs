@@ -92,7 +92,7 @@ impl PairTraffic {
             self.engine.pump(&mut out);
             for output in &out.outputs {
                 if let Output::Send { kind, body, .. } = output {
-                    self.frame(*kind, PRIMARY, body);
+                    self.frame(*kind, PRIMARY, &body.joined());
                 }
             }
             if out.committed.is_empty() {

@@ -246,6 +246,7 @@ impl InFlight {
         if self.missing.fetch_sub(1, Ordering::Relaxed) > 1 {
             return Ok(None);
         }
+        // Not `unzip`: it does not know how many there are.
         let all = std::mem::take(&mut *results);
         let (mut results, mut runs) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         for (result, ran) in all.into_iter().flatten() {

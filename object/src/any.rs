@@ -55,7 +55,7 @@ pub trait AnyObject {
     fn header_mut(&mut self) -> &mut Header;
     /// The checksum that its members have now; takes and returns a buffer to gather them in.
     fn recompute(&self, gather: Vec<u8>) -> (u64, Vec<u8>);
-    /// Its hot members as two words.
+    /// Its hot members as one word of 64 bits.
     fn hot(&self) -> u64;
     /// Puts its hot members back.
     fn set_hot(&mut self, words: u64);

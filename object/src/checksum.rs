@@ -133,7 +133,7 @@ pub(crate) fn resummed(sum: u64, old: u64, new: u64) -> Option<u64> {
 const OF_ZEROS: u64 = {
     let (mut crc, mut bit) = (!0u64, 0);
     while bit < 8 * BLOCK {
-        crc = if crc & 1 == 1 { crc >> 1 ^ 0x9A6C_9329_AC4B_C9B5 } else { crc >> 1 };
+        crc = if crc & 1 == 1 { crc >> 1 ^ crc::POLYNOMIAL } else { crc >> 1 };
         bit += 1;
     }
     !crc

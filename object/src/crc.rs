@@ -10,6 +10,9 @@ use crc_fast::CrcAlgorithm;
 /// 16 bytes, of which the first one comes first in the message.
 pub(crate) type Block = [u8; 16];
 
+/// The polynomial, reflected, without its highest power.
+pub(crate) const POLYNOMIAL: u64 = 0x9A6C_9329_AC4B_C9B5;
+
 /// The checksum of these blocks.
 #[inline]
 pub(crate) fn of_blocks(blocks: &[Block]) -> u64 {
@@ -44,10 +47,8 @@ fn general(blocks: &[Block]) -> u64 {
 mod folding {
     use std::arch::x86_64::*;
 
-    use super::Block;
+    use super::{Block, POLYNOMIAL};
 
-    /// The polynomial, reflected, without its highest power.
-    const POLYNOMIAL: u64 = 0x9A6C_9329_AC4B_C9B5;
     /// The quotient of x^128 and the polynomial, reflected, without its highest power.
     const QUOTIENT: u64 = quotient();
     /// From this number of blocks on four registers are folded beside each other: each waits for its own products only.

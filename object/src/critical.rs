@@ -41,7 +41,7 @@ pub trait Members: Sized + 'static {
     fn header_mut(&mut self) -> &mut Header;
     /// Adds the tracked members to the checksum.
     fn sum(&self, summer: &mut Summer);
-    /// The hot members as two words; 0 without any.
+    /// The hot members as one word of 64 bits; 0 without any.
     #[inline]
     fn hot(&self) -> u64 {
         0

@@ -43,7 +43,7 @@ impl ObjectId {
     }
 
     /// The object with this number in a table of the object `owner`, which a region was born with: one of its first 256
-    /// objects, in one of the first 2^23 regions. Whoever knows the number finds the object without a list of names.
+    /// objects, in one of the first 2^23 regions. A lookup by number needs no list of names.
     pub const fn numbered(owner: ObjectId, number: u32) -> Self {
         let home = owner.position().wrapping_sub(Self::GENESIS) << Self::OWNER_BITS;
         let owner = home | (owner.counter() as u64 & ((1 << Self::OWNER_BITS) - 1));

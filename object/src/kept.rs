@@ -130,10 +130,7 @@ impl Kept {
     /// Flips a bit, chosen by `seed`, of the before-images; false if there are none: an injected fault.
     #[cfg(feature = "inject")]
     pub fn damage(&mut self, seed: u64) -> bool {
-        let images = &mut self.ledger.images;
-        let Some(bit) = seed.checked_rem(images.len() as u64 * 8) else { return false };
-        images[(bit / 8) as usize] ^= 1 << (bit % 8);
-        true
+        self.ledger.damage_images(seed)
     }
 
     /// Leaves out steps on objects that were in no region when they were made: not yet, as the request at `position`

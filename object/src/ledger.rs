@@ -95,15 +95,6 @@ impl Undo {
         }
     }
 
-    /// The hot members as they were, if the step is a change of them alone.
-    #[cfg(feature = "inject")]
-    pub(crate) fn hot_words(&mut self) -> Option<&mut u64> {
-        match self {
-            Undo::Changed { before: UndoImage::Hot(words), .. } => Some(words),
-            _ => None,
-        }
-    }
-
     /// Where the object was put, taken out or changed, if in a store.
     pub(crate) fn place(&self) -> Option<StorePlace> {
         match self {
@@ -204,6 +195,30 @@ impl Ledger {
         let start = self.images.len();
         self.images.extend_from_slice(image);
         start..self.images.len()
+    }
+
+    /// Keeps the before-image of a whole object, which `pack` appends.
+    pub(crate) fn pack_image(&mut self, pack: impl FnOnce(&mut Vec<u8>)) -> UndoImage {
+        let start = self.images.len();
+        pack(&mut self.images);
+        UndoImage::Members(start..self.images.len())
+    }
+
+    /// Flips a bit, chosen by `seed`, of the before-images; false if there are none: an injected fault.
+    #[cfg(feature = "inject")]
+    pub(crate) fn damage_images(&mut self, seed: u64) -> bool {
+        let hot = |step| match step {
+            &mut Undo::Changed { before: UndoImage::Hot(ref mut words), .. } => Some(words),
+            _ => None,
+        };
+        let mut hot: Vec<&mut u64> = self.undo.iter_mut().filter_map(hot).collect();
+        let packed = self.images.len() as u64 * 8;
+        let Some(bit) = seed.checked_rem(packed + hot.len() as u64 * 64) else { return false };
+        match bit.checked_sub(packed) {
+            None => self.images[(bit / 8) as usize] ^= 1 << (bit % 8),
+            Some(bit) => *hot[(bit / 64) as usize] ^= 1 << (bit % 64),
+        }
+        true
     }
 
     /// Adds the entry of an object that the request created, and that has none; returns its number.

@@ -5,6 +5,7 @@ use crate::corrupted::{Corrupted, How};
 use crate::critical::{Members, recompute};
 use crate::exempt;
 use crate::header::Header;
+use crate::ledger::Opened;
 use crate::member::{Child, ChildMut};
 use crate::pack::Packer;
 use crate::place::StorePlace;
@@ -43,7 +44,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
     #[inline]
     pub fn write(&mut self) -> &mut M {
         self.adopt();
-        if !request::known_open(self.members.header_mut()) {
+        if !request::known_open(self.members.header_mut(), Opened::Whole) {
             self.open();
         }
         &mut self.members
@@ -66,7 +67,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
     #[inline]
     pub fn write_hot(&mut self) -> &mut M {
         self.adopt();
-        if !request::known_hot(self.members.header_mut()) {
+        if !request::known_open(self.members.header_mut(), Opened::Hot) {
             self.open_hot();
         }
         &mut self.members
@@ -105,30 +106,27 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
             self.adopt();
             return self.members.header_mut().unseal();
         }
-        if request::checks() {
-            self.enter(None);
-        }
-        self.adopt();
-        let is_sealed_later = request::open(self.members.header(), |images| {
-            request::locally(|| self.members.pack(&mut Packer::new(images)));
-        });
-        if !is_sealed_later {
-            self.members.header_mut().unseal();
-        }
+        self.open_as(None);
     }
 
     #[inline(never)]
     fn open_hot(&mut self) {
         // The sum of an object that has none yet cannot be continued.
         let is_possible = request::can_open_hot(self.members.header()) && !exempt::is_exempt(M::CLASS);
-        if !is_possible {
-            return self.open();
-        }
+        if is_possible { self.open_as(Some(M::hot)) } else { self.open() }
+    }
+
+    /// Opens the hot members, or all of them.
+    #[inline]
+    fn open_as(&mut self, hot: Option<fn(&M) -> u64>) {
         if request::checks() {
             self.enter(None);
         }
         self.adopt();
-        let is_sealed_later = request::open_hot(self.members.header(), self.members.hot());
+        let words = hot.map(|hot| hot(&self.members));
+        let is_sealed_later = request::open(self.members.header(), words, |images| {
+            request::locally(|| self.members.pack(&mut Packer::new(images)));
+        });
         if !is_sealed_later {
             self.members.header_mut().unseal();
         }

@@ -137,7 +137,7 @@ pub fn begin(terms: Terms) {
 
 /// As [`begin`], with before-images of whole objects, also where only hot members change. A request that is kept beyond
 /// its end by [`finish_keeping`] needs them, because others may ask for the objects as they were; and one that is run
-/// again to mask a fault: to undo it also takes back what struck the other members between its check and its seal.
+/// again to mask a fault: to undo it also takes back an error in the other members that came before its seal.
 ///
 /// # Panics
 ///
@@ -217,17 +217,7 @@ pub fn changed() -> Vec<ObjectId> {
 /// Flips a bit, chosen by `seed`, of the before-images that the open request has kept; `false` when it has kept none.
 #[cfg(feature = "inject")]
 pub fn damage_images(seed: u64) -> bool {
-    LEDGER.with(|ledger| {
-        let Ledger { images, undo, .. } = &mut *ledger.borrow_mut();
-        let mut words: Vec<&mut u64> = undo.iter_mut().filter_map(Undo::hot_words).collect();
-        let packed = images.len() as u64 * 8;
-        let Some(bit) = seed.checked_rem(packed + words.len() as u64 * 64) else { return false };
-        match bit.checked_sub(packed) {
-            None => images[(bit / 8) as usize] ^= 1 << (bit % 8),
-            Some(bit) => *words[(bit / 64) as usize] ^= 1 << (bit % 64),
-        }
-        true
-    })
+    LEDGER.with(|ledger| ledger.borrow_mut().damage_images(seed))
 }
 
 /// Loses the newest step of the undo log; `false` when there is none.
@@ -310,29 +300,16 @@ pub(crate) fn known(header: &Header) -> bool {
     SCOPE.with(|scope| scope.flags.get() & CHECK == 0 || scope.find(header).is_some())
 }
 
-/// Whether a write to the object needs nothing more.
+/// Whether a change of `what` in the object needs nothing more.
 #[inline]
-pub(crate) fn known_open(header: &mut Header) -> bool {
+pub(crate) fn known_open(header: &mut Header, what: Opened) -> bool {
     SCOPE.with(|scope| {
         if scope.flags.get() & (SEAL | IMAGES) == 0 {
             // Changed while checksums are off: the next request that checks must not compare with the old checksum.
             header.unseal();
             true
         } else {
-            scope.find(header).is_some_and(|entered| entered.opened.get() == Opened::Whole)
-        }
-    })
-}
-
-/// Whether a change of the object's hot members needs nothing more.
-#[inline]
-pub(crate) fn known_hot(header: &mut Header) -> bool {
-    SCOPE.with(|scope| {
-        if scope.flags.get() & (SEAL | IMAGES) == 0 {
-            header.unseal();
-            true
-        } else {
-            scope.find(header).is_some_and(|entered| entered.opened.get() >= Opened::Hot)
+            scope.find(header).is_some_and(|entered| entered.opened.get() >= what)
         }
     })
 }
@@ -457,64 +434,41 @@ pub(crate) fn enter(
     })
 }
 
-/// Marks an object, noted before if objects are checked, as changed by the request; if the terms ask for its
-/// before-image and none was kept, `pack` appends it to the others. Returns whether the object is sealed at the end of
-/// the request: if not, its checksum has to go.
-pub(crate) fn open(header: &Header, pack: impl FnOnce(&mut Vec<u8>)) -> bool {
-    let flags = SCOPE.with(|scope| scope.flags.get());
-    LEDGER.with(|ledger| {
+/// Marks an object, noted before if objects are checked, as changed by the request: only its hot members, which are
+/// `hot` now, or all of it. If the terms ask for its before-image and none was kept, it is kept; `pack` appends that of
+/// a whole object to the others. Returns whether the object is sealed at the end of the request: if not, its checksum
+/// has to go.
+pub(crate) fn open(header: &Header, hot: Option<u64>, pack: impl FnOnce(&mut Vec<u8>)) -> bool {
+    let (flags, position) = SCOPE.with(|scope| (scope.flags.get(), scope.position.get()));
+    let wanted = if hot.is_some() { Opened::Hot } else { Opened::Whole };
+    let may_change = LEDGER.with(|ledger| {
         let ledger = &mut *ledger.borrow_mut();
         let entry = ledger.find_or_insert(header.id());
-        let before = std::mem::replace(&mut entry.opened, Opened::Whole);
+        let before = entry.opened;
         if before == Opened::No && entry.found == UNSEALED {
             // Where objects are not checked, nothing has noted it before.
             entry.found = header.sum();
         }
         let place = entry.place;
         entry.address = header.address();
-        if matches!(entry.state, EntryState::Read | EntryState::Hot(_)) {
-            entry.state = EntryState::Open;
-        }
-        // An object that the request has created and put nowhere yet vanishes with it: there is nothing to put back.
-        let is_new =
-            header.sum() == UNSEALED && header.id().position() == SCOPE.with(|scope| scope.position.get());
-        if before < Opened::Whole && flags & IMAGES != 0 && !is_new {
-            let start = ledger.images.len();
-            pack(&mut ledger.images);
-            let before = UndoImage::Members(start..ledger.images.len());
-            ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
-        }
-    });
-    SCOPE.with(|scope| scope.remember(header, Opened::Whole));
-    flags & SEAL != 0
-}
-
-/// As [`open`], for an object of which only the hot members are going to change: they are `words` now.
-pub(crate) fn open_hot(header: &Header, words: u64) -> bool {
-    let flags = SCOPE.with(|scope| scope.flags.get());
-    let opened = LEDGER.with(|ledger| {
-        let mut ledger = ledger.borrow_mut();
-        let entry = ledger.find_or_insert(header.id());
-        if entry.opened == Opened::No && entry.found == UNSEALED {
-            entry.found = header.sum();
-        }
-        entry.address = header.address();
-        match entry.state {
-            EntryState::Read => entry.state = EntryState::Hot(words),
+        entry.opened = before.max(wanted);
+        entry.state = match (entry.state, hot) {
+            (EntryState::Read, Some(words)) => EntryState::Hot(words),
             // The entry was made just now: nothing has noted the object before, and its checksum stands.
-            EntryState::Open if entry.opened == Opened::No => entry.state = EntryState::Hot(words),
-            EntryState::Open | EntryState::Hot(_) | EntryState::Removed => {}
-        }
-        let (place, first) = (entry.place, entry.opened == Opened::No);
-        entry.opened = entry.opened.max(Opened::Hot);
+            (EntryState::Open, Some(words)) if before == Opened::No => EntryState::Hot(words),
+            (EntryState::Read | EntryState::Hot(_), None) => EntryState::Open,
+            (state, _) => state,
+        };
         let may_change = entry.may_change();
-        if first && flags & IMAGES != 0 {
-            let before = UndoImage::Hot(words);
+        // An object that the request has created and put nowhere yet vanishes with it: there is nothing to put back.
+        let is_new = header.sum() == UNSEALED && header.id().position() == position;
+        if before < wanted && flags & IMAGES != 0 && !is_new {
+            let before = hot.map_or_else(|| ledger.pack_image(pack), UndoImage::Hot);
             ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
         }
         may_change
     });
-    SCOPE.with(|scope| scope.remember(header, opened));
+    SCOPE.with(|scope| scope.remember(header, may_change));
     flags & SEAL != 0
 }
 

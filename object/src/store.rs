@@ -75,10 +75,11 @@ impl<T: Critical> Store<T> {
     ///
     /// If the owner is not one of those that [`ObjectId::numbered`] tells apart; all replicas do so alike.
     pub fn insert_numbered(&mut self, owner: ObjectId, number: u32, mut object: T) -> Ref<T> {
-        let is_told_apart = ObjectId::numbered(owner, number).as_numbered() == Some((owner, number));
+        let to = ObjectId::numbered(owner, number);
+        let is_told_apart = to.as_numbered() == Some((owner, number));
         assert!(is_told_apart, "objects of {owner} have no numbers: no region was born with it");
         let header = object.protected_mut().header_mut();
-        let (from, to) = (header.id(), ObjectId::numbered(owner, number));
+        let from = header.id();
         header.rename(to);
         request::renamed(from, to);
         self.insert(object)

@@ -60,8 +60,8 @@ impl Book {
     /// Adds a page that is changed before it is in the book.
     fn add_edited(&mut self, text: &[u8]) {
         let mut page = Page::new(&[]);
-        page.edit(text);
         page.see(1);
+        page.edit(text);
         let (book, number) = (self.object_id(), self.pages.len() as u32);
         self.pages.insert_numbered(book, number, page);
     }
@@ -137,11 +137,11 @@ fn requests_of_hot_and_other_changes_are_undone_before_and_after_their_seal() {
     }
 }
 
-/// The text of page 2 is struck after its check, before the request is sealed. A whole change makes that part of the
-/// new checksum.
+/// A bit of the text of page 2 flips after its check, before the request is sealed. A whole change makes that part of
+/// the new checksum.
 #[test]
-fn what_strikes_the_other_members_before_the_seal_is_found_after_a_hot_change() {
-    let strike_after = |change: fn(&mut Page) -> usize| {
+fn an_error_in_other_members_before_the_seal_is_found_after_a_hot_change() {
+    let flip_after = |change: fn(&mut Page) -> usize| {
         let mut book = book();
         request::begin(at(5, REVERSIBLE));
         change(book.page(2));
@@ -154,16 +154,20 @@ fn what_strikes_the_other_members_before_the_seal_is_found_after_a_hot_change() 
         assert_eq!(blamed == [id(2)], book.check(id(2)) == Health::Damaged);
         (book.check(id(2)), run(&mut book, at(6, REVERSIBLE), |book| book.page(2).see(9)).map(drop))
     };
-    let (health, next) = strike_after(|page| page.see(4));
+    let (health, next) = flip_after(|page| page.see(4));
     assert_eq!(health, Health::Damaged);
     let (corrupted, _) = next.unwrap_err();
     assert_eq!((corrupted.object, corrupted.how), (id(2), How::Checksum));
-    assert_eq!(strike_after(|page| page.see_whole(4)).0, Health::Sound, "nobody will ever know");
+    assert_eq!(
+        flip_after(|page| page.see_whole(4)).0,
+        Health::Sound,
+        "the error is part of the new checksum"
+    );
 }
 
 /// A request that is run twice masks a fault in its first run only if undoing that run takes back the fault as well.
 #[test]
-fn with_images_of_whole_objects_what_strikes_them_is_undone_too() {
+fn with_images_of_whole_objects_an_error_in_them_is_undone_too() {
     for (begin, health) in
         [(request::begin as fn(Terms), Health::Damaged), (request::begin_with_whole_images, Health::Sound)]
     {
@@ -248,11 +252,11 @@ fn numbered_objects_are_found_wherever_they_lie() {
 fn a_page_that_was_changed_before_it_got_its_number_is_one_object_and_is_undone() {
     let mut book = book();
     let before = book.digest();
-    for count in [1, 20] {
-        request::begin(at(5, REVERSIBLE));
+    for (count, protect) in [(1, Protect::Check), (20, Protect::Check), (1, Protect::Nothing)] {
+        request::begin(at(5, Terms { protect, ..REVERSIBLE }));
         (0..count).for_each(|_| book.add_edited(b"edited"));
         book.undo();
-        assert!(request::is_undone(), "{count} pages");
+        assert!(request::is_undone(), "{count} pages, {protect:?}");
         request::abandon();
         assert_eq!((book.digest(), book.scrub(9)), (before, vec![]));
     }

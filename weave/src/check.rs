@@ -73,8 +73,8 @@ pub fn members(members: &[Member]) -> Result<()> {
     errors.map_or(Ok(()), Err)
 }
 
-/// A local copy is renewed as a whole, from members that are summed as a whole: it would take over what has struck the
-/// others after a change of hot members.
+/// A local copy is renewed as a whole, from members that are summed as a whole: after a change of hot members it would
+/// take over an error in the others.
 pub fn copies(copy: bool, members: &[Member]) -> Result<()> {
     match members.iter().find(|member| copy && member.hot) {
         None => Ok(()),

@@ -1,4 +1,5 @@
-//! Counters of the client side, for services that show them and for the replica's checks of itself.
+//! Counters of the client side, for services that show them and for the replica's checks of itself. What a thread
+//! counts per request is on cache lines of its own: several client threads would otherwise take each other's.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,30 +19,16 @@ pub struct ClientCounters {
     pub cannot_accept: AtomicU64,
     /// How often the kernel has begun to refuse.
     pub accept_stops: AtomicU64,
-    /// Connections open now.
-    pub open: AtomicU64,
-    /// Connections accepted since the start.
-    pub accepted: AtomicU64,
     /// Connections refused because of the limit.
     pub refused: AtomicU64,
-    /// Bytes received from clients.
-    pub bytes_in: AtomicU64,
-    /// Bytes sent to clients.
-    pub bytes_out: AtomicU64,
     /// Requests whose second decoding had another result: their connections were closed.
     pub misread: AtomicU64,
     /// Replies that differed, when they were to leave, from the ones voted on: their connections were closed.
     pub withheld: AtomicU64,
-    /// Ticks of the client side: while they stand still, it makes no progress.
-    pub looks: AtomicU64,
     /// The commit index that this replica knows, as of its last tick.
     pub committed: AtomicU64,
     /// Last batch up to which the vote is closed here, as of its last tick.
     pub validated: AtomicU64,
-    /// Bytes that are held for clients now: input, requests in flight, replies.
-    pub held: AtomicU64,
-    /// Connections that wait for room now.
-    pub waiting: AtomicU64,
     /// Connections that were closed because they held room and made no progress, while others waited for room.
     pub evicted: AtomicU64,
     /// Connections that were closed because they sent nothing for too long.
@@ -51,6 +38,43 @@ pub struct ClientCounters {
     /// Signs of a fault in the client side itself: calls on sockets that the kernel refused and that no healthy process
     /// makes, a connection with the socket of another one, counts that cannot be right.
     pub own_faults: AtomicU64,
+    threads: PerThread,
+}
+
+/// What each client thread counts for itself.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct ThreadCounters {
+    /// Connections open now.
+    pub open: AtomicU64,
+    /// Connections that it was given since the start.
+    pub accepted: AtomicU64,
+    /// Bytes received from clients.
+    pub bytes_in: AtomicU64,
+    /// Bytes sent to clients.
+    pub bytes_out: AtomicU64,
+    /// Its ticks: while they stand still, it makes no progress.
+    pub looks: AtomicU64,
+    /// Bytes that are held for clients now: input, requests in flight, replies.
+    pub held: AtomicU64,
+    /// Connections that wait for room now.
+    pub waiting: AtomicU64,
+}
+
+/// One or more.
+#[derive(Debug)]
+struct PerThread(Box<[ThreadCounters]>);
+
+impl PerThread {
+    fn new(count: usize) -> Self {
+        PerThread((0..count.max(1)).map(|_| ThreadCounters::default()).collect())
+    }
+}
+
+impl Default for PerThread {
+    fn default() -> Self {
+        PerThread::new(1)
+    }
 }
 
 impl ClientCounters {
@@ -60,8 +84,28 @@ impl ClientCounters {
             connections_max: AtomicU64::new(settings.max_connections as u64),
             port: AtomicU64::new(u64::from(settings.clients.port())),
             workers: AtomicU64::new(settings.workers as u64),
-            ..ClientCounters::default()
+            ..ClientCounters::with_threads(settings.client_threads())
         }
+    }
+
+    /// Counters of zero, for so many client threads.
+    pub fn with_threads(threads: usize) -> Self {
+        ClientCounters { threads: PerThread::new(threads), ..ClientCounters::default() }
+    }
+
+    /// The counters of each client thread.
+    pub fn threads(&self) -> &[ThreadCounters] {
+        &self.threads.0
+    }
+
+    /// The sum of a counter over all client threads.
+    pub fn sum(&self, counter: impl Fn(&ThreadCounters) -> &AtomicU64) -> u64 {
+        self.threads().iter().map(|thread| counter(thread).load(Relaxed)).sum()
+    }
+
+    /// Connections open now.
+    pub fn open(&self) -> u64 {
+        self.sum(|thread| &thread.open)
     }
 
     /// Records whether the kernel accepts clients now.

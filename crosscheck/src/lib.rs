@@ -74,11 +74,14 @@ pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 pub const WITH_INJECTOR: &str =
     "build with `--features inject` (`cargo run --release --features inject -- up`)";
 
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use clients::Clients;
+use clients::accepting::Acceptor;
+use clients::thread::{ClientThread, ThreadInput};
 use mailbox::Mailbox;
 use peers::probe::Probe;
 use replica::{Frontend, Input, Judged, Replica, Watchdog};
@@ -176,7 +179,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         connections: settings.max_connections,
         request: settings.max_request,
         twice: settings.mode.compares(),
-        shares: clients::Shares::of(settings.buffer_limit / 2),
+        shares: clients::Shares::of(settings.buffer_limit / 2 / counters.threads().len()),
         idle: settings.idle_timeout,
     };
     let executors = settings.peers[..settings.executors()].to_vec();
@@ -187,19 +190,39 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
     let call = move |call| calls.send(Input::Call(call));
     let _socket_file = admin_server::listen(&admin, admin_server::Bounds::default(), call)?;
     let submissions = mailbox.clone();
+    let submit = move |requests: &mut Vec<clients::Submission>| {
+        submissions.send(Input::Submissions(std::mem::take(requests)));
+    };
     let open_clients = Box::new(move |world: &world::Os| {
-        let registry = world.poll.registry();
-        let bind = move |registry| Clients::bind(address, registry, make_protocol, counters, bounds);
-        if is_solo {
-            return Ok(Frontend::Here(Box::new(bind(registry.try_clone()?)?)));
-        }
-        let submit = move |requests: &mut Vec<clients::Submission>| {
-            submissions.send(Input::Submissions(std::mem::take(requests)));
-        };
-        clients::thread::start(bind, submit).map(Frontend::Thread)
+        let mut acceptor = Some(Acceptor::bind(address)?);
+        let registry = if is_solo { Some(world.poll.registry().try_clone()?) } else { None };
+        open_clients(registry, counters.threads().len(), submit, |registry, thread, others| {
+            let acceptor = acceptor.take().map(|acceptor| acceptor.deals_out_to(others));
+            Clients::new(registry, acceptor, thread, make_protocol.clone(), counters.clone(), bounds)
+        })
     });
     started(Stopper(mailbox));
     watch(replica, open_clients, watchdog, slow, probe)
+}
+
+/// Opens the client side: one part on the order thread, with the `registry` of its poll, or so many `threads`, each
+/// with one part. `part` opens the part of a thread; the first is asked first, with the mailboxes of the others.
+fn open_clients<C: clients::ClientSide + 'static>(
+    registry: Option<mio::Registry>,
+    threads: usize,
+    submit: impl FnMut(&mut Vec<clients::Submission>) + Clone + Send + 'static,
+    mut part: impl FnMut(mio::Registry, usize, Vec<Mailbox<ThreadInput>>) -> io::Result<C>,
+) -> io::Result<Frontend> {
+    if let Some(registry) = registry {
+        return Ok(Frontend::Here(Box::new(part(registry, 0, Vec::new())?)));
+    }
+    let threads: Vec<ClientThread> = (0..threads).map(|_| ClientThread::new()).collect::<Result<_, _>>()?;
+    let mailboxes: Vec<_> = threads.iter().map(ClientThread::mailbox).collect();
+    for (number, thread) in threads.into_iter().enumerate() {
+        let part = part(thread.registry()?, number, mailboxes[1..].to_vec())?;
+        thread.start(part, submit.clone())?;
+    }
+    Ok(Frontend::Threads(mailboxes))
 }
 
 /// Runs the replica on its order thread, and detects if that thread makes no progress for longer than `limit` while its

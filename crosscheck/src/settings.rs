@@ -140,6 +140,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Threads that run handlers. A single one also does all other work: no request waits for another thread.
     pub workers: usize,
+    /// Threads that serve client connections, where there are several workers.
+    pub client_threads: usize,
     /// The place of the ordered log.
     pub durability: Durability,
     /// Client connections at the same time; more are refused with a message.
@@ -206,6 +208,11 @@ impl Settings {
     /// Whether requests that only read are answered without a batch.
     pub fn reads_locally(&self) -> bool {
         self.reads == Reads::Local && self.mode.verified && !self.is_pair() && !self.is_witness()
+    }
+
+    /// Threads that serve client connections, counting the only one that a replica with one worker has.
+    pub fn client_threads(&self) -> usize {
+        if self.is_solo() { 1 } else { self.client_threads.max(1) }
     }
 
     /// With one worker, one thread does all work: requests, order, handlers, votes, replies.

@@ -29,6 +29,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         admin: Endpoint::unix(folder.path().join("admin.sock")).unwrap(),
         mode: "0000".parse().unwrap(),
         workers: 1,
+        client_threads: 1,
         durability: Durability::Memory,
         max_connections: 8,
         max_request: 1 << 20,

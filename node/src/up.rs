@@ -68,6 +68,9 @@ pub struct Args<O: ServiceOptions> {
         value_parser = clap::value_parser!(u64).range(1..=64),
     )]
     pub workers: u64,
+    /// Threads per replica that serve client connections, where there are several workers [default: as many]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub client_threads: Option<u64>,
     /// Where the ordered log lives
     #[arg(long, value_enum, default_value_t = Durable::Memory)]
     pub durability: Durable,
@@ -171,6 +174,7 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         port: args.port,
         mode: args.mode,
         workers: Some(usize::try_from(args.workers)?),
+        client_threads: args.client_threads.map(usize::try_from).transpose()?,
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
         service: args.service.clone(),

@@ -152,6 +152,7 @@ impl<W: Workload> Role<W> {
             admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
             mode,
             workers: self.workers,
+            client_threads: 1,
             durability: if on_disk { Durability::Disk(DATA.into()) } else { Durability::Memory },
             max_connections: 1024,
             max_request: service.request_bytes(),

@@ -58,17 +58,18 @@ fn side(idle: Option<Duration>) -> Side {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let registry = poll.registry().try_clone().unwrap();
     let make: MakeProtocol<Blocks> = Arc::new(|_| Blocks::default());
-    let clients = Clients::bind(any, registry, make, counters.clone(), bounds).unwrap();
-    let address = clients.listener.local_addr().unwrap();
+    let acceptor = Acceptor::bind(any).unwrap();
+    let address = acceptor.listener().local_addr().unwrap();
+    let clients = Clients::new(registry, Some(acceptor), 0, make, counters.clone(), bounds).unwrap();
     Side { clients, address, counters, submissions: Vec::new(), _poll: poll }
 }
 
 impl Side {
     fn connect(&mut self) -> TcpStream {
-        let open = self.counters.open.load(Relaxed);
+        let open = self.counters.open();
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        self.until("the connection is accepted", |side| side.counters.open.load(Relaxed) > open);
+        self.until("the connection is accepted", |side| side.counters.open() > open);
         stream
     }
 
@@ -210,7 +211,7 @@ fn honest_client_among_slow_readers() -> u64 {
     let mut side = side(None);
     // Buffers of a fixed size at both ends, which are full at once. The kernel lets others grow while the test runs,
     // takes more replies, and so makes room for the honest client without closing a slow one's connection.
-    SockRef::from(&side.clients.listener).set_send_buffer_size(64 * KB).unwrap();
+    SockRef::from(side.clients.acceptor.as_ref().unwrap().listener()).set_send_buffer_size(64 * KB).unwrap();
     let mut slow: Vec<TcpStream> = (0..3).map(|_| connect_slow(&mut side)).collect();
     for client in &mut slow {
         // More than the sockets' buffers hold.
@@ -220,9 +221,9 @@ fn honest_client_among_slow_readers() -> u64 {
         side.tick();
         side.reply(60 * KB);
     }
-    let open = side.counters.open.load(Relaxed);
+    let open = side.counters.open();
     side.ticks(4 * PATIENCE);
-    assert_eq!((side.counters.open.load(Relaxed), side.counters.evicted.load(Relaxed)), (open, 0));
+    assert_eq!((side.counters.open(), side.counters.evicted.load(Relaxed)), (open, 0));
     let held = side.held();
     assert!(held > 0 && held <= MEMORY, "{held}");
     let mut honest = side.connect();
@@ -247,7 +248,7 @@ fn a_silent_connection_is_closed_after_its_time_and_one_that_waits_is_not() {
     waits.write_all(b"1 0\nx").unwrap();
     side.until("its request is on its way", |side| side.submissions.len() == 1);
     side.ticks(100);
-    assert_eq!((side.counters.open.load(Relaxed), side.counters.idle.load(Relaxed)), (1, 1));
+    assert_eq!((side.counters.open(), side.counters.idle.load(Relaxed)), (1, 1));
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
     side.reply(2);
     waits.read_exact(&mut [0; 2]).unwrap();
@@ -316,11 +317,11 @@ fn what_was_read_ahead_is_given_back_when_it_is_served() {
 
 /// A client that reads its replies in small pieces.
 fn connect_slow(side: &mut Side) -> TcpStream {
-    let open = side.counters.open.load(Relaxed);
+    let open = side.counters.open();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(64 * KB).unwrap();
     socket.connect(&side.address.into()).unwrap();
-    side.until("the connection is accepted", |side| side.counters.open.load(Relaxed) > open);
+    side.until("the connection is accepted", |side| side.counters.open() > open);
     socket.into()
 }
 

@@ -14,7 +14,7 @@ use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, InputStep};
 use super::leaving::{Leaving, VerifiedReply};
 use super::{Bounds, Reply};
-use crate::counters::ClientCounters;
+use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
 use crate::service::Protocol;
 use crate::socket_errors::is_own_fault;
@@ -80,8 +80,10 @@ pub(super) struct Now {
 pub(super) struct Reading<'a> {
     /// The limits on requests.
     pub bounds: Bounds,
-    /// The counters of bytes in and out.
+    /// The counters of all clients.
     pub counters: &'a ClientCounters,
+    /// Those of this thread: bytes in and out.
+    pub own: &'a ThreadCounters,
     /// The buffer for reads of a socket.
     pub scratch: &'a mut [u8],
     /// The holdings of others, and the cost in execution.
@@ -229,7 +231,7 @@ impl<P: Protocol> Connection<P> {
                 Ok(read) => {
                     taken += read;
                     self.moved += read as u64;
-                    reading.counters.bytes_in.fetch_add(read as u64, Relaxed);
+                    reading.own.bytes_in.fetch_add(read as u64, Relaxed);
                     // A short read has emptied the socket, and a new event announces later bytes. (No new event
                     // announces an end that came with this one.)
                     self.readable = self.ending || read == most;
@@ -246,7 +248,7 @@ impl<P: Protocol> Connection<P> {
         let cut_short = reading.left == 0 || taken >= limits::READ_PER_TURN;
         // Behind a reply that comes later nothing can leave; what is left of earlier ones leaves with the next flush.
         let is_early = !self.broken && matches!(self.places.front(), Ok(Some(ReplySlot::Waiting(..))));
-        let fate = if is_early { self.fate() } else { self.write(twice, reading.counters) };
+        let fate = if is_early { self.fate() } else { self.write(twice, reading.counters, reading.own) };
         match fate {
             Fate::Open { unread, unsent, waits } => {
                 Fate::Open { unread: unread || (cut_short && self.may_go_on()), unsent, waits }
@@ -500,7 +502,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Sends the replies whose turn has come, as far as the socket takes them.
-    pub(super) fn write(&mut self, twice: bool, counters: &ClientCounters) -> Fate {
+    pub(super) fn write(&mut self, twice: bool, counters: &ClientCounters, own: &ThreadCounters) -> Fate {
         self.collect(twice);
         let mut taken = 0;
         while !self.blocked {
@@ -527,7 +529,7 @@ impl<P: Protocol> Connection<P> {
             match rustix::io::writev(&self.stream, &slices).map_err(io::Error::from) {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {
-                    counters.bytes_out.fetch_add(sent as u64, Relaxed);
+                    own.bytes_out.fetch_add(sent as u64, Relaxed);
                     self.moved += sent as u64;
                     self.leaving.sent(sent);
                     taken += sent;

@@ -1,7 +1,9 @@
 //! Decode and Externalize: the client sockets. Their bytes become requests, which have a checksum from then on, and
-//! each connection gets its replies in the order of its requests. [`Clients`] owns no thread: [`thread`] runs it on one
-//! of its own, and a replica with one worker runs it on the order thread.
+//! each connection gets its replies in the order of its requests. [`Clients`] owns no thread: a replica with one worker
+//! runs it on the order thread, and [`thread`] runs one on each of several threads. The first of them accepts
+//! ([`accepting`]).
 
+pub mod accepting;
 mod budget;
 #[cfg(test)]
 mod budget_tests;
@@ -13,21 +15,20 @@ mod tests;
 pub mod thread;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
 use mio::event::Event;
-use mio::net::TcpListener;
+use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
-use socket2::{Domain, Socket, Type};
 
-use crate::counters::ClientCounters;
+use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
 use crate::service::{MakeProtocol, Protocol};
-use crate::socket_errors::{is_of_one_attempt, is_own_fault_without_peer};
+use crate::socket_errors::is_own_fault_without_peer;
+use accepting::Acceptor;
 pub use budget::Shares;
 use budget::{Budget, Wait};
 use connection::{Connection, Fate, Now, Reading};
@@ -40,7 +41,7 @@ const CONNECTIONS: usize = FIRST_TOKEN + 1;
 /// The destination of a reply: one place in the reply sequence of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
-    /// Slot of the connection in its thread's table.
+    /// Slot of the connection, by the number that it has among those of all client threads ([`SlotNumbers`]).
     pub slot: u32,
     /// Distinguishes this connection from earlier ones in the same slot.
     pub generation: u32,
@@ -48,6 +49,30 @@ pub struct ReplyTo {
     pub sequence: u64,
     /// The estimated cost of the request, in bytes: budget that is released with its reply.
     pub cost: u32,
+}
+
+/// The numbers of one client thread's slots: each thread's are its own, so that a number tells the thread.
+#[derive(Clone, Copy, Debug)]
+struct SlotNumbers {
+    thread: u32,
+    threads: u32,
+}
+
+impl SlotNumbers {
+    /// Those of one thread of so many, at most 64.
+    fn of(thread: usize, threads: usize) -> Self {
+        SlotNumbers { thread: thread as u32, threads: threads as u32 }
+    }
+
+    /// The number of a slot in the thread's table.
+    fn number(self, slot: u32) -> u32 {
+        slot * self.threads + self.thread
+    }
+
+    /// The slot in the thread's table that has this number, if it is one of the thread's.
+    fn slot(self, number: u32) -> Option<u32> {
+        (number % self.threads == self.thread).then_some(number / self.threads)
+    }
 }
 
 /// A reply, and the checksum of its request.
@@ -66,8 +91,7 @@ pub struct Reply {
 /// A request that is sent to the order thread.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// The number of the request among those of this replica's clients, from 0: none is ordered twice, and none is
-    /// skipped.
+    /// The number of the request among those of its client thread, from 0: none is ordered twice, and none is skipped.
     pub number: u64,
     /// The destination of its reply.
     pub to: ReplyTo,
@@ -77,6 +101,9 @@ pub struct Submission {
 
 /// The interface of the client side for the thread that drives it.
 pub trait ClientSide: Send {
+    /// Serves a connection that another thread accepted.
+    fn adopt(&mut self, stream: TcpStream);
+
     /// Handles an event of the poll for a token of this module; appends requests to `submissions`.
     fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>);
 
@@ -99,45 +126,57 @@ pub trait ClientSide: Send {
     fn tick(&mut self, submissions: &mut Vec<Submission>);
 }
 
-/// Detects whether a thread drives the client side: the reference to it may be corrupted, and its thread may have
-/// ended.
+/// Detects whether a thread drives each part of the client side: the reference to it may be corrupted, and its thread
+/// may have ended.
 #[derive(Debug, Default)]
-pub(crate) struct Driven {
+pub(crate) struct Driven(Vec<Progressing>);
+
+/// What was seen of one client thread.
+#[derive(Clone, Debug, Default)]
+struct Progressing {
     looks: u64,
     /// Ticks since it last made progress.
     still: u32,
 }
 
 impl Driven {
-    /// Called once per [`limits::TICK`]: false when the client side has begun, and has stood still for
+    /// Called once per [`limits::TICK`]: false when a client thread has begun, and has stood still for
     /// [`limits::CLIENTS_PATIENCE`].
     pub(crate) fn looks_so(&mut self, counters: &ClientCounters) -> bool {
-        let looks = counters.looks.load(Relaxed);
-        self.still = if looks > 0 && looks == self.looks { self.still + 1 } else { 0 };
-        self.looks = looks;
-        u128::from(self.still) * limits::TICK.as_micros() < limits::CLIENTS_PATIENCE.as_micros()
+        self.0.resize(counters.threads().len(), Progressing::default());
+        let mut all_move = true;
+        for (seen, thread) in self.0.iter_mut().zip(counters.threads()) {
+            let looks = thread.looks.load(Relaxed);
+            seen.still = if looks > 0 && looks == seen.looks { seen.still + 1 } else { 0 };
+            seen.looks = looks;
+            all_move &=
+                u128::from(seen.still) * limits::TICK.as_micros() < limits::CLIENTS_PATIENCE.as_micros();
+        }
+        all_move
     }
 }
 
 /// The limits on clients, and the protection against corruption between their bytes and a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Most connections at a time.
+    /// Most connections at a time, of all client threads.
     pub connections: usize,
     /// Longest request, bytes.
     pub request: usize,
     /// Whether a client's bytes are read from the kernel and decoded twice (see [`input`]).
     pub twice: bool,
-    /// How the memory for clients is divided.
+    /// How the memory for the clients of one thread is divided.
     pub shares: Shares,
     /// A connection with nothing in flight that sends nothing for so long is closed.
     pub idle: Option<Duration>,
 }
 
-/// The client side of one replica.
+/// The client side of one replica, or one thread's part of it.
 pub struct Clients<P> {
     registry: Registry,
-    listener: TcpListener,
+    /// In the thread that accepts.
+    acceptor: Option<Acceptor>,
+    numbers: SlotNumbers,
     make_protocol: MakeProtocol<P>,
     counters: Arc<ClientCounters>,
     bounds: Bounds,
@@ -160,8 +199,6 @@ pub struct Clients<P> {
     /// Connections that were closed to free budget and not reported yet, and the tick of the last report.
     closed_unmoved: usize,
     told_unmoved: Option<u64>,
-    /// The reason why no client can be accepted at present, once it was reported.
-    told_refusal: Option<i32>,
     /// The buffer for reads of a socket; its connection keeps only the bytes that were read.
     scratch: Vec<u8>,
 }
@@ -172,24 +209,26 @@ struct ConnectionEntry<P> {
 }
 
 impl<P: Protocol> Clients<P> {
-    /// Listens on `address`; the poll of `registry` reports events of the sockets.
+    /// The part of thread number `thread`, whose poll's `registry` reports events of the sockets. One thread gets the
+    /// acceptor.
     ///
     /// # Errors
-    /// When the address cannot be bound; the message names it.
-    pub fn bind(
-        address: SocketAddr,
+    /// When the listening socket cannot be registered.
+    pub fn new(
         registry: Registry,
+        mut acceptor: Option<Acceptor>,
+        thread: usize,
         make_protocol: MakeProtocol<P>,
         counters: Arc<ClientCounters>,
         bounds: Bounds,
     ) -> io::Result<Self> {
-        let mut listener = listen(address).map_err(|error| {
-            io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
-        })?;
-        registry.register(&mut listener, LISTENER, Interest::READABLE)?;
+        if let Some(acceptor) = &mut acceptor {
+            acceptor.register(&registry)?;
+        }
         Ok(Clients {
             registry,
-            listener,
+            acceptor,
+            numbers: SlotNumbers::of(thread, counters.threads().len()),
             make_protocol,
             counters,
             bounds,
@@ -206,9 +245,13 @@ impl<P: Protocol> Clients<P> {
             submitted: 0,
             closed_unmoved: 0,
             told_unmoved: None,
-            told_refusal: None,
             scratch: vec![0; limits::READ_CHUNK],
         })
+    }
+
+    /// This thread's own counters.
+    fn own(&self) -> &ThreadCounters {
+        &self.counters.threads()[self.numbers.thread as usize]
     }
 
     /// The socket accepts bytes again, if it did not; returns whether that is new.
@@ -221,7 +264,8 @@ impl<P: Protocol> Clients<P> {
         let entry = self.connections.get_mut(slot as usize);
         let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
         self.budget.take_out(connection.held());
-        let fate = connection.write(self.bounds.twice, &self.counters);
+        let own = &self.counters.threads()[self.numbers.thread as usize];
+        let fate = connection.write(self.bounds.twice, &self.counters, own);
         self.budget.put_back(connection.held());
         self.settle(slot, fate);
     }
@@ -241,19 +285,20 @@ impl<P: Protocol> Clients<P> {
         let generation = entry.generation;
         let Some(connection) = entry.connection.as_mut() else { return };
         let before = submissions.len();
-        let numbers = &mut self.submitted;
+        let (number, submitted) = (self.numbers.number(slot), &mut self.submitted);
         self.budget.take_out(connection.held());
         let mut reading = Reading {
             bounds: self.bounds,
             counters: &self.counters,
+            own: &self.counters.threads()[self.numbers.thread as usize],
             scratch: &mut self.scratch,
             budget: &mut self.budget,
             left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
         };
         let fate = read(connection, &mut reading, &mut |sequence, request, cost| {
-            let to = ReplyTo { slot, generation, sequence, cost };
-            submissions.push(Submission { number: *numbers, to, request });
-            *numbers += 1;
+            let to = ReplyTo { slot: number, generation, sequence, cost };
+            submissions.push(Submission { number: *submitted, to, request });
+            *submitted += 1;
         });
         self.budget.put_back(connection.held());
         self.outstanding += submissions.len() - before;
@@ -288,7 +333,7 @@ impl<P: Protocol> Clients<P> {
             connection.end(&self.registry, &self.counters);
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
-            self.counters.open.fetch_sub(1, Relaxed);
+            self.own().open.fetch_sub(1, Relaxed);
         }
     }
 
@@ -365,7 +410,7 @@ impl<P: Protocol> Clients<P> {
             && self.budget.shares() == self.bounds.shares
             && (self.outstanding > 0 || self.budget.cost_in_execution() == 0)
             && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
-            && self.counters.open.load(Relaxed) == taken as u64
+            && self.own().open.load(Relaxed) == taken as u64
     }
 
     fn look_at(&mut self, slot: u32, submissions: &mut Vec<Submission>) {
@@ -402,74 +447,37 @@ impl<P: Protocol> Clients<P> {
         self.counters.own_faults.fetch_add(u64::from(is_own_fault_without_peer(error)), Relaxed);
     }
 
-    /// No client can be accepted at present. A lasting error, such as a limit on open files, would otherwise be
-    /// reported at each tick.
-    fn on_refused_client(&mut self, error: &io::Error) {
-        self.on_refused(error);
-        self.counters.note_accepts(false);
-        if self.told_refusal != error.raw_os_error() {
-            self.told_refusal = error.raw_os_error();
-            crate::message(format_args!("new clients cannot be accepted: {error}"));
-        }
-    }
-
     fn accept(&mut self) {
-        loop {
-            let mut stream = match self.listener.accept() {
-                Ok((stream, _)) => {
-                    self.told_refusal = None;
-                    self.counters.note_accepts(true);
-                    stream
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return self.counters.note_accepts(true);
-                }
-                // The next client hung up while it waited; those after it may be accepted.
-                Err(error) if is_of_one_attempt(&error) => continue,
-                Err(error) => return self.on_refused_client(&error),
-            };
-            if self.counters.open.load(Relaxed) as usize >= self.bounds.connections {
-                // The text that memcached sends; a socket that does not accept it is closed as well.
-                let _ = io::Write::write(&mut stream, b"ERROR Too many open connections\r\n");
-                self.counters.refused.fetch_add(1, Relaxed);
-                continue;
-            }
-            let _ = stream.set_nodelay(true);
-            let slot = self.free.pop().unwrap_or_else(|| {
-                self.connections.push(ConnectionEntry { generation: 0, connection: None });
-                (self.connections.len() - 1) as u32
-            });
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            if let Err(error) =
-                self.registry.register(&mut stream, Token(CONNECTIONS + slot as usize), interest)
-            {
-                self.on_refused(&error);
-                crate::message(format_args!("a client could not be served: {error}"));
-                self.free.push(slot);
-                continue;
-            }
-            let protocol = (self.make_protocol)(&self.counters);
-            let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
-            self.connections[slot as usize].connection = Some(connection);
-            self.counters.open.fetch_add(1, Relaxed);
-            self.counters.accepted.fetch_add(1, Relaxed);
+        let Some(acceptor) = &mut self.acceptor else { return };
+        for stream in acceptor.accept(&self.counters, self.bounds.connections) {
+            self.adopt(stream);
         }
     }
-}
-
-/// Listens like the standard library, with a longer queue.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // Without it, connections of an earlier process, which the kernel keeps for a minute, would keep a new process from
-    // its port.
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(limits::LISTEN_BACKLOG)?;
-    Ok(TcpListener::from_std(socket.into()))
 }
 
 impl<P: Protocol> ClientSide for Clients<P> {
+    fn adopt(&mut self, mut stream: TcpStream) {
+        // From here on it counts as one of this thread's, and not as one on its way there.
+        self.own().accepted.fetch_add(1, Relaxed);
+        let _ = stream.set_nodelay(true);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(ConnectionEntry { generation: 0, connection: None });
+            (self.connections.len() - 1) as u32
+        });
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.registry.register(&mut stream, Token(CONNECTIONS + slot as usize), interest)
+        {
+            self.on_refused(&error);
+            crate::message(format_args!("a client could not be served: {error}"));
+            self.free.push(slot);
+            return;
+        }
+        let protocol = (self.make_protocol)(&self.counters);
+        let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
+        self.connections[slot as usize].connection = Some(connection);
+        self.own().open.fetch_add(1, Relaxed);
+    }
+
     fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>) {
         if event.token() == LISTENER {
             return self.accept();
@@ -503,16 +511,18 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.outstanding = self.outstanding.saturating_sub(1);
         (self.answers, self.answered_at) = (self.answers + 1, self.ticks);
         self.budget.end(to.cost);
-        let entry = self.connections.get_mut(to.slot as usize);
-        let connection = entry
+        let slot = self.numbers.slot(to.slot).unwrap_or(u32::MAX);
+        let connection = self
+            .connections
+            .get_mut(slot as usize)
             .filter(|entry| entry.generation == to.generation)
             .and_then(|entry| entry.connection.as_mut());
         if let Some(connection) = connection {
             self.budget.take_out(connection.held());
             connection.answer(to.sequence, reply);
             self.budget.put_back(connection.held());
-            if self.answered.last() != Some(&to.slot) {
-                self.answered.push(to.slot);
+            if self.answered.last() != Some(&slot) {
+                self.answered.push(slot);
             }
         }
     }
@@ -533,12 +543,12 @@ impl<P: Protocol> ClientSide for Clients<P> {
 
     fn tick(&mut self, submissions: &mut Vec<Submission>) {
         self.ticks += 1;
-        self.counters.looks.fetch_add(1, Relaxed);
+        self.own().looks.fetch_add(1, Relaxed);
         self.counters.own_faults.fetch_add(u64::from(!self.is_sound()), Relaxed);
         self.accept();
         self.make_room();
-        self.counters.held.store(self.budget.held() as u64, Relaxed);
-        self.counters.waiting.store(self.budget.waiting() as u64, Relaxed);
+        self.own().held.store(self.budget.held() as u64, Relaxed);
+        self.own().waiting.store(self.budget.waiting() as u64, Relaxed);
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {
             self.next_look = (self.next_look + 1) % self.connections.len();
             self.look_at(self.next_look as u32, submissions);

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::thread::{self, ThreadAnswer};
+use super::thread::ThreadInput;
 use super::*;
 use crate::mailbox::Mailbox;
+use crate::replica::Frontend;
 use crate::service::{Action, Progress};
 
 /// One request a line: `now X` is answered locally, `end` closes, everything else is ordered.
@@ -35,14 +36,14 @@ impl Protocol for Lines {
 
 struct Server {
     address: SocketAddr,
-    answers: Mailbox<ThreadAnswer>,
+    threads: Vec<Mailbox<ThreadInput>>,
     submitted: mpsc::Receiver<Submission>,
     counters: Arc<ClientCounters>,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.answers.send(ThreadAnswer::Stop);
+        self.threads.iter().for_each(|thread| thread.send(ThreadInput::Stop));
     }
 }
 
@@ -58,29 +59,36 @@ fn serve(connections: usize) -> Server {
 fn serve_with<P: Protocol>(make: MakeProtocol<P>, bounds: Bounds, counters: Arc<ClientCounters>) -> Server {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (sender, submitted) = mpsc::channel();
-    let mut address = any;
-    let bind = |registry| {
-        let clients = Clients::bind(any, registry, make, counters.clone(), bounds)?;
-        address = clients.listener.local_addr()?;
-        Ok(clients)
-    };
+    let acceptor = Acceptor::bind(any).unwrap();
+    let address = acceptor.listener().local_addr().unwrap();
+    let mut acceptor = Some(acceptor);
     let submit = move |batch: &mut Vec<Submission>| {
         batch.drain(..).for_each(|submission| drop(sender.send(submission)));
     };
-    let answers = thread::start(bind, submit).unwrap();
-    Server { address, answers, submitted, counters }
+    let front = crate::open_clients(None, counters.threads().len(), submit, |registry, thread, others| {
+        let acceptor = acceptor.take().map(|acceptor| acceptor.deals_out_to(others));
+        Clients::new(registry, acceptor, thread, make.clone(), counters.clone(), bounds)
+    });
+    let Ok(Frontend::Threads(threads)) = front else { panic!("they are threads") };
+    Server { address, threads, submitted, counters }
 }
 
 impl Submission {
     /// The answer with these bytes.
-    fn answered(&self, bytes: impl Into<Bytes>) -> ThreadAnswer {
+    fn answered(&self, bytes: impl Into<Bytes>) -> ThreadInput {
         let (asked, bytes) = (self.request.checksum, bytes.into());
         let voted = Some(vote::digest::reply(asked, &bytes));
-        ThreadAnswer::Reply(self.to, Reply { asked, bytes, voted })
+        ThreadInput::Reply(self.to, Reply { asked, bytes, voted })
     }
 }
 
 impl Server {
+    /// Sends an answer to the thread that has the connection.
+    fn send(&self, answer: ThreadInput) {
+        let (ThreadInput::Reply(to, _) | ThreadInput::Drop(to)) = &answer else { panic!("it is an answer") };
+        self.threads[to.slot as usize % self.threads.len()].send(answer);
+    }
+
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -105,9 +113,51 @@ fn replies_leave_in_the_order_of_the_requests_whatever_order_they_come_in() {
     client.write_all(b"one\nnow two\nthree\n").unwrap();
     let (one, three) = (server.take(), server.take());
     assert!(one.request.is_sound() && &one.request.bytes[..] == b"one");
-    server.answers.send(three.answered(Bytes::from_static(b"3\n")));
-    server.answers.send(one.answered(Bytes::from_static(b"1\n")));
+    server.send(three.answered(Bytes::from_static(b"3\n")));
+    server.send(one.answered(Bytes::from_static(b"1\n")));
     read_exactly(&mut client, b"1\ntwo\n3\n");
+}
+
+#[test]
+fn clients_are_dealt_out_to_the_threads_and_each_gets_its_own_replies() {
+    let counters = Arc::new(ClientCounters::with_threads(3));
+    let server = serve_with(Arc::new(|_| Lines), bounds(7, true), counters);
+    let mut clients: Vec<TcpStream> = (0..7).map(|_| server.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.write_all(format!("{number}\n").as_bytes()).unwrap();
+    }
+    let requests: Vec<Submission> = clients.iter().map(|_| server.take()).collect();
+    let slots: std::collections::BTreeSet<u32> = requests.iter().map(|request| request.to.slot).collect();
+    assert_eq!(slots.len(), 7, "no two connections have one number");
+    let open =
+        || -> Vec<u64> { server.counters.threads().iter().map(|thread| thread.open.load(Relaxed)).collect() };
+    assert_eq!(open(), [3, 2, 2]);
+    // The limit is on all of them together.
+    let mut refused = Vec::new();
+    server.connect().read_to_end(&mut refused).unwrap();
+    assert_eq!(refused, b"ERROR Too many open connections\r\n");
+    for request in requests {
+        server.send(request.answered([&request.request.bytes[..], b" done\n"].concat()));
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        read_exactly(client, format!("{number} done\n").as_bytes());
+    }
+    // The thread with the fewest gets the next one.
+    let of_second = slot_of(&server, &mut clients[1]);
+    clients.remove(1);
+    while server.counters.open() > 6 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(slot_of(&server, &mut server.connect()) % 3, of_second % 3);
+}
+
+/// The number of the slot from which a request of this client comes.
+fn slot_of(server: &Server, client: &mut TcpStream) -> u32 {
+    client.write_all(b"which\n").unwrap();
+    let submission = server.take();
+    server.send(submission.answered("it\n"));
+    read_exactly(client, b"it\n");
+    submission.to.slot
 }
 
 #[test]
@@ -119,7 +169,7 @@ fn a_half_closed_client_gets_its_last_reply() {
     client.shutdown(Shutdown::Write).unwrap();
     let last = server.take();
     std::thread::sleep(Duration::from_millis(20));
-    server.answers.send(last.answered(Bytes::from_static(b"done\n")));
+    server.send(last.answered(Bytes::from_static(b"done\n")));
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"done\n");
@@ -131,8 +181,8 @@ fn a_reply_that_cannot_be_had_closes_the_connection_without_a_byte_of_it() {
     let mut client = server.connect();
     client.write_all(b"one\ntwo\n").unwrap();
     let (one, two) = (server.take(), server.take());
-    server.answers.send(ThreadAnswer::Drop(two.to));
-    server.answers.send(one.answered(Bytes::from_static(b"1\n")));
+    server.send(ThreadInput::Drop(two.to));
+    server.send(one.answered(Bytes::from_static(b"1\n")));
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"1\n");
@@ -149,8 +199,8 @@ fn a_reply_to_another_request_closes_the_connection_without_a_byte_of_it() {
     // The order thread has exchanged the places of `one` and `two`: the reply is right for its position, but goes to
     // the wrong client.
     let mistaken = Submission { number: 0, to: one.to, request: two.request.clone() };
-    server.answers.send(mistaken.answered(b"2\n".as_slice()));
-    server.answers.send(two.answered(b"2\n".as_slice()));
+    server.send(mistaken.answered(b"2\n".as_slice()));
+    server.send(two.answered(b"2\n".as_slice()));
     let mut rest = Vec::new();
     first.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"");
@@ -168,15 +218,15 @@ fn a_late_reply_to_a_gone_client_reaches_nobody_else() {
     drop(gone);
     let closed = (0..5000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        server.counters.open.load(Relaxed) == 0
+        server.counters.open() == 0
     });
     assert!(closed, "a reset connection is closed");
     let mut next = server.connect();
     next.write_all(b"two\n").unwrap();
     let two = server.take();
     assert_eq!(one.to.slot, two.to.slot, "the slot is used again");
-    server.answers.send(one.answered(Bytes::from_static(b"for another\n")));
-    server.answers.send(two.answered(Bytes::from_static(b"2\n")));
+    server.send(one.answered(Bytes::from_static(b"for another\n")));
+    server.send(two.answered(Bytes::from_static(b"2\n")));
     read_exactly(&mut next, b"2\n");
 }
 
@@ -195,7 +245,7 @@ fn a_client_too_many_is_told_and_refused() {
 
 #[test]
 fn a_burst_of_connections_waits_to_be_accepted() {
-    let nobody_accepts = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let nobody_accepts = accepting::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = nobody_accepts.local_addr().unwrap();
     // More than the standard library's queue of 128, and few enough for the usual limit of open files.
     let connect =
@@ -233,7 +283,7 @@ fn many_pipelined_requests_beyond_the_limit_are_all_answered() {
     for n in 0..count {
         let submission = server.take();
         assert_eq!(&submission.request.bytes[..], n.to_string().as_bytes());
-        server.answers.send(submission.answered(Bytes::from(format!("{n}\n"))));
+        server.send(submission.answered(Bytes::from(format!("{n}\n"))));
     }
     read_exactly(&mut client, &requests);
 }
@@ -250,7 +300,7 @@ fn a_reply_that_is_not_what_was_voted_on_does_not_leave() {
             bytes: bytes.into(),
             voted: Some(vote::digest::reply(submission.request.checksum, voted.as_bytes())),
         };
-        server.answers.send(ThreadAnswer::Reply(submission.to, reply));
+        server.send(ThreadInput::Reply(submission.to, reply));
     }
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
@@ -349,7 +399,7 @@ fn a_request_that_is_read_wrongly_is_not_ordered() {
     stream.write_all(b"sound\nflaky\nnever\n").unwrap();
     let sound = server.take();
     assert_eq!(&sound.request.bytes[..], b"sound");
-    server.answers.send(sound.answered("ok\n"));
+    server.send(sound.answered("ok\n"));
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"ok\n");
@@ -380,8 +430,10 @@ fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
     let bounds = bounds(10, true);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let registry = poll.registry().try_clone().unwrap();
-    let clients = Clients::bind(any, registry, Arc::new(|_| Lines), counters.clone(), bounds).unwrap();
-    let address = clients.listener.local_addr().unwrap();
+    let acceptor = Acceptor::bind(any).unwrap();
+    let address = acceptor.listener().local_addr().unwrap();
+    let make: MakeProtocol<Lines> = Arc::new(|_| Lines);
+    let clients = Clients::new(registry, Some(acceptor), 0, make, counters.clone(), bounds).unwrap();
     (clients, address, counters, poll)
 }
 
@@ -396,7 +448,7 @@ fn look_until(clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>, c
 }
 
 fn give(clients: &mut Clients<Lines>, submission: &Submission, bytes: impl Into<Bytes>) {
-    let ThreadAnswer::Reply(to, reply) = submission.answered(bytes) else { panic!("it is a reply") };
+    let ThreadInput::Reply(to, reply) = submission.answered(bytes) else { panic!("it is a reply") };
     clients.answer(to, Some(reply));
 }
 
@@ -439,10 +491,10 @@ fn a_lost_reply_ends_its_connection_once_its_vote_must_be_over() {
     counters.committed.store(9, Relaxed);
     counters.validated.store(7, Relaxed);
     (0..3 * patience).for_each(|_| clients.tick(&mut submissions));
-    assert_eq!(counters.open.load(Relaxed), 1);
+    assert_eq!(counters.open(), 1);
     counters.validated.store(8, Relaxed);
     clients.tick(&mut submissions);
-    assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (0, 1));
+    assert_eq!((counters.open(), counters.overdue.load(Relaxed)), (0, 1));
     let mut rest = Vec::new();
     waits.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"", "it is ended without a byte");
@@ -464,7 +516,7 @@ fn a_reply_that_takes_its_time_is_not_overdue_before_its_time() {
         clients.flush();
         read_exactly(&mut client, reply.as_bytes());
     }
-    assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 0));
+    assert_eq!((counters.open(), counters.overdue.load(Relaxed)), (1, 0));
 }
 
 /// Two connections with a queue of requests each: only one of them gets replies, slowly, and then those to its later
@@ -499,7 +551,7 @@ fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
     look_until(&mut clients, &mut submissions, 23);
     give_next(&mut clients, &mut submissions);
     give_next(&mut clients, &mut submissions);
-    assert_eq!((counters.open.load(Relaxed), counters.overdue.load(Relaxed)), (1, 1));
+    assert_eq!((counters.open(), counters.overdue.load(Relaxed)), (1, 1));
 }
 
 /// A reader as fast as this writer would otherwise keep it for as long as there are bytes to write.
@@ -516,7 +568,7 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
         give(&mut clients, submission, large.clone());
     }
     clients.flush();
-    let first = counters.bytes_out.load(Relaxed) as usize;
+    let first = counters.sum(|thread| &thread.bytes_out) as usize;
     assert!(first > 0 && first < limits::WRITE_PER_TURN + (2 << 20), "{first}");
     // The client does not read: at some point the socket is full, and there is no more work until an event reports
     // room.
@@ -525,10 +577,10 @@ fn large_replies_leave_in_turns_and_a_full_socket_is_not_tried_again() {
         clients.flush();
         assert!(begun.elapsed() < Duration::from_secs(10));
     }
-    let full = counters.bytes_out.load(Relaxed);
+    let full = counters.sum(|thread| &thread.bytes_out);
     let reader = std::thread::spawn(move || client.read_exact(&mut vec![0; 24 << 20]).unwrap());
     let mut events = mio::Events::with_capacity(16);
-    while counters.bytes_out.load(Relaxed) < 24 << 20 {
+    while counters.sum(|thread| &thread.bytes_out) < 24 << 20 {
         poll.poll(&mut events, Some(Duration::from_millis(10))).unwrap();
         events.iter().for_each(|event| clients.on_event(event, &mut submissions));
         clients.flush();
@@ -561,7 +613,8 @@ fn a_long_pipeline_of_large_replies_goes_on_without_an_event() {
             give(&mut clients, submission, large.clone());
         }
         given = submissions.len();
-        while clients.has_unread() || counters.bytes_out.load(Relaxed) < (given * large.len()) as u64 {
+        while clients.has_unread() || counters.sum(|thread| &thread.bytes_out) < (given * large.len()) as u64
+        {
             clients.flush();
             clients.read_on(&mut submissions);
             // The same as an event after the socket was full.
@@ -599,7 +652,7 @@ fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
 fn own_faults(inject: impl Fn(&mut Clients<Lines>)) -> u64 {
     let (mut clients, address, counters, _poll) = unheard();
     let _client = TcpStream::connect(address).unwrap();
-    while counters.open.load(Relaxed) == 0 {
+    while counters.open() == 0 {
         clients.tick(&mut Vec::new());
     }
     assert_eq!(counters.own_faults.load(Relaxed), 0);
@@ -613,7 +666,7 @@ fn own_faults(inject: impl Fn(&mut Clients<Lines>)) -> u64 {
 fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
     assert_eq!(own_faults(|_| ()), 0);
     assert_eq!(own_faults(|clients| clients.scratch.clear()), 1);
-    assert_eq!(own_faults(|clients| clients.counters.open.store(1 << 40, Relaxed)), 1);
+    assert_eq!(own_faults(|clients| clients.own().open.store(1 << 40, Relaxed)), 1);
     assert_eq!(own_faults(|clients| clients.outstanding |= 1 << 55), 1);
     assert_eq!(own_faults(|clients| clients.connections[0].connection.as_mut().unwrap().reads_no_more()), 1);
 }
@@ -631,4 +684,17 @@ fn a_client_side_that_nobody_drives_any_more_is_missed() {
     assert!((0..2 * patience).all(&mut round));
     let missed = (0..2 * patience).find(|_| !driven.looks_so(&counters));
     assert_eq!(missed, Some(patience - 1));
+}
+
+#[test]
+fn one_client_thread_of_two_that_stands_still_is_missed() {
+    let patience = limits::CLIENTS_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let counters = ClientCounters::with_threads(2);
+    let mut driven = Driven::default();
+    let mut round = |moving: usize| {
+        counters.threads()[..moving].iter().for_each(|thread| _ = thread.looks.fetch_add(1, Relaxed));
+        driven.looks_so(&counters)
+    };
+    assert!((0..2 * patience).all(|_| round(2)));
+    assert_eq!((0..2 * patience).find(|_| !round(1)), Some(patience - 1));
 }

@@ -1,18 +1,21 @@
-//! A thread of its own for the client side: for replicas whose workers have threads of their own.
+//! Threads of its own for the client side: for replicas whose workers have threads of their own.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mio::net::TcpStream;
 use mio::{Events, Poll, Registry, Token, Waker};
 
 use super::{ClientSide, Reply, ReplyTo, Submission};
 use crate::limits;
 use crate::mailbox::Mailbox;
 
-/// The messages to the thread.
-#[derive(Clone, Debug)]
-pub enum ThreadAnswer {
+/// The messages to a client thread.
+#[derive(Debug)]
+pub enum ThreadInput {
+    /// A connection that the first thread accepted, for this one.
+    Serve(TcpStream),
     /// The validated reply.
     Reply(ReplyTo, Reply),
     /// There is no correct reply: the connection is closed rather than answered wrongly.
@@ -23,32 +26,59 @@ pub enum ThreadAnswer {
 
 const MAILBOX: Token = Token(0);
 
-/// Starts the thread on the client side that `bind` opens, and returns the mailbox for answers. `submit` takes the
-/// requests of one round.
-///
-/// # Errors
-/// When a socket cannot be opened, or the kernel creates no thread.
-pub fn start<C: ClientSide + 'static>(
-    bind: impl FnOnce(Registry) -> io::Result<C>,
-    submit: impl FnMut(&mut Vec<Submission>) + Send + 'static,
-) -> io::Result<Mailbox<ThreadAnswer>> {
-    let poll = Poll::new()?;
-    let answers = Mailbox::new(&Arc::new(Waker::new(poll.registry(), MAILBOX)?));
-    let clients = bind(poll.registry().try_clone()?)?;
-    let inbox = answers.clone();
-    std::thread::Builder::new().name("clients".into()).spawn(move || run(poll, clients, &inbox, submit))?;
-    Ok(answers)
+/// A client thread that has not begun: its poll is there for what it will serve, and its mailbox for others.
+pub struct ClientThread {
+    poll: Poll,
+    inbox: Mailbox<ThreadInput>,
 }
 
-/// Serves until [`ThreadAnswer::Stop`].
+impl ClientThread {
+    /// A thread that has not begun.
+    ///
+    /// # Errors
+    /// When the kernel gives no poll.
+    pub fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let inbox = Mailbox::new(&Arc::new(Waker::new(poll.registry(), MAILBOX)?));
+        Ok(ClientThread { poll, inbox })
+    }
+
+    /// The end that sends to it.
+    pub fn mailbox(&self) -> Mailbox<ThreadInput> {
+        self.inbox.clone()
+    }
+
+    /// Where it registers its sockets.
+    ///
+    /// # Errors
+    /// When the kernel gives no second descriptor of the poll.
+    pub fn registry(&self) -> io::Result<Registry> {
+        self.poll.registry().try_clone()
+    }
+
+    /// Begins to run `clients`. `submit` takes the requests of one round.
+    ///
+    /// # Errors
+    /// When the kernel creates no thread.
+    pub fn start<C: ClientSide + 'static>(
+        self,
+        clients: C,
+        submit: impl FnMut(&mut Vec<Submission>) + Send + 'static,
+    ) -> io::Result<()> {
+        let name = std::thread::Builder::new().name("clients".into());
+        name.spawn(move || run(self.poll, clients, &self.inbox, submit)).map(drop)
+    }
+}
+
+/// Serves until [`ThreadInput::Stop`].
 fn run(
     mut poll: Poll,
     mut clients: impl ClientSide,
-    inbox: &Mailbox<ThreadAnswer>,
+    inbox: &Mailbox<ThreadInput>,
     mut submit: impl FnMut(&mut Vec<Submission>),
 ) {
     let mut events = Events::with_capacity(1024);
-    let (mut answers, mut submissions) = (Vec::new(), Vec::new());
+    let (mut inputs, mut submissions) = (Vec::new(), Vec::new());
     let mut ticked = Instant::now();
     loop {
         let pause = if clients.has_unread() { Duration::ZERO } else { limits::IDLE };
@@ -58,12 +88,13 @@ fn run(
             crate::message(format_args!("clients can no longer be served: {error}"));
             return;
         }
-        inbox.take(&mut answers);
-        for answer in answers.drain(..) {
-            match answer {
-                ThreadAnswer::Reply(to, reply) => clients.answer(to, Some(reply)),
-                ThreadAnswer::Drop(to) => clients.answer(to, None),
-                ThreadAnswer::Stop => return,
+        inbox.take(&mut inputs);
+        for input in inputs.drain(..) {
+            match input {
+                ThreadInput::Serve(stream) => clients.adopt(stream),
+                ThreadInput::Reply(to, reply) => clients.answer(to, Some(reply)),
+                ThreadInput::Drop(to) => clients.answer(to, None),
+                ThreadInput::Stop => return,
             }
         }
         clients.flush();

@@ -210,7 +210,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             validated: super::validated(self.speculate.as_ref(), &self.votes, env),
             verification: self.speculate.as_ref().map(|stage| stage.status(&env.tally)),
             requests: env.tally.requests,
-            connections: counters.open.load(std::sync::atomic::Ordering::Relaxed),
+            connections: counters.open(),
             peers: env.peers.connected().map(|peer| peer + 1).collect(),
             mismatches: env.tally.mismatches,
             repairs: env.tally.repairs,

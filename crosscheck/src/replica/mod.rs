@@ -203,7 +203,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         Replica {
             time: Timekeeper::new(GroupClock::new(me, replicas, env.world.now_us(), life)),
             group: Group::new(me, (replicas, env.settings.executors()), life, orderer.standing().last_index),
-            order: OrderStage::new(orderer),
+            order: OrderStage::new(orderer, counters.threads().len()),
             clients: OwnClients::new(counters),
             executor: ExecuteStage::new(service, base),
             votes: VoteStage::default(),

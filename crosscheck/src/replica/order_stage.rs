@@ -20,8 +20,11 @@ pub(super) struct OrderStage<E> {
     pub(super) orderer: Orderer<E>,
     /// Own requests in the order in which they were submitted, which is the order of their delivery.
     pending: PendingReplies,
-    /// Own requests that the orderer had no room for yet, under the numbers that they got when they were decoded.
-    waiting: SealedQueue<Submission>,
+    /// Own requests that the orderer had no room for yet, of each client thread, under the numbers that they got when
+    /// they were decoded.
+    waiting: Vec<SealedQueue<Submission>>,
+    /// The client thread whose requests are next.
+    turn: usize,
     /// Where reads take no batch: those that do after all, and what is behind them. They come before all in `waiting`.
     pub(super) to_order: VecDeque<Submission>,
 }
@@ -31,24 +34,28 @@ pub(super) type SortsReads<'r> =
     Box<dyn FnMut(Submission, &mut ByConnection, &mut VecDeque<Submission>) + 'r>;
 
 impl<E: OrderEngine> OrderStage<E> {
-    /// A stage whose orderer has no request of this replica yet.
-    pub(super) fn new(orderer: Orderer<E>) -> Self {
+    /// A stage whose orderer has no request of this replica yet; requests will come from so many client threads.
+    pub(super) fn new(orderer: Orderer<E>, client_threads: usize) -> Self {
         OrderStage {
             orderer,
             pending: PendingReplies::default(),
-            waiting: SealedQueue::default(),
+            waiting: vec![SealedQueue::default(); client_threads.max(1)],
+            turn: 0,
             to_order: VecDeque::new(),
         }
     }
 
     /// Adds requests of this replica's clients, which wait for room in the orderer.
     pub(super) fn queue(&mut self, submissions: impl IntoIterator<Item = Submission>) {
-        submissions.into_iter().for_each(|one| self.waiting.push_as(one.number, one));
+        let threads = self.waiting.len();
+        for one in submissions {
+            self.waiting[one.to.slot as usize % threads].push_as(one.number, one);
+        }
     }
 
     /// The number of requests that wait for room.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len() + self.to_order.len()
+        self.waiting.iter().map(SealedQueue::len).sum::<usize>() + self.to_order.len()
     }
 
     /// Hands requests to the orderer as far as it has room.
@@ -65,10 +72,7 @@ impl<E: OrderEngine> OrderStage<E> {
             let Submission { to, request, .. } = match self.to_order.pop_front() {
                 Some(next) => next,
                 None => {
-                    // A queue with a length that is too large returns a request that it returned before, and all
-                    // replicas would agree to run it again.
-                    let next = hooks.next_waiting(&mut self.waiting).map_err(|_| Corrupted::RequestQueue)?;
-                    let Some(next) = next else { return Ok(()) };
+                    let Some(next) = self.next_waiting(hooks)? else { return Ok(()) };
                     if let Some(reads) = &mut reads {
                         reads(next, &mut clients.in_order, &mut self.to_order);
                         continue;
@@ -84,7 +88,27 @@ impl<E: OrderEngine> OrderStage<E> {
                 clients.drop_reply(owner);
             }
         }
+        // The others' requests are first when there is room again: a thread that never runs out keeps none of them.
+        self.pass_turn();
         Ok(())
+    }
+
+    fn pass_turn(&mut self) {
+        self.turn = (self.turn + 1) % self.waiting.len();
+    }
+
+    /// Takes a request of the client thread whose turn it is; the turn passes on when that thread has no more.
+    fn next_waiting(&mut self, hooks: &hooks::Active) -> Result<Option<Submission>, Corrupted> {
+        for _ in 0..self.waiting.len() {
+            // A queue with a length that is too large returns a request that it returned before, and all replicas would
+            // agree to run it again.
+            let next = hooks.next_waiting(&mut self.waiting[self.turn]);
+            if let Some(next) = next.map_err(|_| Corrupted::RequestQueue)? {
+                return Ok(Some(next));
+            }
+            self.pass_turn();
+        }
+        Ok(None)
     }
 
     /// Gives one of the pipeline's own requests a position, if there is room.
@@ -132,9 +156,9 @@ impl<E: OrderEngine> OrderStage<E> {
         })
     }
 
-    /// Whether the queue of requests has the length that it has recorded.
+    /// Whether the queues of requests have the lengths that they have recorded.
     pub(super) fn requests_are_intact(&self) -> bool {
-        self.waiting.is_intact()
+        self.waiting.iter().all(SealedQueue::is_intact)
     }
 
     /// Whether as many recipients wait as there are own requests in the orderer.

@@ -14,7 +14,7 @@ use super::in_order::ByConnection;
 use super::pending::{PendingReply, Recipient};
 use crate::admin::Buffers;
 use crate::ascending::Ascending;
-use crate::clients::thread::ThreadAnswer;
+use crate::clients::thread::ThreadInput;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::counters::ClientCounters;
 use crate::hooks::Hooks;
@@ -26,8 +26,8 @@ use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 /// The client side.
 pub(crate) enum Frontend {
-    /// On a thread of its own, which receives answers through this mailbox.
-    Thread(Mailbox<ThreadAnswer>),
+    /// On threads of its own, which receive answers through these mailboxes: that of a slot's number, modulo theirs.
+    Threads(Vec<Mailbox<ThreadInput>>),
     /// On the order thread, in a replica with one worker.
     Here(Box<dyn ClientSide>),
 }
@@ -37,16 +37,18 @@ impl Frontend {
     fn here(&mut self) -> Option<&mut dyn ClientSide> {
         match self {
             Frontend::Here(clients) => Some(&mut **clients),
-            Frontend::Thread(_) => None,
+            Frontend::Threads(_) => None,
         }
     }
 
     /// `None` if there is no correct reply.
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
-        match (self, reply) {
-            (Frontend::Here(clients), reply) => clients.answer(to, reply),
-            (Frontend::Thread(answers), Some(reply)) => answers.send(ThreadAnswer::Reply(to, reply)),
-            (Frontend::Thread(answers), None) => answers.send(ThreadAnswer::Drop(to)),
+        match self {
+            Frontend::Here(clients) => clients.answer(to, reply),
+            Frontend::Threads(threads) => {
+                let answer = reply.map_or(ThreadInput::Drop(to), |reply| ThreadInput::Reply(to, reply));
+                threads[to.slot as usize % threads.len()].send(answer);
+            }
         }
     }
 }
@@ -107,10 +109,10 @@ impl<W: World> OwnClients<W> {
         Ok(true)
     }
 
-    /// Stops serving clients; ends the thread that does so, if there is one.
+    /// Stops serving clients; ends the threads that do so, if there are some.
     pub(super) fn stop(&mut self) {
-        if let Some(Frontend::Thread(answers)) = self.front.take() {
-            answers.send(ThreadAnswer::Stop);
+        if let Some(Frontend::Threads(threads)) = self.front.take() {
+            threads.iter().for_each(|thread| thread.send(ThreadInput::Stop));
         }
     }
 
@@ -149,7 +151,7 @@ impl<W: World> OwnClients<W> {
         matches!(&self.front, Some(Frontend::Here(clients)) if clients.has_unread())
     }
 
-    /// Whether any thread runs the client side.
+    /// Whether all threads of the client side make progress.
     pub(super) fn are_driven(&mut self) -> bool {
         self.driven.looks_so(&self.counters)
     }
@@ -305,10 +307,10 @@ impl<W: World> OwnClients<W> {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Buffers {
             limit: limit as u64,
-            held: read(&self.counters.held),
+            held: self.counters.sum(|thread| &thread.held),
             replies: kept,
             log,
-            waiting: read(&self.counters.waiting),
+            waiting: self.counters.sum(|thread| &thread.waiting),
             evicted: read(&self.counters.evicted),
             idle: read(&self.counters.idle),
         }

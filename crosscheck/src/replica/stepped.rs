@@ -19,7 +19,7 @@ use super::{Frontend, Input, Judged, Replica, Watchdog};
 use crate::admin::{AdminCommand, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
-use crate::clients::thread::ThreadAnswer;
+use crate::clients::thread::ThreadInput;
 use crate::hooks::Hooks;
 use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
@@ -63,7 +63,7 @@ pub struct Stepped<S: Service, W: World> {
     replica: Replica<S, Engine, W>,
     /// Receives the input that other threads would send.
     mailbox: Mailbox<Input>,
-    answers: Mailbox<ThreadAnswer>,
+    answers: Mailbox<ThreadInput>,
     /// Checksums of the waiting requests, as a connection would keep them.
     asked: BTreeMap<(u32, u32, u64), u32>,
     /// The number of client requests so far.
@@ -118,7 +118,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         replica.executor.pulse.beat();
         let answers = Mailbox::silent();
         let front = answers.clone();
-        replica.clients.open_with(Box::new(move |_| Ok(Frontend::Thread(front))));
+        replica.clients.open_with(Box::new(move |_| Ok(Frontend::Threads(vec![front]))));
         Ok(Stepped {
             watchdog: Watchdog::new(replica.pulse(), watchdog, 0),
             executed_before: 0,
@@ -207,15 +207,15 @@ impl<S: Service, W: World> Stepped<S, W> {
         let asked = &mut self.asked;
         let mut waited = |to: ReplyTo| asked.remove(&(to.slot, to.generation, to.sequence));
         let answer = |answer| match answer {
-            ThreadAnswer::Reply(to, reply) => {
+            ThreadInput::Reply(to, reply) => {
                 let right = waited(to) == Some(reply.asked);
                 Some((to, right.then_some(reply.bytes)))
             }
-            ThreadAnswer::Drop(to) => {
+            ThreadInput::Drop(to) => {
                 waited(to);
                 Some((to, None))
             }
-            ThreadAnswer::Stop => None,
+            ThreadInput::Serve(_) | ThreadInput::Stop => None,
         };
         answers.into_iter().filter_map(answer).collect()
     }

@@ -44,15 +44,15 @@ fn general(report: &mut StatsReport, config: &Config, stats: &Stats, clients: &C
     report.line("rusage_user", seconds(used.user));
     report.line("rusage_system", seconds(used.system));
     report.line("max_connections", clients.connections_max.load(Relaxed));
-    report.line("curr_connections", clients.open.load(Relaxed));
-    report.line("total_connections", clients.accepted.load(Relaxed));
+    report.line("curr_connections", clients.open());
+    report.line("total_connections", clients.sum(|thread| &thread.accepted));
     report.line("rejected_connections", clients.refused.load(Relaxed));
     report.line("idle_kicks", clients.idle.load(Relaxed));
     for (name, counter) in stats.counters.all() {
         report.line(name, counter.load(Relaxed));
     }
-    report.line("bytes_read", clients.bytes_in.load(Relaxed));
-    report.line("bytes_written", clients.bytes_out.load(Relaxed));
+    report.line("bytes_read", clients.sum(|thread| &thread.bytes_in));
+    report.line("bytes_written", clients.sum(|thread| &thread.bytes_out));
     report.line("limit_maxbytes", config.memory);
     report.line("accepting_conns", u8::from(clients.cannot_accept.load(Relaxed) == 0));
     report.line("listen_disabled_num", clients.accept_stops.load(Relaxed));
@@ -101,8 +101,8 @@ fn slabs(report: &mut StatsReport, stats: &Stats) {
 }
 
 fn conns(report: &mut StatsReport, clients: &ClientCounters) {
-    report.line("open", clients.open.load(Relaxed));
-    report.line("accepted", clients.accepted.load(Relaxed));
+    report.line("open", clients.open());
+    report.line("accepted", clients.sum(|thread| &thread.accepted));
     report.line("refused", clients.refused.load(Relaxed));
 }
 

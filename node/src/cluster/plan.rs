@@ -36,6 +36,8 @@ pub struct ClusterOptions<O> {
     pub mode: Mode,
     /// Threads per replica that execute requests; none = [`config::DEFAULT_WORKERS`].
     pub workers: Option<usize>,
+    /// Threads that serve client connections; none = the default of the configuration.
+    pub client_threads: Option<usize>,
     /// Whether the log is on disk, below `data`.
     pub on_disk: bool,
     /// Directory for the logs.
@@ -65,6 +67,7 @@ impl<O: Default> Default for ClusterOptions<O> {
             port: None,
             mode: Mode::default(),
             workers: None,
+            client_threads: None,
             on_disk: false,
             data: None,
             before_images: true,
@@ -172,6 +175,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             node.mode = wish.mode;
             node.group_key_file.clone_from(&key);
             node.workers = wish.workers.unwrap_or(config::DEFAULT_WORKERS);
+            node.client_threads = wish.client_threads;
             node.service = wish.service.clone();
             node.before_images = wish.before_images;
             node.hold_replies = wish.hold_replies;

@@ -57,6 +57,8 @@ pub struct NodeConfig<O> {
     pub mode: Mode,
     /// Threads that execute requests.
     pub workers: usize,
+    /// Threads that serve client connections; none: as many as there are workers.
+    pub client_threads: Option<usize>,
     /// Where the log is kept.
     pub durability: Durability,
     /// Client connections at the same time; none = [`DEFAULT_CONNECTIONS`], or as many as open files allow.
@@ -100,6 +102,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             group_key: None,
             mode: Mode::default(),
             workers: DEFAULT_WORKERS,
+            client_threads: None,
             durability: Durability::Memory,
             max_connections: None,
             idle_timeout_s: 0,
@@ -146,6 +149,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             admin: self.admin.clone(),
             mode: self.mode,
             workers: self.workers,
+            client_threads: self.client_threads(),
             durability: self.durability.clone(),
             max_connections: self.max_connections.unwrap_or(DEFAULT_CONNECTIONS),
             max_request: self.service.request_bytes(),
@@ -163,6 +167,11 @@ impl<O: ServiceOptions> NodeConfig<O> {
             extra_protection: self.has_extra_protection(),
             reads: self.reads,
         }
+    }
+
+    /// A socket costs several times as much as a handler, so that fewer than workers would keep the workers waiting.
+    fn client_threads(&self) -> usize {
+        self.client_threads.unwrap_or(self.workers)
     }
 
     /// Settings that have to be equal on all replicas, by the names they have in the file.
@@ -199,6 +208,9 @@ impl<O: ServiceOptions> NodeConfig<O> {
             let _ = writeln!(text, "group_key = {}", quoted(&file.to_string_lossy()));
         }
         let _ = writeln!(text, "mode = \"{}\"\nworkers = {}", self.mode, self.workers);
+        if let Some(threads) = self.client_threads {
+            let _ = writeln!(text, "client_threads = {threads}");
+        }
         match &self.durability {
             Durability::Memory => text.push_str("durability = \"memory\"\n"),
             Durability::Disk(directory) => {

@@ -7,14 +7,14 @@ use crosscheck::admin::{Endpoint, Token};
 use crosscheck::{Address, Durability, GroupKey, Mode, OnDetection, Reads};
 use toml::de::DeTable;
 
-use super::NodeConfig;
 use super::problem::{Problem, Problems, line_of, meant};
 use super::read::TableReader;
+use super::{DEFAULT_WORKERS, NodeConfig};
 use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "this_replica",
     "listen",
     "admin",
@@ -22,6 +22,7 @@ const FIELDS: [&str; 21] = [
     "group_key",
     "mode",
     "workers",
+    "client_threads",
     "durability",
     "data_dir",
     "max_connections",
@@ -100,6 +101,7 @@ fn read<O: ServiceOptions>(
     let group_key = if is_replicated { read_group_key(reader, secret) } else { None };
     let durability = read_durability(reader);
     let workers = reader.integer("workers", 1..=64, "");
+    let client_threads = read_client_threads(reader, workers);
     let service = O::read(reader);
     let max_connections = reader.integer("max_connections", 1..=1_000_000, "");
     let idle_timeout_s = reader.integer("idle_timeout_s", 0..=86_400, "seconds");
@@ -141,6 +143,7 @@ fn read<O: ServiceOptions>(
     (config.group_key_file, config.group_key) = group_key.unzip();
     config.durability = durability?;
     config.workers = workers.map_or(config.workers, small);
+    config.client_threads = client_threads.map(small);
     config.max_connections = max_connections.map(small);
     config.idle_timeout_s = idle_timeout_s.unwrap_or(config.idle_timeout_s);
     config.buffer_limit_mb = buffer_limit_mb.unwrap_or(config.buffer_limit_mb);
@@ -159,7 +162,21 @@ fn read<O: ServiceOptions>(
     Some(config)
 }
 
-/// What mode `00GT` does about a fault; another mode cannot have the field.
+/// How many threads serve client connections; with one worker, one thread does everything.
+fn read_client_threads(reader: &mut TableReader<'_>, workers: Option<u64>) -> Option<u64> {
+    let threads = reader.integer("client_threads", 1..=64, "")?;
+    if threads > 1 && workers.unwrap_or(DEFAULT_WORKERS as u64) == 1 {
+        let what = "a replica with one worker serves its clients on the same thread";
+        reader.report(
+            reader.offset("client_threads"),
+            "client_threads",
+            what,
+            "remove it, or set workers to 2 or more",
+        );
+    }
+    Some(threads)
+}
+
 /// How requests that only read are answered, in a group of so many processes, perhaps with a witness.
 fn read_reads(reader: &mut TableReader<'_>, mode: Mode, (processes, witness): (usize, bool)) -> Reads {
     let is_local = read_either(reader, "reads", "local", "batch").unwrap_or_default();
@@ -179,6 +196,7 @@ pub fn may_read_locally(mode: Mode, processes: usize, witness: bool) -> Result<(
     (mode.verified && has_third).then_some(()).ok_or(what)
 }
 
+/// What mode `00GT` does about a fault; another mode cannot have the field.
 fn read_on_detection(reader: &mut TableReader<'_>, mode: Mode) -> OnDetection {
     let answers = read_either(reader, "on_detection", "answer", "exit");
     let at = reader.offset("on_detection");

@@ -9,7 +9,8 @@ use super::hello::{HELLO_BYTES, Purpose};
 use super::link::refusal_of;
 use super::net::Net;
 use super::probe::PeerProgress;
-use super::secure::{self, Answered, Channel, Records};
+use super::records::Records;
+use super::secure::{self, Answered, Channel};
 use super::{GUESTS, Identity, PeerEvent, Refusal};
 use crate::limits;
 use crate::socket_errors::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
@@ -227,8 +228,7 @@ impl<N: Net> PendingHandshake<N> {
                     self.answered = Some((peer, theirs.purpose, Box::new(channel)));
                 }
                 Some((_, purpose, channel)) => {
-                    let mut plain = vec![0; record.sealed.len()];
-                    let opened = channel.open(&record, &mut plain).map_err(stranger)?;
+                    let opened = channel.open(record).map_err(stranger)?;
                     // A record from before this connection proves nothing.
                     opened.ok_or_else(|| stranger(secure::Unsound::Key))?;
                     if *purpose == Purpose::Link {

@@ -1,6 +1,6 @@
 //! One connection to one peer: sealed records in and out, and the frames in them.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use mio::{Interest, Token};
 use order::FrameError;
@@ -9,7 +9,9 @@ use order::frame::Decoder;
 use super::ends::is_refused_by_host;
 use super::hello::Hello;
 use super::net::Net;
-use super::secure::{Channel, Dialling, Records, Sealed, Unsound};
+use super::outgoing::Outgoing;
+use super::records::Records;
+use super::secure::{Channel, Dialling, Unsound};
 use super::{PeerEvent, Refusal};
 use crate::limits;
 use crate::socket_errors::is_own_fault;
@@ -28,10 +30,7 @@ pub(super) struct Link<N: Net> {
     stage: Stage,
     records: Records,
     decoder: Decoder,
-    /// Frames to send, and how many of their bytes are sealed.
-    pub(super) output: Vec<u8>,
-    taken: usize,
-    sealed: Sealed,
+    pub(super) output: Outgoing,
     /// A part of `output` is urgent.
     pub(super) is_urgent: bool,
     /// Frames in `output`.
@@ -46,10 +45,6 @@ pub(super) struct Link<N: Net> {
 pub(super) struct Reading<'a> {
     /// This replica's hello.
     pub hello: &'a Hello,
-    /// The buffer for reads of a socket.
-    pub scratch: &'a mut [u8],
-    /// The buffer for opened records.
-    pub plain: &'a mut Vec<u8>,
     /// The resulting events.
     pub events: &'a mut Vec<PeerEvent>,
 }
@@ -65,7 +60,7 @@ impl<N: Net> Link<N> {
     ) -> io::Result<Self> {
         let stage = Stage::Dialling(Some(Box::new(dialling)));
         let mut link = Link::new(peer, stream, stage, Records::default());
-        link.sealed = first.into();
+        link.output = Outgoing::of(first);
         net.register(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(link)
     }
@@ -91,9 +86,7 @@ impl<N: Net> Link<N> {
             stage,
             records,
             decoder: Decoder::new(peer, order::limits::FRAME_BODY),
-            output: Vec::new(),
-            taken: 0,
-            sealed: Sealed::default(),
+            output: Outgoing::default(),
             is_urgent: true,
             deferred: 0,
             is_refused: false,
@@ -108,7 +101,7 @@ impl<N: Net> Link<N> {
 
     /// Bytes that wait to be written.
     pub(super) fn unsent(&self) -> usize {
-        self.output.len() - self.taken + self.sealed.unwritten().len()
+        self.output.unsent()
     }
 
     pub(super) fn has_output(&self) -> bool {
@@ -134,14 +127,13 @@ impl<N: Net> Link<N> {
             return false;
         }
         loop {
-            match self.stream.read(reading.scratch) {
-                Ok(0) => return false,
-                Ok(read) => {
-                    self.records.feed(&reading.scratch[..read]);
+            match self.records.read_from(&mut self.stream) {
+                Ok((0, _)) => return false,
+                Ok((_, may_have_more)) => {
                     if !self.take_records(net, reading) {
                         return false;
                     }
-                    if read < reading.scratch.len() {
+                    if !may_have_more {
                         return true;
                     }
                 }
@@ -179,21 +171,16 @@ impl<N: Net> Link<N> {
                         Err(unsound) => return self.unsound(unsound, reading.events),
                     }
                 }
-                Stage::Up(channel) => {
-                    if reading.plain.len() < record.sealed.len() {
-                        reading.plain.resize(record.sealed.len(), 0);
-                    }
-                    match channel.open(&record, reading.plain) {
-                        Ok(None) => {}
-                        Ok(Some(length)) => {
-                            self.decoder.feed(&reading.plain[..length]);
-                            if !self.take_frames(reading.events) {
-                                return false;
-                            }
+                Stage::Up(channel) => match channel.open(record) {
+                    Ok(None) => {}
+                    Ok(Some(plain)) => {
+                        self.decoder.feed(plain);
+                        if !self.take_frames(reading.events) {
+                            return false;
                         }
-                        Err(unsound) => return self.unsound(unsound, reading.events),
                     }
-                }
+                    Err(unsound) => return self.unsound(unsound, reading.events),
+                },
             }
         }
     }
@@ -206,7 +193,7 @@ impl<N: Net> Link<N> {
             return false;
         }
         // The first record proves this replica's identity: until it comes, the other end trusts nothing.
-        channel.seal(&[], &mut self.sealed);
+        self.output.seal_nothing(&mut channel);
         self.stage = Stage::Up(Box::new(channel));
         self.is_urgent = true;
         reading.events.push(PeerEvent::Up(self.peer));
@@ -243,10 +230,10 @@ impl<N: Net> Link<N> {
     /// Writes waiting bytes; returns whether the connection is still usable.
     pub(super) fn write(&mut self) -> bool {
         loop {
-            while !self.sealed.unwritten().is_empty() {
-                match self.stream.write(self.sealed.unwritten()) {
+            while !self.output.unwritten().is_empty() {
+                match self.stream.write(self.output.unwritten()) {
                     Ok(0) => return false,
-                    Ok(written) => self.sealed.wrote(written),
+                    Ok(written) => self.output.wrote(written),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.is_kept(),
                     // The connection is still being opened; an event of the socket reports when it is.
                     Err(error) if error.kind() == io::ErrorKind::NotConnected && !self.is_up() => {
@@ -265,27 +252,16 @@ impl<N: Net> Link<N> {
     /// Seals the next waiting bytes; false if there are none.
     fn seal_some(&mut self) -> bool {
         let Stage::Up(channel) = &mut self.stage else { return false };
-        let rest = &self.output[self.taken..];
-        if rest.is_empty() {
-            (self.is_urgent, self.deferred, self.taken) = (false, 0, 0);
-            self.output.clear();
-            if self.output.capacity() > 2 * limits::PEER_FRAME {
-                (self.output, self.sealed) = (Vec::new(), Sealed::default());
-            }
-            return false;
+        let is_some = self.output.seal_some(channel);
+        if !is_some {
+            (self.is_urgent, self.deferred) = (false, 0);
         }
-        let now = rest.len().min(limits::SEALED_AT_ONCE);
-        channel.seal(&rest[..now], &mut self.sealed);
-        self.taken += now;
-        true
+        is_some
     }
 
     /// The socket is full. Returns whether the peer is not too far behind.
     fn is_kept(&mut self) -> bool {
-        if self.taken > limits::PEER_FRAME {
-            self.output.drain(..self.taken);
-            self.taken = 0;
-        }
+        self.output.forget_sealed();
         self.unsent() <= limits::UNSENT_PER_PEER
     }
 }

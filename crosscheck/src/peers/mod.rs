@@ -12,7 +12,9 @@ mod identity;
 mod link;
 mod names;
 mod net;
+mod outgoing;
 pub(crate) mod probe;
+mod records;
 pub(crate) mod secure;
 
 use std::fmt;
@@ -131,9 +133,8 @@ pub struct Peers<N: Net = Tcp> {
     of_dials: Vec<PeerEvent>,
     /// Per peer: whether its process has ended. Empty unless it is asked for.
     ends: Vec<PeerEnd<N>>,
-    /// The buffers for reads of a socket, and for an opened record.
+    /// The buffer for reads of a handshake.
     scratch: Vec<u8>,
-    plain: Vec<u8>,
     /// The kernel has refused a call that no healthy process makes, and would refuse the next one as well; or a frame
     /// was longer than the largest possible one.
     is_refused: bool,
@@ -170,7 +171,6 @@ impl<N: Net> Peers<N> {
             of_dials: Vec::new(),
             ends: Vec::new(),
             scratch: vec![0; limits::READ_CHUNK],
-            plain: Vec::new(),
             is_refused: false,
             pace: PeerProgress::default(),
             sent: Sent::default(),
@@ -217,12 +217,7 @@ impl<N: Net> Peers<N> {
                 let mut alive = true;
                 let before = events.len();
                 if readable {
-                    let mut reading = Reading {
-                        hello: &self.identity.hello,
-                        scratch: &mut self.scratch,
-                        plain: &mut self.plain,
-                        events,
-                    };
+                    let mut reading = Reading { hello: &self.identity.hello, events };
                     alive = link.read(&mut self.net, &mut reading);
                 }
                 if writable && alive && link.is_urgent {
@@ -268,15 +263,16 @@ impl<N: Net> Peers<N> {
         {
             link.deferred += 1;
             link.is_urgent |= link.deferred >= limits::DEFERRED;
-            let start = link.output.len();
-            if order::frame::encode_parts(kind, me, parts, &mut link.output).is_err() {
+            let frames = link.output.frames();
+            let start = frames.len();
+            if order::frame::encode_parts(kind, me, parts, frames).is_err() {
                 self.is_refused = true;
                 return;
             }
             let traffic = traffic_of(&mut self.sent, kind);
             traffic.messages += 1;
-            traffic.bytes += (link.output.len() - start) as u64;
-            self.hooks.on_frame(&mut link.output[start..]);
+            traffic.bytes += (frames.len() - start) as u64;
+            self.hooks.on_frame(&mut frames[start..]);
         }
     }
 
@@ -338,12 +334,7 @@ impl<N: Net> Peers<N> {
             events.push(PeerEvent::Up(peer));
             self.note_link(peer, true);
             // The peer may have sent frames directly after its proof, before the socket changed its token.
-            let mut reading = Reading {
-                hello: &self.identity.hello,
-                scratch: &mut self.scratch,
-                plain: &mut self.plain,
-                events,
-            };
+            let mut reading = Reading { hello: &self.identity.hello, events };
             let alive = link.read(&mut self.net, &mut reading) && link.write();
             self.links[usize::from(peer)] = Some(link);
             if !alive {
@@ -769,7 +760,7 @@ mod tests {
         run_until(&mut nodes, |nodes| nodes.iter().all(|node| !node.seen.is_empty()));
         nodes[0].peers.send(1, FrameKind::Check, &[b"these bytes are not what they were"]);
         let link = nodes[0].peers.links[1].as_mut().expect("it is up");
-        *link.output.last_mut().expect("a frame waits") ^= 1 << 3;
+        *link.output.frames().last_mut().expect("a frame waits") ^= 1 << 3;
         run_until(&mut nodes, |nodes| nodes[1].seen.len() >= 4);
         let blamed = match &nodes[1].seen[1] {
             PeerEvent::Corrupt(error) => error.peer(),

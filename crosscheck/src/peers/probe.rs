@@ -9,7 +9,8 @@ use wire::Reader;
 
 use super::hello::{HELLO_BYTES, Hello, Purpose};
 use super::names::Names;
-use super::secure::{Channel, Dialling, Records};
+use super::records::{Records, SealedRecord};
+use super::secure::{Channel, Dialling};
 use super::{Identity, link::refusal_of};
 use crate::address::Address;
 use crate::limits;
@@ -103,11 +104,9 @@ impl Probe {
             return None;
         }
         stream.write_all(&channel.sealed(&[])).ok()?;
-        let (number, sealed) = read_record(&mut stream, &mut records)?;
-        let mut plain = vec![0; sealed.len()];
-        let record = super::secure::SealedRecord { number, sealed: &sealed };
-        let length = channel.open(&record, &mut plain).ok()??;
-        PeerProgress::decode(plain.get(..length)?)
+        let (number, mut sealed) = read_record(&mut stream, &mut records)?;
+        let plain = channel.open(SealedRecord { number, sealed: &mut sealed }).ok()??;
+        PeerProgress::decode(plain)
     }
 }
 

@@ -5,32 +5,24 @@
 //! both make the keys of this connection, so that nothing of an earlier one can be replayed into it. The crate `snow`
 //! implements it, with the ciphers of `ring`.
 //!
-//! ```text
-//! record: length u16 | check u16 | number u64 | sealed bytes (length)
-//! ```
-//!
-//! `check` is the low half of the CRC-32C of length and number: a corrupted length is detected at once, instead of
-//! making the receiver wait for bytes that never come. Numbers grow from record to record; each is the nonce of its
-//! record, and none is accepted twice. The two messages of the handshake are records with the number 0.
+//! implements the handshake; its records ([`super::records`]) are then sealed and opened in place, by the same cipher of
+//! `ring` and with Noise's nonces. Numbers grow from record to record; each is the nonce of its record, and none is
+//! accepted twice. The two messages of the handshake are records with the number 0.
 //!
 //! The end that dialled proves its identity only with the first sealed record: its first message alone could be a
 //! recorded one.
 
 use std::collections::VecDeque;
 
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use snow::resolvers::{CryptoResolver, DefaultResolver, RingResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
-use snow::{Builder, HandshakeState, StatelessTransportState};
+use snow::{Builder, HandshakeState};
 use wire::SplitMix64;
 
 use super::hello::{HELLO_BYTES, Hello};
+use super::records::{self, HEADER, PLAIN, SealedRecord, TAG};
 
-/// Bytes before the sealed ones.
-pub const HEADER: usize = 12;
-/// Bytes that sealing adds.
-const TAG: usize = 16;
-/// Most bytes that one record carries.
-const PLAIN: usize = 65_535 - TAG;
 /// The protocol that both ends must have in common.
 const PROLOGUE: &[u8] = b"crosscheck peers, records of Noise";
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
@@ -163,7 +155,7 @@ fn write_message(state: &mut HandshakeState, hello: &Hello, out: &mut Vec<u8>) -
     let mut message = vec![0; HELLO_BYTES + 256];
     let hello = hello.encode();
     let length = state.write_message(&hello, &mut message).map_err(|_| Unsound::Key)?;
-    out.extend_from_slice(&header(0, length));
+    out.extend_from_slice(&records::header(0, length));
     out.extend_from_slice(&message[..length]);
     Ok(())
 }
@@ -180,9 +172,27 @@ fn read_message(state: &mut HandshakeState, sealed: &[u8]) -> Result<Hello, Unso
 const PASSED_OVER: u64 = 64;
 const BEHIND: u64 = 4096;
 
+/// The key of one direction.
+struct DirectionKey(LessSafeKey);
+
+impl DirectionKey {
+    fn new(key: &[u8; 32]) -> Result<Self, Unsound> {
+        let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| Unsound::Key)?;
+        Ok(DirectionKey(LessSafeKey::new(key)))
+    }
+
+    /// As Noise makes it of a record's number. It is used once: a sender's numbers grow, and end before they repeat.
+    fn nonce(number: u64) -> Nonce {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&number.to_be_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
 /// Both directions of a connection after the handshake.
 pub struct Channel {
-    state: StatelessTransportState,
+    sends_with: DirectionKey,
+    takes_with: DirectionKey,
     /// Number of the next record that is sent, and the lowest number that is accepted.
     sends: u64,
     takes: u64,
@@ -191,23 +201,28 @@ pub struct Channel {
 }
 
 impl Channel {
-    fn new(state: HandshakeState) -> Result<Self, Unsound> {
-        let state = state.into_stateless_transport_mode().map_err(|_| Unsound::Key)?;
-        Ok(Channel { state, sends: 1, takes: 1, passed_over: 0 })
+    fn new(mut state: HandshakeState) -> Result<Self, Unsound> {
+        if !state.is_handshake_finished() {
+            return Err(Unsound::Key);
+        }
+        // The crate calls it dangerous, because a caller may use a nonce twice.
+        let (of_initiator, of_responder) = state.dangerously_get_raw_split();
+        let (of_initiator, of_responder) =
+            (DirectionKey::new(&of_initiator)?, DirectionKey::new(&of_responder)?);
+        let (sends_with, takes_with) =
+            if state.is_initiator() { (of_initiator, of_responder) } else { (of_responder, of_initiator) };
+        Ok(Channel { sends_with, takes_with, sends: 1, takes: 1, passed_over: 0 })
     }
 
     /// Appends `plain` to `out` as records: at least one, so that an empty message can be sent.
-    pub fn seal(&mut self, plain: &[u8], out: &mut Sealed) {
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
         let mut rest = plain;
         loop {
             let (now, later) = rest.split_at(rest.len().min(PLAIN));
-            let length = now.len() + TAG;
-            let (head, body) = out.place(HEADER + length).split_at_mut(HEADER);
-            head.copy_from_slice(&header(self.sends, length));
-            // It fails only if the record is too long or the buffer too short.
-            let sealed = self.state.write_message(self.sends, now, body);
-            debug_assert_eq!(sealed.ok(), Some(length));
-            self.sends += 1;
+            let start = out.len();
+            out.extend_from_slice(&[0; HEADER]);
+            out.extend_from_slice(now);
+            self.seal_in_place(out, start);
             rest = later;
             if rest.is_empty() {
                 return;
@@ -215,28 +230,41 @@ impl Channel {
         }
     }
 
-    /// The same for messages that are rare.
-    pub fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
-        let mut out = Sealed::default();
-        self.seal(plain, &mut out);
-        out.unwritten().to_vec()
+    /// Makes a record of what `out` has from `start` on: space for its head, and at most [`PLAIN`] bytes.
+    pub fn seal_in_place(&mut self, out: &mut Vec<u8>, start: usize) {
+        let body = start + HEADER;
+        debug_assert!((body..=body + PLAIN).contains(&out.len()));
+        let nonce = DirectionKey::nonce(self.sends);
+        let tag = self.sends_with.0.seal_in_place_separate_tag(nonce, Aad::empty(), &mut out[body..]);
+        // It fails only for more bytes than any record has; then the other end finds that this is none.
+        out.extend_from_slice(tag.as_ref().map_or(&[0; TAG], AsRef::as_ref));
+        let head = records::header(self.sends, out.len() - body);
+        out[start..body].copy_from_slice(&head);
+        self.sends += 1;
     }
 
-    /// Opens a record into `plain`, which is at least as long as the record; none if one with this number or a later
-    /// one was accepted before.
+    /// The same for messages that are rare.
+    pub fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.seal(plain, &mut out);
+        out
+    }
+
+    /// Opens a record in its place; none if one with this number or a later one was accepted before.
     ///
     /// # Errors
     /// When it is not a record that the other end has sealed, or too many such were skipped.
-    pub fn open(&mut self, record: &SealedRecord<'_>, plain: &mut [u8]) -> Result<Option<usize>, Unsound> {
+    pub fn open<'a>(&mut self, record: SealedRecord<'a>) -> Result<Option<&'a [u8]>, Unsound> {
         if record.number < self.takes {
             self.passed_over += 1;
             let is_odd = self.passed_over > PASSED_OVER || self.takes - record.number > BEHIND;
             return if is_odd { Err(Unsound::Record) } else { Ok(None) };
         }
-        let opened = self.state.read_message(record.number, record.sealed, plain);
-        let length = opened.map_err(|_| Unsound::Key)?;
+        let nonce = DirectionKey::nonce(record.number);
+        let opened = self.takes_with.0.open_in_place(nonce, Aad::empty(), record.sealed);
+        let plain = opened.map_err(|_| Unsound::Key)?;
         (self.takes, self.passed_over) = (record.number + 1, 0);
-        Ok(Some(length))
+        Ok(Some(plain))
     }
 
     /// Injects a fault into the number of the next record that is accepted, and of the next that is sent.
@@ -271,119 +299,10 @@ impl Answered {
     }
 }
 
-/// Records to be sent. The next ones overwrite those that were written: so a buffer grows and is zeroed once, and not
-/// for every record.
-#[derive(Default)]
-pub struct Sealed {
-    bytes: Vec<u8>,
-    /// The place of the next record, and the end of the written ones.
-    end: usize,
-    written: usize,
-}
-
-impl Sealed {
-    /// The bytes that are not written yet.
-    pub fn unwritten(&self) -> &[u8] {
-        &self.bytes[self.written..self.end]
-    }
-
-    /// So many of these bytes have been written.
-    pub fn wrote(&mut self, bytes: usize) {
-        self.written += bytes;
-        if self.written == self.end {
-            (self.written, self.end) = (0, 0);
-        }
-    }
-
-    fn place(&mut self, length: usize) -> &mut [u8] {
-        let start = self.end;
-        self.end += length;
-        if self.bytes.len() < self.end {
-            self.bytes.resize(self.end, 0);
-        }
-        &mut self.bytes[start..self.end]
-    }
-}
-
-impl From<Vec<u8>> for Sealed {
-    fn from(bytes: Vec<u8>) -> Self {
-        Sealed { end: bytes.len(), bytes, written: 0 }
-    }
-}
-
-/// One whole record.
-pub struct SealedRecord<'a> {
-    /// Its place in its direction.
-    pub number: u64,
-    /// The sealed bytes.
-    pub sealed: &'a [u8],
-}
-
-/// Turns the bytes of one direction back into records, however they are cut. It holds at most one incomplete record and
-/// the bytes that came with it.
-#[derive(Default)]
-pub struct Records {
-    buffer: Vec<u8>,
-    done: usize,
-}
-
-impl Records {
-    /// Adds received bytes.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        self.buffer.drain(..std::mem::take(&mut self.done));
-        if self.buffer.is_empty() && self.buffer.capacity() > 4 * PLAIN {
-            self.buffer = Vec::new();
-        }
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    /// Bytes that it holds.
-    pub fn len(&self) -> usize {
-        self.buffer.len() - self.done
-    }
-
-    /// The next whole record; none while it is incomplete.
-    ///
-    /// # Errors
-    /// When no record begins here.
-    pub fn next(&mut self) -> Result<Option<SealedRecord<'_>>, Unsound> {
-        let rest = &self.buffer[self.done..];
-        let Some(head) = rest.first_chunk::<HEADER>() else { return Ok(None) };
-        let [l0, l1, c0, c1, number @ ..] = *head;
-        let (length, number) = (u16::from_le_bytes([l0, l1]), u64::from_le_bytes(number));
-        if check(number, length) != u16::from_le_bytes([c0, c1]) || number == u64::MAX {
-            return Err(Unsound::Record);
-        }
-        let end = HEADER + usize::from(length);
-        if rest.len() < end {
-            return Ok(None);
-        }
-        let start = self.done + HEADER;
-        self.done += end;
-        Ok(Some(SealedRecord { number, sealed: &self.buffer[start..self.done] }))
-    }
-}
-
-fn check(number: u64, length: u16) -> u16 {
-    let [l0, l1] = length.to_le_bytes();
-    let mut bytes = [0; 10];
-    bytes[..8].copy_from_slice(&number.to_le_bytes());
-    bytes[8..].copy_from_slice(&[l0, l1]);
-    order::batch::checksum(&bytes) as u16
-}
-
-fn header(number: u64, length: usize) -> [u8; HEADER] {
-    let length = length as u16;
-    let mut header = [0; HEADER];
-    header[..2].copy_from_slice(&length.to_le_bytes());
-    header[2..4].copy_from_slice(&check(number, length).to_le_bytes());
-    header[4..].copy_from_slice(&number.to_le_bytes());
-    header
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::hello::{PROTOCOL, Purpose};
+    use super::super::records::Records;
     use super::*;
 
     fn hello(replica: u8) -> Hello {
@@ -426,9 +345,7 @@ mod tests {
         let (mut records, mut all) = (Records::default(), Vec::new());
         records.feed(bytes);
         while let Some(record) = records.next()? {
-            let mut plain = vec![0; record.sealed.len()];
-            let length = channel.open(&record, &mut plain)?;
-            all.extend_from_slice(&plain[..length.unwrap_or(0)]);
+            all.extend_from_slice(channel.open(record)?.unwrap_or_default());
         }
         Ok(all)
     }
@@ -473,21 +390,32 @@ mod tests {
         assert_eq!(open(&mut accepted, &third).unwrap(), b"", "nor into the same connection");
     }
 
-    /// A buffer that is written in pieces and filled again holds exactly the unwritten bytes.
+    /// Frames that are added and written in pieces, as many as one record carries or more, all arrive in order.
     #[test]
-    fn what_is_written_makes_room_for_what_comes_next() {
+    fn what_waits_is_sealed_and_written_in_order() {
+        use super::super::outgoing::Outgoing;
         let (mut dialled, mut accepted) = meet();
-        let (mut out, mut stream, mut said) = (Sealed::default(), Vec::new(), Vec::new());
-        for round in 0..200usize {
-            let text = vec![round as u8; round * 37 % 300];
-            dialled.seal(&text, &mut out);
+        let (mut out, mut stream, mut said) = (Outgoing::default(), Vec::new(), Vec::new());
+        for round in 0..400usize {
+            let text = vec![round as u8; round * 37 % 300 + if round % 50 == 7 { 3 * PLAIN } else { 0 }];
+            out.frames().extend_from_slice(&text);
+            assert!(out.unsent() >= text.len());
             said.extend(text);
-            let taken = out.unwritten().len().min(round * 61 % 400);
+            if out.unwritten().is_empty() {
+                out.seal_some(&mut dialled);
+            }
+            let taken = out.unwritten().len().min(round * 6_100 % 40_000);
             stream.extend_from_slice(&out.unwritten()[..taken]);
             out.wrote(taken);
+            out.forget_sealed();
         }
-        stream.extend_from_slice(out.unwritten());
-        assert_eq!(open(&mut accepted, &stream).unwrap(), said);
+        while out.unsent() > 0 {
+            stream.extend_from_slice(out.unwritten());
+            out.wrote(out.unwritten().len());
+            out.seal_some(&mut dialled);
+        }
+        assert!(!out.seal_some(&mut dialled) && out.frames().len() == HEADER);
+        assert!(open(&mut accepted, &stream).unwrap() == said);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use order::FrameKind;
 
 use crate::peers::Identity;
 use crate::peers::hello::Hello;
-use crate::peers::secure::{Channel, Dialling, Records};
+use crate::peers::records::Records;
+use crate::peers::secure::{Channel, Dialling};
 use crate::{ServeError, Settings};
 
 /// An open connection attempt, until it is answered.

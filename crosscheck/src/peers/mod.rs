@@ -14,7 +14,7 @@ mod names;
 mod net;
 mod outgoing;
 pub(crate) mod probe;
-mod records;
+pub(crate) mod records;
 pub(crate) mod secure;
 
 use std::fmt;

@@ -30,7 +30,7 @@ impl Application for Memcached {
     const OBJECTS: &'static str = "  \
   item:KEY   the item with that key          slot:KEY   its slot in the hash table
   shard:N    the root of shard N, from 0     queue:N    the page of shard N's queue that is evicted from next
-Member 0 of an item is its key, member 1 its value.";
+Member 0 of an item is its key and the value behind it: bits from 32 on, after the length.";
     const OBJECT: &'static str = "item:greeting";
 
     type Service = memcached::Memcached;

@@ -49,6 +49,8 @@ pub struct ThreadCounters {
     pub open: AtomicU64,
     /// Connections that it was given since the start.
     pub accepted: AtomicU64,
+    /// Those of them that are closed.
+    pub closed: AtomicU64,
     /// Bytes received from clients.
     pub bytes_in: AtomicU64,
     /// Bytes sent to clients.

@@ -261,7 +261,8 @@ impl Service for Memcached {
     }
 
     fn name_of(object: &Members<'_>) -> Option<String> {
-        let key = object.byte_string("key").filter(|_| object.class == "Item")?;
+        let content = object.byte_string("content").filter(|_| object.class == "Item")?;
+        let key = content.get(..usize::from(*object.get("key_len")?.first()?))?;
         let shown = key.get(..SHOWN_KEY_BYTES).unwrap_or(key).escape_ascii();
         let rest = if key.len() > SHOWN_KEY_BYTES { "..." } else { "" };
         Some(format!("item \"{shown}{rest}\""))
@@ -357,16 +358,19 @@ mod tests {
     #[test]
     fn evidence_calls_an_item_by_its_key_whatever_the_bytes() {
         let name = |class, key: &[u8]| {
-            let packed = [&(key.len() as u32).to_le_bytes(), key].concat();
-            Memcached::name_of(&Members { class, members: vec![("value", b""), ("key", &packed)] })
+            let packed = [&(key.len() as u32 + 5).to_le_bytes(), key, b"value"].concat();
+            let length = [key.len() as u8];
+            Memcached::name_of(&Members { class, members: vec![("content", &packed), ("key_len", &length)] })
         };
         assert_eq!(name("Item", b"k").as_deref(), Some("item \"k\""));
         assert_eq!(name("Item", b"a\"\n\xff").as_deref(), Some("item \"a\\\"\\n\\xff\""));
         let long = name("Item", &[b'x'; 250]).expect("a name");
         assert!(long.len() < 80 && long.ends_with("x...\""), "{long}");
         assert_eq!(name("Queue", b"k"), None);
-        let torn = Members { class: "Item", members: vec![("key", b"\x09\0\0\0k")] };
-        assert_eq!(Memcached::name_of(&torn), None);
+        for (content, length) in [(&b"\x09\0\0\0k"[..], b"\x01"), (b"\x01\0\0\0k", b"\x02")] {
+            let torn = Members { class: "Item", members: vec![("content", content), ("key_len", length)] };
+            assert_eq!(Memcached::name_of(&torn), None);
+        }
         assert_eq!(Memcached::name_of(&Members { class: "Item", members: Vec::new() }), None);
     }
 

@@ -171,12 +171,15 @@ fn a_doubled_item_is_found_by_a_scrub() {
 
 #[test]
 fn without_the_check_a_client_sees_the_damage() {
+    const CONTENT: usize = 0;
+    // The length comes first, and the value last.
+    const BEHIND_KEY: u64 = 32 + 8 * "key-1497".len() as u64;
     let (mut replica, mut twin) = (full(), full());
     replica.protect = false;
     let place = replica.find("item:key-1497").expect("it exists");
     let mut wrong = 0;
     for bit in 0..200 {
-        let value = Injection::Flip { member: Some(1), bit: Some(32 + bit), seed: bit };
+        let value = Injection::Flip { member: Some(CONTENT), bit: Some(BEHIND_KEY + bit), seed: bit };
         assert!(inject(&mut replica, place, value));
         let answer = replica.run(&get("key-1497"));
         wrong += u32::from(answer != twin.run(&get("key-1497")));

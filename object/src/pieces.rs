@@ -34,6 +34,18 @@ impl Pieces {
         Pieces { bytes: Box::default() }
     }
 
+    /// The bytes of both, one behind the other.
+    pub fn joined(first: &[u8], second: &[u8]) -> Self {
+        if first.len() + second.len() <= Self::PIECE {
+            return Pieces { bytes: [first, second].concat().into_boxed_slice() };
+        }
+        let mut pieces = Self::zeroed(first.len() + second.len());
+        pieces.bytes[..first.len()].copy_from_slice(first);
+        pieces.bytes[first.len()..][..second.len()].copy_from_slice(second);
+        pieces.renew(0..first.len() + second.len());
+        pieces
+    }
+
     /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
@@ -88,6 +100,22 @@ impl Pieces {
         }
         self.bytes[..bytes.len()].copy_from_slice(bytes);
         self.renew(0..bytes.len());
+    }
+
+    /// Replaces what is behind the first `kept` bytes. What is as long as before takes its place in memory; pieces that
+    /// keep some of their bytes are checked before.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many bytes.
+    pub fn replace_after(&mut self, kept: usize, bytes: &[u8]) {
+        if kept + bytes.len() != self.len() {
+            *self = Self::joined(self.part(0..kept), bytes);
+        } else if self.is_cut() {
+            self.write(kept, bytes);
+        } else {
+            self.bytes[kept..].copy_from_slice(bytes);
+        }
     }
 
     /// Adds bytes behind the value. The last piece is checked if it grows; full ones keep their sums.

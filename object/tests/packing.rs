@@ -228,22 +228,27 @@ proptest! {
     #[test]
     fn pieces_hold_what_a_vector_would(
         start in 0..9000usize,
-        edits in proptest::collection::vec((0..4u8, any::<u16>(), 0..5000usize, any::<u8>()), 1..8),
+        edits in proptest::collection::vec((0..6u8, any::<u16>(), 0..5000usize, any::<u8>()), 1..8),
     ) {
         let mut model = vec![1u8; start];
         let mut leaf = object::genesis(0, || Leaf::new(b"k", &model));
         for (position, (kind, at, length, byte)) in edits.into_iter().enumerate() {
             let bytes = vec![byte; length];
             let offset = at as usize % (model.len() + 1);
-            let length = length.min(model.len() - offset);
+            let behind = model.len() - offset;
+            let length = length.min(behind);
             run(&mut leaf, crate::common::at(position as u64, PROTECTED), |leaf| match kind {
                 0 => leaf.append(&bytes),
                 1 => leaf.prepend(&bytes),
+                2 => leaf.replace_after(offset, &bytes),
+                3 => leaf.replace_after(offset, &vec![byte; behind]),
                 _ => leaf.write(offset, &bytes[..length]),
             }).unwrap();
             match kind {
                 0 => model.extend(&bytes),
                 1 => drop(model.splice(0..0, bytes)),
+                2 => drop(model.splice(offset.., bytes)),
+                3 => model[offset..].fill(byte),
                 _ => model[offset..offset + length].copy_from_slice(&bytes[..length]),
             }
             prop_assert_eq!(leaf.check(leaf.root()), Health::Sound);

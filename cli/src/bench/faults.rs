@@ -18,8 +18,8 @@ use node::cluster::ReplicaHandle;
 /// Connections used in turn: the replica answers the commands of a connection one after another, and each takes an
 /// ordered position first.
 const LANES: usize = 16;
-/// Number of the member of an item that is its value.
-const VALUE: u8 = 1;
+/// Number of the member of an item that has its key and its value.
+const CONTENT: u8 = 0;
 /// How long the last answers are waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two checks for answers while no fault is due.
@@ -130,7 +130,7 @@ impl Targets {
             kind: self.kind,
             object: Some(object),
             bit: None,
-            member: Some(VALUE),
+            member: Some(CONTENT),
             seed: wire::mix(self.seed),
         }
     }

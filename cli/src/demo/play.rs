@@ -61,8 +61,8 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
     let done = if injected.done { Tone::Notable } else { Tone::Bad };
     tale.step("injected", done, &injected.what)?;
 
-    let hits = scene.member.is_none_or(|(_, member)| injected.what.contains(member));
-    let mut problem = (!injected.done || !hits).then(|| format!("not the wanted fault: {}", injected.what));
+    let is_hit = injected.done && scene.is_hit(&injected.what);
+    let mut problem = (!is_hit).then(|| format!("not the wanted fault: {}", injected.what));
     let object = scene.object.unwrap_or(Object::LongValue);
     if scene.stores {
         stage.store(victim, object)?;

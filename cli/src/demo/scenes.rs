@@ -16,13 +16,39 @@ pub struct Scene {
     pub kind: CorruptionKind,
     /// The object, by the service's name.
     pub object: Option<Object>,
-    /// The member with the fault, by number and name; none = any.
-    pub member: Option<(u8, &'static str)>,
+    /// The part of the item with the fault; none = any bit of the object.
+    pub part: Option<Part>,
     /// Whether the object is stored again first: a fault in an object in use takes effect only at a request that
     /// writes.
     pub stores: bool,
     /// The expected outcome.
     pub proof: Proof,
+}
+
+/// A part of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Its key.
+    Key,
+    /// Its value.
+    Value,
+}
+
+impl Part {
+    /// Number of the member that has both, the value behind the key, and its name.
+    const MEMBER: (u8, &'static str) = (0, "content");
+    /// Bits of the member before the key: its length.
+    const LENGTH: u64 = 32;
+
+    /// A bit of this part of `object`.
+    fn bit(self, object: Object, seed: u64) -> u64 {
+        let (key, value) = (8 * object.key().len() as u64, 8 * object.value().len() as u64);
+        Self::LENGTH
+            + match self {
+                Part::Key => seed % key,
+                Part::Value => key + seed % value,
+            }
+    }
 }
 
 /// An object of the demonstration.
@@ -55,7 +81,7 @@ pub const SCENES: [Scene; 7] = [
                first, and does not use the value.",
         kind: CorruptionKind::Flip,
         object: Some(Object::LongValue),
-        member: Some((1, "value")),
+        part: Some(Part::Value),
         stores: false,
         proof: Proof::Repaired,
     },
@@ -65,7 +91,7 @@ pub const SCENES: [Scene; 7] = [
                no client stored.",
         kind: CorruptionKind::Flip,
         object: Some(Object::LongKey),
-        member: Some((0, "key")),
+        part: Some(Part::Key),
         stores: false,
         proof: Proof::Repaired,
     },
@@ -75,7 +101,7 @@ pub const SCENES: [Scene; 7] = [
                protected like the data.",
         kind: CorruptionKind::Flip,
         object: Some(Object::Slot),
-        member: None,
+        part: None,
         stores: false,
         proof: Proof::Repaired,
     },
@@ -85,7 +111,7 @@ pub const SCENES: [Scene; 7] = [
                result differs from the others', which outvote it before its reply leaves.",
         kind: CorruptionKind::InRequest,
         object: Some(Object::LongValue),
-        member: None,
+        part: None,
         stores: true,
         proof: Proof::Repaired,
     },
@@ -95,7 +121,7 @@ pub const SCENES: [Scene; 7] = [
                no object needs a repair.",
         kind: CorruptionKind::Digest,
         object: None,
-        member: None,
+        part: None,
         stores: false,
         proof: Proof::Named,
     },
@@ -105,7 +131,7 @@ pub const SCENES: [Scene; 7] = [
                receives the reply of the majority.",
         kind: CorruptionKind::Reply,
         object: None,
-        member: None,
+        part: None,
         stores: false,
         proof: Proof::Named,
     },
@@ -115,7 +141,7 @@ pub const SCENES: [Scene; 7] = [
                it again.",
         kind: CorruptionKind::Message,
         object: None,
-        member: None,
+        part: None,
         stores: false,
         proof: Proof::FrameDropped,
     },
@@ -124,8 +150,14 @@ pub const SCENES: [Scene; 7] = [
 impl Scene {
     /// The fault, for the admin socket.
     pub fn fault(&self, seed: u64) -> Inject {
-        let member = self.member.map(|(number, _)| number);
-        Inject { kind: self.kind, object: self.object.map(Object::name), bit: None, member, seed }
+        let member = self.part.map(|_| Part::MEMBER.0);
+        let bit = self.part.zip(self.object).map(|(part, object)| part.bit(object, seed));
+        Inject { kind: self.kind, object: self.object.map(Object::name), bit, member, seed }
+    }
+
+    /// Whether a fault that was injected is the wanted one, by its description.
+    pub fn is_hit(&self, injected: &str) -> bool {
+        self.part.is_none() || injected.contains(Part::MEMBER.1)
     }
 }
 
@@ -161,12 +193,9 @@ mod tests {
 
     #[test]
     fn the_story_covers_what_it_promises() {
-        let has = |kind, member| SCENES.iter().any(|scene| scene.kind == kind && scene.member == member);
-        assert!(
-            has(CorruptionKind::Flip, Some((1, "value")))
-                && has(CorruptionKind::Flip, Some((0, "key")))
-                && has(CorruptionKind::Flip, None)
-        );
+        let has = |kind, part| SCENES.iter().any(|scene| scene.kind == kind && scene.part == part);
+        let parts = [Some(Part::Value), Some(Part::Key), None];
+        assert!(parts.into_iter().all(|part| has(CorruptionKind::Flip, part)));
         assert!(
             [CorruptionKind::Digest, CorruptionKind::Reply, CorruptionKind::Message]
                 .into_iter()

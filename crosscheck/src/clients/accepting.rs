@@ -21,8 +21,8 @@ pub struct Acceptor {
     listener: TcpListener,
     /// The mailboxes of the other client threads.
     others: Vec<Mailbox<ThreadInput>>,
-    /// Connections that each client thread was given, this one first: those that it has not counted yet are on their
-    /// way to it.
+    /// Connections that each client thread was given, this one first. It has those that it has not closed, even if
+    /// they are still on their way to it.
     given: Vec<u64>,
     /// The reason why no client can be accepted at present, once it was reported.
     told_refusal: Option<i32>,
@@ -44,6 +44,11 @@ impl Acceptor {
     #[must_use]
     pub fn deals_out_to(self, others: Vec<Mailbox<ThreadInput>>) -> Self {
         Acceptor { given: vec![0; 1 + others.len()], others, ..self }
+    }
+
+    #[cfg(test)]
+    pub(super) fn corrupt(&mut self, thread: usize, bit: u32) {
+        self.given[thread] ^= 1 << bit;
     }
 
     #[cfg(test)]
@@ -91,10 +96,19 @@ impl Acceptor {
 
     /// The connections of each client thread, with those on their way to it.
     fn connections(&self, counters: &ClientCounters) -> Vec<u64> {
-        let of_thread = |(given, thread): (&u64, &crate::counters::ThreadCounters)| {
-            given.saturating_sub(thread.accepted.load(Relaxed)) + thread.open.load(Relaxed)
-        };
-        self.given.iter().zip(counters.threads()).map(of_thread).collect()
+        let of_threads = self.given.iter().zip(counters.threads());
+        of_threads.map(|(given, thread)| given.saturating_sub(thread.closed.load(Relaxed))).collect()
+    }
+
+    /// Whether its counts are possible: with a wrong one no client would be accepted any more. Connections of this
+    /// thread are never on their way, and no thread has more on their way to it than `most`.
+    pub(super) fn is_sound(&self, counters: &ClientCounters, most: usize) -> bool {
+        let mut most = std::iter::once(0).chain(std::iter::repeat(most as u64));
+        self.given.len() == counters.threads().len()
+            && self.given.iter().zip(counters.threads()).all(|(given, thread)| {
+                let on_their_way = given.checked_sub(thread.accepted.load(Relaxed));
+                on_their_way.zip(most.next()).is_some_and(|(some, most)| some <= most)
+            })
     }
 
     /// No client can be accepted at present. A lasting error, such as a limit on open files, would otherwise be

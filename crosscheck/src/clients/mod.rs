@@ -334,6 +334,7 @@ impl<P: Protocol> Clients<P> {
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
             self.own().open.fetch_sub(1, Relaxed);
+            self.own().closed.fetch_add(1, Relaxed);
         }
     }
 
@@ -404,6 +405,7 @@ impl<P: Protocol> Clients<P> {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
         let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
         let held = || connections().map(|one| one.held().bytes()).sum::<usize>();
+        let acceptor = self.acceptor.as_ref();
         let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.budget.held() == held();
         self.scratch.len() == limits::READ_CHUNK
             && counts_right
@@ -411,6 +413,9 @@ impl<P: Protocol> Clients<P> {
             && (self.outstanding > 0 || self.budget.cost_in_execution() == 0)
             && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
             && self.own().open.load(Relaxed) == taken as u64
+            && self.own().accepted.load(Relaxed).checked_sub(self.own().closed.load(Relaxed))
+                == Some(taken as u64)
+            && acceptor.is_none_or(|acceptor| acceptor.is_sound(&self.counters, self.bounds.connections))
     }
 
     fn look_at(&mut self, slot: u32, submissions: &mut Vec<Submission>) {
@@ -457,7 +462,6 @@ impl<P: Protocol> Clients<P> {
 
 impl<P: Protocol> ClientSide for Clients<P> {
     fn adopt(&mut self, mut stream: TcpStream) {
-        // From here on it counts as one of this thread's, and not as one on its way there.
         self.own().accepted.fetch_add(1, Relaxed);
         let _ = stream.set_nodelay(true);
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -470,6 +474,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
             self.on_refused(&error);
             crate::message(format_args!("a client could not be served: {error}"));
             self.free.push(slot);
+            self.own().closed.fetch_add(1, Relaxed);
             return;
         }
         let protocol = (self.make_protocol)(&self.counters);

@@ -131,7 +131,7 @@ fn clients_are_dealt_out_to_the_threads_and_each_gets_its_own_replies() {
     assert_eq!(slots.len(), 7, "no two connections have one number");
     let open =
         || -> Vec<u64> { server.counters.threads().iter().map(|thread| thread.open.load(Relaxed)).collect() };
-    assert_eq!(open(), [3, 2, 2]);
+    assert_eq!(open(), [3, 2, 2], "each has sent a request, so that it was adopted");
     // The limit is on all of them together.
     let mut refused = Vec::new();
     server.connect().read_to_end(&mut refused).unwrap();
@@ -145,7 +145,7 @@ fn clients_are_dealt_out_to_the_threads_and_each_gets_its_own_replies() {
     // The thread with the fewest gets the next one.
     let of_second = slot_of(&server, &mut clients[1]);
     clients.remove(1);
-    while server.counters.open() > 6 {
+    while server.counters.sum(|thread| &thread.closed) == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(slot_of(&server, &mut server.connect()) % 3, of_second % 3);
@@ -667,6 +667,8 @@ fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
     assert_eq!(own_faults(|_| ()), 0);
     assert_eq!(own_faults(|clients| clients.scratch.clear()), 1);
     assert_eq!(own_faults(|clients| clients.own().open.store(1 << 40, Relaxed)), 1);
+    assert_eq!(own_faults(|clients| _ = clients.own().closed.fetch_xor(1, Relaxed)), 1);
+    assert_eq!(own_faults(|clients| clients.acceptor.as_mut().unwrap().corrupt(0, 3)), 1);
     assert_eq!(own_faults(|clients| clients.outstanding |= 1 << 55), 1);
     assert_eq!(own_faults(|clients| clients.connections[0].connection.as_mut().unwrap().reads_no_more()), 1);
 }

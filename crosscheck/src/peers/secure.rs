@@ -3,11 +3,11 @@
 //!
 //! Noise (revision 34) with the pattern `NNpsk0`: both ends prove that they have the key, and fresh random numbers of
 //! both make the keys of this connection, so that nothing of an earlier one can be replayed into it. The crate `snow`
-//! implements it, with the ciphers of `ring`.
+//! implements the handshake. Its keys then seal and open records ([`super::records`]) in their place, which `snow` does
+//! not offer: by the same cipher of the crate `ring`, with Noise's nonces.
 //!
-//! implements the handshake; its records ([`super::records`]) are then sealed and opened in place, by the same cipher of
-//! `ring` and with Noise's nonces. Numbers grow from record to record; each is the nonce of its record, and none is
-//! accepted twice. The two messages of the handshake are records with the number 0.
+//! Numbers grow from record to record; each is the nonce of its record, and none is accepted twice. The two messages of
+//! the handshake are records with the number 0.
 //!
 //! The end that dialled proves its identity only with the first sealed record: its first message alone could be a
 //! recorded one.

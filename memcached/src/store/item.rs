@@ -8,13 +8,13 @@ use crate::store::fifo::QueuePlace;
 
 /// The memory of an item besides key and value, in bytes: the object itself, its slot, its entries in bucket and queue,
 /// and the allocator's share.
-pub const ITEM_OVERHEAD: u64 = 208;
+pub const ITEM_OVERHEAD: u64 = 160;
 
 /// A stored item.
 #[critical]
 pub struct Item {
-    key: Box<[u8]>,
-    value: Pieces,
+    /// The key, and the value behind it: one stretch of memory for both.
+    content: Pieces,
     /// Changes with every store; what `cas` compares.
     unique: u64,
     expires_us: Deadline,
@@ -22,6 +22,8 @@ pub struct Item {
     flags: u32,
     /// The shard's flush epoch when it was stored; in another epoch the item is dead.
     epoch: u32,
+    /// Bytes of the key.
+    key_len: u8,
     /// Ordered time of the last access in seconds.
     #[hot]
     accessed_s: u32,
@@ -108,12 +110,12 @@ impl Item {
     /// An item that is not yet in any queue.
     pub fn new(key: &[u8], new: &NewItem<'_>, epoch: u32, now_us: u64) -> Self {
         Self {
-            key: key.into(),
-            value: Pieces::from(new.value),
+            content: Pieces::joined(key, new.value),
             unique: new.unique,
             expires_us: new.expires_us,
             flags: new.flags,
             epoch,
+            key_len: key.len() as u8,
             accessed_s: seconds(now_us),
             marks: new.marks.with_hits(0),
             place: QueuePlace::default(),
@@ -123,7 +125,7 @@ impl Item {
     /// Puts another value in its place; key and place in the queue remain.
     pub fn replace(&mut self, new: &NewItem<'_>, epoch: u32, now_us: u64) {
         let hits = self.marks.one_more_hit().hits();
-        self.value.replace(new.value);
+        self.content.replace_after(usize::from(self.key_len), new.value);
         self.unique = new.unique;
         self.expires_us = new.expires_us;
         self.flags = new.flags;
@@ -134,7 +136,7 @@ impl Item {
 
     /// Overwrites the value with one of the same length: marks and expiry remain.
     pub fn overwrite(&mut self, value: &[u8], unique: u64, now_us: u64) {
-        self.value.replace(value);
+        self.content.replace_after(usize::from(self.key_len), value);
         self.unique = unique;
         self.accessed_s = seconds(now_us);
     }
@@ -197,12 +199,12 @@ impl Item {
 
     /// Whether it has this key.
     pub fn has_key(&self, key: &[u8]) -> bool {
-        *self.key == *key
+        self.key() == key
     }
 
     /// Its key.
     pub fn key(&self) -> &[u8] {
-        &self.key
+        self.content.part(0..usize::from(self.key_len))
     }
 
     /// Its unique.
@@ -242,22 +244,22 @@ impl Item {
 
     /// Length of the value in bytes.
     pub fn value_len(&self) -> usize {
-        self.value.len()
+        self.content.len() - usize::from(self.key_len)
     }
 
     /// The value; a large one is checked here, piece by piece.
     pub fn value(&self) -> &[u8] {
-        self.value.whole()
+        self.content.part(usize::from(self.key_len)..self.content.len())
     }
 
     /// Bytes it is charged with against the shard's memory.
     pub fn charge(&self) -> u64 {
-        charge(self.key.len(), self.value.len())
+        charge(usize::from(self.key_len), self.value_len())
     }
 
     /// Size that stock memcached would report.
     pub fn stock_size(&self) -> usize {
-        stock_overhead(self.flags) + self.key.len() + self.value.len()
+        stock_overhead(self.flags) + self.content.len()
     }
 }
 

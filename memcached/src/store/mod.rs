@@ -389,12 +389,12 @@ pub fn protect_only(names: &[&str]) {
 mod tests {
     use super::*;
 
-    /// The real memory of an item: its slot, the allocator's two headers, its places in bucket and queue (which are
+    /// The real memory of an item: its slot, the allocator's header, its places in bucket and queue (which are
     /// half full on average).
     #[test]
     fn an_item_is_charged_with_what_it_costs() {
         let places = 2 * (size_of::<table::BucketEntry>() + size_of::<ItemRef>());
-        let cost = size_of::<Option<Item>>() + 2 * 16 + places;
+        let cost = size_of::<Option<Item>>() + 16 + places;
         println!(
             "item {} bytes, entry {}, place {}",
             size_of::<Item>(),

@@ -94,6 +94,10 @@ impl Leaf {
         self.value.write(offset, bytes);
     }
 
+    pub fn replace_after(&mut self, kept: usize, bytes: &[u8]) {
+        self.value.replace_after(kept, bytes);
+    }
+
     pub fn append(&mut self, bytes: &[u8]) {
         self.value.append(bytes);
         self.flags += 1;

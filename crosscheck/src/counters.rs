@@ -1,5 +1,6 @@
 //! Counters of the client side, for services that show them and for the replica's checks of itself. What a thread
-//! counts per request is on cache lines of its own: several client threads would otherwise take each other's.
+//! counts per request is on cache lines of its own: several client threads would otherwise take these lines from each
+//! other.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

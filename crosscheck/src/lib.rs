@@ -179,7 +179,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         connections: settings.max_connections,
         request: settings.max_request,
         twice: settings.mode.compares(),
-        shares: clients::Shares::of(settings.buffer_limit / 2 / counters.threads().len()),
+        shares: clients::Shares::of(settings.buffer_limit / 2, counters.threads().len()),
         idle: settings.idle_timeout,
     };
     let executors = settings.peers[..settings.executors()].to_vec();
@@ -194,10 +194,11 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         submissions.send(Input::Submissions(std::mem::take(requests)));
     };
     let open_clients = Box::new(move |world: &world::Os| {
-        let mut acceptor = Some(Acceptor::bind(address)?);
+        let (mut acceptor, excess) = (Some(Acceptor::bind(address)?), clients::Excess::default());
         let registry = if is_solo { Some(world.poll.registry().try_clone()?) } else { None };
         open_clients(registry, counters.threads().len(), submit, |registry, thread, others| {
             let acceptor = acceptor.take().map(|acceptor| acceptor.deals_out_to(others));
+            let thread = (thread, &excess);
             Clients::new(registry, acceptor, thread, make_protocol.clone(), counters.clone(), bounds)
         })
     });
@@ -218,9 +219,15 @@ fn open_clients<C: clients::ClientSide + 'static>(
     }
     let threads: Vec<ClientThread> = (0..threads).map(|_| ClientThread::new()).collect::<Result<_, _>>()?;
     let mailboxes: Vec<_> = threads.iter().map(ClientThread::mailbox).collect();
-    for (number, thread) in threads.into_iter().enumerate() {
-        let part = part(thread.registry()?, number, mailboxes[1..].to_vec())?;
-        thread.start(part, submit.clone())?;
+    let numbered = threads.iter().enumerate();
+    let parts = numbered.map(|(number, thread)| part(thread.registry()?, number, mailboxes[1..].to_vec()));
+    let parts: Vec<C> = parts.collect::<Result<_, _>>()?;
+    // The first one accepts: it starts when the others are there.
+    for (number, (thread, part)) in threads.into_iter().zip(parts).enumerate().rev() {
+        if let Err(error) = thread.start(number, part, submit.clone()) {
+            mailboxes.iter().for_each(|mailbox| mailbox.send(ThreadInput::Stop));
+            return Err(error);
+        }
     }
     Ok(Frontend::Threads(mailboxes))
 }

@@ -22,7 +22,8 @@ pub const SMALL_COST: usize = 16 << 10;
 /// The least expected size of any reply, with its metadata.
 pub const SMALLEST_REPLY: u32 = 64;
 /// The largest total cost of a replica's large client requests in flight, and that of the small ones (a single request
-/// may cost more). A request may have to wait for this much: some tens of milliseconds of work.
+/// may cost more); client threads have equal parts of it. A request may have to wait for this much: some tens of
+/// milliseconds of work.
 pub const COST_IN_EXECUTION: usize = 8 << 20;
 /// When connections have waited for room for so long, connections that hold room and make no progress are closed.
 pub const ROOM_PATIENCE: Duration = Duration::from_millis(250);
@@ -239,6 +240,8 @@ pub const SOCKET_PATH_BYTES: usize = 107;
 /// presented their secret, 16 for log and state on disk (their files, directories and lock), 1 for a client that is
 /// refused because there are too many, and 17 to spare.
 pub const DESCRIPTORS_RESERVED: usize = 176;
+/// The same for each client thread: a poll, its waker, and a second descriptor of the poll.
+pub const DESCRIPTORS_PER_CLIENT_THREAD: usize = 3;
 
 /// Clients that may wait to be accepted, as in memcached. A burst of connections would overflow a shorter queue between
 /// two polls, and clients that find no place try again a second later.

@@ -2,7 +2,7 @@
 //! starts. Without that, idle clients take the descriptors that peers, admin commands and the log need, and a replica
 //! ends when it opens its next log file.
 
-use crosscheck::limits::DESCRIPTORS_RESERVED;
+use crosscheck::limits::{DESCRIPTORS_PER_CLIENT_THREAD, DESCRIPTORS_RESERVED};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::DEFAULT_CONNECTIONS;
@@ -11,12 +11,14 @@ use crate::outcome::misuse;
 /// A replica with fewer client connections than this is not useful.
 const FEWEST: usize = 16;
 
-/// Raises the limit and decides the field `max_connections`; returns a message for the operator if it was lowered.
+/// Raises the limit and decides the field `max_connections`, with so many threads for clients alone; returns a message
+/// for the operator if it was lowered.
 ///
 /// # Errors
 /// An error of the operator: not even the hard limit is enough for the configuration.
-pub fn fit(max_connections: &mut Option<usize>) -> anyhow::Result<Option<String>> {
-    let (connections, lowered) = connections(*max_connections, raise()).map_err(misuse)?;
+pub fn fit(max_connections: &mut Option<usize>, client_threads: usize) -> anyhow::Result<Option<String>> {
+    let reserved = DESCRIPTORS_RESERVED + DESCRIPTORS_PER_CLIENT_THREAD * client_threads;
+    let (connections, lowered) = connections(*max_connections, raise(), reserved).map_err(misuse)?;
     *max_connections = Some(connections);
     Ok(lowered)
 }
@@ -33,15 +35,19 @@ pub fn raise() -> usize {
 
 /// How many client connections fit below `limit` open files. A number that was `asked` for fits or is refused; the
 /// default is lowered, with a message for the operator.
-fn connections(asked: Option<usize>, limit: usize) -> Result<(usize, Option<String>), String> {
+fn connections(
+    asked: Option<usize>,
+    limit: usize,
+    reserved: usize,
+) -> Result<(usize, Option<String>), String> {
     let wanted = asked.unwrap_or(DEFAULT_CONNECTIONS);
-    let room = limit.saturating_sub(DESCRIPTORS_RESERVED);
+    let room = limit.saturating_sub(reserved);
     if wanted <= room {
         return Ok((wanted, None));
     }
-    let files = wanted + DESCRIPTORS_RESERVED;
+    let files = wanted + reserved;
     let evidence = format!(
-        "this process may open {limit} files, and {DESCRIPTORS_RESERVED} of them are reserved for peers, \
+        "this process may open {limit} files, and {reserved} of them are reserved for peers, \
             admin commands and the log"
     );
     let raise = format!("raise the limit (`ulimit -n {files}`, or LimitNOFILE={files} in a systemd unit)");
@@ -64,26 +70,35 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_fits_or_is_refused_with_the_numbers() {
-        assert_eq!(connections(Some(4096), 4096 + DESCRIPTORS_RESERVED), Ok((4096, None)));
-        let told = connections(Some(4096), 1024).unwrap_err();
+        assert_eq!(
+            connections(Some(4096), 4096 + DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED),
+            Ok((4096, None))
+        );
+        let told = connections(Some(4096), 1024, DESCRIPTORS_RESERVED).unwrap_err();
         for part in
             ["max_connections = 4096 needs 4272", "may open 1024", "ulimit -n 4272", "max_connections = 848"]
         {
             assert!(told.contains(part), "{part}: {told}");
         }
-        assert_eq!(connections(Some(1), 1 + DESCRIPTORS_RESERVED), Ok((1, None)));
-        assert!(connections(Some(1), DESCRIPTORS_RESERVED).unwrap_err().contains("no client can be served"));
+        assert_eq!(connections(Some(1), 1 + DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED), Ok((1, None)));
+        assert!(
+            connections(Some(1), DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED)
+                .unwrap_err()
+                .contains("no client can be served")
+        );
     }
 
     #[test]
     fn the_default_is_lowered_until_too_few_are_left() {
-        assert_eq!(connections(None, usize::MAX), Ok((DEFAULT_CONNECTIONS, None)));
-        let (room, told) = connections(None, 1024).expect("enough");
+        assert_eq!(connections(None, usize::MAX, DESCRIPTORS_RESERVED), Ok((DEFAULT_CONNECTIONS, None)));
+        let (room, told) = connections(None, 1024, DESCRIPTORS_RESERVED).expect("enough");
         assert_eq!(room, 848);
         assert!(told.is_some_and(|told| told.contains("lowered from 1024 to 848")));
-        assert!(connections(None, DESCRIPTORS_RESERVED + FEWEST).is_ok());
-        assert!(connections(None, DESCRIPTORS_RESERVED + FEWEST - 1).is_err());
-        assert!(connections(None, 64).is_err());
+        assert!(connections(None, DESCRIPTORS_RESERVED + FEWEST, DESCRIPTORS_RESERVED).is_ok());
+        assert!(connections(None, DESCRIPTORS_RESERVED + FEWEST - 1, DESCRIPTORS_RESERVED).is_err());
+        assert!(connections(None, 64, DESCRIPTORS_RESERVED).is_err());
+        let more = DESCRIPTORS_RESERVED + 64 * DESCRIPTORS_PER_CLIENT_THREAD;
+        assert_eq!(connections(None, 1024, more).expect("enough").0, 656);
     }
 
     #[test]

@@ -82,7 +82,9 @@ pub fn run<A: Application>(args: &Args) -> CommandOutcome {
         let Some(config) = loaded else { return Ok(CommandVerdict::Holds) };
         config
     };
-    if let Some(lowered) = descriptors::fit(&mut config.max_connections)? {
+    let settings = config.settings();
+    let for_clients = if settings.is_solo() { 0 } else { settings.client_threads() };
+    if let Some(lowered) = descriptors::fit(&mut config.max_connections, for_clients)? {
         message(format_args!("{lowered}"));
     }
     if args.check {

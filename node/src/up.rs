@@ -68,7 +68,7 @@ pub struct Args<O: ServiceOptions> {
         value_parser = clap::value_parser!(u64).range(1..=64),
     )]
     pub workers: u64,
-    /// Threads per replica that serve client connections, where there are several workers [default: as many]
+    /// Threads per replica that serve client connections, where there are several workers [default: as many, up to 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub client_threads: Option<u64>,
     /// Where the ordered log lives

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
+use object::Sealed;
 use socket2::{Domain, Socket, Type};
 
 use super::LISTENER;
@@ -23,7 +24,7 @@ pub struct Acceptor {
     others: Vec<Mailbox<ThreadInput>>,
     /// Connections that each client thread was given, this one first. It has those that it has not closed, even if
     /// they are still on their way to it.
-    given: Vec<u64>,
+    given: Vec<Sealed<u64>>,
     /// The reason why no client can be accepted at present, once it was reported.
     told_refusal: Option<i32>,
 }
@@ -37,18 +38,19 @@ impl Acceptor {
         let listener = listen(address).map_err(|error| {
             io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
         })?;
-        Ok(Acceptor { listener, others: Vec::new(), given: vec![0], told_refusal: None })
+        Ok(Acceptor { listener, others: Vec::new(), given: vec![Sealed::new(0)], told_refusal: None })
     }
 
     /// Gives connections to these threads too, number 1 first.
     #[must_use]
     pub fn deals_out_to(self, others: Vec<Mailbox<ThreadInput>>) -> Self {
-        Acceptor { given: vec![0; 1 + others.len()], others, ..self }
+        let given = (0..=others.len()).map(|_| Sealed::new(0)).collect();
+        Acceptor { given, others, ..self }
     }
 
     #[cfg(test)]
     pub(super) fn corrupt(&mut self, thread: usize, bit: u32) {
-        self.given[thread] ^= 1 << bit;
+        self.given[thread].corrupt(|given| *given ^= 1 << bit);
     }
 
     #[cfg(test)]
@@ -86,7 +88,8 @@ impl Acceptor {
                 continue;
             }
             let fewest = has.iter().enumerate().min_by_key(|(_, has)| **has).map_or(0, |(thread, _)| thread);
-            self.given[fewest] += 1;
+            // A corrupted count is found at the next tick.
+            let _ = self.given[fewest].update(|given| *given += 1);
             match fewest.checked_sub(1) {
                 None => own.push(stream),
                 Some(other) => self.others[other].send(ThreadInput::Serve(stream)),
@@ -97,18 +100,12 @@ impl Acceptor {
     /// The connections of each client thread, with those on their way to it.
     fn connections(&self, counters: &ClientCounters) -> Vec<u64> {
         let of_threads = self.given.iter().zip(counters.threads());
-        of_threads.map(|(given, thread)| given.saturating_sub(thread.closed.load(Relaxed))).collect()
+        of_threads.map(|(given, thread)| given.as_is().saturating_sub(thread.closed.load(Relaxed))).collect()
     }
 
-    /// Whether its counts are possible: with a wrong one no client would be accepted any more. Connections of this
-    /// thread are never on their way, and no thread has more on their way to it than `most`.
-    pub(super) fn is_sound(&self, counters: &ClientCounters, most: usize) -> bool {
-        let mut most = std::iter::once(0).chain(std::iter::repeat(most as u64));
-        self.given.len() == counters.threads().len()
-            && self.given.iter().zip(counters.threads()).all(|(given, thread)| {
-                let on_their_way = given.checked_sub(thread.accepted.load(Relaxed));
-                on_their_way.zip(most.next()).is_some_and(|(some, most)| some <= most)
-            })
+    /// Whether its counts are those that it has made: with a wrong one no client might be accepted any more.
+    pub(super) fn is_sound(&self, counters: &ClientCounters) -> bool {
+        self.given.len() == counters.threads().len() && self.given.iter().all(Sealed::is_intact)
     }
 
     /// No client can be accepted at present. A lasting error, such as a limit on open files, would otherwise be

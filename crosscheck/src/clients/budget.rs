@@ -1,4 +1,4 @@
-//! The memory budget for clients' bytes in one replica, and the queues of connections that wait for it.
+//! The memory budget for clients' bytes in one client thread, and the queues of connections that wait for it.
 //!
 //! Everything that a client can make a replica hold is counted: input that is not decoded yet, requests in flight, the
 //! replies expected for them, replies that wait for their socket. A connection is not read from while there is no
@@ -6,9 +6,9 @@
 //!
 //! Small requests must not wait for large ones. So each request has one of three sizes, and each size has a pool for
 //! requests and replies, a bound on the cost in execution, and a queue. The size of a request includes the present
-//! holding of its connection. Requests larger than half a pool are executed and sent one at a time. Each queue is
-//! served in its order. If a queue makes no progress, connections that hold budget and make none themselves are closed
-//! (`Clients::make_room`), as Redis does with `maxmemory-clients`.
+//! holding of its connection. Requests larger than half a pool are executed and sent one at a time, by all threads
+//! together ([`super::excess`]). Each queue is served in its order. If a queue makes no progress, connections that hold
+//! budget and make none themselves are closed (`Clients::make_room`), as Redis does with `maxmemory-clients`.
 //!
 //! No connection may wait for budget that is released only when the connection itself is served. So input has pools of
 //! its own: a request that has been read waits for requests in flight, whose budget is released as their clients read,
@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 
+use super::excess::OwnExcess;
 use crate::limits;
 
 /// The bytes that one request takes while it is in flight: those of the request, and those of its expected reply.
@@ -102,8 +103,9 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// The shares of so many bytes for clients.
-    pub fn of(bytes: usize) -> Self {
+    /// The shares of one client thread of so many, which have so many bytes for clients together.
+    pub fn of(bytes: usize, threads: usize) -> Self {
+        let bytes = bytes / threads;
         let sixteenth = bytes / 16;
         Shares {
             ahead: sixteenth,
@@ -111,7 +113,7 @@ impl Shares {
             small: 4 * sixteenth,
             large: 6 * sixteenth,
             connection: sixteenth.min(limits::UNSENT_PER_CONNECTION),
-            in_execution: (bytes / 8).min(limits::COST_IN_EXECUTION),
+            in_execution: (bytes / 8).min(limits::COST_IN_EXECUTION / threads),
         }
     }
 
@@ -142,7 +144,7 @@ struct Queue {
     since: u64,
 }
 
-/// The budget of one client side. While a connection is processed, its own holding is subtracted: the rest is the
+/// The budget of one client thread. While a connection is processed, its own holding is subtracted: the rest is the
 /// holding of others.
 #[derive(Debug)]
 pub struct Budget {
@@ -153,13 +155,18 @@ pub struct Budget {
     outgoing: [usize; 3],
     in_execution: [usize; 3],
     queues: [Queue; 4],
+    /// The right to a request larger than half a pool, and to input that exceeds its pool.
+    huge: OwnExcess,
+    over: OwnExcess,
 }
 
 impl Budget {
-    /// The total.
-    pub fn new(shares: Shares) -> Self {
+    /// The total of a thread, with its rights to exceed it.
+    pub fn new(shares: Shares, [huge, over]: [OwnExcess; 2]) -> Self {
         Budget {
             shares,
+            huge,
+            over,
             ahead: 0,
             long: 0,
             outgoing: [0; 3],
@@ -190,6 +197,18 @@ impl Budget {
         for (pool, bytes) in self.pools(held) {
             *pool += bytes;
         }
+        self.give_back_excess();
+    }
+
+    /// Gives back the rights that are not used.
+    pub fn give_back_excess(&mut self) {
+        let huge = Size::Huge as usize;
+        if self.outgoing[huge] == 0 && self.in_execution[huge] == 0 {
+            self.huge.give_back();
+        }
+        if self.long <= self.shares.long {
+            self.over.give_back();
+        }
     }
 
     fn pools(&mut self, held: Usage) -> [(&mut usize, usize); 3] {
@@ -205,7 +224,8 @@ impl Budget {
     /// Whether a long request may take so many bytes, of which `counted` are counted here already (none while its
     /// connection is processed).
     pub fn may_read(&self, long: usize, counted: usize) -> bool {
-        fits(self.long.saturating_sub(counted), long, self.shares.long)
+        let others = self.long.saturating_sub(counted);
+        fits(others, long, self.shares.long) && (others + long <= self.shares.long || self.over.take())
     }
 
     /// Whether a connection may have so many bytes of requests in flight and of replies, of which `counted` are counted
@@ -217,7 +237,7 @@ impl Budget {
         match size {
             Size::Small => fits(others, outgoing, self.shares.small),
             Size::Large => fits(others, outgoing, self.shares.large),
-            Size::Huge => others == 0,
+            Size::Huge => others == 0 && self.huge.take(),
         }
     }
 
@@ -225,7 +245,10 @@ impl Budget {
     pub fn may_execute(&self, cost: Cost) -> bool {
         let size = self.shares.size_of_cost(cost.bytes());
         let others = self.in_execution[size as usize];
-        others == 0 || (size != Size::Huge && others + cost.bytes() <= self.shares.in_execution)
+        match size {
+            Size::Huge => others == 0 && self.huge.take(),
+            Size::Small | Size::Large => others == 0 || others + cost.bytes() <= self.shares.in_execution,
+        }
     }
 
     /// A request is submitted; returns the cost to release when it has its reply.
@@ -295,6 +318,11 @@ impl Budget {
     /// Restarts the time of a starved queue, after connections were closed for it.
     pub fn look_again(&mut self, wait: Wait, tick: u64) {
         self.queue(wait).since = tick;
+        match wait {
+            Wait::Huge => self.huge.wait_again(),
+            Wait::Input => self.over.wait_again(),
+            Wait::Small | Wait::Large => {}
+        }
     }
 
     /// The number of connections that wait.
@@ -302,14 +330,18 @@ impl Budget {
         self.queues.iter().map(|queue| queue.waiting.len()).sum()
     }
 
-    /// The first wait whose queue has had the same head for longer than [`limits::ROOM_PATIENCE`].
-    pub fn starved(&self, tick: u64) -> Option<Wait> {
+    /// The first wait whose queue has had the same head for longer than [`limits::ROOM_PATIENCE`]; or one of another
+    /// thread, for which a right of this thread is in the way as long.
+    pub fn starved(&mut self, tick: u64) -> Option<Wait> {
         let patience = limits::ROOM_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
         let is_starved = |wait: &Wait| {
             let queue = &self.queues[*wait as usize];
             !queue.waiting.is_empty() && tick.saturating_sub(queue.since) >= patience
         };
-        self.waits().find(is_starved)
+        self.waits().find(is_starved).or_else(|| {
+            let huge = self.huge.is_overdue(tick, patience).then_some(Wait::Huge);
+            huge.or_else(|| self.over.is_overdue(tick, patience).then_some(Wait::Input))
+        })
     }
 }
 
@@ -322,11 +354,12 @@ fn fits(others: usize, bytes: usize, pool: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::excess::Excess;
 
     const MB: usize = 1 << 20;
 
     fn budget() -> Budget {
-        Budget::new(Shares::of(64 * MB))
+        Budget::new(Shares::of(64 * MB, 1), Excess::default().of_thread(0))
     }
 
     fn outgoing(bytes: usize) -> Usage {
@@ -408,5 +441,29 @@ mod tests {
         assert_eq!((budget.starved(4 + patience), budget.starved(5 + patience)), (None, Some(Wait::Large)));
         budget.dequeue(Wait::Large, 5 + patience);
         assert_eq!((budget.head(Wait::Large), budget.starved(6 + patience)), (Some((2, 0)), None));
+    }
+
+    /// Each of two threads has a part of the memory, and only one of them exceeds it.
+    #[test]
+    fn one_thread_at_a_time_has_a_huge_request_and_makes_way_for_the_other() {
+        let excess = Excess::default();
+        let budget = |thread| Budget::new(Shares::of(64 * MB, 2), excess.of_thread(thread));
+        let (mut first, mut second) = (budget(0), budget(1));
+        let huge = Cost::new(100, 20 * MB);
+        let held = |outgoing| Usage { outgoing, ..Usage::default() };
+        assert!(first.may_execute(huge) && first.may_send(huge.bytes(), 0));
+        let cost = first.begin(huge);
+        first.put_back(held(huge.bytes()));
+        assert!(!second.may_execute(huge) && !second.may_send(huge.bytes(), 0));
+        assert!(second.may_execute(Cost::new(100, MB)), "others do not wait for it");
+        // Its client does not read: after a while connections are to be closed for the other thread's sake.
+        first.end(cost);
+        let starved = |budget: &mut Budget| (0..1_000).find(|tick| budget.starved(*tick) == Some(Wait::Huge));
+        assert!(starved(&mut first).is_some_and(|tick| tick > 1) && starved(&mut second).is_none());
+        first.take_out(held(huge.bytes()));
+        first.put_back(held(0));
+        assert!(second.may_execute(huge) && !first.may_execute(huge));
+        // Input beyond its pool is a right of its own.
+        assert!(first.may_read(40 * MB, 0) && !second.may_read(40 * MB, 0) && second.may_read(MB, 0));
     }
 }

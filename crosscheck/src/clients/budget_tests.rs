@@ -54,13 +54,16 @@ struct Side {
 fn side(idle: Option<Duration>) -> Side {
     let poll = mio::Poll::new().unwrap();
     let counters = Arc::new(ClientCounters::default());
-    let bounds = Bounds { connections: 400, request: MEMORY, twice: true, shares: Shares::of(MEMORY), idle };
+    let bounds =
+        Bounds { connections: 400, request: MEMORY, twice: true, shares: Shares::of(MEMORY, 1), idle };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let registry = poll.registry().try_clone().unwrap();
     let make: MakeProtocol<Blocks> = Arc::new(|_| Blocks::default());
     let acceptor = Acceptor::bind(any).unwrap();
     let address = acceptor.listener().local_addr().unwrap();
-    let clients = Clients::new(registry, Some(acceptor), 0, make, counters.clone(), bounds).unwrap();
+    let clients =
+        Clients::new(registry, Some(acceptor), (0, &Excess::default()), make, counters.clone(), bounds)
+            .unwrap();
     Side { clients, address, counters, submissions: Vec::new(), _poll: poll }
 }
 
@@ -274,8 +277,8 @@ fn take_all(clients: &mut [TcpStream], got: &mut [usize]) {
 fn clients_that_send_far_ahead_are_all_served() {
     for (memory, count, each) in [(MEMORY, 12, 9000), (64 << 20, 380, 2500)] {
         let mut side = side(None);
-        side.clients.bounds.shares = Shares::of(memory);
-        side.clients.budget = Budget::new(side.clients.bounds.shares);
+        side.clients.bounds.shares = Shares::of(memory, 1);
+        side.clients.budget = Budget::new(side.clients.bounds.shares, Excess::default().of_thread(0));
         let mut clients: Vec<TcpStream> = (0..count).map(|_| side.connect()).collect();
         let mut got = vec![0; count];
         // A few requests first: from then on more is read at once.
@@ -338,8 +341,8 @@ fn take_some(client: &mut TcpStream) {
 #[test]
 fn who_asks_for_less_does_not_wait_for_slow_readers_of_more() {
     let mut side = side(None);
-    side.clients.bounds.shares = Shares::of(64 << 20);
-    side.clients.budget = Budget::new(side.clients.bounds.shares);
+    side.clients.bounds.shares = Shares::of(64 << 20, 1);
+    side.clients.budget = Budget::new(side.clients.bounds.shares, Excess::default().of_thread(0));
     let mut others = [side.connect(), side.connect()];
     let mut holder = connect_slow(&mut side);
     holder.write_all(&b"0 12\n".repeat(3000)).unwrap();
@@ -396,7 +399,9 @@ fn corruption_in_the_count_of_room_is_noticed() {
         }),
         ("chunk", |clients| clients.connections[0].connection.as_mut().unwrap().inject_fault(0, 0, 1 << 12)),
         ("shares", |clients| clients.bounds.shares.connection ^= 1 << 20),
-        ("the budget's shares", |clients| clients.budget = Budget::new(Shares::of(1 << 30))),
+        ("the budget's shares", |clients| {
+            clients.budget = Budget::new(Shares::of(1 << 30, 1), Excess::default().of_thread(0))
+        }),
         ("queue", |clients| {
             clients.budget.dequeue(Wait::Large, 0);
         }),
@@ -420,8 +425,8 @@ fn corruption_in_the_count_of_room_is_noticed() {
 #[test]
 fn without_shares_everything_is_held() {
     let mut side = side(None);
-    side.clients.bounds.shares = Shares::of(1 << 30);
-    side.clients.budget = Budget::new(Shares::of(1 << 30));
+    side.clients.bounds.shares = Shares::of(1 << 30, 1);
+    side.clients.budget = Budget::new(Shares::of(1 << 30, 1), Excess::default().of_thread(0));
     let mut client = side.connect();
     client.write_all(&b"0 16\n".repeat(500)).unwrap();
     for _ in 0..40 {

@@ -8,6 +8,7 @@ mod budget;
 #[cfg(test)]
 mod budget_tests;
 mod connection;
+mod excess;
 mod input;
 mod leaving;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use accepting::Acceptor;
 pub use budget::Shares;
 use budget::{Budget, Wait};
 use connection::{Connection, Fate, Now, Reading};
+pub use excess::Excess;
 
 /// Tokens from here on belong to the clients' sockets.
 pub const FIRST_TOKEN: usize = 1 << 32;
@@ -41,7 +43,7 @@ const CONNECTIONS: usize = FIRST_TOKEN + 1;
 /// The destination of a reply: one place in the reply sequence of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
-    /// Slot of the connection, by the number that it has among those of all client threads ([`SlotNumbers`]).
+    /// The number of the connection's slot among those of all client threads ([`ReplyTo::thread`]).
     pub slot: u32,
     /// Distinguishes this connection from earlier ones in the same slot.
     pub generation: u32,
@@ -51,7 +53,14 @@ pub struct ReplyTo {
     pub cost: u32,
 }
 
-/// The numbers of one client thread's slots: each thread's are its own, so that a number tells the thread.
+impl ReplyTo {
+    /// The client thread, of so many, that has the connection.
+    pub fn thread(self, threads: usize) -> usize {
+        self.slot as usize % threads
+    }
+}
+
+/// The numbers of one client thread's slots: those that leave its number when they are divided by that of the threads.
 #[derive(Clone, Copy, Debug)]
 struct SlotNumbers {
     thread: u32,
@@ -188,6 +197,7 @@ pub struct Clients<P> {
     answered: Vec<u32>,
     outstanding: usize,
     budget: Budget,
+    excess: Excess,
     /// The number of replies so far, and the tick of the last one.
     answers: u64,
     answered_at: u64,
@@ -210,14 +220,14 @@ struct ConnectionEntry<P> {
 
 impl<P: Protocol> Clients<P> {
     /// The part of thread number `thread`, whose poll's `registry` reports events of the sockets. One thread gets the
-    /// acceptor.
+    /// acceptor; all share the right to `excess`.
     ///
     /// # Errors
     /// When the listening socket cannot be registered.
     pub fn new(
         registry: Registry,
         mut acceptor: Option<Acceptor>,
-        thread: usize,
+        (thread, excess): (usize, &Excess),
         make_protocol: MakeProtocol<P>,
         counters: Arc<ClientCounters>,
         bounds: Bounds,
@@ -237,7 +247,8 @@ impl<P: Protocol> Clients<P> {
             unread: Vec::new(),
             answered: Vec::new(),
             outstanding: 0,
-            budget: Budget::new(bounds.shares),
+            budget: Budget::new(bounds.shares, excess.of_thread(thread)),
+            excess: excess.clone(),
             answers: 0,
             answered_at: 0,
             ticks: 0,
@@ -410,12 +421,13 @@ impl<P: Protocol> Clients<P> {
         self.scratch.len() == limits::READ_CHUNK
             && counts_right
             && self.budget.shares() == self.bounds.shares
+            && self.excess.is_sound(self.counters.threads().len())
             && (self.outstanding > 0 || self.budget.cost_in_execution() == 0)
             && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
             && self.own().open.load(Relaxed) == taken as u64
             && self.own().accepted.load(Relaxed).checked_sub(self.own().closed.load(Relaxed))
                 == Some(taken as u64)
-            && acceptor.is_none_or(|acceptor| acceptor.is_sound(&self.counters, self.bounds.connections))
+            && acceptor.is_none_or(|acceptor| acceptor.is_sound(&self.counters))
     }
 
     fn look_at(&mut self, slot: u32, submissions: &mut Vec<Submission>) {
@@ -551,6 +563,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.own().looks.fetch_add(1, Relaxed);
         self.counters.own_faults.fetch_add(u64::from(!self.is_sound()), Relaxed);
         self.accept();
+        self.budget.give_back_excess();
         self.make_room();
         self.own().held.store(self.budget.held() as u64, Relaxed);
         self.own().waiting.store(self.budget.waiting() as u64, Relaxed);

@@ -48,7 +48,7 @@ impl Drop for Server {
 }
 
 fn bounds(connections: usize, twice: bool) -> Bounds {
-    Bounds { connections, request: 1 << 20, twice, shares: Shares::of(64 << 20), idle: None }
+    Bounds { connections, request: 1 << 20, twice, shares: Shares::of(64 << 20, 1), idle: None }
 }
 
 fn serve(connections: usize) -> Server {
@@ -61,13 +61,13 @@ fn serve_with<P: Protocol>(make: MakeProtocol<P>, bounds: Bounds, counters: Arc<
     let (sender, submitted) = mpsc::channel();
     let acceptor = Acceptor::bind(any).unwrap();
     let address = acceptor.listener().local_addr().unwrap();
-    let mut acceptor = Some(acceptor);
+    let (mut acceptor, excess) = (Some(acceptor), Excess::default());
     let submit = move |batch: &mut Vec<Submission>| {
         batch.drain(..).for_each(|submission| drop(sender.send(submission)));
     };
     let front = crate::open_clients(None, counters.threads().len(), submit, |registry, thread, others| {
         let acceptor = acceptor.take().map(|acceptor| acceptor.deals_out_to(others));
-        Clients::new(registry, acceptor, thread, make.clone(), counters.clone(), bounds)
+        Clients::new(registry, acceptor, (thread, &excess), make.clone(), counters.clone(), bounds)
     });
     let Ok(Frontend::Threads(threads)) = front else { panic!("they are threads") };
     Server { address, threads, submitted, counters }
@@ -86,7 +86,7 @@ impl Server {
     /// Sends an answer to the thread that has the connection.
     fn send(&self, answer: ThreadInput) {
         let (ThreadInput::Reply(to, _) | ThreadInput::Drop(to)) = &answer else { panic!("it is an answer") };
-        self.threads[to.slot as usize % self.threads.len()].send(answer);
+        self.threads[to.thread(self.threads.len())].send(answer);
     }
 
     fn connect(&self) -> TcpStream {
@@ -433,7 +433,9 @@ fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
     let acceptor = Acceptor::bind(any).unwrap();
     let address = acceptor.listener().local_addr().unwrap();
     let make: MakeProtocol<Lines> = Arc::new(|_| Lines);
-    let clients = Clients::new(registry, Some(acceptor), 0, make, counters.clone(), bounds).unwrap();
+    let clients =
+        Clients::new(registry, Some(acceptor), (0, &Excess::default()), make, counters.clone(), bounds)
+            .unwrap();
     (clients, address, counters, poll)
 }
 
@@ -668,7 +670,9 @@ fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
     assert_eq!(own_faults(|clients| clients.scratch.clear()), 1);
     assert_eq!(own_faults(|clients| clients.own().open.store(1 << 40, Relaxed)), 1);
     assert_eq!(own_faults(|clients| _ = clients.own().closed.fetch_xor(1, Relaxed)), 1);
-    assert_eq!(own_faults(|clients| clients.acceptor.as_mut().unwrap().corrupt(0, 3)), 1);
+    for bit in 0..64 {
+        assert_eq!(own_faults(|clients| clients.acceptor.as_mut().unwrap().corrupt(0, bit)), 1, "bit {bit}");
+    }
     assert_eq!(own_faults(|clients| clients.outstanding |= 1 << 55), 1);
     assert_eq!(own_faults(|clients| clients.connections[0].connection.as_mut().unwrap().reads_no_more()), 1);
 }

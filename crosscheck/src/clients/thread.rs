@@ -56,16 +56,17 @@ impl ClientThread {
         self.poll.registry().try_clone()
     }
 
-    /// Begins to run `clients`. `submit` takes the requests of one round.
+    /// Begins to run `clients`, as number `number` from 0. `submit` takes the requests of one round.
     ///
     /// # Errors
     /// When the kernel creates no thread.
     pub fn start<C: ClientSide + 'static>(
         self,
+        number: usize,
         clients: C,
         submit: impl FnMut(&mut Vec<Submission>) + Send + 'static,
     ) -> io::Result<()> {
-        let name = std::thread::Builder::new().name("clients".into());
+        let name = std::thread::Builder::new().name(format!("clients-{number}"));
         name.spawn(move || run(self.poll, clients, &self.inbox, submit)).map(drop)
     }
 }

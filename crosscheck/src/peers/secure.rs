@@ -233,11 +233,17 @@ impl Channel {
     /// Makes a record of what `out` has from `start` on: space for its head, and at most [`PLAIN`] bytes.
     pub fn seal_in_place(&mut self, out: &mut Vec<u8>, start: usize) {
         let body = start + HEADER;
-        debug_assert!((body..=body + PLAIN).contains(&out.len()));
+        out.truncate(body + PLAIN);
         let nonce = DirectionKey::nonce(self.sends);
-        let tag = self.sends_with.0.seal_in_place_separate_tag(nonce, Aad::empty(), &mut out[body..]);
-        // It fails only for more bytes than any record has; then the other end finds that this is none.
-        out.extend_from_slice(tag.as_ref().map_or(&[0; TAG], AsRef::as_ref));
+        match self.sends_with.0.seal_in_place_separate_tag(nonce, Aad::empty(), &mut out[body..]) {
+            Ok(tag) => out.extend_from_slice(tag.as_ref()),
+            // Only for more bytes than any record has. Nothing leaves unsealed: the other end finds that this is no
+            // record, and dials again.
+            Err(_) => {
+                out[body..].fill(0);
+                out.extend_from_slice(&[0; TAG]);
+            }
+        }
         let head = records::header(self.sends, out.len() - body);
         out[start..body].copy_from_slice(&head);
         self.sends += 1;
@@ -388,6 +394,28 @@ mod tests {
         let (_, mut again) = answer(&mut ours, &hello(0), &only(&first), &mut Vec::new()).unwrap();
         assert_eq!(open(&mut again, &third), Err(Unsound::Key));
         assert_eq!(open(&mut accepted, &third).unwrap(), b"", "nor into the same connection");
+    }
+
+    /// The records are those of Noise: the crate that made the keys opens them, and this one opens those of the crate.
+    #[test]
+    fn records_are_sealed_as_noise_has_it() {
+        let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let dialling = Dialling::begin(&mut theirs, &hello(2), &mut first).unwrap();
+        let mut state = ours.state(false).unwrap();
+        read_message(&mut state, &only(&first)).unwrap();
+        write_message(&mut state, &hello(0), &mut second).unwrap();
+        let (_, mut dialled) = dialling.finish(&only(&second)).unwrap();
+        let noise = state.into_stateless_transport_mode().unwrap();
+        for (number, text) in [&b""[..], b"hello", &[7; 1000]].into_iter().enumerate() {
+            let number = number as u64 + 1;
+            let (mut plain, mut sealed) = (vec![0; 2000], vec![0; 2000]);
+            let length = noise.read_message(number, &only(&dialled.sealed(text)), &mut plain).unwrap();
+            assert_eq!(&plain[..length], text);
+            let length = noise.write_message(number, text, &mut sealed).unwrap();
+            let opened = dialled.open(SealedRecord { number, sealed: &mut sealed[..length] });
+            assert_eq!(opened.unwrap(), Some(text));
+        }
     }
 
     /// Frames that are added and written in pieces, as many as one record carries or more, all arrive in order.

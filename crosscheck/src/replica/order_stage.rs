@@ -49,7 +49,7 @@ impl<E: OrderEngine> OrderStage<E> {
     pub(super) fn queue(&mut self, submissions: impl IntoIterator<Item = Submission>) {
         let threads = self.waiting.len();
         for one in submissions {
-            self.waiting[one.to.slot as usize % threads].push_as(one.number, one);
+            self.waiting[one.to.thread(threads)].push_as(one.number, one);
         }
     }
 

@@ -26,7 +26,7 @@ use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 /// The client side.
 pub(crate) enum Frontend {
-    /// On threads of its own, which receive answers through these mailboxes: that of a slot's number, modulo theirs.
+    /// On threads of its own, which receive answers through these mailboxes ([`ReplyTo::thread`]).
     Threads(Vec<Mailbox<ThreadInput>>),
     /// On the order thread, in a replica with one worker.
     Here(Box<dyn ClientSide>),
@@ -47,7 +47,7 @@ impl Frontend {
             Frontend::Here(clients) => clients.answer(to, reply),
             Frontend::Threads(threads) => {
                 let answer = reply.map_or(ThreadInput::Drop(to), |reply| ThreadInput::Reply(to, reply));
-                threads[to.slot as usize % threads.len()].send(answer);
+                threads[to.thread(threads.len())].send(answer);
             }
         }
     }

@@ -267,7 +267,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             load(
                 "requests that wait for the orderer",
                 replica.order.waiting(),
-                limits::OUTSTANDING_PER_CLIENT_THREAD,
+                limits::OUTSTANDING_PER_CLIENT_THREAD * replica.clients.counters.threads().len(),
             ),
             load("evidence records", replica.env.evidence.len(), limits::EVIDENCE_KEPT),
             load("batches with known runs", replica.executor.runs_kept(), limits::RUNS_KEPT),

@@ -88,19 +88,20 @@ pub(crate) fn read(
 }
 
 fn push_item(item: &Item, with_unique: bool, reply: &mut Vec<u8>) {
-    reply.reserve(item.value_len() + item.key().len() + BESIDE_VALUE);
+    let (key, value) = item.key_and_value();
+    reply.reserve(value.len() + key.len() + BESIDE_VALUE);
     reply.extend_from_slice(b"VALUE ");
-    reply.extend_from_slice(item.key());
+    reply.extend_from_slice(key);
     reply.push(b' ');
     push_decimal(reply, u64::from(item.flags()));
     reply.push(b' ');
-    push_decimal(reply, item.value_len() as u64);
+    push_decimal(reply, value.len() as u64);
     if with_unique {
         reply.push(b' ');
         push_decimal(reply, item.unique());
     }
     reply.extend_from_slice(b"\r\n");
-    reply.extend_from_slice(item.value());
+    reply.extend_from_slice(value);
     reply.extend_from_slice(b"\r\n");
 }
 

@@ -204,7 +204,17 @@ impl Item {
 
     /// Its key.
     pub fn key(&self) -> &[u8] {
-        self.content.part(0..usize::from(self.key_len))
+        self.content.part(0..self.key_len())
+    }
+
+    /// Length of the key in bytes.
+    pub fn key_len(&self) -> usize {
+        usize::from(self.key_len)
+    }
+
+    /// Key and value; a large value is checked once for both, piece by piece.
+    pub fn key_and_value(&self) -> (&[u8], &[u8]) {
+        self.content.whole().split_at(self.key_len())
     }
 
     /// Its unique.
@@ -244,17 +254,17 @@ impl Item {
 
     /// Length of the value in bytes.
     pub fn value_len(&self) -> usize {
-        self.content.len() - usize::from(self.key_len)
+        self.content.len() - self.key_len()
     }
 
     /// The value; a large one is checked here, piece by piece.
     pub fn value(&self) -> &[u8] {
-        self.content.part(usize::from(self.key_len)..self.content.len())
+        self.content.part(self.key_len()..self.content.len())
     }
 
     /// Bytes it is charged with against the shard's memory.
     pub fn charge(&self) -> u64 {
-        charge(usize::from(self.key_len), self.value_len())
+        charge(self.key_len(), self.value_len())
     }
 
     /// Size that stock memcached would report.

@@ -111,7 +111,7 @@ pub fn access(shard: &mut Shard, item: ItemRef, now_us: u64) {
 /// Stores another value under a key that has a live item; its place in the queue remains.
 pub fn replace(shard: &mut Shard, item: ItemRef, new: &NewItem<'_>, turn: ShardTurn<'_>) {
     let old = shard.item(item);
-    if old.charge() == charge(old.key().len(), new.value.len()) {
+    if old.charge() == charge(old.key_len(), new.value.len()) {
         shard.replace_alike(item, new, turn);
     } else {
         shard.replace_resized(item, new, turn);
@@ -210,7 +210,7 @@ impl Shard {
     fn replace_resized(&mut self, item: ItemRef, new: &NewItem<'_>, turn: ShardTurn<'_>) {
         let old = self.items.expect(item);
         let (before, place) = (old.charge(), old.place());
-        let after = charge(old.key().len(), new.value.len());
+        let after = charge(old.key_len(), new.value.len());
         if after > before {
             self.make_room(after - before, turn, Some(item));
         }

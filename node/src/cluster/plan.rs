@@ -117,6 +117,36 @@ pub struct ClusterPlan<O> {
     key: Option<PathBuf>,
 }
 
+/// Whether options that are for some modes and groups only fit this one, of so many processes.
+fn check_options<O>(wish: &ClusterOptions<O>, processes: usize) -> anyhow::Result<()> {
+    if let Some(threads) = wish.client_threads {
+        let workers = wish.workers.unwrap_or(config::DEFAULT_WORKERS);
+        config::check_client_threads(threads, workers, config::DEFAULT_BUFFER_MB)
+            .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--client-threads, --workers)")))?;
+    }
+    if wish.alone_after_silence && !(wish.mode.verified && processes == 2 && !wish.witness) {
+        return Err(misuse("--alone-after-silence is for two replicas in mode R0GV, without a witness"));
+    }
+    if wish.extra_protection.is_some() && !wish.mode.verified {
+        let mode = wish.mode;
+        return Err(misuse(format!(
+            "mode {mode} has no batches that wait; leave out --extra-protection, or use --mode R0GV"
+        )));
+    }
+    if wish.reads == Reads::Local && may_read_locally(wish.mode, processes, wish.witness).is_err() {
+        return Err(misuse(
+            "--reads local is for mode R0GV, and three or more replicas, or two and a witness",
+        ));
+    }
+    if wish.on_detection.is_some() && !wish.mode.twice {
+        let mode = wish.mode;
+        return Err(misuse(format!(
+            "mode {mode} does not compare a node with itself; leave out --on-detection, or use --mode 00GT"
+        )));
+    }
+    Ok(())
+}
+
 impl<O: ServiceOptions> ClusterPlan<O> {
     /// Plans a cluster with these options; nothing is written or started yet.
     ///
@@ -131,28 +161,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
         let count = wish.replicas.unwrap_or(default);
         check_group(wish.mode, usize::from(count), wish.witness)
             .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --witness, --mode)")))?;
-        if wish.alone_after_silence && !(wish.mode.verified && count == 2 && !wish.witness) {
-            return Err(misuse("--alone-after-silence is for two replicas in mode R0GV, without a witness"));
-        }
-        if wish.extra_protection.is_some() && !wish.mode.verified {
-            let mode = wish.mode;
-            return Err(misuse(format!(
-                "mode {mode} has no batches that wait; leave out --extra-protection, or use --mode R0GV"
-            )));
-        }
-        if wish.reads == Reads::Local
-            && may_read_locally(wish.mode, usize::from(count), wish.witness).is_err()
-        {
-            return Err(misuse(
-                "--reads local is for mode R0GV, and three or more replicas, or two and a witness",
-            ));
-        }
-        if wish.on_detection.is_some() && !wish.mode.twice {
-            let mode = wish.mode;
-            return Err(misuse(format!(
-                "mode {mode} does not compare a node with itself; leave out --on-detection, or use --mode 00GT"
-            )));
-        }
+        check_options(wish, usize::from(count))?;
         let durability = durability(wish)?;
         if wish.mode.verified && durability != Durability::Memory {
             let mode = wish.mode;

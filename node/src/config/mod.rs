@@ -35,6 +35,10 @@ pub fn example<O: ServiceOptions>() -> String {
 /// Worker threads of `serve` and of `up` unless the operator gives another number: the number for which
 /// docs/coverage.md measured coverage.
 pub const DEFAULT_WORKERS: usize = 1;
+/// Memory for requests and replies where the configuration has no number, in MiB.
+pub const DEFAULT_BUFFER_MB: u64 = 128;
+/// Least memory for requests and replies, in MiB; with several client threads, for each of them.
+pub const LEAST_BUFFER_MB: u64 = 32;
 
 /// All settings in a replica's file, checked; `O` are the settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +61,7 @@ pub struct NodeConfig<O> {
     pub mode: Mode,
     /// Threads that execute requests.
     pub workers: usize,
-    /// Threads that serve client connections; none: as many as there are workers.
+    /// Threads that serve client connections; none: as many as there are workers, and as the memory is enough for.
     pub client_threads: Option<usize>,
     /// Where the log is kept.
     pub durability: Durability,
@@ -89,6 +93,37 @@ pub struct NodeConfig<O> {
     pub service: O,
 }
 
+/// The most threads that may serve clients: one thread does everything where there is one worker, and a thread's part
+/// of the memory is at least what a replica with one thread may be given.
+fn most_client_threads(workers: usize, buffer_limit_mb: u64) -> usize {
+    let parts = usize::try_from(buffer_limit_mb / LEAST_BUFFER_MB).unwrap_or(usize::MAX).max(1);
+    if workers == 1 { 1 } else { parts }
+}
+
+/// Whether so many threads may serve clients.
+///
+/// # Errors
+/// Why not, and the remedy.
+pub fn check_client_threads(
+    threads: usize,
+    workers: usize,
+    buffer_limit_mb: u64,
+) -> Result<(), (String, String)> {
+    let most = most_client_threads(workers, buffer_limit_mb);
+    if threads <= most {
+        return Ok(());
+    }
+    Err(if workers == 1 {
+        let why = "a replica with one worker serves its clients on the same thread";
+        (why.to_owned(), "remove it, or set workers to 2 or more".to_owned())
+    } else {
+        let why =
+            format!("each thread needs {LEAST_BUFFER_MB} MiB of buffer_limit_mb, which is {buffer_limit_mb}");
+        let needed = threads as u64 * LEAST_BUFFER_MB;
+        (why, format!("set it to {most} or less, or buffer_limit_mb to {needed} or more"))
+    })
+}
+
 impl<O: ServiceOptions> NodeConfig<O> {
     /// A replica with the documented defaults.
     pub fn new(this_replica: u8, replicas: Vec<SocketAddr>, listen: SocketAddr, admin: Endpoint) -> Self {
@@ -106,7 +141,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             durability: Durability::Memory,
             max_connections: None,
             idle_timeout_s: 0,
-            buffer_limit_mb: 128,
+            buffer_limit_mb: DEFAULT_BUFFER_MB,
             election_ms: (300, 600),
             watchdog_ms: 5_000,
             before_images: true,
@@ -171,7 +206,8 @@ impl<O: ServiceOptions> NodeConfig<O> {
 
     /// A socket costs several times as much as a handler, so that fewer than workers would keep the workers waiting.
     fn client_threads(&self) -> usize {
-        self.client_threads.unwrap_or(self.workers)
+        let most = most_client_threads(self.workers, self.buffer_limit_mb);
+        self.client_threads.unwrap_or(self.workers).min(most)
     }
 
     /// Settings that have to be equal on all replicas, by the names they have in the file.

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::problem::{Problem, Problems, line_of, meant};
 use super::read::TableReader;
-use super::{DEFAULT_WORKERS, NodeConfig};
+use super::{DEFAULT_BUFFER_MB, DEFAULT_WORKERS, LEAST_BUFFER_MB, NodeConfig, check_client_threads};
 use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
@@ -101,11 +101,11 @@ fn read<O: ServiceOptions>(
     let group_key = if is_replicated { read_group_key(reader, secret) } else { None };
     let durability = read_durability(reader);
     let workers = reader.integer("workers", 1..=64, "");
-    let client_threads = read_client_threads(reader, workers);
     let service = O::read(reader);
     let max_connections = reader.integer("max_connections", 1..=1_000_000, "");
     let idle_timeout_s = reader.integer("idle_timeout_s", 0..=86_400, "seconds");
-    let buffer_limit_mb = reader.integer("buffer_limit_mb", 32..=1 << 20, "MiB");
+    let buffer_limit_mb = reader.integer("buffer_limit_mb", LEAST_BUFFER_MB..=1 << 20, "MiB");
+    let client_threads = read_client_threads(reader, workers, buffer_limit_mb);
     let election_ms = reader.span_of("election_ms", 50..=60_000, "ms");
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
     let before_images = read_either(reader, "before_images", "kept", "none");
@@ -143,7 +143,7 @@ fn read<O: ServiceOptions>(
     (config.group_key_file, config.group_key) = group_key.unzip();
     config.durability = durability?;
     config.workers = workers.map_or(config.workers, small);
-    config.client_threads = client_threads.map(small);
+    config.client_threads = client_threads;
     config.max_connections = max_connections.map(small);
     config.idle_timeout_s = idle_timeout_s.unwrap_or(config.idle_timeout_s);
     config.buffer_limit_mb = buffer_limit_mb.unwrap_or(config.buffer_limit_mb);
@@ -162,17 +162,21 @@ fn read<O: ServiceOptions>(
     Some(config)
 }
 
-/// How many threads serve client connections; with one worker, one thread does everything.
-fn read_client_threads(reader: &mut TableReader<'_>, workers: Option<u64>) -> Option<u64> {
-    let threads = reader.integer("client_threads", 1..=64, "")?;
-    if threads > 1 && workers.unwrap_or(DEFAULT_WORKERS as u64) == 1 {
-        let what = "a replica with one worker serves its clients on the same thread";
-        reader.report(
-            reader.offset("client_threads"),
-            "client_threads",
-            what,
-            "remove it, or set workers to 2 or more",
-        );
+/// How many threads serve client connections, with what was read of workers and memory.
+fn read_client_threads(
+    reader: &mut TableReader<'_>,
+    workers: Option<u64>,
+    buffer_limit_mb: Option<u64>,
+) -> Option<usize> {
+    let threads = usize::try_from(reader.integer("client_threads", 1..=64, "")?).ok()?;
+    if workers.is_none() && reader.offset("workers").is_some() {
+        // That number is wrong, and this one may fit the right one.
+        return None;
+    }
+    let workers = workers.map_or(DEFAULT_WORKERS, |workers| usize::try_from(workers).unwrap_or(usize::MAX));
+    let memory = buffer_limit_mb.unwrap_or(DEFAULT_BUFFER_MB);
+    if let Err((what, remedy)) = check_client_threads(threads, workers, memory) {
+        reader.report(reader.offset("client_threads"), "client_threads", &what, &remedy);
     }
     Some(threads)
 }

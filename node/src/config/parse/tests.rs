@@ -145,6 +145,28 @@ fn the_defaults_are_the_documented_ones() {
 }
 
 #[test]
+fn client_threads_need_workers_and_memory() {
+    let with = |lines: &str| shelf().replacen("workers = 1", &format!("workers = 8\n{lines}"), 1);
+    let threads = |text: &str| parse("node.toml", text).expect("it is allowed").settings().client_threads();
+    assert_eq!(threads(&with("client_threads = 3")), 3);
+    assert_eq!(threads(&with("")), 4, "as many as 128 MiB are enough for");
+    let more = with("").replacen("buffer_limit_mb = 128", "buffer_limit_mb = 512", 1);
+    assert_eq!(threads(&more), 8, "as many as workers");
+    let config = parse("node.toml", &with("client_threads = 3")).expect("it is allowed");
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+    let problem = |text: &str| parse("node.toml", text).expect_err("it is refused").to_string();
+    let many = problem(&with("client_threads = 5"));
+    assert!(many.contains("each thread needs 32 MiB of buffer_limit_mb, which is 128"), "{many}");
+    assert!(many.contains("set it to 4 or less, or buffer_limit_mb to 160 or more"), "{many}");
+    let one = problem_with("workers = 1", "workers = 1\nclient_threads = 2");
+    assert!(one.contains("with one worker serves its clients on the same thread"), "{one}");
+    // A wrong number of workers is one problem, and not two.
+    let both = problem_with("workers = 1", "workers = 100\nclient_threads = 2");
+    assert!(both.contains("workers: 100 is out of range") && !both.contains("client_threads"), "{both}");
+    assert!(problem(&with("client_threads = 65")).contains("client_threads: 65 is out of range"));
+}
+
+#[test]
 fn the_example_of_a_service_without_settings_is_whole() {
     let example = example::<()>();
     let parsed = super::parse::<()>("example", &example, &|_| Ok(key().to_text())).expect("the example");

@@ -182,3 +182,78 @@ impl<E: OrderEngine> OrderStage<E> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use order::{Config, SingleEngine, State};
+
+    use super::*;
+    use crate::clients::ReplyTo;
+    use crate::counters::ClientCounters;
+    use crate::world::Os;
+
+    /// A stage for requests of two client threads, at the only replica.
+    fn stage() -> OrderStage<SingleEngine> {
+        let orderer = Orderer::new(Config::new(0, 1, 1), SingleEngine::new(0, 1, 0), State::default());
+        OrderStage::new(orderer, 2)
+    }
+
+    /// Request `number` of a client thread, which ends with both numbers.
+    fn submission(thread: u32, number: u64, bytes: &Bytes) -> Submission {
+        let to = ReplyTo { slot: 2 * 7 + thread, generation: 0, sequence: number, cost: 0 };
+        let text = [bytes, &[thread as u8, number as u8][..]].concat();
+        Submission { number, to, request: ordered::summed(text.into()) }
+    }
+
+    fn submit(stage: &mut OrderStage<SingleEngine>) -> Result<(), Corrupted> {
+        let mut clients = OwnClients::<Os>::new(Arc::new(ClientCounters::with_threads(2)));
+        stage.submit_waiting(&hooks::Active::default(), &mut clients, None)
+    }
+
+    /// Orders what was submitted; returns the threads and numbers of the requests, in their order.
+    fn ordered_now(stage: &mut OrderStage<SingleEngine>) -> Vec<(u8, u8)> {
+        let mut all = Vec::new();
+        loop {
+            stage.orderer.pump(1);
+            let Some(delivered) = stage.orderer.poll_delivery() else { return all };
+            all.extend(delivered.batch.requests().map(|request| match &request.bytes[..] {
+                [.., thread, number] => (*thread, *number),
+                _ => panic!("a request has two numbers"),
+            }));
+        }
+    }
+
+    #[test]
+    fn each_threads_requests_keep_their_order_and_a_busy_thread_lets_the_other_in() {
+        let mut stage = stage();
+        // So long that few of them fill the orderer.
+        let long = Bytes::from(vec![b'x'; order::limits::REQUEST_BYTES - 2]);
+        stage.queue((0..20).map(|number| submission(0, number, &long)));
+        submit(&mut stage).unwrap();
+        let first = stage.waiting();
+        assert!((1..20).contains(&first), "{first} still wait");
+        stage.queue((0..2).map(|number| submission(1, number, &Bytes::new())));
+        let mut order = ordered_now(&mut stage);
+        assert_eq!(order, (0..20 - first as u8).map(|number| (0, number)).collect::<Vec<_>>());
+        order.clear();
+        while stage.waiting() > 0 {
+            submit(&mut stage).unwrap();
+            order.extend(ordered_now(&mut stage));
+        }
+        assert_eq!(order[..2], [(1, 0), (1, 1)], "the other thread was first");
+        assert!(order[2..].is_sorted() && order.len() == 2 + first);
+    }
+
+    #[test]
+    fn a_request_in_the_queue_of_another_thread_is_found_by_its_number() {
+        let mut stage = stage();
+        let none = Bytes::new();
+        stage.queue((0..3).map(|number| submission(0, number, &none)));
+        // The slot was corrupted: it looks like one of thread 1, which has sent none.
+        stage.queue([Submission { to: submission(1, 3, &none).to, ..submission(0, 3, &none) }]);
+        assert_eq!(submit(&mut stage), Err(Corrupted::RequestQueue));
+    }
+}

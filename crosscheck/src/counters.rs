@@ -46,8 +46,6 @@ pub struct ClientCounters {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ThreadCounters {
-    /// Connections open now.
-    pub open: AtomicU64,
     /// Connections that it was given since the start.
     pub accepted: AtomicU64,
     /// Those of them that are closed.
@@ -62,6 +60,15 @@ pub struct ThreadCounters {
     pub held: AtomicU64,
     /// Connections that wait for room now.
     pub waiting: AtomicU64,
+}
+
+impl ThreadCounters {
+    /// Connections open now.
+    pub fn open(&self) -> u64 {
+        // In this order: one that is accepted and closed in between counts as open for a moment.
+        let closed = self.closed.load(Relaxed);
+        self.accepted.load(Relaxed).saturating_sub(closed)
+    }
 }
 
 /// One or more.
@@ -108,7 +115,7 @@ impl ClientCounters {
 
     /// Connections open now.
     pub fn open(&self) -> u64 {
-        self.sum(|thread| &thread.open)
+        self.threads().iter().map(ThreadCounters::open).sum()
     }
 
     /// Records whether the kernel accepts clients now.

@@ -136,12 +136,7 @@ impl Pieces {
 
     /// Adds bytes in front of the value. Every piece moves, so every piece is checked and summed again.
     pub fn prepend(&mut self, bytes: &[u8]) {
-        let old = self.whole();
-        let mut grown = Self::zeroed(bytes.len() + old.len());
-        grown.bytes[..bytes.len()].copy_from_slice(bytes);
-        grown.bytes[bytes.len()..bytes.len() + old.len()].copy_from_slice(old);
-        grown.renew(0..bytes.len() + old.len());
-        *self = grown;
+        *self = Self::joined(bytes, self.whole());
     }
 
     /// Bytes that the value takes in memory, piece sums included.

@@ -73,6 +73,11 @@ impl SlotNumbers {
         SlotNumbers { thread: thread as u32, threads: threads as u32 }
     }
 
+    /// The thread's own counters.
+    fn counters(self, all: &ClientCounters) -> &ThreadCounters {
+        &all.threads()[self.thread as usize]
+    }
+
     /// The number of a slot in the thread's table.
     fn number(self, slot: u32) -> u32 {
         slot * self.threads + self.thread
@@ -262,7 +267,7 @@ impl<P: Protocol> Clients<P> {
 
     /// This thread's own counters.
     fn own(&self) -> &ThreadCounters {
-        &self.counters.threads()[self.numbers.thread as usize]
+        self.numbers.counters(&self.counters)
     }
 
     /// The socket accepts bytes again, if it did not; returns whether that is new.
@@ -275,7 +280,7 @@ impl<P: Protocol> Clients<P> {
         let entry = self.connections.get_mut(slot as usize);
         let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
         self.budget.take_out(connection.held());
-        let own = &self.counters.threads()[self.numbers.thread as usize];
+        let own = self.numbers.counters(&self.counters);
         let fate = connection.write(self.bounds.twice, &self.counters, own);
         self.budget.put_back(connection.held());
         self.settle(slot, fate);
@@ -301,7 +306,7 @@ impl<P: Protocol> Clients<P> {
         let mut reading = Reading {
             bounds: self.bounds,
             counters: &self.counters,
-            own: &self.counters.threads()[self.numbers.thread as usize],
+            own: self.numbers.counters(&self.counters),
             scratch: &mut self.scratch,
             budget: &mut self.budget,
             left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
@@ -344,7 +349,6 @@ impl<P: Protocol> Clients<P> {
             connection.end(&self.registry, &self.counters);
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
-            self.own().open.fetch_sub(1, Relaxed);
             self.own().closed.fetch_add(1, Relaxed);
         }
     }
@@ -424,7 +428,6 @@ impl<P: Protocol> Clients<P> {
             && self.excess.is_sound(self.counters.threads().len())
             && (self.outstanding > 0 || self.budget.cost_in_execution() == 0)
             && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
-            && self.own().open.load(Relaxed) == taken as u64
             && self.own().accepted.load(Relaxed).checked_sub(self.own().closed.load(Relaxed))
                 == Some(taken as u64)
             && acceptor.is_none_or(|acceptor| acceptor.is_sound(&self.counters))
@@ -492,7 +495,6 @@ impl<P: Protocol> ClientSide for Clients<P> {
         let protocol = (self.make_protocol)(&self.counters);
         let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
-        self.own().open.fetch_add(1, Relaxed);
     }
 
     fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>) {

@@ -129,8 +129,7 @@ fn clients_are_dealt_out_to_the_threads_and_each_gets_its_own_replies() {
     let requests: Vec<Submission> = clients.iter().map(|_| server.take()).collect();
     let slots: std::collections::BTreeSet<u32> = requests.iter().map(|request| request.to.slot).collect();
     assert_eq!(slots.len(), 7, "no two connections have one number");
-    let open =
-        || -> Vec<u64> { server.counters.threads().iter().map(|thread| thread.open.load(Relaxed)).collect() };
+    let open = || -> Vec<u64> { server.counters.threads().iter().map(ThreadCounters::open).collect() };
     assert_eq!(open(), [3, 2, 2], "each has sent a request, so that it was adopted");
     // The limit is on all of them together.
     let mut refused = Vec::new();
@@ -245,8 +244,8 @@ fn a_client_too_many_is_told_and_refused() {
 
 #[test]
 fn a_burst_of_connections_waits_to_be_accepted() {
-    let nobody_accepts = accepting::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let address = nobody_accepts.local_addr().unwrap();
+    let not_accepting = accepting::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = not_accepting.local_addr().unwrap();
     // More than the standard library's queue of 128, and few enough for the usual limit of open files.
     let connect =
         |_| TcpStream::connect_timeout(&address, Duration::from_secs(5)).expect("a place in the queue");
@@ -668,7 +667,7 @@ fn own_faults(inject: impl Fn(&mut Clients<Lines>)) -> u64 {
 fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
     assert_eq!(own_faults(|_| ()), 0);
     assert_eq!(own_faults(|clients| clients.scratch.clear()), 1);
-    assert_eq!(own_faults(|clients| clients.own().open.store(1 << 40, Relaxed)), 1);
+    assert_eq!(own_faults(|clients| clients.own().accepted.store(1 << 40, Relaxed)), 1);
     assert_eq!(own_faults(|clients| _ = clients.own().closed.fetch_xor(1, Relaxed)), 1);
     for bit in 0..64 {
         assert_eq!(own_faults(|clients| clients.acceptor.as_mut().unwrap().corrupt(0, bit)), 1, "bit {bit}");

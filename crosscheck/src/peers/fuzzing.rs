@@ -84,7 +84,7 @@ pub fn a_stream(plain: &[u8], piece: usize, at: usize, change: u8) {
     let mut left = said.iter();
     for (number, mut sealed) in records(&stream, piece) {
         match receiver.open(SealedRecord { number, sealed: &mut sealed }) {
-            Ok(Some(opened)) => assert!(left.any(|said| said == opened), "nobody has said this"),
+            Ok(Some(opened)) => assert!(left.any(|said| said == opened), "the other end has not sealed this"),
             Ok(None) => {}
             Err(_) => break,
         }

@@ -35,11 +35,7 @@ impl Outgoing {
 
     /// Bytes that wait to be written.
     pub fn unsent(&self) -> usize {
-        self.not_sealed().len() + self.unwritten().len()
-    }
-
-    fn not_sealed(&self) -> &[u8] {
-        &self.waiting[HEADER + self.taken..]
+        self.waiting.len() - HEADER - self.taken + self.unwritten().len()
     }
 
     /// The sealed bytes that are not written yet.

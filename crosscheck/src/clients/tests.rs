@@ -207,6 +207,25 @@ fn a_reply_to_another_request_closes_the_connection_without_a_byte_of_it() {
 }
 
 #[test]
+fn a_reply_that_comes_to_the_wrong_thread_leaves_on_no_connection() {
+    let counters = Arc::new(ClientCounters::with_threads(2));
+    let server = serve_with(Arc::new(|_| Lines), bounds(7, true), counters);
+    let mut clients = [server.connect(), server.connect()];
+    // The first request of the first connection of each thread: only the numbers of the slots differ.
+    let [first, second] = clients.each_mut().map(|client| {
+        client.write_all(b"same\n").unwrap();
+        server.take()
+    });
+    assert_eq!(second.to, ReplyTo { slot: second.to.slot, ..first.to });
+    assert_ne!(first.to.thread(2), second.to.thread(2));
+    server.threads[second.to.thread(2)].send(first.answered("for the first\n"));
+    server.send(second.answered("2\n"));
+    server.send(first.answered("1\n"));
+    read_exactly(&mut clients[1], b"2\n");
+    read_exactly(&mut clients[0], b"1\n");
+}
+
+#[test]
 fn a_late_reply_to_a_gone_client_reaches_nobody_else() {
     let server = serve(10);
     let mut gone = server.connect();

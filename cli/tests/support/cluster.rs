@@ -101,11 +101,17 @@ impl Cluster {
         self.told.lock().expect("the reader does not panic").clone()
     }
 
+    /// The messages of all replicas, each after the number of its replica.
+    pub fn said(&self) -> Vec<String> {
+        let line = |event: Value| event["line"].as_str().map(|line| format!("{}: {line}", event["replica"]));
+        self.events("said").into_iter().filter_map(line).collect()
+    }
+
     /// Messages of replicas that discarded their state to receive that of their peers.
     pub fn replaced(&self) -> Vec<String> {
-        let line = |event: Value| event["line"].as_str().map(|line| format!("{}: {line}", event["replica"]));
-        let said = self.events("said").into_iter().filter_map(line);
-        said.filter(|line| line.contains("has to be replaced") || line.contains("did not arrive")).collect()
+        let is_of_one =
+            |line: &String| line.contains("has to be replaced") || line.contains("did not arrive");
+        self.said().into_iter().filter(is_of_one).collect()
     }
 
     fn events(&self, kind: &str) -> Vec<Value> {

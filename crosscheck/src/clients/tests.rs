@@ -52,8 +52,12 @@ fn bounds(connections: usize, twice: bool) -> Bounds {
 }
 
 fn serve(connections: usize) -> Server {
-    let bounds = bounds(connections, true);
-    serve_with(Arc::new(|_| Lines), bounds, Arc::new(ClientCounters::default()))
+    serve_on(1, connections)
+}
+
+fn serve_on(threads: usize, connections: usize) -> Server {
+    let counters = Arc::new(ClientCounters::with_threads(threads));
+    serve_with(Arc::new(|_| Lines), bounds(connections, true), counters)
 }
 
 fn serve_with<P: Protocol>(make: MakeProtocol<P>, bounds: Bounds, counters: Arc<ClientCounters>) -> Server {
@@ -120,8 +124,7 @@ fn replies_leave_in_the_order_of_the_requests_whatever_order_they_come_in() {
 
 #[test]
 fn clients_are_dealt_out_to_the_threads_and_each_gets_its_own_replies() {
-    let counters = Arc::new(ClientCounters::with_threads(3));
-    let server = serve_with(Arc::new(|_| Lines), bounds(7, true), counters);
+    let server = serve_on(3, 7);
     let mut clients: Vec<TcpStream> = (0..7).map(|_| server.connect()).collect();
     for (number, client) in clients.iter_mut().enumerate() {
         client.write_all(format!("{number}\n").as_bytes()).unwrap();
@@ -208,8 +211,7 @@ fn a_reply_to_another_request_closes_the_connection_without_a_byte_of_it() {
 
 #[test]
 fn a_reply_that_comes_to_the_wrong_thread_leaves_on_no_connection() {
-    let counters = Arc::new(ClientCounters::with_threads(2));
-    let server = serve_with(Arc::new(|_| Lines), bounds(7, true), counters);
+    let server = serve_on(2, 7);
     let mut clients = [server.connect(), server.connect()];
     // The first request of the first connection of each thread: only the numbers of the slots differ.
     let [first, second] = clients.each_mut().map(|client| {

@@ -35,9 +35,15 @@ pub enum AdminCommand {
     /// An operator's decision: the group begins, empty; answered by a [`Decided`]. For replica 1.
     BeginGroup,
     /// An operator's decision: the data of too many other replicas is lost for ever, and the group continues with that
-    /// of the named replica; answered by a [`Decided`]. To be sent to that replica first. The others take its state
-    /// without further agreement, and give up data that it does not have.
+    /// of the named replica; answered by a [`Decided`]. To be sent to that replica first, and to others only when it has
+    /// agreed: they take its state without further agreement, and give up data that it does not have.
     KeepState {
+        /// The replica, from 1.
+        replica: u8,
+    },
+    /// An operator's decision: a replica that waits for a state takes that of the named one, the leader of its group,
+    /// without further agreement; answered by a [`Decided`]. Nothing is given up.
+    TakeState {
         /// The replica, from 1.
         replica: u8,
     },
@@ -133,7 +139,7 @@ pub struct Injected {
     pub id: Option<String>,
 }
 
-/// Answer to [`AdminCommand::BeginGroup`] and [`AdminCommand::KeepState`].
+/// Answer to [`AdminCommand::BeginGroup`], [`AdminCommand::KeepState`] and [`AdminCommand::TakeState`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     /// The replica's next action.

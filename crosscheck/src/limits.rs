@@ -163,6 +163,9 @@ pub const TOLD_AGAIN: Duration = Duration::from_secs(1);
 pub const TOLD_STILL: Duration = Duration::from_secs(60);
 /// A replica reports what it waits for when it has waited for so long.
 pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
+/// An operator is told of commands that give data up only when this replica has run for so long, and every peer has
+/// been either there or away for so long: a restart looks like a loss for a moment.
+pub const UNTIL_ADVICE: Duration = Duration::from_secs(60);
 /// Time for a peer to answer a watchdog's request for its progress.
 pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept although every live replica has them, for one that was absent for a moment.

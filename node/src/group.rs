@@ -109,7 +109,7 @@ fn begin(replicas: &[ReplicaHandle]) -> CommandOutcome {
             return Ok(CommandVerdict::Fails);
         }
     }
-    until_served(replicas, |_, _| {})
+    until_served(replicas, |_| {})
 }
 
 fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
@@ -125,13 +125,15 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
     if !yes {
         say(&format!(
             "would keep what replica {number} has, up to entry {} of its log; entries that only other replicas \
-                had are lost, and replicas with data of their own give it up. Nothing was done; add --yes to do it",
-            grouped(status.logged)
+                had are lost, and replicas with data of their own give it up. {}Nothing was done; add --yes to do it",
+            grouped(status.logged),
+            longer(number, &here).unwrap_or_default()
         ))?;
         return Ok(CommandVerdict::Fails);
     }
-    let command = AdminCommand::KeepState { replica: number };
-    // The replica to keep comes first: if it has no data, no other replica has given its data up.
+    let mut command = AdminCommand::KeepState { replica: number };
+    // The replica to keep comes first: no other one gives its data up before this one has agreed. A command that is
+    // repeated has its word once more.
     let deadline = Instant::now() + PATIENCE;
     let mut told = decide(kept, &command);
     while told.as_ref().is_err_and(|why| why.ends_with(ASK_AGAIN)) && Instant::now() < deadline {
@@ -140,28 +142,73 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
     }
     match told {
         Ok(what) => say(&format!("replica {number}: {what}"))?,
-        // This is so when the command is repeated.
-        Err(why) if status.leader == Some(number) => say(&format!("replica {number}: {why}"))?,
+        Err(why) if has_joiner_of(number, &once(replicas)) => {
+            say(&format!(
+                "replica {number}: {why}. No replica gives data up; those without any take its state"
+            ))?;
+            command = AdminCommand::TakeState { replica: number };
+        }
         Err(why) => {
             say(&format!("replica {number}: {why}; nothing was changed"))?;
             return Ok(CommandVerdict::Fails);
         }
     }
     let mut told = Vec::new();
-    until_served(replicas, |replica, status| {
-        // A process that was started since the command must receive it again.
-        let life = (status.replica, status.pid);
-        let needs_it =
-            status.leader.is_none() || matches!(status.phase, ReplicaPhase::Starting | ReplicaPhase::Joining);
-        if status.replica != number
-            && needs_it
-            && !told.contains(&life)
-            && let Ok(what) = decide(replica, &command)
-        {
-            told.push(life);
-            // If the terminal is gone, the decision is carried out all the same.
-            let _ = say(&format!("replica {}: {what}", status.replica));
+    until_served(replicas, |rows| {
+        // It has agreed; it may still end before the group is its own.
+        if !leads(number, rows) {
+            return;
         }
+        for (replica, status) in rows.iter().filter_map(answer) {
+            // A process that was started since the command must receive it again.
+            let life = (status.replica, status.pid);
+            if status.replica != number
+                && needs_decision(status)
+                && !told.contains(&life)
+                && let Ok(what) = decide(replica, &command)
+            {
+                told.push(life);
+                // If the terminal is gone, the decision is carried out all the same.
+                let _ = say(&format!("replica {}: {what}", status.replica));
+            }
+        }
+    })
+}
+
+/// A replica that answers, with its status.
+fn answer(row: &ReplicaRow) -> Option<(&ReplicaHandle, &Status)> {
+    Some((&row.replica, row.seen.as_ref().ok()?))
+}
+
+/// Whether this replica says that it leads.
+fn leads(number: u8, rows: &[ReplicaRow]) -> bool {
+    let says = |status: &Status| status.replica == number && status.leader == Some(number);
+    rows.iter().filter_map(answer).any(|(_, status)| says(status))
+}
+
+/// Whether this replica leads a group in which another one waits for its state.
+fn has_joiner_of(number: u8, rows: &[ReplicaRow]) -> bool {
+    let waits = |status: &Status| {
+        status.replica != number
+            && status.leader == Some(number)
+            && status.verification.is_none()
+            && matches!(status.phase, ReplicaPhase::Starting | ReplicaPhase::Joining)
+    };
+    leads(number, rows) && rows.iter().filter_map(answer).any(|(_, status)| waits(status))
+}
+
+/// Whether a replica has to be told whose data the group goes on with.
+fn needs_decision(status: &Status) -> bool {
+    status.leader.is_none() || matches!(status.phase, ReplicaPhase::Starting | ReplicaPhase::Joining)
+}
+
+/// The others whose logs are longer than that of the replica to keep, as a sentence; none if there are none.
+fn longer(number: u8, here: &[(ReplicaHandle, Status)]) -> Option<String> {
+    let of = |number: u8| here.iter().map(|(_, status)| status).find(|status| status.replica == number);
+    let kept = of(number)?;
+    let most = here.iter().map(|(_, status)| status).max_by_key(|status| status.logged)?;
+    (most.logged > kept.logged).then(|| {
+        format!("replica {} has more: its log goes up to entry {}. ", most.replica, grouped(most.logged))
     })
 }
 
@@ -189,15 +236,11 @@ fn held(status: &Status) -> String {
 }
 
 /// Checks the replicas until all of those that answer serve.
-fn until_served(replicas: &[ReplicaHandle], mut look: impl FnMut(&ReplicaHandle, &Status)) -> CommandOutcome {
+fn until_served(replicas: &[ReplicaHandle], mut look: impl FnMut(&[ReplicaRow])) -> CommandOutcome {
     let deadline = Instant::now() + DONE;
     loop {
         let rows = once(replicas);
-        for row in &rows {
-            if let Ok(status) = &row.seen {
-                look(&row.replica, status);
-            }
-        }
+        look(&rows);
         let there: Vec<&ReplicaRow> = rows.iter().filter(|row| row.seen.is_ok()).collect();
         if !there.is_empty() && there.iter().all(|row| row.is_ready()) {
             say(&format!("the group serves: {} of {} replicas", there.len(), rows.len()))?;
@@ -219,6 +262,48 @@ fn until_served(replicas: &[ReplicaHandle], mut look: impl FnMut(&ReplicaHandle,
 mod tests {
     use super::*;
     use crate::cluster::test_status;
+
+    fn handle(number: u8) -> ReplicaHandle {
+        let admin = crosscheck::admin::Endpoint::Unix("admin.sock".into());
+        ReplicaHandle { number, admin, clients: None }
+    }
+
+    fn row(status: Status) -> ReplicaRow {
+        ReplicaRow { replica: handle(status.replica), seen: Ok(status), rate: None }
+    }
+
+    /// A replica that has agreed and does not lead yet, or has ended: the others keep what they have.
+    #[test]
+    fn the_others_are_told_only_once_the_kept_one_leads() {
+        let mut kept = test_status(3);
+        kept.leader = Some(1);
+        assert!(!leads(3, &[row(test_status(1)), row(kept.clone())]), "replica 1 still leads");
+        kept.leader = None;
+        assert!(!leads(3, &[row(kept.clone())]));
+        kept.leader = Some(3);
+        assert!(leads(3, &[row(test_status(1)), row(kept)]));
+        assert!(!leads(3, &[row(Status { leader: Some(3), ..test_status(1) })]), "another one's word");
+        let joiner = Status { phase: ReplicaPhase::Joining, leader: Some(3), ..test_status(1) };
+        let led = Status { leader: Some(3), ..test_status(3) };
+        assert!(has_joiner_of(3, &[row(joiner.clone()), row(led.clone())]));
+        assert!(!has_joiner_of(3, &[row(joiner.clone()), row(Status { leader: None, ..test_status(3) })]));
+        assert!(!has_joiner_of(3, &[row(Status { leader: None, ..joiner }), row(led)]), "it may have data");
+        assert!(
+            needs_decision(&Status { leader: None, ..test_status(2) }) && !needs_decision(&test_status(2))
+        );
+    }
+
+    #[test]
+    fn a_longer_log_than_that_of_the_kept_one_is_named() {
+        let of = |number, logged| (handle(number), Status { logged, ..test_status(number) });
+        let here = [of(1, 331), of(2, 5125), of(3, 331)];
+        assert!(
+            longer(1, &here)
+                .is_some_and(|told| told.contains("replica 2 has more") && told.contains("5,125"))
+        );
+        assert_eq!(longer(2, &here), None);
+        assert_eq!(longer(1, &here[..1]), None);
+    }
 
     #[test]
     fn what_a_replica_has_is_told_apart() {

@@ -355,6 +355,9 @@ pub struct Standing {
     pub members: MemberSet,
     /// Last entry in this replica's log.
     pub last_index: u64,
+    /// Term of that entry. Of two logs of a group the one with the later term has every acknowledged entry of the
+    /// other; of two with the same term the longer one has.
+    pub last_term: u64,
     /// Last entry known to be committed.
     pub commit_index: u64,
     /// First entry still in this replica's log.

@@ -84,6 +84,7 @@ impl OrderEngine for FanoutEngine {
             incarnation: Some(self.incarnation),
             members: MemberSet { voters: ((1u32 << self.replicas) - 1) as u16, learners: 0 },
             last_index: self.index,
+            last_term: 1,
             commit_index: self.index,
             first_index: self.index + 1,
             log_bytes: 0,

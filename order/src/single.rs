@@ -58,6 +58,7 @@ impl OrderEngine for SingleEngine {
             incarnation: Some(self.incarnation),
             members: MemberSet { voters: 1 << self.slot, learners: 0 },
             last_index: self.index,
+            last_term: 1,
             commit_index: self.index,
             first_index: self.index + 1,
             log_bytes: 0,

@@ -7,7 +7,7 @@ use wire::{Malformed, Put, Reader};
 
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
 /// would differ.
-pub const PROTOCOL: u8 = 7;
+pub const PROTOCOL: u8 = 8;
 /// Most settings in a hello.
 const SETTINGS: usize = 64;
 /// Most bytes of a hello: a decoder reads no more.

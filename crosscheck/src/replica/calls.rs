@@ -168,15 +168,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             AdminCommand::Inject(_) => {
                 self.calls.on_inject(call, self.executor.running.as_ref(), &mut self.order, env);
             }
-            AdminCommand::BeginGroup | AdminCommand::KeepState { .. } if self.speculate.is_some() => {
+            AdminCommand::BeginGroup | AdminCommand::KeepState { .. } | AdminCommand::TakeState { .. } => {
                 if let Some(mut speculator) = Speculator::of(self) {
                     speculator.decide(call);
-                }
-            }
-            AdminCommand::BeginGroup | AdminCommand::KeepState { .. } => {
-                let is_executing = self.executor.running.is_some();
-                if waits::decide(call, is_executing, &mut self.order, &mut self.transfer, env) {
-                    self.perform_outputs();
+                } else {
+                    let is_executing = self.executor.running.is_some();
+                    if waits::decide(call, is_executing, &mut self.order, &mut self.transfer, &mut self.env) {
+                        self.perform_outputs();
+                    }
                 }
             }
             AdminCommand::Shutdown => {

@@ -27,6 +27,24 @@ pub(super) struct Group {
     replayed_index: u64,
     replayed_batch: u64,
     next_greeting_us: u64,
+    /// When this process began to greet.
+    began_us: Option<u64>,
+}
+
+/// What a heartbeat tells of the replica that sends it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnProgress {
+    /// The first batch that this process executed, and the last one, with V the last stable one.
+    pub(super) batches: (u64, u64),
+    pub(super) log_end: LogEnd,
+}
+
+/// The end of a replica's log. The later one of two logs of a group has what the group has acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LogEnd {
+    pub(super) term: u64,
+    /// The last entry; 0 for no data.
+    pub(super) index: u64,
 }
 
 /// One other replica.
@@ -40,6 +58,10 @@ struct Other {
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     life: u64,
     has_ended: bool,
+    /// The end of its log, once it has told over the present connection.
+    log_end: Option<LogEnd>,
+    /// When it was connected, disconnected or refused last.
+    changed_us: Option<u64>,
     /// The last report to the voter: whether to wait for this peer, and which process of it.
     counted: bool,
     told: Option<Heartbeat>,
@@ -69,7 +91,32 @@ impl Group {
             replayed_index: last_index,
             replayed_batch: 0,
             next_greeting_us: 0,
+            began_us: None,
         }
+    }
+
+    /// A peer was connected, disconnected or refused: another process of it may be there now.
+    pub(super) fn on_changed(&mut self, peer: u8, now_us: u64) {
+        if let Some(other) = self.others.get_mut(usize::from(peer)) {
+            (other.changed_us, other.log_end) = (Some(now_us), None);
+        }
+    }
+
+    /// The ends of the others' logs, by replica, as far as they are known.
+    pub(super) fn log_ends(&self) -> Vec<Option<LogEnd>> {
+        self.others.iter().map(|other| other.log_end).collect()
+    }
+
+    /// Whether an operator can judge the group: since [`limits::UNTIL_ADVICE`] this process runs, and no peer was
+    /// connected, disconnected, refused, or fell silent.
+    pub(super) fn is_settled(&self, now_us: u64) -> bool {
+        let is_old = |since_us: u64| now_us >= since_us + limits::UNTIL_ADVICE.as_micros() as u64;
+        let is_settled = |other: &Other| {
+            let speaks = other.heard_us > 0 && !other.is_silent(now_us, limits::QUIET);
+            other.changed_us.is_none_or(is_old) && (speaks || is_old(other.heard_us))
+        };
+        let others = self.others.iter().enumerate().filter(|(peer, _)| *peer != usize::from(self.me));
+        self.began_us.is_some_and(is_old) && others.map(|(_, other)| other).all(is_settled)
     }
 
     /// A batch is delivered, which is entry `index` of the log.
@@ -167,26 +214,26 @@ impl Group {
     /// Also compares the clocks of the others.
     pub(super) fn greet<W: World>(
         &mut self,
-        batches: (u64, u64),
+        own: OwnProgress,
         time: &mut Timekeeper,
         env: &mut Environment<W>,
     ) {
         let now_us = env.world.now_us();
+        self.began_us.get_or_insert(now_us);
         if now_us >= self.next_greeting_us {
             self.next_greeting_us = now_us + limits::GREETING.as_micros() as u64;
             for peer in 0..env.settings.peers.len() as u8 {
-                self.greet_one(peer, batches, time, env);
+                self.greet_one(peer, own, time, env);
             }
             time.mind_the_clocks(self.faults(), env);
         }
     }
 
-    /// Sends the heartbeat to one peer. Its batches: the first one that this process executed, and the last one, with V
-    /// the last stable one.
+    /// Sends the heartbeat to one peer.
     pub(super) fn greet_one<W: World>(
         &self,
         peer: u8,
-        (first, last): (u64, u64),
+        OwnProgress { batches: (first, last), log_end }: OwnProgress,
         time: &mut Timekeeper,
         env: &mut Environment<W>,
     ) {
@@ -194,7 +241,8 @@ impl Group {
             let ClockWords { now_us, sent_us, echo_us, held_us } =
                 time.clock.words_for(peer, env.world.now_us());
             let slowest_ms = env.peers.pace.slowest_ms;
-            let words = [first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us];
+            let LogEnd { term, index } = log_end;
+            let words = [first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us, term, index];
             let words = words.map(u64::to_le_bytes);
             env.peers.send(peer, FrameKind::Admin, &[words.as_flattened()]);
         }
@@ -210,7 +258,12 @@ impl Group {
         if let (Ok(their_us), Ok(sent_us), Ok(echo_us), Ok(held_us)) = (word(), word(), word(), word()) {
             time.clock.hear(from, ClockWords { now_us: their_us, sent_us, echo_us, held_us }, now_us);
         }
+        let log_end = match (word(), word()) {
+            (Ok(term), Ok(index)) => Some(LogEnd { term, index }),
+            _ => None,
+        };
         let other = &mut self.others[usize::from(from)];
+        other.log_end = log_end;
         other.has_ended |= other.life != 0 && other.life != life;
         other.life = life;
         other.voting = (since > 0).then_some(Heartbeat { since, life });
@@ -254,5 +307,65 @@ impl Other {
     /// Whether it votes, and was heard recently.
     fn votes_now(&self, now_us: u64) -> bool {
         self.voting.is_some() && !self.is_silent(now_us, limits::QUIET)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADVICE_US: u64 = limits::UNTIL_ADVICE.as_micros() as u64;
+    const START_US: u64 = 1_000_000;
+
+    /// Replica 3 of 3, which began at [`START_US`].
+    fn group() -> Group {
+        Group { began_us: Some(START_US), ..Group::new(2, (3, 3), 7, 0) }
+    }
+
+    /// Both peers are heard at this time.
+    fn hear(group: &mut Group, now_us: u64) {
+        (0..2).for_each(|peer| group.on_heard(peer, now_us));
+    }
+
+    #[test]
+    fn nothing_is_advised_until_a_minute_has_passed_since_the_start_and_each_change() {
+        assert!(!Group::new(2, (3, 3), 7, 0).is_settled(1 << 40), "it has not begun");
+        let mut group = group();
+        let first_us = START_US + ADVICE_US;
+        hear(&mut group, first_us - 1);
+        assert!(!group.is_settled(first_us - 1));
+        assert!(group.is_settled(first_us), "the others are there");
+        group.on_changed(1, first_us);
+        hear(&mut group, first_us + ADVICE_US - 1);
+        assert!(
+            !group.is_settled(first_us + ADVICE_US - 1),
+            "connected, gone or refused since less than that"
+        );
+        assert!(group.is_settled(first_us + ADVICE_US));
+    }
+
+    /// A peer that is stopped sends nothing: for a minute it counts as one that soon goes on.
+    #[test]
+    fn a_peer_that_falls_silent_counts_as_restarted_for_a_minute() {
+        let mut group = group();
+        let silent_us = 10 * ADVICE_US;
+        let quiet_us = limits::QUIET.as_micros() as u64;
+        hear(&mut group, silent_us);
+        assert!(group.is_settled(silent_us + quiet_us));
+        group.on_heard(0, silent_us + ADVICE_US);
+        assert!(!group.is_settled(silent_us + quiet_us + 1) && !group.is_settled(silent_us + ADVICE_US - 1));
+        assert!(group.is_settled(silent_us + ADVICE_US));
+    }
+
+    #[test]
+    fn the_end_of_a_peers_log_is_known_once_it_tells_over_this_connection() {
+        let mut group = group();
+        let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
+        let words = |term: u64, index: u64| [0, 5, 0, 0, 0, 0, 0, 0, term, index].map(u64::to_le_bytes);
+        assert!(group.on_greeting(0, words(4, 331).as_flattened(), &mut time, START_US));
+        assert_eq!(group.log_ends(), [Some(LogEnd { term: 4, index: 331 }), None, None]);
+        group.on_changed(0, START_US);
+        assert_eq!(group.log_ends(), [None; 3], "the next process of it may have lost it");
+        assert!(LogEnd { term: 5, index: 1 } > LogEnd { term: 4, index: 900 });
     }
 }

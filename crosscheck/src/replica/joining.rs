@@ -8,6 +8,7 @@ use wire::ReplicaId;
 
 use super::Replica;
 use super::execution::{Execution, StallCheck, WorkerLinks};
+use super::group::{LogEnd, OwnProgress};
 use super::speculate::{SpeculateStage, Speculator};
 use crate::admin::ReplicaPhase;
 use crate::hooks::Hooks;
@@ -238,13 +239,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Sends heartbeats from time to time, and informs the voter about the others.
     pub(super) fn greet(&mut self) {
-        let batches = (self.executor.first_batch(), self.env.last_batch(self.speculate.as_ref()));
-        self.group.greet(batches, &mut self.time, &mut self.env);
+        let own = self.own_progress();
+        self.group.greet(own, &mut self.time, &mut self.env);
         for peer in 0..self.env.settings.peers.len() as u8 {
             self.count_peer(peer);
         }
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
             execution.set_alone(self.group.is_alone(self.env.world.now_us()));
+        }
+    }
+
+    /// What the others are told of this replica's progress.
+    pub(super) fn own_progress(&self) -> OwnProgress {
+        let standing = self.order.orderer.standing();
+        OwnProgress {
+            batches: (self.executor.first_batch(), self.env.last_batch(self.speculate.as_ref())),
+            log_end: LogEnd { term: standing.last_term, index: standing.last_index },
         }
     }
 

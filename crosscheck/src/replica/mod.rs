@@ -398,7 +398,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 fn waits_for<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> Option<String> {
     let Replica { speculate, group, order, transfer, env, .. } = replica;
     let of_operator = speculate.as_ref().and_then(|stage| stage.waits_for_operator(group, env));
-    of_operator.or_else(|| waits::waits_for(order, transfer, env).filter(|_| !env.settings.is_witness()))
+    waits::waits_for(order, (group, of_operator), transfer, env)
 }
 
 /// Last batch up to which replies have left, or never will.

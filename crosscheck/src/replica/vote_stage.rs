@@ -359,12 +359,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.time.clock.forget(peer);
                     self.env.refusals.forget(peer);
                     self.group.on_heard(peer, self.env.world.now_us());
-                    let last = self.env.last_batch(self.speculate.as_ref());
-                    let batches = (self.executor.first_batch(), last);
-                    self.group.greet_one(peer, batches, &mut self.time, &mut self.env);
+                    self.group.on_changed(peer, self.env.world.now_us());
+                    let own = self.own_progress();
+                    self.group.greet_one(peer, own, &mut self.time, &mut self.env);
                     self.transfer.on_peer_up(&mut self.env);
                 }
                 peers::PeerEvent::Down(peer) => {
+                    self.group.on_changed(peer, self.env.world.now_us());
                     self.order.orderer.peer_down(peer);
                     if let Some(mut speculator) = Speculator::of(self) {
                         speculator.on_verifier_event(VerifierEvent::Disconnected(peer));
@@ -383,7 +384,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.vote(Event::Garbled { from: peer });
                 }
                 peers::PeerEvent::Frame { from, kind, body } => self.on_frame(from, kind, body),
-                peers::PeerEvent::Refused { peer, why } => self.env.on_refused(peer, &why),
+                peers::PeerEvent::Refused { peer, why } => {
+                    if let Some(peer) = peer {
+                        self.group.on_changed(peer, self.env.world.now_us());
+                    }
+                    self.env.on_refused(peer, &why);
+                }
                 peers::PeerEvent::Unresolved { peer, why } => self.env.on_unresolved(peer, why),
             }
         }

@@ -7,6 +7,7 @@ use order::{Decision, OrderEngine, Standing};
 use wire::ReplicaId;
 
 use super::environment::Environment;
+use super::group::{Group, LogEnd};
 use super::order_stage::OrderStage;
 use super::state_transfer::StateTransfer;
 use crate::admin::AdminCommand;
@@ -23,6 +24,42 @@ pub(super) struct Waits {
     told: Option<(String, u64)>,
 }
 
+/// What a replica waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// What happened, the evidence, and what can be done without giving anything up.
+    what: String,
+    /// What an operator can decide if that does not help: it names a command that gives data up.
+    remedy: Option<String>,
+}
+
+/// What stands in the place of a remedy that is not told yet.
+const REMEDY_LATER: &str = "what else can be done is said here when no replica has been started, connected or refused \
+    for a minute";
+
+impl Wait {
+    /// A condition that needs no decision.
+    fn only(what: String) -> Self {
+        Wait { what, remedy: None }
+    }
+
+    /// A condition about which an operator can decide.
+    pub(super) fn or(what: String, remedy: String) -> Self {
+        Wait { what, remedy: Some(remedy) }
+    }
+
+    /// The message. The remedy is part of it only if the group is `settled`: for a moment, each restart looks like a
+    /// loss.
+    pub(super) fn told(self, settled: bool) -> String {
+        let Wait { what, remedy } = self;
+        match remedy {
+            None => what,
+            Some(remedy) if settled => format!("{what}; {remedy}"),
+            Some(_) => format!("{what}; {REMEDY_LATER}"),
+        }
+    }
+}
+
 /// The facts about a replica that makes no progress.
 #[derive(Clone, Copy, Debug)]
 struct View<'a> {
@@ -30,6 +67,8 @@ struct View<'a> {
     replicas: u8,
     connected: u16,
     standing: &'a Standing,
+    /// The ends of the others' logs, by replica, as far as they are known.
+    log_ends: &'a [Option<LogEnd>],
     /// The state it waits for: its log entry, and the replicas that offered one. None if the replica has its state, or
     /// receives it.
     state: Option<(u64, u16)>,
@@ -37,7 +76,7 @@ struct View<'a> {
 
 impl View<'_> {
     /// The condition that it waits for.
-    fn waits_for(&self) -> Option<String> {
+    fn waits_for(&self) -> Option<Wait> {
         match (self.standing.incarnation, self.standing.leader) {
             (None, _) => self.group(),
             (Some(_), None) => Some(self.leader()),
@@ -57,30 +96,63 @@ impl View<'_> {
         self.all() & !self.connected & !(1 << self.me)
     }
 
+    /// The end of a replica's log, if it is known.
+    fn log_end(&self, replica: u8) -> Option<LogEnd> {
+        if replica == self.me {
+            return Some(LogEnd { term: self.standing.last_term, index: self.standing.last_index });
+        }
+        self.log_ends.get(usize::from(replica)).copied().flatten()
+    }
+
+    /// What an operator can do if the data of the others is lost for ever: go on with the one of these replicas that
+    /// has the most. None of them is named while the log of one is unknown.
+    fn keep_most(&self, candidates: u16) -> String {
+        let here = (0..self.replicas).filter(|replica| candidates >> replica & 1 == 1);
+        let ends: Option<Vec<(LogEnd, u8)>> =
+            here.map(|replica| Some((self.log_end(replica)?, replica))).collect();
+        // Of two that have the same, the first one.
+        let most = ends.and_then(|ends| ends.into_iter().max_by_key(|(end, replica)| (*end, !replica)));
+        match most.filter(|(end, _)| end.index > 0) {
+            Some((LogEnd { index, .. }, replica)) => {
+                let replica = ReplicaId(replica);
+                format!(
+                    "if it is lost for ever, `crosscheck group keep {replica}` goes on with what replica {replica} \
+                        has, up to entry {index} of its log: no replica that is here has more"
+                )
+            }
+            None => format!(
+                "if it is lost for ever, an operator can have the group go on with what one of {} has; which of \
+                    them has the most is not known yet",
+                names(candidates)
+            ),
+        }
+    }
+
     /// The message when it belongs to no group.
-    fn group(&self) -> Option<String> {
+    fn group(&self) -> Option<Wait> {
         let outside = &self.standing.outside;
         if outside.members != 0 {
-            let first = outside.members.trailing_zeros() + 1;
-            return Some(format!(
+            let what = format!(
                 "to be let into the group of {}. That takes a moment, unless too few of its members are \
-                    there: start the others with their data; if that is lost for ever, `crosscheck group \
-                    keep {first}` goes on with what replica {first} has",
+                    there: start the others with their data",
                 names(outside.members)
-            ));
+            );
+            return Some(Wait::or(what, self.keep_most(outside.members)));
         }
         let missing = self.missing();
         if missing != 0 {
-            return Some(format!(
+            return Some(Wait::only(format!(
                 "for {}, not connected: a group begins when all of its replicas are there",
                 names(missing)
-            ));
+            )));
         }
         let everybody = outside.fresh | 1 << self.me == self.all();
         (everybody && !outside.told).then(|| {
-            "for an operator's word: no replica has data of a group. If there never was any, or it is lost for ever, \
-             `crosscheck group begin` begins an empty one"
-                .to_owned()
+            Wait::or(
+                "for an operator's word: all replicas are here, and no replica has data of a group".to_owned(),
+                "if there never was any, or it is lost for ever, `crosscheck group begin` begins an empty one"
+                    .to_owned(),
+            )
         })
     }
 
@@ -90,19 +162,19 @@ impl View<'_> {
     }
 
     /// The message when there are two groups, and in its own it waits for `what`.
-    fn another_group(&self, what: &str) -> String {
+    fn another_group(&self, what: &str) -> Wait {
         let others = self.elsewhere();
         let belong = if others.count_ones() == 1 { "belongs" } else { "belong" };
-        format!(
+        Wait::only(format!(
             "{what}: {} {belong} to another group, because an operator had one of them go on without the \
-                other (`crosscheck group keep`). Either this replica joins that one: end it, move its data \
-                directory away, and start it again; or they join this one in the same way",
+                other. Either this replica joins that one: end it, move its data directory away, and start it \
+                again; or they join this one in the same way",
             names(others)
-        )
+        ))
     }
 
     /// The message when it belongs to a group without a leader.
-    fn leader(&self) -> String {
+    fn leader(&self) -> Wait {
         let members = self.standing.members;
         let needed = members.voters.count_ones() / 2 + 1;
         let away = members.voters & self.missing();
@@ -118,26 +190,31 @@ impl View<'_> {
             return self.another_group("for a leader");
         }
         if why.is_empty() {
-            return "for a leader: an election is on its way".to_owned();
+            return Wait::only("for a leader: an election is on its way".to_owned());
         }
-        let me = ReplicaId(self.me);
-        format!(
-            "for a leader: {needed} of {} have to be there with their data, and {}. Start them with it; if \
-                it is lost for ever, `crosscheck group keep {me}` goes on with what replica {me} has",
+        let what = format!(
+            "for a leader: {needed} of {} have to be there with their data, and {}. Start them with it",
             names(members.voters),
             why.join(", ")
-        )
+        );
+        let here = (members.voters | members.learners) & self.connected & !empty;
+        Wait::or(what, self.keep_most(here | 1 << self.me))
     }
 
     /// The message when it has no state, and too few replicas have offered one.
-    fn donors(&self, index: u64, named: u16) -> String {
+    fn donors(&self, index: u64, named: u16) -> Wait {
         let needed = self.replicas / 2 + 1;
         let so_far = if named == 0 { "nobody has".to_owned() } else { format!("only {}", has(named)) };
         let keeper = ReplicaId(self.standing.leader.unwrap_or_default());
-        format!(
-            "for the state after entry {index}, or a later one: {needed} replicas have to give the same, and \
-                {so_far} so far. If nobody else has it any more, `crosscheck group keep {keeper}` has it \
-                taken from replica {keeper} alone"
+        Wait::or(
+            format!(
+                "for the state after entry {index}, or a later one: {needed} replicas have to give the same, and \
+                    {so_far} so far"
+            ),
+            format!(
+                "if nobody else has it any more, `crosscheck group keep {keeper}` has it taken from replica {keeper} \
+                    alone"
+            ),
         )
     }
 }
@@ -167,12 +244,23 @@ pub(super) fn bits(replicas: impl Iterator<Item = u8>) -> u16 {
     replicas.fold(0, |bits, replica| bits | 1 << replica)
 }
 
-/// The condition that this replica waits for, and the remedy.
+/// The condition that this replica waits for, and the remedy; `of_operator` is what a verified group waits for.
 pub(super) fn waits_for<E: OrderEngine, W: World>(
     order: &OrderStage<E>,
+    (group, of_operator): (&Group, Option<Wait>),
     transfer: &StateTransfer,
     env: &Environment<W>,
 ) -> Option<String> {
+    let of_order = || of_order(order, group, transfer, env).filter(|_| !env.settings.is_witness());
+    Some(of_operator.or_else(of_order)?.told(group.is_settled(env.world.now_us())))
+}
+
+fn of_order<E: OrderEngine, W: World>(
+    order: &OrderStage<E>,
+    group: &Group,
+    transfer: &StateTransfer,
+    env: &Environment<W>,
+) -> Option<Wait> {
     if !env.settings.mode.replicated || env.settings.peers.len() < 2 {
         return None;
     }
@@ -181,6 +269,7 @@ pub(super) fn waits_for<E: OrderEngine, W: World>(
         replicas: env.settings.peers.len() as u8,
         connected: bits(env.peers.connected()),
         standing: &order.orderer.standing(),
+        log_ends: &group.log_ends(),
         state: transfer.awaited(),
     };
     view.waits_for()
@@ -225,16 +314,31 @@ pub(super) fn decide<E: OrderEngine, W: World>(
             .orderer
             .decide(Decision::Found)
             .map(|()| "the group begins as soon as all replicas are there".to_owned()),
-        AdminCommand::KeepState { replica } if replica == 0 || replica > replicas => {
+        AdminCommand::KeepState { replica } | AdminCommand::TakeState { replica }
+            if replica == 0 || replica > replicas =>
+        {
             call.refuse(&format!("there is no replica {replica}; they are 1 to {replicas}"));
             return false;
         }
         AdminCommand::KeepState { replica } if replica == me + 1 => {
-            order.orderer.decide(Decision::TakeOver).map(|()| keep_own_state(order, env))
+            let connected = bits(env.peers.connected());
+            if is_kept(&order.orderer.standing(), me, connected) {
+                Ok("the group goes on with what this replica has: that was decided before".to_owned())
+            } else {
+                order.orderer.decide(Decision::TakeOver).map(|()| keep_own_state(order, env))
+            }
         }
-        AdminCommand::KeepState { replica } => {
-            take_from(replica, call, is_executing, order, transfer, env);
+        AdminCommand::KeepState { replica } if is_executing => {
+            give_up_for(replica, call, order, env);
             return false;
+        }
+        AdminCommand::KeepState { replica } => Ok(take_from(replica, transfer, env)),
+        AdminCommand::TakeState { replica } => {
+            if is_executing {
+                call.refuse("this replica has its state; nothing was changed");
+                return false;
+            }
+            Ok(take_from(replica, transfer, env))
         }
         _ => return false,
     };
@@ -245,6 +349,13 @@ pub(super) fn decide<E: OrderEngine, W: World>(
     true
 }
 
+/// Whether the group goes on with this replica's state already: it leads a group of its own, and others are not in it,
+/// or still in the one before. A command that is repeated, because it was interrupted, then goes on with the others.
+fn is_kept(standing: &Standing, me: u8, connected: u16) -> bool {
+    let is_alone = standing.members.voters == 1 << me;
+    standing.is_leader && (is_alone || standing.outside.elsewhere & connected != 0)
+}
+
 /// Reports that the group continues with this replica's state, as an operator decided; returns the message.
 fn keep_own_state<E: OrderEngine, W: World>(order: &OrderStage<E>, env: &Environment<W>) -> String {
     let index = order.orderer.standing().last_index;
@@ -253,23 +364,22 @@ fn keep_own_state<E: OrderEngine, W: World>(order: &OrderStage<E>, env: &Environ
     kept
 }
 
-/// Makes the group continue with another replica's state, as an operator decided.
-fn take_from<E: OrderEngine, W: World>(
+/// Makes this replica, which waits for a state, take that of another one, as an operator decided.
+fn take_from<W: World>(replica: u8, transfer: &mut StateTransfer, env: &Environment<W>) -> String {
+    transfer.trust(replica - 1);
+    let what = format!("the state is taken from replica {replica}, on its word alone");
+    env.world.say(format_args!("an operator decided: {what}"));
+    what
+}
+
+/// Makes the group continue with another replica's state instead of this one's, as an operator decided.
+fn give_up_for<E: OrderEngine, W: World>(
     replica: u8,
     call: Call,
-    is_executing: bool,
     order: &mut OrderStage<E>,
-    transfer: &mut StateTransfer,
     env: &mut Environment<W>,
 ) {
-    let standing = order.orderer.standing();
-    if !is_executing {
-        transfer.trust(replica - 1);
-        let what = format!("the state is taken from replica {replica}, on its word alone");
-        env.world.say(format_args!("an operator decided: {what}"));
-        return call.reply(&admin::Decided { what });
-    }
-    if let Some(leader) = standing.leader {
+    if let Some(leader) = order.orderer.standing().leader {
         return call.refuse(&order::Declined::Led(leader).to_string());
     }
     let what =
@@ -284,14 +394,36 @@ mod tests {
 
     use super::*;
 
-    /// The condition that replica 3 of 3 waits for, with these replicas connected.
+    const NO_LOGS: [Option<LogEnd>; 3] = [None; 3];
+
+    /// The condition that replica 3 of 3 waits for, with these replicas connected, and the ends of the others' logs.
+    fn waits_with(log_ends: &[Option<LogEnd>], connected: u16, standing: Standing) -> String {
+        let view = View { me: 2, replicas: 3, connected, standing: &standing, log_ends, state: None };
+        view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
+    }
+
+    /// The same, before the others have told of their logs.
     fn waits(connected: u16, standing: Standing, state: Option<(u64, u16)>) -> String {
-        let view = View { me: 2, replicas: 3, connected, standing: &standing, state };
-        view.waits_for().unwrap_or_default()
+        let view = View { me: 2, replicas: 3, connected, standing: &standing, log_ends: &NO_LOGS, state };
+        view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
     }
 
     fn outside(fresh: u16, members: u16, told: bool) -> Standing {
         Standing { outside: Outside { fresh, members, elsewhere: 0, told }, ..Standing::default() }
+    }
+
+    fn member(fresh: u16) -> Standing {
+        Standing {
+            incarnation: Some(1),
+            members: MemberSet { voters: 0b111, learners: 0 },
+            last_index: 331,
+            last_term: 4,
+            ..outside(fresh, 0, false)
+        }
+    }
+
+    fn end(term: u64, index: u64) -> Option<LogEnd> {
+        Some(LogEnd { term, index })
     }
 
     #[test]
@@ -302,26 +434,55 @@ mod tests {
         let told = waits(0b011, outside(0b011, 0, false), None);
         assert!(told.contains("no replica has data") && told.contains("`crosscheck group begin`"), "{told}");
         assert_eq!(waits(0b011, outside(0b011, 0, true), None), "");
-        let told = waits(0b011, outside(0b001, 0b010, false), None);
+        let one = [None, end(1, 70), None];
+        let told = waits_with(&one, 0b011, outside(0b001, 0b010, false));
         assert!(
             told.starts_with("to be let into the group of replica 2") && told.contains("group keep 2"),
             "{told}"
         );
     }
 
+    /// Not the first number: the log with everything that was acknowledged. A longer log of an earlier term lacks it.
+    #[test]
+    fn the_replica_with_the_most_is_recommended_and_none_while_that_is_not_known() {
+        let two = outside(0, 0b011, false);
+        let told = waits_with(&[end(4, 331), end(4, 5125), None], 0b011, two);
+        assert!(told.contains("`crosscheck group keep 2`") && told.contains("up to entry 5125"), "{told}");
+        let told = waits_with(&[end(5, 331), end(4, 5125), None], 0b011, two);
+        assert!(told.contains("`crosscheck group keep 1`"), "{told}");
+        for unknown in [[None, end(4, 5125), None], [end(4, 331), None, None], [end(0, 0), end(0, 0), None]] {
+            let told = waits_with(&unknown, 0b011, two);
+            assert!(!told.contains("group keep") && told.contains("not known yet"), "{told}");
+        }
+        let told = waits_with(&[end(4, 331), end(4, 331), None], 0b011, two);
+        assert!(told.contains("`crosscheck group keep 1`"), "the same in both: {told}");
+        // A member compares the others with itself, and not with those that came without data.
+        let five = Standing { members: MemberSet { voters: 0b11111, learners: 0 }, ..member(0b010) };
+        let told = |log_ends: [Option<LogEnd>; 5]| {
+            let view = View {
+                me: 2,
+                replicas: 5,
+                connected: 0b011,
+                standing: &five,
+                log_ends: &log_ends,
+                state: None,
+            };
+            view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
+        };
+        assert!(told([end(4, 332), end(0, 0), None, None, None]).contains("`crosscheck group keep 1`"));
+        assert!(told([end(4, 330), None, None, None, None]).contains("`crosscheck group keep 3`"));
+        assert!(!told([None, end(4, 999), None, None, None]).contains("group keep"));
+    }
+
     #[test]
     fn a_member_without_a_leader_says_who_is_away_and_who_has_lost_its_data() {
-        let member = |fresh| Standing {
-            incarnation: Some(1),
-            members: MemberSet { voters: 0b111, learners: 0 },
-            ..outside(fresh, 0, false)
-        };
         let told = waits(0b010, member(0b010), None);
         assert_eq!(
             told,
             "for a leader: 2 of replicas 1, 2 and 3 have to be there with their data, and replica 1 is not \
                 connected, replica 2 is here without data. Start them with it; if it is lost for ever, \
-                `crosscheck group keep 3` goes on with what replica 3 has"
+                `crosscheck group keep 3` goes on with what replica 3 has, up to entry 331 of its log: no replica \
+                that is here has more"
         );
         assert_eq!(waits(0b011, member(0), None), "for a leader: an election is on its way");
         let mut split = member(0);
@@ -337,5 +498,45 @@ mod tests {
         let told = waits(0b011, led, Some((70, 0b001)));
         assert!(told.contains("only replica 1 has so far") && told.contains("group keep 1"), "{told}");
         assert!(waits(0b011, led, Some((70, 0))).contains("nobody has so far"));
+    }
+
+    /// Whatever it waits for: no command that gives data up is named before the group is settled.
+    #[test]
+    fn no_message_names_a_command_that_gives_data_up_too_early() {
+        let logs = [end(4, 331), end(4, 5125), None];
+        let led = Standing { leader: Some(0), ..member(0) };
+        let mut split = member(0);
+        split.outside.elsewhere = 0b010;
+        let waits = [
+            (outside(0b011, 0, false), None),
+            (outside(0, 0b011, false), None),
+            (member(0b011), None),
+            (led, Some((70, 0b001))),
+            (split, None),
+        ];
+        for (standing, state) in &waits {
+            let view =
+                View { me: 2, replicas: 3, connected: 0b011, standing, log_ends: &logs, state: *state };
+            let wait = view.waits_for().expect("it waits");
+            assert!(!wait.what.contains("group keep") && !wait.what.contains("group begin"), "{wait:?}");
+            let (later, now) = (wait.clone().told(false), wait.clone().told(true));
+            assert!(!later.contains("`crosscheck"), "{later}");
+            assert!(
+                wait.remedy.is_none() || (now.contains("`crosscheck") && later.contains("minute")),
+                "{now}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_decision_was_made_before_only_where_the_others_are_not_in_the_group() {
+        let led = Standing { leader: Some(2), is_leader: true, ..member(0) };
+        assert!(!is_kept(&led, 2, 0b011), "a leader of all replicas was not chosen by an operator");
+        let alone = Standing { members: MemberSet { voters: 0b100, learners: 0b001 }, ..led };
+        assert!(is_kept(&alone, 2, 0b011));
+        assert!(!is_kept(&Standing { is_leader: false, ..alone }, 2, 0b011));
+        let mut before = led;
+        before.outside.elsewhere = 0b001;
+        assert!(is_kept(&before, 2, 0b011) && !is_kept(&before, 2, 0b010));
     }
 }

@@ -495,6 +495,7 @@ impl OrderEngine for PrimaryEngine {
             incarnation: Some(self.incarnation()),
             members: MemberSet { voters: view.executors, learners: 0 },
             last_index: self.last_entry(self.last),
+            last_term: view.number,
             commit_index: self.last_entry(self.due - 1),
             first_index: first << PART_BITS,
             log_bytes: self.held.bytes() as u64,

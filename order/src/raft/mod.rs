@@ -341,6 +341,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             incarnation,
             members: node.configuration.members(),
             last_index: node.last_index(),
+            last_term: node.raw.raft.raft_log.last_term(),
             commit_index: node.raw.raft.raft_log.committed,
             first_index: node.mirror().start() + 1,
             log_bytes: node.mirror().bytes(),

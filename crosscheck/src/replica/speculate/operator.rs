@@ -9,6 +9,7 @@ use crate::admin::{AdminCommand, Decided};
 use crate::admin_server::Call;
 use crate::replica::environment::Environment;
 use crate::replica::group::Group;
+use crate::replica::waits::Wait;
 use crate::service::Service;
 use crate::world::World;
 
@@ -40,7 +41,7 @@ impl SpeculateStage {
         &self,
         group: &Group,
         env: &Environment<W>,
-    ) -> Option<String> {
+    ) -> Option<Wait> {
         let me = env.settings.me;
         let Some(record) = self.verifier.record() else { return self.waits_for_memory(env) };
         if layout(&env.settings) != Layout::Pair {
@@ -71,23 +72,22 @@ impl SpeculateStage {
     }
 
     /// The verifier of this process has lost its memory, or never had one.
-    fn waits_for_memory<W: World>(&self, env: &Environment<W>) -> Option<String> {
+    fn waits_for_memory<W: World>(&self, env: &Environment<W>) -> Option<Wait> {
         let connected = crate::replica::waits::bits(env.peers.connected());
         let all = (1u16 << env.settings.peers.len()) - 1;
         let missing = all & !connected & !(1 << env.settings.me);
         let begin = "if all of them have lost it for ever, `crosscheck group begin` begins an empty group";
         if missing != 0 && env.settings.is_pair() {
             let peer = ReplicaId(other_than(env.settings.me));
-            return Some(format!(
-                "for replica {peer}, which may have what the group has agreed on, and is not connected. Start it; \
-                    {begin} once both are there"
-            ));
+            let what = format!(
+                "for replica {peer}, which may have what the group has agreed on, and is not connected. Start it"
+            );
+            return Some(Wait::or(what, format!("{begin} once both are there")));
         }
         (missing == 0 && !self.begins).then(|| {
-            format!(
-                "for what the group has agreed on, which the others may have: that takes a moment. No replica may \
-                    have data of a group; {begin}"
-            )
+            let what = "for what the group has agreed on, which the others may have: that takes a moment. No replica \
+                may have data of a group";
+            Wait::or(what.to_owned(), begin.to_owned())
         })
     }
 }
@@ -103,33 +103,45 @@ pub(super) fn other_than(me: u8) -> u8 {
 }
 
 /// For an operator, when the primary of two replicas may not go on alone.
-fn for_peer(number: u64, me: u8, state: PeerState) -> String {
+fn for_peer(number: u64, me: u8, state: PeerState) -> Wait {
     let (me, peer, how) = (ReplicaId(me), ReplicaId(other_than(me)), state.in_words());
-    format!(
-        "for replica {peer}: {how}, and it may have gone on without this replica, which stands after batch \
-            {number}. Start it, or let it run on: the two go on together. If it never comes back, \
-            `crosscheck group keep {me}` goes on with what replica {me} has; replies that replica {peer} has given \
-            alone are lost then"
+    Wait::or(
+        format!(
+            "for replica {peer}: {how}, and it may have gone on without this replica, which stands after batch \
+                {number}. Start it, or let it run on: the two go on together"
+        ),
+        format!(
+            "if it never comes back, `crosscheck group keep {me}` goes on with what replica {me} has; replies that \
+                replica {peer} has given alone are lost then"
+        ),
     )
 }
 
 /// For an operator, when the other one of two replicas went on alone, and ended before this one was level.
-fn left_behind(number: u64, stable: u64, me: u8) -> String {
+fn left_behind(number: u64, stable: u64, me: u8) -> Wait {
     let (me, peer) = (ReplicaId(me), ReplicaId(other_than(me)));
-    format!(
-        "for an operator's word: replica {peer} went on alone and has ended before this replica was level with it. \
-            It had come to batch {number} or a later one, and this replica to batch {stable}. `crosscheck group keep \
-            {me}` goes on with what replica {me} has; replies to requests in between are lost then"
+    Wait::or(
+        format!(
+            "for an operator's word: replica {peer} went on alone and has ended before this replica was level with \
+                it. It had come to batch {number} or a later one, and this replica to batch {stable}"
+        ),
+        format!(
+            "`crosscheck group keep {me}` goes on with what replica {me} has; replies to requests in between are lost \
+                then"
+        ),
     )
 }
 
 /// For an operator, when two replicas differ and it is unknown which one is right.
-fn undecided(number: u64, me: u8) -> String {
+fn undecided(number: u64, me: u8) -> Wait {
     let me = ReplicaId(me);
-    format!(
-        "for an operator's word: the batch after {number} ran one request at a time, and the two replicas differ all \
-            the same. Either the service is not deterministic, or the state of one of them is corrupted; \
-            `crosscheck evidence` may tell. `crosscheck group keep {me}` goes on with what replica {me} has"
+    Wait::or(
+        format!(
+            "for an operator's word: the batch after {number} ran one request at a time, and the two replicas differ \
+                all the same. Either the service is not deterministic, or the state of one of them is corrupted; \
+                `crosscheck evidence` may tell"
+        ),
+        format!("`crosscheck group keep {me}` goes on with what replica {me} has"),
     )
 }
 
@@ -139,6 +151,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let decided = match call.command {
             AdminCommand::BeginGroup => begin_group(self),
             AdminCommand::KeepState { replica } => keep_state(self, replica),
+            AdminCommand::TakeState { .. } => Err(Declined::NoGroup.to_string()),
             _ => return,
         };
         match decided {
@@ -201,7 +214,7 @@ fn keep_state<S: Service, E: OrderEngine, W: World>(
     }
     let Lineup { primary, executors, .. } = record.lineup;
     if primary == me && executors.len() == 1 {
-        return Err("this replica goes on alone already".to_owned());
+        return Ok("this replica goes on alone already".to_owned());
     }
     if this.stage.undecided.is_none() && this.stage.peer_state(this.group, this.env).is_none() {
         return Err(format!("replica {} is there: there is nothing to decide", ReplicaId(other_than(me))));
@@ -216,19 +229,24 @@ mod tests {
 
     #[test]
     fn the_operator_learns_what_happened_and_what_to_do() {
-        let told = for_peer(17, 0, PeerState::Ended);
+        let told = for_peer(17, 0, PeerState::Ended).told(true);
         assert!(told.starts_with("for replica 2: its process has ended"), "{told}");
         assert!(told.contains("after batch 17") && told.contains("`crosscheck group keep 1`"), "{told}");
-        let told = for_peer(17, 1, PeerState::Away);
+        let told = for_peer(17, 1, PeerState::Away).told(true);
         assert!(told.starts_with("for replica 1: there is no connection"), "{told}");
         assert!(told.contains("`crosscheck group keep 2`"), "{told}");
-        assert!(undecided(4, 1).contains("batch after 4"), "{}", undecided(4, 1));
-        let told = left_behind(30, 17, 1);
+        let told = undecided(4, 1).told(true);
+        assert!(told.contains("batch after 4"), "{told}");
+        let told = left_behind(30, 17, 1).told(true);
         assert!(
             told.contains("replica 1 went on alone") && told.contains("`crosscheck group keep 2`"),
             "{told}"
         );
         assert!(told.contains("batch 30 or a later one, and this replica to batch 17"), "{told}");
+        for early in [for_peer(17, 0, PeerState::Ended), left_behind(30, 17, 1), undecided(4, 1)] {
+            let told = early.told(false);
+            assert!(!told.contains("group keep"), "{told}");
+        }
     }
 
     /// A replica is left behind by a peer that ends while it releases replies alone. One that needed this replica's

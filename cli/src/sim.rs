@@ -93,6 +93,9 @@ pub struct Args {
     /// Memory is short, and clients write more than fits: items are evicted
     #[arg(long)]
     pub evict: bool,
+    /// Logs are as long, and states in as large pieces, as shipped; else only with one seed in eight
+    #[arg(long)]
+    pub real_sizes: bool,
     /// none, all, network, memory (or its parts: at-rest, mended), disk, or names with commas between, as
     /// `--catalogue` lists them
     #[arg(long, value_name = "WHICH", default_value = "all")]
@@ -188,6 +191,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         strokes: args.strokes.max(1),
         without: args.without.iter().copied().collect(),
         disk: args.disk,
+        real_sizes: args.real_sizes,
         trace: args.trace,
         ..Options::default()
     })
@@ -337,6 +341,7 @@ fn command(seed: u64, options: &Options) -> String {
         if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
     let disk = if options.disk { " --disk" } else { "" };
     let evict = if options.evicts { " --evict" } else { "" };
+    let sizes = if options.real_sizes { " --real-sizes" } else { "" };
     let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
     let verified = match (options.verified, options.dense) {
         (true, true) => " --verified --dense",
@@ -350,7 +355,7 @@ fn command(seed: u64, options: &Options) -> String {
     };
     format!(
         "crosscheck sim --replay {seed} {group} --requests {} --clients {} --episodes {} --strokes \
-            {}{disk}{workers}{evict} --faults {faults}{without} --trace",
+            {}{disk}{workers}{evict}{sizes} --faults {faults}{without} --trace",
         options.requests, options.clients, options.episodes, options.strokes
     )
 }

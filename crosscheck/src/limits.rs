@@ -170,6 +170,9 @@ pub const UNTIL_ADVICE: Duration = Duration::from_secs(60);
 pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept although every live replica has them, for one that was absent for a moment.
 pub const LOG_KEPT: u64 = 16 * 1024;
+/// A log in memory that takes more than one part in so many of the memory for requests and replies is long: nothing is
+/// kept of it that no live replica needs.
+pub const LOG_SHARE: u64 = 4;
 /// With V: reads without a batch that run in one turn between two batches, which wait meanwhile.
 pub const READS_PER_TURN: usize = 256;
 
@@ -255,6 +258,25 @@ pub const TRANSFER_PIECE: usize = 256 << 10;
 pub const TRANSFER_MESSAGE: usize = 16 << 20;
 /// A transfer that receives nothing for so long sends its request to another donor.
 pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The bounds of logs and states. A simulation makes them small, so that its short runs reach them; no user sets them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// [`LOG_KEPT`].
+    pub log_kept: u64,
+    /// [`LOG_SHARE`].
+    pub log_share: u64,
+    /// [`CUT_PATIENCE`].
+    pub cut_patience: Duration,
+    /// [`TRANSFER_PIECE`], in bytes; the same at all replicas.
+    pub piece: usize,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Scale { log_kept: LOG_KEPT, log_share: LOG_SHARE, cut_patience: CUT_PATIENCE, piece: TRANSFER_PIECE }
+    }
+}
 
 const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD);
 const _: () = assert!(READ_CHUNK <= READ_PER_TURN);

@@ -86,18 +86,18 @@ pub struct Manifest {
     pub index: u64,
     /// Length of the whole state in bytes.
     pub length: u64,
-    /// Digest of each piece; all have `limits::TRANSFER_PIECE` bytes but the last.
+    /// Digest of each piece; all have `limits::TRANSFER_PIECE` bytes but the last (`limits::Scale`).
     pub pieces: Vec<u128>,
 }
 
 impl Manifest {
-    fn of(index: u64, state: &[u8]) -> Self {
-        let pieces = state.chunks(limits::TRANSFER_PIECE).map(digest).collect();
+    fn of(index: u64, state: &[u8], piece: usize) -> Self {
+        let pieces = state.chunks(piece).map(digest).collect();
         Manifest { index, length: state.len() as u64, pieces }
     }
 
-    fn is_consistent(&self) -> bool {
-        self.length.div_ceil(limits::TRANSFER_PIECE as u64) == self.pieces.len() as u64
+    fn is_consistent(&self, piece: usize) -> bool {
+        self.length.div_ceil(piece as u64) == self.pieces.len() as u64
     }
 }
 
@@ -192,17 +192,18 @@ fn object(reader: &mut Reader<'_, &Bytes>) -> Result<Packed, Malformed> {
 /// The sending side: the last checkpoint that was made.
 #[derive(Debug, Default)]
 pub struct Donor {
-    checkpoint: Option<(Manifest, Bytes)>,
+    /// With the size of its pieces in bytes.
+    checkpoint: Option<(Manifest, Bytes, usize)>,
     /// Receivers that requested a state that was not made yet, with its least log index. A receiver that has got it
     /// from another donor meanwhile drops the manifest.
     waiting: BTreeMap<u8, u64>,
 }
 
 impl Donor {
-    /// Offers `state`, made after the entry at `index`, in place of the one before. Returns its manifest and the
-    /// receivers that wait for it.
-    pub fn offer(&mut self, index: u64, state: Bytes) -> Option<(Message, Vec<u8>)> {
-        let (manifest, _) = self.checkpoint.insert((Manifest::of(index, &state), state));
+    /// Offers `state`, made after the entry at `index`, in place of the one before, in pieces of so many bytes. Returns
+    /// its manifest and the receivers that wait for it.
+    pub fn offer(&mut self, index: u64, state: Bytes, size: usize) -> Option<(Message, Vec<u8>)> {
+        let (manifest, ..) = self.checkpoint.insert((Manifest::of(index, &state, size), state, size));
         let served: Vec<u8> =
             self.waiting.extract_if(.., |_, at_least| *at_least <= index).map(|(peer, _)| peer).collect();
         (!served.is_empty()).then(|| (Message::Manifest(manifest.clone()), served))
@@ -212,7 +213,7 @@ impl Donor {
     pub fn on_message(&mut self, from: u8, message: &Message) -> Option<Message> {
         match *message {
             Message::AskManifest { at_least } => Some(match &self.checkpoint {
-                Some((manifest, _)) if manifest.index >= at_least => Message::Manifest(manifest.clone()),
+                Some((manifest, ..)) if manifest.index >= at_least => Message::Manifest(manifest.clone()),
                 _ => {
                     self.waiting.insert(from, at_least);
                     Message::Nothing { index: at_least }
@@ -237,12 +238,12 @@ impl Donor {
     }
 
     fn piece(&self, index: u64, piece: u32) -> Option<Message> {
-        let (manifest, state) = self.checkpoint.as_ref()?;
+        let (manifest, state, size) = self.checkpoint.as_ref()?;
         if manifest.index != index || piece as usize >= manifest.pieces.len() {
             return None;
         }
-        let start = piece as usize * limits::TRANSFER_PIECE;
-        let end = state.len().min(start + limits::TRANSFER_PIECE);
+        let start = piece as usize * size;
+        let end = state.len().min(start + size);
         Some(Message::Piece { index, piece, bytes: state.slice(start..end) })
     }
 }
@@ -253,6 +254,8 @@ pub struct Receiver {
     me: u8,
     replicas: u8,
     at_least: u64,
+    /// Bytes of a piece.
+    size: usize,
     manifests: BTreeMap<u8, Manifest>,
     agreed: Option<Arc<Manifest>>,
     pieces: Vec<Option<Bytes>>,
@@ -273,6 +276,7 @@ impl Receiver {
             me,
             replicas,
             at_least,
+            size: limits::TRANSFER_PIECE,
             manifests: BTreeMap::new(),
             agreed: None,
             pieces: Vec::new(),
@@ -282,6 +286,11 @@ impl Receiver {
             asked_manifests_us: None,
             rejected: 0,
         }
+    }
+
+    /// In pieces of so many bytes, as all replicas make them.
+    pub fn in_pieces_of(self, size: usize) -> Self {
+        Receiver { size, ..self }
     }
 
     /// Log index this receiver was made for.
@@ -368,7 +377,7 @@ impl Receiver {
     fn on_manifest(&mut self, from: u8, manifest: Manifest) -> Option<(u64, Bytes)> {
         if self.agreed.is_some()
             || manifest.index < self.at_least
-            || !manifest.is_consistent()
+            || !manifest.is_consistent(self.size)
             || from == self.me
         {
             return None;
@@ -453,7 +462,7 @@ mod tests {
 
     fn donor(index: u64, seed: u8) -> Donor {
         let mut donor = Donor::default();
-        donor.offer(index, state(seed));
+        donor.offer(index, state(seed), limits::TRANSFER_PIECE);
         donor
     }
 
@@ -523,7 +532,7 @@ mod tests {
             done
         };
         assert_eq!(answered(&mut receiver, [&mut a, &mut b], 1), None, "the manifests");
-        a.offer(11, state(2));
+        a.offer(11, state(2), limits::TRANSFER_PIECE);
         let done = (2..10).find_map(|now_us| answered(&mut receiver, [&mut a, &mut b], now_us));
         assert_eq!(done, Some((9, state(1))), "from the other donor, without waiting");
     }
@@ -539,16 +548,19 @@ mod tests {
             donor.on_message(2, &Message::AskManifest { at_least: 9 }),
             Some(Message::Nothing { index: 9 })
         );
-        assert_eq!(donor.offer(4, state(1)), None, "too old for both");
-        let told = donor.offer(6, state(2));
-        assert_eq!(told, Some((Message::Manifest(Manifest::of(6, &state(2))), vec![1])));
-        assert_eq!(donor.offer(7, state(2)), None);
-        assert_eq!(donor.offer(9, state(3)).map(|(_, peers)| peers), Some(vec![2]));
+        assert_eq!(donor.offer(4, state(1), limits::TRANSFER_PIECE), None, "too old for both");
+        let told = donor.offer(6, state(2), limits::TRANSFER_PIECE);
+        assert_eq!(
+            told,
+            Some((Message::Manifest(Manifest::of(6, &state(2), limits::TRANSFER_PIECE)), vec![1]))
+        );
+        assert_eq!(donor.offer(7, state(2), limits::TRANSFER_PIECE), None);
+        assert_eq!(donor.offer(9, state(3), limits::TRANSFER_PIECE).map(|(_, peers)| peers), Some(vec![2]));
     }
 
     #[test]
     fn damaged_messages_are_no_messages() {
-        let good = Message::Manifest(Manifest::of(3, b"abc")).encode();
+        let good = Message::Manifest(Manifest::of(3, b"abc", limits::TRANSFER_PIECE)).encode();
         for cut in 0..good.len() {
             assert!(Message::decode(good.slice(..cut)).is_none_or(
                 |message| matches!(message, Message::Manifest(manifest) if !manifest.is_consistent())

@@ -193,6 +193,11 @@ pub trait World: Send + 'static {
         limits::ENTRIES_PER_SNAPSHOT
     }
 
+    /// Bounds that a simulation makes small.
+    fn scale(&self) -> limits::Scale {
+        limits::Scale::default()
+    }
+
     /// Checks a piece of the program itself; whether it is unchanged.
     fn program_is_sound(&mut self) -> bool {
         true

@@ -37,6 +37,8 @@ pub const DISTRUST_TICKS: u64 = 8;
 pub const MOST_DOUBLINGS: u32 = 5;
 /// Entries by which the leader may be ahead of the deliveries of the slowest live replica.
 pub const WINDOW_ENTRIES: u64 = 4096;
+/// Entries that a learner may lack when it is promoted.
+pub const LEARNER_LAG: u64 = 64;
 /// Log entries one call of `compact_to` drops at most: dropping much at once costs milliseconds.
 pub const COMPACT_STEP: u64 = 256;
 /// Bytes of proposals that the engine holds uncommitted.
@@ -84,6 +86,42 @@ pub const TERM_LIMIT: u64 = 1 << 48;
 pub const TERM_STEP: u64 = 1 << 20;
 /// Starts of a process with one log that are accepted at most beyond the last known one.
 pub const BOOTS_STEP: u32 = 1 << 20;
+
+/// Ticks for which the log is kept for a follower that is probed and acknowledges nothing: 10 s at ticks of 25 ms.
+pub const PROBED_TICKS: u64 = 400;
+/// Ticks for which a silent joiner's checkpoint is kept: 10 s at ticks of 25 ms.
+pub const OFFER_TICKS: u64 = 400;
+
+/// The bounds of an engine that only long logs or long absences reach. A simulation makes them small, so that its short
+/// runs reach them; no user sets them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// [`COMPACT_STEP`].
+    pub compact_step: u64,
+    /// [`PROBED_TICKS`].
+    pub probed_ticks: u64,
+    /// [`OFFER_TICKS`].
+    pub offer_ticks: u64,
+    /// [`PRIMARY_WINDOW`].
+    pub primary_window: u64,
+    /// [`HELD_BYTES`].
+    pub held_bytes: usize,
+    /// [`LOST_TICKS`].
+    pub lost_ticks: u64,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Scale {
+            compact_step: COMPACT_STEP,
+            probed_ticks: PROBED_TICKS,
+            offer_ticks: OFFER_TICKS,
+            primary_window: PRIMARY_WINDOW,
+            held_bytes: HELD_BYTES,
+            lost_ticks: LOST_TICKS,
+        }
+    }
+}
 
 const _: () = assert!(FRAME_BODY > REQUEST_BYTES + APPEND_BYTES + (64 << 10));
 const _: () = assert!(OWN_EAGER <= OWN_IN_FLIGHT);

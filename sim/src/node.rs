@@ -19,7 +19,7 @@ use crate::net::{Fabric, Port};
 use crate::rng::stream;
 use crate::slow::Slow;
 use crate::workload::Workload;
-use crate::world::{Journal, Surroundings};
+use crate::world::{Journal, Scale, Surroundings};
 
 /// A client's connection at its replica.
 struct ClientSession<P> {
@@ -107,6 +107,8 @@ pub struct Role<W> {
     pub life: u64,
     /// Threads that run handlers.
     pub workers: usize,
+    /// Bounds of logs and states.
+    pub scale: Scale,
     /// Error of its wall clock in microseconds.
     pub skew_us: i64,
     /// It gets the command to begin the group.
@@ -190,10 +192,16 @@ impl<W: Workload> Process<W> {
     ) -> Result<Self, String> {
         let Role { me, replicas, skew_us, begins, .. } = *role;
         let (service, make_protocol) = role.service().start()?;
-        let engine =
-            RaftConfig { found: begins, ..RaftConfig::new(me, replicas, rng.next_u64(), rng.next_u64()) };
+        let engine = RaftConfig {
+            found: begins,
+            scale: role.scale.order,
+            window: role.scale.window,
+            learner_lag: role.scale.learner_lag,
+            ..RaftConfig::new(me, replicas, rng.next_u64(), rng.next_u64())
+        };
         let world =
             Surroundings::new(me, fabric.clone(), skew_us, stream(rng.next_u64(), 1), journal.clone())
+                .with_scale(role.scale)
                 .with_disk(disk);
         let net = Port { me, fabric: fabric.clone() };
         let settings = role.settings(opened.is_some());

@@ -18,6 +18,7 @@ use wire::SplitMix64;
 use crate::fault::{CATALOGUE, Fault, rests};
 use crate::rng::stream;
 use crate::run::Options;
+use crate::world::Scale;
 
 /// With more faults than this in an episode, they follow each other closely.
 const STORM: u64 = 20;
@@ -137,6 +138,11 @@ impl Episode {
 /// How replicas answer reads in the run of a seed: with V, and every second pair of seeds, without a batch.
 pub fn reads(seed: u64, options: &Options) -> Reads {
     if options.verified && seed / 2 % 2 == 1 { Reads::Local } else { Reads::Batch }
+}
+
+/// The bounds of logs and states in the run of a seed: small ones, but for one seed in eight.
+pub fn scale(seed: u64, options: &Options) -> Scale {
+    if options.real_sizes || seed % 8 == 7 { Scale::real() } else { Scale::small() }
 }
 
 /// The episode `number` of a seed, with logs on disk or in memory.

@@ -64,6 +64,8 @@ pub struct Options {
     pub dense: bool,
     /// Memory is short, and clients write more than fits ([`Workload::short_of_memory`]).
     pub evicts: bool,
+    /// Logs and states grow as long as shipped; else only with one seed in eight.
+    pub real_sizes: bool,
     /// Prints every event.
     pub trace: bool,
     /// Promises that a replica, or all of them, breaks on purpose.
@@ -88,6 +90,7 @@ impl Default for Options {
             workers: 1,
             dense: false,
             evicts: false,
+            real_sizes: false,
             trace: false,
             sabotage: Vec::new(),
             until: None,
@@ -592,6 +595,7 @@ impl<W: Workload> Run<W> {
             reads: plan::reads(self.seed, &self.options),
             life: slot.life,
             workers: self.workers_of(replica),
+            scale: plan::scale(self.seed, &self.options),
             skew_us: slot.skew_us,
             // The run commands the group to begin once; a later beginning needs an operator's decision.
             begins: slot.life == 1 || sabotage.contains(&Breach::AlwaysTold),

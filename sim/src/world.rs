@@ -10,6 +10,7 @@ use std::{fmt, io};
 
 use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
+use crosscheck::limits;
 use crosscheck::snapshot::{self, SnapshotError};
 use crosscheck::stepped::{Observation, ReplyTo, World};
 use verify::{StateToken, Version};
@@ -23,8 +24,52 @@ use crate::net::{Fabric, Port};
 /// 2026-01-01, when every run begins.
 pub const EPOCH_US: u64 = 1_767_225_600_000_000;
 
-/// A small number, so that logs are shortened in short runs.
-const ENTRIES_PER_SNAPSHOT: u64 = 1000;
+/// How long logs and absences are that make replicas drop, pack and transfer what they have.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Bounds of the pipeline.
+    pub pipeline: limits::Scale,
+    /// Bounds of its ordering engine.
+    pub order: order::limits::Scale,
+    /// Entries by which the leader may be ahead.
+    pub window: u64,
+    /// Entries that a learner may lack when it is promoted.
+    pub learner_lag: u64,
+    /// Log entries between two checkpoints of a replica with its log on disk.
+    pub entries_per_snapshot: u64,
+}
+
+impl Scale {
+    /// As shipped; but logs on disk are shortened in short runs.
+    pub fn real() -> Self {
+        Scale {
+            pipeline: limits::Scale::default(),
+            order: order::limits::Scale::default(),
+            window: order::limits::WINDOW_ENTRIES,
+            learner_lag: order::limits::LEARNER_LAG,
+            entries_per_snapshot: 1000,
+        }
+    }
+
+    /// So small that a pause of a second or two, or a lost memory, reaches all of them.
+    pub fn small() -> Self {
+        let pipeline = limits::Scale {
+            log_kept: 32,
+            log_share: 2048,
+            cut_patience: Duration::from_secs(3),
+            piece: 1024,
+        };
+        let order = order::limits::Scale {
+            compact_step: 16,
+            probed_ticks: 40,
+            offer_ticks: 40,
+            primary_window: 16,
+            held_bytes: 64 << 10,
+            lost_ticks: 40,
+        };
+        Scale { pipeline, order, window: 64, learner_lag: 8, entries_per_snapshot: 250 }
+    }
+}
 
 /// The result of one request at one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -255,6 +300,7 @@ pub struct Surroundings {
     pub asleep_us: u64,
     rng: RefCell<SplitMix64>,
     journal: Journal,
+    scale: Scale,
     disk: Option<Platter>,
     /// With V: the batches that are scheduled and not stable, and their results.
     unstable: BTreeMap<u64, (Ordered, Vec<RequestOutcome>)>,
@@ -272,6 +318,7 @@ impl Surroundings {
             asleep_us: 0,
             rng: RefCell::new(rng),
             journal,
+            scale: Scale::real(),
             disk: None,
             unstable: BTreeMap::new(),
         }
@@ -280,6 +327,11 @@ impl Surroundings {
     /// With a disk to write states to.
     pub fn with_disk(self, disk: Option<Platter>) -> Self {
         Surroundings { disk, ..self }
+    }
+
+    /// With these bounds.
+    pub fn with_scale(self, scale: Scale) -> Self {
+        Surroundings { scale, ..self }
     }
 
     /// The run's clock, as far as this replica's step has come.
@@ -353,7 +405,11 @@ impl World for Surroundings {
     }
 
     fn entries_per_snapshot(&self) -> u64 {
-        ENTRIES_PER_SNAPSHOT
+        self.scale.entries_per_snapshot
+    }
+
+    fn scale(&self) -> limits::Scale {
+        self.scale.pipeline
     }
 
     fn see(&mut self, seen: Observation<'_>) {

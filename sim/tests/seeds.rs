@@ -149,6 +149,17 @@ fn who_executes_first_and_was_away_or_hangs_is_replaced_soon() {
     keeps_every_promise(1, &Options { verified: true, requests: 100, episodes: 1, ..options("hang") });
 }
 
+/// A batch that ended while the service's keys were wrong everywhere became stable when all was healed: the checker
+/// had not noted who came to it.
+#[test]
+fn what_ends_while_all_replicas_are_hit_may_become_stable_later() {
+    let first = Options { verified: true, real_sizes: true, ..Options::default() };
+    let two = Options { replicas: 2, ..first.clone() };
+    keeps_every_promise(88_100_000, &first);
+    keeps_every_promise(91_000_006, &two);
+    keeps_every_promise(91_100_007, &Options { workers: 2, ..two });
+}
+
 #[test]
 fn where_memory_is_short_only_old_items_go() {
     let short = Options { evicts: true, requests: 4000, ..options("all") };

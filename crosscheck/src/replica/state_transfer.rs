@@ -41,7 +41,7 @@ impl StateTransfer {
         env: &Environment<W>,
     ) {
         let now_us = env.world.now_us();
-        let patience_us = limits::CUT_PATIENCE.as_micros() as u64;
+        let patience_us = env.world.scale().cut_patience.as_micros() as u64;
         if self.checkpoint_asked_us.is_none_or(|asked_us| now_us > asked_us + patience_us) {
             self.checkpoint_asked_us = Some(now_us);
             order.submit_control(&Control::Checkpoint);
@@ -114,7 +114,7 @@ impl StateTransfer {
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
-        if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone()) {
+        if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone(), env.world.scale().piece) {
             let manifest = manifest.encode();
             waiting.into_iter().for_each(|peer| env.peers.send(peer, FrameKind::Transfer, &[&manifest]));
         }
@@ -146,7 +146,8 @@ impl StateTransfer {
                 env.settings.mode
             ));
         }
-        let mut receiver = Receiver::new(env.settings.me, env.settings.executors() as u8, index);
+        let mut receiver = Receiver::new(env.settings.me, env.settings.executors() as u8, index)
+            .in_pieces_of(env.world.scale().piece);
         self.trusted.iter().for_each(|trusted| receiver.trust(*trusted));
         self.receiver = Some(receiver);
         self.receiving_since_us = env.world.now_us();
@@ -260,14 +261,15 @@ impl StateTransfer {
         if disk && standing.is_leader && long && is_executing {
             self.want_checkpoint(order, env);
         }
-        let floor = order.orderer.compaction_floor();
+        let (floor, scale) = (order.orderer.compaction_floor(), env.world.scale());
         for _ in 0..limits::COMPACTIONS_PER_TICK {
-            let is_large = order.orderer.standing().log_bytes > env.settings.buffer_limit as u64 / 4;
+            let is_large =
+                order.orderer.standing().log_bytes > env.settings.buffer_limit as u64 / scale.log_share;
             let keep_from = match env.settings.durability {
                 // A state is being packed for a peer, which will need the entries after it.
                 Durability::Memory if self.checkpoint_asked_us.is_some() => return,
                 Durability::Memory if is_large => floor,
-                Durability::Memory => floor.saturating_sub(limits::LOG_KEPT),
+                Durability::Memory => floor.saturating_sub(scale.log_kept),
                 Durability::Disk(_) => {
                     let kept = env.world.entries_per_snapshot() / limits::KEPT_SHARE;
                     floor.saturating_sub(kept).min(self.kept_index)

@@ -104,7 +104,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
         let engine: Engine = if verified {
             let config = PrimaryConfig { slot: me, replicas: ordering, life: birth.life, start: 1 };
-            Box::new(PrimaryEngine::new(config, order_state.index))
+            Box::new(PrimaryEngine::new(config, order_state.index).with_scale(birth.engine.scale))
         } else {
             Box::new(RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?)
         };

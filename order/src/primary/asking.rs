@@ -52,7 +52,7 @@ impl PrimaryEngine {
     /// Asks for all batches that are known to exist and missing here, and were not asked for yet.
     pub(super) fn ask_missing(&mut self) {
         let Some(view) = self.view.filter(|_| !self.failed && self.wanted.is_none()) else { return };
-        let end = self.last.min(self.delivered + limits::PRIMARY_WINDOW);
+        let end = self.last.min(self.delivered + self.scale.primary_window);
         if self.due > end {
             // The next time the primary is asked first again.
             (self.asking.source, self.asking.asked_to) = (None, 0);

@@ -7,13 +7,26 @@ use crate::limits;
 use crate::primary::message::PrimaryBatch;
 
 /// Batches by their numbers, with the memory that they take.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HeldBatches {
     batches: BTreeMap<u64, PrimaryBatch>,
     bytes: usize,
+    /// [`limits::HELD_BYTES`].
+    bound: usize,
+}
+
+impl Default for HeldBatches {
+    fn default() -> Self {
+        HeldBatches { batches: BTreeMap::new(), bytes: 0, bound: limits::HELD_BYTES }
+    }
 }
 
 impl HeldBatches {
+    /// With another bound of memory, in bytes.
+    pub fn set_bound(&mut self, bound: usize) {
+        self.bound = bound;
+    }
+
     /// Holds a batch, unless there is one with its number.
     pub fn insert(&mut self, batch: PrimaryBatch) {
         let bytes = batch.message.len();
@@ -40,7 +53,7 @@ impl HeldBatches {
 
     /// Whether there is room only for what is due next.
     pub fn is_full(&self) -> bool {
-        self.bytes > limits::HELD_BYTES
+        self.bytes > self.bound
     }
 
     /// Forgets all batches after this one.
@@ -53,7 +66,7 @@ impl HeldBatches {
     pub fn forget(&mut self, unneeded: u64, stable: u64) {
         while let Some(first) = self.batches.first_entry() {
             let number = *first.key();
-            if number > unneeded && (number > stable || self.bytes <= limits::HELD_BYTES) {
+            if number > unneeded && (number > stable || self.bytes <= self.bound) {
                 break;
             }
             self.bytes -= first.remove().message.len();

@@ -111,6 +111,7 @@ impl OpenBatch {
 #[derive(Debug)]
 pub struct PrimaryEngine {
     config: PrimaryConfig,
+    scale: limits::Scale,
     view: Option<PrimaryView>,
     /// The primary is known to have begun the view, too: before that it would drop the batches of others.
     is_led: bool,
@@ -154,6 +155,7 @@ impl PrimaryEngine {
         PrimaryEngine {
             peers: vec![PeerReport::default(); usize::from(config.replicas)],
             config,
+            scale: limits::Scale::default(),
             view: None,
             is_led: false,
             sequential: false,
@@ -177,6 +179,13 @@ impl PrimaryEngine {
             failed: false,
             ready: EngineOut::default(),
         }
+    }
+
+    /// With other bounds, for a simulation.
+    pub fn with_scale(mut self, scale: limits::Scale) -> Self {
+        self.held.set_bound(scale.held_bytes);
+        self.scale = scale;
+        self
     }
 
     fn is_primary(&self) -> bool {
@@ -234,7 +243,7 @@ impl PrimaryEngine {
 
     /// Hands the orderer the batches that are due, as far as deliveries have come.
     fn hand_on(&mut self) {
-        while self.due <= self.delivered + limits::PRIMARY_WINDOW {
+        while self.due <= self.delivered + self.scale.primary_window {
             let Some(batch) = self.held.get(self.due) else { break };
             let ends = batch.parts.len() - 1;
             for (part, entry) in batch.parts.iter().enumerate() {
@@ -260,7 +269,7 @@ impl PrimaryEngine {
         }
         // One that the view leaves out will be taken in again once it has these batches.
         let is_late =
-            |peer: &PeerReport| peer.lost.is_some_and(|lost| lost + limits::LOST_TICKS > self.ticks);
+            |peer: &PeerReport| peer.lost.is_some_and(|lost| lost + self.scale.lost_ticks > self.ticks);
         let needs = |slot: u8, peer: &PeerReport| self.is_up(slot) || is_late(peer);
         let others = (0..).zip(&self.peers).filter(|(slot, peer)| needs(*slot, peer));
         let reported = others.map(|(_, peer)| peer.progress.stable.max(peer.offered)).min();
@@ -304,7 +313,7 @@ impl PrimaryEngine {
             self.last = self.last.max(batch.number);
         }
         let is_due = batch.number == self.due;
-        let is_within = batch.number <= self.delivered + limits::PRIMARY_WINDOW;
+        let is_within = batch.number <= self.delivered + self.scale.primary_window;
         if batch.number >= self.due && is_within && (is_due || !self.held.is_full()) {
             self.hold(batch);
         }

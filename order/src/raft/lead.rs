@@ -15,10 +15,6 @@ use crate::raft::node::Node;
 
 /// Ticks without an answer after which a snapshot is offered again, or a checkpoint is requested again.
 const RETRY_TICKS: u64 = 40;
-/// Ticks for which the log is kept for a follower that is probed and acknowledges nothing.
-const PROBED_TICKS: u64 = 400;
-/// Ticks for which a silent joiner's checkpoint is kept.
-const OFFER_TICKS: u64 = 400;
 
 /// A leader's pending work for others; empty at a follower.
 #[derive(Debug, Default)]
@@ -124,7 +120,7 @@ impl<L: LogStore> Node<L> {
         self.retry_snapshots();
         self.checkpoint_if_wanted();
         let ticks = self.ticks;
-        let peers = self.peers;
+        let (peers, offer_ticks) = (self.peers, self.config.scale.offer_ticks);
         // Until the log flows again: the entries behind the checkpoint are sent a moment after it is acknowledged.
         let flows = |pr: &Progress| pr.state == ProgressState::Replicate;
         let matched: BTreeMap<u64, (u64, bool)> =
@@ -133,7 +129,7 @@ impl<L: LogStore> Node<L> {
             let peer = slot_of(id).map(|slot| peers[usize::from(slot)]).unwrap_or_default();
             let waits = matched.get(&id).is_some_and(|&(matched, flows)| matched < cut.index || !flows);
             // A replica that loads a large state is silent meanwhile.
-            waits && (peer.up || peer.heard + OFFER_TICKS > ticks)
+            waits && (peer.up || peer.heard + offer_ticks > ticks)
         });
     }
 
@@ -162,7 +158,9 @@ impl<L: LogStore> Node<L> {
             let peer = &self.peers[usize::from(slot)];
             progress.get(id).is_some_and(|pr| match pr.state {
                 ProgressState::Replicate => true,
-                ProgressState::Probe => peer.in_sync && self.ticks.saturating_sub(peer.moved) <= PROBED_TICKS,
+                ProgressState::Probe => {
+                    peer.in_sync && self.ticks.saturating_sub(peer.moved) <= self.config.scale.probed_ticks
+                }
                 ProgressState::Snapshot => false,
             })
         };

@@ -48,6 +48,8 @@ pub struct RaftConfig {
     pub window: u64,
     /// The group is to begin, if no replica has a log of one: see `boot.rs`. Has an effect in slot 0 only.
     pub found: bool,
+    /// Bounds that a simulation makes small.
+    pub scale: limits::Scale,
     /// Whether the engine's own numbers are checked, compared with the rules of raft, and sealed. Always on, but for a
     /// test that shows the effect.
     pub seals_numbers: bool,
@@ -66,9 +68,10 @@ impl RaftConfig {
             election_ticks: (12, 24),
             heartbeat_ticks: 2,
             hello_ticks: 4,
-            learner_lag: 64,
+            learner_lag: limits::LEARNER_LAG,
             window: limits::WINDOW_ENTRIES,
             found: true,
+            scale: limits::Scale::default(),
             seals_numbers: true,
         }
     }
@@ -391,8 +394,9 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
     fn compact_to(&mut self, index: u64) -> bool {
         let Some(node) = &mut self.node else { return false };
         node.settle();
+        let step = node.config.scale.compact_step;
         let index = index.min(node.floor()).min(node.raw.raft.raft_log.applied);
-        match node.raw.mut_store().compact(index) {
+        match node.raw.mut_store().compact(index, step) {
             Ok(more) => more,
             Err(error) => {
                 node.fail(FailStop::LogWrite(error.to_string()));

@@ -8,7 +8,6 @@ use std::ops::RangeBounds;
 use ::raft::eraftpb::{Entry, Snapshot};
 use ::raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
-use crate::limits;
 use crate::log::{Hard, LogError, LogStore, Record, RecordKind};
 use crate::raft::codec;
 use crate::raft::members::{Configuration, slot_of};
@@ -215,8 +214,8 @@ impl<L: LogStore> Mirror<L> {
         true
     }
 
-    /// Drops a step of entries up to `index`; returns whether there is more to drop.
-    pub fn compact(&mut self, index: u64) -> Result<bool, LogError> {
+    /// Drops at most `step` entries up to `index`; returns whether there is more to drop.
+    pub fn compact(&mut self, index: u64, step: u64) -> Result<bool, LogError> {
         // Where nothing survives the process, the entries behind a checkpoint are of no use to this replica, and for
         // any other replica that lacks them a new checkpoint is made.
         let kept =
@@ -224,7 +223,7 @@ impl<L: LogStore> Mirror<L> {
         let allowed = index.min(kept);
         let offered = self.offers.values().map(|cut| cut.index).min().unwrap_or(u64::MAX);
         let allowed = allowed.min(offered).min(self.last());
-        let to = allowed.min(self.start.0 + limits::COMPACT_STEP);
+        let to = allowed.min(self.start.0 + step);
         let Some(term) = self.term_of(to).filter(|_| to > self.start.0) else { return Ok(false) };
         let configuration = self.configuration_at(to);
         self.write(RecordKind::Start { index: to, term, keep: true, configuration: configuration.clone() })?;

@@ -30,18 +30,17 @@ impl Promise for Valid {
     }
 
     fn see(&mut self, observed: &Observed, facts: &Facts) -> Broken {
-        // Where any replica may be hit, there is none to compare with.
-        if facts.victims.len() == usize::from(facts.replicas) {
-            return Ok(());
-        }
+        // Where any replica may be hit, there is none to compare with. A batch that ends then may become stable when all
+        // is healed: what each of them came to is noted.
+        let all_are_hit = facts.victims.len() == usize::from(facts.replicas);
         match &observed.what {
-            What::Folded { version, .. } if !facts.victims.contains(&observed.replica) => {
+            What::Folded { version, .. } if all_are_hit || !facts.victims.contains(&observed.replica) => {
                 self.healthy.entry((version.number, version.token)).or_default().insert(observed.replica);
                 if self.healthy.len() > KEPT {
                     self.healthy.pop_first();
                 }
             }
-            What::Stable { version, .. } => {
+            What::Stable { version, .. } if !all_are_hit => {
                 let oldest = self.healthy.first_key_value().map_or(u64::MAX, |((number, _), _)| *number);
                 let is_known = self.healthy.contains_key(&(version.number, version.token));
                 if !is_known && version.number > oldest {

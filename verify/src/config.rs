@@ -162,6 +162,11 @@ pub struct Rules {
     /// A process of a pair is primary only of views that its present life has begun. Without it, of those of former
     /// lives too.
     pub own_views: bool,
+    /// An executor that was taken in before it had reached the view's start is no copy of it: it does not take over,
+    /// and is not kept alone.
+    pub level: bool,
+    /// What an executor has reached is forgotten with its connection: its memory may be lost.
+    pub reports_end: bool,
     /// A local read is bound by the answers of a quorum of verifiers. Without it, by that of the own one.
     pub read_quorum: bool,
 }
@@ -180,6 +185,8 @@ impl Rules {
         keep_sent: true,
         proof_in_time: true,
         own_views: true,
+        level: true,
+        reports_end: true,
         read_quorum: true,
     };
 }

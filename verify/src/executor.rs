@@ -513,12 +513,20 @@ impl Executor {
             let (life, crashes) = (self.config.life, self.crashes);
             out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
         }
-        if let Some((view, _)) = self.view.filter(|_| !counts && self.own.is_empty() && self.wanted.is_none())
-        {
-            // Where this executor is left out, it reports how far it is. No parent is compared for that.
+        let is_level = self.own.is_empty() && self.wanted.is_none();
+        if let Some((view, _)) = self.view.filter(|(_, lineup)| is_level && self.is_doubted(lineup)) {
+            // No parent is compared for that.
             let (version, parent, life) = (self.stable, self.stable.token, self.config.life as u32);
             out.send(Recipients::Verifiers, VerifyMessage::Verify { view, version, parent, life });
         }
+    }
+
+    /// Whether this executor reports how far it is: where it is left out, or has been taken in before it was level.
+    /// Beside a witness always, since verifiers do not count on one whose connection has ended meanwhile.
+    fn is_doubted(&self, lineup: &Lineup) -> bool {
+        let me = self.config.me;
+        let joins = !lineup.executors.contains(me) || lineup.joining.contains(me);
+        joins || self.config.layout == Layout::PairWithWitness
     }
 
     fn on_here(&mut self, from: Slot, here: Here, out: &mut Out<'_>) {

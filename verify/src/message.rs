@@ -147,6 +147,9 @@ pub struct Lineup {
     pub primary: Slot,
     /// The executors whose tokens count.
     pub executors: Slots,
+    /// Those of them that were taken in before they had reached the start of the view. They are no second copy of it:
+    /// none takes over, and none is kept alone, until a version was recorded in the view or it has reported the start.
+    pub joining: Slots,
     /// The batch after this version, the first of its view, runs sequentially.
     pub sequential: bool,
     /// Extra protection is on.
@@ -164,6 +167,9 @@ const READ_HERE: u8 = 8;
 
 const SEQUENTIAL: u8 = 1;
 const EXTRA: u8 = 2;
+/// The upper half of the flags is the set of those that join. Only two executors take one in.
+const JOINING_SHIFT: u8 = 4;
+const MOST_JOINING: Slots = Slots::first(4);
 
 const REASONS: [Reason; 5] =
     [Reason::Diverged, Reason::Extra, Reason::Late, Reason::PrimaryGone, Reason::Joined];
@@ -296,22 +302,27 @@ fn read_version(reader: &mut Reader<'_>) -> Result<Version, Malformed> {
 pub(crate) fn put_record(out: &mut Vec<u8>, record: &TokenRecord) {
     out.put64(record.view);
     put_version(out, &record.version);
-    let Lineup { primary, executors, sequential, extra } = record.lineup;
-    out.put8(if sequential { SEQUENTIAL } else { 0 } | if extra { EXTRA } else { 0 });
+    let Lineup { primary, executors, joining, sequential, extra } = record.lineup;
+    let joining = (joining.and(MOST_JOINING).0 as u8) << JOINING_SHIFT;
+    out.put8(joining | if sequential { SEQUENTIAL } else { 0 } | if extra { EXTRA } else { 0 });
     out.put8(primary).put16(executors.0);
 }
 
 pub(crate) fn read_record(reader: &mut Reader<'_>) -> Result<TokenRecord, Malformed> {
     let (view, version, flags) = (reader.u64()?, read_version(reader)?, reader.u8()?);
-    if flags & !(SEQUENTIAL | EXTRA) != 0 {
+    let joining = Slots(u16::from(flags >> JOINING_SHIFT));
+    if flags & !(SEQUENTIAL | EXTRA) & 0xf != 0 {
         return Err(Malformed("a flag that does not exist"));
     }
     let (primary, executors) = (reader.u8()?, Slots(reader.u16()?));
-    if !executors.contains(primary) {
-        return Err(Malformed("the primary is no executor"));
+    if !executors.minus(joining).contains(primary) {
+        return Err(Malformed("the primary is no executor that has the view's start"));
+    }
+    if !joining.minus(executors).is_empty() {
+        return Err(Malformed("one joins that is no executor"));
     }
     let (sequential, extra) = (flags & SEQUENTIAL != 0, flags & EXTRA != 0);
-    Ok(TokenRecord { view, version, lineup: Lineup { primary, executors, sequential, extra } })
+    Ok(TokenRecord { view, version, lineup: Lineup { primary, executors, joining, sequential, extra } })
 }
 
 fn put_crashes(out: &mut Vec<u8>, crashes: &CrashVector) {

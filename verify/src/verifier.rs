@@ -217,6 +217,16 @@ impl Verifier {
         self.recorder.phase == VerifierPhase::Changing
     }
 
+    /// The executors that have the record, as far as is known here: each can carry the group on if the others end.
+    /// None while this verifier records nothing.
+    pub fn copies(&self) -> Slots {
+        let recorder = &self.recorder;
+        if recorder.phase != VerifierPhase::Normal || !recorder.decides() {
+            return Slots::EMPTY;
+        }
+        recorder.copies(&recorder.record, recorder.record.lineup.executors)
+    }
+
     /// Tokens that wait for others.
     pub fn tokens(&self) -> usize {
         self.recorder.tallies.len()
@@ -267,7 +277,7 @@ impl Verifier {
             return;
         }
         if from == recorder.config.me && !recorder.is_by_quorum() {
-            self.pair.sends(&recorder.record, view, version);
+            self.pair.sends(&recorder.record, view, version, parent);
         }
         let present = recorder.record.view;
         if !recorder.decides() && view <= present {
@@ -281,11 +291,20 @@ impl Verifier {
             }
             return;
         }
-        if view == present && !recorder.record.lineup.executors.contains(from) {
-            // A token of an executor whose tokens do not count in this view tells how far it is.
-            recorder.outsiders.insert(from, version);
-            return self.welcome_outsiders(out);
+        if view == present && recorder.is_doubtful(from) {
+            recorder.note_reached(from, version, parent);
+            let counts = recorder.record.lineup.executors.contains(from);
+            if recorder.phase == VerifierPhase::Changing && recorder.is_by_quorum() {
+                // A view may wait for an executor that has its start.
+                self.try_to_lead(out);
+            } else if !counts || version == recorder.record.version {
+                self.welcome_outsiders(out);
+            }
+            if !counts || self.recorder.record.view != view {
+                return;
+            }
         }
+        let recorder = &mut self.recorder;
         if view == present && version == recorder.record.version {
             recorder.extra.note(from);
         }

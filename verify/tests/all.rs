@@ -2,6 +2,7 @@
 
 mod explore;
 mod explore_all;
+mod explore_live;
 mod explore_memory;
 mod explore_pair;
 mod explore_reads;

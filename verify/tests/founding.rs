@@ -118,7 +118,8 @@ fn with_one_round_they_would() {
 fn one_that_took_part_in_the_beginning_sends_tokens_whatever_answer_comes_first() {
     let config = Config::new(Layout::Pair, 0, 70, StateToken(0));
     let mut executor = Executor::new(config);
-    let lineup = Lineup { primary: 0, executors: Slots(0b11), sequential: false, extra: false };
+    let lineup =
+        Lineup { primary: 0, executors: Slots(0b11), joining: Slots::EMPTY, sequential: false, extra: false };
     let record = TokenRecord { view: 0, version: Version { number: 0, token: StateToken(0) }, lineup };
     let crashes = CrashVector::new(2);
     let mut tokens = |event: ExecutorEvent| {

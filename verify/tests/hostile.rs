@@ -43,7 +43,13 @@ fn tokens_have_a_bound() {
 #[test]
 fn what_verifiers_tell_has_a_bound() {
     let mut executor = Executor::founded(config(0));
-    let lineup = verify::Lineup { primary: 0, executors: Slots::first(3), sequential: false, extra: false };
+    let lineup = verify::Lineup {
+        primary: 0,
+        executors: Slots::first(3),
+        joining: Slots::EMPTY,
+        sequential: false,
+        extra: false,
+    };
     for number in 0..1_000 {
         let version = Version { number, token: StateToken(u128::from(number)) };
         let record = TokenRecord { view: number % 7, version, lineup };
@@ -124,7 +130,13 @@ fn any_event() -> impl Strategy<Value = (u8, VerifyMessage, u64)> {
         |(view, number, token, primary, executors)| {
             let version = Version { number, token: StateToken(token) };
             let executors = Slots(executors).with(primary);
-            let lineup = verify::Lineup { primary, executors, sequential: false, extra: token == 1 };
+            let lineup = verify::Lineup {
+                primary,
+                executors,
+                joining: Slots::EMPTY,
+                sequential: false,
+                extra: token == 1,
+            };
             TokenRecord { view, version, lineup }
         },
     );

@@ -12,10 +12,12 @@ fn version() -> impl Strategy<Value = Version> {
 }
 
 fn record() -> impl Strategy<Value = TokenRecord> {
-    let lineup = (0..MAX_SLOTS as u8, any::<u16>(), any::<bool>(), any::<bool>());
-    (any::<u64>(), version(), lineup).prop_map(|(view, version, (primary, executors, sequential, extra))| {
-        let executors = Slots(executors).with(primary);
-        TokenRecord { view, version, lineup: Lineup { primary, executors, sequential, extra } }
+    let lineup = (0..MAX_SLOTS as u8, any::<[u16; 2]>(), any::<bool>(), any::<bool>());
+    (any::<u64>(), version(), lineup).prop_map(|(view, version, (primary, sets, sequential, extra))| {
+        let executors = Slots(sets[0]).with(primary);
+        // Only two executors take one in.
+        let joining = Slots(sets[1]).and(executors).and(Slots::first(4)).without(primary);
+        TokenRecord { view, version, lineup: Lineup { primary, executors, joining, sequential, extra } }
     })
 }
 
@@ -131,7 +133,13 @@ fn bounds_hold() {
     assert_eq!(CrashVector::of(&[0; 17]), None);
     assert!(!Slots(u16::MAX).contains(16) && Slots::EMPTY.with(16).is_empty());
     let saved = |verifiers| {
-        let lineup = Lineup { primary: 0, executors: Slots::first(3), sequential: false, extra: false };
+        let lineup = Lineup {
+            primary: 0,
+            executors: Slots::first(3),
+            joining: Slots::EMPTY,
+            sequential: false,
+            extra: false,
+        };
         let record = TokenRecord { view: 0, version: Version::default(), lineup };
         SavedRecord { promised: 0, record, crashes: CrashVector::new(verifiers), verifier: 0 }.encode()
     };
@@ -141,7 +149,13 @@ fn bounds_hold() {
 #[test]
 fn sizes_are_those_of_the_design() {
     let record = |crashes| {
-        let lineup = Lineup { primary: 0, executors: Slots::first(3), sequential: false, extra: false };
+        let lineup = Lineup {
+            primary: 0,
+            executors: Slots::first(3),
+            joining: Slots::EMPTY,
+            sequential: false,
+            extra: false,
+        };
         let record = TokenRecord { view: 1, version: Version::default(), lineup };
         VerifyMessage::Recorded { record, crashes }
     };

@@ -35,7 +35,13 @@ fn a_token_that_continues_another_version_does_not_count() {
 /// With five replicas one record and two that were adopted made a batch stable, and the promises of earlier lives,
 /// which did not have it, began the next view without it.
 fn adopted_records(config: Config) -> u64 {
-    let lineup = Lineup { primary: 0, executors: Slots::first(3), sequential: false, extra: false };
+    let lineup = Lineup {
+        primary: 0,
+        executors: Slots::first(3),
+        joining: Slots::EMPTY,
+        sequential: false,
+        extra: false,
+    };
     let record = TokenRecord { view: 0, version: Version { number: 1, token: StateToken(7) }, lineup };
     let mut executor = Executor::founded(config);
     let mut hear = |from, message| {
@@ -143,6 +149,34 @@ fn one_that_differs_in_the_sequential_run_is_outvoted() {
     );
 }
 
+/// An executor that was left out reports batch 3, which the group has not recorded, and ends. Its new process has
+/// nothing yet when the group comes to batch 3.
+fn taken_in_after_its_end(config: Config) -> Slots {
+    let mut primary = Verifier::founded(config, &[1, 2]);
+    let mut handle = |event| {
+        primary.handle(event, 0, &mut Vec::new());
+        primary.record().map_or(Slots::EMPTY, |record| record.lineup.executors)
+    };
+    let token = |from, number: u64| {
+        let (version, parent) = (version(number), version(number - 1).token);
+        let message = VerifyMessage::Verify { view: 2, version, parent, life: 1 };
+        VerifierEvent::Message { from, message }
+    };
+    assert_eq!(handle(VerifierEvent::ProcessGone(1)), Slots::one(0));
+    handle(token(1, 3));
+    handle(VerifierEvent::Disconnected(1));
+    handle(VerifierEvent::Connected(1));
+    (1..=3).map(|number| handle(token(0, number))).last().unwrap_or_default()
+}
+
+#[test]
+fn what_an_executor_has_reached_ends_with_its_connection() {
+    let config = Config::new(Layout::Pair, 0, 1, StateToken(0)).with_extra_protection(None);
+    assert_eq!(taken_in_after_its_end(config.clone()), Slots::one(0));
+    let unprotected = config.with_rules(Rules { reports_end: false, ..Rules::ALL });
+    assert_eq!(taken_in_after_its_end(unprotected), Slots::first(2), "one that has nothing counts");
+}
+
 /// The version after so many batches that all went well.
 fn version(number: u64) -> Version {
     Version { number, token: StateToken(u128::from(number)) }
@@ -169,7 +203,13 @@ fn runs(executor: &mut Executor, view: u64, batches: RangeInclusive<u64>) {
 /// Two verifiers tell what they have recorded.
 fn hears(executor: &mut Executor, view: u64, version: Version) -> Vec<ExecutorCommand> {
     let mut commands = Vec::new();
-    let lineup = Lineup { primary: 0, executors: Slots::first(3), sequential: false, extra: false };
+    let lineup = Lineup {
+        primary: 0,
+        executors: Slots::first(3),
+        joining: Slots::EMPTY,
+        sequential: false,
+        extra: false,
+    };
     let record = TokenRecord { view, version, lineup };
     for from in [0, 1] {
         let message = VerifyMessage::Recorded { record, crashes: CrashVector::new(3) };

@@ -244,3 +244,48 @@ fn the_witness_ends_and_nothing_stops() {
          executor 1 has abc stable",
     );
 }
+
+/// Executor 1 was left out after batch a, executor 0 went on to c, and 1 is taken in again when it has b.
+fn one_joins_that_lags(layout: Layout) -> Cluster {
+    let mut pair = Cluster::founded(layout, as_is);
+    pair.batch(&[0, 1], 'a');
+    pair.pass_ms(50);
+    pair.batch(&[0], 'b');
+    pair.pass_ms(160);
+    if layout == Layout::Pair {
+        pair.verifier(0, VerifierEvent::ProcessGone(1));
+        pair.deliver();
+    }
+    pair.batch(&[0], 'b');
+    pair.batch(&[0], 'c');
+    pair.run(&[1], 'b');
+    pair
+}
+
+#[test]
+fn one_that_was_taken_in_before_it_was_level_is_no_copy() {
+    let mut pair = one_joins_that_lags(Layout::PairWithWitness);
+    pair.pass_ms(60);
+    assert_eq!(pair.copies_at(0), (0b01, 2));
+    pair.told.clear();
+    // The one that has c ends: no view begins from c at one that has it not.
+    pair.end(0);
+    pair.pass_ms(10_000);
+    pair.tells("");
+    // The same once it has c: it goes on.
+    let mut pair = one_joins_that_lags(Layout::PairWithWitness);
+    pair.pass_ms(60);
+    pair.run(&[1], 'c');
+    pair.pass_ms(60);
+    assert_eq!(pair.copies_at(0), (0b11, 3));
+    pair.told.clear();
+    pair.end(0);
+    pair.pass_ms(30);
+    pair.batch(&[1], 'd');
+    pair.tells(
+        "verifier 1 is in view 4 from abc: primary 1 of 1
+         verifier 2 is in view 4 from abc: primary 1 of 1
+         executor 1 goes back to abc for view 4
+         executor 1 has abcd stable",
+    );
+}

@@ -19,7 +19,13 @@ fn executor() -> Executor {
 
 /// Two verifiers have recorded this version in this view. Returns the commands.
 fn recorded(executor: &mut Executor, view: u64, version: Version) -> Vec<ExecutorCommand> {
-    let lineup = Lineup { primary: PRIMARY, executors: Slots::first(3), sequential: false, extra: false };
+    let lineup = Lineup {
+        primary: PRIMARY,
+        executors: Slots::first(3),
+        joining: Slots::EMPTY,
+        sequential: false,
+        extra: false,
+    };
     let record = TokenRecord { view, version, lineup };
     let mut commands = Vec::new();
     for from in 0..2 {

@@ -116,7 +116,7 @@ impl Verifier {
     }
 
     /// Starts the promised view, if it is this verifier's to start and a quorum has promised it.
-    fn try_to_lead(&mut self, out: &mut Out<'_>) {
+    pub(super) fn try_to_lead(&mut self, out: &mut Out<'_>) {
         let recorder = &self.recorder;
         let (view, me) = (recorder.promised, recorder.config.me);
         let led_before = recorder.leads_after.is_some_and(|last| view <= last);
@@ -130,7 +130,7 @@ impl Verifier {
         let records = promises.iter().map(|wish| wish.record);
         let Some(base) = records.max_by_key(|record| recorder.rank(record)) else { return };
         let reasons: Vec<Reason> = promises.iter().map(|wish| wish.reason).collect();
-        let lineup = next_lineup(recorder, &base, &reasons);
+        let Some(lineup) = next_lineup(recorder, &base, &reasons) else { return };
         let record = TokenRecord { view, version: base.version, lineup };
         out.send(Recipients::Verifiers, VerifyMessage::NewView { record, crashes: recorder.crashes });
         self.install(record, out);
@@ -169,8 +169,9 @@ fn matters(recorder: &Recorder, wish: &Wish) -> bool {
 }
 
 /// Where only tokens differed, the primary stays: it is no suspect, and requests need not be handed over. Where one
-/// can go on with fewer executors, those that are late or gone are left out.
-fn next_lineup(recorder: &Recorder, base: &TokenRecord, reasons: &[Reason]) -> Lineup {
+/// can go on with fewer executors, those that are late or gone are left out. None while no executor that has what the
+/// view would begin with can be reached: nobody could run the next batch.
+fn next_lineup(recorder: &Recorder, base: &TokenRecord, reasons: &[Reason]) -> Option<Lineup> {
     let has = |reason: Reason| reasons.contains(&reason);
     let rotates = has(Reason::Late) || has(Reason::PrimaryGone);
     let mut executors = base.lineup.executors;
@@ -178,19 +179,25 @@ fn next_lineup(recorder: &Recorder, base: &TokenRecord, reasons: &[Reason]) -> L
         if has(Reason::Joined) {
             executors = executors.or(recorder.caught_up(base.version));
         }
+        let copies = recorder.copies(base, executors);
         let staying = executors.minus(late(recorder, base));
-        if rotates && !staying.is_empty() {
+        if rotates && !staying.and(copies).is_empty() {
             executors = staying;
+        } else if copies.minus(recorder.down).is_empty() && recorder.config.rules.level {
+            return None;
         }
     }
+    let copies = recorder.copies(base, executors);
     let mut primary = base.lineup.primary;
-    if rotates || !executors.contains(primary) {
-        let live = executors.minus(recorder.down);
-        let candidates = if live.is_empty() { executors } else { live };
+    if rotates || !copies.contains(primary) {
+        let live = copies.minus(recorder.down);
+        let candidates = if live.is_empty() { copies } else { live };
         primary = candidates.next_after(primary).unwrap_or(primary);
     }
+    let joining = executors.minus(copies);
     let extra = has(Reason::Extra) && recorder.config.extra_after.is_some();
-    Lineup { primary, executors, sequential: has(Reason::Diverged) || has(Reason::Extra), extra }
+    let sequential = has(Reason::Diverged) || has(Reason::Extra);
+    Some(Lineup { primary, executors, joining, sequential, extra })
 }
 
 /// Executors that have sent no token for the batch after the record while others have, or whose connection ended.

@@ -19,7 +19,7 @@
 use crate::limits::{PAIR_ASK_US, PAIR_PROOF_US, PAIR_SILENCE_US};
 use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::slots::{Slot, Slots};
-use crate::version::Version;
+use crate::version::{StateToken, Version};
 
 use super::recorder::Recorder;
 use super::tick::has_passed;
@@ -30,6 +30,8 @@ use super::{Out, Recipients, Verifier, VerifierCommand};
 pub(super) struct PairState {
     /// The last version of this view that the own executor has sent a token for.
     sent: Option<Version>,
+    /// The own executor joins in this view, and has sent what shows that it has the view's start.
+    is_level: bool,
     /// When the peer was last heard, in microseconds.
     heard: Option<u64>,
     /// How long it has been silent, of which only a short time counts between two ticks: when this process was stopped
@@ -52,6 +54,7 @@ pub(super) struct PairView {
     by: u64,
     version: Version,
     executors: Slots,
+    joining: Slots,
     sequential: bool,
 }
 
@@ -69,7 +72,10 @@ impl PairState {
     }
 
     /// The own executor's tokens are what a takeover keeps.
-    pub(super) fn sends(&mut self, record: &TokenRecord, view: u64, version: Version) {
+    pub(super) fn sends(&mut self, record: &TokenRecord, view: u64, version: Version, parent: StateToken) {
+        let is_next = version.number == record.version.number.saturating_add(1);
+        let has_start = version == record.version || (is_next && parent == record.version.token);
+        self.is_level |= view == record.view && has_start;
         let is_newer = self.sent.is_none_or(|sent| sent.number < version.number);
         if view == record.view && is_newer {
             self.sent = Some(version);
@@ -78,7 +84,7 @@ impl PairState {
 
     /// The view is left for another one.
     pub(super) fn leaves(&mut self) {
-        self.sent = None;
+        (self.sent, self.is_level) = (None, false);
         self.waits = false;
     }
 
@@ -91,13 +97,28 @@ impl PairState {
             // Two views ahead of the backup would be more than a takeover adds.
             return None;
         }
+        let version = recorder.record.version;
         if joins {
-            executors = executors.or(recorder.caught_up(recorder.record.version));
-            // The backup cannot take over before it knows of this view.
-            self.confirmed = Some(out.now_us);
+            let before = executors;
+            executors = before.or(recorder.caught_up(version));
+            if executors != before {
+                // The backup cannot take over before it knows of this view.
+                self.confirmed = Some(out.now_us);
+            }
         }
+        let joining = executors.minus(recorder.copies(&recorder.record, executors));
         let sequential = matches!(reason, Reason::Diverged | Reason::Extra);
-        Some(PairView { by: 2, version: recorder.record.version, executors, sequential })
+        Some(PairView { by: 2, version, executors, joining, sequential })
+    }
+
+    /// Whether this life knows every token that its process has sent in this view, and has what the view began with. In
+    /// views up to the one that it found when it recovered, an earlier life may have sent some. One that was taken in
+    /// before it was level has not what its primary has released alone, until it has shown that it has.
+    fn is_backup(&self, recorder: &Recorder) -> bool {
+        let Lineup { primary, executors, joining, .. } = recorder.record.lineup;
+        let (me, view) = (recorder.config.me, recorder.record.view);
+        let is_known = !recorder.is_blank() && recorder.leads_after.is_none_or(|last| view > last);
+        is_known && primary != me && executors.contains(me) && (self.is_level || !joining.contains(me))
     }
 
     fn takeover(&self, recorder: &Recorder) -> PairView {
@@ -109,7 +130,7 @@ impl PairState {
 
     /// The peer was not heard for long.
     pub(super) fn on_silence(&self, recorder: &Recorder) -> Option<PairView> {
-        if is_backup(recorder) {
+        if self.is_backup(recorder) {
             return Some(self.takeover(recorder));
         }
         let may = needs_both(recorder) && recorder.config.alone_after_silence;
@@ -119,7 +140,7 @@ impl PairState {
     /// The peer's process has ended.
     pub(super) fn on_gone(&mut self, recorder: &Recorder, out: &mut Out<'_>) -> Option<PairView> {
         self.asked = None;
-        if is_backup(recorder) {
+        if self.is_backup(recorder) {
             // The primary is not alone: that would take a proof that this process has ended.
             return Some(self.takeover(recorder));
         }
@@ -143,7 +164,7 @@ impl PairState {
         if recorder.is_blank() {
             return None;
         }
-        if is_backup(recorder) {
+        if self.is_backup(recorder) {
             return Some(self.takeover(recorder));
         }
         // Where the peer went on without this process, what it has released is lost; the operator knows.
@@ -188,16 +209,8 @@ impl PairState {
 }
 
 fn alone(recorder: &Recorder, by: u64, version: Version) -> PairView {
-    PairView { by, version, executors: Slots::one(recorder.config.me), sequential: false }
-}
-
-/// Whether this life knows every token that its process has sent in this view. In views up to the one that it found
-/// when it recovered, an earlier life may have sent some.
-fn is_backup(recorder: &Recorder) -> bool {
-    let Lineup { primary, executors, .. } = recorder.record.lineup;
-    let (me, view) = (recorder.config.me, recorder.record.view);
-    let is_known = !recorder.is_blank() && recorder.leads_after.is_none_or(|last| view > last);
-    is_known && primary != me && executors.contains(me)
+    let (executors, joining) = (Slots::one(recorder.config.me), Slots::EMPTY);
+    PairView { by, version, executors, joining, sequential: false }
 }
 
 fn needs_both(recorder: &Recorder) -> bool {
@@ -207,8 +220,9 @@ fn needs_both(recorder: &Recorder) -> bool {
 impl Verifier {
     /// Begins a view of a pair.
     pub(super) fn lead_pair(&mut self, view: Option<PairView>, out: &mut Out<'_>) {
-        let Some(PairView { by, version, executors, sequential }) = view else { return };
-        let lineup = Lineup { primary: self.recorder.config.me, executors, sequential, extra: false };
+        let Some(PairView { by, version, executors, joining, sequential }) = view else { return };
+        let primary = self.recorder.config.me;
+        let lineup = Lineup { primary, executors, joining, sequential, extra: false };
         let view = self.recorder.record.view.saturating_add(by);
         self.pair.leaves();
         self.recorder.began = Some(view);

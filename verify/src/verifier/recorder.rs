@@ -29,8 +29,11 @@ pub(super) struct Recorder {
     pub(super) crashes: CrashVector,
     pub(super) tallies: Tallies,
     pub(super) extra: ExtraState,
-    /// What executors that were left out have reached.
-    pub(super) outsiders: BTreeMap<Slot, Version>,
+    /// What executors that were left out, or of which it is not known that they have the record, have reached since
+    /// they were connected.
+    reached: BTreeMap<Slot, Version>,
+    /// With a witness: executors of the view whose connection has ended. They may have lost their memory.
+    unsure: Slots,
     /// While any are: the last versions that were recorded.
     recent: BTreeMap<u64, StateToken>,
     /// Processes whose connection ended.
@@ -55,7 +58,8 @@ impl Recorder {
     /// Without memory.
     pub(super) fn new(config: Config) -> Recorder {
         let executors = Slots::first(config.layout.executors());
-        let lineup = Lineup { primary: 0, executors, sequential: false, extra: false };
+        let joining = Slots::EMPTY;
+        let lineup = Lineup { primary: 0, executors, joining, sequential: false, extra: false };
         let version = Version { number: 0, token: config.genesis };
         Recorder {
             phase: VerifierPhase::Blank,
@@ -66,7 +70,8 @@ impl Recorder {
             crashes: CrashVector::new(config.layout.verifiers()),
             tallies: Tallies::default(),
             extra: ExtraState::new(config.extra_after),
-            outsiders: BTreeMap::new(),
+            reached: BTreeMap::new(),
+            unsure: Slots::EMPTY,
             recent: BTreeMap::new(),
             down: Slots::EMPTY,
             undecided: false,
@@ -233,6 +238,8 @@ impl Recorder {
         let mut record = self.record;
         record.version = Version { number: record.version.number.saturating_add(1), token };
         (record.lineup.sequential, record.lineup.extra) = (false, self.extra.is_on());
+        // Of two executors both have sent the token that continues the start.
+        record.lineup.joining = Slots::EMPTY;
         self.undecided = false;
         if record.lineup.executors != Slots::first(self.config.layout.executors()) {
             self.recent.insert(record.version.number, record.version.token);
@@ -260,7 +267,7 @@ impl Recorder {
         self.phase = VerifierPhase::Normal;
         self.undecided = false;
         self.extra.begin(lineup.extra);
-        self.outsiders.clear();
+        self.reached.clear();
         self.recent.clear();
         self.tallies.drop_until(view, version.number);
         let needed_is_down = self.down.iter().any(|slot| self.needs(slot));
@@ -296,22 +303,71 @@ impl Recorder {
         }
     }
 
-    /// Whether an executor that was left out has come near the record.
+    /// Whether an executor that was left out has come near the record, or one that joins has reached it.
     pub(super) fn welcomes(&self) -> bool {
         let may = self.phase == VerifierPhase::Normal && self.decides();
         may && !self.caught_up(self.record.version).is_empty()
     }
 
     /// Executors that were left out and have reached this version, or one of the last before it: under load one that
-    /// keeps pace may never be level.
+    /// keeps pace may never be level. And those that join and have reached it.
     pub(super) fn caught_up(&self, version: Version) -> Slots {
+        let Lineup { executors, joining, .. } = self.record.lineup;
         let is_recent = |reached: &Version| {
             let lag = version.number.checked_sub(reached.number);
             lag.is_some_and(|lag| lag <= JOIN_LAG_BATCHES)
                 && self.recent.get(&reached.number) == Some(&reached.token)
         };
-        let near = self.outsiders.iter().filter(|(_, reached)| **reached == version || is_recent(reached));
+        let is_near = |slot: &Slot, reached: &Version| match executors.contains(*slot) {
+            true => joining.contains(*slot) && *reached == version,
+            false => *reached == version || is_recent(reached),
+        };
+        let near = self.reached.iter().filter(|(slot, reached)| is_near(slot, reached));
         near.fold(Slots::EMPTY, |slots, (slot, _)| slots.with(*slot)).minus(self.down)
+    }
+
+    /// Those of `executors` that have the version of this record in their present life, as far as is known here. Only
+    /// they may number batches from there, or be kept alone.
+    pub(super) fn copies(&self, base: &TokenRecord, executors: Slots) -> Slots {
+        if !self.config.rules.level || !self.config.layout.leaves_out() {
+            return executors;
+        }
+        let level = self.reached.iter().filter(|(_, reached)| **reached == base.version);
+        let level = level.fold(Slots::EMPTY, |slots, (slot, _)| slots.with(*slot));
+        let Lineup { executors: counted, joining, .. } = base.lineup;
+        counted.minus(joining).minus(self.unsure).or(level).and(executors)
+    }
+
+    /// Whether what an executor sends tells how far it is, beside what it counts.
+    pub(super) fn is_doubtful(&self, executor: Slot) -> bool {
+        let Lineup { executors, joining, .. } = self.record.lineup;
+        !executors.contains(executor) || joining.or(self.unsure).contains(executor)
+    }
+
+    /// A token of the present view tells how far an executor is. A token of one that counts which continues the record
+    /// tells that it has the record.
+    pub(super) fn note_reached(&mut self, executor: Slot, version: Version, parent: StateToken) {
+        let TokenRecord { version: recorded, lineup, .. } = self.record;
+        let counts = lineup.executors.contains(executor);
+        let continues = version.number == recorded.number.saturating_add(1) && parent == recorded.token;
+        let reached = if counts && continues { recorded } else { version };
+        if counts && self.reached.get(&executor) == Some(&recorded) {
+            return;
+        }
+        self.reached.insert(executor, reached);
+        if reached == recorded {
+            self.unsure = self.unsure.without(executor);
+        }
+    }
+
+    /// A connection has ended, or another one begun: the process may have lost what it had reached.
+    pub(super) fn doubt(&mut self, slot: Slot) {
+        if self.config.rules.reports_end {
+            self.reached.remove(&slot);
+        }
+        if self.config.layout == Layout::PairWithWitness && slot < self.config.layout.executors() {
+            self.unsure = self.unsure.with(slot);
+        }
     }
 
     /// Whether enough tokens agree and extra protection waits for the rest.

@@ -90,6 +90,7 @@ impl Verifier {
     pub(super) fn on_disconnected(&mut self, slot: Slot, out: &mut Out<'_>) {
         let recorder = &mut self.recorder;
         recorder.down = recorder.down.with(slot);
+        recorder.doubt(slot);
         if recorder.needs(slot) {
             recorder.times.primary_gone.get_or_insert(out.now_us);
         }

@@ -270,6 +270,13 @@ impl Cluster {
         executor.map_or("-".to_owned(), |executor| word(executor.stable()))
     }
 
+    /// The executors that a verifier counts as copies, as a mask, and the view of its record.
+    pub fn copies_at(&self, slot: Slot) -> (u16, u64) {
+        let verifier = self.members[slot as usize].verifier.as_ref();
+        let view = verifier.and_then(Verifier::record).map_or(0, |record| record.view);
+        (verifier.map_or(0, |verifier| verifier.copies().0), view)
+    }
+
     /// Whether all that was ever stable anywhere is one chain.
     pub fn is_one_chain(&self) -> bool {
         let longest = self.stable.iter().map(|(_, version)| *version).max().unwrap_or_default();

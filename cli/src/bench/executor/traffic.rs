@@ -110,7 +110,13 @@ impl PairTraffic {
 
     fn agree(&mut self, version: Version) {
         let verify = VerifyMessage::Verify { view: VIEW, version, parent: self.token, life: LIFE };
-        let lineup = Lineup { primary: PRIMARY, executors: Slots::first(2), sequential: false, extra: false };
+        let lineup = Lineup {
+            primary: PRIMARY,
+            executors: Slots::first(2),
+            joining: Slots::EMPTY,
+            sequential: false,
+            extra: false,
+        };
         let record = TokenRecord { view: VIEW, version, lineup };
         let recorded = VerifyMessage::Recorded { record, crashes: CrashVector::new(1) };
         for (message, from) in [(verify, BACKUP), (recorded, PRIMARY)] {

@@ -256,6 +256,7 @@ mod tests {
         let lineup = |primary: u8, executors: &[u8]| Lineup {
             primary,
             executors: executors.iter().fold(verify::Slots::EMPTY, |slots, slot| slots.with(*slot)),
+            joining: verify::Slots::EMPTY,
             sequential: false,
             extra: false,
         };

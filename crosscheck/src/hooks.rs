@@ -118,6 +118,11 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         true
     }
 
+    /// Whether a checkpoint waits for the disk until the one before it is written.
+    fn writes_in_turn(&self) -> bool {
+        true
+    }
+
     /// With V: whether a batch is stable only once verifiers say so.
     fn waits_for_verifiers(&self) -> bool {
         true

@@ -185,6 +185,11 @@ pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
 /// moment.
 pub const KEPT_SHARE: u64 = 8;
 
+/// A checkpoint that could not be written to the disk is written again after so long.
+pub const KEEP_AGAIN: Duration = Duration::from_secs(30);
+/// A checkpoint that takes longer to write is reported to the operator.
+pub const KEEP_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Interval at which the leader has regions checked as a whole, one after the other.
 pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
 /// After a region's check, this many times its duration passes without a check: scrubbing takes at most 1/200 of the

@@ -47,10 +47,13 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Whether only an operator can help (a wrong, foreign or damaged data directory): to start again changes
-    /// nothing, so a supervisor should not.
+    /// Whether only an operator can help (a wrong, foreign or damaged data directory, a full disk): to start again
+    /// changes nothing, so a supervisor should not.
     pub fn is_operators(&self) -> bool {
         match self {
+            ServeError::Log(order::LogError::Full(_)) | ServeError::FailStop(order::FailStop::LogFull(_)) => {
+                true
+            }
             ServeError::Log(error) => error.is_operators(),
             ServeError::Snapshot(error) => error.is_operators(),
             ServeError::Operator(_) | ServeError::NoKey => true,

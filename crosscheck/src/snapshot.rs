@@ -79,35 +79,79 @@ impl SnapshotError {
         SnapshotError::Unloadable { path: directory.join(NAME), why }
     }
 
+    /// No thread could be started that writes into `directory`.
+    pub(crate) fn no_writer(directory: &Path, error: io::Error) -> Self {
+        let error = io::Error::new(error.kind(), format!("no thread to write it: {error}"));
+        SnapshotError::Io { path: directory.join(NAME), error }
+    }
+
     fn of(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |error| SnapshotError::Io { path: path.clone(), error }
     }
 }
 
-/// Writes `state` in place of the snapshot before it; a crash at any moment leaves one of the two whole.
+/// Writes `state` in place of the snapshot before it; a crash at any moment leaves one of the two whole. One write at a
+/// time: all have the same file in turn.
 ///
 /// # Errors
-/// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs.
+/// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs. The room
+/// that the unfinished file took is free again, as far as the disk permits.
 pub fn write(disk: &impl Disk, directory: &Path, state: &[u8]) -> Result<(), SnapshotError> {
-    let (path, fresh) = (directory.join(NAME), directory.join(UNFINISHED));
-    if is_ours(disk, &fresh)? {
-        disk.remove(&fresh).map_err(SnapshotError::of(&fresh))?;
+    Unfinished::write(disk, directory, state)?.finish(disk)
+}
+
+/// A snapshot that is written, and not yet durable nor under its name.
+#[derive(Debug)]
+pub struct Unfinished<F> {
+    file: F,
+    directory: PathBuf,
+}
+
+impl<F: DiskFile> Unfinished<F> {
+    /// The first half of [`write()`].
+    ///
+    /// # Errors
+    /// As [`write()`].
+    pub fn write(disk: &impl Disk<File = F>, directory: &Path, state: &[u8]) -> Result<Self, SnapshotError> {
+        let fresh = directory.join(UNFINISHED);
+        if is_ours(disk, &fresh)? {
+            disk.remove(&fresh).map_err(SnapshotError::of(&fresh))?;
+        }
+        let mut head = Vec::with_capacity(HEAD);
+        head.extend_from_slice(&MAGIC);
+        head.extend_from_slice(&(state.len() as u64).to_le_bytes());
+        head.extend_from_slice(&xxh3_128(state).to_le_bytes());
+        let file = disk.create(&fresh).map_err(SnapshotError::of(&fresh))?;
+        let written = file.write_all_at(&head, 0).and_then(|()| file.write_all_at(state, HEAD as u64));
+        match written {
+            Ok(()) => Ok(Unfinished { file, directory: directory.to_owned() }),
+            Err(error) => Err(give_up(disk, &fresh, error)),
+        }
     }
-    let mut head = Vec::with_capacity(HEAD);
-    head.extend_from_slice(&MAGIC);
-    head.extend_from_slice(&(state.len() as u64).to_le_bytes());
-    head.extend_from_slice(&xxh3_128(state).to_le_bytes());
-    let written = || -> io::Result<()> {
-        let file = disk.create(&fresh)?;
-        file.write_all_at(&head, 0)?;
-        file.write_all_at(state, HEAD as u64)?;
-        file.sync_all()?;
-        disk.rename(&fresh, &path)?;
+
+    /// The second half of [`write()`]: from here on a restart begins with this snapshot.
+    ///
+    /// # Errors
+    /// As [`write()`].
+    pub fn finish(self, disk: &impl Disk<File = F>) -> Result<(), SnapshotError> {
+        let (path, fresh) = (self.directory.join(NAME), self.directory.join(UNFINISHED));
+        let placed = self.file.sync_all().and_then(|()| disk.rename(&fresh, &path));
+        placed.map_err(|error| give_up(disk, &fresh, error))?;
         // The rename itself is part of the directory.
-        disk.sync_directory(directory)
+        disk.sync_directory(&self.directory).map_err(SnapshotError::of(&path))
+    }
+}
+
+/// Removes an unfinished file, so that the log gets its room. This process made the file: that it is absent is nobody's
+/// mistake in the settings.
+fn give_up(disk: &impl Disk, fresh: &Path, error: io::Error) -> SnapshotError {
+    let _ = disk.remove(fresh);
+    let error = match error.kind() {
+        ErrorKind::NotFound => io::Error::other("it was removed while it was being written"),
+        _ => error,
     };
-    written().map_err(SnapshotError::of(&path))
+    SnapshotError::Io { path: fresh.to_owned(), error }
 }
 
 /// Reads the snapshot; `None` if there never was one.

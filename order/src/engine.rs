@@ -206,12 +206,23 @@ pub enum FailStop {
     /// The disk refused a write or sync of the log (operator: free space or replace the disk).
     #[error("cannot write the log: {0}")]
     LogWrite(String),
+    /// The log has no room left (operator: free space). What was acknowledged is on the disk.
+    #[error("cannot write the log: {0}")]
+    LogFull(String),
     /// The engine found its own state impossible (state corrupted, or a bug of ours).
     #[error("the order engine stopped: {0}")]
     Engine(String),
     /// Memory of the orderer was corrupted: this process has to be replaced.
     #[error("memory was corrupted: {0}")]
     Corrupted(CorruptPart),
+}
+
+impl FailStop {
+    /// The log could not be written, for this reason.
+    pub(crate) fn of_log(error: &LogError) -> Self {
+        let text = error.to_string();
+        if matches!(error, LogError::Full(_)) { FailStop::LogFull(text) } else { FailStop::LogWrite(text) }
+    }
 }
 
 /// Memory of the orderer outside of objects that was found corrupted. No repair of objects corrects it.

@@ -73,6 +73,17 @@ struct DiskState {
     torn: u64,
 }
 
+/// Draws how long a checkpoint takes until it is durable, in microseconds: some disks are at once ready, and some take so
+/// long that the next checkpoints come meanwhile.
+pub fn draw_sync_us(rng: &mut SplitMix64) -> u64 {
+    match rng.modulo(4) {
+        0 => 0,
+        1 => rng.within(1_000, 50_000),
+        2 => rng.within(50_000, 1_000_000),
+        _ => rng.within(1_000_000, 6_000_000),
+    }
+}
+
 impl std::fmt::Debug for Platter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "disk of replica {}", self.state().me)

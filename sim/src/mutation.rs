@@ -38,7 +38,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 37] = [
+pub const MUTATIONS: [Mutation; 38] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -132,6 +132,13 @@ pub const MUTATIONS: [Mutation; 37] = [
         &[(P(S::NeverRepairs), All)],
         "in-request",
         "progress",
+    ),
+    mutation(
+        "checkpoints-together",
+        "replicas write a checkpoint to the disk while they write another one",
+        &[(P(S::WritesTogether), All)],
+        "disk",
+        "disk",
     ),
     mutation(
         "unsynced",

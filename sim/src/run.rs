@@ -475,6 +475,7 @@ impl<W: Workload> Run<W> {
         let slot = &mut self.slots[usize::from(replica)];
         let Some(process) = &mut slot.process else { return self.start(replica) };
         self.fabric.catch_up(replica);
+        process.replica.world().end_writes();
         process.replica.step(&self.fabric.ready(replica));
         let is_busy = process.replica.is_busy();
         self.trace.note(self.now_us, format_args!("step {} {is_busy}", ReplicaId(replica)));

@@ -11,14 +11,14 @@ use std::{fmt, io};
 use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::limits;
-use crosscheck::snapshot::{self, SnapshotError};
+use crosscheck::snapshot::{SnapshotError, Unfinished};
 use crosscheck::stepped::{Observation, ReplyTo, World};
 use verify::{StateToken, Version};
 use vote::{Packed, Place, digest};
 use wire::SplitMix64;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::disk::Platter;
+use crate::disk::{self, Platter, PlatterFile};
 use crate::net::{Fabric, Port};
 
 /// 2026-01-01, when every run begins.
@@ -289,6 +289,14 @@ pub struct Observed {
 /// All replicas' actions, collected until the checkers read them.
 pub type Journal = Arc<Mutex<Vec<Observed>>>;
 
+/// A checkpoint whose bytes are written and not durable yet.
+struct SlowWrite {
+    /// When it will be, on the clock of the run.
+    due_us: u64,
+    unfinished: Unfinished<PlatterFile>,
+    done: Box<dyn FnOnce(Result<(), SnapshotError>) + Send>,
+}
+
 /// The environment of one process of one replica.
 pub struct Surroundings {
     me: u8,
@@ -302,6 +310,8 @@ pub struct Surroundings {
     journal: Journal,
     scale: Scale,
     disk: Option<Platter>,
+    /// Checkpoints on their way to the disk.
+    writes: RefCell<Vec<SlowWrite>>,
     /// With V: the batches that are scheduled and not stable, and their results.
     unstable: BTreeMap<u64, (Ordered, Vec<RequestOutcome>)>,
 }
@@ -320,6 +330,7 @@ impl Surroundings {
             journal,
             scale: Scale::real(),
             disk: None,
+            writes: RefCell::default(),
             unstable: BTreeMap::new(),
         }
     }
@@ -332,6 +343,17 @@ impl Surroundings {
     /// With these bounds.
     pub fn with_scale(self, scale: Scale) -> Self {
         Surroundings { scale, ..self }
+    }
+
+    /// Ends the writes of checkpoints whose time has come.
+    pub fn end_writes(&self) {
+        let Some(disk) = &self.disk else { return };
+        let now_us = self.fabric.now_us();
+        let due: Vec<SlowWrite> =
+            self.writes.borrow_mut().extract_if(.., |write| write.due_us <= now_us).collect();
+        for SlowWrite { unfinished, done, .. } in due {
+            done(unfinished.finish(disk));
+        }
     }
 
     /// The run's clock, as far as this replica's step has come.
@@ -400,7 +422,14 @@ impl World for Surroundings {
         done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
     ) -> io::Result<()> {
         let Some(disk) = &self.disk else { return Err(io::ErrorKind::NotFound.into()) };
-        done(snapshot::write(disk, directory, &state));
+        match Unfinished::write(disk, directory, &state) {
+            Ok(unfinished) => {
+                let takes_us = disk::draw_sync_us(&mut self.rng.borrow_mut());
+                let (due_us, done) = (self.fabric.now_us() + takes_us, Box::new(done));
+                self.writes.borrow_mut().push(SlowWrite { due_us, unfinished, done });
+            }
+            Err(error) => done(Err(error)),
+        }
         Ok(())
     }
 

@@ -218,3 +218,16 @@ fn the_page_of_promises_is_the_generated_one() {
         "crosscheck sim --promises > docs/promises.md"
     );
 }
+
+/// Checkpoints take up to seconds to reach the disk, and others are made meanwhile, while machines lose their power and
+/// their disks.
+#[test]
+fn a_slow_disk_costs_no_checkpoint() {
+    let on_disk = Options { disk: true, requests: 400, ..options("power,disk-lost,disk-full,disk-error") };
+    for seed in 1..=4 {
+        keeps_every_promise(seed, &on_disk);
+    }
+    let mutation = MUTATIONS.iter().find(|mutation| mutation.name == "checkpoints-together").unwrap();
+    let broken = caught(mutation, mutation::SEEDS);
+    assert!(broken.contains(mutation.expects), "written beside each other: {broken:?}");
+}

@@ -222,6 +222,10 @@ impl Hooks for Injector {
         !self.0.sabotaged.has(Sabotage::Hoards)
     }
 
+    fn writes_in_turn(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::WritesTogether)
+    }
+
     fn waits_for_verifiers(&self) -> bool {
         !self.0.sabotaged.has(Sabotage::BelievesItself)
     }

@@ -49,6 +49,8 @@ pub enum Sabotage {
     AsksNobody,
     /// The watchdog checks batches, and not the requests in them.
     CountsBatches,
+    /// A checkpoint is written to the disk beside another one.
+    WritesTogether,
     /// With V: each batch is taken for stable when it has ended.
     BelievesItself,
     /// With V: requests of batches that were taken back count as executed.

@@ -145,15 +145,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// The state after entry `index` is on disk, or could not be written.
     pub(super) fn on_kept(&mut self, index: u64, result: Result<(), snapshot::SnapshotError>) {
-        match result {
-            Ok(()) => {
-                if let Some((index, state)) = self.transfer.take_installing(index) {
-                    self.put_in_place(index, &state);
-                }
-                self.transfer.set_kept(index);
-                self.order.orderer.state_available(index);
-            }
-            Err(error) => self.env.stop_with(Err(error.into())),
+        if let Some(state) = self.transfer.on_kept(index, result, &mut self.env) {
+            self.put_in_place(index, &state);
         }
     }
 

@@ -4,6 +4,7 @@
 mod barrier;
 mod calls;
 mod clocks;
+mod disk_states;
 mod environment;
 mod execute_stage;
 mod execution;
@@ -340,7 +341,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.greet();
         let waits_for = waits_for(self);
         self.waits.tell(waits_for, &self.env);
-        self.transfer.compact(&mut self.order, &self.env, self.executor.running.is_some());
+        self.transfer.compact(&mut self.order, &mut self.env, self.executor.running.is_some());
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
             self.scrubs.order_next(execution.locks(), &mut self.order, self.env.world.now_us());
         }

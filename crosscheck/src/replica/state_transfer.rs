@@ -6,10 +6,13 @@ use order::{FrameKind, OrderEngine};
 use verify::Version;
 
 use super::Input;
+use super::disk_states::{DiskState, DiskStates, StateUse, Written};
 use super::environment::Environment;
 use super::order_stage::OrderStage;
+use crate::hooks::Hooks;
 use crate::ordered::Control;
 use crate::settings::Durability;
+use crate::snapshot::SnapshotError;
 use crate::transfer::{Donor, Message, Receiver};
 use crate::world::World;
 use crate::{limits, state};
@@ -25,10 +28,8 @@ pub(super) struct StateTransfer {
     trusted: Option<u8>,
     /// The time since when a CHECKPOINT is being ordered.
     checkpoint_asked_us: Option<u64>,
-    /// A state that came from the peers and is being written to the disk, with its log index.
-    installing: Option<(u64, Bytes)>,
-    /// Log index of the last checkpoint that is on disk.
-    kept_index: u64,
+    /// The states on the disk, and on their way there.
+    disk: DiskStates,
     /// With V: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
     unstable: Option<(u64, u64, Bytes)>,
 }
@@ -118,25 +119,76 @@ impl StateTransfer {
             let manifest = manifest.encode();
             waiting.into_iter().for_each(|peer| env.peers.send(peer, FrameKind::Transfer, &[&manifest]));
         }
-        if !keep_state(index, bytes, env) {
-            order.orderer.state_available(index);
+        // Peers fetch it from memory, and wait for no disk. The log is kept until the state is on this replica's own.
+        order.orderer.state_available(index);
+        self.keep(index, bytes, StateUse::Shorten, env);
+    }
+
+    /// Has the state after entry `index` written to the disk; false without a disk.
+    fn keep<W: World>(&mut self, index: u64, bytes: Bytes, used: StateUse, env: &mut Environment<W>) -> bool {
+        if matches!(env.settings.durability, Durability::Memory) {
+            return false;
+        }
+        self.disk.put(DiskState { index, bytes, used });
+        self.write_next(env);
+        true
+    }
+
+    /// Begins to write the state that waits for the disk, unless another one is being written; [`Input::Kept`] tells
+    /// when it is there.
+    fn write_next<W: World>(&mut self, env: &mut Environment<W>) {
+        let Durability::Disk(directory) = &env.settings.durability else { return };
+        if !env.hooks.writes_in_turn() {
+            self.disk.overlook_writing();
+        }
+        let Some(DiskState { index, bytes, .. }) = self.disk.next(env.world.now_us()) else { return };
+        let mailbox = env.mailbox.clone();
+        let done = move |result| mailbox.send(Input::Kept { index, result });
+        if let Err(error) = env.world.keep(directory, bytes, done) {
+            // No thread: the result is known at once.
+            env.mailbox.send(Input::Kept { index, result: Err(SnapshotError::no_writer(directory, error)) });
         }
     }
 
-    /// The state that waited for the disk, if it is that of entry `index`, which is there now.
-    pub(super) fn take_installing(&mut self, index: u64) -> Option<(u64, Bytes)> {
-        self.installing.take_if(|(of, _)| *of == index)
+    /// The state after entry `index` was written to the disk, or not. Returns one that came from the peers and is to be
+    /// put in place now.
+    pub(super) fn on_kept<W: World>(
+        &mut self,
+        index: u64,
+        result: Result<(), SnapshotError>,
+        env: &mut Environment<W>,
+    ) -> Option<Bytes> {
+        let written = self.disk.written(index, result.is_ok(), env.world.now_us());
+        let installs = match (written, result) {
+            (Written::Install(state), _) => Some(state.bytes),
+            (Written::Lost, Err(error)) => {
+                env.stop_with(Err(error.into()));
+                return None;
+            }
+            (Written::Again, Err(error)) => {
+                env.world.say(format_args!(
+                    "the checkpoint of log entry {index} could not be written: {error}. The one before it and the log \
+                        after that are whole, so nothing is lost and this replica goes on, but its log grows. It tries \
+                        again in {} s",
+                    limits::KEEP_AGAIN.as_secs()
+                ));
+                None
+            }
+            _ => None,
+        };
+        self.write_next(env);
+        installs
     }
 
-    /// The state after entry `index` is on disk.
+    /// The state after entry `index` was found on the disk.
     pub(super) fn set_kept(&mut self, index: u64) {
-        self.kept_index = index;
+        self.disk.set_kept(index);
     }
 
     /// This replica's log begins later than its state ends: entry `index` is the last before it.
     pub(super) fn need<W: World>(&mut self, index: u64, env: &mut Environment<W>) {
         let is_coming = self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index);
-        if is_coming || self.installing.as_ref().is_some_and(|(of, _)| *of == index) {
+        if is_coming || self.disk.is_installing(index) {
             return;
         }
         if !env.settings.mode.deterministic && !env.settings.mode.verified {
@@ -227,11 +279,7 @@ impl StateTransfer {
         env: &mut Environment<W>,
     ) -> Option<(u64, Bytes)> {
         self.receiver = None;
-        if keep_state(index, bytes.clone(), env) {
-            self.installing = Some((index, bytes));
-            return None;
-        }
-        Some((index, bytes))
+        (!self.keep(index, bytes.clone(), StateUse::Install, env)).then_some((index, bytes))
     }
 
     /// An operator decided to take the state of this replica, from 0, without the agreement of others.
@@ -252,13 +300,16 @@ impl StateTransfer {
     pub(super) fn compact<E: OrderEngine, W: World>(
         &mut self,
         order: &mut OrderStage<E>,
-        env: &Environment<W>,
+        env: &mut Environment<W>,
         is_executing: bool,
     ) {
+        self.tend_disk(env);
         let disk = matches!(env.settings.durability, Durability::Disk(_));
         let standing = order.orderer.standing();
-        let long = standing.commit_index.saturating_sub(self.kept_index) > env.world.entries_per_snapshot();
-        if disk && standing.is_leader && long && is_executing {
+        let long =
+            standing.commit_index.saturating_sub(self.disk.kept_index()) > env.world.entries_per_snapshot();
+        // One that is being written counts: its log index is not known to be kept before it is on the disk.
+        if disk && standing.is_leader && long && is_executing && !self.disk.is_busy() {
             self.want_checkpoint(order, env);
         }
         let (floor, scale) = (order.orderer.compaction_floor(), env.world.scale());
@@ -272,7 +323,7 @@ impl StateTransfer {
                 Durability::Memory => floor.saturating_sub(scale.log_kept),
                 Durability::Disk(_) => {
                     let kept = env.world.entries_per_snapshot() / limits::KEPT_SHARE;
-                    floor.saturating_sub(kept).min(self.kept_index)
+                    floor.saturating_sub(kept).min(self.disk.kept_index())
                 }
             };
             if !order.orderer.compact_to(keep_from) {
@@ -280,15 +331,16 @@ impl StateTransfer {
             }
         }
     }
-}
 
-/// Writes the state after entry `index` to the disk, and has `Input::Kept` sent once it is there; false without a disk.
-fn keep_state<W: World>(index: u64, bytes: Bytes, env: &mut Environment<W>) -> bool {
-    let Durability::Disk(directory) = env.settings.durability.clone() else { return false };
-    let mailbox = env.mailbox.clone();
-    let done = move |result| mailbox.send(Input::Kept { index, result });
-    if let Err(error) = env.world.keep(&directory, bytes, done) {
-        env.stop_with(Err(error.into()));
+    /// Once per tick: repeats a write that failed some time ago, and reports one that does not end.
+    fn tend_disk<W: World>(&mut self, env: &mut Environment<W>) {
+        self.write_next(env);
+        if let Some(index) = self.disk.overdue(env.world.now_us()) {
+            env.world.say(format_args!(
+                "the checkpoint of log entry {index} is not on the disk after {} s. Until it is, the log is not \
+                    shortened; this replica goes on. Check the disk of the data directory",
+                limits::KEEP_PATIENCE.as_secs()
+            ));
+        }
     }
-    true
 }

@@ -17,7 +17,7 @@ pub enum LogError {
         error: io::Error,
     },
     /// No space is left for the log, on the disk or within its configured bound (operator: free some space).
-    #[error("no space left for the log ({0})")]
+    #[error("no space left for the log ({0}); free some space there, then start this replica again")]
     Full(String),
     /// Another process has the directory. It may be about to end, so starting again can help.
     #[error("another process uses {}: stop it, or give each replica its own data directory", directory.display())]
@@ -161,6 +161,7 @@ pub fn operators_remedy(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::ReadOnlyFilesystem => Some("mount it writable, or use another data directory"),
         ErrorKind::NotFound => Some("use a data directory that is there, or can be made"),
         ErrorKind::InvalidData => Some("move it away"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("free some space there"),
         ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
             Some("use another data directory, or move it away")
         }

@@ -196,7 +196,7 @@ impl<L: LogStore> RaftEngine<L> {
         let joined = founding.is_none();
         match Mirror::create(store, identity, founding) {
             Ok(mirror) => self.start(mirror, 0, joined),
-            Err(error) => self.out.outputs.push_back(Output::FailStop(FailStop::LogWrite(error.to_string()))),
+            Err(error) => self.out.outputs.push_back(Output::FailStop(FailStop::of_log(&error))),
         }
         if let Some(found) = self.boot.announce_founding().filter(|_| self.config.slot == 0) {
             self.tell_all(&found);
@@ -399,7 +399,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         match node.raw.mut_store().compact(index, step) {
             Ok(more) => more,
             Err(error) => {
-                node.fail(FailStop::LogWrite(error.to_string()));
+                node.fail(FailStop::of_log(&error));
                 false
             }
         }

@@ -354,7 +354,7 @@ impl<L: LogStore> Node<L> {
         if self.failed.is_none()
             && let Err(error) = self.raw.mut_store().store.tick()
         {
-            self.fail(FailStop::LogWrite(error.to_string()));
+            self.fail(FailStop::of_log(&error));
         }
     }
 
@@ -570,7 +570,7 @@ impl<L: LogStore> Node<L> {
                 self.commit(committed);
                 self.pending = Some((ready, persisted));
             }
-            Err(error) => self.fail(FailStop::LogWrite(error.to_string())),
+            Err(error) => self.fail(FailStop::of_log(&error)),
         }
     }
 
@@ -610,7 +610,7 @@ impl<L: LogStore> Node<L> {
         if self.mirror().store.needs_sync()
             && let Err(error) = self.raw.mut_store().store.sync()
         {
-            return self.fail(FailStop::LogWrite(error.to_string()));
+            return self.fail(FailStop::of_log(&error));
         }
         self.send(persisted);
         self.commit_early();
@@ -677,7 +677,7 @@ impl<L: LogStore> Node<L> {
             self.count_only(self.id());
         }
         if let Err(error) = self.raw.mut_store().set_membership(entry.index, next.clone()) {
-            return self.fail(FailStop::LogWrite(error.to_string()));
+            return self.fail(FailStop::of_log(&error));
         }
         self.configure(entry.index, next);
         self.welcome();

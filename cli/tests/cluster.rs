@@ -11,4 +11,5 @@ mod determinism;
 mod failover;
 mod founding;
 mod real_clients;
+mod slow_disk;
 mod verified;

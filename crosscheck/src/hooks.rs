@@ -3,6 +3,7 @@
 //! A build without the feature `inject` has [`NoHooks`] for [`Active`], and the compiler removes the calls. With the
 //! feature it is `faults::Injector`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -116,6 +117,16 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     /// Whether the notes on how old batches were run are removed.
     fn forgets_runs(&self) -> bool {
         true
+    }
+
+    /// The time for which a checkpoint that is written into this directory waits before it is synced.
+    fn sync_pause(_directory: &Path) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Log entries after which a checkpoint is written into this directory, if not as many as usual.
+    fn entries_per_snapshot(_directory: &Path) -> Option<u64> {
+        None
     }
 
     /// Whether a checkpoint waits for the disk until the one before it is written.

@@ -14,12 +14,13 @@ use vote::{Packed, Place, RequestResult};
 
 use crate::admin::{EvidenceRecord, Position};
 use crate::clients::ReplyTo;
+use crate::hooks::Hooks;
 use crate::image::Image;
 use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::Net;
-use crate::snapshot::SnapshotError;
+use crate::snapshot::{SnapshotError, Unfinished};
 use crate::stepped_workers::SteppedWorkers;
-use crate::{ServeError, limits, snapshot};
+use crate::{ServeError, hooks, limits};
 
 /// An event in a replica, for an external checker. [`Os`] ignores all events, so they cost nothing.
 #[derive(Debug)]
@@ -271,7 +272,11 @@ impl World for Os {
         done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
     ) -> io::Result<()> {
         let directory = directory.to_owned();
-        let write = move || done(snapshot::write(&order::System, &directory, &state));
+        let write = move || {
+            let unfinished = Unfinished::write(&order::System, &directory, &state);
+            thread::sleep(<hooks::Active as Hooks>::sync_pause(&directory));
+            done(unfinished.and_then(|unfinished| unfinished.finish(&order::System)));
+        };
         thread::Builder::new().name("snapshot".into()).spawn(write).map(drop)
     }
 

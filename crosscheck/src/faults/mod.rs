@@ -5,8 +5,10 @@ mod caller;
 mod objects;
 mod pending;
 mod sabotage;
+mod slow_disk;
 mod verified;
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -220,6 +222,14 @@ impl Hooks for Injector {
 
     fn forgets_runs(&self) -> bool {
         !self.0.sabotaged.has(Sabotage::Hoards)
+    }
+
+    fn sync_pause(directory: &Path) -> Duration {
+        slow_disk::read(directory).map_or(Duration::ZERO, |slow| slow.sync_pause)
+    }
+
+    fn entries_per_snapshot(directory: &Path) -> Option<u64> {
+        slow_disk::read(directory).map(|slow| slow.entries_per_snapshot)
     }
 
     fn writes_in_turn(&self) -> bool {

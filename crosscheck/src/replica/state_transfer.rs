@@ -9,7 +9,7 @@ use super::Input;
 use super::disk_states::{DiskState, DiskStates, StateUse, Written};
 use super::environment::Environment;
 use super::order_stage::OrderStage;
-use crate::hooks::Hooks;
+use crate::hooks::{self, Hooks};
 use crate::ordered::Control;
 use crate::settings::Durability;
 use crate::snapshot::SnapshotError;
@@ -306,8 +306,7 @@ impl StateTransfer {
         self.tend_disk(env);
         let disk = matches!(env.settings.durability, Durability::Disk(_));
         let standing = order.orderer.standing();
-        let long =
-            standing.commit_index.saturating_sub(self.disk.kept_index()) > env.world.entries_per_snapshot();
+        let long = standing.commit_index.saturating_sub(self.disk.kept_index()) > entries_per_snapshot(env);
         // One that is being written counts: its log index is not known to be kept before it is on the disk.
         if disk && standing.is_leader && long && is_executing && !self.disk.is_busy() {
             self.want_checkpoint(order, env);
@@ -322,7 +321,7 @@ impl StateTransfer {
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(scale.log_kept),
                 Durability::Disk(_) => {
-                    let kept = env.world.entries_per_snapshot() / limits::KEPT_SHARE;
+                    let kept = entries_per_snapshot(env) / limits::KEPT_SHARE;
                     floor.saturating_sub(kept).min(self.disk.kept_index())
                 }
             };
@@ -343,4 +342,13 @@ impl StateTransfer {
             ));
         }
     }
+}
+
+/// Log entries after which a checkpoint is written to the disk.
+fn entries_per_snapshot<W: World>(env: &Environment<W>) -> u64 {
+    let injected = match &env.settings.durability {
+        Durability::Disk(directory) => <hooks::Active as Hooks>::entries_per_snapshot(directory),
+        Durability::Memory => None,
+    };
+    injected.unwrap_or_else(|| env.world.entries_per_snapshot())
 }

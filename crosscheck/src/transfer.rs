@@ -563,7 +563,7 @@ mod tests {
         let good = Message::Manifest(Manifest::of(3, b"abc", limits::TRANSFER_PIECE)).encode();
         for cut in 0..good.len() {
             assert!(Message::decode(good.slice(..cut)).is_none_or(
-                |message| matches!(message, Message::Manifest(manifest) if !manifest.is_consistent())
+                |message| matches!(message, Message::Manifest(manifest) if !manifest.is_consistent(limits::TRANSFER_PIECE))
             ));
         }
         assert_eq!(Message::decode(Bytes::from_static(&[10; 20])), None);

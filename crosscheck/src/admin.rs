@@ -154,6 +154,11 @@ pub enum ReplicaPhase {
     Starting,
     /// Receives state from its peers.
     Joining,
+    /// Executes, and lacks acknowledged batches that not every other replica could still give it.
+    #[serde(rename = "catching up")]
+    CatchingUp,
+    /// Has its state, and nothing can be ordered now.
+    Waiting,
     /// Serves clients.
     Serving,
     /// Is stopping.
@@ -245,6 +250,13 @@ pub struct Status {
     /// Connections that were refused at the peers' port.
     #[serde(default)]
     pub refused: RefusedPeers,
+    /// How many further replicas may be killed or paused now: the group serves again by itself without any such number
+    /// of them. The leader finds it; 0 where it was not heard for a second.
+    #[serde(default)]
+    pub tolerates: u8,
+    /// Why not more; none if no replica is missing.
+    #[serde(default)]
+    pub tolerates_why: Option<String>,
     /// The condition that this replica cannot continue without, and the remedy; none while all conditions are met.
     #[serde(default)]
     pub waits_for: Option<String>,
@@ -356,10 +368,10 @@ pub struct EvidenceRecord {
     /// The wrong objects: `name (Class, object LOCK:ID)` and its errors; for a repair, field by field. Names become
     /// known when the objects are packed for the repair; records get them then.
     pub objects: Vec<String>,
-    /// hardware-like, nondeterminism or software-bug.
+    /// hardware-like, nondeterminism or software-bug; unvouched for a state that was taken from one replica alone.
     pub class: String,
     /// The stage at which it was detected: entry-check, in-request, digest, reply, message, schedule, repair, scrub,
-    /// panic, clock, or evidence: the record itself.
+    /// panic, clock, state-transfer, or evidence: the record itself.
     pub stage: String,
     /// How it ended: repaired, dropped, held, replaced.
     pub outcome: String,

@@ -124,6 +124,15 @@ pub fn scrubbed(
     hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
 }
 
+/// The whole state after entry `index` of the log was taken from replica `donor` alone, from 0: no other replica could
+/// vouch for it. Nobody is accused.
+pub fn believed(donor: u8, index: u64) -> EvidenceRecord {
+    let what = format!("the whole state after log entry {index}");
+    let class = "unvouched".into();
+    let outcome = &format!("taken on the word of replica {} alone", donor + 1);
+    EvidenceRecord { class, ..hardware_like(None, None, vec![what], "state-transfer", outcome) }
+}
+
 /// Takes the place of a record that does not fit its checksum any more: nothing in that record is trusted.
 pub fn damaged(number: u64) -> EvidenceRecord {
     let outcome = "damaged since it was kept: it does not fit its checksum";

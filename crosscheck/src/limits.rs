@@ -257,6 +257,11 @@ pub const DESCRIPTORS_PER_CLIENT_THREAD: usize = 3;
 /// Clients that may wait to be accepted, as in memcached. A burst of connections would overflow a shorter queue between
 /// two polls, and clients that find no place try again a second later.
 pub const LISTEN_BACKLOG: i32 = 1024;
+/// A replica that waits for a state takes the leader's alone once no f+1 replicas have offered the same for so long, if
+/// the leader says that nothing can be ordered without this replica.
+pub const ALONE_PATIENCE: Duration = Duration::from_millis(500);
+/// A leader's word on how many further replicas may fail holds for so long.
+pub const TOLERANCE_HOLDS: Duration = Duration::from_secs(1);
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
 /// Longest message on a transfer connection: a manifest of a large state.

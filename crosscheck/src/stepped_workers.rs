@@ -51,6 +51,14 @@ impl SteppedWorkers {
         Arc::new(SteppedWorkers { watch: Mutex::new(watch), moves, rests: Condvar::new() })
     }
 
+    /// Threads take the places of workers that have ended.
+    pub fn begin_again(&self) {
+        let mut watch = self.watch.lock();
+        watch.state.fill(StepState::Works);
+        watch.until_us.fill(0);
+        watch.ends = false;
+    }
+
     /// Lets one worker that can run continue until it is interrupted, waits or ends. Called by the order thread. False
     /// if none can run.
     pub fn step(&self, waits: impl Fn(usize) -> bool) -> bool {

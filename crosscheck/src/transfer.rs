@@ -30,7 +30,12 @@ pub enum Message {
         at_least: u64,
     },
     /// A donor's manifest.
-    Manifest(Manifest),
+    Manifest {
+        /// The state that it has.
+        manifest: Manifest,
+        /// It leads, and can order nothing without the receiver: nobody else may be able to offer the same.
+        alone: bool,
+    },
     /// A receiver requests a piece.
     AskPiece {
         /// Log index of the checkpoint.
@@ -111,8 +116,8 @@ impl Message {
         let mut out = Vec::new();
         match self {
             Message::AskManifest { at_least } => out.put8(1).put64(*at_least),
-            Message::Manifest(Manifest { index, length, pieces }) => {
-                let head = out.put8(2).put64(*index).put64(*length);
+            Message::Manifest { manifest: Manifest { index, length, pieces }, alone } => {
+                let head = out.put8(2).put64(*index).put64(*length).put8(u8::from(*alone));
                 pieces.iter().fold(head, |out, digest| out.put128(*digest))
             }
             Message::AskPiece { index, piece } => out.put8(3).put64(*index).put32(*piece),
@@ -138,11 +143,12 @@ impl Message {
             1 => Message::AskManifest { at_least: index },
             2 => {
                 let length = reader.u64().ok()?;
+                let alone = reader.flag().ok()?;
                 let mut pieces = Vec::with_capacity(reader.remaining() / 16);
                 while !reader.is_empty() {
                     pieces.push(reader.u128().ok()?);
                 }
-                Message::Manifest(Manifest { index, length, pieces })
+                Message::Manifest { manifest: Manifest { index, length, pieces }, alone }
             }
             3 => Message::AskPiece { index, piece: reader.u32().ok()? },
             4 => Message::Piece { index, piece: reader.u32().ok()?, bytes: reader.rest_bytes() },
@@ -206,14 +212,16 @@ impl Donor {
         let (manifest, ..) = self.checkpoint.insert((Manifest::of(index, &state, size), state, size));
         let served: Vec<u8> =
             self.waiting.extract_if(.., |_, at_least| *at_least <= index).map(|(peer, _)| peer).collect();
-        (!served.is_empty()).then(|| (Message::Manifest(manifest.clone()), served))
+        (!served.is_empty()).then(|| (Message::Manifest { manifest: manifest.clone(), alone: false }, served))
     }
 
-    /// Answers a receiver at replica `from`.
-    pub fn on_message(&mut self, from: u8, message: &Message) -> Option<Message> {
+    /// Answers a receiver at replica `from`. This replica is `alone` if it leads and can order nothing without others.
+    pub fn on_message(&mut self, from: u8, message: &Message, alone: bool) -> Option<Message> {
         match *message {
             Message::AskManifest { at_least } => Some(match &self.checkpoint {
-                Some((manifest, ..)) if manifest.index >= at_least => Message::Manifest(manifest.clone()),
+                Some((manifest, ..)) if manifest.index >= at_least => {
+                    Message::Manifest { manifest: manifest.clone(), alone }
+                }
                 _ => {
                     self.waiting.insert(from, at_least);
                     Message::Nothing { index: at_least }
@@ -222,7 +230,7 @@ impl Donor {
             Message::AskPiece { index, piece } => {
                 Some(self.piece(index, piece).unwrap_or(Message::Nothing { index }))
             }
-            Message::Manifest(_)
+            Message::Manifest { .. }
             | Message::Piece { .. }
             | Message::Nothing { .. }
             | Message::AskObjects { .. }
@@ -262,6 +270,10 @@ pub struct Receiver {
     missing: usize,
     /// A donor that is trusted without the agreement of others.
     trusted: Option<u8>,
+    /// The leader's state, if the leader says that nothing can be ordered without this replica; and since when.
+    lonely: Option<(u8, Manifest, Option<u64>)>,
+    /// The donor whose state is taken although nobody else has offered the same.
+    believes: Option<u8>,
     /// For each requested piece, when it is requested again, and its donor.
     asked: BTreeMap<u32, (u64, u8)>,
     asked_manifests_us: Option<u64>,
@@ -282,6 +294,8 @@ impl Receiver {
             pieces: Vec::new(),
             missing: 0,
             trusted: None,
+            lonely: None,
+            believes: None,
             asked: BTreeMap::new(),
             asked_manifests_us: None,
             rejected: 0,
@@ -302,6 +316,11 @@ impl Receiver {
     pub fn trust(&mut self, donor: u8) {
         self.trusted = Some(donor);
         self.asked_manifests_us = None;
+    }
+
+    /// The donor whose state is taken on its word alone: f+1 others do not have the same.
+    pub fn believes(&self) -> Option<u8> {
+        self.believes
     }
 
     /// Whether enough donors have offered the same state.
@@ -327,6 +346,7 @@ impl Receiver {
     /// Messages to send at `now_us`: requests that were never sent, and those that were sent too long ago.
     pub fn poll(&mut self, now_us: u64) -> Vec<(u8, Message)> {
         let patience = limits::TRANSFER_PATIENCE.as_micros() as u64;
+        self.believe(now_us);
         let Some(manifest) = self.agreed.clone() else {
             // Donors send a manifest once they have made the checkpoint. It may get lost, so the request is repeated.
             if self.asked_manifests_us.is_some_and(|asked| now_us < asked + patience / 20) {
@@ -358,10 +378,25 @@ impl Receiver {
         asks
     }
 
-    /// Takes a donor's answer. Returns the whole state and its log index when the last piece has arrived.
-    pub fn on_message(&mut self, from: u8, message: Message) -> Option<(u64, Bytes)> {
+    /// Takes the state of the leader alone, if that has said for a while that nothing can be ordered without this
+    /// replica, and no f+1 donors have offered the same. Another member may be back by then, and vouch for a state.
+    fn believe(&mut self, now_us: u64) {
+        let Some((donor, manifest, since_us)) = self.lonely.as_mut().filter(|_| self.agreed.is_none()) else {
+            return;
+        };
+        let since_us = *since_us.get_or_insert(now_us);
+        if now_us >= since_us + limits::ALONE_PATIENCE.as_micros() as u64 {
+            self.believes = Some(*donor);
+            let manifest = manifest.clone();
+            self.agree_on(manifest);
+        }
+    }
+
+    /// Takes a donor's answer, which may come from the leader. Returns the whole state and its log index when the last
+    /// piece has arrived.
+    pub fn on_message(&mut self, from: u8, message: Message, is_leader: bool) -> Option<(u64, Bytes)> {
         match message {
-            Message::Manifest(manifest) => self.on_manifest(from, manifest),
+            Message::Manifest { manifest, alone } => self.on_manifest(from, manifest, alone && is_leader),
             Message::Piece { index, piece, bytes } => self.on_piece(index, piece, bytes),
             Message::Nothing { index } => self.on_nothing(from, index),
             Message::AskManifest { .. }
@@ -374,7 +409,7 @@ impl Receiver {
     }
 
     /// The f+1 rule of state transfer: this replica has no state, so f+1 *others* must offer the same one.
-    fn on_manifest(&mut self, from: u8, manifest: Manifest) -> Option<(u64, Bytes)> {
+    fn on_manifest(&mut self, from: u8, manifest: Manifest, is_alone: bool) -> Option<(u64, Bytes)> {
         if self.agreed.is_some()
             || manifest.index < self.at_least
             || !manifest.is_consistent(self.size)
@@ -383,14 +418,25 @@ impl Receiver {
             return None;
         }
         self.manifests.insert(from, manifest.clone());
+        let known = self.lonely.take();
+        self.lonely = match known {
+            Some((donor, before, since_us)) if donor != from || (is_alone && before == manifest) => {
+                Some((donor, before, since_us))
+            }
+            _ => is_alone.then(|| (from, manifest.clone(), None)),
+        };
         let same = self.manifests.values().filter(|other| **other == manifest).count();
         if same <= usize::from(self.replicas - 1) / 2 && self.trusted != Some(from) {
             return None;
         }
+        self.agree_on(manifest);
+        self.finish()
+    }
+
+    fn agree_on(&mut self, manifest: Manifest) {
         self.pieces = vec![None; manifest.pieces.len()];
         self.missing = manifest.pieces.len();
         self.agreed = Some(Arc::new(manifest));
-        self.finish()
     }
 
     fn on_piece(&mut self, index: u64, piece: u32, bytes: Bytes) -> Option<(u64, Bytes)> {
@@ -417,6 +463,7 @@ impl Receiver {
     fn on_nothing(&mut self, from: u8, index: u64) -> Option<(u64, Bytes)> {
         if self.agreed.as_ref().is_some_and(|agreed| agreed.index == index) {
             self.manifests.remove(&from);
+            (self.lonely, self.believes) = (None, None);
             let agreed = self.agreed.take()?;
             if self.manifests.values().any(|manifest| *manifest == *agreed) {
                 self.agreed = Some(agreed);
@@ -453,6 +500,11 @@ fn next_donor(manifests: &BTreeMap<u8, Manifest>, wanted: &Manifest, last: u8) -
 mod tests {
     use super::*;
 
+    /// The offer of this state, by a donor that is not alone.
+    fn manifest(index: u64, state: &[u8]) -> Message {
+        Message::Manifest { manifest: Manifest::of(index, state, limits::TRANSFER_PIECE), alone: false }
+    }
+
     fn state(seed: u8) -> Bytes {
         (0..3 * limits::TRANSFER_PIECE + 17)
             .map(|i| (i as u8).wrapping_mul(31) ^ seed)
@@ -474,9 +526,10 @@ mod tests {
             for (to, ask) in receiver.poll(now_us) {
                 let ask = Message::decode(ask.encode()).unwrap();
                 let answer =
-                    donors[usize::from(to)].on_message(2, &ask).and_then(|answer| tamper(to, answer));
+                    donors[usize::from(to)].on_message(2, &ask, false).and_then(|answer| tamper(to, answer));
                 if let Some(answer) = answer
-                    && let Some(done) = receiver.on_message(to, Message::decode(answer.encode()).unwrap())
+                    && let Some(done) =
+                        receiver.on_message(to, Message::decode(answer.encode()).unwrap(), to == 0)
                 {
                     return Some(done);
                 }
@@ -526,8 +579,8 @@ mod tests {
         let answered = |receiver: &mut Receiver, donors: [&mut Donor; 2], now_us: u64| {
             let mut done = None;
             for (to, ask) in receiver.poll(now_us) {
-                let answer = donors[usize::from(to)].on_message(2, &ask);
-                done = done.or(answer.and_then(|answer| receiver.on_message(to, answer)));
+                let answer = donors[usize::from(to)].on_message(2, &ask, false);
+                done = done.or(answer.and_then(|answer| receiver.on_message(to, answer, to == 0)));
             }
             done
         };
@@ -541,32 +594,71 @@ mod tests {
     fn a_donor_announces_its_checkpoint_once() {
         let mut donor = donor(3, 1);
         assert_eq!(
-            donor.on_message(1, &Message::AskManifest { at_least: 5 }),
+            donor.on_message(1, &Message::AskManifest { at_least: 5 }, false),
             Some(Message::Nothing { index: 5 })
         );
         assert_eq!(
-            donor.on_message(2, &Message::AskManifest { at_least: 9 }),
+            donor.on_message(2, &Message::AskManifest { at_least: 9 }, false),
             Some(Message::Nothing { index: 9 })
         );
         assert_eq!(donor.offer(4, state(1), limits::TRANSFER_PIECE), None, "too old for both");
         let told = donor.offer(6, state(2), limits::TRANSFER_PIECE);
-        assert_eq!(
-            told,
-            Some((Message::Manifest(Manifest::of(6, &state(2), limits::TRANSFER_PIECE)), vec![1]))
-        );
+        assert_eq!(told, Some((manifest(6, &state(2)), vec![1])));
         assert_eq!(donor.offer(7, state(2), limits::TRANSFER_PIECE), None);
         assert_eq!(donor.offer(9, state(3), limits::TRANSFER_PIECE).map(|(_, peers)| peers), Some(vec![2]));
     }
 
     #[test]
     fn damaged_messages_are_no_messages() {
-        let good = Message::Manifest(Manifest::of(3, b"abc", limits::TRANSFER_PIECE)).encode();
+        let good = manifest(3, b"abc").encode();
         for cut in 0..good.len() {
             assert!(Message::decode(good.slice(..cut)).is_none_or(
-                |message| matches!(message, Message::Manifest(manifest) if !manifest.is_consistent(limits::TRANSFER_PIECE))
+                |message| matches!(message, Message::Manifest { manifest, .. } if !manifest.is_consistent(limits::TRANSFER_PIECE))
             ));
         }
         assert_eq!(Message::decode(Bytes::from_static(&[10; 20])), None);
+    }
+
+    /// Lets `receiver` poll until `until_us`, with an offer of the leader, replica 0, at each poll.
+    fn offered(receiver: &mut Receiver, until_us: u64, manifest: &Manifest, alone: bool) {
+        for now_us in (0..=until_us).step_by(100_000) {
+            receiver.poll(now_us);
+            receiver.on_message(0, Message::Manifest { manifest: manifest.clone(), alone }, true);
+        }
+    }
+
+    #[test]
+    fn the_leader_alone_is_believed_after_a_while_if_it_says_that_nobody_else_can_help() {
+        let manifest = Manifest::of(9, b"state", limits::TRANSFER_PIECE);
+        let patience_us = limits::ALONE_PATIENCE.as_micros() as u64;
+        let mut receiver = Receiver::new(2, 3, 9, limits::TRANSFER_PIECE);
+        offered(&mut receiver, patience_us + 500_000, &manifest, false);
+        assert!(!receiver.is_agreed(), "it does not say so");
+        let mut receiver = Receiver::new(2, 3, 9, limits::TRANSFER_PIECE);
+        offered(&mut receiver, patience_us - 100_000, &manifest, true);
+        assert!(!receiver.is_agreed(), "too early");
+        offered(&mut receiver, patience_us + 500_000, &manifest, true);
+        assert_eq!((receiver.is_agreed(), receiver.believes()), (true, Some(0)));
+        let piece = Message::Piece { index: 9, piece: 0, bytes: Bytes::from_static(b"state") };
+        assert_eq!(receiver.on_message(0, piece, true), Some((9, Bytes::from_static(b"state"))));
+    }
+
+    #[test]
+    fn one_that_does_not_lead_is_not_believed_alone_and_two_that_agree_come_first() {
+        let (manifest, other) = (
+            Manifest::of(9, b"state", limits::TRANSFER_PIECE),
+            Manifest::of(9, b"wrong", limits::TRANSFER_PIECE),
+        );
+        let patience_us = limits::ALONE_PATIENCE.as_micros() as u64;
+        let mut receiver = Receiver::new(2, 3, 9, limits::TRANSFER_PIECE);
+        for now_us in (0..3 * patience_us).step_by(100_000) {
+            receiver.poll(now_us);
+            receiver.on_message(1, Message::Manifest { manifest: other.clone(), alone: true }, false);
+        }
+        assert!(!receiver.is_agreed());
+        offered(&mut receiver, 100_000, &manifest, true);
+        receiver.on_message(1, Message::Manifest { manifest: manifest.clone(), alone: false }, false);
+        assert_eq!((receiver.is_agreed(), receiver.believes()), (true, None));
     }
 
     #[test]

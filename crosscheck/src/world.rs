@@ -306,6 +306,11 @@ impl Lockstep {
         }
     }
 
+    /// Whether a simulation decides when each thread runs.
+    pub fn is_strict(&self) -> bool {
+        !matches!(self, Lockstep::Free)
+    }
+
     /// The workers, if there are several and they are stepped.
     pub fn stepped_workers(&self) -> Option<&Arc<SteppedWorkers>> {
         match self {

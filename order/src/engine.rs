@@ -126,9 +126,12 @@ pub enum Output {
         /// The members from there on.
         members: MemberSet,
     },
-    /// Leader only: a replica needs the state at a checkpoint that does not exist yet. Order a CHECKPOINT;
-    /// answer with `state_available`.
-    CheckpointWanted,
+    /// Leader only: a replica needs the state at a checkpoint that does not exist yet. Answer with `state_available`.
+    CheckpointWanted {
+        /// Order a CHECKPOINT. Otherwise nothing can be ordered before that replica has a state: pack the present one,
+        /// after the last delivery.
+        ordered: bool,
+    },
     /// This replica's log begins after `index`. Fetch the state that f+1 replicas agree on; answer with `installed`.
     NeedState {
         /// Log index of the checkpoint: the state after this entry.
@@ -375,8 +378,28 @@ pub struct Standing {
     pub first_index: u64,
     /// Memory of the entries that are in memory, in bytes.
     pub log_bytes: u64,
+    /// There has been a leader for a second, and nothing was committed in its term.
+    pub stuck: bool,
     /// Messages of others that are not in the group, or from before this replica was in it.
     pub outside: Outside,
+}
+
+/// How many further replicas may fail, the rest going on by itself, as a leader finds it. All sets are over the slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tolerance {
+    /// The number.
+    pub failures: u8,
+    /// Voters with every acknowledged entry, or that can get those they lack from any other one in this set.
+    pub level: u16,
+    /// Replicas that were not heard lately.
+    pub away: u16,
+    /// Voters that lack more than a few entries, or entries that another one does not have any more.
+    pub behind: u16,
+    /// Replicas on their way into the group.
+    pub joining: u16,
+    /// The leader does not know yet that its log counts: nothing was committed in its term, or an operator's decision
+    /// is not in the log yet.
+    pub unproven: bool,
 }
 
 /// Who leads: the part of a [`Standing`] that is read several times per batch.
@@ -448,6 +471,11 @@ pub trait OrderEngine: Send {
     /// Entries in this replica's log that the slowest live replica has not delivered yet.
     fn backlog(&self) -> u64 {
         0
+    }
+
+    /// At a leader: how many further replicas may fail. None where that is not found from the log.
+    fn tolerance(&self) -> Option<Tolerance> {
+        None
     }
 
     /// The pipeline took delivery of everything up to `index`.
@@ -606,6 +634,9 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn backlog(&self) -> u64 {
         (**self).backlog()
+    }
+    fn tolerance(&self) -> Option<Tolerance> {
+        (**self).tolerance()
     }
     fn delivered(&mut self, index: u64) {
         (**self).delivered(index);

@@ -88,6 +88,7 @@ impl OrderEngine for FanoutEngine {
             commit_index: self.index,
             first_index: self.index + 1,
             log_bytes: 0,
+            stuck: false,
             outside: Outside::default(),
         }
     }

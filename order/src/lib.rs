@@ -32,7 +32,7 @@ pub use batcher::{Batching, Refused};
 pub use body::FrameBody;
 pub use engine::{
     Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Leadership, MemberSet, NotNow,
-    OrderEngine, Output, Outside, PrimaryView, Standing,
+    OrderEngine, Output, Outside, PrimaryView, Standing, Tolerance,
 };
 pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, FrameKind};

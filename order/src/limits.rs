@@ -39,6 +39,8 @@ pub const MOST_DOUBLINGS: u32 = 5;
 pub const WINDOW_ENTRIES: u64 = 4096;
 /// Entries that a learner may lack when it is promoted.
 pub const LEARNER_LAG: u64 = 64;
+/// Bytes of log entries that are kept for members that lack them, unless a replica sets another bound.
+pub const KEPT_BYTES: u64 = 64 << 20;
 /// Log entries one call of `compact_to` drops at most: dropping much at once costs milliseconds.
 pub const COMPACT_STEP: u64 = 256;
 /// Bytes of proposals that the engine holds uncommitted.
@@ -102,6 +104,8 @@ pub struct Scale {
     pub probed_ticks: u64,
     /// [`OFFER_TICKS`].
     pub offer_ticks: u64,
+    /// [`KEPT_BYTES`]; a replica sets it by its buffers.
+    pub kept_bytes: u64,
     /// [`PRIMARY_WINDOW`].
     pub primary_window: u64,
     /// [`HELD_BYTES`].
@@ -116,6 +120,7 @@ impl Default for Scale {
             compact_step: COMPACT_STEP,
             probed_ticks: PROBED_TICKS,
             offer_ticks: OFFER_TICKS,
+            kept_bytes: KEPT_BYTES,
             primary_window: PRIMARY_WINDOW,
             held_bytes: HELD_BYTES,
             lost_ticks: LOST_TICKS,

@@ -11,7 +11,7 @@ use crate::batch::{Batch, Encoded, Request};
 use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
     Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Leadership, OrderEngine, Output,
-    Standing,
+    Standing, Tolerance,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -346,7 +346,12 @@ impl<E: OrderEngine> Orderer<E> {
         !self.stopped && self.engine.compact_to(index)
     }
 
-    /// No live replica needs entries up to here.
+    /// At a leader: how many further replicas may fail. None where that is not found from the log.
+    pub fn tolerance(&self) -> Option<Tolerance> {
+        self.engine.tolerance()
+    }
+
+    /// No replica needs entries up to here.
     pub fn compaction_floor(&self) -> u64 {
         self.engine.compaction_floor()
     }

@@ -62,6 +62,7 @@ impl OrderEngine for SingleEngine {
             commit_index: self.index,
             first_index: self.index + 1,
             log_bytes: 0,
+            stuck: false,
             outside: Outside::default(),
         }
     }

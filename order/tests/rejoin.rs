@@ -10,6 +10,35 @@ fn established(replicas: u8, seed: u64) -> Cluster {
     cluster
 }
 
+/// The same, of replicas that keep so many bytes of their log for members that lack them.
+fn established_keeping(replicas: u8, seed: u64, kept_bytes: u64) -> Cluster {
+    let mut cluster = Cluster::new(0, seed);
+    cluster.kept_bytes = kept_bytes;
+    cluster.replicas = (0..replicas).map(|_| None).collect();
+    (0..replicas).for_each(|slot| cluster.start_empty(slot));
+    cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
+    cluster
+}
+
+/// Separates a replica from all others, with orders going on among these, until the log that they keep lacks entries
+/// that it needs. Returns it, and the leader of the others.
+fn leave_behind(cluster: &mut Cluster) -> (u8, u8) {
+    load(cluster, 200);
+    let leader = cluster.leader().unwrap();
+    let behind = (leader + 1) % cluster.size();
+    for other in (0..cluster.size()).filter(|&other| other != behind) {
+        cluster.cut_links.extend([(behind, other), (other, behind)]);
+    }
+    load(cluster, 3_000);
+    for other in (0..cluster.size()).filter(|&other| other != behind) {
+        while cluster.replica(other).orderer.compact_to(u64::MAX) {}
+    }
+    let last = cluster.replica(behind).orderer.standing().last_index;
+    let first = cluster.replica(leader).orderer.standing().first_index;
+    assert!(first > last + 1, "the log from {first} on does not continue at {last}");
+    (behind, leader)
+}
+
 fn load(cluster: &mut Cluster, milliseconds: u64) {
     for _ in 0..milliseconds {
         for slot in cluster.running() {
@@ -133,7 +162,7 @@ fn a_checkpoint_that_is_gone_is_replaced_by_another() {
 
 #[test]
 fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
-    let mut cluster = established(3, 50);
+    let mut cluster = established_keeping(3, 50, 10_000);
     cluster.compacting = true;
     load(&mut cluster, 200);
     let slot = (cluster.leader().unwrap() + 1) % 3;
@@ -154,7 +183,7 @@ fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
 
 #[test]
 fn a_log_in_memory_is_shortened_without_a_checkpoint() {
-    let mut cluster = established(3, 55);
+    let mut cluster = established_keeping(3, 55, 10_000);
     load(&mut cluster, 200);
     let slot = (cluster.leader().unwrap() + 1) % 3;
     let others: Vec<u8> = (0..3).filter(|&other| other != slot).collect();
@@ -173,6 +202,146 @@ fn a_log_in_memory_is_shortened_without_a_checkpoint() {
     assert!(cluster.replica(others[0]).orderer.standing().first_index > last + 1);
     cluster.cut_links.clear();
     cluster.settle();
+}
+
+#[test]
+fn entries_that_a_silent_voter_lacks_are_kept_up_to_the_bound() {
+    for kept_bytes in [order::limits::KEPT_BYTES, 10_000] {
+        let mut cluster = established_keeping(3, 56, kept_bytes);
+        load(&mut cluster, 200);
+        let behind = (cluster.leader().unwrap() + 1) % 3;
+        for other in (0..3).filter(|&other| other != behind) {
+            cluster.cut_links.extend([(behind, other), (other, behind)]);
+        }
+        load(&mut cluster, 3_000);
+        let last = cluster.replica(behind).orderer.standing().last_index;
+        for other in (0..3).filter(|&other| other != behind) {
+            while cluster.replica(other).orderer.compact_to(u64::MAX) {}
+            let standing = cluster.replica(other).orderer.standing();
+            let is_kept = standing.first_index <= last + 1;
+            assert_eq!(is_kept, kept_bytes > 10_000, "{last} and {standing:?}");
+        }
+        cluster.settle();
+    }
+}
+
+/// A leader that lets a replica in keeps the entries behind the state that it offers, and so do the others: the leader
+/// may end before the replica has them.
+#[test]
+fn a_leader_that_ends_during_a_transfer_leaves_the_entries_after_the_state() {
+    let mut cluster = established(3, 57);
+    cluster.transfer_ms = 4_000;
+    load(&mut cluster, 200);
+    let leader = cluster.leader().unwrap();
+    let (joiner, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.kill(joiner);
+    cluster.start_empty(joiner);
+    cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(joiner).fetching.is_some());
+    let (cut, _) = cluster.replica(joiner).fetching.unwrap();
+    load(&mut cluster, 2_000);
+    while cluster.replica(other).orderer.compact_to(u64::MAX) {}
+    let first = cluster.replica(other).orderer.standing().first_index;
+    assert!(first <= cut + 1, "the state is of entry {cut}, and the log begins at {first}");
+    cluster.settle();
+}
+
+#[test]
+fn a_former_leader_keeps_no_log_for_those_that_it_filled() {
+    let mut cluster = established_keeping(3, 58, 10_000);
+    cluster.transfer_ms = 60_000;
+    load(&mut cluster, 200);
+    let leader = cluster.leader().unwrap();
+    let joiner = (leader + 1) % 3;
+    cluster.kill(joiner);
+    cluster.start_empty(joiner);
+    cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(joiner).fetching.is_some());
+    cluster.kill(joiner);
+    while cluster.leader() == Some(leader) {
+        cluster.replica((leader + 2) % 3).orderer.call_election();
+        cluster.run(200);
+    }
+    load(&mut cluster, 12_000);
+    assert_ne!(cluster.leader(), Some(leader));
+    while cluster.replica(leader).orderer.compact_to(u64::MAX) {}
+    let standing = cluster.replica(leader).orderer.standing();
+    assert!(standing.log_bytes < 200_000, "{standing:?}");
+}
+
+/// Of three replicas one is left behind, and one of the two that are level ends: the other one has everything, and no
+/// CHECKPOINT can be ordered. It gives its state as it is, whether it led before or not.
+#[test]
+fn the_last_level_replica_fills_the_one_that_was_left_behind() {
+    for ends_leader in [true, false] {
+        let mut cluster = established_keeping(3, 59, 10_000);
+        let (behind, leader) = leave_behind(&mut cluster);
+        let other = (0..3).find(|slot| ![behind, leader].contains(slot)).unwrap();
+        let (gone, left) = if ends_leader { (leader, other) } else { (other, leader) };
+        cluster.kill(gone);
+        cluster.cut_links.clear();
+        let acked = cluster.acked.len();
+        let level = |cluster: &mut Cluster| cluster.leader() == Some(left);
+        cluster.run_until(5_000, "the one with everything leads", level);
+        cluster.submit(left);
+        let goes_on = |cluster: &mut Cluster| cluster.acked.len() > acked;
+        cluster.run_until(5_000, "a reply", goes_on);
+        assert!(cluster.replica(left).unordered_cuts > 0 && !cluster.replica(behind).joined);
+        load(&mut cluster, 300);
+        cluster.start_empty(gone);
+        cluster.settle();
+    }
+}
+
+/// With five replicas, two level ones and one that was left behind are a majority.
+#[test]
+fn of_five_two_level_replicas_fill_the_third() {
+    let mut cluster = established_keeping(5, 61, 10_000);
+    let (behind, leader) = leave_behind(&mut cluster);
+    let ended: Vec<u8> = (0..5).filter(|slot| ![behind, leader].contains(slot)).take(2).collect();
+    let tolerance = cluster.replica(leader).orderer.tolerance().unwrap();
+    assert_eq!((tolerance.failures, tolerance.away), (1, 1 << behind));
+    ended.iter().for_each(|&slot| _ = cluster.kill(slot));
+    cluster.cut_links.clear();
+    let acked = cluster.acked.len();
+    cluster.submit(leader);
+    cluster.run_until(5_000, "a reply", |cluster| cluster.acked.len() > acked);
+    ended.iter().for_each(|&slot| cluster.start_empty(slot));
+    cluster.settle();
+}
+
+#[test]
+fn a_leader_says_how_many_more_may_fail_and_why_not_more() {
+    let mut cluster = established_keeping(3, 62, 10_000);
+    let tolerance = |cluster: &mut Cluster| {
+        let leader = cluster.leader().unwrap();
+        cluster.replica(leader).orderer.tolerance().unwrap()
+    };
+    load(&mut cluster, 300);
+    let found = tolerance(&mut cluster);
+    assert_eq!((found.failures, found.level), (1, 0b111), "{found:?}");
+    let (behind, leader) = leave_behind(&mut cluster);
+    let found = tolerance(&mut cluster);
+    assert_eq!((found.failures, found.away), (0, 1 << behind), "{found:?}");
+    // It is there again, and needs a state: still the others are the only ones with everything.
+    cluster.transfer_ms = 1_000;
+    cluster.cut_links.clear();
+    cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(behind).fetching.is_some());
+    let found = tolerance(&mut cluster);
+    assert_eq!((found.failures, found.behind), (0, 1 << behind), "{found:?}");
+    cluster.settle();
+    cluster.run(200);
+    assert_eq!(tolerance(&mut cluster).failures, 1);
+    // One that ended is away, then on its way in, and counts when it votes.
+    let slot = (leader + 2) % 3;
+    cluster.kill(slot);
+    cluster.run(100);
+    assert_eq!(tolerance(&mut cluster).away, 1 << slot);
+    cluster.start_empty(slot);
+    cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(slot).fetching.is_some());
+    let found = tolerance(&mut cluster);
+    assert_eq!((found.failures, found.joining), (0, 1 << slot), "{found:?}");
+    cluster.settle();
+    cluster.run(200);
+    assert_eq!(tolerance(&mut cluster).failures, 1);
 }
 
 #[test]

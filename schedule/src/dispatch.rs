@@ -8,7 +8,7 @@ use crate::MAX_ATTEMPTS;
 use crate::cell::Slot;
 use crate::chain::{ChainReader, Writer};
 use crate::cx::{Pass, Run, RunKind, Seed};
-use crate::entry::{Entry, Internal, Origin, Source};
+use crate::entry::{BETWEEN, Entry, Internal, Origin, Source};
 use crate::footprint::Footprint;
 use crate::log::{Config, LockRules};
 use crate::predict::{Lesson, Predictor, lesson};
@@ -52,6 +52,8 @@ pub(crate) struct Dispatcher<R> {
     quiet: u64,
     /// An exclusive request of this worker that waits until all others are resolved.
     staged: Option<Picked<R>>,
+    /// What is staged or runs has no position ([`BETWEEN`]).
+    is_between: bool,
     /// The running request, unless it is the request `current_open` of the open entry.
     current: Option<Box<Again<R>>>,
     current_open: usize,
@@ -96,6 +98,8 @@ pub(crate) enum Picked<R> {
 /// The answer of the sources at a position.
 pub(crate) enum Offer<R> {
     Run(Picked<R>),
+    /// A request without a position, to run before the next entry.
+    Between(Box<Again<R>>),
     /// Draining: an empty position.
     Empty,
     /// The log has no further entry yet.
@@ -133,6 +137,7 @@ impl<R> Dispatcher<R> {
             outcomes: writers.iter().map(Writer::reader).collect(),
             quiet: 0,
             staged: None,
+            is_between: false,
             current: None,
             current_open: 0,
             predictor: state.predictor.clone(),
@@ -172,6 +177,12 @@ impl<R> Dispatcher<R> {
                         Err(Skipped) => return Found::Corrupted,
                     }
                 }
+                // One worker runs it; nothing is appended meanwhile, so the others only wait.
+                Offer::Between(again) if self.me == 0 => {
+                    (self.is_between, self.is_predicted, self.teaches) = (true, false, false);
+                    self.staged = Some(Picked::Stored(again));
+                }
+                Offer::Between(_) => {}
                 Offer::Empty => self.skip_empty(turns),
                 Offer::Nothing if !closed => return Found::Wait(Want::Appended { seen: self.feed.seen }),
                 Offer::Nothing if self.quiet >= self.lag => return Found::End,
@@ -221,13 +232,13 @@ impl<R> Dispatcher<R> {
 
     /// The running request is resolved.
     pub fn step_over(&mut self) {
-        self.position += 1;
+        self.position += u64::from(!std::mem::take(&mut self.is_between));
     }
 
     /// The state after the running request, which runs alone.
     pub fn state(&self) -> DispatcherState<R> {
         let mut state = DispatcherState::genesis();
-        state.position = self.position + 1;
+        state.position = self.position + u64::from(!self.is_between);
         state.due = self.due.values().cloned().collect();
         state.predictor = self.predictor.clone();
         self.feed.save(&mut state);
@@ -428,6 +439,9 @@ impl<R> Feed<R> {
             self.draining = false;
             let Some(entry) = self.log.next() else { return Offer::Nothing };
             self.seen += 1;
+            if entry.index == BETWEEN {
+                return Offer::Between(Box::new(self.between(entry)));
+            }
             self.open(entry);
         }
     }
@@ -461,6 +475,18 @@ impl<R> Feed<R> {
             }
         }
         self.entry = Some(entry);
+    }
+
+    /// The request of an entry that is not part of the log: it sees the time and the index of the entry before it.
+    fn between(&self, entry: Arc<Entry<R>>) -> Again<R> {
+        Again {
+            footprint: Footprint::new(),
+            source: Source::Entry(entry, 0),
+            attempt: 0,
+            time_us: self.time_us,
+            seed: 0,
+            entry_index: self.entry_index,
+        }
     }
 
     fn first_attempt(&self, internal: Arc<Internal<R>>) -> Again<R> {

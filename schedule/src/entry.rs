@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use crate::Footprint;
 
+/// The index of an entry that is not part of the log: its only request runs between two entries, and has no position.
+pub(crate) const BETWEEN: u64 = 0;
+
 /// One entry of the ordered log: a batch, with everything that its requests may see of the outside world.
 #[derive(Debug)]
 pub struct Entry<R> {
-    /// Log index; grows from entry to entry (gaps are allowed).
+    /// Log index, from 1; grows from entry to entry (gaps are allowed).
     pub index: u64,
     /// Leader's time in microseconds; the schedule makes it strictly monotone.
     pub time_us: u64,

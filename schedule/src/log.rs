@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::chain::Writer;
 use crate::dispatch::Dispatcher;
-use crate::entry::Entry;
+use crate::entry::{BETWEEN, Entry, Work};
 use crate::footprint::Footprint;
 use crate::mixed::{self, Plans};
 use crate::mixer::ParallelBatches;
@@ -165,9 +165,18 @@ impl<R> Schedule<R> {
         self.appended() - 1
     }
 
-    /// Mixed batches: `request` runs between two batches, alone and with every lock. It has no position of its own; its
-    /// entry index and its time are those of the entry before it, all of which it sees.
+    /// `request` runs between two batches, alone and with every lock. It has no position of its own, so that the later
+    /// requests have the same ones as at other replicas; its entry index and its time are those of the entry before it,
+    /// all of which it sees.
+    ///
+    /// In ordered turns the caller appends nothing until `request` has run: other workers do not wait for it.
     pub fn between_batches(&self, request: R) {
+        if let Log::Entries(entries) = &mut *self.log.lock() {
+            let work = Work { request, footprint: Footprint::new(), stream: None };
+            let requests = vec![work];
+            entries.push(Arc::new(Entry { index: BETWEEN, time_us: 0, seed: 0, drain: false, requests }));
+            return self.turns.count_append();
+        }
         self.want(request, None);
     }
 

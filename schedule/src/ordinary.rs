@@ -17,7 +17,7 @@ use crate::cell::{PlainLock, Slot};
 use crate::chain::{ChainReader, Writer};
 use crate::current::CurrentRequest;
 use crate::cx::{Pass, Run, RunKind};
-use crate::entry::{Entry, Internal, Source};
+use crate::entry::{BETWEEN, Entry, Internal, Source};
 use crate::footprint::Footprint;
 use crate::log::{Config, FootprintOf, Worker};
 use crate::start::Starts;
@@ -164,6 +164,11 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
                 }
             }
             let Some(entry) = self.log.next() else { return false };
+            if entry.index == BETWEEN {
+                // Nothing has the state alone here.
+                self.seen += 1;
+                continue;
+            }
             self.open(entry);
         }
     }

@@ -63,6 +63,7 @@ impl Scale {
             compact_step: 16,
             probed_ticks: 40,
             offer_ticks: 40,
+            kept_bytes: 128 << 10,
             primary_window: 16,
             held_bytes: 64 << 10,
             lost_ticks: 40,

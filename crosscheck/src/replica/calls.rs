@@ -8,12 +8,14 @@ use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
 use super::speculate::Speculator;
+use super::tolerance::Tolerates;
 use super::{Replica, waits};
 use crate::admin::{AdminCommand, EvidenceList, Injected, Position, ReplicaPhase, StateDigest, Status};
 use crate::admin_server::Call;
 use crate::hooks::{Arming, Hooks};
 use crate::ordered::Control;
 use crate::service::Service;
+use crate::settings::Mode;
 use crate::world::World;
 use crate::{Stop, limits};
 
@@ -185,18 +187,35 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
+    /// The phase as operators see it. One that lacks acknowledged batches, or cannot vote, replaces no other one: an
+    /// operator who wants to stop the next replica has to wait.
+    fn shown_phase(&self, standing: &order::Standing, tolerates: &Tolerates) -> ReplicaPhase {
+        let Mode { replicated, verified, .. } = self.env.settings.mode;
+        let is_voted = replicated && !verified && self.env.settings.peers.len() > 1;
+        match self.phase {
+            ReplicaPhase::Serving if standing.members.is_learner(self.env.settings.me) => {
+                ReplicaPhase::Joining
+            }
+            ReplicaPhase::Serving if is_voted && standing.stuck => ReplicaPhase::Waiting,
+            ReplicaPhase::Serving if is_voted => match tolerates.is_level {
+                None => ReplicaPhase::Waiting,
+                Some(false) => ReplicaPhase::CatchingUp,
+                Some(true) => ReplicaPhase::Serving,
+            },
+            phase => phase,
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
         let standing = self.order.orderer.standing();
         let (env, counters) = (&self.env, &self.clients.counters);
         let execution = self.executor.running.as_ref();
-        // Without a vote this replica cannot replace another one: an operator who wants to stop the next replica has to
-        // wait.
-        let is_joining = self.phase == ReplicaPhase::Serving && standing.members.is_learner(env.settings.me);
+        let tolerates = super::tolerates(self);
         let kept = execution.map_or(0, |execution| execution.kept.bytes() as u64);
         Status {
             replica: env.settings.me + 1,
             pid: std::process::id(),
-            phase: if is_joining { ReplicaPhase::Joining } else { self.phase },
+            phase: self.shown_phase(&standing, &tolerates),
             mode: env.settings.mode.to_string(),
             leader: match self.speculate.as_ref().and_then(|stage| stage.record()) {
                 Some(record) if env.settings.is_witness() => Some(record.lineup.primary + 1),
@@ -216,6 +235,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             failed_checks: env.tally.failed_checks + counters.failed_checks(),
             dropped_frames: env.tally.dropped_frames,
             refused: env.refusals.seen(),
+            tolerates: tolerates.failures,
+            tolerates_why: tolerates.why,
             waits_for: super::waits_for(self),
             buffers: self.clients.buffers(env.settings.buffer_limit, kept, standing.log_bytes),
             held: self.votes.held.len() as u64,

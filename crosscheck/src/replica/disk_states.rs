@@ -116,6 +116,12 @@ impl DiskStates {
         self.writing.is_some() || self.waiting.is_some()
     }
 
+    /// Whether any state of the peers is on its way to the disk.
+    pub(super) fn installs(&self) -> bool {
+        let writing = self.writing.iter().map(|(state, _)| state);
+        writing.chain(&self.waiting).any(|state| state.used == StateUse::Install)
+    }
+
     /// Whether the peers' state after entry `index` is on its way to the disk.
     pub(super) fn is_installing(&self, index: u64) -> bool {
         let writing = self.writing.as_ref().map(|(state, _)| state);

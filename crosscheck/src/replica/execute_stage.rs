@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use vote::{Failure, Place};
 
 use super::execution::{Execution, Stall, StallCheck};
@@ -12,7 +13,7 @@ use crate::job::{RunNotes, Runs};
 use crate::service::{Service, kind_in_words};
 use crate::state::Base;
 use crate::worker::Report;
-use crate::world::World;
+use crate::world::{Lockstep, World};
 use crate::{ReplaceReason, limits};
 
 /// The executing side of a replica.
@@ -23,6 +24,8 @@ pub(super) struct ExecuteStage<S: Service> {
     pub(super) base: Option<Base<S>>,
     /// The workers, once they have started.
     pub(super) running: Option<Execution<S>>,
+    /// The service while its workers end, and the packed state that is to replace its own.
+    retiring: Option<Retiring<S>>,
     /// A buffer for the reports of a single worker, empty between rounds.
     pub(super) reports: Vec<Report>,
     /// Notes on how each of the last batches was run.
@@ -37,6 +40,14 @@ pub(super) struct ExecuteStage<S: Service> {
     pub(super) unwatched: u64,
 }
 
+/// A service whose workers are about to end.
+struct Retiring<S> {
+    service: Arc<S>,
+    packed: Bytes,
+    /// They have ended, and what they reported is being taken.
+    reported: bool,
+}
+
 impl<S: Service> ExecuteStage<S> {
     /// No worker runs yet. `base` is the position of `service`'s state, unless this is the first state.
     pub(super) fn new(service: S, base: Option<Base<S>>) -> Self {
@@ -44,6 +55,7 @@ impl<S: Service> ExecuteStage<S> {
             service: Some(service),
             base,
             running: None,
+            retiring: None,
             reports: Vec::new(),
             runs: Ascending::default(),
             is_busy: false,
@@ -51,6 +63,40 @@ impl<S: Service> ExecuteStage<S> {
             pulse: Arc::default(),
             unwatched: 0,
         }
+    }
+
+    /// Ends the workers, so that `packed` can replace the state.
+    pub(super) fn retire(&mut self, packed: Bytes, lockstep: &Lockstep) {
+        let Some(execution) = self.running.take() else { return };
+        let service = execution.service.clone();
+        drop(execution);
+        self.pulse.execute(0);
+        self.runs = Ascending::default();
+        // In a simulation nothing may depend on when the kernel ends a thread.
+        while lockstep.is_strict() && Arc::strong_count(&service) > 1 {
+            std::thread::yield_now();
+        }
+        self.retiring = Some(Retiring { service, packed, reported: false });
+    }
+
+    /// Whether the workers of an earlier state may still report.
+    pub(super) fn is_retiring(&self) -> bool {
+        self.retiring.is_some()
+    }
+
+    /// The state that is to be put in place, once the workers have ended and all they reported was taken.
+    pub(super) fn take_retired(&mut self) -> Option<Bytes> {
+        let retiring = self.retiring.as_mut()?;
+        if Arc::strong_count(&retiring.service) > 1 {
+            return None;
+        }
+        // What they reported last is in the mailbox, and is taken with the next round.
+        if !std::mem::replace(&mut retiring.reported, true) {
+            return None;
+        }
+        let Retiring { service, packed, .. } = self.retiring.take()?;
+        self.service = Arc::into_inner(service);
+        Some(packed)
     }
 
     /// First batch that this process of the replica executes; 0 while it has no state.
@@ -82,7 +128,10 @@ impl<S: Service> ExecuteStage<S> {
 
     /// Whether the workers have room for another batch.
     pub(super) fn has_room(&self) -> bool {
-        self.running.as_ref().is_some_and(|execution| execution.in_flight() < limits::ENTRIES_IN_EXECUTION)
+        let has_room = |execution: &Execution<S>| {
+            execution.in_flight() < limits::ENTRIES_IN_EXECUTION && !execution.is_packing()
+        };
+        self.running.as_ref().is_some_and(has_room)
     }
 
     /// Runs this thread's jobs for a short time. Returns the reports, in the buffer `ExecuteStage::reports`, which the

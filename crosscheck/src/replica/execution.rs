@@ -11,6 +11,7 @@ use schedule::{DispatcherState, Footprint, ParallelBatches, Schedule};
 use super::Input;
 use super::solo::{Slice, Solo};
 use crate::boundary::{BoundaryWork, InstallingState, TakingBack};
+use crate::checkpoint::CheckpointHead;
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Job, UnstableBatches, Work};
 use crate::limits;
@@ -48,6 +49,8 @@ pub(super) struct Execution<S: Service> {
     pub(super) unstable: Arc<UnstableBatches>,
     /// The worker, if there is only one; several have threads of their own.
     solo: Option<Solo<S>>,
+    /// The last batch of the state that is being packed without being ordered; no batch is appended meanwhile.
+    packing: Option<u64>,
     /// Several workers that a simulation steps.
     stepped: Option<Arc<SteppedWorkers>>,
     hooks: hooks::Active,
@@ -172,6 +175,7 @@ impl<S: Service> Execution<S> {
         let kept = KeptReplies::new(settings.buffer_limit / 2);
         let unstable = Arc::new(UnstableBatches::default());
         let stepped = ties.lockstep.stepped_workers();
+        stepped.inspect(|stepped| stepped.begin_again());
         let pace = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
         let next_position = state.position();
         let (schedule, workers) = schedule::resume_paced(shape(settings, locks), footprint_of, state, pace);
@@ -222,6 +226,7 @@ impl<S: Service> Execution<S> {
             kept,
             unstable,
             solo,
+            packing: None,
             stepped: stepped.cloned(),
             hooks: ties.hooks.clone(),
         })
@@ -322,6 +327,34 @@ impl<S: Service> Execution<S> {
     fn stand_after(&mut self, batch: u64) {
         (self.next_batch, self.executed) = (batch + 1, batch + 1);
         self.entries.clear();
+    }
+
+    /// Whether every batch that was delivered has all its results.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight() == 0 && self.packing.is_none()
+    }
+
+    /// Whether a state is being packed without being ordered.
+    pub(super) fn is_packing(&self) -> bool {
+        self.packing.is_some()
+    }
+
+    /// Packs the present state, with nothing in execution. [`Report::Checkpoint`] comes when it is done; no batch is
+    /// appended before.
+    pub(super) fn pack_now(&mut self, head: CheckpointHead) {
+        let batch = head.batch;
+        self.packing = Some(batch);
+        self.schedule.between_batches(Job::unordered(Work::Checkpoint(Arc::new(head))));
+        if let Some(solo) = &mut self.solo {
+            solo.on_append(batch, true);
+        }
+    }
+
+    /// A state was packed.
+    pub(super) fn has_packed(&mut self) {
+        if let (Some(batch), Some(solo)) = (self.packing.take(), &mut self.solo) {
+            solo.on_executed(batch);
+        }
     }
 
     /// With V: work that has the state alone, between two batches. [`Report::Boundary`] comes when it is done.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use order::FrameKind;
+use order::{FrameKind, Tolerance};
 use vote::Event;
 use wire::Reader;
 
 use super::clocks::Timekeeper;
 use super::environment::Environment;
+use super::tolerance::{self, Told};
 use crate::clock::ClockWords;
 use crate::limits;
 use crate::peers::probe::PeerProgress;
@@ -29,6 +30,8 @@ pub(super) struct Group {
     next_greeting_us: u64,
     /// When this process began to greet.
     began_us: Option<u64>,
+    /// How many further replicas may fail, as the leader told it last.
+    told: Option<Told>,
 }
 
 /// What a heartbeat tells of the replica that sends it.
@@ -37,6 +40,8 @@ pub(super) struct OwnProgress {
     /// The first batch that this process executed, and the last one, with V the last stable one.
     pub(super) batches: (u64, u64),
     pub(super) log_end: LogEnd,
+    /// As a leader: how many further replicas may fail.
+    pub(super) tolerance: Option<Tolerance>,
 }
 
 /// The end of a replica's log. The later one of two logs of a group has what the group has acknowledged.
@@ -92,6 +97,7 @@ impl Group {
             replayed_batch: 0,
             next_greeting_us: 0,
             began_us: None,
+            told: None,
         }
     }
 
@@ -210,8 +216,8 @@ impl Group {
         [replaced, Some(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) })]
     }
 
-    /// Sends a heartbeat from time to time: that this replica is alive, since which batch it votes, and its progress.
-    /// Also compares the clocks of the others.
+    /// Sends a heartbeat from time to time: that this replica is alive, since which batch it votes, its progress, and as
+    /// a leader how many further replicas may fail. Also compares the clocks of the others.
     pub(super) fn greet<W: World>(
         &mut self,
         own: OwnProgress,
@@ -233,7 +239,7 @@ impl Group {
     pub(super) fn greet_one<W: World>(
         &self,
         peer: u8,
-        OwnProgress { batches: (first, last), log_end }: OwnProgress,
+        OwnProgress { batches: (first, last), log_end, tolerance }: OwnProgress,
         time: &mut Timekeeper,
         env: &mut Environment<W>,
     ) {
@@ -242,7 +248,9 @@ impl Group {
                 time.clock.words_for(peer, env.world.now_us());
             let slowest_ms = env.peers.pace.slowest_ms;
             let LogEnd { term, index } = log_end;
-            let words = [first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us, term, index];
+            let told = tolerance::to_word(tolerance);
+            let words =
+                [first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us, term, index, told];
             let words = words.map(u64::to_le_bytes);
             env.peers.send(peer, FrameKind::Admin, &[words.as_flattened()]);
         }
@@ -262,6 +270,10 @@ impl Group {
             (Ok(term), Ok(index)) => Some(LogEnd { term, index }),
             _ => None,
         };
+        let told = word().ok().and_then(|word| tolerance::of_word(word, self.others.len()));
+        if let Some(tolerance) = told {
+            self.told = Some(Told { by: from, tolerance, at_us: now_us });
+        }
         let other = &mut self.others[usize::from(from)];
         other.log_end = log_end;
         other.has_ended |= other.life != 0 && other.life != life;
@@ -269,6 +281,11 @@ impl Group {
         other.voting = (since > 0).then_some(Heartbeat { since, life });
         other.pace = PeerProgress { executed, slowest_ms };
         true
+    }
+
+    /// How many further replicas may fail, if this `leader` told it lately.
+    pub(super) fn told_tolerance(&self, leader: Option<u8>, now_us: u64) -> Option<&Tolerance> {
+        self.told.as_ref().filter(|told| told.is_fresh(leader, now_us)).map(|told| &told.tolerance)
     }
 
     /// Whether nothing came from this peer lately.

@@ -10,6 +10,7 @@ use super::Replica;
 use super::execution::{Execution, StallCheck, WorkerLinks};
 use super::group::{LogEnd, OwnProgress};
 use super::speculate::{SpeculateStage, Speculator};
+use super::vote_stage::VoteStage;
 use crate::admin::ReplicaPhase;
 use crate::hooks::Hooks;
 use crate::job::Job;
@@ -30,7 +31,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 Output::LeaderChanged { .. } | Output::Membership { .. } => self.transfer.forget_asked(),
                 Output::Established { joined, .. } => self.on_established(joined),
-                Output::CheckpointWanted => self.transfer.want_checkpoint(&mut self.order, &self.env),
+                Output::CheckpointWanted { ordered: true } => {
+                    self.transfer.want_checkpoint(&mut self.order, &self.env);
+                }
+                Output::CheckpointWanted { ordered: false } => self.transfer.want_unordered(),
                 Output::NeedState { index, .. }
                     if self.executor.running.is_some() && self.env.settings.mode.verified =>
                 {
@@ -40,12 +44,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                         speculator.whole_state().take(ReplaceReason::TooFarBehind);
                     }
                 }
-                Output::NeedState { .. } if self.executor.running.is_some() => {
-                    // Its objects are of an older position: it starts again without a log.
-                    self.order.give_up_log(ReplaceReason::TooFarBehind, &mut self.env);
-                }
                 Output::NeedState { index, .. } => {
-                    self.phase = ReplicaPhase::Joining;
+                    // One that executes keeps what it has until the other state is complete: it may be the last copy.
+                    if self.executor.running.is_none() {
+                        self.phase = ReplicaPhase::Joining;
+                    }
                     self.transfer.need(index, &mut self.env);
                 }
                 Output::Skipped { tags } => {
@@ -155,6 +158,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if let Some(mut speculator) = Speculator::of(self).filter(|_| takes_state) {
             return speculator.whole_state().on_arrived(bytes.clone());
         }
+        if self.executor.running.is_some() {
+            return self.retire(index, bytes);
+        }
         let Some(service) = &mut self.executor.service else { return };
         let (token, bytes) = match self.env.settings.mode.verified.then(|| state::split_token(bytes)) {
             None => (None, bytes.clone()),
@@ -183,6 +189,49 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             Ok(None) => {}
             // f+1 replicas sent the same bytes, so the formats differ: another attempt would not help.
             Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
+        }
+    }
+
+    /// A replica that executes has got the state after entry `index` from others, since it lacks entries that they do
+    /// not have any more. It ends its workers; [`Replica::replace_state`] continues as soon as they have ended.
+    fn retire(&mut self, index: u64, bytes: &Bytes) {
+        let head = match state::head(bytes) {
+            Ok(head) => head,
+            Err(why) => return self.env.stop_with(Err(ServeError::BadState(why))),
+        };
+        // The engine may need another checkpoint by now; then it requests that one, and the transfer begins again.
+        if !self.order.orderer.installed(index, head.order) {
+            return;
+        }
+        self.env.world.say(format_args!(
+            "this replica lacked entries of the log that the others do not have any more. It takes the state after \
+                entry {index} in place of its own; clients that waited for replies are disconnected"
+        ));
+        self.clients.give_up_owed();
+        self.votes = VoteStage::default();
+        self.executor.retire(bytes.clone(), &self.env.lockstep);
+    }
+
+    /// Puts a state in place once the workers that ran on the one before have ended.
+    pub(super) fn replace_state(&mut self) {
+        let Some(bytes) = self.executor.take_retired() else { return };
+        let Some(service) = &mut self.executor.service else { return };
+        self.executor.pulse.beat();
+        let loaded = state::load::<S>(service, &bytes);
+        self.executor.pulse.beat();
+        match loaded {
+            Ok((head, dispatcher)) => self.start_execution(dispatcher, head.batch + 1),
+            Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
+        }
+    }
+
+    /// Packs the state as it is, for a replica without which nothing can be ordered, as soon as nothing is in execution.
+    pub(super) fn pack_unordered(&mut self) {
+        let Some(execution) = &mut self.executor.running else { return };
+        if self.env.settings.mode.deterministic && self.transfer.packs_unordered(execution.is_idle()) {
+            let order = self.order.orderer.export_state();
+            let head = state::CheckpointHead { index: order.index, batch: execution.executed_to(), order };
+            execution.pack_now(head);
         }
     }
 
@@ -245,9 +294,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// What the others are told of this replica's progress.
     pub(super) fn own_progress(&self) -> OwnProgress {
         let standing = self.order.orderer.standing();
+        // One that takes another state votes on nothing before that.
+        let is_out = self.executor.running.is_some() && self.transfer.is_receiving();
+        let first = if is_out { 0 } else { self.executor.first_batch() };
         OwnProgress {
-            batches: (self.executor.first_batch(), self.env.last_batch(self.speculate.as_ref())),
+            batches: (first, self.env.last_batch(self.speculate.as_ref())),
             log_end: LogEnd { term: standing.last_term, index: standing.last_index },
+            tolerance: self.order.orderer.tolerance(),
         }
     }
 

@@ -22,6 +22,7 @@ mod solo;
 mod speculate;
 mod state_transfer;
 pub mod stepped;
+mod tolerance;
 mod vote_stage;
 mod waits;
 
@@ -58,6 +59,7 @@ use scrubs::Scrubs;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
 use speculate::{SpeculateStage, Speculator};
 use state_transfer::StateTransfer;
+use tolerance::Tolerates;
 use vote_stage::VoteStage;
 
 /// Input that other threads pass to the order thread.
@@ -119,6 +121,7 @@ pub(crate) fn raft<L: order::LogStore>(
     let ticks = |time: Duration| (time.as_micros() / limits::TICK.as_micros()).max(2) as usize;
     let mut config = order::RaftConfig::new(settings.me, replicas, seed(), seed().rotate_left(7));
     config.found = settings.begins || replicas == 1;
+    config.scale.kept_bytes = settings.buffer_limit as u64 / 2;
     config.election_ticks =
         (ticks(settings.election.0), ticks(settings.election.1).max(ticks(settings.election.0) + 1));
     order::RaftEngine::new(config, log, records, applied)
@@ -276,6 +279,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             // There is nothing to wait for: the frames of the following stages leave in the same write.
             self.persist();
         }
+        self.replace_state();
         self.serve_when_led();
         if self.executor.is_slow {
             // The peers need not wait until the handlers have run.
@@ -342,6 +346,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         let waits_for = waits_for(self);
         self.waits.tell(waits_for, &self.env);
         self.transfer.compact(&mut self.order, &mut self.env, self.executor.running.is_some());
+        self.pack_unordered();
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
             self.scrubs.order_next(execution.locks(), &mut self.order, self.env.world.now_us());
         }
@@ -400,6 +405,25 @@ fn waits_for<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -
     let Replica { speculate, group, order, transfer, env, .. } = replica;
     let of_operator = speculate.as_ref().and_then(|stage| stage.waits_for_operator(group, env));
     waits::waits_for(order, (group, of_operator), transfer, env)
+}
+
+/// How many further replicas may fail, as far as this replica knows.
+fn tolerates<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> Tolerates {
+    let Replica { group, order, env, .. } = replica;
+    let replicas = env.settings.peers.len();
+    if !env.settings.mode.replicated || replicas < 2 {
+        return Tolerates { failures: 0, why: None, is_level: Some(true) };
+    }
+    let leadership = order.orderer.standing();
+    let own = order.orderer.tolerance();
+    match (own, leadership.leader) {
+        (Some(found), _) => Tolerates::of(&found, env.settings.me, replicas),
+        (None, None) => Tolerates::unknown("there is no leader"),
+        (None, leader) => match group.told_tolerance(leader, env.world.now_us()) {
+            Some(told) => Tolerates::of(told, env.settings.me, replicas),
+            None => Tolerates::unknown("the leader is not heard"),
+        },
+    }
 }
 
 /// Last batch up to which replies have left, or never will.

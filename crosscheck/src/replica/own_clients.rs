@@ -168,6 +168,13 @@ impl<W: World> OwnClients<W> {
             .map_or(PendingReply::NOTHING, |owed| std::mem::replace(owed, PendingReply::NOTHING))
     }
 
+    /// There are no replies to requests of any batch that was delivered so far and has none yet.
+    pub(super) fn give_up_owed(&mut self) {
+        while let Some(owed) = self.owed.pop_first() {
+            owed.into_iter().for_each(|owed| self.drop_reply(owed.owner));
+        }
+    }
+
     /// Forgets the oldest batches whose replies have all left or never will.
     pub(super) fn settle_owed(&mut self) {
         let is_settled = |owed: &Vec<PendingReply>| owed.iter().all(|owed| owed.owner == Recipient::Nobody);

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use order::{FrameKind, OrderEngine};
 use verify::Version;
+use wire::ReplicaId;
 
 use super::Input;
 use super::disk_states::{DiskState, DiskStates, StateUse, Written};
@@ -15,7 +16,7 @@ use crate::settings::Durability;
 use crate::snapshot::SnapshotError;
 use crate::transfer::{Donor, Message, Receiver};
 use crate::world::World;
-use crate::{limits, state};
+use crate::{evidence, limits, state};
 
 /// The states that this replica sends, receives, and has on disk.
 #[derive(Default)]
@@ -30,6 +31,8 @@ pub(super) struct StateTransfer {
     checkpoint_asked_us: Option<u64>,
     /// The states on the disk, and on their way there.
     disk: DiskStates,
+    /// A replica without which nothing can be ordered needs the state as it is.
+    wants_unordered: bool,
     /// With V: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
     unstable: Option<(u64, u64, Bytes)>,
 }
@@ -49,9 +52,25 @@ impl StateTransfer {
         }
     }
 
+    /// A replica without which nothing can be ordered, no CHECKPOINT either, needs the state as it is.
+    pub(super) fn want_unordered(&mut self) {
+        self.wants_unordered = true;
+    }
+
+    /// Whether the state is to be packed now, with nothing in execution if `is_idle`.
+    pub(super) fn packs_unordered(&mut self, is_idle: bool) -> bool {
+        is_idle && std::mem::take(&mut self.wants_unordered)
+    }
+
+    /// Whether this replica waits for a state, or receives one.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.receiver.is_some() || self.disk.installs()
+    }
+
     /// The leader or the members have changed: a requested checkpoint may have been lost.
     pub(super) fn forget_asked(&mut self) {
         self.checkpoint_asked_us = None;
+        self.wants_unordered = false;
     }
 
     /// The workers made the checkpoint. With a disk, it has to be there before the log up to it may be dropped.
@@ -210,8 +229,19 @@ impl StateTransfer {
     pub(super) fn poll<W: World>(&mut self, env: &mut Environment<W>) {
         let now_us = env.world.now_us();
         if let Some(receiver) = &mut self.receiver {
+            let was_agreed = receiver.is_agreed();
             for (to, message) in receiver.poll(now_us) {
                 env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
+            }
+            if let (false, Some(donor)) = (was_agreed, receiver.believes()) {
+                env.world.say(format_args!(
+                    "this replica takes the state after entry {} on the word of replica {} alone: too few other \
+                        replicas are there with their data, and without this one nothing can be ordered. Its \
+                        objects are checked when they are used; nobody else could vouch for it",
+                    receiver.wanted(),
+                    ReplicaId(donor)
+                ));
+                env.keep_evidence(evidence::believed(donor, receiver.wanted()));
             }
         }
     }
@@ -247,12 +277,13 @@ impl StateTransfer {
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) -> Option<(u64, Bytes)> {
-        if let Some(answer) = self.donor.on_message(from, &message) {
+        let standing = order.orderer.standing();
+        if let Some(answer) = self.donor.on_message(from, &message, standing.is_leader && standing.stuck) {
             env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
             return None;
         }
         let receiver = self.receiver.as_mut()?;
-        let complete = receiver.on_message(from, message);
+        let complete = receiver.on_message(from, message, standing.leader == Some(from));
         if receiver.is_overtaken() {
             // The engine waits for exactly the checkpoint it requested. It is informed, and requests the later one.
             let wanted = receiver.wanted();

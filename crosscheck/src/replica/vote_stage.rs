@@ -123,6 +123,10 @@ impl VoteStage {
 impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Handles a worker's report.
     pub(super) fn on_report(&mut self, report: Report) {
+        if self.executor.is_retiring() {
+            // Of workers on a state that another one is about to replace.
+            return;
+        }
         let env = &mut self.env;
         match report {
             Report::Executed(executed) => self.on_executed(executed),
@@ -145,6 +149,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
             Report::Installed { turn, notes } => self.votes.repairs.on_installed(turn, notes, env),
             Report::Checkpoint { head, state } => {
+                if let Some(execution) = &mut self.executor.running {
+                    execution.has_packed();
+                }
                 self.transfer.on_checkpoint(&head, state, &mut self.order, env);
             }
             Report::CheckpointBegun { head, begun } => {

@@ -83,6 +83,7 @@ impl View<'_> {
             (Some(_), Some(_)) if self.standing.members.voters.count_ones() == 1 && self.elsewhere() != 0 => {
                 Some(self.another_group("for a second replica"))
             }
+            (Some(_), Some(leader)) if self.standing.stuck => Some(self.stuck(leader)),
             (Some(_), Some(_)) => self.state.map(|(index, named)| self.donors(index, named)),
         }
     }
@@ -201,6 +202,33 @@ impl View<'_> {
         Wait::or(what, self.keep_most(here | 1 << self.me))
     }
 
+    /// The message when there is a leader, and nothing was committed since it leads.
+    fn stuck(&self, leader: u8) -> Wait {
+        let members = self.standing.members;
+        let needed = members.voters.count_ones() / 2 + 1;
+        let away = members.voters & self.missing();
+        let who = if away == 0 { String::new() } else { format!("{} not connected; ", are(away)) };
+        let here = (members.voters & self.connected) | 1 << self.me;
+        let leader = ReplicaId(leader);
+        let comes = match self.state {
+            _ if self.standing.leader == Some(self.me) => {
+                "this replica gives those that lack entries its state".into()
+            }
+            Some((index, _)) => {
+                format!(
+                    "this replica lacks entries, and takes the state after entry {index} from replica {leader}"
+                )
+            }
+            None => format!("replica {leader} gives those that lack entries its state"),
+        };
+        let voters = names(members.voters);
+        let what = format!(
+            "for {needed} of {voters} to take the next entry: nothing was committed since replica {leader} leads. \
+                {who}{comes}"
+        );
+        Wait::or(what, self.keep_most(here))
+    }
+
     /// The message when it has no state, and too few replicas have offered one.
     fn donors(&self, index: u64, named: u16) -> Wait {
         let needed = self.replicas / 2 + 1;
@@ -220,7 +248,7 @@ impl View<'_> {
 }
 
 /// The replicas of a bit set, as text.
-fn names(replicas: u16) -> String {
+pub(super) fn names(replicas: u16) -> String {
     let numbers: Vec<String> =
         (0..16).filter(|slot| replicas >> slot & 1 == 1).map(|slot| ReplicaId(slot).to_string()).collect();
     match &numbers[..] {
@@ -231,7 +259,7 @@ fn names(replicas: u16) -> String {
 }
 
 /// The same, as the beginning of a sentence about them.
-fn are(replicas: u16) -> String {
+pub(super) fn are(replicas: u16) -> String {
     format!("{} {}", names(replicas), if replicas.count_ones() == 1 { "is" } else { "are" })
 }
 
@@ -493,6 +521,12 @@ mod tests {
         let alone = MemberSet { voters: 0b100, learners: 0 };
         let told = waits(0b011, Standing { leader: Some(2), members: alone, ..split }, None);
         assert!(told.starts_with("for a second replica: replica 2 belongs to another group"), "{told}");
+        let stuck = Standing { leader: Some(0), stuck: true, ..member(0) };
+        let told = waits(0b001, stuck, Some((70, 0b001)));
+        assert!(
+            told.contains("replica 2 is not connected") && told.contains("entry 70 from replica 1"),
+            "{told}"
+        );
         let led = Standing { leader: Some(0), ..member(0) };
         assert_eq!(waits(0b011, led, None), "");
         let told = waits(0b011, led, Some((70, 0b001)));

@@ -173,6 +173,9 @@ fn phase(status: &Status) -> &'static str {
         }
         ReplicaPhase::Starting => "starting",
         ReplicaPhase::Joining => "joining",
+        ReplicaPhase::CatchingUp => "catching up",
+        ReplicaPhase::Waiting if status.leader.is_none() => "no leader",
+        ReplicaPhase::Waiting => "waiting",
         ReplicaPhase::Serving => "serving",
         ReplicaPhase::Stopping => "stopping",
     }

@@ -191,7 +191,7 @@ impl PrimaryEngine {
     fn order_checkpoint(&mut self) {
         if self.offers.ordered.is_none_or(|ordered| ordered + limits::STATE_TICKS <= self.ticks) {
             self.offers.ordered = Some(self.ticks);
-            self.ready.outputs.push_back(Output::CheckpointWanted);
+            self.ready.outputs.push_back(Output::CheckpointWanted { ordered: true });
         }
     }
 }
@@ -318,7 +318,11 @@ mod tests {
         };
         (0..4).for_each(|_| number_one(&mut primary));
         let ordered = |primary: &mut PrimaryEngine| {
-            pumped(primary).others.iter().filter(|output| **output == Output::CheckpointWanted).count()
+            pumped(primary)
+                .others
+                .iter()
+                .filter(|output| **output == Output::CheckpointWanted { ordered: true })
+                .count()
         };
         tell(&mut primary, 1, ask(7));
         assert_eq!(ordered(&mut primary), 0, "no replica has come so far");
@@ -345,7 +349,7 @@ mod tests {
         tell(&mut primary, 1, ask(2));
         let answer = pumped(&mut primary);
         assert_eq!(said(&answer), []);
-        assert!(answer.others.contains(&Output::CheckpointWanted));
+        assert!(answer.others.contains(&Output::CheckpointWanted { ordered: true }));
     }
 
     #[test]

@@ -508,6 +508,7 @@ impl OrderEngine for PrimaryEngine {
             commit_index: self.last_entry(self.due - 1),
             first_index: first << PART_BITS,
             log_bytes: self.held.bytes() as u64,
+            stuck: false,
             outside: Outside::default(),
         }
     }

@@ -27,7 +27,7 @@ pub(crate) struct Envelope {
     pub group: u64,
     /// The index up to which the sender's pipeline took delivery.
     pub delivered: u64,
-    /// From a leader: no live replica needs entries up to here.
+    /// From a leader: no member needs entries up to here. From any other replica: the first entry of its log.
     pub floor: u64,
 }
 

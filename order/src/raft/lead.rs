@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ::raft::{Progress, ProgressState, SnapshotStatus};
 
-use crate::engine::{Blame, Output};
+use crate::engine::{Blame, Output, Tolerance};
 use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogStore;
@@ -15,6 +15,11 @@ use crate::raft::node::Node;
 
 /// Ticks without an answer after which a snapshot is offered again, or a checkpoint is requested again.
 const RETRY_TICKS: u64 = 40;
+/// Ticks without a commit in its term after which a leader that is itself what a lagging voter waits for offers its
+/// state without ordering a checkpoint: another member may be back by then, and vouch for it.
+const STUCK_TICKS: u64 = 40;
+/// Ticks for which clients are slowed down for a voter that catches up while the log is near its bound.
+const PUSHBACK_TICKS: u64 = 40;
 
 /// A leader's pending work for others; empty at a follower.
 #[derive(Debug, Default)]
@@ -23,6 +28,8 @@ pub(crate) struct Lead {
     joins: BTreeMap<u8, u64>,
     /// Tick at which a checkpoint was requested last.
     checkpoint_asked: Option<u64>,
+    /// Tick at which the log came near the bound of what is kept for others; none while it is well below it.
+    full_since: Option<u64>,
 }
 
 impl Lead {
@@ -119,6 +126,7 @@ impl<L: LogStore> Node<L> {
         }
         self.retry_snapshots();
         self.checkpoint_if_wanted();
+        self.mind_fullness();
         let ticks = self.ticks;
         let (peers, offer_ticks) = (self.peers, self.config.scale.offer_ticks);
         // Until the log flows again: the entries behind the checkpoint are sent a moment after it is acknowledged.
@@ -133,6 +141,22 @@ impl<L: LogStore> Node<L> {
         });
     }
 
+    /// Notes since when the log has been near the bound of what is kept for others.
+    fn mind_fullness(&mut self) {
+        let (bytes, bound) = (self.mirror().bytes(), self.config.scale.kept_bytes);
+        self.lead.full_since = match self.lead.full_since {
+            None if bytes > bound / 4 * 3 => Some(self.ticks),
+            Some(_) if bytes < bound / 2 => None,
+            since => since,
+        };
+    }
+
+    /// Whether the log is about to be dropped although a voter that takes entries still needs it: for a moment, clients
+    /// wait instead.
+    fn pushes_back(&self) -> bool {
+        self.lead.full_since.is_some_and(|since| self.ticks.saturating_sub(since) < PUSHBACK_TICKS)
+    }
+
     /// Entries that the slowest live voter, once close to us, has not delivered. One that takes nothing although there
     /// are entries to take is not slow but stuck: the leader does not wait for it.
     pub fn backlog(&self) -> u64 {
@@ -140,7 +164,8 @@ impl<L: LogStore> Node<L> {
         let members = self.configuration.members();
         let slowest = (0..self.config.replicas)
             .filter(|&slot| slot != self.config.slot && members.is_voter(slot))
-            .filter(|&slot| self.is_live(slot) && self.peers[usize::from(slot)].in_sync)
+            .filter(|&slot| self.is_live(slot))
+            .filter(|&slot| self.peers[usize::from(slot)].in_sync || self.pushes_back())
             .filter(|&slot| {
                 self.ticks.saturating_sub(self.peers[usize::from(slot)].moved) <= limits::STUCK_TICKS
             })
@@ -150,27 +175,106 @@ impl<L: LogStore> Node<L> {
         last.saturating_sub(slowest.unwrap_or(last))
     }
 
-    /// No live replica needs entries up to here; a joiner's checkpoint is kept separately (`offers`). A replica that
-    /// was close and has lost a message is probed for a moment, and needs the log then, but not for ever.
+    /// No member needs entries up to here: neither one that reads the log, heard lately or not, nor one that receives a
+    /// state, which needs the entries after it. Where the log has come to its bound, only members that were heard lately
+    /// count: one that lacks entries then is not level any more ([`Node::tolerance`]).
     pub fn leading_floor(&self) -> u64 {
-        let progress = self.raw.raft.prs();
-        let reads_the_log = |slot: u8, id: u64| {
-            let peer = &self.peers[usize::from(slot)];
-            progress.get(id).is_some_and(|pr| match pr.state {
-                ProgressState::Replicate => true,
-                ProgressState::Probe => {
-                    peer.in_sync && self.ticks.saturating_sub(peer.moved) <= self.config.scale.probed_ticks
-                }
-                ProgressState::Snapshot => false,
-            })
-        };
+        let is_full = self.mirror().bytes() > self.config.scale.kept_bytes;
+        let offered = self.mirror().offers.values().map(|cut| cut.index);
         (0..self.config.replicas)
-            .filter(|&slot| slot != self.config.slot && self.is_live(slot))
-            .filter(|&slot| self.configuration.in_slot(slot).is_some_and(|id| reads_the_log(slot, id)))
+            .filter(|&slot| slot != self.config.slot)
+            .filter(|&slot| self.reads_the_log(slot) && (!is_full || self.keeps_pace(slot)))
             .map(|slot| self.peers[usize::from(slot)].delivered)
+            .chain(offered)
             .chain([self.delivered()])
             .min()
             .unwrap_or(0)
+    }
+
+    /// Whether the member in this slot continues with entries of the log: it neither waits for a state, nor has none.
+    fn reads_the_log(&self, slot: u8) -> bool {
+        let Some(id) = self.configuration.in_slot(slot) else { return false };
+        let Some(progress) = self.raw.raft.prs().get(id) else { return false };
+        let is_empty = progress.matched == 0 && self.configuration.learners.contains(&id);
+        progress.state != ProgressState::Snapshot && !is_empty && progress.next_idx > self.mirror().start()
+    }
+
+    /// Whether it was heard lately, and takes entries. One that was close and has lost a message is probed for a moment,
+    /// and needs the log then, but not for ever.
+    fn keeps_pace(&self, slot: u8) -> bool {
+        let peer = &self.peers[usize::from(slot)];
+        let state = self.configuration.in_slot(slot).and_then(|id| self.raw.raft.prs().get(id));
+        let is_probed = state.is_some_and(|progress| progress.state == ProgressState::Probe);
+        let is_patient =
+            peer.in_sync && self.ticks.saturating_sub(peer.moved) <= self.config.scale.probed_ticks;
+        self.is_live(slot) && (!is_probed || is_patient)
+    }
+
+    /// Whether too few voters can take the next entry: those that are heard and continue with entries of this log are
+    /// no majority. Then nothing can be ordered, no CHECKPOINT either.
+    fn cannot_order(&self) -> bool {
+        let voters = self.configuration.members().voters;
+        let able = (0..self.config.replicas).filter(|&slot| {
+            let is_me = slot == self.config.slot;
+            voters >> slot & 1 == 1 && (is_me || (self.is_live(slot) && self.reads_the_log(slot)))
+        });
+        able.count() <= voters.count_ones() as usize / 2
+    }
+
+    /// Whether there has been a leader for a while and nothing was committed in its term.
+    pub fn is_stuck(&self) -> bool {
+        self.leader_slot().is_some() && self.uncommitted_ticks >= STUCK_TICKS
+    }
+
+    /// As a leader: how many further replicas may fail now.
+    ///
+    /// A voter counts as level if it was heard lately, is a few entries behind at most, and can continue from the log of
+    /// *any* other level one: each of them may be the one that is left.
+    pub fn tolerance(&self) -> Option<Tolerance> {
+        if !self.is_leader() || self.failed.is_some() {
+            return None;
+        }
+        let me = self.config.slot;
+        let members = self.configuration.members();
+        let lag = self.config.window / 8;
+        let committed = self.raw.raft.raft_log.committed;
+        let mut found = Tolerance::default();
+        let mut first = self.mirror().start() + 1;
+        for slot in (0..self.config.replicas).filter(|&slot| slot != me) {
+            let (peer, bit) = (&self.peers[usize::from(slot)], 1u16 << slot);
+            if !members.is_voter(slot) {
+                let is_in = members.is_learner(slot) || self.lead.joins.contains_key(&slot);
+                *(if is_in { &mut found.joining } else { &mut found.away }) |= bit;
+            } else if !self.is_live(slot) || !peer.spoke {
+                found.away |= bit;
+            } else if !self.reads_the_log(slot) || peer.delivered + lag < committed {
+                found.behind |= bit;
+            } else {
+                found.level |= bit;
+                first = first.max(peer.first);
+            }
+        }
+        let close = found.level;
+        for slot in (0..self.config.replicas).filter(|&slot| close >> slot & 1 == 1) {
+            let matched = self.configuration.in_slot(slot).and_then(|id| self.raw.raft.prs().get(id));
+            if matched.is_none_or(|progress| progress.matched + 1 < first) {
+                found.level &= !(1 << slot);
+                found.behind |= 1 << slot;
+            }
+        }
+        found.level |= 1 << me;
+        found.unproven = !self.has_committed_in_term() || self.renamed.is_some();
+        let quorum = members.voters.count_ones() / 2 + 1;
+        let needed = quorum.max(u32::from(self.config.replicas) / 2 + 1);
+        let spare = found.level.count_ones().saturating_sub(needed) as u8;
+        found.failures = if found.unproven { 0 } else { spare.min((self.config.replicas - 1) / 2) };
+        Some(found)
+    }
+
+    /// Whether an entry of the present term is committed: before that, a leader does not know what is.
+    pub fn has_committed_in_term(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        log.term(log.committed).is_ok_and(|term| term == self.raw.raft.term)
     }
 
     pub fn note_peer(&mut self, slot: u8, envelope: &Envelope) {
@@ -181,6 +285,7 @@ impl<L: LogStore> Node<L> {
             peer.moved = self.ticks;
         }
         peer.delivered = peer.delivered.max(envelope.delivered.min(last));
+        peer.first = envelope.floor;
         peer.in_sync |= last.saturating_sub(peer.delivered) <= self.config.window / 2;
     }
 
@@ -258,10 +363,17 @@ impl<L: LogStore> Node<L> {
         }
     }
 
+    /// A replica lacks entries that nobody has any more. The state that replaces them is ordered as a CHECKPOINT, so
+    /// that f+1 replicas have it alike. Where nothing can be ordered without that replica, this one gives the state that
+    /// it has.
     fn ask_for_checkpoint(&mut self) {
         if self.lead.checkpoint_asked.is_none_or(|asked| asked + RETRY_TICKS <= self.ticks) {
+            let cannot_order = self.cannot_order();
+            if cannot_order && !self.is_stuck() {
+                return;
+            }
             self.lead.checkpoint_asked = Some(self.ticks);
-            self.out.outputs.push_back(Output::CheckpointWanted);
+            self.out.outputs.push_back(Output::CheckpointWanted { ordered: !cannot_order });
         }
     }
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::batch::Encoded;
 use crate::engine::{
     Blame, Decision, Declined, EngineOut, FailStop, Leadership, NotNow, OrderEngine, Output, Outside,
-    Standing,
+    Standing, Tolerance,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -348,12 +348,17 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             commit_index: node.raw.raft.raft_log.committed,
             first_index: node.mirror().start() + 1,
             log_bytes: node.mirror().bytes(),
+            stuck: node.is_stuck(),
             outside: Outside {
                 fresh: outside.fresh & !node.spoken(),
                 elsewhere: node.elsewhere(),
                 ..Outside::default()
             },
         }
+    }
+
+    fn tolerance(&self) -> Option<Tolerance> {
+        self.node.as_ref().and_then(Node::tolerance)
     }
 
     fn backlog(&self) -> u64 {

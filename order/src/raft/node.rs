@@ -36,6 +36,8 @@ pub(crate) struct Peer {
     pub delivered: u64,
     /// Tick at which it last took an entry, or had taken all of them.
     pub moved: u64,
+    /// First entry of its log, as a follower told it.
+    pub first: u64,
     /// It was close to the leader once and bounds the proposals since.
     pub in_sync: bool,
     /// Ticks since it was offered a snapshot without an answer.
@@ -58,6 +60,8 @@ pub(crate) struct Node<L: LogStore> {
     pub ticks: u64,
     /// Ticks since there was a leader.
     pub leaderless: u64,
+    /// Ticks without a commit since the present term began.
+    pub uncommitted_ticks: u64,
     pub out: EngineOut,
     pub failed: Option<FailStop>,
     removed: bool,
@@ -120,6 +124,7 @@ impl<L: LogStore> Node<L> {
             lead: Lead::default(),
             ticks: 0,
             leaderless: 0,
+            uncommitted_ticks: 0,
             out: EngineOut::default(),
             failed: None,
             removed: false,
@@ -332,6 +337,7 @@ impl<L: LogStore> Node<L> {
     pub fn tick(&mut self) {
         self.ticks += 1;
         self.leaderless = if self.leader_slot().is_some() { 0 } else { self.leaderless + 1 };
+        self.uncommitted_ticks = if self.has_committed_in_term() { 0 } else { self.uncommitted_ticks + 1 };
         self.settle();
         self.guard(|node| {
             node.raw.tick();
@@ -718,7 +724,8 @@ impl<L: LogStore> Node<L> {
     }
 
     fn send(&mut self, messages: Vec<Message>) {
-        let floor = if self.is_leader() { self.leading_floor() } else { 0 };
+        let first = self.mirror().start() + 1;
+        let floor = if self.is_leader() { self.leading_floor() } else { first };
         let envelope = Envelope { group: self.group(), delivered: self.delivered(), floor };
         for message in messages {
             let Some(to) = slot_of(message.to).filter(|&to| self.peers[usize::from(to)].up) else { continue };
@@ -742,8 +749,13 @@ impl<L: LogStore> Node<L> {
         let now = (self.raw.raft.leader_id, self.raw.raft.term);
         if now != self.followed {
             self.followed = now;
+            self.uncommitted_ticks = 0;
             self.proposals.clear();
             self.lead.begin_term();
+            if !self.is_leader() {
+                // Another leader offers its own: the log is not kept for these any more.
+                self.raw.mut_store().offers.clear();
+            }
             self.out.outputs.push_back(Output::LeaderChanged { leader: slot_of(now.0), term: now.1 });
         }
     }

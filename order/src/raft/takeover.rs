@@ -24,24 +24,26 @@ impl<L: LogStore> Node<L> {
     /// This replica is the only member from now on.
     ///
     /// # Errors
-    /// [`Declined`] when it has no data, or there is a leader, or a majority that can elect one; nothing has
-    /// changed then.
+    /// [`Declined`] when it has no data, or there is a leader that commits entries, or a majority that can elect one;
+    /// nothing has changed then.
     pub fn take_over(&mut self) -> Result<(), Declined> {
         if self.failed.is_some() || self.is_removed() {
             return Err(Declined::Stopped);
         }
-        if let Some(leader) = self.leader_slot() {
+        // A leader that can commit nothing does not help, even if it is this replica: others lack what it needs them for.
+        let is_stuck = self.is_stuck();
+        if let Some(leader) = self.leader_slot().filter(|_| !is_stuck) {
             return Err(Declined::Led(leader));
         }
         if !self.configuration.contains(self.id()) || self.mirror().last() == 0 {
             return Err(Declined::NoData);
         }
-        if self.leaderless < self.two_elections() {
+        if !is_stuck && self.leaderless < self.two_elections() {
             return Err(Declined::Election);
         }
         let voters = self.configuration.members().voters;
         let here = voters & (self.present() | 1 << self.config.slot);
-        if here.count_ones() > voters.count_ones() / 2 && voters.count_ones() > 1 {
+        if !is_stuck && here.count_ones() > voters.count_ones() / 2 && voters.count_ones() > 1 {
             return Err(Declined::Majority(here.count_ones()));
         }
         self.settle();

@@ -33,6 +33,8 @@ pub struct Replica {
     /// States at cuts, as the pipeline would keep them for transfers and on disk.
     pub cuts: BTreeMap<u64, (State, Service)>,
     pub fetching: Option<(u64, u64)>,
+    /// States that were offered without a CHECKPOINT in the log.
+    pub unordered_cuts: u32,
     pub stopped: Option<String>,
     /// Index at which its log ended when its leader assumed that it continues.
     pub lacking: Option<u64>,
@@ -61,6 +63,8 @@ pub struct Cluster {
     pub acked: BTreeSet<u64>,
     pub submitted: u64,
     pub compacting: bool,
+    /// Bytes of the log that replicas which start from now on keep for members that lack them.
+    pub kept_bytes: u64,
     pub transfer_ms: u64,
     /// How much later than now a stamp may be, in microseconds; none: any stamp is accepted.
     pub latest_us: Option<u64>,
@@ -90,6 +94,7 @@ impl Cluster {
             acked: BTreeSet::new(),
             submitted: 0,
             compacting: false,
+            kept_bytes: order::limits::KEPT_BYTES,
             transfer_ms: 30,
             latest_us: Some(500_000),
             seals_numbers: true,
@@ -125,6 +130,7 @@ impl Cluster {
             window: 256,
             seals_numbers: self.seals_numbers,
             found: self.founds,
+            scale: order::limits::Scale { kept_bytes: self.kept_bytes, ..Default::default() },
             ..RaftConfig::new(slot, size, nonce, nonce)
         };
         let engine = RaftEngine::new(raft, store, records, state.index).expect("the log opens");
@@ -138,6 +144,7 @@ impl Cluster {
             last_time,
             cuts,
             fetching: None,
+            unordered_cuts: 0,
             stopped: None,
             lacking: None,
             distrusted: Vec::new(),
@@ -359,7 +366,8 @@ impl Cluster {
                 Output::LeaderChanged { leader, .. } => self.replica(slot).leader = leader,
                 Output::Established { joined, .. } => self.replica(slot).joined = joined,
                 Output::Membership { members, .. } => self.replica(slot).members = members,
-                Output::CheckpointWanted => self.submit_checkpoint(slot),
+                Output::CheckpointWanted { ordered: true } => self.submit_checkpoint(slot),
+                Output::CheckpointWanted { ordered: false } => self.cut_unordered(slot),
                 Output::NeedState { index, .. } => {
                     let done = self.now + self.transfer_ms;
                     self.replica(slot).fetching = Some((index, done));
@@ -385,6 +393,16 @@ impl Cluster {
                 Output::FailStop(reason) => self.replica(slot).stopped = Some(reason.to_string()),
             }
         }
+    }
+
+    /// The state as it is, which nobody else makes at this entry.
+    fn cut_unordered(&mut self, slot: u8) {
+        let replica = self.replica(slot);
+        let (index, state) = (replica.orderer.delivered_index(), replica.orderer.export_state());
+        let service = replica.service.clone();
+        replica.cuts.insert(index, (state, service));
+        replica.unordered_cuts += 1;
+        replica.orderer.state_available(index);
     }
 
     fn give_up_log(&mut self, slot: u8, why: String) {

@@ -459,7 +459,7 @@ impl Cluster {
                     frame::encode(kind, slot, &body.joined(), &mut bytes);
                     self.transmit(slot, to, bytes);
                 }
-                Output::CheckpointWanted => {
+                Output::CheckpointWanted { .. } => {
                     let bytes = Bytes::from_static(b"\x01cut");
                     let checksum = order::batch::checksum(&bytes);
                     let _ = self.replica(slot).orderer.submit(bytes, checksum, 0);

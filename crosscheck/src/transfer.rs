@@ -631,10 +631,10 @@ mod tests {
     fn the_leader_alone_is_believed_after_a_while_if_it_says_that_nobody_else_can_help() {
         let manifest = Manifest::of(9, b"state", limits::TRANSFER_PIECE);
         let patience_us = limits::ALONE_PATIENCE.as_micros() as u64;
-        let mut receiver = Receiver::new(2, 3, 9, limits::TRANSFER_PIECE);
+        let mut receiver = Receiver::new(2, 3, 9);
         offered(&mut receiver, patience_us + 500_000, &manifest, false);
         assert!(!receiver.is_agreed(), "it does not say so");
-        let mut receiver = Receiver::new(2, 3, 9, limits::TRANSFER_PIECE);
+        let mut receiver = Receiver::new(2, 3, 9);
         offered(&mut receiver, patience_us - 100_000, &manifest, true);
         assert!(!receiver.is_agreed(), "too early");
         offered(&mut receiver, patience_us + 500_000, &manifest, true);
@@ -650,7 +650,7 @@ mod tests {
             Manifest::of(9, b"wrong", limits::TRANSFER_PIECE),
         );
         let patience_us = limits::ALONE_PATIENCE.as_micros() as u64;
-        let mut receiver = Receiver::new(2, 3, 9, limits::TRANSFER_PIECE);
+        let mut receiver = Receiver::new(2, 3, 9);
         for now_us in (0..3 * patience_us).step_by(100_000) {
             receiver.poll(now_us);
             receiver.on_message(1, Message::Manifest { manifest: other.clone(), alone: true }, false);

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::cluster::{ClusterTarget, ReplicaRow, once};
 use crate::outcome::{CommandOutcome, CommandVerdict, say, say_json};
 use crate::program::text;
-use crate::view::{Paint, block, row_json};
+use crate::view::{Paint, block, row_json, tolerates};
 
 /// What `status --help` begins with.
 pub const ABOUT: &str = "Asks every replica how it is doing and prints one row for each.";
@@ -20,17 +20,25 @@ pub const ABOUT: &str = "Asks every replica how it is doing and prints one row f
   frames                frames from peers dropped because their checksum failed
   held                  replies kept back now, because no f+1 replicas agree on them
 
+`tolerates N` says how many further replicas may be killed or paused now, the rest serving on by itself, without any
+data lost. A replica that does not count is `joining`, `catching up` or `waiting`. Before you stop a replica, wait
+until the group tolerates one:
+  until {program} status --tolerates 1; do sleep 1; done
+
 Examples:
   {program} status
   {program} status --json | jq '.replicas[].status.leader'
   {program} status --admin /run/{program}/admin.sock
   {program} status --admin 127.0.0.1:11311 --admin-token admin.token
 
-Exit code: 0 when every replica serves, 1 otherwise."))]
+Exit code: 0 when every replica serves, or the group tolerates as many failures as --tolerates says; 1 otherwise."))]
 pub struct Args {
     /// Which cluster.
     #[command(flatten)]
     pub target: ClusterTarget,
+    /// Succeed if that many further replicas may fail now, whether all serve or not
+    #[arg(long, value_name = "N")]
+    pub tolerates: Option<u8>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -39,14 +47,19 @@ pub struct Args {
 /// Prints the status of every replica.
 pub fn run(args: &Args) -> CommandOutcome {
     let rows = once(&args.target.replicas()?);
+    let tolerated = tolerates(&rows).map(|(failures, _)| failures);
     if args.json {
         let rows: Vec<_> = rows.iter().map(row_json).collect();
-        say_json(&json!({ "replicas": rows }))?;
+        say_json(&json!({ "replicas": rows, "tolerates": tolerated }))?;
     } else {
         let paint = Paint::for_stdout();
         for line in block(&rows) {
             say(&paint.printed(&line))?;
         }
     }
-    Ok(CommandVerdict::of(rows.iter().all(ReplicaRow::is_ready)))
+    let is_well = match args.tolerates {
+        Some(wanted) => tolerated.is_some_and(|tolerated| tolerated >= wanted),
+        None => rows.iter().all(ReplicaRow::is_ready),
+    };
+    Ok(CommandVerdict::of(is_well))
 }

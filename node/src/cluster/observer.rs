@@ -179,6 +179,8 @@ pub mod tests {
             failed_checks: 0,
             dropped_frames: 0,
             refused: crosscheck::admin::RefusedPeers::default(),
+            tolerates: 1,
+            tolerates_why: None,
             waits_for: None,
             buffers: crosscheck::admin::Buffers::default(),
             held: 0,

@@ -11,7 +11,7 @@ pub use live::Live;
 pub use numbers::{grouped, micros, millis};
 pub use paint::{Paint, Tone};
 pub use progress::{ProgressLine, roughly};
-pub use render::{block, one_line, row_json};
+pub use render::{block, one_line, row_json, tolerates};
 pub use screen::FullScreen;
 
 /// One line of pieces, each with its tone.

@@ -29,6 +29,9 @@ const WORDS: usize = 3;
 pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
     let mut lines = vec![headline(rows)];
     lines.extend(table(rows));
+    if let Some((failures, Some(why))) = tolerates(rows) {
+        lines.push(Tone::Notable.line(format!("tolerates {failures} further failures now: {why}")));
+    }
     if rows.iter().filter_map(|row| row.seen.as_ref().ok()).any(|status| status.alone) {
         let told =
             "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
@@ -99,12 +102,24 @@ fn notices(status: &Status) -> Vec<ViewLine> {
     notices
 }
 
+/// How many further replicas may be killed or paused now, and why not more, as the leader says; where none answers, the
+/// least that any replica says. None for a single node.
+pub fn tolerates(rows: &[ReplicaRow]) -> Option<(u8, Option<&str>)> {
+    let up =
+        || rows.iter().filter_map(|row| row.seen.as_ref().ok()).filter(|status| status.mode.starts_with('R'));
+    let leader = up().find(|status| status.leader == Some(status.replica));
+    let told = leader.or_else(|| up().min_by_key(|status| status.tolerates))?;
+    Some((told.tolerates, told.tolerates_why.as_deref()))
+}
+
 fn headline(rows: &[ReplicaRow]) -> ViewLine {
     let all = StatusSummary::of(rows);
     let serving = rows.iter().filter(|row| row.is_ready()).count();
     let tone = if serving == rows.len() { Tone::Good } else { Tone::Bad };
+    let (more, tone_of_more) = all.tolerates_text();
     Tone::Strong.line(format!("CrossCheck {}  ", all.mode))
         + tone.span(format!("{serving} of {} serve", rows.len()))
+        + tone_of_more.span(more)
         + Tone::Plain.span(format!("  leader {}  position {}", all.leader, grouped(all.position)))
         + Tone::Plain.span(format!("  {} requests/s", all.rate_text()))
 }
@@ -194,8 +209,9 @@ pub fn one_line(rows: &[ReplicaRow]) -> (String, String) {
         .collect();
     let evidence = all.evidence.map(|evidence| format!("  last: {evidence}")).unwrap_or_default();
     let news = format!(
-        "leader {}  mismatches {}  repairs {}  held {}{}{evidence}",
+        "leader {}{}  mismatches {}  repairs {}  held {}{}{evidence}",
         all.leader,
+        all.tolerates_text().0,
         all.mismatches,
         all.repairs,
         all.held,
@@ -225,6 +241,7 @@ pub fn row_json(row: &ReplicaRow) -> Value {
 struct StatusSummary<'r> {
     mode: &'r str,
     leader: String,
+    tolerates: Option<u8>,
     position: u64,
     /// Every replica executes every request, so that the fastest one's rate is the cluster's.
     rate: Option<f64>,
@@ -243,12 +260,22 @@ impl<'r> StatusSummary<'r> {
         StatusSummary {
             mode: up().next().map_or("", |status| &status.mode),
             leader: leader.map_or_else(|| "none".to_owned(), |leader| leader.to_string()),
+            tolerates: tolerates(rows).map(|(failures, _)| failures),
             position: highest(|status| status.executed),
             rate: rows.iter().filter_map(|row| row.rate).reduce(f64::max),
             mismatches: highest(|status| status.mismatches),
             repairs: up().map(|status| status.repairs).sum(),
             held: up().map(|status| status.held).sum(),
             evidence: up().find_map(|status| status.last_evidence.as_deref()),
+        }
+    }
+
+    /// How many further replicas may fail, for the headline.
+    fn tolerates_text(&self) -> (String, Tone) {
+        match self.tolerates {
+            None => (String::new(), Tone::Plain),
+            Some(0) => ("  tolerates 0".to_owned(), Tone::Bad),
+            Some(failures) => (format!("  tolerates {failures}"), Tone::Good),
         }
     }
 
@@ -286,7 +313,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "CrossCheck RDGX  2 of 3 serve  leader 1  position 12,345  1,000 requests/s",
+                "CrossCheck RDGX  2 of 3 serve  tolerates 1  leader 1  position 12,345  1,000 requests/s",
                 concat!(
                     "replica  clients          phase    executed  validated  req/s  conns  mismatches  repairs",
                     "  checks  frames  held"

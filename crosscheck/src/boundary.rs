@@ -243,9 +243,9 @@ impl ReplacingObjects {
         let are_right = catch_unwind(AssertUnwindSafe(|| speculation.are_right(&ids, &mut regions)));
         let are_right = replaced.is_ok() && are_right.unwrap_or(false);
         let misnamed = if are_right { Vec::new() } else { with_misnamed(&objects, &mut regions) };
-        let has_replaced = replaced.as_ref().map_or(true, |notes| !notes.is_empty());
+        let has_replaced = replaced.as_ref().map_or(true, |overwritten| !overwritten.is_empty());
         let misplaced = if are_right || !has_replaced { Vec::new() } else { ids };
-        let notes = [replaced.unwrap_or_default(), twins.unwrap_or_default()].concat();
+        let notes = [replaced.unwrap_or_default().into_notes(), twins.unwrap_or_default()].concat();
         let speculation = Box::new(speculation);
         BoundaryDone::Replaced { speculation, are_right, misplaced, misnamed, notes }
     }

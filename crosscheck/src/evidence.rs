@@ -161,6 +161,12 @@ pub fn repaired(me: u8, turn: Place, notes: Vec<String>, took_us: Option<u64>) -
     EvidenceRecord { took_us, ..hardware_like(me, Some(turn), notes, "repair", "repaired") }
 }
 
+/// Objects whose right versions arrived, and could not take their place; `notes` say why.
+pub fn not_repaired(me: u8, turn: Place, notes: Vec<String>) -> EvidenceRecord {
+    let outcome = "not repaired: the objects are still wrong";
+    hardware_like(me, Some(turn), notes, "repair", outcome)
+}
+
 /// With V: objects at rest were corrupted at this replica, and those of another one replaced them. `fitted` if they had
 /// the right checksums, and only the tree told that they were wrong.
 pub fn replaced(me: u8, notes: Vec<String>, fitted: bool, took_us: u64) -> EvidenceRecord {

@@ -36,6 +36,7 @@ mod reply;
 mod self_check;
 mod service;
 mod settings;
+mod shapes;
 mod slow;
 pub mod snapshot;
 mod socket_errors;
@@ -59,6 +60,7 @@ pub use job::Job;
 pub use message::message;
 pub use object;
 pub use outcome::{ServeError, Stop};
+pub use peers::hello::SERVICE;
 pub use reads::NeedsBatch;
 pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
@@ -112,6 +114,8 @@ pub fn serve<S: Service, P: Protocol>(
     let (me, replicas) = (settings.me, settings.ordering());
     let config = order::Config::new(me, replicas, replica::seed());
     let mut service = service;
+    let mut settings = settings;
+    settings.service.extend(shapes::of(&service));
     if settings.mode.twice && (!settings.mode.guarded || settings.mode.replicated) {
         let why = "the letter T (a node compares with itself) needs the letter G, and no R: use mode 00GT";
         return Err(ServeError::Operator(why.into()));

@@ -155,6 +155,8 @@ pub const CLOCK_SLEW: Duration = Duration::from_millis(5);
 pub const CLOCK_PERIOD: Duration = Duration::from_secs(1);
 /// Another replica's clock that has been wrong for so long is reported.
 pub const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// A replica whose own clock was wrong, or that was stopped, accuses no other one of its clock for so long.
+pub const CLOCK_DOUBT: Duration = Duration::from_secs(2);
 /// Steps of the machine's wall clock that are reported.
 pub const CLOCK_STEP: Duration = Duration::from_secs(2);
 /// Shortest interval between two reports of an event that may repeat.
@@ -166,6 +168,8 @@ pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
 /// An operator is told of commands that give data up only when this replica has run for so long, and every peer has
 /// been either there or away for so long: a restart looks like a loss for a moment.
 pub const UNTIL_ADVICE: Duration = Duration::from_secs(60);
+/// A batch for a timer that is due is requested again after so long.
+pub const TIMER_PATIENCE: Duration = Duration::from_secs(1);
 /// Time for a peer to answer a watchdog's request for its progress.
 pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept although every live replica has them, for one that was absent for a moment.

@@ -28,6 +28,8 @@ pub enum ReplaceReason {
     WorkerEnded,
     /// Repairs were ordered, and no replica sent the right objects.
     RepairsMissing,
+    /// The right objects arrived, and could not take the place of the wrong ones.
+    RepairsFailed,
     /// A request failed in a mode without a vote, so its right changes are unknown.
     RequestFailed {
         /// The request.
@@ -116,6 +118,9 @@ impl fmt::Display for ReplaceReason {
                 f.write_str("a worker thread ended: a fault hit it outside of a handler")
             }
             ReplaceReason::RepairsMissing => f.write_str("no replica sent the right objects for its repairs"),
+            ReplaceReason::RepairsFailed => f.write_str(
+                "the right objects could not take the place of the wrong ones: `crosscheck evidence` says why",
+            ),
             ReplaceReason::RequestFailed { place, failure } => {
                 write!(
                     f,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use object::{Home, Members, ObjectId};
+use object::{Home, Members, ObjectId, Shape};
 use schedule::{Footprint, Keys, Lock, Retry};
 use wire::Malformed;
 
@@ -74,6 +74,13 @@ pub trait Service: Sized + Send + Sync + 'static {
         _reply: &mut Vec<u8>,
     ) -> Result<(), NeedsBatch> {
         Err(NeedsBatch)
+    }
+
+    /// Describes the requests, so that replicas with another set of them are refused in the handshake: by default only
+    /// the name of their type. A request with [`object::Summed`] or `#[derive(Shaped)]` needs one line,
+    /// `shape.add::<Request>()`.
+    fn shape_of_requests(shape: &mut Shape) {
+        shape.text(std::any::type_name::<Self::Request>());
     }
 
     /// Every lock of the service; the index is the lock's number.

@@ -52,8 +52,10 @@ pub enum SnapshotError {
     },
     /// The file is intact, but was written by another version of this program or with other settings.
     #[error(
-        "{} cannot be loaded ({why}): another version wrote it, or other settings; go back to those, or {}",
-        path.display(), refill(path)
+        "{} cannot be loaded ({why}): another version of the program wrote it, or one with other settings. It is \
+            intact, and left as it is: start the program that wrote it, with its settings. Do not delete or move it: \
+            other replicas that were given the same program cannot load theirs either",
+        path.display()
     )]
     Unloadable {
         /// The file.
@@ -367,5 +369,14 @@ mod tests {
         widen();
         restrict(&System, data).unwrap();
         assert_eq!((mode(data), mode(&data.join(NAME))), (0o755, 0o600));
+    }
+
+    /// All replicas may have been given the same other program: no peer could fill one that has given its data up.
+    #[test]
+    fn the_message_of_a_state_of_another_build_advises_nothing_that_loses_it() {
+        let told = SnapshotError::unloadable(Path::new("/data"), "another class".into()).to_string();
+        assert!(told.starts_with("/data/state.cut cannot be loaded (another class)"), "{told}");
+        assert!(told.contains("start the program that wrote it") && told.contains("Do not delete"), "{told}");
+        assert!(!told.contains("away") && !told.contains("fill"), "{told}");
     }
 }

@@ -51,8 +51,8 @@ pub(crate) enum Report {
     Installed {
         /// Place of the RECOVER.
         turn: Place,
-        /// Per object: its class, and the wrong bits of each member.
-        notes: Vec<String>,
+        /// Per object: its class, and the wrong bits of each member; or why it could not be replaced.
+        overwritten: Overwritten,
     },
     /// The state as of a batch.
     Checkpoint {
@@ -417,9 +417,9 @@ impl<S: Service> Context<S> {
                 None => awaited.recv().ok(),
             };
             if let Some(objects) = objects {
-                let notes = overwrite(turn, locks, &objects, &S::name_of);
+                let overwritten = overwrite(turn, locks, &objects, &S::name_of);
                 self.name(turn, locks, &objects);
-                (self.report)(Report::Installed { turn: place, notes });
+                (self.report)(Report::Installed { turn: place, overwritten });
             }
         }
         repaired_pairs(turn, locks, &recover)
@@ -547,6 +547,27 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     }
 }
 
+/// The outcome of a repair, by object.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overwritten {
+    /// The errors of the objects that are right now.
+    pub(crate) repaired: Vec<String>,
+    /// The objects that could not be replaced, each with the reason.
+    pub(crate) failed: Vec<String>,
+}
+
+impl Overwritten {
+    /// Whether nothing had to be done.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.repaired.is_empty() && self.failed.is_empty()
+    }
+
+    /// All objects with what happened to them.
+    pub(crate) fn into_notes(self) -> Vec<String> {
+        [self.repaired, self.failed].concat()
+    }
+}
+
 /// Overwrites corrupted objects with versions that f+1 replicas agree on. Returns the errors of each object; objects
 /// that were only suspected and are correct are left out.
 pub(crate) fn overwrite<R>(
@@ -554,8 +575,8 @@ pub(crate) fn overwrite<R>(
     locks: &[&dyn Lock],
     objects: &[Packed],
     name_of: &NameOf,
-) -> Vec<String> {
-    let mut notes = Vec::new();
+) -> Overwritten {
+    let mut overwritten = Overwritten::default();
     turn.visit_regions(locks, |held, access| {
         let Access::Exclusive(region) = access else { return };
         for object in objects.iter().filter(|object| object.home == held) {
@@ -569,13 +590,17 @@ pub(crate) fn overwrite<R>(
                 Content::Absent => region.replace(object.id, None),
                 Content::Damaged => continue,
             };
-            notes.push(match done {
-                Ok(()) => describe(region, held, object, before, name_of),
-                Err(error) => format!("object {held}:{} could not be replaced: {error}", object.id),
-            });
+            match done {
+                Ok(()) => overwritten.repaired.push(describe(region, held, object, before, name_of)),
+                Err(error) => {
+                    overwritten
+                        .failed
+                        .push(format!("object {held}:{} could not be replaced: {error}", object.id));
+                }
+            }
         }
     });
-    notes
+    overwritten
 }
 
 /// The wrong bits of each field. The name comes from the right bytes.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, genesis};
+use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, Shape, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, NeedsBatch, Service};
 
-use crate::command::{self, Command, Key, decode, encode};
+use crate::command::{self, Command, Key, Meta, StoreMode, decode, encode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, StorageRequest};
 use crate::limits::REPLY_BYTES;
@@ -186,6 +186,12 @@ impl Service for Memcached {
 
     fn encode(&self, command: &Command) -> Vec<u8> {
         encode(command)
+    }
+
+    fn shape_of_requests(shape: &mut Shape) {
+        shape.add::<Command>();
+        shape.add::<StoreMode>();
+        shape.add::<Meta>();
     }
 
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {

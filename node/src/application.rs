@@ -10,8 +10,9 @@ use crate::config::TableReader;
 pub trait Application: 'static {
     /// The program's name, as an operator types it; messages, help texts and paths contain it.
     const NAME: &'static str;
-    /// The text that `--version` prints.
-    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    /// The text that `--version` prints; `env!("CARGO_PKG_VERSION")` is that of the manifest. Replicas of another
+    /// version are refused: they may compute something else.
+    const VERSION: &'static str;
     /// A description in one line, for `--help`.
     const ABOUT: &'static str;
     /// Client port of the first replica unless the operator gives another one; the other replicas have the next ones.

@@ -3,6 +3,7 @@
 use crate::header::Header;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut};
+use crate::shape::Shape;
 use wire::Malformed;
 
 /// A critical type: its name, and the names of its tracked members in the order in which they are summed and packed.
@@ -15,11 +16,13 @@ pub struct Class {
     /// Stands for the name in checksums and packed bytes. It covers the member names too, so that two builds whose
     /// types differ do not agree by accident.
     pub tag: u32,
+    /// Describes the members: their names and types.
+    pub shape: fn(&mut Shape),
 }
 
 impl Class {
     /// A class; written by `#[critical]`.
-    pub const fn new(name: &'static str, members: &'static [&'static str]) -> Self {
+    pub const fn new(name: &'static str, members: &'static [&'static str], shape: fn(&mut Shape)) -> Self {
         // FNV-1a: usable at compile time, and sufficient to distinguish a handful of names.
         let mut tag = fnv(0x811C_9DC5, name.as_bytes());
         let mut index = 0;
@@ -27,7 +30,7 @@ impl Class {
             tag = fnv(fnv(tag, b"."), members[index].as_bytes());
             index += 1;
         }
-        Class { name, members, tag }
+        Class { name, members, tag, shape }
     }
 
     /// The name without its path.
@@ -143,7 +146,7 @@ mod tests {
 
     #[test]
     fn classes_of_equal_name_and_other_members_differ() {
-        let (one, two) = (Class::new("a::B", &["x", "y"]), Class::new("a::B", &["y", "x"]));
+        let (one, two) = (Class::new("a::B", &["x", "y"], |_| ()), Class::new("a::B", &["y", "x"], |_| ()));
         assert_ne!(one.tag, two.tag);
         assert_eq!(one.short_name(), "B");
     }

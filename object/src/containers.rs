@@ -3,6 +3,7 @@
 use crate::checksum::Summer;
 #[cfg(feature = "inject")]
 use crate::inject::{self, Damage};
+use crate::shape::Shape;
 use crate::summed::Summed;
 use std::collections::VecDeque;
 use wire::{Malformed, Reader};
@@ -17,6 +18,10 @@ impl<T: Summed, const N: usize> Summed for [T; N] {
     }
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         T::unpack_all(from, N)?.try_into().map_err(|_| Malformed("an array of another length"))
+    }
+    fn shape(shape: &mut Shape) {
+        shape.text(&format!("array of {N}"));
+        T::shape(shape);
     }
     fn blank() -> Self {
         std::array::from_fn(|_| T::blank())
@@ -49,6 +54,10 @@ impl<T: Summed> Summed for Option<T> {
     }
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         if bool::unpack(from)? { T::unpack(from).map(Some) } else { Ok(None) }
+    }
+    fn shape(shape: &mut Shape) {
+        shape.text("Option");
+        T::shape(shape);
     }
     fn blank() -> Self {
         None
@@ -84,6 +93,10 @@ impl<T: Summed> Summed for Vec<T> {
         let count = from.length32()?;
         T::unpack_all(from, count)
     }
+    fn shape(shape: &mut Shape) {
+        shape.text("Vec");
+        T::shape(shape);
+    }
     fn blank() -> Self {
         Vec::new()
     }
@@ -112,6 +125,10 @@ impl<T: Summed> Summed for VecDeque<T> {
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Vec::<T>::unpack(from)?.into())
     }
+    fn shape(shape: &mut Shape) {
+        shape.text("VecDeque");
+        T::shape(shape);
+    }
     fn blank() -> Self {
         VecDeque::new()
     }
@@ -136,6 +153,10 @@ impl<T: Summed> Summed for Box<[T]> {
     }
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Vec::<T>::unpack(from)?.into_boxed_slice())
+    }
+    fn shape(shape: &mut Shape) {
+        shape.text("slice");
+        T::shape(shape);
     }
     fn blank() -> Self {
         Box::default()

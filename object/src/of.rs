@@ -6,6 +6,7 @@ use crate::checksum::Summer;
 use crate::critical::Critical;
 use crate::member::{Child, ChildMut, Member};
 use crate::pack::{Packer, unpack_member};
+use crate::shape::{Shape, Shaped};
 use crate::summed::Summed;
 use std::marker::PhantomData;
 use wire::{Malformed, Reader};
@@ -89,6 +90,13 @@ impl<T: Summed> Of<T> {
 }
 
 #[allow(missing_docs)]
+impl<T: Shaped> Of<T> {
+    pub fn shape(shape: &mut Shape) {
+        T::describe(shape);
+    }
+}
+
+#[allow(missing_docs)]
 impl<T: Critical> Of<T> {
     pub const IS_CRITICAL: bool = true;
 }
@@ -118,6 +126,7 @@ pub trait Neither<T: ?Sized> {
     fn children<'a>(member: &'a T, visit: &mut dyn FnMut(Child<'a>)) {}
     fn children_mut<'a>(member: &'a mut T, visit: &mut dyn FnMut(ChildMut<'a>)) {}
     fn classes(visit: &mut dyn FnMut(&'static Class) -> bool) {}
+    fn shape(shape: &mut Shape) {}
     #[cfg(feature = "inject")]
     fn damage(member: &mut T, damage: crate::inject::Damage) -> bool {
         no_member()

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::any::AnyObject;
+use crate::any::{AnyObject, Class};
 use crate::before::{self, ObjectBefore};
 use crate::corrupted::Corrupted;
 use crate::critical::Critical;
@@ -111,6 +111,10 @@ pub trait Region: Send {
     fn blame(&self) -> Vec<ObjectId>;
     /// Id of the root object.
     fn root(&self) -> ObjectId;
+    /// Shows the classes of the objects that can be in it; a class shown before answers false.
+    fn classes(visit: &mut dyn FnMut(&'static Class) -> bool)
+    where
+        Self: Sized;
     /// Checks one object, all pieces of large members included.
     fn check(&self, id: ObjectId) -> Health;
     /// The tracked members of one object, with its class and where it belongs; equal bytes on all replicas. `None` if
@@ -211,6 +215,9 @@ impl<T: Critical> Region for T {
     }
     fn pack_all_before(&mut self, later: &[&Kept], changed: &BTreeSet<ObjectId>) -> Option<Vec<u8>> {
         before::pack_all_before(self.protected_mut(), later, changed)
+    }
+    fn classes(visit: &mut dyn FnMut(&'static Class) -> bool) {
+        <T::Members as crate::critical::Members>::classes(visit);
     }
     fn load_all(&mut self, packed: &[u8]) -> Result<(), Malformed> {
         package::load_all(self.protected_mut(), packed)

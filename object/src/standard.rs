@@ -3,6 +3,7 @@
 use crate::checksum::Summer;
 #[cfg(feature = "inject")]
 use crate::inject::Damage;
+use crate::shape::Shape;
 use crate::summed::Summed;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,11 @@ impl<K: Summed + Ord, V: Summed> Summed for BTreeMap<K, V> {
         }
         Ok(map)
     }
+    fn shape(shape: &mut Shape) {
+        shape.text("BTreeMap");
+        K::shape(shape);
+        V::shape(shape);
+    }
     fn blank() -> Self {
         BTreeMap::new()
     }
@@ -70,6 +76,10 @@ impl<T: Summed + Ord> Summed for BTreeSet<T> {
         }
         Ok(set)
     }
+    fn shape(shape: &mut Shape) {
+        shape.text("BTreeSet");
+        T::shape(shape);
+    }
     fn blank() -> Self {
         BTreeSet::new()
     }
@@ -88,6 +98,10 @@ impl<T: Summed> Summed for Box<T> {
     }
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         T::unpack(from).map(Box::new)
+    }
+    fn shape(shape: &mut Shape) {
+        shape.text("Box");
+        T::shape(shape);
     }
     fn blank() -> Self {
         Box::new(T::blank())
@@ -179,6 +193,11 @@ impl<T: Summed, E: Summed> Summed for Result<T, E> {
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         if bool::unpack(from)? { T::unpack(from).map(Ok) } else { E::unpack(from).map(Err) }
     }
+    fn shape(shape: &mut Shape) {
+        shape.text("Result");
+        T::shape(shape);
+        E::shape(shape);
+    }
     fn blank() -> Self {
         Ok(T::blank())
     }
@@ -200,6 +219,10 @@ impl<T: Summed> Summed for Reverse<T> {
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         T::unpack(from).map(Reverse)
     }
+    fn shape(shape: &mut Shape) {
+        shape.text("Reverse");
+        T::shape(shape);
+    }
     fn blank() -> Self {
         Reverse(T::blank())
     }
@@ -219,6 +242,10 @@ impl<T: Summed> Summed for Range<T> {
     }
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(T::unpack(from)?..T::unpack(from)?)
+    }
+    fn shape(shape: &mut Shape) {
+        shape.text("Range");
+        T::shape(shape);
     }
     fn blank() -> Self {
         T::blank()..T::blank()

@@ -2,6 +2,7 @@
 
 use crate::checksum::Summer;
 use crate::id::ObjectId;
+use crate::shape::Shape;
 use wire::{Malformed, Reader};
 
 /// A value with a checksum: equal on two replicas exactly if it sums and packs to the same bytes.
@@ -75,6 +76,10 @@ pub trait Summed: Sized + Send + Sync + 'static {
     /// Whether parts with checksums of their own (the pieces of a large value) fit them.
     fn sound(&self) -> bool {
         true
+    }
+    /// Describes the type; by default by its name. A container describes the types in it too.
+    fn shape(shape: &mut Shape) {
+        shape.text(std::any::type_name::<Self>());
     }
     /// Adds many values; a type whose memory layout equals the summed bytes does it in one call.
     #[doc(hidden)]
@@ -287,6 +292,10 @@ macro_rules! tuples {
             }
             fn sound(&self) -> bool {
                 true $(&& self.$index.sound())*
+            }
+            fn shape(_shape: &mut Shape) {
+                _shape.text("tuple");
+                $($part::shape(_shape);)*
             }
         }
     )* };

@@ -1,6 +1,7 @@
 //! The locks a service declares; each guards one region of objects.
 
 use object::Region;
+use object::hidden::Class;
 
 use crate::brand::{Bound, Brand};
 use crate::cell::{Slot, TurnCell};
@@ -36,6 +37,9 @@ pub trait Lock: Sync + sealed::Sealed {
 
     /// The region behind the lock, for an owner without guards: initial load, inspection, shutdown.
     fn region_mut(&mut self) -> &mut dyn Region;
+
+    /// Shows the classes of the objects that can be behind it; a class shown before answers false.
+    fn classes(&self, visit: &mut dyn FnMut(&'static Class) -> bool);
 }
 
 impl<T: Region> DetMutex<T> {
@@ -108,6 +112,10 @@ impl<T: Region> Lock for DetMutex<T> {
     fn region_mut(&mut self) -> &mut dyn Region {
         self.cell.get_mut()
     }
+
+    fn classes(&self, visit: &mut dyn FnMut(&'static Class) -> bool) {
+        T::classes(visit);
+    }
 }
 
 impl<T: Region + Sync> Lock for DetRwLock<T> {
@@ -117,6 +125,10 @@ impl<T: Region + Sync> Lock for DetRwLock<T> {
 
     fn region_mut(&mut self) -> &mut dyn Region {
         self.cell.get_mut()
+    }
+
+    fn classes(&self, visit: &mut dyn FnMut(&'static Class) -> bool) {
+        T::classes(visit);
     }
 }
 

@@ -235,6 +235,12 @@ impl<R> Schedule<R> {
         self.turns.is_corrupted()
     }
 
+    /// With ordinary locks: the ordered time at which the first timer is due, in microseconds; the end of time if none
+    /// is set. An entry at that time or later fires it. Other schedules do not tell.
+    pub fn first_deadline_us(&self) -> u64 {
+        self.turns.deadline()
+    }
+
     /// Number of workers.
     pub fn workers(&self) -> usize {
         self.turns.workers()

@@ -74,6 +74,7 @@ pub(crate) fn workers<R: Any + Send + Sync>(
     state: DispatcherState<R>,
 ) -> Vec<Worker<R>> {
     let timers = PendingTimers::of(&state.timers);
+    turns.note_deadline(timers.first_deadline());
     let started = Started { queue: state.internal.into_iter().collect(), timers };
     let shared = Arc::new(Shared {
         locks: (0..config.locks).map(|_| PlainLock::new()).collect(),
@@ -150,7 +151,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
         true
     }
 
-    /// The next request of the log whose stream is this worker's.
+    /// The next request of the log whose stream is this worker's, or what is due before it.
     fn take_from_log(&mut self) -> bool {
         loop {
             if let Some(entry) = &self.entry {
@@ -170,6 +171,11 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
                 continue;
             }
             self.open(entry);
+            // A timer that is due runs before the requests that came after it was. Other workers may have their
+            // requests run beside it: their order at a lock is left to chance.
+            if self.take_started() {
+                return true;
+            }
         }
     }
 
@@ -185,8 +191,16 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
             while let Some(timer) = started.timers.take_due(self.time_us) {
                 started.queue.push_back(timer);
             }
-            self.shared.publish(&started);
+            self.publish(&started);
         }
+    }
+
+    /// Publishes the values that are read without the mutex.
+    fn publish(&self, started: &Started<R>) {
+        let deadline = started.timers.first_deadline();
+        self.shared.queued.store(started.queue.len() as u64, Ordering::Release);
+        self.shared.deadline.store(deadline, Ordering::Release);
+        self.turns.note_deadline(deadline);
     }
 
     fn begin_open(&mut self, number: u64, at: usize) {
@@ -229,7 +243,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
                 let mut started = self.shared.started.lock();
                 started.queue.extend(spawned);
                 started.timers.set(&timers);
-                self.shared.publish(&started);
+                self.publish(&started);
             }
             Outcome::Mispredicted(retry) if self.run.kind != RunKind::Alone => {
                 self.again = self.current.next_attempt(self.entry.as_ref(), &self.run, retry);
@@ -299,13 +313,5 @@ impl<R: Any + Send + Sync> Drive<R> for PlainWorker<R> {
 
     fn state(&self) -> Option<DispatcherState<R>> {
         None
-    }
-}
-
-impl<R> Shared<R> {
-    /// Publishes the values that workers read without the mutex.
-    fn publish(&self, started: &Started<R>) {
-        self.queued.store(started.queue.len() as u64, Ordering::Release);
-        self.deadline.store(started.timers.first_deadline(), Ordering::Release);
     }
 }

@@ -98,6 +98,8 @@ pub(crate) struct TurnState {
     aborted: AtomicBool,
     /// A worker found that its part of the schedule was corrupted.
     corrupted: AtomicBool,
+    /// The first deadline of the timers, where nothing else orders time forward; the end of time without any.
+    deadline: AtomicU64,
     /// Bit per worker that sleeps until entries arrive.
     sleeping_for_log: CacheLine<AtomicU64>,
     /// Bit per worker that sleeps until another worker passes a turn or resolves a position.
@@ -129,6 +131,7 @@ impl TurnState {
             closed: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             corrupted: AtomicBool::new(false),
+            deadline: AtomicU64::new(u64::MAX),
             sleeping_for_log: CacheLine(AtomicU64::new(0)),
             sleeping_for_turn: CacheLine(AtomicU64::new(0)),
             spins,
@@ -317,6 +320,14 @@ impl TurnState {
 
     pub fn is_corrupted(&self) -> bool {
         self.corrupted.load(Ordering::SeqCst)
+    }
+
+    pub fn note_deadline(&self, deadline_us: u64) {
+        self.deadline.store(deadline_us, Ordering::Release);
+    }
+
+    pub fn deadline(&self) -> u64 {
+        self.deadline.load(Ordering::Acquire)
     }
 
     pub fn is_aborted(&self) -> bool {

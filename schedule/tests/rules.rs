@@ -297,6 +297,43 @@ fn timers_fire_with_the_batch_that_reaches_them_by_deadline_then_by_id() {
     );
 }
 
+/// With ordinary locks too: a session that expired before a request came is gone for it. The first deadline is told, so
+/// that an idle node can order time forward.
+#[test]
+fn a_timer_runs_before_a_request_that_comes_after_it_is_due() {
+    for mode in [LockRules::Sequential, LockRules::Locks] {
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let notes = |name: &'static str| {
+            let ran = Arc::clone(&ran);
+            job(Footprint::new(), move |cx| {
+                ran.lock().unwrap().push((name, cx.now_us()));
+                Ok(())
+            })
+        };
+        let timer = notes("timer");
+        let sets = job(Footprint::new(), move |cx| {
+            cx.at(200, timer.clone());
+            Ok(())
+        });
+        let (schedule, mut workers) = open(Config { mode, ..config(1, 4) });
+        assert_eq!(schedule.first_deadline_us(), u64::MAX);
+        schedule.append(entry(1, 100, true, vec![sets, notes("first")]));
+        schedule.append(entry(2, 300, true, vec![notes("second"), notes("third")]));
+        let Step::Run(turn) = workers[0].next() else { panic!("a request is there") };
+        perform(turn);
+        let deadline_us = schedule.first_deadline_us();
+        assert_eq!(deadline_us, if mode == LockRules::Locks { 200 } else { u64::MAX }, "{mode:?}");
+        schedule.close();
+        perform_all(&mut workers[0]);
+        assert_eq!(
+            *ran.lock().unwrap(),
+            [("first", 100), ("timer", 300), ("second", 300), ("third", 300)],
+            "{mode:?}"
+        );
+        assert_eq!(schedule.first_deadline_us(), u64::MAX);
+    }
+}
+
 #[test]
 fn a_panic_abandons_the_request_and_the_log_goes_on() {
     let locks = locks();

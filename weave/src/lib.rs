@@ -13,6 +13,7 @@ mod home;
 mod impls;
 mod parse;
 mod refuse;
+mod shaped;
 mod structs;
 mod summed;
 
@@ -66,6 +67,16 @@ pub fn critical(arguments: TokenStream, item: TokenStream) -> TokenStream {
 pub fn derive_summed(item: TokenStream) -> TokenStream {
     match syn::parse::<syn::DeriveInput>(item) {
         Ok(item) => summed::expand(&item).unwrap_or_else(syn::Error::into_compile_error).into(),
+        Err(error) => error.into_compile_error().into(),
+    }
+}
+
+/// Describes the type for `object::Shape`: for requests with an encoding of their own, of which two builds have to be
+/// told apart. A type with `#[derive(Summed)]` has a description already.
+#[proc_macro_derive(Shaped)]
+pub fn derive_shaped(item: TokenStream) -> TokenStream {
+    match syn::parse::<syn::DeriveInput>(item) {
+        Ok(item) => shaped::expand(&item).into(),
         Err(error) => error.into_compile_error().into(),
     }
 }

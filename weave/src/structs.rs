@@ -172,6 +172,7 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
     let names: Vec<&syn::Ident> = tracked.iter().map(|member| &member.name).collect();
     let types: Vec<&syn::Type> = tracked.iter().map(|member| &member.field.ty).collect();
     let labels: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+    let written: Vec<String> = types.iter().map(|ty| quote!(#ty).to_string()).collect();
     let fresh: Vec<syn::Ident> = (0..names.len()).map(|index| format_ident!("__m{index}")).collect();
     let untracked: Vec<&syn::Ident> = members.iter().filter(|m| !m.tracked).map(|m| &m.name).collect();
     let is_cold = |member: &&&Member| !member.hot;
@@ -193,6 +194,10 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
             const CLASS: &'static #object::hidden::Class = &#object::hidden::Class::new(
                 ::core::concat!(::core::module_path!(), "::", ::core::stringify!(#name)),
                 &[#(#labels),*],
+                |shape| {
+                    #stand_in
+                    #(shape.member(#labels, #written); <#object::hidden::Of<#types>>::shape(shape);)*
+                },
             );
             #[inline]
             fn header(&self) -> &#object::hidden::Header {

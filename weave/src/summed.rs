@@ -1,6 +1,6 @@
 //! Expands `#[derive(Summed)]`: plain values that can be members of critical types.
 
-use crate::home;
+use crate::{home, shaped};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -22,6 +22,7 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
         .for_each(|parameter| parameter.bounds.push(syn::parse_quote!(#object::Summed)));
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let fields = required(item);
+    let shape = shaped::body(item, &object);
     let stand_in = quote! {
         #[allow(unused_imports)]
         use #object::hidden::Neither as _;
@@ -68,6 +69,7 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
             }
             fn blank() -> Self { #stand_in #blank }
             fn sound(&self) -> bool { #stand_in #sound }
+            fn shape(shape: &mut #object::Shape) { #shape }
         }
     })
 }

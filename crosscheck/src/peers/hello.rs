@@ -5,11 +5,13 @@ use std::fmt;
 
 use wire::{Malformed, Put, Reader};
 
+use crate::shapes;
+
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
 /// would differ.
 pub const PROTOCOL: u8 = 8;
 /// Most settings in a hello.
-const SETTINGS: usize = 64;
+const SETTINGS: usize = 96;
 /// Most bytes of a hello: a decoder reads no more.
 pub const HELLO_BYTES: usize = 4096;
 
@@ -57,6 +59,22 @@ impl fmt::Display for Difference {
         write!(f, "{} is {} here and {} there", self.field, self.here, self.there)
     }
 }
+
+/// The name of the service, and its version, in a hello.
+pub const SERVICE: &str = "service";
+
+impl Difference {
+    /// Whether the two are different builds of the program, and not the same one with other settings.
+    pub fn is_of_build(&self) -> bool {
+        let field = self.field.as_str();
+        [SERVICE, RELEASE, PROTOCOL_NAME, shapes::FURTHER, shapes::REQUESTS].contains(&field)
+            || field.starts_with(shapes::CLASS)
+    }
+}
+
+/// The names of the framework's version, and of that of its protocol.
+const RELEASE: &str = "release";
+const PROTOCOL_NAME: &str = "protocol";
 
 impl Hello {
     /// The hello as bytes. A value that is too long for its field is cut: it then still differs from the other end's,
@@ -123,8 +141,8 @@ impl Hello {
         let names = self.settings.iter().chain(&other.settings).map(|(name, _)| name);
         let of_setting = |name: &String| difference(name, &value_of(self, name), &value_of(other, name));
         difference("cluster", &self.cluster, &other.cluster)
-            .or_else(|| difference("release", &self.release, &other.release))
-            .or_else(|| difference("protocol", &self.protocol, &other.protocol))
+            .or_else(|| difference(RELEASE, &self.release, &other.release))
+            .or_else(|| difference(PROTOCOL_NAME, &self.protocol, &other.protocol))
             .or_else(|| difference("number of replicas", &self.replicas, &other.replicas))
             .or_else(|| names.into_iter().find_map(of_setting))
     }

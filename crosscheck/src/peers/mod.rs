@@ -102,6 +102,11 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Unsound(unsound, None) => write!(f, "{unsound}"),
             Refusal::Unsound(unsound, Some(from)) => write!(f, "{unsound} ({from})"),
+            Refusal::Differs(difference) if difference.is_of_build() => write!(
+                f,
+                "{difference}: another build of the program. It is kept out, because its objects or requests have \
+                    another meaning; run the same build on all replicas"
+            ),
             Refusal::Differs(difference) => write!(f, "{difference}; make them equal, and start it again"),
             Refusal::HungUp => f.write_str(
                 "it hangs up without an answer; does it have the same group_key, and the same release? Its \

@@ -412,6 +412,11 @@ impl<S: Service> Execution<S> {
         (if is_invalid { Work::Invalid } else { work }, footprint)
     }
 
+    /// The ordered time at which the first timer is due; the end of time where time is ordered forward anyway.
+    pub(super) fn first_deadline_us(&self) -> u64 {
+        self.schedule.first_deadline_us()
+    }
+
     /// Whether a worker found its part of the schedule corrupted; no worker executes anything from then on.
     pub(super) fn is_corrupted(&self) -> bool {
         self.schedule.is_corrupted()

@@ -22,6 +22,7 @@ mod solo;
 mod speculate;
 mod state_transfer;
 pub mod stepped;
+mod ticks;
 mod tolerance;
 mod vote_stage;
 mod waits;
@@ -94,6 +95,7 @@ pub(crate) struct Replica<S: Service, E, W: World = Os> {
     time: Timekeeper,
     transfer: StateTransfer,
     scrubs: Scrubs,
+    ticks: ticks::Ticks,
     calls: calls::Calls,
     waits: waits::Waits,
     phase: ReplicaPhase,
@@ -214,6 +216,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             speculate: env.settings.mode.verified.then(|| SpeculateStage::new(&env.settings, life)),
             transfer: StateTransfer::default(),
             scrubs: Scrubs::default(),
+            ticks: ticks::Ticks::default(),
             calls: calls::Calls::default(),
             waits: waits::Waits::default(),
             phase: ReplicaPhase::Starting,
@@ -349,6 +352,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.pack_unordered();
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
             self.scrubs.order_next(execution.locks(), &mut self.order, self.env.world.now_us());
+        } else if let Some(execution) = &self.executor.running {
+            let times_us = (self.time.stamp_us(&self.env), self.env.world.now_us());
+            self.ticks.order_due(execution.first_deadline_us(), times_us, &mut self.order);
         }
         self.pass_barrier();
         self.watch();

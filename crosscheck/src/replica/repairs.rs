@@ -8,6 +8,7 @@ use vote::{Packed, Place};
 
 use super::environment::Environment;
 use crate::ordered::Control;
+use crate::worker::Overwritten;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, Stop, evidence, limits};
 
@@ -100,23 +101,31 @@ impl Repairs {
         }
     }
 
-    /// The RECOVER at `turn` is done at this replica; `notes` describe the errors.
+    /// The RECOVER at `turn` is done at this replica. Objects that could not be replaced are still wrong, and a replica
+    /// that cannot be repaired time and again takes the whole state of the others.
     pub(super) fn on_installed<W: World>(
         &mut self,
         turn: Place,
-        notes: Vec<String>,
+        Overwritten { repaired, failed }: Overwritten,
+        has_donors: bool,
         env: &mut Environment<W>,
     ) {
         let verdict_us = self.repairing_us.remove(&turn);
-        if notes.is_empty() {
-            // The objects were only suspected: all of them were correct.
-            return;
-        }
-        self.given_up = 0;
-        env.tally.repairs += notes.len() as u64;
         let took_us = verdict_us.map(|verdict_us| env.world.now_us() - verdict_us);
-        self.last_us = took_us.unwrap_or(self.last_us);
-        env.keep_evidence(evidence::repaired(env.settings.me, turn, notes, took_us));
+        if !repaired.is_empty() {
+            self.given_up = 0;
+            env.tally.repairs += repaired.len() as u64;
+            self.last_us = took_us.unwrap_or(self.last_us);
+            env.keep_evidence(evidence::repaired(env.settings.me, turn, repaired, took_us));
+        }
+        // Without either, the objects were only suspected: all of them were correct.
+        if !failed.is_empty() {
+            self.given_up += 1;
+            env.keep_evidence(evidence::not_repaired(env.settings.me, turn, failed));
+            if self.given_up >= limits::REPAIRS_GIVEN_UP && has_donors {
+                env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsFailed)));
+            }
+        }
     }
 
     /// This replica was wrong at `place`: the time of its repair begins.

@@ -147,7 +147,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
                 }
             }
-            Report::Installed { turn, notes } => self.votes.repairs.on_installed(turn, notes, env),
+            Report::Installed { turn, overwritten } => {
+                let has_donors = self.group.has_donors();
+                self.votes.repairs.on_installed(turn, overwritten, has_donors, env);
+            }
             Report::Checkpoint { head, state } => {
                 if let Some(execution) = &mut self.executor.running {
                     execution.has_packed();

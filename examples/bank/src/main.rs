@@ -11,6 +11,7 @@ struct Program;
 
 impl Application for Program {
     const NAME: &'static str = "bank";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const ABOUT: &'static str = "A bank that survives bit flips; redis-cli talks to it";
     const PORT: u16 = 6379;
     const OBJECTS: &'static str = "  account:N   the account with that number

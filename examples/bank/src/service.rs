@@ -1,7 +1,7 @@
 //! The bank as a service: its locks, the footprint of each request, and the handlers.
 
 use bytes::Bytes;
-use crosscheck::object::{Home, Members, ObjectId, Reader, genesis};
+use crosscheck::object::{Home, Members, ObjectId, Reader, Shape, genesis};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, Service};
 
@@ -211,6 +211,10 @@ impl Service for Bank {
 
     fn encode(&self, request: &Request) -> Vec<u8> {
         request.encode()
+    }
+
+    fn shape_of_requests(shape: &mut Shape) {
+        shape.add::<Request>();
     }
 
     fn footprint(&self, request: &Request, footprint: &mut Footprint) {

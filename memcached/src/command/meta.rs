@@ -1,6 +1,7 @@
 //! The flags of meta commands: parsed once from the client's tokens, kept in the client's order, because the
 //! reply repeats it.
 
+use crosscheck::object::Shaped;
 use smallvec::SmallVec;
 
 use crate::command::{Key, StoreMode};
@@ -8,7 +9,7 @@ use crate::limits::{META_FLAG_BYTES, OPAQUE_TOKEN_BYTES};
 use crate::protocol::numbers::{signed, unsigned, unsigned_32};
 
 /// Flags of one `mg`, `ms`, `md` or `ma`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Shaped)]
 pub struct Meta {
     /// The tokens as the client sent them, with single spaces between: the ordered encoding carries these.
     pub tokens: Vec<u8>,

@@ -5,6 +5,7 @@ mod key;
 mod meta;
 
 use bytes::Bytes;
+use crosscheck::object::Shaped;
 use smallvec::SmallVec;
 
 pub(crate) use codec::{ARITHMETIC, DELETE, GET, STORE, TOUCH};
@@ -16,7 +17,7 @@ pub use meta::{Echo, Meta, MetaError};
 pub type Keys = SmallVec<[Key; 1]>;
 
 /// One ordered request.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Shaped)]
 pub enum Command {
     /// `get`, `gets`, `gat`, `gats`: one atomic read of all keys.
     Get {
@@ -123,7 +124,7 @@ pub enum Command {
 }
 
 /// The mode of a storage command, for an existing or a missing item.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Shaped)]
 pub enum StoreMode {
     /// Store in any case.
     Set,

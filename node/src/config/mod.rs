@@ -212,7 +212,9 @@ impl<O: ServiceOptions> NodeConfig<O> {
 
     /// Settings that have to be equal on all replicas, by the names they have in the file.
     fn equal_settings(&self) -> Vec<(String, String)> {
-        let mut settings = self.service.equal_on_all_replicas();
+        let program::Program { name, version, .. } = program::program();
+        let mut settings = vec![(crosscheck::SERVICE.to_owned(), format!("{name} {version}"))];
+        settings.extend(self.service.equal_on_all_replicas());
         settings.push(("before_images".to_owned(), self.before_images_word().to_owned()));
         if self.mode.verified {
             settings.push(("witness".to_owned(), self.witness.to_string()));

@@ -35,8 +35,8 @@ pub enum AdminCommand {
     /// An operator's decision: the group begins, empty; answered by a [`Decided`]. For replica 1.
     BeginGroup,
     /// An operator's decision: the data of too many other replicas is lost for ever, and the group continues with that
-    /// of the named replica; answered by a [`Decided`]. To be sent to that replica first, and to others only when it has
-    /// agreed: they take its state without further agreement, and give up data that it does not have.
+    /// of the named replica; answered by a [`Decided`]. To be sent to that replica first, and to others only when it
+    /// has agreed: they take its state without further agreement, and give up data that it does not have.
     KeepState {
         /// The replica, from 1.
         replica: u8,

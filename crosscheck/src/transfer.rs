@@ -612,9 +612,12 @@ mod tests {
     fn damaged_messages_are_no_messages() {
         let good = manifest(3, b"abc").encode();
         for cut in 0..good.len() {
-            assert!(Message::decode(good.slice(..cut)).is_none_or(
-                |message| matches!(message, Message::Manifest { manifest, .. } if !manifest.is_consistent(limits::TRANSFER_PIECE))
-            ));
+            // A prefix with fewer pieces is a message too: a frame has a length and a checksum.
+            let is_consistent = |message| match message {
+                Message::Manifest { manifest, .. } => manifest.is_consistent(limits::TRANSFER_PIECE),
+                _ => true,
+            };
+            assert!(Message::decode(good.slice(..cut)).is_none_or(|message| !is_consistent(message)));
         }
         assert_eq!(Message::decode(Bytes::from_static(&[10; 20])), None);
     }

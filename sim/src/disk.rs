@@ -73,8 +73,8 @@ struct DiskState {
     torn: u64,
 }
 
-/// Draws how long a checkpoint takes until it is durable, in microseconds: some disks are at once ready, and some take so
-/// long that the next checkpoints come meanwhile.
+/// Draws how long a checkpoint takes until it is durable, in microseconds: some disks are at once ready, and some take
+/// so long that the next checkpoints come meanwhile.
 pub fn draw_sync_us(rng: &mut SplitMix64) -> u64 {
     match rng.modulo(4) {
         0 => 0,

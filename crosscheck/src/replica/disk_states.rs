@@ -1,6 +1,6 @@
 //! The states that a replica with its log on disk writes there. One is written at a time, since all have the same file
-//! in turn; of those that come meanwhile the newest waits. No clock and no disk: the caller writes what [`DiskStates::next`]
-//! returns and reports the result.
+//! in turn; of those that come meanwhile the newest waits. No clock and no disk: the caller writes what
+//! [`DiskStates::next`] returns and reports the result.
 
 use bytes::Bytes;
 

@@ -216,8 +216,8 @@ impl Group {
         [replaced, Some(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) })]
     }
 
-    /// Sends a heartbeat from time to time: that this replica is alive, since which batch it votes, its progress, and as
-    /// a leader how many further replicas may fail. Also compares the clocks of the others.
+    /// Sends a heartbeat from time to time: that this replica is alive, since which batch it votes, its progress, and
+    /// as a leader how many further replicas may fail. Also compares the clocks of the others.
     pub(super) fn greet<W: World>(
         &mut self,
         own: OwnProgress,

@@ -225,7 +225,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
-    /// Packs the state as it is, for a replica without which nothing can be ordered, as soon as nothing is in execution.
+    /// Packs the state as it is, for a replica without which nothing can be ordered, as soon as nothing is in
+    /// execution.
     pub(super) fn pack_unordered(&mut self) {
         let Some(execution) = &mut self.executor.running else { return };
         if self.env.settings.mode.deterministic && self.transfer.packs_unordered(execution.is_idle()) {

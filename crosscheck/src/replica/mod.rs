@@ -123,7 +123,7 @@ pub(crate) fn raft<L: order::LogStore>(
     let ticks = |time: Duration| (time.as_micros() / limits::TICK.as_micros()).max(2) as usize;
     let mut config = order::RaftConfig::new(settings.me, replicas, seed(), seed().rotate_left(7));
     config.found = settings.begins || replicas == 1;
-    config.scale.kept_bytes = settings.buffer_limit as u64 / 2;
+    config.scale.kept_bytes = settings.buffer_limit as u64 / 4;
     config.election_ticks =
         (ticks(settings.election.0), ticks(settings.election.1).max(ticks(settings.election.0) + 1));
     order::RaftEngine::new(config, log, records, applied)

@@ -176,8 +176,8 @@ impl<L: LogStore> Node<L> {
     }
 
     /// No member needs entries up to here: neither one that reads the log, heard lately or not, nor one that receives a
-    /// state, which needs the entries after it. Where the log has come to its bound, only members that were heard lately
-    /// count: one that lacks entries then is not level any more ([`Node::tolerance`]).
+    /// state, which needs the entries after it. Where the log has come to its bound, only members that were heard
+    /// lately count: one that lacks entries then is not level any more ([`Node::tolerance`]).
     pub fn leading_floor(&self) -> u64 {
         let is_full = self.mirror().bytes() > self.config.scale.kept_bytes;
         let offered = self.mirror().offers.values().map(|cut| cut.index);
@@ -199,8 +199,8 @@ impl<L: LogStore> Node<L> {
         progress.state != ProgressState::Snapshot && !is_empty && progress.next_idx > self.mirror().start()
     }
 
-    /// Whether it was heard lately, and takes entries. One that was close and has lost a message is probed for a moment,
-    /// and needs the log then, but not for ever.
+    /// Whether it was heard lately, and takes entries. One that was close and has lost a message is probed for a
+    /// moment, and needs the log then, but not for ever.
     fn keeps_pace(&self, slot: u8) -> bool {
         let peer = &self.peers[usize::from(slot)];
         let state = self.configuration.in_slot(slot).and_then(|id| self.raw.raft.prs().get(id));
@@ -228,8 +228,8 @@ impl<L: LogStore> Node<L> {
 
     /// As a leader: how many further replicas may fail now.
     ///
-    /// A voter counts as level if it was heard lately, is a few entries behind at most, and can continue from the log of
-    /// *any* other level one: each of them may be the one that is left.
+    /// A voter counts as level if it was heard lately, is a few entries behind at most, and can continue from the log
+    /// of *any* other level one: each of them may be the one that is left.
     pub fn tolerance(&self) -> Option<Tolerance> {
         if !self.is_leader() || self.failed.is_some() {
             return None;
@@ -364,8 +364,8 @@ impl<L: LogStore> Node<L> {
     }
 
     /// A replica lacks entries that nobody has any more. The state that replaces them is ordered as a CHECKPOINT, so
-    /// that f+1 replicas have it alike. Where nothing can be ordered without that replica, this one gives the state that
-    /// it has.
+    /// that f+1 replicas have it alike. Where nothing can be ordered without that replica, this one gives the state
+    /// that it has.
     fn ask_for_checkpoint(&mut self) {
         if self.lead.checkpoint_asked.is_none_or(|asked| asked + RETRY_TICKS <= self.ticks) {
             let cannot_order = self.cannot_order();

@@ -30,7 +30,8 @@ impl<L: LogStore> Node<L> {
         if self.failed.is_some() || self.is_removed() {
             return Err(Declined::Stopped);
         }
-        // A leader that can commit nothing does not help, even if it is this replica: others lack what it needs them for.
+        // A leader that can commit nothing does not help, even if it is this replica: others lack what it needs them
+        // for.
         let is_stuck = self.is_stuck();
         if let Some(leader) = self.leader_slot().filter(|_| !is_stuck) {
             return Err(Declined::Led(leader));

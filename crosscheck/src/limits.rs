@@ -264,6 +264,9 @@ pub const LISTEN_BACKLOG: i32 = 1024;
 /// A replica that waits for a state takes the leader's alone once no f+1 replicas have offered the same for so long, if
 /// the leader says that nothing can be ordered without this replica.
 pub const ALONE_PATIENCE: Duration = Duration::from_millis(500);
+/// With V: batches that an executor that carries the group on may be behind the primary. All hold the batches that it
+/// lacks.
+pub const LEVEL_LAG: u64 = 4 * verify::limits::WINDOW;
 /// A leader's word on how many further replicas may fail holds for so long.
 pub const TOLERANCE_HOLDS: Duration = Duration::from_secs(1);
 /// Size of a piece of a state transfer.

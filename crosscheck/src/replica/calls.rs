@@ -15,7 +15,6 @@ use crate::admin_server::Call;
 use crate::hooks::{Arming, Hooks};
 use crate::ordered::Control;
 use crate::service::Service;
-use crate::settings::Mode;
 use crate::world::World;
 use crate::{Stop, limits};
 
@@ -190,8 +189,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// The phase as operators see it. One that lacks acknowledged batches, or cannot vote, replaces no other one: an
     /// operator who wants to stop the next replica has to wait.
     fn shown_phase(&self, standing: &order::Standing, tolerates: &Tolerates) -> ReplicaPhase {
-        let Mode { replicated, verified, .. } = self.env.settings.mode;
-        let is_voted = replicated && !verified && self.env.settings.peers.len() > 1;
+        let is_voted = self.env.settings.mode.replicated && self.env.settings.peers.len() > 1;
         match self.phase {
             ReplicaPhase::Serving if standing.members.is_learner(self.env.settings.me) => {
                 ReplicaPhase::Joining
@@ -217,10 +215,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             pid: std::process::id(),
             phase: self.shown_phase(&standing, &tolerates),
             mode: env.settings.mode.to_string(),
-            leader: match self.speculate.as_ref().and_then(|stage| stage.record()) {
-                Some(record) if env.settings.is_witness() => Some(record.lineup.primary + 1),
-                _ => standing.leader.map(|leader| leader + 1),
-            },
+            leader: super::leader(self).map(|leader| leader + 1),
             incarnation: standing.incarnation.unwrap_or(0),
             logged: standing.last_index,
             committed: standing.commit_index,

@@ -8,7 +8,7 @@ use wire::Reader;
 
 use super::clocks::Timekeeper;
 use super::environment::Environment;
-use super::tolerance::{self, Told};
+use super::tolerance::{self, OtherProcess, Told};
 use crate::clock::ClockWords;
 use crate::limits;
 use crate::peers::probe::PeerProgress;
@@ -42,6 +42,8 @@ pub(super) struct OwnProgress {
     pub(super) log_end: LogEnd,
     /// As a leader: how many further replicas may fail.
     pub(super) tolerance: Option<Tolerance>,
+    /// With V: its verifier has its memory.
+    pub(super) verifies: bool,
 }
 
 /// The end of a replica's log. The later one of two logs of a group has what the group has acknowledged.
@@ -60,6 +62,10 @@ struct Other {
     voting: Option<Heartbeat>,
     /// Last batch that it has reported as executed, with V as stable; and how slow it says it has been.
     pace: PeerProgress,
+    /// Batches that it was behind this replica when it told that.
+    behind_by: u64,
+    /// With V: its verifier has its memory.
+    verifies: bool,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     life: u64,
     has_ended: bool,
@@ -239,7 +245,7 @@ impl Group {
     pub(super) fn greet_one<W: World>(
         &self,
         peer: u8,
-        OwnProgress { batches: (first, last), log_end, tolerance }: OwnProgress,
+        OwnProgress { batches: (first, last), log_end, tolerance, verifies }: OwnProgress,
         time: &mut Timekeeper,
         env: &mut Environment<W>,
     ) {
@@ -248,7 +254,7 @@ impl Group {
                 time.clock.words_for(peer, env.world.now_us());
             let slowest_ms = env.peers.pace.slowest_ms;
             let LogEnd { term, index } = log_end;
-            let told = tolerance::to_word(tolerance);
+            let told = tolerance::to_word(tolerance, verifies);
             let words =
                 [first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us, term, index, told];
             let words = words.map(u64::to_le_bytes);
@@ -256,8 +262,16 @@ impl Group {
         }
     }
 
-    /// Handles a peer's heartbeat. False if the message is none.
-    pub(super) fn on_greeting(&mut self, from: u8, body: &[u8], time: &mut Timekeeper, now_us: u64) -> bool {
+    /// Handles a peer's heartbeat; `own_last` is the last batch executed here, with V the last stable one. False if the
+    /// message is none.
+    pub(super) fn on_greeting(
+        &mut self,
+        from: u8,
+        body: &[u8],
+        own_last: u64,
+        time: &mut Timekeeper,
+        now_us: u64,
+    ) -> bool {
         let mut reader = Reader::new(body);
         let mut word = || reader.u64();
         let (Ok(since), Ok(life), Ok(executed), Ok(slowest_ms)) = (word(), word(), word(), word()) else {
@@ -270,11 +284,13 @@ impl Group {
             (Ok(term), Ok(index)) => Some(LogEnd { term, index }),
             _ => None,
         };
-        let told = word().ok().and_then(|word| tolerance::of_word(word, self.others.len()));
-        if let Some(tolerance) = told {
+        let last = word().unwrap_or_default();
+        if let Some(tolerance) = tolerance::of_word(last, self.others.len()) {
             self.told = Some(Told { by: from, tolerance, at_us: now_us });
         }
         let other = &mut self.others[usize::from(from)];
+        other.verifies = tolerance::verifies(last);
+        other.behind_by = own_last.saturating_sub(executed);
         other.log_end = log_end;
         other.has_ended |= other.life != 0 && other.life != life;
         other.life = life;
@@ -286,6 +302,20 @@ impl Group {
     /// How many further replicas may fail, if this `leader` told it lately.
     pub(super) fn told_tolerance(&self, leader: Option<u8>, now_us: u64) -> Option<&Tolerance> {
         self.told.as_ref().filter(|told| told.is_fresh(leader, now_us)).map(|told| &told.tolerance)
+    }
+
+    /// With V, at the primary: what is known of the other processes. Those in `copies` have what is recorded.
+    pub(super) fn of_view(&self, copies: verify::Slots, now_us: u64) -> Vec<(u8, OtherProcess)> {
+        let of = |(peer, other): (u8, &Other)| {
+            let keeps_pace = other.behind_by <= limits::LEVEL_LAG && copies.contains(peer);
+            let process = OtherProcess {
+                is_here: !other.is_silent(now_us, limits::QUIET),
+                verifies: other.verifies,
+                has_state: (usize::from(peer) < self.executors).then(|| other.voting.is_some() && keeps_pace),
+            };
+            (peer, process)
+        };
+        (0..).zip(&self.others).filter(|(peer, _)| *peer != self.me).map(of).collect()
     }
 
     /// Whether nothing came from this peer lately.
@@ -379,7 +409,7 @@ mod tests {
         let mut group = group();
         let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
         let words = |term: u64, index: u64| [0, 5, 0, 0, 0, 0, 0, 0, term, index].map(u64::to_le_bytes);
-        assert!(group.on_greeting(0, words(4, 331).as_flattened(), &mut time, START_US));
+        assert!(group.on_greeting(0, words(4, 331).as_flattened(), 0, &mut time, START_US));
         assert_eq!(group.log_ends(), [Some(LogEnd { term: 4, index: 331 }), None, None]);
         group.on_changed(0, START_US);
         assert_eq!(group.log_ends(), [None; 3], "the next process of it may have lost it");

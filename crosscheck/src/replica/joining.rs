@@ -268,7 +268,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
             }
             FrameKind::Admin => {
-                if self.group.on_greeting(from, &body, &mut self.time, self.env.world.now_us()) {
+                let last = self.env.last_batch(self.speculate.as_ref());
+                let now_us = self.env.world.now_us();
+                if self.group.on_greeting(from, &body, last, &mut self.time, now_us) {
                     self.count_peer(from);
                 }
                 if self.group.take_ended(from)
@@ -301,7 +303,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         OwnProgress {
             batches: (first, self.env.last_batch(self.speculate.as_ref())),
             log_end: LogEnd { term: standing.last_term, index: standing.last_index },
-            tolerance: self.order.orderer.tolerance(),
+            tolerance: super::own_tolerance(self),
+            verifies: self.speculate.as_ref().is_some_and(|stage| stage.record().is_some()),
         }
     }
 

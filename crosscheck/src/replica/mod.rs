@@ -415,20 +415,43 @@ fn waits_for<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -
 
 /// How many further replicas may fail, as far as this replica knows.
 fn tolerates<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> Tolerates {
-    let Replica { group, order, env, .. } = replica;
+    let Replica { group, env, .. } = replica;
     let replicas = env.settings.peers.len();
     if !env.settings.mode.replicated || replicas < 2 {
         return Tolerates { failures: 0, why: None, is_level: Some(true) };
     }
-    let leadership = order.orderer.standing();
-    let own = order.orderer.tolerance();
-    match (own, leadership.leader) {
-        (Some(found), _) => Tolerates::of(&found, env.settings.me, replicas),
+    let most = (replicas as u8 - 1).div_ceil(2);
+    match (own_tolerance(replica), leader(replica)) {
+        (Some(found), _) => Tolerates::of(&found, env.settings.me, most),
         (None, None) => Tolerates::unknown("there is no leader"),
         (None, leader) => match group.told_tolerance(leader, env.world.now_us()) {
-            Some(told) => Tolerates::of(told, env.settings.me, replicas),
+            Some(told) => Tolerates::of(told, env.settings.me, most),
             None => Tolerates::unknown("the leader is not heard"),
         },
+    }
+}
+
+/// The leader that this replica follows, from 0; with V the primary.
+fn leader<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> Option<u8> {
+    match &replica.speculate {
+        Some(stage) if replica.env.settings.is_witness() => {
+            stage.record().map(|record| record.lineup.primary)
+        }
+        _ => replica.order.orderer.standing().leader,
+    }
+}
+
+/// As the leader, with V the primary: how many further replicas may fail.
+fn own_tolerance<S: Service, E: OrderEngine, W: World>(
+    replica: &Replica<S, E, W>,
+) -> Option<order::Tolerance> {
+    let Replica { speculate, group, order, env, .. } = replica;
+    match speculate {
+        None => order.orderer.tolerance(),
+        Some(stage) => {
+            let now_us = env.world.now_us();
+            stage.tolerance(&env.settings, |copies| group.of_view(copies, now_us))
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //! heartbeat. Whoever does not hear it says that none may.
 
 use order::Tolerance;
+use verify::Layout;
 
-use super::waits::{are, names};
+use super::waits::are;
 use crate::limits;
 
 /// What a leader told last.
@@ -33,9 +34,8 @@ impl Tolerates {
         Tolerates { failures: 0, why: Some(why.to_owned()), is_level: None }
     }
 
-    /// What `tolerance` means for replica `me` of so many `replicas`, both from 0.
-    pub(super) fn of(tolerance: &Tolerance, me: u8, replicas: usize) -> Self {
-        let most = (replicas.saturating_sub(1) / 2) as u8;
+    /// What `tolerance` means for replica `me`, from 0, of a group that tolerates `most` failures with all replicas.
+    pub(super) fn of(tolerance: &Tolerance, me: u8, most: u8) -> Self {
         let mut why = Vec::new();
         if tolerance.away != 0 {
             why.push(format!("{} not heard", are(tolerance.away)));
@@ -47,9 +47,7 @@ impl Tolerates {
             why.push(format!("{} joining", are(tolerance.joining)));
         }
         if tolerance.unproven {
-            why.push(format!("{} can be counted on only when the leader has committed an entry", {
-                names(tolerance.level)
-            }));
+            why.push("a leader, or a view, that has just begun".to_owned());
         }
         let is_short = tolerance.failures < most;
         let why = is_short.then(|| why.join(", "));
@@ -65,8 +63,52 @@ impl Told {
     }
 }
 
-/// A leader's finding as a word of its heartbeat; 0 from any other replica.
-pub(super) fn to_word(tolerance: Option<Tolerance>) -> u64 {
+/// With V: what a primary knows of another process of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OtherProcess {
+    /// It was heard lately.
+    pub(super) is_here: bool,
+    /// Its verifier has its memory.
+    pub(super) verifies: bool,
+    /// It executes, and has every batch that was agreed on, or is about to have it. A witness executes nothing.
+    pub(super) has_state: Option<bool>,
+}
+
+/// With V, at the primary, replica `me` from 0: how many further processes may fail. Each of them votes on views; those
+/// that execute have the data, too.
+pub(super) fn of_view(layout: Layout, me: u8, others: &[(u8, OtherProcess)], is_changing: bool) -> Tolerance {
+    let mut found = Tolerance { level: 1 << me, unproven: is_changing, ..Tolerance::default() };
+    for (replica, other) in others {
+        let set = match other {
+            OtherProcess { is_here: false, .. } => &mut found.away,
+            OtherProcess { verifies: false, .. } => &mut found.joining,
+            OtherProcess { has_state: Some(false), .. } => &mut found.behind,
+            _ => &mut found.level,
+        };
+        *set |= 1 << replica;
+    }
+    let level = found.level.count_ones() as u8;
+    let spare = match layout {
+        Layout::Crash { failures } => level.saturating_sub(failures + 1).min(failures),
+        // Either executor can go on alone, the one with a witness only if that is there.
+        Layout::Pair => level / 2,
+        Layout::PairWithWitness => level / 3,
+    };
+    found.failures = if is_changing { 0 } else { spare };
+    found
+}
+
+/// A leader's finding as a word of its heartbeat, and from everybody whether it `verifies`.
+pub(super) fn to_word(tolerance: Option<Tolerance>, verifies: bool) -> u64 {
+    finding(tolerance) | u64::from(verifies) << 53
+}
+
+/// Whether the sender of this word verifies.
+pub(super) fn verifies(word: u64) -> bool {
+    word >> 53 & 1 == 1
+}
+
+fn finding(tolerance: Option<Tolerance>) -> u64 {
     let Some(found) = tolerance else { return 0 };
     let sets = u64::from(found.level) | u64::from(found.away) << 16 | u64::from(found.behind) << 32;
     sets | u64::from(found.failures.min(7)) << 48 | u64::from(found.unproven) << 51 | 1 << 52
@@ -102,18 +144,50 @@ mod tests {
             joining: 0b10000,
             unproven: false,
         };
-        assert_eq!(of_word(to_word(Some(found)), 5), Some(found));
+        assert_eq!(of_word(to_word(Some(found), true), 5), Some(found));
         let unproven = Tolerance { failures: 0, unproven: true, ..found };
-        assert_eq!(of_word(to_word(Some(unproven)), 5), Some(unproven));
-        assert_eq!((to_word(None), of_word(0, 5)), (0, None));
+        assert_eq!(of_word(to_word(Some(unproven), false), 5), Some(unproven));
+        assert_eq!((to_word(None, false), of_word(0, 5)), (0, None));
+        assert!(verifies(to_word(None, true)) && of_word(to_word(None, true), 5).is_none());
+    }
+
+    #[test]
+    fn with_views_each_process_votes_and_each_executor_has_the_data() {
+        let good = OtherProcess { is_here: true, verifies: true, has_state: Some(true) };
+        let witness = OtherProcess { has_state: None, ..good };
+        let (away, behind) =
+            (OtherProcess { is_here: false, ..good }, OtherProcess { has_state: Some(false), ..good });
+        let forgetful = OtherProcess { verifies: false, ..good };
+        let failures = |layout, others: &[OtherProcess]| {
+            let others: Vec<_> = (1..).zip(others.iter().copied()).collect();
+            of_view(layout, 0, &others, false).failures
+        };
+        let three = Layout::Crash { failures: 1 };
+        assert_eq!(failures(three, &[good, good]), 1);
+        for other in [away, behind, forgetful] {
+            assert_eq!(failures(three, &[good, other]), 0);
+            assert_eq!(failures(Layout::Pair, &[other]), 0);
+            assert_eq!(failures(Layout::PairWithWitness, &[other, witness]), 0);
+        }
+        assert_eq!(failures(Layout::Crash { failures: 2 }, &[good, away, good, good]), 1);
+        assert_eq!(
+            (failures(Layout::Pair, &[good]), failures(Layout::PairWithWitness, &[good, witness])),
+            (1, 1)
+        );
+        assert_eq!(failures(Layout::PairWithWitness, &[good, OtherProcess { is_here: false, ..witness }]), 0);
+        assert_eq!(
+            of_view(three, 0, &[(1, good), (2, good)], true).failures,
+            0,
+            "the next view may leave one out"
+        );
     }
 
     #[test]
     fn it_says_who_is_missing_and_nothing_when_nobody_is() {
         let all = Tolerance { failures: 1, level: 0b111, ..Tolerance::default() };
-        assert_eq!(Tolerates::of(&all, 0, 3), Tolerates { failures: 1, why: None, is_level: Some(true) });
+        assert_eq!(Tolerates::of(&all, 0, 1), Tolerates { failures: 1, why: None, is_level: Some(true) });
         let few = Tolerance { failures: 0, level: 0b001, away: 0b010, behind: 0b100, ..all };
-        let told = Tolerates::of(&few, 2, 3);
+        let told = Tolerates::of(&few, 2, 1);
         assert_eq!(told.why.as_deref(), Some("replica 2 is not heard, replica 3 is catching up"));
         assert_eq!(told.is_level, Some(false));
     }

@@ -49,6 +49,7 @@ use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
 use super::scrubs::Scrubs;
 use super::state_transfer::StateTransfer;
+use super::tolerance::{self, OtherProcess};
 use crate::admin::VerificationStatus;
 use crate::hooks::Hooks;
 use crate::job::InFlight;
@@ -311,6 +312,23 @@ impl SpeculateStage {
     fn running(&self) -> Vec<Arc<InFlight>> {
         let running = self.unstable.range(self.folded_len()..);
         running.map(|batch| batch.in_flight.clone()).collect()
+    }
+
+    /// As the primary of the view that is recorded: how many further processes may fail. `others` gives what is known of
+    /// the others, of which some have what is recorded.
+    pub(super) fn tolerance(
+        &self,
+        settings: &Settings,
+        others: impl FnOnce(verify::Slots) -> Vec<(u8, OtherProcess)>,
+    ) -> Option<order::Tolerance> {
+        let record = self.verifier.record()?;
+        let leads = record.lineup.primary == settings.me && self.executor.view() == Some(record.view);
+        if !leads || self.taking.is_some() {
+            return None;
+        }
+        let is_changing = self.verifier.is_changing() || self.going_back.is_some();
+        let others = others(self.verifier.copies());
+        Some(tolerance::of_view(layout(settings), settings.me, &others, is_changing))
     }
 
     /// Number of the newest batch that was scheduled, or else of the stable one.

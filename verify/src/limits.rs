@@ -18,9 +18,21 @@ pub const TOKENS_PER_BATCH: usize = 4;
 /// Messages in one body: all of one round share a frame.
 pub const MESSAGES_PER_BODY: usize = 64;
 
-/// How long a batch may be known and not recorded before a verifier asks for another view, in microseconds. Doubled
-/// with each view in which nothing was recorded, up to [`VIEW_PATIENCE_MAX_US`].
+/// How long a batch may be known and not recorded before a verifier asks for another view, in microseconds, where
+/// batches take no time. Doubled with each view in which nothing was recorded, up to [`VIEW_PATIENCE_MAX_US`].
 pub const VIEW_PATIENCE_US: u64 = 150_000;
+/// The same, in times of what the slowest batch within [`SLOWNESS_KEPT_US`] took.
+pub const VIEW_PATIENCE_FACTOR: u64 = 4;
+/// The slowest batch counts for so long, in microseconds.
+pub const SLOWNESS_KEPT_US: u64 = 10_000_000;
+/// Most patience in the first view because of slow batches, in microseconds: a primary that has stopped is replaced
+/// within 2 s.
+pub const SLOW_PATIENCE_US: u64 = 1_200_000;
+/// The same of two executors with a witness, which leave out one that has stopped within 1 s.
+pub const SLOW_PATIENCE_OF_TWO_US: u64 = 600_000;
+/// Between two ticks no more time than this counts as waiting, in microseconds: a process that does not run itself
+/// finds later what its peers have sent meanwhile.
+pub const WAITED_PER_TICK_US: u64 = 25_000;
 /// Most patience, in microseconds.
 pub const VIEW_PATIENCE_MAX_US: u64 = 2_400_000;
 /// How long the connection of the primary may be gone before a verifier asks for another view, in microseconds. The
@@ -49,4 +61,7 @@ const _: () =
     assert!(VIEW_PATIENCE_MAX_US.is_multiple_of(VIEW_PATIENCE_US) && VIEW_PATIENCE_MAX_US > VIEW_PATIENCE_US);
 const _: () =
     assert!(PAIR_PROOF_US + PAIR_PROOF_US / 4 <= PAIR_SILENCE_US, "a proof comes before a takeover");
+const _: () =
+    assert!(VIEW_PATIENCE_US < SLOW_PATIENCE_OF_TWO_US && SLOW_PATIENCE_OF_TWO_US < SLOW_PATIENCE_US);
+const _: () = assert!(SLOW_PATIENCE_US < VIEW_PATIENCE_MAX_US);
 const _: () = assert!(4 * PAIR_ASK_US <= PAIR_PROOF_US, "some questions may be lost");

@@ -227,6 +227,12 @@ impl Verifier {
         recorder.copies(&recorder.record, recorder.record.lineup.executors)
     }
 
+    /// Whether this process goes on at `now_us` when its peer ends: that a pair's primary knows of its backup from the
+    /// answers to its questions. Everywhere else a majority decides.
+    pub fn is_sure_of_peer(&self, now_us: u64) -> bool {
+        self.recorder.is_by_quorum() || self.pair.is_sure(now_us)
+    }
+
     /// Tokens that wait for others.
     pub fn tokens(&self) -> usize {
         self.recorder.tallies.len()

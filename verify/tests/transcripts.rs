@@ -350,3 +350,67 @@ fn a_verifier_catches_up_with_what_it_has_missed() {
     let record = group.members[2].verifier.as_ref().and_then(verify::Verifier::record);
     assert_eq!(record.map(|record| record.version.number), Some(3));
 }
+
+/// One executor is gone, and every batch takes the others 400 ms. The first ones are taken back; then patience follows.
+#[test]
+fn patience_follows_the_time_that_batches_take() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.end(2);
+    let mut views = Vec::new();
+    for letter in "abcdefgh".chars() {
+        let before = group.copies_at(0).1;
+        while !group.stable_at(0).ends_with(letter) {
+            let view = group.copies_at(0).1;
+            group.batch(&[0], letter);
+            for _ in 0..400 {
+                // A view that begins takes the batch back.
+                if group.copies_at(0).1 == view {
+                    group.pass_ms(1);
+                }
+            }
+            if group.copies_at(0).1 == view {
+                group.batch(&[1], letter);
+            }
+        }
+        views.push(group.copies_at(0).1 - before);
+    }
+    assert!(views[0] > 0 && views[1..] == [0; 7], "{views:?}");
+    // One that has stopped is replaced within 2 s all the same.
+    let before = group.copies_at(0).1;
+    group.run(&[0], 'i');
+    group.deliver();
+    group.pass_ms(1_500);
+    assert!(group.copies_at(0).1 > before);
+}
+
+/// Nobody is gone, the primary's token is there, and the others are slow: another view would only repeat the batch.
+#[test]
+fn no_view_begins_while_the_others_are_slower_than_the_primary() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&ALL, 'a');
+    group.told.clear();
+    group.batch(&[0], 'b');
+    group.pass_ms(1_900);
+    group.tells("");
+    group.batch(&[1, 2], 'b');
+    assert_eq!((group.stable_at(1), group.copies_at(1).1), ("ab".to_owned(), 0));
+    // One whose primary is silent, while another one has run the batch, is not slow.
+    group.batch(&[1], 'c');
+    group.pass_ms(1_300);
+    assert!(group.copies_at(1).1 > 0);
+}
+
+/// A process that did not run for a while finds later what its peers have sent.
+#[test]
+fn time_in_which_a_verifier_did_not_run_is_not_waited() {
+    let mut group = Cluster::founded(THREE, as_is);
+    group.batch(&ALL, 'a');
+    group.pass_ms(1);
+    group.batch(&[1], 'b');
+    for _ in 0..4 {
+        group.now_us += 400_000;
+        group.pass_ms(1);
+    }
+    group.batch(&[0], 'b');
+    assert_eq!((group.stable_at(1), group.copies_at(1).1), ("ab".to_owned(), 0));
+}

@@ -318,6 +318,11 @@ impl Group {
         (0..).zip(&self.others).filter(|(peer, _)| *peer != self.me).map(of).collect()
     }
 
+    /// When something came from this peer last, in microseconds of the world's clock; 0 if nothing did.
+    pub(super) fn heard_us(&self, peer: u8) -> u64 {
+        self.others.get(usize::from(peer)).map_or(0, |other| other.heard_us)
+    }
+
     /// Whether nothing came from this peer lately.
     pub(super) fn is_quiet(&self, peer: u8, now_us: u64) -> bool {
         self.others.get(usize::from(peer)).is_none_or(|other| other.is_silent(now_us, limits::QUIET))

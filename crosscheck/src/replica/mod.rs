@@ -450,7 +450,7 @@ fn own_tolerance<S: Service, E: OrderEngine, W: World>(
         None => order.orderer.tolerance(),
         Some(stage) => {
             let now_us = env.world.now_us();
-            stage.tolerance(&env.settings, |copies| group.of_view(copies, now_us))
+            stage.tolerance(&env.settings, now_us, |copies| group.of_view(copies, now_us))
         }
     }
 }

@@ -109,7 +109,9 @@ impl Verifier {
         let me = recorder.config.me;
         let others = self.wishes.of(wish.view, &recorder.crashes).filter(|(slot, _)| *slot != me);
         let enough = others.count() + 1 >= recorder.config.layout.quorum();
-        if wish.view > recorder.promised && (enough || recorder.times.is_impatient(out.now_us)) {
+        if wish.view > recorder.promised
+            && (enough || recorder.times.is_impatient(recorder.config.layout, out.now_us))
+        {
             return self.promise(wish.view, wish.reason, out);
         }
         self.try_to_lead(out);

@@ -147,8 +147,7 @@ impl PairState {
         if !needs_both(recorder) {
             return None;
         }
-        let late = |at: u64| out.now_us.saturating_sub(at) > PAIR_PROOF_US;
-        let in_time = self.confirmed.is_some_and(|at| !late(at)) || !recorder.config.rules.proof_in_time;
+        let in_time = self.is_sure(out.now_us) || !recorder.config.rules.proof_in_time;
         let version = recorder.record.version;
         if in_time {
             return Some(alone(recorder, 2, version));
@@ -199,6 +198,11 @@ impl PairState {
         }
         // The primary counts on the whole time since it was heard last.
         now_us.saturating_sub(heard) >= PAIR_SILENCE_US && self.silent_us >= PAIR_SILENCE_US
+    }
+
+    /// Whether the primary may go on alone on a proof that comes now.
+    pub(super) fn is_sure(&self, now_us: u64) -> bool {
+        self.confirmed.is_some_and(|at_us| now_us.saturating_sub(at_us) <= PAIR_PROOF_US)
     }
 
     /// The peer has answered once, as if the pair had been together for a while.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Layout};
-use crate::limits::JOIN_LAG_BATCHES;
+use crate::limits::{JOIN_LAG_BATCHES, VIEW_PATIENCE_MAX_US};
 use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::saved::SavedRecord;
 use crate::slots::{CrashVector, Slot, Slots};
@@ -368,6 +368,20 @@ impl Recorder {
         if self.config.layout == Layout::PairWithWitness && slot < self.config.layout.executors() {
             self.unsure = self.unsure.with(slot);
         }
+    }
+
+    /// How long this verifier waits before it asks for another view. Where no executor can be left out, another view
+    /// does not help while the primary's token for the next batch is there, and none that differs: the others are slow.
+    /// But where one is gone, an executor that came back may send tokens only in the next view.
+    pub(super) fn patience_us(&self, now_us: u64) -> u64 {
+        let count = self.count();
+        let has_primarys = count.agreeing.contains(self.record.lineup.primary) && !count.differs;
+        let is_changing = self.phase != VerifierPhase::Normal;
+        let all_are_there = self.down.and(self.record.lineup.executors).is_empty();
+        if self.config.layout.leaves_out() || is_changing || !has_primarys || !all_are_there {
+            return self.times.patience_us(self.config.layout, now_us);
+        }
+        VIEW_PATIENCE_MAX_US
     }
 
     /// Whether enough tokens agree and extra protection waits for the rest.

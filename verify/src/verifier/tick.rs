@@ -1,6 +1,10 @@
 //! What a verifier waits for. Time only repeats messages and asks for another view; it decides nothing.
 
-use crate::limits::{EXTRA_PATIENCE_US, PRIMARY_GONE_US, RESEND_US, VIEW_PATIENCE_MAX_US, VIEW_PATIENCE_US};
+use crate::config::Layout;
+use crate::limits::{
+    EXTRA_PATIENCE_US, PRIMARY_GONE_US, RESEND_US, SLOW_PATIENCE_OF_TWO_US, SLOW_PATIENCE_US,
+    SLOWNESS_KEPT_US, VIEW_PATIENCE_FACTOR, VIEW_PATIENCE_MAX_US, VIEW_PATIENCE_US, WAITED_PER_TICK_US,
+};
 use crate::message::Reason;
 use crate::slots::Slot;
 
@@ -8,24 +12,22 @@ use super::recorder::VerifierPhase;
 use super::{Out, Recipients, Timer, Verifier};
 
 /// Since when a verifier waits, in microseconds of the host's clock.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Times {
-    /// How long it waits for a batch or a view.
-    patience_us: u64,
-    /// Since when it does.
+    /// Views in a row in which nothing was recorded.
+    in_vain: u32,
+    /// How long the slowest of the last batches took, and when that was.
+    slowest: Option<(u64, u64)>,
+    /// Since when it waits for a batch or a view.
     waiting: Option<u64>,
+    /// When time passed last.
+    ticked: Option<u64>,
     /// Since when the primary's connection is gone.
     primary_gone: Option<u64>,
     /// Since when a sufficient number of tokens waits for the others.
     extra: Option<u64>,
     /// When it last asked or repeated.
     asked: Option<u64>,
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Times { patience_us: VIEW_PATIENCE_US, waiting: None, primary_gone: None, extra: None, asked: None }
-    }
 }
 
 impl Times {
@@ -35,12 +37,40 @@ impl Times {
 
     /// A version was recorded; `waits_on` if a later batch is known.
     pub(super) fn recorded(&mut self, waits_on: bool, now_us: u64) {
-        self.patience_us = VIEW_PATIENCE_US;
+        if let Some(since_us) = self.waiting {
+            let took_us = now_us.saturating_sub(since_us);
+            let slowest =
+                self.slowest.filter(|(_, at_us)| !has_passed(Some(*at_us), SLOWNESS_KEPT_US, now_us));
+            self.slowest =
+                slowest.filter(|(slowest_us, _)| *slowest_us > took_us).or(Some((took_us, now_us)));
+        }
+        self.in_vain = 0;
         (self.waiting, self.extra) = (waits_on.then_some(now_us), None);
     }
 
+    /// How long it waits for a batch or a view: longer where batches take long, so that a slow one is not taken back and
+    /// repeated for ever.
+    pub(super) fn patience_us(&self, layout: Layout, now_us: u64) -> u64 {
+        let most_us = match layout {
+            Layout::Crash { .. } => SLOW_PATIENCE_US,
+            Layout::Pair | Layout::PairWithWitness => SLOW_PATIENCE_OF_TWO_US,
+        };
+        let slowest = self.slowest.filter(|(_, at_us)| !has_passed(Some(*at_us), SLOWNESS_KEPT_US, now_us));
+        let slow_us =
+            slowest.map_or(0, |(took_us, _)| took_us.saturating_mul(VIEW_PATIENCE_FACTOR).min(most_us));
+        let doubled = VIEW_PATIENCE_US.max(slow_us).saturating_mul(1 << self.in_vain.min(8));
+        doubled.min(VIEW_PATIENCE_MAX_US)
+    }
+
+    /// Time passes. What passed while this process did not run is not waited.
+    fn tick(&mut self, now_us: u64) {
+        let passed_us = now_us.saturating_sub(self.ticked.replace(now_us).unwrap_or(now_us));
+        let lost_us = passed_us.saturating_sub(WAITED_PER_TICK_US);
+        self.waiting = self.waiting.map(|since_us| since_us.saturating_add(lost_us).min(now_us));
+    }
+
     pub(super) fn promised(&mut self, now_us: u64) {
-        self.patience_us = (2 * self.patience_us).min(VIEW_PATIENCE_MAX_US);
+        self.in_vain = self.in_vain.saturating_add(1);
         (self.waiting, self.extra, self.asked) = (Some(now_us), None, Some(now_us));
     }
 
@@ -50,8 +80,9 @@ impl Times {
     }
 
     /// Whether half of the patience is gone.
-    pub(super) fn is_impatient(&self, now_us: u64) -> bool {
-        self.waiting.is_some_and(|since| now_us.saturating_sub(since) >= self.patience_us / 2)
+    pub(super) fn is_impatient(&self, layout: Layout, now_us: u64) -> bool {
+        let half_us = self.patience_us(layout, now_us) / 2;
+        self.waiting.is_some_and(|since| now_us.saturating_sub(since) >= half_us)
     }
 
     /// Whether a question may be asked now; it is not asked more often than messages are repeated.
@@ -100,6 +131,7 @@ impl Verifier {
 
     pub(super) fn on_tick(&mut self, out: &mut Out<'_>) {
         let now_us = out.now_us;
+        self.recorder.times.tick(now_us);
         if self.recorder.times.may_ask(now_us) {
             self.on_elapsed(Timer::Resend, out);
         }
@@ -125,7 +157,8 @@ impl Verifier {
             recorder.times.primary_gone = None;
             return self.change(Reason::PrimaryGone, out);
         }
-        if has_passed(recorder.times.waiting, recorder.times.patience_us, now_us) {
+        let patience_us = recorder.patience_us(now_us);
+        if has_passed(recorder.times.waiting, patience_us, now_us) {
             self.on_elapsed(Timer::Patience, out);
         }
     }
@@ -158,7 +191,7 @@ impl Verifier {
             VerifierPhase::Blank => self.recovery.ask(recorder, Recipients::Verifiers, out),
             VerifierPhase::Changing => self.send_wish(out),
             // The others may have recorded what this verifier waits for.
-            VerifierPhase::Normal if recorder.times.is_impatient(out.now_us) => {
+            VerifierPhase::Normal if recorder.times.is_impatient(recorder.config.layout, out.now_us) => {
                 recorder.times.asked = None;
                 recorder.ask_to_catch_up(out);
             }

@@ -15,6 +15,7 @@ mod outcome;
 mod reads;
 mod repair;
 mod undecided;
+mod unserved;
 mod whole_state;
 mod yielding;
 
@@ -35,6 +36,7 @@ use checkpoint::OpenCheckpoint;
 use reads::LocalReads;
 use repair::Repairing;
 use undecided::SelfDoubt;
+use unserved::Unserved;
 use whole_state::{TakenStates, TakingState};
 use yielding::OtherHealth;
 
@@ -129,36 +131,6 @@ struct UnstableBatch {
     version: Option<Version>,
 }
 
-/// Own requests that wait while the primary orders none: a primary that is silent is known from that alone, since no
-/// verifier knows of a batch.
-#[derive(Clone, Copy, Debug, Default)]
-struct Unserved {
-    since_us: Option<u64>,
-    /// The last stable batch at that time.
-    stable: u64,
-    /// How often this replica has asked for another view in a row.
-    in_vain: u32,
-}
-
-impl Unserved {
-    /// Whether to ask for another view at `now_us`, with this stable batch; `waits` if requests wait and no later batch
-    /// is known here.
-    fn is_over(&mut self, waits: bool, stable: u64, now_us: u64) -> bool {
-        if !waits || stable != self.stable {
-            *self = Unserved { stable, ..Unserved::default() };
-            return false;
-        }
-        let since_us = *self.since_us.get_or_insert(now_us);
-        let patience_us = verify::limits::VIEW_PATIENCE_US << self.in_vain.min(MOST_DOUBLINGS);
-        let is_over =
-            now_us.saturating_sub(since_us) >= patience_us.min(verify::limits::VIEW_PATIENCE_MAX_US);
-        if is_over {
-            (self.since_us, self.in_vain) = (Some(now_us), self.in_vain + 1);
-        }
-        is_over
-    }
-}
-
 /// What earlier repairs came to.
 #[derive(Clone, Copy, Debug, Default)]
 struct RepairHistory {
@@ -193,9 +165,6 @@ pub(super) fn layout(settings: &Settings) -> Layout {
         replicas => Layout::Crash { failures: (replicas as u8 - 1) / 2 },
     }
 }
-
-/// Doublings of the patience with a primary at most.
-const MOST_DOUBLINGS: u32 = 4;
 
 /// The token of the state before the first batch: services start alike.
 const GENESIS: verify::StateToken = verify::StateToken(0);
@@ -319,6 +288,7 @@ impl SpeculateStage {
     pub(super) fn tolerance(
         &self,
         settings: &Settings,
+        now_us: u64,
         others: impl FnOnce(verify::Slots) -> Vec<(u8, OtherProcess)>,
     ) -> Option<order::Tolerance> {
         let record = self.verifier.record()?;
@@ -326,7 +296,8 @@ impl SpeculateStage {
         if !leads || self.taking.is_some() {
             return None;
         }
-        let is_changing = self.verifier.is_changing() || self.going_back.is_some();
+        let is_sure = self.verifier.is_sure_of_peer(now_us);
+        let is_changing = self.verifier.is_changing() || self.going_back.is_some() || !is_sure;
         let others = others(self.verifier.copies());
         Some(tolerance::of_view(layout(settings), settings.me, &others, is_changing))
     }
@@ -543,13 +514,19 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// Time passes for both machines.
     pub(super) fn tick_verify(&mut self) {
         let (_, own_in_flight, _) = self.order.orderer.waiting();
+        let now_us = self.env.world.now_us();
         let stage = &mut *self.stage;
         let is_level =
             stage.unstable.is_empty() && stage.going_back.is_none() && stage.executor.wanted().is_none();
         let executes = self.executor.running.is_some() && stage.taking.is_none();
         let waits = own_in_flight > 0 && is_level && executes;
+        let primary = stage.verifier.record().map(|record| record.lineup.primary);
+        let heard_us = match primary {
+            Some(primary) if primary == self.env.settings.me => now_us,
+            primary => primary.map_or(0, |primary| self.group.heard_us(primary)),
+        };
         let stable = stage.stable();
-        if stage.unserved.is_over(waits, stable, self.env.world.now_us()) {
+        if stage.unserved.is_over(waits, stable, heard_us, now_us) {
             self.suspect_primary();
         }
         self.on_verifier_event(VerifierEvent::Tick);

@@ -1,5 +1,6 @@
 //! One of two executors comes back and lags, the group counts two copies again, and one process ends: is there always a
 //! way on?
+//! With a witness there are too many states for it: transcripts_pair.rs has its cases.
 
 use verify::{Layout, Rules};
 
@@ -24,19 +25,5 @@ fn a_pair_that_counts_two_copies_goes_on_after_either_ends() {
 fn a_pair_that_counts_one_who_lags_as_a_copy_stops() {
     let found = explore(Layout::Pair, 6, 3, Rules { level: false, ..Rules::ALL });
     found.print("pair, one that lags is a copy");
-    assert!(found.stuck.is_some());
-}
-
-#[test]
-fn a_pair_with_a_witness_that_counts_two_copies_goes_on_after_any_ends() {
-    let found = explore(Layout::PairWithWitness, 4, 3, Rules::ALL);
-    found.print("pair with witness, one joins, 3 batches, any ends");
-    assert!(found.stuck.is_none() && found.states.1 > 500, "{:?}", found.states);
-}
-
-#[test]
-fn a_pair_with_a_witness_that_counts_one_who_lags_as_a_copy_stops() {
-    let found = explore(Layout::PairWithWitness, 4, 3, Rules { level: false, ..Rules::ALL });
-    found.print("pair with witness, one that lags is a copy");
     assert!(found.stuck.is_some());
 }

@@ -48,8 +48,8 @@ impl Times {
         (self.waiting, self.extra) = (waits_on.then_some(now_us), None);
     }
 
-    /// How long it waits for a batch or a view: longer where batches take long, so that a slow one is not taken back and
-    /// repeated for ever.
+    /// How long it waits for a batch or a view: longer where batches take long, so that a slow one is not taken back
+    /// and repeated for ever.
     pub(super) fn patience_us(&self, layout: Layout, now_us: u64) -> u64 {
         let most_us = match layout {
             Layout::Crash { .. } => SLOW_PATIENCE_US,

@@ -283,8 +283,8 @@ impl SpeculateStage {
         running.map(|batch| batch.in_flight.clone()).collect()
     }
 
-    /// As the primary of the view that is recorded: how many further processes may fail. `others` gives what is known of
-    /// the others, of which some have what is recorded.
+    /// As the primary of the view that is recorded: how many further processes may fail. `others` gives what is known
+    /// of the others, of which some have what is recorded.
     pub(super) fn tolerance(
         &self,
         settings: &Settings,

@@ -51,8 +51,8 @@ impl Unserved {
 mod tests {
     use super::*;
 
-    /// Requests wait from 0 on, a tick comes every so many microseconds, and the primary is heard up to `heard_us`, every
-    /// 100 ms. When it is over.
+    /// Requests wait from 0 on, a tick comes every so many microseconds, and the primary is heard up to `heard_us`,
+    /// every 100 ms. When it is over.
     fn over_at(tick_us: u64, heard_us: u64) -> u64 {
         let mut unserved = Unserved::default();
         let heard = |now_us: u64| now_us.min(heard_us) / 100_000 * 100_000;

@@ -111,6 +111,21 @@ impl GroupClock {
         self.latest_us(monotonic_us).saturating_sub(limits::CLOCK_TOLERANCE.as_micros() as u64)
     }
 
+    /// Whether f+1 clocks, this one and others than that of `leader`, agree with one another: only these together can
+    /// say that its stamps are wrong. This clock alone may be the wrong one.
+    pub fn can_judge(&self, leader: u8, monotonic_us: u64) -> bool {
+        let tolerance_us = limits::CLOCK_TOLERANCE.as_micros() as u64;
+        let others = (0..self.others.len()).filter(|other| *other != usize::from(leader));
+        let ahead = others.filter_map(|other| self.ahead_us(other, monotonic_us));
+        ahead.filter(|ahead_us| ahead_us.unsigned_abs() <= tolerance_us).count() >= self.faults()
+    }
+
+    /// Whether the clock of this replica was measured just now, and is behind this one.
+    pub fn is_behind(&self, replica: u8, monotonic_us: u64) -> bool {
+        let tolerance_us = limits::CLOCK_TOLERANCE.as_micros() as i64;
+        self.ahead_us(usize::from(replica), monotonic_us).is_some_and(|ahead_us| ahead_us < -tolerance_us)
+    }
+
     /// The step of the machine's wall clock since the last call, if it was a large one.
     pub fn wall_stepped(&mut self, monotonic_us: u64, wall_us: u64) -> Option<i64> {
         let offset_us = difference(wall_us, monotonic_us);
@@ -392,6 +407,35 @@ mod tests {
             group.beat(5);
             assert!(group.wrong().iter().all(|wrong| is_near(*wrong)), "bit {bit}: {:?}", group.wrong());
         }
+    }
+
+    /// This clock and the leader's are two of three: which one is wrong is unknown, and so is whether the leader's is.
+    #[test]
+    fn only_f_plus_1_clocks_that_agree_accuse_a_leader() {
+        let judges =
+            |group: &Group, number: usize| group.clocks[number].can_judge(1, group.monotonic(number));
+        let mut group = Group::new(&[0, 0, 0]);
+        assert!(!judges(&group, 0), "no other clock is known");
+        group.beat(20);
+        assert!(judges(&group, 0) && judges(&group, 2));
+        assert!(!group.clocks[0].is_behind(1, group.monotonic(0)));
+        // It was stopped, or its clock jumped: it is the one that is wrong.
+        group.clocks[0].corrupt(24);
+        assert!(!judges(&group, 0) && judges(&group, 2));
+        group.beat(5);
+        assert!(judges(&group, 0), "it follows the others again");
+        // The leader's clock is wrong, and the two others agree.
+        group.clocks[1].corrupt(24);
+        let words = group.clocks[1].words_for(0, group.monotonic(1));
+        group.true_us += 1_000;
+        let at = group.monotonic(0);
+        group.clocks[0].hear(1, words, at);
+        let is_behind = difference(words.now_us, WALL + group.true_us) < 0;
+        assert!(judges(&group, 0) && group.clocks[0].is_behind(1, at) == is_behind);
+        // Nothing is heard of the third one.
+        group.heard[2] = false;
+        group.beat(40);
+        assert!(!judges(&group, 0));
     }
 
     #[test]

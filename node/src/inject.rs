@@ -15,6 +15,10 @@ use crate::signals::Ending;
 
 /// A fault takes a turn in the schedule like a request, after the requests that run.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a fault of a series is tried at a replica that takes none now: it may be starting, or replacing itself.
+const SERIES_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two such tries.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// The beginning of `inject --help`.
 pub const ABOUT: &str = "Places one fault, or a series of random ones, in the memory or the messages of a \
@@ -166,7 +170,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     let victims = victims(&replicas, args.replica)?;
     let seed = args.seed.unwrap_or_else(another_seed);
     let ending = Ending::catch()?;
-    let mut all_done = true;
+    let mut series = Series::default();
     for number in 0..if args.random { args.count } else { 1 } {
         if number > 0 && ending.sleep(Duration::from_millis(args.every)) {
             break;
@@ -181,11 +185,74 @@ pub fn run(args: &Args) -> CommandOutcome {
             }
             None => random(&victims, seed.wrapping_add(number)),
         };
-        let injected = place(&victim, &fault)?;
-        all_done &= injected.done;
-        tell(args.json, &victim, &fault, &injected)?;
+        let injected = if args.random {
+            place_patiently(|| ask_for(&victim, &fault), |pause| ending.sleep(pause))?
+        } else {
+            Ok(place(&victim, &fault)?)
+        };
+        series.count(&injected);
+        match injected {
+            Ok(injected) => tell(args.json, &victim, &fault, &injected)?,
+            Err(why) => tell_refused(args.json, &victim, &fault, &why)?,
+        }
     }
-    Ok(CommandVerdict::of(all_done))
+    if args.random && args.count > 1 && !args.json {
+        say(&series.to_string())?;
+    }
+    Ok(CommandVerdict::of(series.is_complete()))
+}
+
+/// What became of a series of faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Series {
+    placed: u64,
+    not_placed: u64,
+    refused: u64,
+}
+
+impl Series {
+    fn count(&mut self, injected: &Result<Injected, String>) {
+        match injected {
+            Ok(Injected { done: true, .. }) => self.placed += 1,
+            Ok(_) => self.not_placed += 1,
+            Err(_) => self.refused += 1,
+        }
+    }
+
+    fn is_complete(self) -> bool {
+        self.not_placed + self.refused == 0
+    }
+}
+
+impl std::fmt::Display for Series {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Series { placed, not_placed, refused } = self;
+        write!(f, "{placed} faults placed, {not_placed} not placed, {refused} refused")
+    }
+}
+
+/// Places one fault of a series. A replica that takes none now is asked again for a while; then the series goes on
+/// without this fault, and this returns the reason.
+///
+/// # Errors
+/// The replica has no injector: no fault of the series can be placed.
+fn place_patiently(
+    mut place: impl FnMut() -> Result<Injected, NoAnswer>,
+    sleep: impl Fn(Duration) -> bool,
+) -> anyhow::Result<Result<Injected, String>> {
+    let mut tries = SERIES_PATIENCE.as_millis() / AGAIN.as_millis();
+    loop {
+        match place() {
+            Ok(injected) => return Ok(Ok(injected)),
+            Err(NoAnswer::Refused(why)) if why.contains("inject") => return Err(misuse(why)),
+            Err(why) if tries == 0 || sleep(AGAIN) => return Ok(Err(why.to_string())),
+            Err(_) => tries -= 1,
+        }
+    }
+}
+
+fn ask_for(victim: &ReplicaHandle, fault: &Inject) -> Result<Injected, NoAnswer> {
+    ask(&victim.admin, &AdminCommand::Inject(fault.clone()), PATIENCE)
 }
 
 /// Places one fault.
@@ -193,7 +260,7 @@ pub fn run(args: &Args) -> CommandOutcome {
 /// # Errors
 /// The replica does not answer or has no injector.
 pub fn place(victim: &ReplicaHandle, fault: &Inject) -> anyhow::Result<Injected> {
-    ask(&victim.admin, &AdminCommand::Inject(fault.clone()), PATIENCE).map_err(|why| match why {
+    ask_for(victim, fault).map_err(|why| match why {
         NoAnswer::Refused(why) if why.contains("inject") => {
             misuse(format!("replica {} refuses: {why}", victim.number))
         }
@@ -224,6 +291,13 @@ fn random(victims: &[ReplicaHandle], seed: u64) -> (ReplicaHandle, Inject) {
 fn another_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     mix(now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32))
+}
+
+fn tell_refused(json: bool, victim: &ReplicaHandle, fault: &Inject, why: &str) -> anyhow::Result<()> {
+    if json {
+        return say_json(&json!({"replica": victim.number, "fault": fault, "refused": why}));
+    }
+    Ok(say(&format!("replica {}  REFUSED: {why}  (seed {})", victim.number, fault.seed))?)
 }
 
 fn tell(json: bool, victim: &ReplicaHandle, fault: &Inject, injected: &Injected) -> anyhow::Result<()> {
@@ -271,6 +345,33 @@ mod tests {
                 assert_eq!(is_drawn, fault != FaultKind::Asked, "{fault:?} at replica {}", victim.number);
             }
         }
+    }
+
+    /// A replica that replaces itself refuses faults for a moment: the series waits, and goes on.
+    #[test]
+    fn a_series_goes_on_when_a_replica_takes_no_fault_for_a_while() {
+        let placed = || Injected { done: true, what: "a bit".into(), home: None, id: None };
+        let busy = || Err(NoAnswer::Refused("this replica has no state yet; try again".into()));
+        let slept = std::cell::Cell::new(0);
+        let sleep = |_| {
+            slept.set(slept.get() + 1);
+            false
+        };
+        let mut answers = vec![Ok(placed()), busy(), busy()];
+        let told = place_patiently(|| answers.pop().expect("an answer"), sleep).expect("it goes on");
+        assert!(told.is_ok() && slept.get() == 2, "{told:?}");
+        let told = place_patiently(busy, sleep).expect("it goes on");
+        assert!(told.as_ref().is_err_and(|why| why.contains("try again")), "{told:?}");
+        assert!(slept.get() < 40, "the wait is bounded: {}", slept.get());
+        let told = place_patiently(busy, |_| true).expect("it ends when asked");
+        let mut series = Series::default();
+        [Ok(placed()), told, Ok(Injected { done: false, ..placed() })]
+            .iter()
+            .for_each(|one| series.count(one));
+        assert_eq!(series.to_string(), "1 faults placed, 1 not placed, 1 refused");
+        assert!(!series.is_complete());
+        let none = || Err(NoAnswer::Refused("this build cannot inject".into()));
+        assert!(place_patiently(none, |_| false).is_err(), "no fault can be placed");
     }
 
     #[test]

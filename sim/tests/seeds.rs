@@ -231,3 +231,15 @@ fn a_slow_disk_costs_no_checkpoint() {
     let broken = caught(mutation, mutation::SEEDS);
     assert!(broken.contains(mutation.expects), "written beside each other: {broken:?}");
 }
+
+/// Seeds of a review, in mode R0GV with two workers: a replica that was stopped itself, and whose own clock was wrong,
+/// accused the leader's (91400006); one that had run a batch of an earlier view accused itself (26130).
+#[test]
+fn nobody_accuses_who_is_right() {
+    let all = Faults::parse("all").unwrap();
+    let verified =
+        Options { verified: true, workers: 2, real_sizes: true, faults: all, ..Options::default() };
+    for seed in [91_400_006, 26_130] {
+        keeps_every_promise(seed, &verified);
+    }
+}

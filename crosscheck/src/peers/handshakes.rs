@@ -17,6 +17,9 @@ use crate::socket_errors::{is_of_one_attempt, is_own_fault, is_own_fault_without
 
 /// Most such connections at a time.
 const MOST: usize = 64;
+/// Connections without a proof that are excused each time a peer that dials this replica starts or leaves: it may be
+/// killed or stopped in its handshake, and dials again. All further ones are of strangers.
+pub(super) const EXCUSED: usize = 2;
 /// Ticks that a handshake may take.
 const TICKS: u32 = limits::HANDSHAKE.as_millis().div_ceil(limits::TICK.as_millis()) as u32;
 
@@ -39,6 +42,8 @@ pub(super) struct PendingHandshakes<N: Net> {
     answered: Answered,
     /// Addresses of other ends that left without a proof, until this is reported.
     gone: Vec<String>,
+    /// How many of them are taken for peers.
+    excused: usize,
 }
 
 /// A peer that has proved its identity.
@@ -57,6 +62,7 @@ impl<N: Net> Default for PendingHandshakes<N> {
             accepted: 0,
             answered: Answered::default(),
             gone: Vec::new(),
+            excused: 0,
         }
     }
 }
@@ -71,6 +77,12 @@ impl<N: Net> PendingHandshakes<N> {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.places.iter().all(Option::is_none)
+    }
+
+    /// So many peers that dial this replica start now, or have left: the next connections that end without a proof may
+    /// be theirs.
+    pub fn expect(&mut self, peers: usize) {
+        self.excused = (self.excused + peers * EXCUSED).min(MOST / 8);
     }
 
     /// Accepts waiting connections. Returns whether the kernel refused a call that no healthy process makes.
@@ -121,6 +133,9 @@ impl<N: Net> PendingHandshakes<N> {
 
     /// Reports the connections that ended.
     pub fn tell(&mut self, events: &mut Vec<PeerEvent>) {
+        let excused = self.excused.min(self.gone.len());
+        self.excused -= excused;
+        self.gone.drain(..excused);
         let silent = |remote| Refusal::Unsound(secure::Unsound::Silent, Some(remote));
         events
             .extend(self.gone.drain(..).map(|remote| PeerEvent::Refused { peer: None, why: silent(remote) }));

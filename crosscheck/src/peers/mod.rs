@@ -15,9 +15,9 @@ mod net;
 mod outgoing;
 pub(crate) mod probe;
 pub(crate) mod records;
+mod refusal;
 pub(crate) mod secure;
 
-use std::fmt;
 use std::io;
 
 use bytes::Bytes;
@@ -32,11 +32,11 @@ use crate::socket_errors::is_own_fault_without_peer;
 use dial::Dialled;
 use ends::PeerEnd;
 use handshakes::PendingHandshakes;
-use hello::Difference;
 pub use identity::Identity;
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
 use probe::PeerProgress;
+pub use refusal::Refusal;
 use secure::Unsound;
 use wire::ReplicaId;
 
@@ -84,45 +84,6 @@ pub enum PeerEvent {
     },
 }
 
-/// Why a connection was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The other end, at this address, did not prove that it belongs to the group.
-    Unsound(Unsound, Option<String>),
-    /// It has the key, but a value differs that must be equal.
-    Differs(Difference),
-    /// It has the key, but reports this number instead of the expected one.
-    Number(u8),
-    /// It repeatedly hangs up without an answer.
-    HungUp,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Unsound(unsound, None) => write!(f, "{unsound}"),
-            Refusal::Unsound(unsound, Some(from)) => write!(f, "{unsound} ({from})"),
-            Refusal::Differs(difference) if difference.is_of_build() => write!(
-                f,
-                "{difference}: another build of the program. It is kept out, because its objects or requests have \
-                    another meaning; run the same build on all replicas"
-            ),
-            Refusal::Differs(difference) => write!(f, "{difference}; make them equal, and start it again"),
-            Refusal::HungUp => f.write_str(
-                "it hangs up without an answer; does it have the same group_key, and the same release? Its \
-                    own messages say why",
-            ),
-            Refusal::Number(number) => {
-                write!(
-                    f,
-                    "it calls itself replica {}, which is another replica; see this_replica there",
-                    ReplicaId(*number)
-                )
-            }
-        }
-    }
-}
-
 /// All connections of one replica to its peers.
 pub struct Peers<N: Net = Tcp> {
     me: u8,
@@ -165,13 +126,15 @@ impl Peers<Tcp> {
 impl<N: Net> Peers<N> {
     /// The connections of a replica of `count` over `net`.
     pub fn over(identity: Identity, count: usize, net: N) -> Self {
+        let mut handshakes = PendingHandshakes::default();
+        handshakes.expect(count.saturating_sub(usize::from(identity.hello.replica) + 1));
         Peers {
             me: identity.hello.replica,
             sum: order::batch::checksum(&identity.secret.key),
             identity,
             net,
             links: (0..count).map(|_| None).collect(),
-            handshakes: PendingHandshakes::default(),
+            handshakes,
             dialled: vec![Dialled::default(); count],
             of_dials: Vec::new(),
             ends: Vec::new(),
@@ -313,6 +276,7 @@ impl<N: Net> Peers<N> {
             if was_up {
                 events.push(PeerEvent::Down(peer));
                 self.note_link(peer, false);
+                self.handshakes.expect(usize::from(peer > self.me));
             }
         }
     }
@@ -635,7 +599,33 @@ mod tests {
         (0..=ticks).for_each(|_| nodes[0].peers.tick());
         assert!(nodes[0].peers.handshakes.is_empty() && is_up(&nodes[0]));
         nodes[0].step(0);
-        assert_eq!(refusals(&nodes[0]).len(), 200, "each is told of");
+        assert_eq!(
+            refusals(&nodes[0]).len(),
+            200 - handshakes::EXCUSED,
+            "each is told of but what may be the peer"
+        );
+    }
+
+    /// A peer that is killed in its handshake is no stranger; strangers are told of as before.
+    #[test]
+    fn a_peer_that_ends_in_its_handshake_is_no_stranger() {
+        let addresses = addresses();
+        let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
+        run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
+        let hangs_up = |nodes: &mut Vec<Node>| {
+            drop(std::net::TcpStream::connect(addresses[0]).unwrap());
+            (0..20).for_each(|step| nodes.iter_mut().for_each(|node| node.step(step * 2000)));
+        };
+        (0..handshakes::EXCUSED).for_each(|_| hangs_up(&mut nodes));
+        assert_eq!(refusals(&nodes[0]), [""; 0], "it may be the other one, which has just started");
+        hangs_up(&mut nodes);
+        assert_eq!(refusals(&nodes[0]).len(), 1, "it is connected: this is another process");
+        drop(nodes.pop());
+        run_until(&mut nodes, |nodes| !is_up(&nodes[0]));
+        (0..handshakes::EXCUSED).for_each(|_| hangs_up(&mut nodes));
+        assert_eq!(refusals(&nodes[0]).len(), 1, "it was killed again before it said who it is");
+        hangs_up(&mut nodes);
+        assert_eq!(refusals(&nodes[0]).len(), 2);
     }
 
     /// A watchdog requests the progress of the others, separately from the links, and gets it; the link is not

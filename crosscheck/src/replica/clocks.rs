@@ -19,12 +19,14 @@ pub(super) struct Timekeeper {
     behind_since_us: Option<u64>,
     /// When frames of the peers were last read.
     listened_us: u64,
+    /// When this replica was last stopped for a while, or its own clock was wrong.
+    doubted_us: Option<u64>,
 }
 
 impl Timekeeper {
     /// That of a replica that has received nothing from its peers.
     pub(super) fn new(clock: GroupClock) -> Self {
-        Timekeeper { clock, behind_since_us: None, listened_us: 0 }
+        Timekeeper { clock, behind_since_us: None, listened_us: 0, doubted_us: None }
     }
 
     /// Frames of the peers are read now. Frames that waited because this replica was slow have old stamps, which prove
@@ -32,8 +34,17 @@ impl Timekeeper {
     pub(super) fn mind_own_lateness(&mut self, now_us: u64) {
         if now_us - self.listened_us > limits::CLOCK_TOLERANCE.as_micros() as u64 {
             self.behind_since_us = None;
+            self.doubted_us = Some(now_us);
         }
         self.listened_us = now_us;
+    }
+
+    /// Whether this replica may say that the stamps of a leader are wrong: it was not stopped itself and its clock was
+    /// right for a while, and f+1 clocks agree.
+    pub(super) fn may_accuse(&self, leader: u8, now_us: u64) -> bool {
+        let doubt_us = limits::CLOCK_DOUBT.as_micros() as u64;
+        self.doubted_us.is_none_or(|doubted_us| now_us >= doubted_us + doubt_us)
+            && self.clock.can_judge(leader, now_us)
     }
 
     /// The time at which the peers' frames were last read.
@@ -60,6 +71,9 @@ impl Timekeeper {
     /// clock is reported, with its replica.
     pub(super) fn mind_the_clocks<W: World>(&mut self, faults: usize, env: &mut Environment<W>) {
         for fault in self.clock.discipline(env.world.now_us()) {
+            if let ClockFault::Own(_) = fault {
+                self.doubted_us = Some(env.world.now_us());
+            }
             match fault {
                 ClockFault::Own(ahead_us) => env.world.say(format_args!(
                     "the clock of this replica was {} those of {} others, and follows theirs now. Is this \
@@ -116,7 +130,10 @@ impl Timekeeper {
             && now_us - since_us > 2 * tolerance_us
         {
             self.behind_since_us = None;
-            env.distrust(leader, -((reached_us - time_us).min(1 << 62) as i64));
+            // Stamps are old, too, where the leader, the network or a disk is slow: only its clock tells that it is
+            // wrong.
+            let accuses = self.may_accuse(leader, now_us) && self.clock.is_behind(leader, now_us);
+            env.distrust(leader, -((reached_us - time_us).min(1 << 62) as i64), accuses);
             order.orderer.call_election();
             return true;
         }

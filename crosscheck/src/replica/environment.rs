@@ -158,9 +158,22 @@ impl<W: World> Environment<W> {
         }
     }
 
-    /// The leader's stamps are that far ahead of f+1 clocks, or behind them.
-    pub(super) fn distrust(&mut self, leader: u8, ahead_us: i64) {
+    /// The leader's stamps are that far ahead of the latest time that this replica accepts, or behind the earliest. It
+    /// `accuses` the leader's clock where f+1 clocks say so.
+    pub(super) fn distrust(&mut self, leader: u8, ahead_us: i64, accuses: bool) {
         let apart = super::clocks::apart(ahead_us);
+        if !accuses {
+            let leader = ReplicaId(leader);
+            let why = if ahead_us < 0 {
+                "it is slow, or the way from it, or its clock is wrong"
+            } else {
+                "its clock is wrong, or that of this replica"
+            };
+            return self.world.say(format_args!(
+                "the batches of leader {leader} have stamps that are {apart} this replica's time: {why}. This \
+                    replica asks for another leader"
+            ));
+        }
         self.world.say(format_args!(
             "leader {} stamps batches {apart} f+1 clocks. This replica asks for another one",
             ReplicaId(leader)

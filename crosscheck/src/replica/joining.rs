@@ -62,7 +62,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     ReplicaId(from)
                 )),
                 Output::Distrusted { leader, ahead_us } => {
-                    self.env.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX));
+                    let accuses = self.time.may_accuse(leader, self.env.world.now_us());
+                    self.env.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX), accuses);
                     if let Some(mut speculator) = Speculator::of(self) {
                         speculator.suspect_primary();
                     }

@@ -39,6 +39,9 @@ const DIFFERS: &str = "run again it differs too";
 pub(super) struct Repairing {
     /// An agreed version that this replica does not have; none if it has found the fault itself.
     wanted: Option<Version>,
+    /// The state of the order after the batch with that number, as it was run here: a batch of an earlier view is
+    /// another one, and its result says nothing about this replica.
+    ran: Option<order::State>,
     /// The other one of two executors has asked for the same objects: both are wrong.
     both_ask: bool,
     since_us: u64,
@@ -88,6 +91,7 @@ impl Repairing {
         let misplaced = Vec::new();
         Repairing {
             wanted,
+            ran: None,
             both_ask: false,
             since_us,
             runs: 0,
@@ -286,7 +290,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let misplaced = stage.repairing.take().map_or_else(Vec::new, |repairing| repairing.misplaced);
         let step = RepairStep::GoBack([stage.suspects(), misplaced.clone()].concat());
         let since_us = self.env.world.now_us();
-        stage.repairing = Some(Repairing { step, misplaced, ..Repairing::of(Some(version), since_us) });
+        let ran = unstable(&mut stage.unstable, version.number).map(|batch| batch.order.clone());
+        stage.repairing = Some(Repairing { step, misplaced, ran, ..Repairing::of(Some(version), since_us) });
         self.go_back(GoingBack { to: stable, view: None });
     }
 
@@ -298,13 +303,18 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             return;
         }
         let suspects = stage.suspects();
+        let order = unstable(&mut stage.unstable, version.number).map(|batch| batch.order.clone());
         let Some(repairing) = &mut stage.repairing else { return };
         let me = self.env.settings.me;
         if wanted == Some(version) {
-            self.env.tally.repairs += u64::from(!repairing.replaced);
+            let was_this_batch = repairing.ran.is_none() || repairing.ran == order;
+            let was_wrong = was_this_batch || repairing.replaced || repairing.runs > 0;
+            self.env.tally.repairs += u64::from(was_wrong && !repairing.replaced);
             stage.repairing = None;
-            let outcome = "masked: the others agreed, and run again it has their state";
-            self.env.keep_evidence(evidence::diverged(me, version.number, outcome));
+            if was_wrong {
+                let outcome = "masked: the others agreed, and run again it has their state";
+                self.env.keep_evidence(evidence::diverged(me, version.number, outcome));
+            }
             return self.on_executor_event(ExecutorEvent::Installed(version));
         }
         repairing.runs += 1;

@@ -1,0 +1,47 @@
+//! Why a connection between replicas was refused, in words for an operator.
+
+use std::fmt;
+
+use wire::ReplicaId;
+
+use super::hello::Difference;
+use super::secure::Unsound;
+
+/// Why a connection was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The other end, at this address, did not prove that it belongs to the group.
+    Unsound(Unsound, Option<String>),
+    /// It has the key, but a value differs that must be equal.
+    Differs(Difference),
+    /// It has the key, but reports this number instead of the expected one.
+    Number(u8),
+    /// It repeatedly hangs up without an answer.
+    HungUp,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Unsound(unsound, None) => write!(f, "{unsound}"),
+            Refusal::Unsound(unsound, Some(from)) => write!(f, "{unsound} ({from})"),
+            Refusal::Differs(difference) if difference.is_of_build() => write!(
+                f,
+                "{difference}: another build of the program. It is kept out, because its objects or requests have \
+                    another meaning; run the same build on all replicas"
+            ),
+            Refusal::Differs(difference) => write!(f, "{difference}; make them equal, and start it again"),
+            Refusal::HungUp => f.write_str(
+                "it hangs up without an answer; does it have the same group_key, and the same release? Its \
+                    own messages say why",
+            ),
+            Refusal::Number(number) => {
+                write!(
+                    f,
+                    "it calls itself replica {}, which is another replica; see this_replica there",
+                    ReplicaId(*number)
+                )
+            }
+        }
+    }
+}

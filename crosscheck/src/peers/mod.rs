@@ -37,8 +37,6 @@ use link::{Link, Reading};
 pub use net::{Net, Tcp};
 use probe::PeerProgress;
 pub use refusal::Refusal;
-use secure::Unsound;
-use wire::ReplicaId;
 
 /// Tokens from here on belong to the peers' sockets.
 pub const FIRST_TOKEN: usize = 1 << 16;
@@ -327,7 +325,7 @@ mod tests {
     use super::*;
     use hello::Hello;
     use mio::{Events, Poll};
-    use secure::{Dialling, Secret};
+    use secure::{Dialling, Secret, Unsound};
     use std::net::SocketAddr;
     use std::time::Duration;
 

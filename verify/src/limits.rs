@@ -35,6 +35,9 @@ pub const SLOW_PATIENCE_OF_TWO_US: u64 = 600_000;
 pub const WAITED_PER_TICK_US: u64 = 25_000;
 /// Most patience, in microseconds.
 pub const VIEW_PATIENCE_MAX_US: u64 = 2_400_000;
+/// Views of one group identity, as the upper half of a view's number: an operator who lets the group go on from an
+/// earlier batch than it has agreed on begins the next one. No view of the one before comes after it.
+pub const IDENTITY_VIEWS: u64 = 1 << 32;
 /// How long the connection of the primary may be gone before a verifier asks for another view, in microseconds. The
 /// kernel ends connections of a killed process at once.
 pub const PRIMARY_GONE_US: u64 = 20_000;

@@ -56,8 +56,12 @@ pub enum VerifierEvent {
     /// The operator permits this process to begin a group where no replica has one, as
     /// [`Config::that_begins`](crate::Config::that_begins).
     Begin,
-    /// The operator lets this process of a pair go on alone: its peer will not come back with its memory.
-    GoAlone,
+    /// The operator lets this one of two executors go on alone: the other one will not come back with its memory. If
+    /// the group has agreed on more than the version that this one has, the batches in between are given up.
+    GoAlone {
+        /// The last stable version of the own executor.
+        has: Version,
+    },
     /// A timer has elapsed. [`VerifierEvent::Tick`] finds out by itself; an exploration has no time.
     Elapsed(Timer),
     /// Time passed. Any interval up to a few milliseconds works.
@@ -181,7 +185,7 @@ impl Verifier {
         let mut verifier = Verifier::new(config);
         verifier.founding = (0..).zip(lives.iter().copied()).collect();
         verifier.recorder.phase = VerifierPhase::Normal;
-        verifier.recorder.began = Some(0);
+        verifier.recorder.began = Some(0).filter(|_| !verifier.recorder.is_by_quorum());
         verifier.pair.is_confirmed();
         verifier
     }
@@ -196,7 +200,7 @@ impl Verifier {
             VerifierEvent::ProcessGone(slot) => self.on_process_gone(slot, out),
             VerifierEvent::Suspect(reason) => self.suspect(reason, out),
             VerifierEvent::Begin => self.recorder.config.begins = true,
-            VerifierEvent::GoAlone => self.on_go_alone(out),
+            VerifierEvent::GoAlone { has } => self.on_go_alone(has, out),
             VerifierEvent::Elapsed(timer) => self.on_elapsed(timer, out),
             VerifierEvent::Tick => self.on_tick(out),
         }
@@ -393,7 +397,9 @@ impl Verifier {
     fn found(&mut self, lives: BTreeMap<Slot, u64>, out: &mut Out<'_>) {
         self.founding = lives;
         out.commands.push(VerifierCommand::Founded);
-        self.recorder.began = Some(0);
+        if !self.recorder.is_by_quorum() {
+            self.recorder.began = Some(0);
+        }
         self.recorder.enter(self.recorder.record, out);
     }
 

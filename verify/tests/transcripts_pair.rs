@@ -1,6 +1,6 @@
 //! Two replicas, alone and with a witness, told as transcripts.
 
-use verify::{Config, Layout, Reason, VerifierEvent};
+use verify::{Config, Layout, Reason, VerifierEvent, limits};
 
 use crate::support::cluster::{Cluster, as_is};
 
@@ -136,7 +136,8 @@ fn a_late_proof_waits_for_the_operator() {
     pair.tells("verifier 0 waits for its peer after a");
     pair.pass_ms(5_000);
     pair.tells("");
-    pair.verifier(0, VerifierEvent::GoAlone);
+    let has = pair.version_at(0);
+    pair.verifier(0, VerifierEvent::GoAlone { has });
     pair.deliver();
     pair.tells(
         "verifier 0 is in view 2 from a: primary 0 of 0
@@ -288,4 +289,55 @@ fn one_that_was_taken_in_before_it_was_level_is_no_copy() {
          executor 1 goes back to abc for view 4
          executor 1 has abcd stable",
     );
+}
+
+/// The one that has c ends before the one that joins is level, and an operator lets that go on with what it has.
+fn keeps_what_one_has(layout: Layout) -> Cluster {
+    let mut pair = one_joins_that_lags(layout);
+    pair.pass_ms(60);
+    assert_eq!(pair.copies_at(0).0, 0b01);
+    assert_eq!(pair.stable_at(1), "ab");
+    pair.end(0);
+    pair.verifier(1, VerifierEvent::ProcessGone(0));
+    pair.pass_ms(3_000);
+    let has = pair.version_at(1);
+    pair.verifier(1, VerifierEvent::GoAlone { has });
+    pair.pass_ms(60);
+    pair.batch(&[1], 'x');
+    assert_eq!(pair.stable_at(1), "abx");
+    pair.start(0, as_is);
+    pair.pass_ms(200);
+    pair.install();
+    pair.pass_ms(200);
+    pair.batch(&[0, 1], 'y');
+    assert_eq!((pair.stable_at(0), pair.stable_at(1)), ("abxy".to_owned(), "abxy".to_owned()));
+    pair
+}
+
+#[test]
+fn an_operator_goes_on_with_what_one_of_two_has() {
+    keeps_what_one_has(Layout::Pair);
+    // With a witness its verifier has a later record, of the identity before: it is taken over.
+    let pair = keeps_what_one_has(Layout::PairWithWitness);
+    assert!(pair.copies_at(2).1 >= limits::IDENTITY_VIEWS);
+}
+
+/// The witness does not hear of the decision at first.
+#[test]
+fn a_decision_is_told_until_the_others_know_it() {
+    let mut pair = one_joins_that_lags(Layout::PairWithWitness);
+    pair.pass_ms(60);
+    pair.end(0);
+    pair.pass_ms(500);
+    pair.cut = vec![(1, 2)];
+    let has = pair.version_at(1);
+    pair.verifier(1, VerifierEvent::GoAlone { has });
+    pair.pass_ms(200);
+    pair.batch(&[1], 'x');
+    assert_eq!(pair.stable_at(1), "ab", "a majority is needed");
+    pair.cut.clear();
+    pair.pass_ms(200);
+    pair.batch(&[1], 'x');
+    pair.pass_ms(60);
+    assert_eq!(pair.stable_at(1), "abx");
 }

@@ -24,7 +24,7 @@ pub(super) struct Recorder {
     pub(super) record: TokenRecord,
     /// A verifier that lost its memory leads no view up to this one: its earlier life may have.
     pub(super) leads_after: Option<u64>,
-    /// In a pair: the view that this life has begun last.
+    /// In a pair: the view that this life has begun last. Elsewhere the one that an operator has begun here.
     pub(super) began: Option<u64>,
     pub(super) crashes: CrashVector,
     pub(super) tallies: Tallies,

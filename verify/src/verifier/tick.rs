@@ -186,6 +186,7 @@ impl Verifier {
 
     /// Sends again what may have been lost.
     fn repeat(&mut self, out: &mut Out<'_>) {
+        self.tell_view(out);
         let recorder = &mut self.recorder;
         match recorder.phase {
             VerifierPhase::Blank => self.recovery.ask(recorder, Recipients::Verifiers, out),

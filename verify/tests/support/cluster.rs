@@ -264,6 +264,11 @@ impl Cluster {
         assert_eq!(told, expected.join("\n"), "the story has changed:\n{told}\n");
     }
 
+    /// The version that an executor has stable.
+    pub fn version_at(&self, slot: Slot) -> Version {
+        self.members[slot as usize].executor.as_ref().map(Executor::stable).unwrap_or_default()
+    }
+
     /// The word that an executor has stable.
     pub fn stable_at(&self, slot: Slot) -> String {
         let executor = self.members[slot as usize].executor.as_ref();

@@ -44,6 +44,11 @@ impl SpeculateStage {
     ) -> Option<Wait> {
         let me = env.settings.me;
         let Some(record) = self.verifier.record() else { return self.waits_for_memory(env) };
+        if layout(&env.settings) == Layout::PairWithWitness {
+            let is_behind = self.executes && self.is_left_behind(&record, me);
+            let is_alone = is_behind && self.peer_state(group, env).is_some();
+            return is_alone.then(|| left_behind(record.version.number, self.stable(), me));
+        }
         if layout(&env.settings) != Layout::Pair {
             return None;
         }
@@ -53,11 +58,21 @@ impl SpeculateStage {
         if self.peer_has_ended && goes_on_alone(&record.lineup, other_than(me)) {
             return Some(left_behind(record.version.number, self.stable(), me));
         }
+        if self.is_left_behind(&record, me) && self.peer_state(group, env).is_some() {
+            return Some(left_behind(record.version.number, self.stable(), me));
+        }
         let Lineup { primary, executors, .. } = record.lineup;
         if primary != me || executors.len() < 2 {
             return None;
         }
         self.peer_state(group, env).map(|state| for_peer(record.version.number, me, state))
+    }
+
+    /// Whether this one of two replicas has not got what the other one has released without it.
+    fn is_left_behind(&self, record: &verify::TokenRecord, me: u8) -> bool {
+        let Lineup { executors, joining, .. } = record.lineup;
+        let is_copy = executors.contains(me) && !joining.contains(me);
+        !is_copy && self.stable() < record.version.number
     }
 
     /// What is known of the other one of two replicas; none if it is there.
@@ -194,7 +209,10 @@ fn keep_state<S: Service, E: OrderEngine, W: World>(
     replica: u8,
 ) -> Result<String, String> {
     let me = this.env.settings.me;
-    if layout(&this.env.settings) != Layout::Pair {
+    if this.env.settings.is_witness() {
+        return Ok("the witness follows the replica that is kept".to_owned());
+    }
+    if matches!(layout(&this.env.settings), Layout::Crash { .. }) {
         let why = "the verifiers of this group decide by majority: start them. If a majority has lost its \
                 memory, end all replicas, start them again, and begin the group anew with `crosscheck group begin`";
         return Err(why.to_owned());
@@ -213,14 +231,25 @@ fn keep_state<S: Service, E: OrderEngine, W: World>(
         return Err("this replica has not received all data yet".to_owned());
     }
     let Lineup { primary, executors, .. } = record.lineup;
-    if primary == me && executors.len() == 1 {
+    let has = this.stage.executor.stable();
+    let is_lost = has.number < record.version.number;
+    if primary == me && executors.len() == 1 && !is_lost {
         return Ok("this replica goes on alone already".to_owned());
     }
     if this.stage.undecided.is_none() && this.stage.peer_state(this.group, this.env).is_none() {
         return Err(format!("replica {} is there: there is nothing to decide", ReplicaId(other_than(me))));
     }
-    this.on_verifier_event(VerifierEvent::GoAlone);
-    Ok(format!("the group goes on with what replica {replica} has, after batch {}", record.version.number))
+    if this.env.settings.witness && !is_lost {
+        return Err(
+            "this replica has all that the group has agreed on: it goes on as soon as the witness is there"
+                .to_owned(),
+        );
+    }
+    this.on_verifier_event(VerifierEvent::GoAlone { has });
+    let (from, last) = (has.number + 1, record.version.number);
+    let lost =
+        if is_lost { format!("; batches {from} to {last} or later are given up") } else { String::new() };
+    Ok(format!("the group goes on with what replica {replica} has, after batch {}{lost}", has.number))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use execute::{NotTakenBack, Speculation};
 use order::{OrderEngine, PrimaryView};
+use verify::limits::IDENTITY_VIEWS;
 use verify::{
     ExecutorCommand, ExecutorEvent, Slot, Slots, StateToken, VerifierCommand, VerifyMessage, Version,
 };
@@ -16,7 +17,7 @@ use crate::hooks::Hooks;
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
 use crate::world::{Observation, World};
-use crate::{Corrupted, ReplaceReason, evidence};
+use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// Performs a command of this replica's verifier.
@@ -92,6 +93,16 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             ExecutorCommand::Diverged { version, donors: _ } => self.on_diverged(version),
             ExecutorCommand::Behind { version, donors: _ } => self.on_behind(version),
             ExecutorCommand::ReadFrom { number } => self.reads().bind(number),
+            ExecutorCommand::Contradiction { stable, heard }
+                if heard.view / IDENTITY_VIEWS > self.stage.view / IDENTITY_VIEWS =>
+            {
+                self.env.world.say(format_args!(
+                    "an operator has let the group go on after batch {}, without what this replica has up to batch {}: \
+                        it gives that up, and the others fill it",
+                    heard.version.number, stable.number
+                ));
+                self.env.stop_with(Ok(Stop::Replace(ReplaceReason::TooFarBehind)));
+            }
             ExecutorCommand::Contradiction { stable, heard } => {
                 self.env.world.say(format_args!(
                     "verifiers have recorded another state of batch {} than the one that was agreed on before \

@@ -279,6 +279,7 @@ mod tests {
     fn settings_that_must_be_equal_keep_their_names_and_order() {
         let settings = parse(&example::<MemcachedOptions>()).expect("the example").settings();
         let expected = [
+            ("service", concat!("crosscheck ", env!("CARGO_PKG_VERSION"))),
             ("memory_limit_mb", "1024"),
             ("item_size_max", "1048576"),
             ("guarded_classes", "all"),

@@ -45,6 +45,8 @@ pub struct Unanswered {
 pub struct Gap {
     /// The client.
     pub client: u16,
+    /// The replica that gave the last answer before, from 1.
+    pub before: u8,
     /// The replica it waited for last, from 1.
     pub replica: u8,
     /// From the last answer (or from its first request), in nanoseconds of the run.
@@ -75,6 +77,11 @@ impl Announcer {
     /// No window yet; time counts from `epoch`.
     pub fn new(epoch: Instant) -> Self {
         Announcer { epoch, windows: Mutex::new(Vec::new()) }
+    }
+
+    /// The time of an instant, in nanoseconds of the run.
+    pub fn at(&self, instant: Instant) -> u64 {
+        instant.saturating_duration_since(self.epoch).as_nanos() as u64
     }
 
     /// The time, in nanoseconds of the run.

@@ -24,6 +24,12 @@ const RECONNECT: Duration = Duration::from_millis(30);
 pub const KEYS: (u16, u16) = (12, 4);
 /// Keys of one `gets`, at most.
 const MOST_AT_ONCE: u64 = 4;
+/// Bytes of long values in all clients' requests and replies, per second.
+const MOST_BYTES_PER_SECOND: f64 = 16e6;
+/// Fills long values. Runs of it are folded in histories.
+const FILLING: u8 = b'=';
+/// The shortest run that is folded.
+const SHORTEST_RUN: usize = 32;
 /// The most failures that are kept.
 const MOST_FAILURES: usize = 1 << 20;
 
@@ -42,6 +48,14 @@ pub struct SharedRun {
     pub patience: Duration,
     /// Between two requests of one client, on average.
     pub pace: Duration,
+    /// Lengths of values, one for each generation in turn; none: short ones that differ.
+    pub value_bytes: Vec<usize>,
+    /// When each client had its last answer, in nanoseconds of the run; 0 before the first.
+    pub answered_at: Vec<AtomicU64>,
+    /// When each replica gave its last answer, in nanoseconds of the run; 0 before the first.
+    pub answered_by: Vec<AtomicU64>,
+    /// The group answers no more: nothing is read once again.
+    pub hopeless: AtomicBool,
     /// Announced windows, and the run's clock.
     pub announcer: Arc<Announcer>,
     /// Clients send no more requests.
@@ -59,6 +73,18 @@ pub struct SharedRun {
 }
 
 impl SharedRun {
+    /// The length of the values of a generation; none: short ones that differ.
+    fn value_length(&self, generation: u32) -> Option<usize> {
+        self.value_bytes.get(generation as usize % self.value_bytes.len().max(1)).copied()
+    }
+
+    /// The pause between two requests of a client, on average: long values leave no more bytes per second.
+    fn pace_of(&self, generation: u32) -> Duration {
+        let bytes = self.value_length(generation).unwrap_or(0) as f64;
+        let least = bytes * self.answered_at.len() as f64 / MOST_BYTES_PER_SECOND;
+        self.pace.max(Duration::from_secs_f64(least))
+    }
+
     /// The generation of keys that clients use now.
     pub fn generation_now(&self) -> u32 {
         (self.announcer.now() / self.generation.as_nanos() as u64) as u32
@@ -80,6 +106,8 @@ pub struct TrialClient {
     read: HashMap<u16, Value>,
     sequence: u64,
     last_answer: u64,
+    /// The replica that gave it, from 1.
+    answered_by: u8,
 }
 
 /// A request to be sent.
@@ -102,6 +130,7 @@ impl TrialClient {
             number,
             draw: stream(shared.seed, 0xC11E + u64::from(number)),
             at: usize::from(number) % shared.replicas.len(),
+            answered_by: (usize::from(number) % shared.replicas.len()) as u8 + 1,
             shared,
             notes,
             connection: None,
@@ -123,7 +152,7 @@ impl TrialClient {
             }
             let ask = self.draw_ask();
             self.ask(&ask);
-            let pause = self.shared.pace.mul_f64(2.0 * self.draw.unit());
+            let pause = self.shared.pace_of(self.generation).mul_f64(2.0 * self.draw.unit());
             thread::sleep(pause);
         }
         // A client that waits when the run ends counts its wait until then.
@@ -208,6 +237,12 @@ impl TrialClient {
     /// shrink.
     fn value(&mut self, mark: &str) -> Bytes {
         self.sequence += 1;
+        if let Some(length) = self.shared.value_length(self.generation).filter(|_| mark.is_empty()) {
+            let mut value = format!("c{}.{}.", self.number, self.sequence).into_bytes();
+            value.resize(length.saturating_sub(1).max(value.len()), FILLING);
+            value.push(b';');
+            return Arc::from(value);
+        }
         let filling = "0123456789abcdefghijklmnopqrstuvwxyz".chars().cycle();
         let length = 4 + self.draw.below(90) as usize;
         let filling: String = filling.skip(self.sequence as usize % 36).take(length).collect();
@@ -231,6 +266,8 @@ impl TrialClient {
         match answer {
             Ok(events) => {
                 self.shared.answered.fetch_add(1, Ordering::Relaxed);
+                self.shared.answered_at[usize::from(self.number)].store(answered, Ordering::Relaxed);
+                self.shared.answered_by[self.at].store(answered, Ordering::Relaxed);
                 self.note_gap(answered);
                 for (key, event, found) in events {
                     let unique = found.as_ref().map(|found| found.unique);
@@ -284,11 +321,31 @@ impl TrialClient {
 
     fn note_gap(&mut self, now: u64) {
         let from = std::mem::replace(&mut self.last_answer, now);
+        let before = std::mem::replace(&mut self.answered_by, self.at as u8 + 1);
         if now.saturating_sub(from) >= SHORT.as_nanos() as u64 {
-            let gap = Gap { client: self.number, replica: self.at as u8 + 1, from, to: now };
+            let gap = Gap { client: self.number, before, replica: self.at as u8 + 1, from, to: now };
             self.shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).push(gap);
         }
     }
+}
+
+/// A value as histories have it, in which each long run of the filling is its length: seconds of long values fit into
+/// memory. What is joined and then folded equals what is folded and then joined: values end with another byte. A value
+/// with a wrong byte in a run has other runs, and stays another value.
+pub fn fold(value: &[u8]) -> Vec<u8> {
+    let mut folded = Vec::with_capacity(value.len().min(256));
+    for run in value.chunk_by(|one, next| (*one == FILLING) == (*next == FILLING)) {
+        if run[0] == FILLING && run.len() >= SHORTEST_RUN {
+            folded.extend_from_slice(format!("={}=", run.len()).as_bytes());
+        } else {
+            folded.extend_from_slice(run);
+        }
+    }
+    folded
+}
+
+fn folded(value: &Bytes) -> Bytes {
+    if value.len() < SHORTEST_RUN { value.clone() } else { fold(value).into() }
 }
 
 /// The result of an answer for one key: the operation, and the value that a `gets` found.
@@ -310,6 +367,7 @@ fn answer(
                 return Err(NoReply::Malformed(format!("a value with the flags {}", other.flags)));
             }
             let read = |(key, found): (&u16, Option<Value>)| {
+                let found = found.map(|found| Value { bytes: fold(&found.bytes), ..found });
                 let value = found.as_ref().map(|found| Arc::from(found.bytes.as_slice()));
                 (*key, Operation::Read(value), found)
             };
@@ -317,23 +375,23 @@ fn answer(
         }
         Ask::Set(key, value) => {
             connection.store(StoreVerb::Set, &name(*key), value)?;
-            one(key, Operation::Set(value.clone()))
+            one(key, Operation::Set(folded(value)))
         }
         Ask::Add(key, value) => {
             let stored = connection.store(StoreVerb::Add, &name(*key), value)?;
-            one(key, Operation::Add(value.clone(), Some(stored)))
+            one(key, Operation::Add(folded(value), Some(stored)))
         }
         Ask::Replace(key, value) => {
             let stored = connection.store(StoreVerb::Replace, &name(*key), value)?;
-            one(key, Operation::Replace(value.clone(), Some(stored)))
+            one(key, Operation::Replace(folded(value), Some(stored)))
         }
         Ask::Append(key, value) => {
             let stored = connection.store(StoreVerb::Append, &name(*key), value)?;
-            one(key, Operation::Append(value.clone(), Some(stored)))
+            one(key, Operation::Append(folded(value), Some(stored)))
         }
         Ask::Cas(key, expected, value, unique) => {
             let compared = connection.cas(&name(*key), value, *unique)?;
-            one(key, Operation::Cas(expected.clone(), value.clone(), Some(compared)))
+            one(key, Operation::Cas(expected.clone(), folded(value), Some(compared)))
         }
         Ask::Delete(key) => {
             let found = connection.delete(&name(*key))?;
@@ -350,12 +408,30 @@ fn answer(
 fn unanswered(ask: &Ask) -> Option<(u16, Operation)> {
     Some(match ask {
         Ask::Gets(_) => return None,
-        Ask::Set(key, value) => (*key, Operation::Set(value.clone())),
-        Ask::Add(key, value) => (*key, Operation::Add(value.clone(), None)),
-        Ask::Replace(key, value) => (*key, Operation::Replace(value.clone(), None)),
-        Ask::Append(key, value) => (*key, Operation::Append(value.clone(), None)),
-        Ask::Cas(key, expected, value, _) => (*key, Operation::Cas(expected.clone(), value.clone(), None)),
+        Ask::Set(key, value) => (*key, Operation::Set(folded(value))),
+        Ask::Add(key, value) => (*key, Operation::Add(folded(value), None)),
+        Ask::Replace(key, value) => (*key, Operation::Replace(folded(value), None)),
+        Ask::Append(key, value) => (*key, Operation::Append(folded(value), None)),
+        Ask::Cas(key, expected, value, _) => (*key, Operation::Cas(expected.clone(), folded(value), None)),
         Ask::Delete(key) => (*key, Operation::Delete(None)),
         Ask::Incr(key, by) => (*key, Operation::Incr(*by, None)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_folded_and_joined_in_any_order_and_wrong_ones_stay_others() {
+        let long = |mark: &str, length: usize| [mark.as_bytes(), &vec![FILLING; length], b";"].concat();
+        let (one, two) = (long("c1.2.", 20_000), long("+c3.4.", 7));
+        assert_eq!(fold(&one), b"c1.2.=20000=;");
+        assert_eq!(fold(&two), two, "a short run is left");
+        assert_eq!(fold(&[&one[..], &two].concat()), [fold(&one), fold(&two)].concat());
+        let mut wrong = one.clone();
+        wrong[9_000] ^= 1;
+        assert_ne!(fold(&wrong), fold(&one));
+        assert_ne!(fold(&one[..one.len() - 2]), fold(&one));
+    }
 }

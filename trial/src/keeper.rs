@@ -21,7 +21,7 @@ use crate::replica::ReplicaProcess;
 /// Pause between two checks of the processes.
 const TICK: Duration = Duration::from_millis(20);
 /// Pause between two requests for a status.
-const WATCH: Duration = Duration::from_millis(100);
+const WATCH: Duration = Duration::from_millis(20);
 /// A status that is older does not count.
 const FRESH: Duration = Duration::from_secs(1);
 /// A replica that ended by itself is restarted after this long.
@@ -68,6 +68,7 @@ pub struct Totals {
 
 #[derive(Debug, Default)]
 struct WatchedReplica {
+    /// The last status, and when it was asked for.
     last: Option<(Instant, Status)>,
     totals: Totals,
     incarnations: BTreeSet<u64>,
@@ -127,6 +128,11 @@ impl Keeper {
         Ok((Arc::clone(&keeper), Threads(keeper, threads)))
     }
 
+    /// The replicas that execute requests, from 0: a witness does not.
+    pub fn executors(&self) -> Vec<usize> {
+        (0..self.size()).filter(|number| self.with(*number, |replica| replica.executes)).collect()
+    }
+
     /// The number of replicas.
     pub fn size(&self) -> usize {
         self.wards.len()
@@ -159,6 +165,39 @@ impl Keeper {
         let watched = self.watched(number);
         let (at, status) = watched.last.as_ref()?;
         (at.elapsed() < FRESH).then(|| status.clone())
+    }
+
+    /// A replica's last status, however old, and its age.
+    pub fn last_status(&self, number: usize) -> Option<(Duration, Status)> {
+        self.watched(number).last.as_ref().map(|(at, status)| (at.elapsed(), status.clone()))
+    }
+
+    /// Whether every replica has answered a request for its status that was sent after `since`.
+    pub fn all_told_since(&self, since: Instant) -> bool {
+        (0..self.size()).all(|number| self.told_since(number, since).is_some())
+    }
+
+    /// The status that a replica gave to a request sent after `since`.
+    pub fn told_since(&self, number: usize, since: Instant) -> Option<Status> {
+        self.watched(number).last.as_ref().filter(|(at, _)| *at > since).map(|(_, status)| status.clone())
+    }
+
+    /// How many further replicas may fail, as the leader says in a status that was asked for after `since`; 0 where
+    /// none leads. None while that is not known yet.
+    pub fn tolerates(&self, since: Instant) -> Option<u8> {
+        let told: Vec<Option<Status>> =
+            (0..self.size()).map(|number| self.told_since(number, since)).collect();
+        let told_at_all = told.iter().flatten().next().is_some();
+        let named: Vec<u8> = told.iter().flatten().filter_map(|status| status.leader).collect();
+        let votes = |leader: &u8| named.iter().filter(|named| *named == leader).count();
+        let Some(leader) = named.iter().copied().max_by_key(votes) else { return told_at_all.then_some(0) };
+        if told[usize::from(leader) - 1].is_none() {
+            // A leader that does not answer for so long says nothing more.
+            return self.status(usize::from(leader) - 1).is_none().then_some(0);
+        }
+        // One that was deposed and does not know it yet may say more than holds.
+        let leads = |status: &&Status| status.replica == leader || status.leader == Some(status.replica);
+        told.iter().flatten().filter(leads).map(|status| status.tolerates).min()
     }
 
     /// The sums of a replica's reports so far.
@@ -213,7 +252,7 @@ impl Keeper {
         (leaders.len() > 1).then(|| format!("leaders {leaders:?}"))
     }
 
-    /// Digests of all replicas at one position of the log, while requests go on. `first` computes a new one first.
+    /// Digests of all replicas that execute at one position of the log, while requests go on. `first` computes a new one first.
     ///
     /// # Errors
     /// As text: which replica returned none, or which ones differ.
@@ -223,7 +262,7 @@ impl Keeper {
                 .map_err(|error| format!("no digest from replica {}: {error}", number + 1))
         };
         let one = digest(first, None)?;
-        for number in (0..self.size()).filter(|number| *number != first) {
+        for number in self.executors().into_iter().filter(|number| *number != first) {
             let other = digest(number, Some(one.position))?;
             if other.digest != one.digest {
                 return Err(format!("replicas {} and {} differ", first + 1, number + 1));
@@ -270,8 +309,9 @@ impl Keeper {
     fn watch(&self, number: usize) {
         let mut link = Link::new(self.ground.places[number].admin.clone());
         while !self.over.load(Ordering::Relaxed) {
+            let asked = Instant::now();
             if let Ok(status) = link.ask::<Status>(&AdminCommand::Status, FRESH / 2) {
-                let took_state = self.watched(number).note(status);
+                let took_state = self.watched(number).note(asked, status);
                 if took_state {
                     let replica = number as u8 + 1;
                     self.announcer.replaced(
@@ -297,7 +337,7 @@ impl Keeper {
 
 impl WatchedReplica {
     /// Notes a replica's status. Returns whether it has put the whole state of the others in the place of its own.
-    fn note(&mut self, status: Status) -> bool {
+    fn note(&mut self, asked: Instant, status: Status) -> bool {
         let before = self.last.as_ref().map(|(_, last)| last).filter(|last| last.pid == status.pid);
         let grown = |of: fn(&Status) -> u64| of(&status).saturating_sub(before.map_or(0, of));
         let totals = &mut self.totals;
@@ -313,7 +353,7 @@ impl WatchedReplica {
         if status.incarnation > 0 {
             self.incarnations.insert(status.incarnation);
         }
-        self.last = Some((Instant::now(), status));
+        self.last = Some((asked, status));
         took_state
     }
 }

@@ -18,6 +18,7 @@ pub mod ground;
 pub mod history;
 pub mod keeper;
 pub mod plan;
+pub mod recovery;
 pub mod replica;
 pub mod report;
 pub mod run;

@@ -33,9 +33,12 @@ pub struct Plan {
     /// The mode, in the paper's letters.
     #[serde(default = "mode")]
     pub mode: String,
-    /// 3 or 5.
+    /// 3 or 5; 2 with the letter V.
     #[serde(default = "replicas")]
     pub replicas: usize,
+    /// Whether the last of 3 replicas is a witness, with the letter V: it verifies, and has no clients.
+    #[serde(default)]
+    pub witness: bool,
     /// Threads of each replica that execute requests.
     #[serde(default = "one")]
     pub workers: usize,
@@ -51,7 +54,10 @@ pub struct Plan {
     /// How long troubles are brought.
     #[serde(default = "seconds")]
     pub seconds: f64,
-    /// Requests per second of all clients together, approximately.
+    /// Lengths of stored values in bytes, one for each generation of keys in turn; none: short ones that differ.
+    #[serde(default)]
+    pub value_bytes: Vec<usize>,
+    /// Requests per second of all clients together, approximately; fewer where values are long.
     #[serde(default = "rate")]
     pub requests_per_second: f64,
     /// How long a generation of keys is used.
@@ -118,6 +124,9 @@ pub struct Trouble {
     /// Memory: MiB that the process may still allocate.
     #[serde(default)]
     pub more_mb: u64,
+    /// Slow disk: the milliseconds by which the sync of a checkpoint takes longer.
+    #[serde(default)]
+    pub sync_ms: u64,
 }
 
 /// Kinds of trouble.
@@ -138,6 +147,8 @@ pub enum Kinds {
     Pause,
     /// No byte is free on its disk.
     DiskFull,
+    /// Checkpoints take long to reach its disk.
+    SlowDisk,
     /// The process cannot allocate memory.
     Memory,
 }
@@ -250,10 +261,12 @@ impl Plan {
             about: String::new(),
             mode: mode.to_owned(),
             replicas,
+            witness: false,
             workers: one(),
             memory_mb: memory_mb(),
             disk_mb: None,
             clients: 0,
+            value_bytes: Vec::new(),
             seconds: seconds(),
             requests_per_second: rate(),
             generation_seconds: generation(),
@@ -263,6 +276,11 @@ impl Plan {
             corruption: None,
             troubles: Vec::new(),
         }
+    }
+
+    /// The number of replicas that execute requests and have clients.
+    pub fn executors(&self) -> usize {
+        self.replicas - usize::from(self.witness)
     }
 
     /// Reads and checks a plan's text.
@@ -281,8 +299,15 @@ impl Plan {
     /// # Errors
     /// The first violation, and the remedy.
     pub fn check(&self) -> anyhow::Result<()> {
-        if !matches!(self.replicas, 3 | 5) {
-            bail!("replicas = {}: use 3 or 5", self.replicas);
+        let verifies = self.mode.ends_with('V');
+        if !(matches!(self.replicas, 3 | 5) || self.replicas == 2 && verifies) {
+            bail!("replicas = {}: use 3 or 5, or 2 with the letter V", self.replicas);
+        }
+        if self.witness && !(self.replicas == 3 && verifies) {
+            bail!("a witness is the third of 3, with the letter V");
+        }
+        if let Some(bytes) = self.value_bytes.iter().find(|bytes| !(20..=500_000).contains(*bytes)) {
+            bail!("value_bytes = {bytes}: use 20 to 500000");
         }
         if self.clients == 0 || self.troubles.is_empty() {
             bail!("a plan needs at least one client and one [[trouble]]");
@@ -315,8 +340,11 @@ impl Plan {
     fn check_trouble(&self, trouble: &Trouble) -> anyhow::Result<()> {
         range("seconds", trouble.seconds)?;
         match trouble.kind {
-            Kinds::DiskFull if self.disk_mb.is_none() => {
-                bail!("disk-full needs disk_mb, the size of the disks")
+            Kinds::DiskFull | Kinds::SlowDisk if self.disk_mb.is_none() => {
+                bail!("{} needs disk_mb, the size of the disks", trouble.kind.word())
+            }
+            Kinds::SlowDisk if !(1..=60_000).contains(&trouble.sync_ms) => {
+                bail!("slow-disk needs sync_ms, from 1 to 60000")
             }
             Kinds::Loss if !(0.0..=100.0).contains(&trouble.percent) || trouble.percent == 0.0 => {
                 bail!("loss needs percent, above 0 and up to 100")
@@ -392,6 +420,7 @@ impl Kinds {
             Kinds::Kill => "kill",
             Kinds::Pause => "pause",
             Kinds::DiskFull => "disk-full",
+            Kinds::SlowDisk => "slow-disk",
             Kinds::Memory => "memory",
         }
     }
@@ -425,6 +454,7 @@ impl Trouble {
             Kinds::Kill => "kill -9, and a restart".to_owned(),
             Kinds::Pause => "pause (SIGSTOP, SIGCONT)".to_owned(),
             Kinds::DiskFull => "disk full".to_owned(),
+            Kinds::SlowDisk => format!("slow disk: {} ms more per checkpoint", self.sync_ms),
             Kinds::Memory => format!("memory limit, {} MiB above what it has", self.more_mb),
         }
     }

@@ -17,14 +17,22 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use crate::ground::Ground;
 use crate::plan::Plan;
 
+/// The directory of the log on a replica's disk.
+const LOG: &str = "log";
 /// The file that fills a disk.
 const BALLAST: &str = "ballast";
+/// The file by which a replica with the injector is slow to sync checkpoints.
+const SLOW: &str = "slow-disk";
+/// Log entries between two checkpoints of a replica that has that file: few, so that one falls due in every trouble.
+const ENTRIES_PER_CHECKPOINT: u64 = 500;
 
 /// A replica's file, log and process.
 #[derive(Debug)]
 pub struct ReplicaProcess {
     /// From 0.
     pub number: usize,
+    /// Whether it executes requests and has clients; a witness does not.
+    pub executes: bool,
     ground: Arc<Ground>,
     program: PathBuf,
     config: PathBuf,
@@ -54,6 +62,7 @@ impl ReplicaProcess {
         File::create(&log).with_context(|| format!("making {}", log.display()))?;
         Ok(ReplicaProcess {
             number,
+            executes: number < plan.executors(),
             ground: Arc::clone(ground),
             program: program.to_owned(),
             config,
@@ -152,6 +161,17 @@ impl ReplicaProcess {
         })
     }
 
+    /// From now on the sync of a checkpoint takes so much longer, and checkpoints come often. Without a disk nothing
+    /// changes.
+    pub fn slow_disk(&self, pause: Duration) {
+        let Some(disk) = &self.ground.disks[self.number] else { return };
+        let path = disk.join(LOG).join(SLOW);
+        self.ground.hosts[self.number].run(move || {
+            // A replica that has no directory yet has no checkpoints either.
+            let _ = fs::write(path, format!("{} {ENTRIES_PER_CHECKPOINT}\n", pause.as_millis()));
+        });
+    }
+
     /// Lines of its output that contain `word`.
     pub fn said(&self, word: &str) -> Vec<String> {
         let text = fs::read(&self.log).unwrap_or_default();
@@ -161,8 +181,13 @@ impl ReplicaProcess {
 
     /// The last lines of its output.
     pub fn last_words(&self) -> String {
-        let lines = self.said("");
-        lines[lines.len().saturating_sub(6)..].join("\n")
+        self.last_lines(6).join("\n")
+    }
+
+    /// The last `count` lines of its output.
+    pub fn last_lines(&self, count: usize) -> Vec<String> {
+        let mut lines = self.said("");
+        lines.split_off(lines.len().saturating_sub(count))
     }
 
     fn process_id(&self) -> Option<Pid> {
@@ -190,8 +215,9 @@ fn configuration(number: usize, ground: &Ground, plan: &Plan, key: PathBuf) -> a
     config.group_key_file = Some(key);
     config.mode = plan.mode.parse().map_err(anyhow::Error::msg)?;
     config.workers = plan.workers;
+    config.witness = plan.witness;
     if let Some(disk) = &ground.disks[number] {
-        config.durability = Durability::Disk(disk.join("log"));
+        config.durability = Durability::Disk(disk.join(LOG));
     }
     Ok(format!("memory_limit_mb = {}\n{}", plan.memory_mb, config.to_toml()))
 }

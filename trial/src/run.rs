@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::announce::Announcer;
 use crate::check::{Checked, Checker, KeyFinding};
-use crate::client::{SharedRun, TrialClient};
+use crate::client::{SharedRun, TrialClient, fold};
 use crate::corrupt::{Corrupter, Placed};
 use crate::ground::Ground;
 use crate::history::{Key, Note, Operation, OperationRecord};
@@ -183,7 +183,7 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn set(options: &Options, tell: &'a dyn Fn(&str)) -> anyhow::Result<Self> {
+    pub(crate) fn set(options: &Options, tell: &'a dyn Fn(&str)) -> anyhow::Result<Self> {
         let mut plan = options.plan.clone();
         fs::create_dir_all(&options.out).with_context(|| format!("making {}", options.out.display()))?;
         let timeline = options.out.join("timeline.jsonl");
@@ -230,7 +230,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    fn until_well(&self, patience: Duration, ending: &AtomicBool) -> anyhow::Result<()> {
+    pub(crate) fn until_well(&self, patience: Duration, ending: &AtomicBool) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         while let Some(why) = self.keeper.unwell() {
             if ending.load(Ordering::Relaxed) {
@@ -255,7 +255,7 @@ impl<'a> Scene<'a> {
         load: &TrialLoad,
         ending: &AtomicBool,
     ) -> anyhow::Result<Episode> {
-        let victim = victim(stroke, &self.keeper);
+        let victim = victim(stroke, &self.keeper, None);
         let replica = victim as u8 + 1;
         let led = self.keeper.leader() == Some(victim);
         let answered = load.shared.answered.load(Ordering::Relaxed);
@@ -323,7 +323,7 @@ impl<'a> Scene<'a> {
             // A healthy replica computes the digest first.
             let found = match self.keeper.unwell() {
                 Some(why) => Err(why),
-                None => self.keeper.digests((victim + 1) % self.keeper.size()),
+                None => self.keeper.digests((victim + 1) % self.keeper.executors().len()),
             };
             match found {
                 Ok(digest) => break digest,
@@ -377,7 +377,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Whether all states are equal in the end: the digest, or why not.
-    fn final_digest(&self) -> Result<String, String> {
+    pub(crate) fn final_digest(&self) -> Result<String, String> {
         let mut found = Err(String::new());
         let deadline = Instant::now() + FINAL_DIGEST;
         while found.is_err() {
@@ -390,22 +390,22 @@ impl<'a> Scene<'a> {
         found
     }
 
-    fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         self.announcer.now() as f64 / 1e9
     }
 
-    fn tell(&self, line: &str) {
+    pub(crate) fn tell(&self, line: &str) {
         (self.tell)(&format!("{:8.1} s  {line}", self.seconds()));
     }
 
     /// A line of the timeline.
-    fn note(&self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn note(&self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
         let line = json!({ "at_s": self.seconds(), kind: value });
         let mut file = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(file, "{line}").context("writing the timeline")
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(threads) = self.threads.take() {
             threads.stop(STOP);
         }
@@ -425,22 +425,26 @@ type Sight = Arc<Mutex<Checked>>;
 
 /// The clients and the checker.
 pub struct TrialLoad {
-    shared: Arc<SharedRun>,
+    pub(crate) shared: Arc<SharedRun>,
     clients: Vec<JoinHandle<()>>,
     checker: Option<JoinHandle<(Checked, Vec<KeyFinding>)>>,
     sight: Sight,
 }
 
 impl TrialLoad {
-    fn start(scene: &Scene<'_>, options: &Options) -> anyhow::Result<Self> {
+    pub(crate) fn start(scene: &Scene<'_>, options: &Options) -> anyhow::Result<Self> {
         let plan = &scene.plan;
         let shared = Arc::new(SharedRun {
             run: options.seed,
             seed: options.seed,
-            replicas: scene.ground.places.iter().map(|place| place.clients).collect(),
+            replicas: scene.ground.places.iter().take(plan.executors()).map(|place| place.clients).collect(),
             generation: Duration::from_secs_f64(plan.generation_seconds),
             patience: Duration::from_secs_f64(plan.patience_seconds),
             pace: Duration::from_secs_f64(f64::from(plan.clients) / plan.requests_per_second),
+            value_bytes: plan.value_bytes.clone(),
+            answered_at: (0..plan.clients).map(|_| AtomicU64::new(0)).collect(),
+            answered_by: (0..plan.executors()).map(|_| AtomicU64::new(0)).collect(),
+            hopeless: AtomicBool::new(false),
             announcer: Arc::clone(&scene.announcer),
             over: AtomicBool::new(false),
             asked: AtomicU64::new(0),
@@ -485,7 +489,7 @@ impl TrialLoad {
     }
 
     /// Ends the requests, and waits for the last verdict.
-    fn stop(mut self, tell: &dyn Fn(&str)) -> (Checked, Vec<KeyFinding>) {
+    pub(crate) fn stop(mut self, tell: &dyn Fn(&str)) -> (Checked, Vec<KeyFinding>) {
         self.shared.over.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
             // A client that panics is a bug of this program; its message is on stderr.
@@ -547,6 +551,9 @@ struct LateReader {
 impl LateReader {
     fn read(&mut self, key: Key) -> Option<OperationRecord> {
         let replicas = &self.shared.replicas;
+        if self.shared.hopeless.load(Ordering::Relaxed) {
+            return None;
+        }
         if self.connection.is_none() {
             self.at = (self.at + 1) % replicas.len();
             self.connection =
@@ -560,6 +567,11 @@ impl LateReader {
             return None;
         };
         let found = found.into_iter().next().flatten();
+        let found = found.map(|found| probe::Value { bytes: fold(&found.bytes), ..found });
+        if !self.shared.value_bytes.is_empty() && found.is_some() {
+            // Long values would fill the memory, and be evicted.
+            let _ = self.connection.as_mut()?.delete(&key.name(self.shared.run));
+        }
         let unique = found.as_ref().map(|found| found.unique);
         let event = Operation::Read(found.map(|found| found.bytes.into()));
         Some(OperationRecord {

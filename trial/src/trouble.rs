@@ -8,17 +8,23 @@ use crate::keeper::Keeper;
 use crate::plan::{Direction, Kinds, Links, Stroke, Trouble, Victim};
 use crate::switch::Way;
 
-/// The victim of a trouble that begins now, from 0.
-pub fn victim(stroke: &Stroke, keeper: &Keeper) -> usize {
-    let size = keeper.size();
-    let any = stroke.choice as usize % size;
+/// The victim of a trouble that begins now, from 0; never `spared`.
+pub fn victim(stroke: &Stroke, keeper: &Keeper, spared: Option<usize>) -> usize {
     // Between two leaders any replica may be the victim.
-    let Some(leader) = keeper.leader() else { return any };
-    match stroke.trouble.victim {
-        Victim::Any => any,
-        Victim::Leader => leader,
-        Victim::Follower => (leader + 1 + stroke.choice as usize % (size - 1)) % size,
-    }
+    chosen(stroke, keeper.size(), keeper.leader(), spared)
+}
+
+fn chosen(stroke: &Stroke, size: usize, leader: Option<usize>, spared: Option<usize>) -> usize {
+    let fits = |number: &usize| match (stroke.trouble.victim, leader) {
+        (Victim::Leader, Some(leader)) => *number == leader,
+        (Victim::Follower, Some(leader)) => *number != leader,
+        _ => true,
+    };
+    let may_be: Vec<usize> = (0..size).filter(|number| Some(*number) != spared).collect();
+    let meant: Vec<usize> = may_be.iter().copied().filter(fits).collect();
+    // Where the meant one is spared, another one is the victim.
+    let of = if meant.is_empty() { may_be } else { meant };
+    of[stroke.choice as usize % of.len()]
 }
 
 /// A trouble in effect; it ends at the latest when this value is dropped.
@@ -68,6 +74,10 @@ impl Active {
                 let written = self.keeper.with(self.victim, |replica| replica.fill_disk(true));
                 self.note = Some(format!("{written} bytes filled the disk"));
             }
+            Kinds::SlowDisk => {
+                let pause = Duration::from_millis(trouble.sync_ms);
+                self.keeper.with(self.victim, |replica| replica.slow_disk(pause));
+            }
             Kinds::Memory => {
                 let more = trouble.more_mb << 20;
                 self.keeper.with(self.victim, |replica| replica.limit_memory(Some(more)));
@@ -86,6 +96,7 @@ impl Active {
             Kinds::Kill => self.keeper.keep_down(self.victim, false),
             Kinds::Pause => self.keeper.with(self.victim, |replica| replica.freeze(false)),
             Kinds::DiskFull => drop(self.keeper.with(self.victim, |replica| replica.fill_disk(false))),
+            Kinds::SlowDisk => self.keeper.with(self.victim, |replica| replica.slow_disk(Duration::ZERO)),
             Kinds::Memory => self.keeper.with(self.victim, |replica| replica.limit_memory(None)),
         }
     }
@@ -126,6 +137,24 @@ fn others(stroke: &Stroke, victim: usize, replicas: usize) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::plan::Plan;
+
+    #[test]
+    fn the_victim_is_whom_the_plan_says_and_never_the_one_that_is_spared() {
+        let plan = Plan::load("network").expect("it ships");
+        let mut stroke = plan.sequence(1).next().expect("a stroke");
+        for choice in 0..9 {
+            stroke.choice = choice;
+            stroke.trouble.victim = Victim::Leader;
+            assert_eq!(chosen(&stroke, 3, Some(1), Some(2)), 1);
+            assert_ne!(chosen(&stroke, 3, Some(1), Some(1)), 1);
+            assert_eq!(chosen(&stroke, 2, Some(1), Some(1)), 0);
+            stroke.trouble.victim = Victim::Follower;
+            assert_eq!(chosen(&stroke, 3, Some(1), Some(2)), 0);
+            assert_eq!(chosen(&stroke, 2, Some(1), Some(0)), 1, "no other one is left");
+            stroke.trouble.victim = Victim::Any;
+            assert!(matches!(chosen(&stroke, 3, None, Some(2)), 0 | 1));
+        }
+    }
 
     #[test]
     fn links_lead_to_whom_the_plan_says() {

@@ -2,6 +2,7 @@
 //! clients received; and the soak, in which nothing is wrong and no replica may report anything.
 
 mod hostile;
+mod recovery;
 mod run;
 mod soak;
 
@@ -31,6 +32,7 @@ pub const ABOUT: &str = "Runs real replicas on hosts of their own (network names
   crosscheck trial run my-plan.toml --replicas 5 --clients 20
   crosscheck trial run control                                 a system that is wrong: does the checker notice?
   crosscheck trial run hostile                                 clients, clocks and strangers that mean harm
+  crosscheck trial run recovery                                does every kind of group always come back?
   crosscheck trial soak --requests 100000000                   nothing is wrong: is anything reported?
 
 docs/trial.md says what this shows, and what it does not.")]
@@ -49,6 +51,8 @@ pub enum TrialCommand {
   crosscheck trial run corruption --seconds 60 --seed 7
   crosscheck trial run hostile                                 every attack, in about five minutes
   crosscheck trial run hostile --only long-replies,clock       two of them
+  crosscheck trial run recovery --quick                        every kind of group, three pairs of strikes each
+  crosscheck trial run recovery --only pair,witness --pairs 20 two kinds of groups, 20 pairs each
 
 Writes result.json, result.md, timeline.jsonl and the replicas' logs into a folder per plan below --out.
 The repository keeps the result.md of a run, in bench/results/trial.
@@ -57,6 +61,14 @@ The repository keeps the result.md of a run, in bench/results/trial.
 own on loopback, attacks them as a hostile tester would, and reports the actions, the observations, and the
 required properties: no replica ends, no acknowledged value is lost, memory stays below its limits, and no
 other client waits for half a second. The other options do not apply to it.
+
+`recovery` strikes one replica (kill -9 and a start after 0.1 s, a pause, a cut network, a slow disk), and another one
+as soon as the leader's row of `status` says that the group tolerates one more failure: 100 such pairs in each kind of
+group (`trial list` names them). It prints how often it waited for that and how long, and the longest gap without
+replies for clients of replicas that were not struck. A group is hung when, 60 s after the last trouble has ended, it
+does not tolerate all that it should, or a client gets no reply; or when for 10 s no client of a replica that is not
+struck gets one. Its statuses and the last lines of its replicas' output are printed, and the command fails. Of the
+other options only --seed, --only, --loopback and --out apply to it.
 
 Exit code: 0 when everything held, 1 when something did not, 2 when there is no such plan.")]
     Run(run::Args),

@@ -7,7 +7,7 @@ use trial::plan::Plan;
 use trial::run::Options;
 use wire::mix;
 
-use super::hostile;
+use super::{hostile, recovery};
 use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say};
 use node::signals::Ending;
 
@@ -35,9 +35,18 @@ pub struct Args {
     /// Requests per second, of all clients together [default: the plan's]
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
-    /// Only these attacks of `hostile` (see `trial list`) [default: all]
-    #[arg(long, value_name = "ATTACK,ATTACK", value_delimiter = ',')]
+    /// Only these attacks of `hostile`, or groups of `recovery` (see `trial list`) [default: all]
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// `recovery`: pairs of strikes in each kind of group [default: 100; 3 with --quick]
+    #[arg(long, value_name = "N")]
+    pub pairs: Option<usize>,
+    /// `recovery`: values of 20 bytes, pauses and cuts of at most 0.8 s, few requests
+    #[arg(long)]
+    pub quick: bool,
+    /// `recovery`: strikes the second one at once, whatever the group tolerates; the command then has to fail
+    #[arg(long, hide = true)]
+    pub blindly: bool,
     /// All hosts on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the network,
     /// no full disks
     #[arg(long)]
@@ -49,9 +58,11 @@ pub struct Args {
 
 /// Runs the plans.
 pub fn run(args: &Args) -> CommandOutcome {
-    let (hostile, named): (Vec<_>, Vec<_>) = args.plans.iter().partition(|name| *name == hostile::NAME);
-    let is_hostile = !hostile.is_empty();
-    fits(args, is_hostile, named.is_empty())?;
+    let has = |wanted: &str| args.plans.iter().any(|name| name == wanted);
+    let (is_hostile, is_recovery) = (has(hostile::NAME), has(recovery::NAME));
+    let named: Vec<&String> =
+        args.plans.iter().filter(|name| ![hostile::NAME, recovery::NAME].contains(&name.as_str())).collect();
+    fits(args, is_hostile, is_recovery, named.is_empty())?;
     let mut plans = Vec::new();
     for name in named {
         let mut plan = Plan::load(name).map_err(|why| misuse(error_text(&why)))?;
@@ -85,26 +96,48 @@ pub fn run(args: &Args) -> CommandOutcome {
         say(&format!("{} ({}), results in {}", hostile::NAME, hostile::TITLE, out.display()))?;
         holds &= hostile::run(&args.only, &out, super::context(since), &ending)?;
     }
+    if is_recovery && !ending.asked() {
+        let out = args.out.join(format!("{}-{}-{seed}", recovery::NAME, since.as_secs()));
+        std::fs::create_dir_all(&out)?;
+        say(&format!("{} ({}), seed {seed}, results in {}", recovery::NAME, recovery::TITLE, out.display()))?;
+        holds &= recovery::run(args, seed, &out, &super::context(since), &ending)?;
+    }
     Ok(CommandVerdict::of(holds))
 }
 
 /// Checks for options that have no meaning for these plans.
-fn fits(args: &Args, is_hostile: bool, is_alone: bool) -> anyhow::Result<()> {
-    if !args.only.is_empty() && !is_hostile {
+fn fits(args: &Args, is_hostile: bool, is_recovery: bool, is_alone: bool) -> anyhow::Result<()> {
+    if !args.only.is_empty() && is_hostile == is_recovery {
+        let which = if is_hostile { "name only one of them" } else { "add one of them" };
         return Err(misuse(format!(
-            "--only chooses attacks of `{0}`; add it: trial run {0} --only ...",
-            hostile::NAME
+            "--only chooses attacks of `{}` or groups of `{}`; {which}: trial run NAME --only ...",
+            hostile::NAME,
+            recovery::NAME
         )));
     }
+    if !is_recovery && (args.pairs.is_some() || args.quick || args.blindly) {
+        return Err(misuse(format!(
+            "--pairs and --quick are for `{0}`; add it: trial run {0}",
+            recovery::NAME
+        )));
+    }
+    if args.pairs == Some(0) {
+        return Err(misuse("--pairs is at least 1"));
+    }
     let of_plans = args.seconds.is_some()
-        || args.seed.is_some()
         || args.clients.is_some()
         || args.replicas.is_some()
         || args.workers.is_some()
-        || args.rate.is_some()
-        || args.loopback;
-    if is_hostile && is_alone && of_plans {
+        || args.rate.is_some();
+    if is_recovery && is_alone && of_plans {
+        let name = recovery::NAME;
+        return Err(misuse(format!("`{name}` has its own groups and clients; see trial run --help")));
+    }
+    if is_hostile && !is_recovery && is_alone && (of_plans || args.seed.is_some() || args.loopback) {
         return Err(misuse(format!("`{}` has no options but --only and --out", hostile::NAME)));
+    }
+    if is_recovery {
+        return recovery::chosen(&args.only).map(drop);
     }
     hostile::check(&args.only)
 }
@@ -131,6 +164,10 @@ pub fn list() -> CommandOutcome {
     }
     say(&format!("{:<12} {}:", hostile::NAME, hostile::TITLE))?;
     for (name, title) in hostile::attacks() {
+        say(&format!("  {name:<14} {title}"))?;
+    }
+    say(&format!("{:<12} {}:", recovery::NAME, recovery::TITLE))?;
+    for (name, title) in recovery::configurations() {
         say(&format!("  {name:<14} {title}"))?;
     }
     Ok(CommandVerdict::Holds)

@@ -30,6 +30,8 @@ pub const QUICK_PAIRS: usize = 3;
 const QUICK_SECONDS: f64 = 0.8;
 /// Requests per second of a quick run, for builds that are not optimised.
 const QUICK_RATE: f64 = 300.0;
+/// How long a group that is wronged on purpose may take: it is not expected to come back.
+const BLIND_HEAL_SECONDS: f64 = 8.0;
 /// Pairs that may hang before a configuration is given up.
 const MOST_HUNG: usize = 3;
 /// How long a group may take until it serves for the first time.
@@ -80,6 +82,11 @@ impl Configuration {
                 trouble.seconds = trouble.seconds.map(|seconds| seconds.min(QUICK_SECONDS));
             }
         }
+        if wish.blindly {
+            // Two memories that are lost at once: more than any group of three can bear.
+            plan.troubles.retain(|trouble| trouble.kind == Kinds::Kill);
+            plan.heal_seconds = BLIND_HEAL_SECONDS;
+        }
         plan.check()?;
         Ok(plan)
     }
@@ -128,8 +135,10 @@ pub fn run(
     let mut strokes = plan.sequence(options.seed);
     let mut found = Recovered::new(configuration, wish.pairs);
     for group in 1.. {
-        let is_over = found.pairs.len() + found.hung.len() >= wish.pairs || found.hung.len() >= MOST_HUNG;
-        if is_over || ending.load(Ordering::Relaxed) {
+        // A group that is never whole shows nothing more when it is started again.
+        let never_whole = found.hung.last().is_some_and(|hang| hang.pair.strikes.is_empty());
+        let is_done = found.pairs.len() + found.hung.len() >= wish.pairs || found.hung.len() >= MOST_HUNG;
+        if is_done || never_whole || ending.load(Ordering::Relaxed) {
             break;
         }
         let out = options.out.join(format!("{}-{group}", configuration.name));

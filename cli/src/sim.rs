@@ -90,12 +90,9 @@ pub struct Args {
     /// Clients think for a moment only, so that batches have many requests
     #[arg(long)]
     pub dense: bool,
-    /// Memory is short, and clients write more than fits: items are evicted
-    #[arg(long)]
-    pub evict: bool,
-    /// Logs are as long, and states in as large pieces, as shipped; else only with one seed in eight
-    #[arg(long)]
-    pub real_sizes: bool,
+    /// How much there is of what.
+    #[command(flatten)]
+    pub amounts: Amounts,
     /// none, all, network, memory (or its parts: at-rest, mended), disk, or names with commas between, as
     /// `--catalogue` lists them
     #[arg(long, value_name = "WHICH", default_value = "all")]
@@ -127,6 +124,17 @@ pub struct Args {
     /// Run --seeds seeds for each fault alone and for all, and print docs/faults.md
     #[arg(long, conflicts_with = "replay")]
     pub catalogue: bool,
+}
+
+/// How much memory there is, and how long logs are.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Amounts {
+    /// Memory is short, and clients write more than fits: items are evicted
+    #[arg(long)]
+    pub evict: bool,
+    /// Logs are as long, and states in as large pieces, as shipped; else only with one seed in eight
+    #[arg(long)]
+    pub real_sizes: bool,
 }
 
 /// Runs what was asked for.
@@ -179,7 +187,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     }
     Ok(Options {
         workers: args.workers,
-        evicts: args.evict,
+        evicts: args.amounts.evict,
         dense: args.dense,
         replicas: if args.twice { 1 } else { args.replicas },
         twice: args.twice,
@@ -191,7 +199,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         strokes: args.strokes.max(1),
         without: args.without.iter().copied().collect(),
         disk: args.disk,
-        real_sizes: args.real_sizes,
+        real_sizes: args.amounts.real_sizes,
         trace: args.trace,
         ..Options::default()
     })

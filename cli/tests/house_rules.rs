@@ -111,18 +111,30 @@ const PANICS: [Panics; 19] = [
 ];
 
 /// Types that have more members or methods than others may.
-const LARGE_TYPES: [LargeType; 4] = [
+const LARGE_TYPES: [LargeType; 6] = [
+    LargeType {
+        name: "crosscheck::Replica",
+        fields: 16,
+        methods: 45,
+        reason: "the order thread, where the stages, which are types of their own, meet",
+    },
     LargeType {
         name: "crosscheck::Status",
-        fields: 28,
+        fields: 30,
         methods: 0,
         reason: "the answer of `status`, whose members are its JSON",
     },
     LargeType {
         name: "order::Node",
-        fields: 26,
-        methods: 83,
+        fields: 27,
+        methods: 91,
         reason: "the rules of Raft all read and write the same numbers, which one seal covers",
+    },
+    LargeType {
+        name: "order::Orderer",
+        fields: 11,
+        methods: 41,
+        reason: "the only entrance to the engine, whose questions and answers it passes on",
     },
     LargeType {
         name: "sim::Run",

@@ -278,7 +278,7 @@ pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The bounds of logs and states. A simulation makes them small, so that its short runs reach them; no user sets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scale {
+pub struct PipelineScale {
     /// [`LOG_KEPT`].
     pub log_kept: u64,
     /// [`LOG_SHARE`].
@@ -289,9 +289,14 @@ pub struct Scale {
     pub piece: usize,
 }
 
-impl Default for Scale {
+impl Default for PipelineScale {
     fn default() -> Self {
-        Scale { log_kept: LOG_KEPT, log_share: LOG_SHARE, cut_patience: CUT_PATIENCE, piece: TRANSFER_PIECE }
+        PipelineScale {
+            log_kept: LOG_KEPT,
+            log_share: LOG_SHARE,
+            cut_patience: CUT_PATIENCE,
+            piece: TRANSFER_PIECE,
+        }
     }
 }
 

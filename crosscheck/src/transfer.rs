@@ -91,7 +91,7 @@ pub struct Manifest {
     pub index: u64,
     /// Length of the whole state in bytes.
     pub length: u64,
-    /// Digest of each piece; all have `limits::TRANSFER_PIECE` bytes but the last (`limits::Scale`).
+    /// Digest of each piece; all have `limits::TRANSFER_PIECE` bytes but the last (`limits::PipelineScale`).
     pub pieces: Vec<u128>,
 }
 

@@ -195,8 +195,8 @@ pub trait World: Send + 'static {
     }
 
     /// Bounds that a simulation makes small.
-    fn scale(&self) -> limits::Scale {
-        limits::Scale::default()
+    fn scale(&self) -> limits::PipelineScale {
+        limits::PipelineScale::default()
     }
 
     /// Checks a piece of the program itself; whether it is unchanged.

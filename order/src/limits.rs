@@ -97,7 +97,7 @@ pub const OFFER_TICKS: u64 = 400;
 /// The bounds of an engine that only long logs or long absences reach. A simulation makes them small, so that its short
 /// runs reach them; no user sets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scale {
+pub struct EngineScale {
     /// [`COMPACT_STEP`].
     pub compact_step: u64,
     /// [`PROBED_TICKS`].
@@ -114,9 +114,9 @@ pub struct Scale {
     pub lost_ticks: u64,
 }
 
-impl Default for Scale {
+impl Default for EngineScale {
     fn default() -> Self {
-        Scale {
+        EngineScale {
             compact_step: COMPACT_STEP,
             probed_ticks: PROBED_TICKS,
             offer_ticks: OFFER_TICKS,

@@ -19,7 +19,7 @@ use crate::net::{Fabric, Port};
 use crate::rng::stream;
 use crate::slow::Slow;
 use crate::workload::Workload;
-use crate::world::{Journal, Scale, Surroundings};
+use crate::world::{Journal, RunScale, Surroundings};
 
 /// A client's connection at its replica.
 struct ClientSession<P> {
@@ -108,7 +108,7 @@ pub struct Role<W> {
     /// Threads that run handlers.
     pub workers: usize,
     /// Bounds of logs and states.
-    pub scale: Scale,
+    pub scale: RunScale,
     /// Error of its wall clock in microseconds.
     pub skew_us: i64,
     /// It gets the command to begin the group.

@@ -18,7 +18,7 @@ use wire::SplitMix64;
 use crate::fault::{CATALOGUE, Fault, rests};
 use crate::rng::stream;
 use crate::run::Options;
-use crate::world::Scale;
+use crate::world::RunScale;
 
 /// With more faults than this in an episode, they follow each other closely.
 const STORM: u64 = 20;
@@ -141,8 +141,8 @@ pub fn reads(seed: u64, options: &Options) -> Reads {
 }
 
 /// The bounds of logs and states in the run of a seed: small ones, but for one seed in eight.
-pub fn scale(seed: u64, options: &Options) -> Scale {
-    if options.real_sizes || seed % 8 == 7 { Scale::real() } else { Scale::small() }
+pub fn scale(seed: u64, options: &Options) -> RunScale {
+    if options.real_sizes || seed % 8 == 7 { RunScale::real() } else { RunScale::small() }
 }
 
 /// The episode `number` of a seed, with logs on disk or in memory.

@@ -26,11 +26,11 @@ pub const EPOCH_US: u64 = 1_767_225_600_000_000;
 
 /// How long logs and absences are that make replicas drop, pack and transfer what they have.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct RunScale {
     /// Bounds of the pipeline.
-    pub pipeline: limits::Scale,
+    pub pipeline: limits::PipelineScale,
     /// Bounds of its ordering engine.
-    pub order: order::limits::Scale,
+    pub order: order::limits::EngineScale,
     /// Entries by which the leader may be ahead.
     pub window: u64,
     /// Entries that a learner may lack when it is promoted.
@@ -39,12 +39,12 @@ pub struct Scale {
     pub entries_per_snapshot: u64,
 }
 
-impl Scale {
+impl RunScale {
     /// As shipped; but logs on disk are shortened in short runs.
     pub fn real() -> Self {
-        Scale {
-            pipeline: limits::Scale::default(),
-            order: order::limits::Scale::default(),
+        RunScale {
+            pipeline: limits::PipelineScale::default(),
+            order: order::limits::EngineScale::default(),
             window: order::limits::WINDOW_ENTRIES,
             learner_lag: order::limits::LEARNER_LAG,
             entries_per_snapshot: 1000,
@@ -53,13 +53,13 @@ impl Scale {
 
     /// So small that a pause of a second or two, or a lost memory, reaches all of them.
     pub fn small() -> Self {
-        let pipeline = limits::Scale {
+        let pipeline = limits::PipelineScale {
             log_kept: 32,
             log_share: 2048,
             cut_patience: Duration::from_secs(3),
             piece: 1024,
         };
-        let order = order::limits::Scale {
+        let order = order::limits::EngineScale {
             compact_step: 16,
             probed_ticks: 40,
             offer_ticks: 40,
@@ -68,7 +68,7 @@ impl Scale {
             held_bytes: 64 << 10,
             lost_ticks: 40,
         };
-        Scale { pipeline, order, window: 64, learner_lag: 8, entries_per_snapshot: 250 }
+        RunScale { pipeline, order, window: 64, learner_lag: 8, entries_per_snapshot: 250 }
     }
 }
 
@@ -309,7 +309,7 @@ pub struct Surroundings {
     pub asleep_us: u64,
     rng: RefCell<SplitMix64>,
     journal: Journal,
-    scale: Scale,
+    scale: RunScale,
     disk: Option<Platter>,
     /// Checkpoints on their way to the disk.
     writes: RefCell<Vec<SlowWrite>>,
@@ -329,7 +329,7 @@ impl Surroundings {
             asleep_us: 0,
             rng: RefCell::new(rng),
             journal,
-            scale: Scale::real(),
+            scale: RunScale::real(),
             disk: None,
             writes: RefCell::default(),
             unstable: BTreeMap::new(),
@@ -342,7 +342,7 @@ impl Surroundings {
     }
 
     /// With these bounds.
-    pub fn with_scale(self, scale: Scale) -> Self {
+    pub fn with_scale(self, scale: RunScale) -> Self {
         Surroundings { scale, ..self }
     }
 
@@ -438,7 +438,7 @@ impl World for Surroundings {
         self.scale.entries_per_snapshot
     }
 
-    fn scale(&self) -> limits::Scale {
+    fn scale(&self) -> limits::PipelineScale {
         self.scale.pipeline
     }
 

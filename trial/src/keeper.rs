@@ -252,7 +252,8 @@ impl Keeper {
         (leaders.len() > 1).then(|| format!("leaders {leaders:?}"))
     }
 
-    /// Digests of all replicas that execute at one position of the log, while requests go on. `first` computes a new one first.
+    /// Digests of all replicas that execute at one position of the log, while requests go on. `first` computes a new
+    /// one first.
     ///
     /// # Errors
     /// As text: which replica returned none, or which ones differ.

@@ -29,8 +29,8 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
     };
     let (sum, pack, unpack, blank, sound) = match &item.data {
         Data::Struct(data) => {
-            let shape = Shape::of(&data.fields, &object);
-            let Shape { pattern, sum, pack, unpack, blank, sound } = &shape;
+            let shape = FieldParts::of(&data.fields, &object);
+            let FieldParts { pattern, sum, pack, unpack, blank, sound } = &shape;
             (
                 quote!(let Self #pattern = self; #sum),
                 quote!(let Self #pattern = self; #pack),
@@ -94,8 +94,8 @@ fn variants(data: &syn::DataEnum, object: &TokenStream) -> Bodies {
     let (mut sums, mut packs, mut unpacks, mut sounds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut first = None;
     for (index, variant) in data.variants.iter().enumerate() {
-        let (name, tag, shape) = (&variant.ident, index as u16, Shape::of(&variant.fields, object));
-        let Shape { pattern, sum, pack, unpack, blank, sound } = &shape;
+        let (name, tag, shape) = (&variant.ident, index as u16, FieldParts::of(&variant.fields, object));
+        let FieldParts { pattern, sum, pack, unpack, blank, sound } = &shape;
         sums.push(quote!(Self::#name #pattern => { #object::Summed::sum(&#tag, summer); #sum }));
         packs.push(quote!(Self::#name #pattern => { #object::Summed::pack(&#tag, out); #pack }));
         unpacks.push(quote!(#tag => ::core::result::Result::Ok(Self::#name #unpack)));
@@ -117,7 +117,7 @@ fn variants(data: &syn::DataEnum, object: &TokenStream) -> Bodies {
 }
 
 /// The parts of a struct or variant, as pattern, statements and constructors.
-struct Shape {
+struct FieldParts {
     pattern: TokenStream,
     sum: TokenStream,
     pack: TokenStream,
@@ -126,7 +126,7 @@ struct Shape {
     sound: TokenStream,
 }
 
-impl Shape {
+impl FieldParts {
     fn of(fields: &Fields, object: &TokenStream) -> Self {
         let bound: Vec<syn::Ident> = (0..fields.len()).map(|index| format_ident!("__p{index}")).collect();
         let types: Vec<&syn::Type> = fields.iter().map(|field| &field.ty).collect();
@@ -149,6 +149,6 @@ impl Shape {
             ),
             Fields::Unit => (quote!(), quote!(), quote!()),
         };
-        Shape { pattern, sum, pack, unpack, blank, sound }
+        FieldParts { pattern, sum, pack, unpack, blank, sound }
     }
 }

@@ -81,7 +81,7 @@ impl<N: Net> PendingHandshakes<N> {
 
     /// So many peers that dial this replica start now, or have left: the next connections that end without a proof may
     /// be theirs.
-    pub fn expect(&mut self, peers: usize) {
+    pub fn await_dials(&mut self, peers: usize) {
         self.excused = (self.excused + peers * EXCUSED).min(MOST / 8);
     }
 

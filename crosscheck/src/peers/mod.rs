@@ -125,7 +125,7 @@ impl<N: Net> Peers<N> {
     /// The connections of a replica of `count` over `net`.
     pub fn over(identity: Identity, count: usize, net: N) -> Self {
         let mut handshakes = PendingHandshakes::default();
-        handshakes.expect(count.saturating_sub(usize::from(identity.hello.replica) + 1));
+        handshakes.await_dials(count.saturating_sub(usize::from(identity.hello.replica) + 1));
         Peers {
             me: identity.hello.replica,
             sum: order::batch::checksum(&identity.secret.key),
@@ -274,7 +274,7 @@ impl<N: Net> Peers<N> {
             if was_up {
                 events.push(PeerEvent::Down(peer));
                 self.note_link(peer, false);
-                self.handshakes.expect(usize::from(peer > self.me));
+                self.handshakes.await_dials(usize::from(peer > self.me));
             }
         }
     }

@@ -36,6 +36,9 @@ pub(super) struct VoteStage {
     pub(super) repairs: Repairs,
 }
 
+/// Where a worker waits for the objects of a RECOVER.
+type Install = std::sync::mpsc::Sender<Vec<vote::Packed>>;
+
 impl VoteStage {
     /// Creates the voter of a replica that executes from batch `first_batch` on, with a service of so many `locks`.
     pub(super) fn start<W: World>(&mut self, locks: u32, first_batch: u64, env: &Environment<W>) {
@@ -131,21 +134,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         match report {
             Report::Executed(executed) => self.on_executed(executed),
             Report::RecoverTurn { turn, time_us, recover, packed, install } => {
-                let is_replayed = self.group.is_replayed(turn.batch);
-                match install {
-                    Some(install) if is_replayed => repairs::stop_waiting(install, env),
-                    Some(install) => {
-                        let now_us = env.world.now_us();
-                        self.votes.repairs.wait_for(turn, recover.cause, install, now_us);
-                    }
-                    None => {}
-                }
-                env.world.see(Observation::Packed { turn, objects: &packed });
-                // An earlier process knew which objects were undecided. This one does not, and cannot judge the RECOVER
-                // that settled them.
-                if !(is_replayed && matches!(recover.scope, vote::Scope::SettleOn(_))) {
-                    self.vote(Event::RecoverTurn { turn, time_us, recover, packed });
-                }
+                self.on_recover_turn(install, turn, Event::RecoverTurn { turn, time_us, recover, packed });
             }
             Report::Installed { turn, overwritten } => {
                 let has_donors = self.group.has_donors();
@@ -210,6 +199,27 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             }
             Report::Named(names) => env.learn_names(names),
             Report::Large { home, objects } => objects.iter().for_each(|large| env.on_large(home, large)),
+        }
+    }
+
+    /// The RECOVER at `turn` has its turn here; the objects that it is to get are sent through `install`.
+    fn on_recover_turn(&mut self, install: Option<Install>, turn: Place, event: Event) {
+        let Event::RecoverTurn { recover, packed, .. } = &event else { return };
+        let env = &mut self.env;
+        let is_replayed = self.group.is_replayed(turn.batch);
+        match install {
+            Some(install) if is_replayed => repairs::stop_waiting(install, env),
+            Some(install) => {
+                let now_us = env.world.now_us();
+                self.votes.repairs.wait_for(turn, recover.cause, install, now_us);
+            }
+            None => {}
+        }
+        env.world.see(Observation::Packed { turn, objects: packed });
+        // An earlier process knew which objects were undecided. This one does not, and cannot judge the RECOVER that
+        // settled them.
+        if !(is_replayed && matches!(recover.scope, vote::Scope::SettleOn(_))) {
+            self.vote(event);
         }
     }
 

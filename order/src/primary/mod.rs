@@ -111,7 +111,7 @@ impl OpenBatch {
 #[derive(Debug)]
 pub struct PrimaryEngine {
     config: PrimaryConfig,
-    scale: limits::Scale,
+    scale: limits::EngineScale,
     view: Option<PrimaryView>,
     /// The primary is known to have begun the view, too: before that it would drop the batches of others.
     is_led: bool,
@@ -155,7 +155,7 @@ impl PrimaryEngine {
         PrimaryEngine {
             peers: vec![PeerReport::default(); usize::from(config.replicas)],
             config,
-            scale: limits::Scale::default(),
+            scale: limits::EngineScale::default(),
             view: None,
             is_led: false,
             sequential: false,
@@ -182,7 +182,7 @@ impl PrimaryEngine {
     }
 
     /// With other bounds, for a simulation.
-    pub fn with_scale(mut self, scale: limits::Scale) -> Self {
+    pub fn with_scale(mut self, scale: limits::EngineScale) -> Self {
         self.held.set_bound(scale.held_bytes);
         self.scale = scale;
         self

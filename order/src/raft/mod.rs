@@ -49,7 +49,7 @@ pub struct RaftConfig {
     /// The group is to begin, if no replica has a log of one: see `boot.rs`. Has an effect in slot 0 only.
     pub found: bool,
     /// Bounds that a simulation makes small.
-    pub scale: limits::Scale,
+    pub scale: limits::EngineScale,
     /// Whether the engine's own numbers are checked, compared with the rules of raft, and sealed. Always on, but for a
     /// test that shows the effect.
     pub seals_numbers: bool,
@@ -71,7 +71,7 @@ impl RaftConfig {
             learner_lag: limits::LEARNER_LAG,
             window: limits::WINDOW_ENTRIES,
             found: true,
-            scale: limits::Scale::default(),
+            scale: limits::EngineScale::default(),
             seals_numbers: true,
         }
     }

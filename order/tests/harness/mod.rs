@@ -130,7 +130,7 @@ impl Cluster {
             window: 256,
             seals_numbers: self.seals_numbers,
             found: self.founds,
-            scale: order::limits::Scale { kept_bytes: self.kept_bytes, ..Default::default() },
+            scale: order::limits::EngineScale { kept_bytes: self.kept_bytes, ..Default::default() },
             ..RaftConfig::new(slot, size, nonce, nonce)
         };
         let engine = RaftEngine::new(raft, store, records, state.index).expect("the log opens");

@@ -2,8 +2,8 @@
 //! the group's `tolerates` permits it, in every kind of group, under clients that record what they are told.
 //!
 //! The cluster, its clients, the checker and the troubles are those of a [`crate::run`]; [`driver`] decides when to
-//! strike and when a group counts as hung, [`outcome`] has the results. A group that hangs is replaced by a fresh one, so
-//! that a campaign shows how often it happens.
+//! strike and when a group counts as hung, [`outcome`] has the results. A group that hangs is replaced by a fresh one,
+//! so that a campaign shows how often it happens.
 
 mod driver;
 pub mod outcome;

@@ -7,6 +7,9 @@ use super::*;
 
 type NodeConfig = super::NodeConfig<Shelf>;
 
+/// The service and its version, which settings that must be equal begin with.
+const SERVICE: &str = concat!("crosscheck ", env!("CARGO_PKG_VERSION"));
+
 /// Settings of a service for tests.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 struct Shelf {
@@ -171,7 +174,8 @@ fn the_example_of_a_service_without_settings_is_whole() {
     let example = example::<()>();
     let parsed = super::parse::<()>("example", &example, &|_| Ok(key().to_text())).expect("the example");
     assert!(!example.contains('{') && !example.contains("\n\n\n"), "{example}");
-    assert_eq!(parsed.settings().service, [("before_images".to_owned(), "kept".to_owned())]);
+    let expected = [("service", SERVICE), ("before_images", "kept")];
+    assert_eq!(parsed.settings().service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 
 #[test]
@@ -183,7 +187,7 @@ fn fields_of_the_service_are_checked_with_the_others() {
     assert!(problem_with("books = 3", "books = 10").contains("from 0 to 9 books"));
     assert!(problem_with("books = 3", "bocks = 3").contains("did you mean `books`?"));
     let settings = parse("example", &shelf()).expect("the example").settings();
-    let expected = [("books", "3"), ("before_images", "kept")];
+    let expected = [("service", SERVICE), ("books", "3"), ("before_images", "kept")];
     assert_eq!(settings.service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 

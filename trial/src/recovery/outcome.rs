@@ -346,8 +346,8 @@ pub fn page(context: &Value, seed: u64, all: &[Recovered]) -> Page {
     page.text(made_by(context));
     page.text(format!(
         "Seed {seed}. A second replica is struck as soon as the group says that it tolerates one more failure. Waits \
-            and times to be whole are counted from the end of the trouble; gaps are those of clients whose replicas were \
-            not struck, 0 where all were shorter than 100 ms."
+            and times to be whole are counted from the end of the trouble; gaps are those of clients whose replicas \
+            were not struck, 0 where all were shorter than 100 ms."
     ));
     let head = [
         "Group",

@@ -135,6 +135,10 @@ pub struct Amounts {
     /// Logs are as long, and states in as large pieces, as shipped; else only with one seed in eight
     #[arg(long)]
     pub real_sizes: bool,
+    /// Episodes are chains of strikes: each comes while the victim of the one before recovers, and hits as many
+    /// replicas as the group says that may fail. No other faults
+    #[arg(long)]
+    pub chains: bool,
 }
 
 /// Runs what was asked for.
@@ -200,6 +204,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         without: args.without.iter().copied().collect(),
         disk: args.disk,
         real_sizes: args.amounts.real_sizes,
+        chains: args.amounts.chains,
         trace: args.trace,
         ..Options::default()
     })
@@ -349,7 +354,12 @@ fn command(seed: u64, options: &Options) -> String {
         if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
     let disk = if options.disk { " --disk" } else { "" };
     let evict = if options.evicts { " --evict" } else { "" };
-    let sizes = if options.real_sizes { " --real-sizes" } else { "" };
+    let sizes = match (options.real_sizes, options.chains) {
+        (true, true) => " --real-sizes --chains",
+        (true, false) => " --real-sizes",
+        (false, true) => " --chains",
+        (false, false) => "",
+    };
     let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
     let verified = match (options.verified, options.dense) {
         (true, true) => " --verified --dense",

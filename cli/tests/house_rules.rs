@@ -138,8 +138,8 @@ const LARGE_TYPES: [LargeType; 6] = [
     },
     LargeType {
         name: "sim::Run",
-        fields: 31,
-        methods: 87,
+        fields: 32,
+        methods: 113,
         reason: "a simulated world, in which every event may reach everything",
     },
     LargeType {

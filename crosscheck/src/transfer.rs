@@ -240,6 +240,11 @@ impl Donor {
         }
     }
 
+    /// Log index of the state that can be fetched; none before the first one.
+    pub fn offered(&self) -> Option<u64> {
+        self.checkpoint.as_ref().map(|(manifest, ..)| manifest.index)
+    }
+
     /// Whether this receiver waits for a state that was not made yet.
     pub fn is_awaited_by(&self, peer: u8) -> bool {
         self.waiting.contains_key(&peer)
@@ -321,6 +326,11 @@ impl Receiver {
     /// The donor whose state is taken on its word alone: f+1 others do not have the same.
     pub fn believes(&self) -> Option<u8> {
         self.believes
+    }
+
+    /// Pieces that have arrived, and pieces of the whole state; both 0 before there is agreement on it.
+    pub fn arrived(&self) -> (usize, usize) {
+        (self.pieces.iter().flatten().count(), self.pieces.len())
     }
 
     /// Whether enough donors have offered the same state.

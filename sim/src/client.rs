@@ -45,6 +45,8 @@ pub struct Client<S: CommandSource> {
     pub waiting: VecDeque<usize>,
     /// When it acts next, unless an answer comes before.
     pub next_us: u64,
+    /// When it acts next, as far as is planned.
+    pub acts_us: u64,
     /// When it gives up.
     pub deadline_us: u64,
     /// Commands that it still has to send.
@@ -73,6 +75,7 @@ where
             session: None,
             waiting: VecDeque::new(),
             next_us: 0,
+            acts_us: 0,
             deadline_us: u64::MAX,
             left,
             reading: Vec::new(),

@@ -59,6 +59,10 @@ pub struct Facts {
     pub delivered: Vec<u64>,
     /// Replicas that may be faulty: faults may be injected into them now, or were since all were equal.
     pub victims: BTreeSet<u8>,
+    /// Replicas that chains of strikes have hit since all were equal: their processes may end. None is corrupted.
+    pub struck: BTreeSet<u8>,
+    /// Replicas that never come back.
+    pub gone: BTreeSet<u8>,
     /// The victims of the episode that has begun, until its first fault: until then what any replica does is right.
     pub next_victims: BTreeSet<u8>,
     /// Replicas whose memory, computation or messages were corrupted at some time.
@@ -97,6 +101,8 @@ impl Facts {
             delivered: vec![0; usize::from(replicas)],
             corrupted: BTreeSet::new(),
             victims: BTreeSet::new(),
+            struck: BTreeSet::new(),
+            gone: BTreeSet::new(),
             next_victims: BTreeSet::new(),
             hit: BTreeSet::new(),
             renamed: BTreeSet::new(),

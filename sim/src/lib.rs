@@ -8,6 +8,7 @@
 //! (`crosscheck::stepped`), so that never more than one thread runs.
 //!
 //! - [`fault`]: the catalogue. [`plan`]: which faults are injected when, and why a correct copy still exists.
+//!   [`strikes`]: chains of strikes, each while the victim of the one before recovers.
 //! - [`workload`]: what the simulation requires of a service. [`memcached`]: the workload for memcached, with its
 //!   model.
 //! - [`promises`]: the checkers. [`reference`](mod@reference): the model of a run, with which they compare.
@@ -32,6 +33,7 @@ pub mod rng;
 mod run;
 pub mod shrink;
 pub mod slow;
+pub mod strikes;
 pub mod testing;
 pub mod trace;
 pub mod workload;
@@ -39,5 +41,5 @@ pub mod world;
 
 pub use crate::memcached::run;
 pub use plan::Faults;
-pub use run::{Breach, Count, Options, RunSummary, Verified, Violation, Where, simulate};
+pub use run::{Breach, Chains, Count, Options, RunSummary, Verified, Violation, Where, simulate};
 pub use workload::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};

@@ -27,6 +27,8 @@ pub struct Mutation {
     pub verified: bool,
     /// Batches have many requests.
     pub dense: bool,
+    /// Chains of strikes reveal it.
+    pub chains: bool,
 }
 
 use Breach::Pipeline as P;
@@ -38,7 +40,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 38] = [
+pub const MUTATIONS: [Mutation; 39] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -307,6 +309,14 @@ pub const MUTATIONS: [Mutation; 38] = [
         "votes-once",
     )
     .with_v(),
+    mutation(
+        "boast",
+        "the group says that f replicas may fail, whatever has happened to it",
+        &[(Breach::Boasts, All)],
+        "none",
+        "tolerates",
+    )
+    .with_chains(),
 ];
 
 const fn mutation(
@@ -316,12 +326,16 @@ const fn mutation(
     faults: &'static str,
     expects: &'static str,
 ) -> Mutation {
-    Mutation { name, what, sabotage, faults, expects, verified: false, dense: false }
+    Mutation { name, what, sabotage, faults, expects, verified: false, dense: false, chains: false }
 }
 
 impl Mutation {
     const fn with_v(self) -> Self {
         Mutation { verified: true, ..self }
+    }
+
+    const fn with_chains(self) -> Self {
+        Mutation { chains: true, ..self }
     }
 
     const fn dense(self) -> Self {
@@ -345,6 +359,7 @@ pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -
         disk: faults.are_of_disks(),
         verified: mutation.verified,
         dense: mutation.dense,
+        chains: mutation.chains,
         workers: if mutation.verified { 2 } else { 1 },
         faults,
         sabotage: mutation.sabotage.to_vec(),

@@ -6,6 +6,10 @@
 //! equal, with objects that do not fit their checksums counted as different). So at every moment f+1 replicas
 //! have not been touched since they were last known to be equal.
 //!
+//! Chains of strikes (`strikes.rs`) are another kind of episode. They corrupt nothing, and do not wait until all has
+//! healed: a strike hits no more replicas than the group says at that step that may fail, and never more than f are
+//! away at a time. That a copy is left which carries the group on is what the group said, and what is checked.
+//!
 //! Two faults affect more replicas, and no other fault is injected in their episodes. After a blackout no memory is
 //! left and no disk is damaged, so the entries that a majority had synced are the correct copy. Where the memories of
 //! more than f replicas are lost, an operator decides which copy is the correct one (`run/operator.rs`).

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::{CATALOGUE, Fault};
 use crate::mutation::MUTATIONS;
 use crate::promises;
-use crate::run::{Count, RunSummary, Verified};
+use crate::run::{Chains, Count, RunSummary, Verified};
 
 /// What the checkers do not cover.
 const NOT_CHECKED: [&str; 5] = [
@@ -80,6 +80,9 @@ pub struct CampaignTotals {
     /// With V.
     #[serde(default)]
     pub verified: Verified,
+    /// Of chains of strikes.
+    #[serde(default)]
+    pub chains: Chains,
 }
 
 impl CampaignTotals {
@@ -87,6 +90,7 @@ impl CampaignTotals {
     pub fn add(&mut self, run: &RunSummary) {
         self.runs += 1;
         self.verified.add(&run.verified);
+        self.chains.add(&run.chains);
         self.failed += u64::from(run.violation.is_some());
         self.answered += run.answered;
         self.unanswered += run.unanswered;
@@ -111,6 +115,7 @@ impl CampaignTotals {
     pub fn merge(&mut self, other: &CampaignTotals) {
         self.runs += other.runs;
         self.verified.add(&other.verified);
+        self.chains.add(&other.chains);
         self.failed += other.failed;
         self.answered += other.answered;
         self.unanswered += other.unanswered;

@@ -23,9 +23,11 @@ use crate::slow::Slow;
 use crate::trace::Trace;
 use crate::workload::Workload;
 use crate::world::{Journal, What};
+pub use chain::Chains;
 use shown::Shown;
 pub use verified::Verified;
 
+mod chain;
 mod heal;
 mod operator;
 mod outside;
@@ -66,6 +68,8 @@ pub struct Options {
     pub evicts: bool,
     /// Logs and states grow as long as shipped; else only with one seed in eight.
     pub real_sizes: bool,
+    /// Episodes are chains of strikes ([`crate::strikes`]), and no faults of the plan.
+    pub chains: bool,
     /// Prints every event.
     pub trace: bool,
     /// Promises that a replica, or all of them, breaks on purpose.
@@ -91,6 +95,7 @@ impl Default for Options {
             dense: false,
             evicts: false,
             real_sizes: false,
+            chains: false,
             trace: false,
             sabotage: Vec::new(),
             until: None,
@@ -113,6 +118,8 @@ pub enum Breach {
     Untold,
     /// The key of the group: strangers know it.
     KnownKey,
+    /// What the group says about itself: f replicas may fail, whatever has happened.
+    Boasts,
     /// The verification stage, which keeps only these rules.
     Verification(verify::Rules),
 }
@@ -181,6 +188,8 @@ pub struct RunSummary {
     pub episodes: u64,
     /// With V.
     pub verified: Verified,
+    /// Of chains of strikes.
+    pub chains: Chains,
 }
 
 impl RunSummary {
@@ -252,6 +261,8 @@ enum Event {
     PowerOff { replica: u8, life: u64 },
     /// A lasting fault ends.
     Over(crate::plan::Stroke),
+    /// The run looks at that time.
+    Nothing,
 }
 
 /// The phase of the run.
@@ -287,6 +298,7 @@ struct Run<W: Workload> {
     phase: Phase,
     next_episode: u64,
     operator: operator::Operator,
+    chain: chain::Chain,
     strangers: outside::Strangers,
     /// Network faults and blocks in effect, per injected fault.
     lasting: u64,
@@ -364,6 +376,7 @@ impl<W: Workload> Run<W> {
             phase: Phase::Founding,
             next_episode: 0,
             operator: operator::Operator::default(),
+            chain: chain::Chain::default(),
             strangers: outside::Strangers::default(),
             lasting: 0,
             placed: Vec::new(),
@@ -388,7 +401,7 @@ impl<W: Workload> Run<W> {
 
     fn finish(mut self) -> RunSummary {
         for client in 0..self.clients.len() {
-            self.at(1000, Event::Client(client));
+            self.act_in(client, 1000);
         }
         for stroke in plan::founding(self.seed, &self.options) {
             self.facts.victims = (0..self.options.replicas).collect();
@@ -459,6 +472,7 @@ impl<W: Workload> Run<W> {
             self.step(slot as u8);
         }
         self.look();
+        self.go_on_with_chain();
         self.go_on();
     }
 
@@ -492,6 +506,7 @@ impl<W: Workload> Run<W> {
         // Replies get their positions before they leave.
         self.look();
         self.weigh(replica);
+        self.mark(replica);
         let late_us = self.fabric.late_us(replica);
         let slot = &mut self.slots[usize::from(replica)];
         slot.stepped_us = self.now_us;
@@ -523,7 +538,7 @@ impl<W: Workload> Run<W> {
         self.trace.note(self.now_us, format_args!("replica {} ended: {why}", ReplicaId(replica)));
         *self.summary.replaced.entry(kind_of(why)).or_default() += 1;
         let is_slow = self.slots[usize::from(replica)].struck_by.contains(&Fault::Slow);
-        if !self.facts.victims.contains(&replica) && !is_slow {
+        if !self.is_hit(replica) && !is_slow {
             let how = format!(
                 "replica {} ended, and nothing had struck it since all was equal: {why}",
                 ReplicaId(replica)
@@ -532,6 +547,11 @@ impl<W: Workload> Run<W> {
         }
         self.judge_watchdog(replica, why);
         self.stop(replica, 300_000);
+    }
+
+    /// Whether a fault may have hit it since all was equal.
+    fn is_hit(&self, replica: u8) -> bool {
+        self.facts.victims.contains(&replica) || self.facts.struck.contains(&replica)
     }
 
     /// Its process begins, with the contents of its disk, or with nothing.
@@ -575,7 +595,7 @@ impl<W: Workload> Run<W> {
                 self.watch_in_a_while(replica);
             }
             // A disk that fails at once, or on purpose.
-            Err(why) if slot.storage.is_some() && self.facts.victims.contains(&replica) => {
+            Err(why) if slot.storage.is_some() && self.is_hit(replica) => {
                 self.trace
                     .note(self.now_us, format_args!("replica {} cannot start: {why}", ReplicaId(replica)));
                 self.stop(replica, 100_000);
@@ -661,6 +681,7 @@ impl<W: Workload> Run<W> {
             storage.disk.end_process();
         }
         slot.starts_us = self.now_us + pause_us;
+        self.mark(replica);
         self.fabric.set_alive(replica, false);
         self.look();
         self.hang_up_clients(replica);

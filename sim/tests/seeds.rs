@@ -166,6 +166,23 @@ fn what_ends_while_all_replicas_are_hit_may_become_stable_later() {
     keeps_every_promise(91_100_007, &Options { workers: 2, ..two });
 }
 
+/// A second strike comes while the victim of the first one recovers, and hits as many as the group says may fail.
+#[test]
+fn a_group_serves_without_as_many_as_it_says_may_fail() {
+    let chains = Options { chains: true, requests: 60, episodes: 1, ..options("none") };
+    let mut sum = sim::Chains::default();
+    let two = Options { verified: true, replicas: 2, ..chains.clone() };
+    for (seeds, options) in [(&[5][..], chains), (&[1, 19], two)] {
+        for &seed in seeds {
+            let summary = run(seed, &options);
+            assert!(summary.violation.is_none(), "seed {seed} with {options:?}: {:?}", summary.violation);
+            sum.add(&summary.chains);
+        }
+    }
+    assert!(sum.strikes.values().sum::<u64>() > 6, "{sum:?}");
+    assert!(sum.offered > 0 && sum.installed > 0, "{sum:?}");
+}
+
 #[test]
 fn where_memory_is_short_only_old_items_go() {
     let short = Options { evicts: true, requests: 4000, ..options("all") };

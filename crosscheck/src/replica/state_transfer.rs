@@ -126,6 +126,12 @@ impl StateTransfer {
         self.donor.is_awaited_by(peer)
     }
 
+    /// Log index of the state that can be fetched from here, and the pieces of the one that is fetched: those that have
+    /// arrived, and all.
+    pub(super) fn marks(&self) -> (Option<u64>, Option<(usize, usize)>) {
+        (self.donor.offered(), self.receiver.as_ref().map(Receiver::arrived))
+    }
+
     /// The state after entry `index` may be fetched from here.
     fn offer<E: OrderEngine, W: World>(
         &mut self,

@@ -9,7 +9,9 @@ use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use mio::Token;
-use order::{LogStore, OrderEngine, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEngine, Record};
+use order::{
+    LogStore, OrderEngine, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEngine, Record, Standing,
+};
 use vote::Voter;
 pub use vote::limits::Occupancy;
 
@@ -53,6 +55,23 @@ pub struct Ready {
     pub readable: bool,
     /// It accepts bytes.
     pub writable: bool,
+}
+
+/// How far a replica has come in ordering, in executing, and with states ([`Stepped::marks`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Of its ordering engine.
+    pub standing: Standing,
+    /// The last batch that was executed.
+    pub executed: u64,
+    /// Log index of the state that can be fetched from it.
+    pub offered: Option<u64>,
+    /// Pieces that have arrived of a state that it fetches, and all pieces of it.
+    pub arrived: Option<(usize, usize)>,
+    /// With V: the executors of the view that its verifier knows, a bit for each.
+    pub executors: u16,
+    /// With V: its verifier knows a later view than the one that its executor follows.
+    pub has_promised: bool,
 }
 
 /// The token of connections that others open ([`Net::accept`]).
@@ -230,6 +249,23 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// Its answer to `crosscheck status`.
     pub fn status(&self) -> Status {
         self.replica.status()
+    }
+
+    /// How far it has come, for a simulation that strikes by progress; cheap to read at any time.
+    pub fn marks(&self) -> Marks {
+        let (offered, arrived) = self.replica.transfer.marks();
+        let record = self.replica.speculate.as_ref().and_then(|stage| stage.record());
+        let follows = self.replica.speculate.as_ref().and_then(|stage| stage.view());
+        Marks {
+            standing: self.replica.order.orderer.standing(),
+            executed: self.replica.executor.pulse.executed(),
+            offered,
+            arrived,
+            executors: record
+                .as_ref()
+                .map_or(0, |record| record.lineup.executors.iter().fold(0, |set, slot| set | 1 << slot)),
+            has_promised: record.is_some_and(|record| Some(record.view) > follows),
+        }
     }
 
     /// A description of what is unfinished in the batches before `batch`: a vote, a reply to fetch, or any repair. None

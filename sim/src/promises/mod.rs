@@ -18,6 +18,7 @@ mod rewound;
 mod stable;
 mod survives;
 mod time;
+pub mod tolerates;
 mod tree;
 mod turns;
 mod valid;
@@ -148,7 +149,7 @@ pub fn about(name: &str) -> About {
 }
 
 /// The promises that the simulation itself checks, because it knows all connections and durations.
-pub const OF_THE_RUN: [About; 3] = [PEERS, PATIENCE, PROGRESS];
+pub const OF_THE_RUN: [About; 4] = [PEERS, PATIENCE, tolerates::TOLERATES, PROGRESS];
 
 /// The permitted connections.
 pub const PEERS: About = About {

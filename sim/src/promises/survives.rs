@@ -31,7 +31,10 @@ impl Promise for Survives {
 
     fn settled(&mut self, facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         let Some(answered) = facts.answered else { return Ok(()) };
-        match facts.delivered.iter().position(|delivered| *delivered < answered.batch) {
+        let lacks = |replica: &usize| {
+            !facts.gone.contains(&(*replica as u8)) && facts.delivered[*replica] < answered.batch
+        };
+        match (0..facts.delivered.len()).find(lacks) {
             Some(replica) => Err(format!(
                 "replica {} ended at batch {}, and {answered} was answered",
                 ReplicaId(replica as u8),

@@ -6,6 +6,7 @@ use wire::ReplicaId;
 use super::operator::Operator;
 use super::{Event, Phase, ReplicaSlot, Run};
 use crate::plan;
+use crate::promises::tolerates::TOLERATES;
 use crate::promises::{PROGRESS, RunEnd};
 use crate::workload::Workload;
 use crate::world::EPOCH_US;
@@ -53,7 +54,7 @@ impl<W: Workload> Run<W> {
                 let since_us = *since_us;
                 // Repeated: a replica that was stopped learns of a fault only now.
                 self.disarm();
-                if self.is_healed(since_us) {
+                if self.is_healed(since_us) && self.says_that_it_is_whole() {
                     self.summary.longest_heal_us = self.summary.longest_heal_us.max(self.now_us - since_us);
                     self.trace.note(self.now_us, format_args!("all is healed"));
                     self.begin_episode();
@@ -75,7 +76,9 @@ impl<W: Workload> Run<W> {
                     self.facts.reading = true;
                     self.read_all();
                 } else if self.now_us > since_us + self.heals_within_us() + self.options.requests * 100_000 {
-                    self.broken(PROGRESS, "clients do not come to an end without faults".into());
+                    let about = if self.facts.gone.is_empty() { PROGRESS } else { TOLERATES };
+                    let how = format!("clients do not come to an end without faults: {}", self.ailing());
+                    self.broken(about, how);
                 }
             }
             Phase::Reading => self.report(),
@@ -100,19 +103,15 @@ impl<W: Workload> Run<W> {
             let number = self.next_episode;
             self.next_episode += 1;
             if !self.options.without.contains(&number) {
+                if self.options.chains {
+                    self.forget_episode();
+                    return self.begin_chain(number);
+                }
                 next = plan::episode(self.seed, number, &self.options);
             }
         }
-        let Some(episode) = next else {
-            self.operator = Operator::default();
-            self.phase = Phase::Finishing { since_us: self.now_us };
-            self.clients.iter_mut().for_each(|client| client.goes_on = false);
-            return;
-        };
-        self.operator = Operator::default();
-        self.slots.iter_mut().for_each(|slot| slot.struck_by.clear());
-        self.summary.episodes += 1;
-        self.facts.victims.clear();
+        let Some(episode) = next else { return self.finish_up() };
+        self.forget_episode();
         self.facts.next_victims = episode.victims(self.options.replicas);
         self.facts.only_computes = episode.strokes.iter().all(|stroke| stroke.fault.is_of_computation());
         for stroke in &episode.strokes {
@@ -120,6 +119,38 @@ impl<W: Workload> Run<W> {
         }
         let ends_us = self.now_us + episode.after_us + episode.lasts_us;
         self.phase = Phase::Episode { ends_us };
+    }
+
+    /// Whether the group says, after chains, that f replicas may fail: after a while without faults it has to.
+    fn says_that_it_is_whole(&mut self) -> bool {
+        if !self.options.chains {
+            return true;
+        }
+        let f = self.facts.faults() as u64;
+        let (said, why) = self.said();
+        let judged = self.chain.promise.says(self.now_us, (said, f), why.as_deref());
+        self.judge(TOLERATES, judged);
+        said >= f
+    }
+
+    fn forget_episode(&mut self) {
+        self.operator = Operator::default();
+        self.slots.iter_mut().for_each(|slot| slot.struck_by.clear());
+        self.summary.episodes += 1;
+        self.facts.victims.clear();
+        self.facts.struck.clear();
+    }
+
+    /// All episodes are over.
+    pub(super) fn finish_up(&mut self) {
+        self.operator = Operator::default();
+        self.phase = Phase::Finishing { since_us: self.now_us };
+        self.clients.iter_mut().for_each(|client| client.goes_on = false);
+    }
+
+    /// How many replicas are there, but for those that never come back.
+    fn left(&self) -> usize {
+        self.slots.len() - self.facts.gone.len()
     }
 
     /// Whether all replicas serve, no armed fault is left, and since `since_us` all states were equal at a
@@ -132,7 +163,7 @@ impl<W: Workload> Run<W> {
         if let Some(((position, _), digests)) = self.digests.last_key_value()
             && self.open_below(*position).is_empty()
             && self.asked_digest_us >= since_us
-            && digests.len() == self.slots.len()
+            && digests.len() == self.left()
         {
             let first = digests.values().next();
             if digests.values().all(|digest| Some(digest) == first) && self.asked_digest_us > 0 {
@@ -157,7 +188,8 @@ impl<W: Workload> Run<W> {
     fn ask_digest(&mut self) {
         self.digests.clear();
         self.asked_digest_us = self.now_us;
-        let whom = (self.now_us / LOOK_US) as usize % self.slots.len();
+        let here: Vec<u8> = (0..self.options.replicas).filter(|one| !self.facts.gone.contains(one)).collect();
+        let whom = usize::from(here[(self.now_us / LOOK_US) as usize % here.len()]);
         let slot = &mut self.slots[whom];
         if let Some(process) = &mut slot.process {
             let _answer = process.replica.call(AdminCommand::Digest { at: None });
@@ -169,7 +201,9 @@ impl<W: Workload> Run<W> {
     fn ailing(&self) -> String {
         let mut words = String::new();
         let mut leaders = std::collections::BTreeSet::new();
-        for (number, slot) in self.slots.iter().enumerate() {
+        let here = |(number, _): &(usize, &ReplicaSlot<W>)| !self.facts.gone.contains(&(*number as u8));
+        let is_core = !self.facts.gone.is_empty();
+        for (number, slot) in self.slots.iter().enumerate().filter(here) {
             let ill = match &slot.process {
                 None => "is not there".to_owned(),
                 Some(_) if slot.paused_us > self.now_us => "stands still".to_owned(),
@@ -180,9 +214,11 @@ impl<W: Workload> Run<W> {
                     let wrong_us = process.replica.clock_us().abs_diff(EPOCH_US + self.now_us);
                     if status.phase != Life::Serving {
                         format!("is {:?}", status.phase)
-                    } else if status.peers.len() + 1 != self.slots.len() {
+                    } else if status.peers.len() + 1 < self.left()
+                        || (!is_core && status.peers.len() + 1 > self.left())
+                    {
                         format!("sees {:?}", status.peers)
-                    } else if status.held > 0 || status.alone || pending > 0 {
+                    } else if status.held > 0 || (status.alone && !is_core) || pending > 0 {
                         format!("holds {}, alone: {}, pending faults: {pending}", status.held, status.alone)
                     } else if status.verification.as_ref().is_some_and(|one| !one.verifies) {
                         "has a verifier without memory".to_owned()
@@ -212,7 +248,7 @@ impl<W: Workload> Run<W> {
             return self.broken(PROGRESS, how);
         }
         // States that differ here, after all faults are over, are reported at once.
-        let all_here = self.digests.last_key_value().filter(|(_, digests)| digests.len() == self.slots.len());
+        let all_here = self.digests.last_key_value().filter(|(_, digests)| digests.len() == self.left());
         let fresh = self.asked_digest_us > since_us;
         let (true, Some((_, digests))) = (fresh && self.ailing().is_empty(), all_here) else {
             if self.now_us >= self.asked_digest_us + LOOK_US {

@@ -224,7 +224,7 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    fn set_blocked(&mut self, victim: u8, fault: Fault, blocked: bool) {
+    pub(super) fn set_blocked(&mut self, victim: u8, fault: Fault, blocked: bool) {
         for other in (0..self.options.replicas).filter(|other| *other != victim) {
             if fault != Fault::Deaf {
                 self.fabric.set_blocked(victim, other, blocked);

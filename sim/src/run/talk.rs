@@ -44,12 +44,24 @@ impl<W: Workload> Run<W> {
             Event::Again { victim, inject } => self.again(victim, inject),
             Event::Storm { victim, more } => self.storm(victim, more),
             Event::Over(stroke) => self.end_stroke(&stroke),
+            Event::Nothing => {}
         }
+    }
+
+    /// A client acts so much later. In chains, which take long, only the last such event counts: otherwise each answer
+    /// that was waited for, and each move to another replica, would make it busier for ever.
+    pub(super) fn act_in(&mut self, client: usize, after_us: u64) {
+        self.clients[client].acts_us = self.now_us + after_us;
+        self.at(after_us, Event::Client(client));
     }
 
     /// A client sends its next commands, connects first, or gives up on an answer.
     fn on_client(&mut self, number: usize) {
         let client = &mut self.clients[number];
+        let is_last = self.now_us == client.acts_us || !client.waiting.is_empty();
+        if self.options.chains && !is_last {
+            return;
+        }
         if !client.waiting.is_empty() {
             if self.now_us >= client.deadline_us {
                 self.trace.note(self.now_us, format_args!("client {number} gives up"));
@@ -103,7 +115,8 @@ impl<W: Workload> Run<W> {
     fn connect(&mut self, number: usize) -> bool {
         let client = &mut self.clients[number];
         let slot = &mut self.slots[usize::from(client.replica)];
-        if let Some(process) = slot.process.as_mut().filter(|process| process.replica.serves()) {
+        let is_gone = self.facts.gone.contains(&client.replica);
+        if let Some(process) = slot.process.as_mut().filter(|process| !is_gone && process.replica.serves()) {
             self.sessions += 1;
             process.open(number as u32, self.sessions);
             client.session = Some((slot.life, self.sessions));
@@ -111,7 +124,7 @@ impl<W: Workload> Run<W> {
         }
         client.move_on(self.options.replicas);
         let after = self.rng.within(1_000, 20_000);
-        self.at(after, Event::Client(number));
+        self.act_in(number, after);
         false
     }
 
@@ -202,6 +215,7 @@ impl<W: Workload> Run<W> {
         self.trace.note(self.now_us, format_args!("client {client} is answered {number}"));
         self.facts.asked[number].answered = true;
         self.summary.answered += 1;
+        self.answer_in_chain(number, self.clients[client].replica);
         let asked = self.facts.asked[number];
         let mut promises = std::mem::take(&mut self.promises);
         for promise in &mut promises {
@@ -213,7 +227,7 @@ impl<W: Workload> Run<W> {
         self.clients[client].learn(&self.model.commands[number], reply);
         if self.clients[client].waiting.is_empty() {
             let (_, thinks) = self.clients[client].burst();
-            self.at(thinks, Event::Client(client));
+            self.act_in(client, thinks);
         }
     }
 
@@ -221,11 +235,11 @@ impl<W: Workload> Run<W> {
     pub(super) fn read_all(&mut self) {
         for client in 0..self.clients.len() {
             self.clients[client].reading = self.workload.final_reads();
-            self.at(1, Event::Client(client));
+            self.act_in(client, 1);
         }
     }
 
-    fn hang_up(&mut self, number: usize) {
+    pub(super) fn hang_up(&mut self, number: usize) {
         let client = &self.clients[number];
         if let (Some(session), Some(process)) =
             (client.session, self.slots[usize::from(client.replica)].process.as_mut())
@@ -235,10 +249,10 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    fn move_on(&mut self, number: usize) {
+    pub(super) fn move_on(&mut self, number: usize) {
         self.clients[number].move_on(self.options.replicas);
         let after = self.rng.within(1_000, 20_000);
-        self.at(after, Event::Client(number));
+        self.act_in(number, after);
     }
 
     /// Clients of a replica that is gone learn of it.

@@ -242,6 +242,11 @@ impl SpeculateStage {
         self.verifier.record()
     }
 
+    /// The view that the executor follows.
+    pub(super) fn view(&self) -> Option<u64> {
+        self.executor.view()
+    }
+
     /// The newest version that stays.
     pub(super) fn stable(&self) -> u64 {
         self.executor.stable().number

@@ -209,6 +209,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 entry {index} in place of its own; clients that waited for replies are disconnected"
         ));
         self.clients.give_up_owed();
+        // Nor do the positions come that these wait for.
+        self.env.hooks.skip_turns();
+        self.calls.skip_positions();
         self.votes = VoteStage::default();
         self.executor.retire(bytes.clone(), &self.env.lockstep);
     }

@@ -96,6 +96,9 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         false
     }
 
+    /// Another state has taken the place of this replica's: ordered turns that it counts do not come any more.
+    fn skip_turns(&self) {}
+
     /// Batch number `batch` is about to be scheduled.
     fn on_batch(&self, _batch: u64) {}
 

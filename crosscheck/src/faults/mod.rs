@@ -92,12 +92,6 @@ impl Injector {
         self.0.pending.disarm(kind)
     }
 
-    /// With V: the state of others has taken the place of this one, and ordered turns may have been passed over: their
-    /// faults would wait for ever.
-    pub fn skip_turns(&self) {
-        self.0.pending.skip_turns();
-    }
-
     /// The objects that were damaged before their seal since the last call, with their locks.
     pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
         self.0.pending.take_damaged()
@@ -200,6 +194,10 @@ impl Hooks for Injector {
 
     fn skips(&self, delivered: &Delivered, executed: u64) -> bool {
         self.0.sabotaged.skips(delivered, executed)
+    }
+
+    fn skip_turns(&self) {
+        self.0.pending.skip_turns();
     }
 
     fn on_batch(&self, batch: u64) {

@@ -19,6 +19,7 @@ use verify::{ExecutorEvent, Reason, VerifierEvent, Version};
 use super::{SpeculateStage, Speculator};
 use crate::boundary::InstallingState;
 use crate::checkpoint::CheckpointHead;
+use crate::hooks::Hooks;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::transfer::Message;
@@ -202,7 +203,6 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
         self.0.env.world.see(Observation::Installed { version: stable, order: &head.order, in_place: true });
         stage.speculation = Some(*speculation);
         stage.past.taken.batch = stable.number;
-        #[cfg(feature = "inject")]
         self.0.env.hooks.skip_turns();
         self.0.calls.skip_positions();
         self.0.env.tally.executed = stable.number;

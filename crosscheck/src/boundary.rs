@@ -18,6 +18,7 @@ use vote::{Content, Packed};
 use crate::job::InFlight;
 use crate::naming::NameOf;
 use crate::reads::{ReadsDone, RunningReads};
+use crate::state::StateProof;
 use crate::{limits, worker};
 
 /// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
@@ -176,8 +177,10 @@ pub(crate) struct ReplacingObjects {
 
 /// The whole state of other replicas is to be put in the place of this one.
 pub(crate) struct InstallingState {
-    /// The version that it is the state of.
-    pub stable: Version,
+    /// The batch after which it is the state.
+    pub batch: u64,
+    /// What proves that it is the agreed one.
+    pub proof: StateProof,
     /// Its packed regions.
     pub regions: Vec<Bytes>,
 }
@@ -420,7 +423,7 @@ impl TakingBack {
 
 impl InstallingState {
     fn perform(self, homes: Home, regions: &mut dyn Regions) -> BoundaryDone {
-        let InstallingState { stable, regions: packed } = self;
+        let InstallingState { batch, proof, regions: packed } = self;
         // What was corrupted here may show as a panic.
         let state = catch_unwind(AssertUnwindSafe(|| {
             if packed.len() != homes as usize {
@@ -442,7 +445,12 @@ impl InstallingState {
                 }
                 outcome.map_err(|why| format!("region {home}: {why}"))?;
             }
-            Ok(Box::new(Speculation::new(tree_of(homes, regions), stable)))
+            let tree = tree_of(homes, regions);
+            let mut speculation = Box::new(Speculation::new(tree, proof.version(batch), proof.parts));
+            if !speculation.fits_token() {
+                return Err(format!("its objects are not those that were agreed on after batch {batch}"));
+            }
+            Ok(speculation)
         }));
         BoundaryDone::Installed { state: state.unwrap_or_else(|_| Err("a region is corrupted".into())) }
     }

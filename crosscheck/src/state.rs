@@ -1,8 +1,9 @@
 //! The whole state of a replica at one position, as bytes: a CHECKPOINT keeps it and a state transfer sends it.
 
 use bytes::Bytes;
+use execute::TokenParts;
 use schedule::{Access, DispatcherState, Turn};
-use verify::StateToken;
+use verify::{StateToken, Version};
 use wire::{Malformed, Put, Reader};
 
 pub use crate::checkpoint::CheckpointHead;
@@ -13,8 +14,10 @@ use crate::service::Service;
 pub type Base<S> = (CheckpointHead, DispatcherState<Job<<S as Service>::Request>>);
 
 const VERSION: u8 = 1;
-/// Bytes of a token.
-const TOKEN_BYTES: usize = 16;
+/// Bytes of a token and of what it is computed from.
+const TOKEN_BYTES: usize = 64;
+/// Seed of the digest of what belongs to a version besides the objects and outputs.
+const CONTEXT: &[u8] = b"version";
 
 /// Packs the state in an exclusive turn.
 ///
@@ -57,20 +60,54 @@ pub fn add_region(out: &mut Vec<u8>, packed: &[u8]) {
     put_block(out, packed);
 }
 
-/// With V: a packed state, and the token of the version that it is the state of.
-pub fn with_token(token: StateToken, packed: &[u8]) -> Bytes {
+/// With V: the version that a packed state is the state of, and what the version's token is computed from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateProof {
+    /// The token.
+    pub token: StateToken,
+    /// With the state itself, all that it is computed from.
+    pub parts: TokenParts,
+}
+
+impl StateProof {
+    /// Whether the token stands for this position in the order. Of the objects, their tree tells.
+    pub fn fits<R>(&self, head: &CheckpointHead, dispatcher: &DispatcherState<R>) -> bool {
+        self.parts.context == context(&head.order, dispatcher.digest())
+    }
+
+    /// The version, of this batch.
+    pub fn version(&self, batch: u64) -> Version {
+        Version { number: batch, token: self.token }
+    }
+}
+
+/// With V: digest of what belongs to a version besides the objects and outputs: the state of the order, and a digest of
+/// that of the schedule.
+pub fn context(order: &order::State, schedule: u64) -> u128 {
+    let mut context = order.encode();
+    context.extend_from_slice(CONTEXT);
+    context.extend_from_slice(&schedule.to_le_bytes());
+    vote::digest::content(&context)
+}
+
+/// With V: a packed state, and what proves of which version it is.
+pub fn with_proof(proof: StateProof, packed: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(TOKEN_BYTES + packed.len());
-    out.put128(token.0).put(packed);
+    let StateProof { token, parts: TokenParts { outputs, context, before } } = proof;
+    out.put128(token.0).put128(outputs).put128(context).put128(before.0).put(packed);
     out.into()
 }
 
-/// With V: the token, and the packed state.
+/// With V: the proof, and the packed state.
 ///
 /// # Errors
-/// When there is no token.
-pub fn split_token(bytes: &Bytes) -> Result<(StateToken, Bytes), String> {
-    let token = Reader::new(bytes).u128().map_err(text)?;
-    Ok((StateToken(token), bytes.slice(TOKEN_BYTES..)))
+/// When there is no proof.
+pub fn split_proof(bytes: &Bytes) -> Result<(StateProof, Bytes), String> {
+    let mut reader = Reader::new(bytes);
+    let mut next = || reader.u128().map_err(text);
+    let (token, outputs, context, before) = (StateToken(next()?), next()?, next()?, StateToken(next()?));
+    let parts = TokenParts { outputs, context, before };
+    Ok((StateProof { token, parts }, bytes.slice(TOKEN_BYTES..)))
 }
 
 /// Loads a packed state into a service that no other thread can reach.
@@ -138,4 +175,25 @@ fn take_block<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], String> {
 
 fn text(error: Malformed) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_read_as_written_and_binds_the_position_in_the_order() {
+        let order = order::State::default();
+        let dispatcher = DispatcherState::<()>::genesis();
+        let context = context(&order, dispatcher.digest());
+        let parts = TokenParts { outputs: 1, context, before: StateToken(2) };
+        let proof = StateProof { token: StateToken(3), parts };
+        let bytes = with_proof(proof, b"packed");
+        assert_eq!(split_proof(&bytes), Ok((proof, Bytes::from_static(b"packed"))));
+        (0..TOKEN_BYTES).for_each(|cut| assert!(split_proof(&bytes.slice(..cut)).is_err()));
+        let head = CheckpointHead { index: 5, batch: 1, order: order.clone() };
+        assert!(proof.fits(&head, &dispatcher));
+        let elsewhere = CheckpointHead { order: order::State { index: order.index + 1, ..order }, ..head };
+        assert!(!proof.fits(&elsewhere, &dispatcher), "another position is not the one that was agreed on");
+    }
 }

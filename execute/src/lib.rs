@@ -14,7 +14,7 @@ use object::{Corrupted, Home, Kept, ObjectId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
 pub use reproduce::{Repeat, Reproduced, Stopped};
-pub use speculate::{KeptRequest, NotTakenBack, Regions, Speculation, checksums};
+pub use speculate::{KeptRequest, NotTakenBack, Regions, Speculation, TokenParts, checksums};
 
 /// The protections of an execution, from the letters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

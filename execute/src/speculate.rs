@@ -36,6 +36,31 @@ pub struct KeptRequest {
 /// Bytes of before-images that are kept for a checkpoint that is made in parts.
 const PINNED_BYTES: usize = 64 << 20;
 
+/// What the token of a version is computed from, beside its number and the root of the tree over the objects. Whoever
+/// knows the token can check with it a state that comes from one replica alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenParts {
+    /// Digest of the answers of the version's batch.
+    pub outputs: u128,
+    /// Digest of what else belongs to the version.
+    pub context: u128,
+    /// Token of the version before.
+    pub before: StateToken,
+}
+
+impl TokenParts {
+    /// The token of version `number`, whose tree has this root.
+    pub fn token(&self, number: u64, root: u64) -> StateToken {
+        let mut bytes = [0; 64];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&root.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.outputs.to_le_bytes());
+        bytes[32..48].copy_from_slice(&self.context.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.before.0.to_le_bytes());
+        StateToken(xxhash_rust::xxh3::xxh3_128_with_seed(&bytes, TOKEN_SEED))
+    }
+}
+
 /// The regions of a service while no request runs.
 pub trait Regions {
     /// Shows one of them; none if there is no such lock.
@@ -61,6 +86,7 @@ pub struct Speculation {
     tree: Tree,
     stable: Version,
     stable_root: u64,
+    stable_parts: TokenParts,
     /// Oldest first.
     batches: VecDeque<Folded>,
     /// Batches up to the stable one, oldest first, and their bytes.
@@ -77,6 +103,7 @@ pub struct Speculation {
 struct Folded {
     version: Version,
     root: u64,
+    parts: TokenParts,
     /// By stamp.
     kept: Vec<Kept>,
     changes: Vec<Change>,
@@ -85,13 +112,14 @@ struct Folded {
 }
 
 impl Speculation {
-    /// Of a state whose objects are all in `tree`.
-    pub fn new(mut tree: Tree, stable: Version) -> Speculation {
+    /// Of a state whose objects are all in `tree`, and what its token is computed from.
+    pub fn new(mut tree: Tree, stable: Version, stable_parts: TokenParts) -> Speculation {
         let stable_root = tree.root();
         Speculation {
             tree,
             stable,
             stable_root,
+            stable_parts,
             batches: VecDeque::new(),
             past: VecDeque::new(),
             past_bytes: 0,
@@ -109,6 +137,20 @@ impl Speculation {
     /// The newest version that stays.
     pub fn stable(&self) -> Version {
         self.stable
+    }
+
+    /// What the token of this version is computed from, if it is the stable one or a later one.
+    pub fn parts_of(&self, number: u64) -> Option<TokenParts> {
+        let of_batch = self.batches.iter().find(|batch| batch.version.number == number);
+        let of_stable = Some(self.stable_parts).filter(|_| number == self.stable.number);
+        of_batch.map(|batch| batch.parts).or(of_stable)
+    }
+
+    /// Whether the tree over the objects is the one that the token of the newest version stands for.
+    pub fn fits_token(&mut self) -> bool {
+        let Version { number, token } = self.version();
+        let root = self.tree.root();
+        self.parts_of(number).is_some_and(|parts| parts.token(number, root) == token)
     }
 
     /// Memory of what is kept, in bytes.
@@ -138,18 +180,19 @@ impl Speculation {
         executed.iter().for_each(|request| request.kept.append_changes(&mut changes));
         changes.iter().for_each(|change| self.tree.apply(*change));
         let root = self.tree.root();
-        let token = token(before.number + 1, root, outputs, context, before.token);
+        let parts = TokenParts { outputs, context, before: before.token };
+        let token = parts.token(before.number + 1, root);
         let version = Version { number: before.number + 1, token };
         let kept: Vec<Kept> = executed.into_iter().map(|request| request.kept).collect();
         let bytes = kept.iter().map(Kept::bytes).sum::<usize>() + size_of_val(changes.as_slice());
-        self.batches.push_back(Folded { version, root, kept, changes, bytes });
+        self.batches.push_back(Folded { version, root, parts, kept, changes, bytes });
         token
     }
 
     /// Replicas have agreed on the state after this batch: it and those before stay.
     pub fn agree(&mut self, number: u64) {
         while let Some(batch) = self.batches.pop_front_if(|batch| batch.version.number <= number) {
-            (self.stable, self.stable_root) = (batch.version, batch.root);
+            (self.stable, self.stable_root, self.stable_parts) = (batch.version, batch.root, batch.parts);
             self.past_bytes += batch.bytes;
             self.past.push_back(batch);
         }
@@ -356,14 +399,4 @@ fn are_taken_back<'a>(newest_first: impl Iterator<Item = &'a mut Kept>, regions:
         are_all &= kept.is_taken_back();
     }
     are_all
-}
-
-fn token(number: u64, root: u64, outputs: u128, context: u128, before: StateToken) -> StateToken {
-    let mut bytes = [0; 64];
-    bytes[..8].copy_from_slice(&number.to_le_bytes());
-    bytes[8..16].copy_from_slice(&root.to_le_bytes());
-    bytes[16..32].copy_from_slice(&outputs.to_le_bytes());
-    bytes[32..48].copy_from_slice(&context.to_le_bytes());
-    bytes[48..].copy_from_slice(&before.0.to_le_bytes());
-    StateToken(xxhash_rust::xxh3::xxh3_128_with_seed(&bytes, TOKEN_SEED))
 }

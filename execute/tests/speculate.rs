@@ -1,6 +1,6 @@
 //! Batches that are taken back: state, tree and tokens are those of before (OSDI 2012, 4.1 and 6.1).
 
-use execute::{End, KeptRequest, NotTakenBack, Speculation};
+use execute::{End, KeptRequest, NotTakenBack, Speculation, TokenParts};
 use object::{Change, Home, Injection, Kept, Region};
 use tree::{Tree, TreeShape};
 use verify::{StateToken, Version};
@@ -20,7 +20,7 @@ fn tree_of(bank: &mut Bank) -> Tree {
 }
 
 fn start(bank: &mut Bank) -> Speculation {
-    Speculation::new(tree_of(bank), Version { number: 0, token: StateToken(7) })
+    Speculation::new(tree_of(bank), Version { number: 0, token: StateToken(7) }, TokenParts::default())
 }
 
 fn digests(bank: &mut Bank) -> [u128; 2] {
@@ -216,7 +216,14 @@ fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version
             donor.accounts[home].get_mut().load_all(&packed).expect("it fits");
         });
         assert_eq!(digests(&mut donor), present);
-        of_donor = Speculation::new(tree_of(&mut donor), version);
+        let parts = of_asker.parts_of(version.number).expect("it is its stable version");
+        of_donor = Speculation::new(tree_of(&mut donor), version, parts);
+        assert!(of_donor.fits_token());
+        // Of a state with another object, the token tells.
+        let mut wrong = Bank::new();
+        let mut of_wrong = start(&mut wrong);
+        run(&mut wrong, &mut of_wrong, &[Request::PayIn(987_654_321)]);
+        assert!(!Speculation::new(tree_of(&mut wrong), version, parts).fits_token());
     }
 }
 

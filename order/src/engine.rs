@@ -126,10 +126,10 @@ pub enum Output {
         /// The members from there on.
         members: MemberSet,
     },
-    /// Leader only: a replica needs the state at a checkpoint that does not exist yet. Answer with `state_available`.
+    /// A replica needs the state at a checkpoint that does not exist yet. Answer with `state_available`.
     CheckpointWanted {
-        /// Order a CHECKPOINT. Otherwise nothing can be ordered before that replica has a state: pack the present one,
-        /// after the last delivery.
+        /// Order a CHECKPOINT; the leader only. Otherwise nothing can be ordered before that replica has a state: pack
+        /// the present one, after the last delivery; with a primary the one after the last stable batch.
         ordered: bool,
     },
     /// This replica's log begins after `index`. Fetch the state that f+1 replicas agree on; answer with `installed`.

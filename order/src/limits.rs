@@ -74,6 +74,9 @@ pub const ASK_TICKS: u64 = 2;
 pub const LOST_TICKS: u64 = 400;
 /// Ticks without an answer after which a state or a checkpoint is asked for again: 1 s at ticks of 25 ms.
 pub const STATE_TICKS: u64 = 40;
+/// Ticks for which a replica waits for a checkpoint, with no batch becoming stable, before one is made without ordering
+/// it: 0.5 s at ticks of 25 ms.
+pub const IN_VAIN_TICKS: u64 = 20;
 /// Ticks between two reports of a replica's progress under a primary, when nothing has changed.
 pub const PROGRESS_TICKS: u64 = 4;
 /// Replicas a group has at most.

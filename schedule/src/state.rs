@@ -69,6 +69,11 @@ impl<R> DispatcherState<R> {
         self.position
     }
 
+    /// Mixed batches: the digest that [`EntryEnd::schedule`](crate::EntryEnd::schedule) tells of this state.
+    pub fn digest(&self) -> u64 {
+        crate::mixed::digest_of(self)
+    }
+
     /// Number of kinds of requests whose locks are [forecast](Footprint::predict) from earlier ones.
     pub fn kinds(&self) -> usize {
         self.predictor.lessons().count()

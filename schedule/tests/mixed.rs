@@ -231,9 +231,12 @@ fn parallel_batches_wait_for_each_other_and_a_boundary_for_the_batch() {
     perform(a);
     let Step::Run(b) = second.next() else { panic!("the boundary waits for the batch, and b is in it") };
     assert!(matches!(first.next(), Step::Idle), "nothing runs beside b");
-    assert_eq!(perform(b).2.map(|ended| ended.index), Some(1));
+    let ended = perform(b).2.expect("b is the last one");
+    assert_eq!(ended.index, 1);
     let Step::Run(boundary) = first.next() else { panic!("the boundary") };
     assert!(boundary.is_exclusive());
+    let state = boundary.dispatcher_state().expect("a boundary has the state alone");
+    assert_eq!((state.entry_index(), state.digest()), (2, ended.schedule), "the state after batch 1");
     assert_eq!((boundary.entry_index(), boundary.position()), (1, 4), "it sees all of batch 1");
     assert!(matches!(second.next(), Step::Idle), "d waits for the boundary");
     perform(boundary);

@@ -227,6 +227,12 @@ impl Executor {
         self.agreed.last_key_value().map_or(self.stable.number, |(number, _)| *number)
     }
 
+    /// Whether a quorum of verifiers is known to have recorded this version.
+    pub fn is_agreed(&self, version: Version) -> bool {
+        let is_recorded = self.agreed.get(&version.number) == Some(&version.token);
+        is_recorded || self.wanted == Some(version) || self.stable == version
+    }
+
     /// The version that has to come from another executor before any batch runs.
     pub fn wanted(&self) -> Option<Version> {
         self.wanted

@@ -308,13 +308,13 @@ impl<S: Service> Execution<S> {
     }
 
     /// With V: every batch ends, or does not run, and the state of other replicas takes the place of this one. The
-    /// batch after `batch` is next. [`Report::Boundary`] comes when it is done.
+    /// batch after it is next. [`Report::Boundary`] comes when it is done.
     pub(super) fn continue_at(
         &mut self,
         state: &DispatcherState<Job<S::Request>>,
-        batch: u64,
         installing: InstallingState,
     ) {
+        let batch = installing.batch;
         self.unstable.take_after(0);
         self.schedule.continue_at(state, Job::boundary(BoundaryWork::Install(Box::new(installing))));
         self.stand_after(batch);

@@ -10,12 +10,14 @@ use super::Replica;
 use super::execution::{Execution, StallCheck, WorkerLinks};
 use super::group::{LogEnd, OwnProgress};
 use super::speculate::{SpeculateStage, Speculator};
+use super::state_transfer::Arrived;
 use super::vote_stage::VoteStage;
 use crate::admin::ReplicaPhase;
 use crate::hooks::Hooks;
 use crate::job::Job;
 use crate::service::Service;
 use crate::settings::Durability;
+use crate::state::StateProof;
 use crate::world::World;
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, snapshot, state, transfer};
 
@@ -34,7 +36,12 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::CheckpointWanted { ordered: true } => {
                     self.transfer.want_checkpoint(&mut self.order, &self.env);
                 }
-                Output::CheckpointWanted { ordered: false } => self.transfer.want_unordered(),
+                Output::CheckpointWanted { ordered: false }
+                    if self.env.settings.mode.deterministic || self.env.settings.mode.verified =>
+                {
+                    self.transfer.want_unordered();
+                }
+                Output::CheckpointWanted { ordered: false } => {}
                 Output::NeedState { index, .. }
                     if self.executor.running.is_some() && self.env.settings.mode.verified =>
                 {
@@ -108,7 +115,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 None => {
                     let first = state::CheckpointHead { index: 0, batch: 0, order: order::State::default() };
                     if let Some(mut speculator) = Speculator::of(self) {
-                        speculator.begin(&first, verify::StateToken::default());
+                        speculator.begin(&first, StateProof::default());
                     }
                     self.start_execution(schedule::DispatcherState::genesis(), 1);
                 }
@@ -154,6 +161,22 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         }
     }
 
+    /// The whole state of others is there. One that comes from a single replica has to be that of a version that was
+    /// recorded, where versions are.
+    fn on_arrived(&mut self, Arrived { index, bytes, alone }: Arrived) {
+        if let (Some(donor), Some(mut speculator)) = (alone, Speculator::of(self))
+            && !speculator.whole_state().is_recorded(&bytes)
+        {
+            self.env.world.say(format_args!(
+                "the state after entry {index} that replica {} has sent is of no version that verifiers are known here \
+                    to have recorded. This replica asks again",
+                ReplicaId(donor)
+            ));
+            return self.order.orderer.state_lost(index);
+        }
+        self.put_in_place(index, &bytes);
+    }
+
     fn put_in_place(&mut self, index: u64, bytes: &Bytes) {
         let takes_state = self.speculate.as_ref().is_some_and(SpeculateStage::takes_state);
         if let Some(mut speculator) = Speculator::of(self).filter(|_| takes_state) {
@@ -163,9 +186,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             return self.retire(index, bytes);
         }
         let Some(service) = &mut self.executor.service else { return };
-        let (token, bytes) = match self.env.settings.mode.verified.then(|| state::split_token(bytes)) {
+        let (proof, bytes) = match self.env.settings.mode.verified.then(|| state::split_proof(bytes)) {
             None => (None, bytes.clone()),
-            Some(Ok((token, bytes))) => (Some(token), bytes),
+            Some(Ok((proof, bytes))) => (Some(proof), bytes),
             Some(Err(why)) => return self.env.stop_with(Err(ServeError::BadState(why))),
         };
         let bytes = &bytes;
@@ -179,8 +202,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.executor.pulse.beat();
         match loaded {
             Ok(Some((head, dispatcher))) => {
-                if let (Some(token), Some(mut speculator)) = (token, Speculator::of(self)) {
-                    speculator.begin(&head, token);
+                if let (Some(proof), Some(mut speculator)) = (proof, Speculator::of(self)) {
+                    speculator.begin(&head, proof);
                 }
                 self.start_execution(dispatcher, head.batch + 1);
                 if let Some(mut speculator) = Speculator::of(self) {
@@ -232,9 +255,13 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// Packs the state as it is, for a replica without which nothing can be ordered, as soon as nothing is in
     /// execution.
     pub(super) fn pack_unordered(&mut self) {
+        if let Some(mut speculator) = Speculator::of(self) {
+            return speculator.checkpoint().pack_stable();
+        }
         let Some(execution) = &mut self.executor.running else { return };
-        if self.env.settings.mode.deterministic && self.transfer.packs_unordered(execution.is_idle()) {
+        if self.transfer.packs_unordered() && execution.is_idle() {
             let order = self.order.orderer.export_state();
+            self.transfer.answer_unordered();
             let head = state::CheckpointHead { index: order.index, batch: execution.executed_to(), order };
             execution.pack_now(head);
         }
@@ -267,8 +294,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 let complete = left.and_then(|message| {
                     self.transfer.on_message(from, message, &mut self.order, &mut self.env)
                 });
-                if let Some((index, state)) = complete {
-                    self.put_in_place(index, &state);
+                if let Some(arrived) = complete {
+                    self.on_arrived(arrived);
                 }
             }
             FrameKind::Admin => {

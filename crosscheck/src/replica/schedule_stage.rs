@@ -38,7 +38,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// Takes batches from the log as far as the workers have room.
     fn take_deliveries(&mut self) {
-        while self.executor.has_room() && self.speculate.as_ref().is_none_or(SpeculateStage::may_deliver) {
+        while self.executor.has_room()
+            && !self.transfer.packs_unordered()
+            && self.speculate.as_ref().is_none_or(SpeculateStage::may_deliver)
+        {
             let Some(delivered) = self.order.orderer.poll_delivery() else { return };
             if self.env.hooks.skips(&delivered, self.env.tally.executed) {
                 continue;

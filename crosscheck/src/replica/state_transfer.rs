@@ -3,7 +3,6 @@
 
 use bytes::Bytes;
 use order::{FrameKind, OrderEngine};
-use verify::Version;
 use wire::ReplicaId;
 
 use super::Input;
@@ -14,6 +13,7 @@ use crate::hooks::{self, Hooks};
 use crate::ordered::Control;
 use crate::settings::Durability;
 use crate::snapshot::SnapshotError;
+use crate::state::StateProof;
 use crate::transfer::{Donor, Message, Receiver};
 use crate::world::World;
 use crate::{evidence, limits, state};
@@ -37,6 +37,15 @@ pub(super) struct StateTransfer {
     unstable: Option<(u64, u64, Bytes)>,
 }
 
+/// A whole state that has come from others.
+pub(super) struct Arrived {
+    /// Its log index.
+    pub(super) index: u64,
+    pub(super) bytes: Bytes,
+    /// The replica, from 0, that has offered it alone; none if f+1 have offered the same.
+    pub(super) alone: Option<u8>,
+}
+
 impl StateTransfer {
     /// A replica needs a state that does not exist yet: the leader orders a CHECKPOINT.
     pub(super) fn want_checkpoint<E: OrderEngine, W: World>(
@@ -57,9 +66,14 @@ impl StateTransfer {
         self.wants_unordered = true;
     }
 
-    /// Whether the state is to be packed now, with nothing in execution if `is_idle`.
-    pub(super) fn packs_unordered(&mut self, is_idle: bool) -> bool {
-        is_idle && std::mem::take(&mut self.wants_unordered)
+    /// Whether the state is to be packed as soon as nothing is in execution. No batch is delivered before.
+    pub(super) fn packs_unordered(&self) -> bool {
+        self.wants_unordered
+    }
+
+    /// It is being packed now, or cannot be.
+    pub(super) fn answer_unordered(&mut self) {
+        self.wants_unordered = false;
     }
 
     /// Whether this replica waits for a state, or receives one.
@@ -89,30 +103,31 @@ impl StateTransfer {
         self.offer(head.index, bytes, order, env);
     }
 
-    /// With V: the same, made in parts. `version` is that of its batch, once replicas have agreed on it.
-    pub(super) fn on_checkpoint_in_parts<E: OrderEngine, W: World>(
+    /// With V: the same. `proof` is that of its batch, once replicas have agreed on it.
+    pub(super) fn on_checkpoint_of<E: OrderEngine, W: World>(
         &mut self,
         head: &state::CheckpointHead,
         bytes: Bytes,
-        version: Option<Version>,
+        proof: Option<StateProof>,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
         self.on_checkpoint(head, bytes, order, env);
-        if let Some(version) = version {
-            self.on_stable(version, order, env);
+        if let Some(proof) = proof {
+            self.on_stable(head.batch, proof, order, env);
         }
     }
 
-    /// With V: replicas have agreed on this version. The checkpoint of its batch is offered, with its token.
+    /// With V: replicas have agreed on the version after this batch. Its checkpoint is offered, with the proof.
     pub(super) fn on_stable<E: OrderEngine, W: World>(
         &mut self,
-        version: Version,
+        stable: u64,
+        proof: StateProof,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
-        if let Some((_, index, bytes)) = self.unstable.take_if(|(batch, ..)| *batch == version.number) {
-            self.offer(index, state::with_token(version.token, &bytes), order, env);
+        if let Some((_, index, bytes)) = self.unstable.take_if(|(batch, ..)| *batch == stable) {
+            self.offer(index, state::with_proof(proof, &bytes), order, env);
         }
     }
 
@@ -240,14 +255,19 @@ impl StateTransfer {
                 env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
             }
             if let (false, Some(donor)) = (was_agreed, receiver.believes()) {
+                let (index, donor_id) = (receiver.wanted(), ReplicaId(donor));
+                if env.settings.mode.verified {
+                    return env.world.say(format_args!(
+                        "this replica takes the state after entry {index} from replica {donor_id} alone: no other one \
+                            has offered the same. It has to fit the token that the verifiers have recorded"
+                    ));
+                }
                 env.world.say(format_args!(
-                    "this replica takes the state after entry {} on the word of replica {} alone: too few other \
-                        replicas are there with their data, and without this one nothing can be ordered. Its \
-                        objects are checked when they are used; nobody else could vouch for it",
-                    receiver.wanted(),
-                    ReplicaId(donor)
+                    "this replica takes the state after entry {index} on the word of replica {donor_id} alone: too \
+                        few other replicas are there with their data, and without this one nothing can be ordered. \
+                        Its objects are checked when they are used; nobody else could vouch for it"
                 ));
-                env.keep_evidence(evidence::believed(donor, receiver.wanted()));
+                env.keep_evidence(evidence::believed(donor, index));
             }
         }
     }
@@ -274,22 +294,25 @@ impl StateTransfer {
         }
     }
 
-    /// Handles a peer's message about a state. Returns a state that is complete and can be installed, with its log
-    /// index.
+    /// Handles a peer's message about a state. Returns a state that is complete and can be installed.
     pub(super) fn on_message<E: OrderEngine, W: World>(
         &mut self,
         from: u8,
         message: Message,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
-    ) -> Option<(u64, Bytes)> {
+    ) -> Option<Arrived> {
         let standing = order.orderer.standing();
-        if let Some(answer) = self.donor.on_message(from, &message, standing.is_leader && standing.stuck) {
+        // With V, whoever has the state of a recorded version can prove it.
+        let proves = env.settings.mode.verified;
+        let alone = proves || (standing.is_leader && standing.stuck);
+        if let Some(answer) = self.donor.on_message(from, &message, alone) {
             env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
             return None;
         }
         let receiver = self.receiver.as_mut()?;
-        let complete = receiver.on_message(from, message, standing.leader == Some(from));
+        let complete = receiver.on_message(from, message, proves || standing.leader == Some(from));
+        let alone = receiver.believes();
         if receiver.is_overtaken() {
             // The engine waits for exactly the checkpoint it requested. It is informed, and requests the later one.
             let wanted = receiver.wanted();
@@ -298,7 +321,7 @@ impl StateTransfer {
             return None;
         }
         match complete {
-            Some((index, bytes)) => self.install(index, bytes, env),
+            Some((index, bytes)) => self.install(Arrived { index, bytes, alone }, env),
             None => {
                 self.poll(env);
                 None
@@ -309,14 +332,10 @@ impl StateTransfer {
     /// The whole state has arrived, and f+1 peers agree on every piece of it. A log on disk begins after it, and this
     /// replica will vote on later entries. So the state must be on disk first, or it would be lost with the process,
     /// and its vote with it.
-    fn install<W: World>(
-        &mut self,
-        index: u64,
-        bytes: Bytes,
-        env: &mut Environment<W>,
-    ) -> Option<(u64, Bytes)> {
+    fn install<W: World>(&mut self, arrived: Arrived, env: &mut Environment<W>) -> Option<Arrived> {
         self.receiver = None;
-        (!self.keep(index, bytes.clone(), StateUse::Install, env)).then_some((index, bytes))
+        let is_kept_first = self.keep(arrived.index, arrived.bytes.clone(), StateUse::Install, env);
+        (!is_kept_first).then_some(arrived)
     }
 
     /// An operator decided to take the state of this replica, from 0, without the agreement of others.

@@ -144,7 +144,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 if let Some(execution) = &mut self.executor.running {
                     execution.has_packed();
                 }
-                self.transfer.on_checkpoint(&head, state, &mut self.order, env);
+                match Speculator::of(self) {
+                    Some(mut speculator) => speculator.checkpoint().on_packed_at_once(&head, state),
+                    None => self.transfer.on_checkpoint(&head, state, &mut self.order, &mut self.env),
+                }
             }
             Report::CheckpointBegun { head, begun } => {
                 if let Some(mut speculator) = Speculator::of(self) {

@@ -3,7 +3,8 @@
 //! So does one whose state is wrong although it has every batch: it asks for the state in place of its own.
 //!
 //! It asks all others. Each that can offer a checkpoint with the batches after it does so; the primary has one ordered
-//! if it cannot. The state itself travels outside of this crate: [`Output::NeedState`] asks the host for it.
+//! if it cannot. Where no batch becomes stable without that replica, a checkpoint would not either: then each that is
+//! asked packs the state after the batch that is stable. The state itself travels outside of this crate: [`Output::NeedState`] asks the host for it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,12 @@ use crate::primary::{PrimaryEngine, end_of, number_of};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WantedState {
     /// States up to this index are of no use.
+    floor: u64,
+    /// Those up to this one are not asked for now: what could not be fetched is asked for again if nobody makes a later
+    /// one.
     above: u64,
+    /// Tick at which a state could not be fetched last.
+    lost: u64,
     /// The host was told to fetch the state at this index.
     offered: Option<u64>,
     /// Tick at which others were asked last.
@@ -29,7 +35,8 @@ pub(crate) struct WantedState {
 impl WantedState {
     /// One after this batch.
     pub fn above(number: u64, ticks: u64) -> Self {
-        WantedState { above: end_of(number), offered: None, asked: ticks, replaces: false }
+        let floor = end_of(number);
+        WantedState { floor, above: floor, lost: ticks, offered: None, asked: ticks, replaces: false }
     }
 
     /// Whether it is wanted no more, once the deliveries stand after entry `index`.
@@ -48,10 +55,14 @@ impl WantedState {
 pub(crate) struct Offers {
     /// Index of the newest checkpoint that others can fetch here.
     newest: Option<u64>,
-    /// At the primary: replicas that wait for a checkpoint beyond an index.
+    /// Replicas that wait for a checkpoint beyond an index.
     waiting: BTreeMap<u8, u64>,
-    /// Tick at which the host was told to order a checkpoint.
+    /// Tick at which the host was told to make a checkpoint.
     ordered: Option<u64>,
+    /// Tick since when a replica has waited in vain, with no batch having become stable.
+    in_vain: Option<u64>,
+    /// The host was told last to make one without ordering it.
+    is_unordered: bool,
 }
 
 impl Offers {
@@ -59,6 +70,11 @@ impl Offers {
     pub fn begin_view(&mut self) {
         self.waiting.clear();
         self.ordered = None;
+    }
+
+    /// A batch has become stable: the checkpoint may be on its way.
+    pub fn on_stable(&mut self) {
+        (self.in_vain, self.is_unordered) = (None, false);
     }
 
     /// A replica has what it waited for, or is gone.
@@ -99,8 +115,8 @@ impl PrimaryEngine {
         if self.wanted.is_some_and(|wanted| wanted.asked + wanted.pause() <= self.ticks) {
             self.ask_for_state();
         }
-        if self.is_primary() && !self.offers.waiting.is_empty() {
-            self.order_checkpoint();
+        if !self.offers.waiting.is_empty() {
+            self.make_checkpoint();
         }
     }
 
@@ -110,9 +126,10 @@ impl PrimaryEngine {
             return;
         }
         self.peers[usize::from(from)].follows = true;
-        if !self.offer(from, above) && self.is_primary() {
+        if !self.offer(from, above) {
             self.offers.waiting.insert(from, above);
-            self.order_checkpoint();
+            self.offers.in_vain.get_or_insert(self.ticks);
+            self.make_checkpoint();
         }
     }
 
@@ -161,7 +178,7 @@ impl PrimaryEngine {
     /// The state at this index could not be fetched.
     pub(super) fn lose_state(&mut self, index: u64) {
         if let Some(wanted) = self.wanted.as_mut().filter(|wanted| wanted.offered == Some(index)) {
-            (wanted.offered, wanted.above) = (None, wanted.above.max(index));
+            (wanted.offered, wanted.above, wanted.lost) = (None, wanted.above.max(index), self.ticks);
             self.ask_for_state();
         }
     }
@@ -169,6 +186,9 @@ impl PrimaryEngine {
     /// Asks all others, if a state is wanted and none was offered.
     pub(super) fn ask_for_state(&mut self) {
         let Some(wanted) = self.wanted.as_mut().filter(|wanted| wanted.offered.is_none()) else { return };
+        if wanted.lost + limits::STATE_TICKS <= self.ticks {
+            wanted.above = wanted.floor;
+        }
         wanted.asked = self.ticks;
         let body = PrimaryControl::AskState { above: wanted.above }.encode();
         for to in super::slots(self.peers_up) {
@@ -188,10 +208,16 @@ impl PrimaryEngine {
         true
     }
 
-    fn order_checkpoint(&mut self) {
-        if self.offers.ordered.is_none_or(|ordered| ordered + limits::STATE_TICKS <= self.ticks) {
+    /// The primary has a checkpoint ordered. Where nothing becomes stable before the waiting replica has the state, any
+    /// replica that lacks nothing itself makes one of the batch that is stable.
+    fn make_checkpoint(&mut self) {
+        let in_vain = self.offers.in_vain.is_some_and(|since| since + limits::IN_VAIN_TICKS <= self.ticks);
+        let ordered = !(in_vain && self.wanted.is_none() && self.stable > 0);
+        let is_due = self.offers.ordered.is_none_or(|ordered| ordered + limits::STATE_TICKS <= self.ticks);
+        let is_first_in_vain = !ordered && !std::mem::replace(&mut self.offers.is_unordered, !ordered);
+        if (is_due || is_first_in_vain) && (!ordered || self.is_primary()) {
             self.offers.ordered = Some(self.ticks);
-            self.ready.outputs.push_back(Output::CheckpointWanted { ordered: true });
+            self.ready.outputs.push_back(Output::CheckpointWanted { ordered });
         }
     }
 }
@@ -199,7 +225,7 @@ impl PrimaryEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::OrderEngine;
+    use crate::engine::{OrderEngine, PrimaryView};
     use crate::primary::Progress;
     use crate::primary::tests::{
         Pumped, batch, deliver, engine, gone_of, outside, part, pumped, receive, report, say, view,
@@ -350,6 +376,40 @@ mod tests {
         let answer = pumped(&mut primary);
         assert_eq!(said(&answer), []);
         assert!(answer.others.contains(&Output::CheckpointWanted { ordered: true }));
+    }
+
+    #[test]
+    fn where_nothing_becomes_stable_without_a_replica_whoever_has_the_stable_state_gives_it() {
+        let mut backup = engine(1);
+        (1..=5).for_each(|number| receive(&mut backup, 0, &batch(1, number)).unwrap());
+        let delivered = pumped(&mut backup);
+        deliver(&mut backup, &delivered);
+        backup.stable(3);
+        let wanted = |backup: &mut PrimaryEngine| {
+            let is_wanted = |output: &&Output| matches!(output, Output::CheckpointWanted { .. });
+            pumped(backup).others.iter().filter(is_wanted).cloned().collect::<Vec<_>>()
+        };
+        tell(&mut backup, 2, ask(0));
+        (1..limits::IN_VAIN_TICKS).for_each(|_| backup.tick());
+        assert_eq!(wanted(&mut backup), [], "the primary may have one ordered");
+        backup.stable(4);
+        tell(&mut backup, 2, ask(0));
+        (1..limits::IN_VAIN_TICKS).for_each(|_| backup.tick());
+        assert_eq!(wanted(&mut backup), [], "batches become stable");
+        backup.tick();
+        assert_eq!(wanted(&mut backup), [Output::CheckpointWanted { ordered: false }]);
+        backup.begin_view(PrimaryView { primary: 1, executors: 0b110, ..view(2, 0, 6) });
+        tell(&mut backup, 2, ask(0));
+        assert_eq!(
+            wanted(&mut backup),
+            [Output::CheckpointWanted { ordered: false }],
+            "no view changes that"
+        );
+        backup.rewind_to(4 << 4);
+        backup.state_available(4 << 4);
+        assert_eq!(said(&pumped(&mut backup)), [(2, PrimaryControl::OfferState { index: 4 << 4 })]);
+        (0..limits::STATE_TICKS).for_each(|_| backup.tick());
+        assert_eq!(wanted(&mut backup), [], "no replica waits");
     }
 
     #[test]

@@ -614,7 +614,10 @@ impl OrderEngine for PrimaryEngine {
     }
 
     fn stable(&mut self, number: u64) {
-        self.stable = self.stable.max(number.min(self.delivered));
+        let stable = self.stable.max(number.min(self.delivered));
+        if stable > std::mem::replace(&mut self.stable, stable) {
+            self.offers.on_stable();
+        }
         self.forget();
     }
 }

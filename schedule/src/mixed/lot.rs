@@ -58,6 +58,11 @@ struct Versions<R> {
     kept: VecDeque<(u64, Arc<LotState<R>>)>,
 }
 
+/// The digest that [`EntryEnd::schedule`] has of a state.
+pub(crate) fn digest_of<R>(state: &DispatcherState<R>) -> u64 {
+    LotState::of(state).digest()
+}
+
 /// The schedule's part of the state after a batch.
 struct LotState<R> {
     /// Position that is given next.
@@ -131,14 +136,14 @@ impl<R> Lot<R> {
         let versions = self.versions.lock();
         let mut after = LotState::clone(&versions.newest);
         after.start(versions.started.clone());
-        let mut state = DispatcherState::genesis();
-        state.position = after.position;
-        state.entry_index = batch.entry.index + 1;
-        state.time_us = after.time_us;
-        state.timers = after.timers.save();
-        state.internal = after.queue;
-        state.predictor = Predictor::new();
-        state
+        after.saved(batch.entry.index)
+    }
+
+    /// The state that a boundary between two batches finds.
+    pub fn state_between(&self) -> DispatcherState<R> {
+        let versions = self.versions.lock();
+        let batch = versions.kept.back().map_or(0, |(index, _)| *index);
+        LotState::clone(&versions.newest).saved(batch)
     }
 
     /// Versions before the one after `batch` are not returned to.
@@ -255,6 +260,18 @@ impl<R> LotState<R> {
             queue: state.internal.clone(),
             timers: PendingTimers::of(&state.timers),
         }
+    }
+
+    /// The state after batch `index`, to be kept.
+    fn saved(self, index: u64) -> DispatcherState<R> {
+        let mut state = DispatcherState::genesis();
+        state.position = self.position;
+        state.entry_index = index + 1;
+        state.time_us = self.time_us;
+        state.timers = self.timers.save();
+        state.internal = self.queue;
+        state.predictor = Predictor::new();
+        state
     }
 
     /// Adds what the requests of a batch have started, in the order of their positions.

@@ -38,6 +38,7 @@ use crate::state::{Again, DispatcherState};
 use crate::turn::{Drive, EntryEnd, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};
 use gate::Entering;
+pub(crate) use lot::digest_of;
 use lot::{Lot, NextBoundary};
 use planned::{Planned, PlannedRequest, Resolved};
 
@@ -387,7 +388,10 @@ impl<R: Any + Send + Sync> Drive<R> for MixedWorker<R> {
     }
 
     fn state(&self) -> Option<DispatcherState<R>> {
-        let batch = self.batch.as_ref().filter(|_| !self.is_boundary && self.run.kind == RunKind::Alone)?;
+        if self.is_boundary {
+            return Some(self.lot.state_between());
+        }
+        let batch = self.batch.as_ref().filter(|_| self.run.kind == RunKind::Alone)?;
         Some(self.lot.state_after(batch))
     }
 }

@@ -14,7 +14,7 @@ use crosscheck::object::request::Protect;
 use crosscheck::object::{Home, Kept, ObjectId, Region};
 use crosscheck::schedule::{Access, Lock, Origin, Outcome, Turn, Worker};
 use crosscheck::{Cx, Job, Service};
-use execute::{End, KeptRequest, Protection, Regions, Runner, Speculation};
+use execute::{End, KeptRequest, Protection, Regions, Runner, Speculation, TokenParts};
 use memcached::Memcached;
 use memcached::command::{Command, Keys};
 use rustix::time::{ClockId, clock_gettime};
@@ -156,7 +156,11 @@ pub struct ExecutorState<'s> {
 impl<'s> ExecutorState<'s> {
     /// Of a service without items.
     pub fn new(executor: usize, service: &'s Memcached, tree: Tree, keeps: bool) -> ExecutorState<'s> {
-        let folding = Mutex::new(Speculation::new(tree, Version { number: 0, token: StateToken(0) }));
+        let folding = Mutex::new(Speculation::new(
+            tree,
+            Version { number: 0, token: StateToken(0) },
+            TokenParts::default(),
+        ));
         let (handled, folded) = (TimeSum::default(), TimeSum::default());
         ExecutorState {
             executor,

@@ -9,14 +9,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use object::Home;
 use order::OrderEngine;
-use verify::Version;
 
-use super::Speculator;
+use super::{GoingBack, Speculator};
 use crate::boundary::{BoundaryWork, PackingRegions};
 use crate::checkpoint::CheckpointHead;
 use crate::service::Service;
+use crate::state::StateProof;
 use crate::world::World;
 use crate::{limits, state};
 
@@ -28,8 +29,8 @@ pub(super) struct OpenCheckpoint {
     packed: Vec<u8>,
     /// The next region.
     next: Home,
-    /// The version of its batch, once that is stable.
-    version: Option<Version>,
+    /// What proves the version of its batch, once that is stable.
+    proof: Option<StateProof>,
     /// Not before this time, in microseconds.
     pauses_until_us: u64,
 }
@@ -62,7 +63,7 @@ impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
             return;
         }
         stage.checkpoint =
-            Some(OpenCheckpoint { head, packed: begun, next: 0, version: None, pauses_until_us: 0 });
+            Some(OpenCheckpoint { head, packed: begun, next: 0, proof: None, pauses_until_us: 0 });
     }
 
     /// Packs the next regions, if nothing else has the state.
@@ -99,19 +100,57 @@ impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
             return;
         }
         stage.past.packs_at_once |= !is_known;
-        let Some(OpenCheckpoint { head, packed, version, .. }) = stage.checkpoint.take() else { return };
+        let Some(OpenCheckpoint { head, packed, proof, .. }) = stage.checkpoint.take() else { return };
         if is_known {
-            transfer.on_checkpoint_in_parts(&head, packed.into(), version, order, env);
+            transfer.on_checkpoint_of(&head, packed.into(), proof, order, env);
         } else {
             transfer.forget_asked();
         }
     }
 
-    /// A version is stable.
-    pub(super) fn note_stable(&mut self, version: Version) {
+    /// The version after a batch is stable.
+    pub(super) fn note_stable(&mut self, batch: u64, proof: StateProof) {
         let of_batch = self.0.stage.checkpoint.as_mut();
-        if let Some(checkpoint) = of_batch.filter(|checkpoint| checkpoint.head.batch == version.number) {
-            checkpoint.version = Some(version);
+        if let Some(checkpoint) = of_batch.filter(|checkpoint| checkpoint.head.batch == batch) {
+            checkpoint.proof = Some(proof);
         }
+    }
+
+    /// Packs the stable state without ordering that, if another replica needs it and nothing becomes stable before it
+    /// has got it. Batches that are not stable are taken back first; they run again afterwards.
+    pub(in crate::replica) fn pack_stable(&mut self) {
+        let stage = &mut *self.0.stage;
+        let Some(execution) = &mut self.0.executor.running else { return };
+        if !self.0.transfer.packs_unordered() {
+            return;
+        }
+        let stable = stage.stable();
+        // What it has may not be what was agreed on: batches have to come to repair that.
+        let is_wrong =
+            stage.taking.is_some() || stage.repairing.is_some() || stage.executor.wanted().is_some();
+        let is_under_way = stage.checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.is_after(stable));
+        // Who waits for it asks again, and is offered it.
+        let is_there = self.0.transfer.marks().0 == Some(stage.stable_order.index);
+        if is_wrong || is_under_way || is_there {
+            return self.0.transfer.answer_unordered();
+        }
+        if stage.going_back.is_some() || stage.speculation.is_none() {
+            return;
+        }
+        if stage.unstable.is_empty() && execution.is_idle() {
+            self.0.transfer.answer_unordered();
+            let order = stage.stable_order.clone();
+            execution.pack_now(CheckpointHead { index: order.index, batch: stable, order });
+        } else if !stage.unstable.is_empty() {
+            self.0.go_back(GoingBack { to: stable, view: None });
+        }
+    }
+
+    /// A whole state was packed at once.
+    pub(in crate::replica) fn on_packed_at_once(&mut self, head: &CheckpointHead, packed: Bytes) {
+        let Speculator { stage, env, order, transfer, .. } = &mut *self.0;
+        let stable = stage.stable();
+        let proof = Some(stage.stable_proof()).filter(|_| head.batch == stable);
+        transfer.on_checkpoint_of(head, packed, proof, order, env);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use execute::TokenParts;
 use order::{Delivered, OrderEngine};
 use schedule::{Entry, Footprint, Keys, Mixed, Mixer, ParallelBatches};
 use vote::Place;
@@ -110,6 +111,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             ended: None,
             unsound: Vec::new(),
             version: None,
+            parts: TokenParts::default(),
         });
         self.executor.pulse.execute(execution.oldest());
         if let Some(time_us) = newest

@@ -14,15 +14,14 @@ use crate::Corrupted;
 use crate::boundary::{self, OwnedRegions};
 use crate::hooks::{self, Hooks};
 use crate::service::Service;
+use crate::state::{self, StateProof};
 use crate::world::{Observation, World};
 
-/// Seed of the digest of what belongs to a version besides the objects and outputs.
-const CONTEXT: &[u8] = b"version";
-
-/// The batches of a service that nothing has run on since `stable`.
-pub(in crate::replica) fn begin<S: Service>(service: &mut S, stable: Version) -> Speculation {
+/// The batches of a service that nothing has run on since version `batch`, which has this token.
+pub(in crate::replica) fn begin<S: Service>(service: &mut S, batch: u64, proof: StateProof) -> Speculation {
     let mut regions = OwnedRegions(service.locks_mut());
-    Speculation::new(boundary::tree_of(regions.0.len() as Home, &mut regions), stable)
+    let tree = boundary::tree_of(regions.0.len() as Home, &mut regions);
+    Speculation::new(tree, proof.version(batch), proof.parts)
 }
 
 /// The batch with this number. A replica that lags has thousands of them.
@@ -83,12 +82,10 @@ impl SpeculateStage {
         }
         let order = if cfg!(feature = "inject") { order_of(&kept[started_len..]) } else { Vec::new() };
         kept.iter_mut().for_each(|one| one.stamp = hooks.undo_stamp(one.stamp));
-        let mut context = batch.order.encode();
-        context.extend_from_slice(CONTEXT);
-        context.extend_from_slice(&ended.schedule.to_le_bytes());
-        let token = speculation.fold(kept, vote::digest::content(&context));
+        let token = speculation.fold(kept, state::context(&batch.order, ended.schedule));
         let version = Version { number: ended.index, token };
         batch.version = Some(version);
+        batch.parts = speculation.parts_of(version.number).unwrap_or_default();
         Some(Folding::Folded { version, before, order })
     }
 }

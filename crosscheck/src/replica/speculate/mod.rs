@@ -22,7 +22,7 @@ mod yielding;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use execute::Speculation;
+use execute::{Speculation, TokenParts};
 use object::{Home, ObjectId};
 use order::{Delivered, FrameKind, OrderEngine, PrimaryView};
 use schedule::{EntryEnd, Mixer};
@@ -58,6 +58,7 @@ use crate::job::InFlight;
 use crate::limits;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::state::StateProof;
 use crate::world::{Observation, World};
 
 /// The state of a replica that verifies after execution.
@@ -77,6 +78,8 @@ pub(super) struct SpeculateStage {
     parts: Vec<Delivered>,
     /// The state of the order after the stable batch.
     stable_order: order::State,
+    /// What the token after it is computed from.
+    stable_parts: TokenParts,
     /// What follows when a boundary has taken batches back.
     going_back: Option<GoingBack>,
     /// The view in which batches are run here.
@@ -103,12 +106,18 @@ pub(super) struct SpeculateStage {
     reads: Option<LocalReads>,
     /// How long the primary has ordered nothing although requests wait here.
     unserved: Unserved,
-    /// Messages of this process to itself that were not handled yet.
-    own_messages: VecDeque<VerifyMessage>,
-    /// They are being handled: what they cause waits in the same queue.
-    hears_itself: bool,
+    own_messages: OwnMessages,
     /// Per peer: the messages of this round, and how many there are.
     outgoing: Vec<(Vec<u8>, usize)>,
+}
+
+/// Messages of this process to itself.
+#[derive(Default)]
+struct OwnMessages {
+    /// Those that were not handled yet.
+    waiting: VecDeque<VerifyMessage>,
+    /// They are being handled: what they cause waits in the same queue.
+    are_handled: bool,
 }
 
 /// A scheduled batch.
@@ -129,6 +138,8 @@ struct UnstableBatch {
     unsound: Vec<(Home, ObjectId)>,
     /// Once all before have ended too: the state after it.
     version: Option<Version>,
+    /// What its token is computed from.
+    parts: TokenParts,
 }
 
 /// What earlier repairs came to.
@@ -191,6 +202,7 @@ impl SpeculateStage {
             unstable: VecDeque::new(),
             parts: Vec::new(),
             stable_order: order::State::default(),
+            stable_parts: TokenParts::default(),
             going_back: None,
             view: 0,
             repairing: None,
@@ -205,8 +217,7 @@ impl SpeculateStage {
             checkpoint: None,
             reads: settings.reads_locally().then(LocalReads::default),
             unserved: Unserved::default(),
-            own_messages: VecDeque::new(),
-            hears_itself: false,
+            own_messages: OwnMessages::default(),
             outgoing: vec![(Vec::new(), 0); settings.peers.len()],
         }
     }
@@ -356,9 +367,14 @@ impl SpeculateStage {
     }
 
     /// The state of a replica that executes from the batch after `stable` on.
-    pub(super) fn start(&mut self, speculation: Speculation, order: order::State) {
+    pub(super) fn start(&mut self, speculation: Speculation, order: order::State, parts: TokenParts) {
         self.speculation = Some(speculation);
-        self.stable_order = order;
+        (self.stable_order, self.stable_parts) = (order, parts);
+    }
+
+    /// What proves the stable state.
+    fn stable_proof(&self) -> StateProof {
+        StateProof { token: self.executor.stable().token, parts: self.stable_parts }
     }
 
     /// Whether the next batch may be delivered: fewer than a window are beyond the stable one, and none is being taken
@@ -385,7 +401,7 @@ impl SpeculateStage {
         };
         for slot in processes {
             if slot == me {
-                self.own_messages.push_back(message.clone());
+                self.own_messages.waiting.push_back(message.clone());
             } else if let Some((body, messages)) = self.outgoing.get_mut(usize::from(slot)) {
                 let from = body.len();
                 message.encode(body);
@@ -501,14 +517,14 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     /// Handles the messages of this process to itself, one after the other: however many there are, the stack does not
     /// grow with them.
     fn hear_oneself(&mut self) {
-        if std::mem::replace(&mut self.stage.hears_itself, true) {
+        if std::mem::replace(&mut self.stage.own_messages.are_handled, true) {
             return;
         }
         let me = self.env.settings.me;
-        while let Some(message) = self.stage.own_messages.pop_front() {
+        while let Some(message) = self.stage.own_messages.waiting.pop_front() {
             self.hear_verify(me, message);
         }
-        self.stage.hears_itself = false;
+        self.stage.own_messages.are_handled = false;
     }
 
     /// This replica asks for a view with another primary.

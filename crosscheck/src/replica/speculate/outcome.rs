@@ -3,9 +3,7 @@
 use execute::{NotTakenBack, Speculation};
 use order::{OrderEngine, PrimaryView};
 use verify::limits::IDENTITY_VIEWS;
-use verify::{
-    ExecutorCommand, ExecutorEvent, Slot, Slots, StateToken, VerifierCommand, VerifyMessage, Version,
-};
+use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, VerifierCommand, VerifyMessage, Version};
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
@@ -16,6 +14,7 @@ use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
+use crate::state::StateProof;
 use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
@@ -138,11 +137,13 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
 
     /// The replies of a batch leave.
     fn release_batch(&mut self, batch: UnstableBatch) {
-        let UnstableBatch { number, order, tags, results, version, .. } = batch;
+        let UnstableBatch { number, order, tags, results, version, parts, .. } = batch;
         self.stage.stable_order = order;
-        if let Some(version) = version {
-            self.checkpoint().note_stable(version);
-            self.transfer.on_stable(version, self.order, self.env);
+        if let Some(Version { token, .. }) = version {
+            let proof = StateProof { token, parts };
+            self.stage.stable_parts = parts;
+            self.checkpoint().note_stable(number, proof);
+            self.transfer.on_stable(number, proof, self.order, self.env);
         }
         let mut results = results.unwrap_or_default();
         for (request, tag) in tags {
@@ -355,15 +356,11 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// This replica's service has the state of this checkpoint, with this token, and is about to execute.
-    pub(in crate::replica) fn begin(&mut self, head: &CheckpointHead, token: StateToken) {
+    pub(in crate::replica) fn begin(&mut self, head: &CheckpointHead, proof: StateProof) {
         if let Some(service) = &mut self.executor.service {
-            let stable = Version { number: head.batch, token };
-            self.env.world.see(Observation::Installed {
-                version: stable,
-                order: &head.order,
-                in_place: false,
-            });
-            self.stage.start(fold::begin(service, stable), head.order.clone());
+            let version = proof.version(head.batch);
+            self.env.world.see(Observation::Installed { version, order: &head.order, in_place: false });
+            self.stage.start(fold::begin(service, head.batch, proof), head.order.clone(), proof.parts);
         }
     }
 

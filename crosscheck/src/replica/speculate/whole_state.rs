@@ -14,7 +14,7 @@
 use bytes::Bytes;
 use execute::Speculation;
 use order::{FrameKind, OrderEngine, PrimaryView};
-use verify::{ExecutorEvent, Reason, VerifierEvent, Version};
+use verify::{ExecutorEvent, Reason, VerifierEvent};
 
 use super::{SpeculateStage, Speculator};
 use crate::boundary::InstallingState;
@@ -30,6 +30,8 @@ use crate::{ReplaceReason, ServeError, Stop, limits, state};
 #[derive(Debug)]
 pub(super) struct TakingState {
     step: TakingStep,
+    /// The own state is right, and lacks batches that are not to be had.
+    lags: bool,
     /// The view that has begun meanwhile.
     view: Option<PrimaryView>,
 }
@@ -63,7 +65,7 @@ impl SpeculateStage {
     /// The own state is of no use any more.
     pub(super) fn give_up_state(&mut self) {
         let view = self.going_back.take().and_then(|going_back| going_back.view);
-        self.taking.get_or_insert(TakingState { step: TakingStep::Wanted, view });
+        self.taking.get_or_insert(TakingState { step: TakingStep::Wanted, lags: false, view });
         self.repairing = None;
         self.answer = None;
         self.speculation = None;
@@ -83,7 +85,7 @@ impl SpeculateStage {
 
     /// What a replica without a state of use waits for.
     pub(super) fn awaited_state(&self) -> Option<&'static str> {
-        self.taking.as_ref().map(|_| "for the whole state of the others, because its own is wrong")
+        self.taking.as_ref().map(|_| "for the whole state of the others, in place of its own")
     }
 }
 
@@ -104,6 +106,8 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
             return self.0.env.stop_with(Ok(Stop::Replace(otherwise)));
         }
         self.0.stage.give_up_state();
+        let lags = matches!(otherwise, ReplaceReason::TooFarBehind);
+        self.0.stage.taking.iter_mut().for_each(|taking| taking.lags = lags);
     }
 
     /// Asks for the state, if that was not done.
@@ -113,15 +117,19 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
             return;
         }
         taking.step = TakingStep::Asked;
+        let lags = taking.lags;
         let stable = self.0.stage.stable();
         let taken = &mut self.0.stage.past.taken;
         taken.in_a_row = if taken.batch == stable && stable > 0 { taken.in_a_row + 1 } else { 1 };
         if taken.in_a_row > limits::REPAIRS_GIVEN_UP {
             return self.0.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
         }
+        let why = match lags {
+            true => "this replica lacks batches that no other one has any more",
+            false => "this replica's state is wrong, and cannot be repaired by object",
+        };
         self.0.env.world.say(format_args!(
-            "this replica's state is wrong, and cannot be repaired by object: it takes that of the others, after batch \
-                {stable} or a later one"
+            "{why}: it takes the state of the others, after batch {stable} or a later one, in place of its own"
         ));
         self.0.order.orderer.want_state_after(stable);
         // The others know from this that they must not give up theirs.
@@ -137,6 +145,18 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
         }
     }
 
+    /// Whether a state that came from one replica alone is that of a version which a quorum of verifiers is known here
+    /// to have recorded. Of its objects, the tree over them tells when they are in place.
+    pub(in crate::replica) fn is_recorded(&self, bytes: &Bytes) -> bool {
+        let running = self.0.executor.running.as_ref().map(|execution| &*execution.service);
+        let Some(service) = running.or(self.0.executor.service.as_ref()) else { return false };
+        let Ok((proof, packed)) = state::split_proof(bytes) else { return false };
+        state::open(service, &packed).is_ok_and(|((head, dispatcher), _)| {
+            let version = proof.version(head.batch);
+            proof.fits(&head, &dispatcher) && self.0.stage.executor.is_agreed(version)
+        })
+    }
+
     /// The state has come.
     pub(in crate::replica) fn on_arrived(&mut self, bytes: Bytes) {
         if let Some(taking) = self.0.stage.taking.as_mut().filter(|taking| taking.is_asked()) {
@@ -149,9 +169,9 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
     pub(super) fn install(&mut self) {
         let stage = &mut *self.0.stage;
         let Some(taking) = stage.taking.as_mut().filter(|_| !stage.is_lent) else { return };
-        let (bytes, token) = match std::mem::replace(&mut taking.step, TakingStep::Asked) {
-            TakingStep::Arrived(bytes) => match state::split_token(&bytes) {
-                Ok((token, bytes)) => (bytes, token),
+        let (bytes, proof) = match std::mem::replace(&mut taking.step, TakingStep::Asked) {
+            TakingStep::Arrived(bytes) => match state::split_proof(&bytes) {
+                Ok((proof, bytes)) => (bytes, proof),
                 Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
             },
             before => {
@@ -171,24 +191,25 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
             return self.0.order.orderer.want_state_after(stable);
         }
         let regions = regions.into_iter().map(|region| bytes.slice_ref(region)).collect();
-        let stable = Version { number: head.batch, token };
-        execution.continue_at(&dispatcher, head.batch, InstallingState { stable, regions });
+        execution.continue_at(&dispatcher, InstallingState { batch: head.batch, proof, regions });
         taking.step = TakingStep::Installs(Box::new(head));
     }
 
     /// The state is in place: this replica goes on from there.
     pub(super) fn on_installed(&mut self, state: Result<Box<Speculation>, String>) {
-        let Some(TakingState { step: TakingStep::Installs(head), view }) = self.0.stage.taking.take() else {
+        let Some(TakingState { step: TakingStep::Installs(head), lags, view }) = self.0.stage.taking.take()
+        else {
             return;
         };
         let speculation = match state {
             Ok(speculation) => speculation,
             Err(why) => {
+                // It is asked for again a few times: what one replica has may be corrupted, and others have it.
                 self.0
                     .env
                     .world
                     .say(format_args!("the state of the others could not be put in place: {why}"));
-                return self.0.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+                return self.0.stage.taking = Some(TakingState { step: TakingStep::Wanted, lags, view });
             }
         };
         let stable = speculation.stable();
@@ -201,6 +222,7 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
         self.0.order.orderer.rewind(before);
         self.0.order.orderer.rewind(head.order.clone());
         self.0.env.world.see(Observation::Installed { version: stable, order: &head.order, in_place: true });
+        stage.stable_parts = speculation.parts_of(stable.number).unwrap_or_default();
         stage.speculation = Some(*speculation);
         stage.past.taken.batch = stable.number;
         self.0.env.hooks.skip_turns();

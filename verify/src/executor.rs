@@ -12,7 +12,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Layout};
-use crate::limits::{RESEND_US, TALLY_BATCHES, WINDOW};
+use crate::limits::{IDENTITY_VIEWS, RESEND_US, TALLY_BATCHES, WINDOW};
 use crate::message::{AskRound, Here, Lineup, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::verifier::{Recipients, Timer};
@@ -106,8 +106,10 @@ pub enum ExecutorCommand {
         /// The batch.
         number: u64,
     },
-    /// A quorum of verifiers contradicts what was stable here. The rules exclude it: something is broken. The executor
-    /// does not act on it.
+    /// A quorum of verifiers contradicts what was stable here, and the executor does not act on it. Within one identity
+    /// of the group ([`IDENTITY_VIEWS`](crate::limits::IDENTITY_VIEWS)) the rules exclude it: something is broken. If the
+    /// view is of a later one, an operator has decided: what this executor has need not be a part of what the group goes
+    /// on with.
     Contradiction {
         /// What is stable here.
         stable: Version,
@@ -220,6 +222,11 @@ impl Executor {
     pub fn newest(&self) -> Version {
         let newest = self.own.last_key_value();
         newest.map_or(self.stable, |(number, token)| Version { number: *number, token: *token })
+    }
+
+    /// Whether this version is one that stays here, the newest such, or a later one that it has run.
+    pub fn has(&self, version: Version) -> bool {
+        version == self.stable || self.own.get(&version.number) == Some(&version.token)
     }
 
     /// The last batch of which a quorum is known to have recorded a token; the stable one if there is no later one.
@@ -373,7 +380,9 @@ impl Executor {
 
     /// A quorum has recorded this.
     fn act(&mut self, record: TokenRecord, out: &mut Out<'_>) {
-        if self.is_ahead_of_view && record.version.number < self.stable.number {
+        let is_same_identity =
+            self.view.is_none_or(|(view, _)| view / IDENTITY_VIEWS == record.view / IDENTITY_VIEWS);
+        if self.is_ahead_of_view && is_same_identity && record.version.number < self.stable.number {
             // The view began before the state that this executor has got since. A later record of it follows.
             return;
         }
@@ -396,9 +405,14 @@ impl Executor {
         self.heard.retain(|key, _| key.1 > record.view || key.2 > stable);
     }
 
+    /// In a later identity even one that has less is not known to have the beginning of what the group has.
     fn contradicts(&self, record: &TokenRecord) -> bool {
         let (version, stable) = (record.version, self.stable);
-        version.number < stable.number || (version.number == stable.number && version.token != stable.token)
+        let is_later_identity =
+            self.view.is_some_and(|(view, _)| view / IDENTITY_VIEWS < record.view / IDENTITY_VIEWS);
+        version.number < stable.number
+            || (version.number == stable.number && version.token != stable.token)
+            || (is_later_identity && !self.has(version))
     }
 
     /// The newest agreed version is always remembered: it decides in the end. So is the oldest one, which an executor
@@ -414,7 +428,7 @@ impl Executor {
     fn follow(&mut self, record: TokenRecord, out: &mut Out<'_>) {
         let TokenRecord { view, version: to, lineup } = record;
         let ran_so_far = self.newest().number;
-        let has_it = to == self.stable || self.own.get(&to.number) == Some(&to.token);
+        let has_it = self.has(to);
         let agreed = self.agreed.last_key_value().map_or(0, |(number, _)| *number);
         self.view = Some((view, lineup));
         self.is_ahead_of_view = false;

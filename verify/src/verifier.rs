@@ -15,6 +15,7 @@
 
 mod change;
 mod extra;
+mod operator;
 mod pair;
 mod recorder;
 mod recover;
@@ -56,11 +57,15 @@ pub enum VerifierEvent {
     /// The operator permits this process to begin a group where no replica has one, as
     /// [`Config::that_begins`](crate::Config::that_begins).
     Begin,
-    /// The operator lets this one of two executors go on alone: the other one will not come back with its memory. If
-    /// the group has agreed on more than the version that this one has, the batches in between are given up.
+    /// The operator lets the group go on with what this process has: of two executors, the other one will not come back
+    /// with its memory, or of more verifiers a majority has lost it. If the group has agreed on more than the version
+    /// that this one has, the batches in between are given up.
     GoAlone {
-        /// The last stable version of the own executor.
+        /// The version of the own executor that is kept.
         has: Version,
+        /// The other verifiers that are here without memory: the life in which each has told that. Where verifiers
+        /// decide by majority, nothing happens unless they and this one are a quorum.
+        blank: BTreeMap<Slot, u64>,
     },
     /// A timer has elapsed. [`VerifierEvent::Tick`] finds out by itself; an exploration has no time.
     Elapsed(Timer),
@@ -200,7 +205,7 @@ impl Verifier {
             VerifierEvent::ProcessGone(slot) => self.on_process_gone(slot, out),
             VerifierEvent::Suspect(reason) => self.suspect(reason, out),
             VerifierEvent::Begin => self.recorder.config.begins = true,
-            VerifierEvent::GoAlone { has } => self.on_go_alone(has, out),
+            VerifierEvent::GoAlone { has, blank } => self.on_go_alone(has, &blank, out),
             VerifierEvent::Elapsed(timer) => self.on_elapsed(timer, out),
             VerifierEvent::Tick => self.on_tick(out),
         }
@@ -375,8 +380,9 @@ impl Verifier {
             return;
         }
         if recorder.is_blank() {
+            let (founder, crashes) = (here.memory.map(|(_, record)| record), here.crashes);
             if let Some(lives) = self.recovery.on_answer(recorder, from, here, out) {
-                self.found(lives, out);
+                self.found_with(lives, founder, &crashes, out);
             }
             return;
         }

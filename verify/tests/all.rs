@@ -11,6 +11,7 @@ mod hostile;
 mod messages;
 mod protections;
 mod reads;
+mod refounding;
 mod support;
 mod transcripts;
 mod transcripts_pair;

@@ -1,5 +1,7 @@
 //! Two replicas, alone and with a witness, told as transcripts.
 
+use std::collections::BTreeMap;
+
 use verify::{Config, Layout, Reason, VerifierEvent, limits};
 
 use crate::support::cluster::{Cluster, as_is};
@@ -137,7 +139,7 @@ fn a_late_proof_waits_for_the_operator() {
     pair.pass_ms(5_000);
     pair.tells("");
     let has = pair.version_at(0);
-    pair.verifier(0, VerifierEvent::GoAlone { has });
+    pair.verifier(0, VerifierEvent::GoAlone { has, blank: BTreeMap::new() });
     pair.deliver();
     pair.tells(
         "verifier 0 is in view 2 from a: primary 0 of 0
@@ -301,7 +303,7 @@ fn keeps_what_one_has(layout: Layout) -> Cluster {
     pair.verifier(1, VerifierEvent::ProcessGone(0));
     pair.pass_ms(3_000);
     let has = pair.version_at(1);
-    pair.verifier(1, VerifierEvent::GoAlone { has });
+    pair.verifier(1, VerifierEvent::GoAlone { has, blank: BTreeMap::new() });
     pair.pass_ms(60);
     pair.batch(&[1], 'x');
     assert_eq!(pair.stable_at(1), "abx");
@@ -331,7 +333,7 @@ fn a_decision_is_told_until_the_others_know_it() {
     pair.pass_ms(500);
     pair.cut = vec![(1, 2)];
     let has = pair.version_at(1);
-    pair.verifier(1, VerifierEvent::GoAlone { has });
+    pair.verifier(1, VerifierEvent::GoAlone { has, blank: BTreeMap::new() });
     pair.pass_ms(200);
     pair.batch(&[1], 'x');
     assert_eq!(pair.stable_at(1), "ab", "a majority is needed");

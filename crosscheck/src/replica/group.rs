@@ -8,6 +8,7 @@ use wire::Reader;
 
 use super::clocks::Timekeeper;
 use super::environment::Environment;
+use super::speculate::OtherVerifier;
 use super::tolerance::{self, OtherProcess, Told};
 use crate::clock::ClockWords;
 use crate::limits;
@@ -316,6 +317,18 @@ impl Group {
             (peer, process)
         };
         (0..).zip(&self.others).filter(|(peer, _)| *peer != self.me).map(of).collect()
+    }
+
+    /// With V: what the others that were heard just now have told of their verifiers.
+    pub(super) fn verifiers(&self, now_us: u64) -> impl Iterator<Item = OtherVerifier> {
+        let is_here = move |other: &Other| other.life != 0 && !other.is_silent(now_us, limits::QUIET);
+        let others = (0..).zip(&self.others).filter(move |(peer, other)| *peer != self.me && is_here(other));
+        others.map(|(replica, other)| OtherVerifier {
+            replica,
+            life: other.life,
+            verifies: other.verifies,
+            has: other.voting.map(|_| other.pace.executed),
+        })
     }
 
     /// When something came from this peer last, in microseconds of the world's clock; 0 if nothing did.

@@ -39,7 +39,7 @@ const REMEDY_LATER: &str = "what else can be done is said here when no replica h
 
 impl Wait {
     /// A condition that needs no decision.
-    fn only(what: String) -> Self {
+    pub(super) fn only(what: String) -> Self {
         Wait { what, remedy: None }
     }
 

@@ -29,7 +29,10 @@ fuzz_target!(|data: &[u8]| {
             2 => verifier.handle(VerifierEvent::Connected(what >> 6), now_us, &mut to_verify),
             3 => verifier.handle(VerifierEvent::Disconnected(what >> 6), now_us, &mut to_verify),
             4 => verifier.handle(VerifierEvent::ProcessGone(what >> 6), now_us, &mut to_verify),
-            5 => verifier.handle(VerifierEvent::GoAlone { has: executor.stable() }, now_us, &mut to_verify),
+            5 => {
+                let (has, blank) = (executor.newest(), [(what >> 6, 9)].into());
+                verifier.handle(VerifierEvent::GoAlone { has, blank }, now_us, &mut to_verify)
+            }
             6 => {
                 let (parent, view) = (executor.newest(), executor.view().unwrap_or(0));
                 let token = StateToken(u128::from(*what) + 1);

@@ -16,12 +16,12 @@
 //! gone does not take over. A process that comes back without memory takes over from no view up to the one that it
 //! finds, and is the primary only of views that this life has begun.
 
-use crate::config::Layout;
-use crate::limits::{IDENTITY_VIEWS, PAIR_ASK_US, PAIR_PROOF_US, PAIR_SILENCE_US};
+use crate::limits::{PAIR_ASK_US, PAIR_PROOF_US, PAIR_SILENCE_US};
 use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::slots::{Slot, Slots};
 use crate::version::{StateToken, Version};
 
+use super::operator::next_identity;
 use super::recorder::Recorder;
 use super::tick::has_passed;
 use super::{Out, Recipients, Verifier, VerifierCommand};
@@ -222,15 +222,6 @@ fn alone(recorder: &Recorder, by: u64, version: Version) -> PairView {
     PairView { by, version, executors, joining, sequential: false }
 }
 
-/// The first view that this verifier leads in the next identity of the group.
-fn next_identity(recorder: &Recorder) -> u64 {
-    let first =
-        (recorder.promised.max(recorder.record.view) / IDENTITY_VIEWS + 1).saturating_mul(IDENTITY_VIEWS);
-    let verifiers = u64::from(recorder.config.layout.verifiers());
-    let own = |view: &u64| recorder.leader(*view) == recorder.config.me;
-    (first..first.saturating_add(verifiers)).find(own).unwrap_or(first)
-}
-
 fn needs_both(recorder: &Recorder) -> bool {
     recorder.decides() && recorder.record.lineup.executors.len() > 1
 }
@@ -262,34 +253,5 @@ impl Verifier {
         }
         let view = self.pair.on_gone(&self.recorder, out);
         self.lead_pair(view, out);
-    }
-
-    /// The operator lets this one of two executors go on alone, from the version that it has. With a witness a majority
-    /// of verifiers has to be there: they take the view over as any later one.
-    pub(super) fn on_go_alone(&mut self, has: Version, out: &mut Out<'_>) {
-        let recorder = &mut self.recorder;
-        if !recorder.is_by_quorum() {
-            let view = self.pair.on_go_alone(recorder, has);
-            return self.lead_pair(view, out);
-        }
-        if recorder.is_blank() || recorder.config.layout != Layout::PairWithWitness {
-            return;
-        }
-        let primary = recorder.config.me;
-        let (executors, joining) = (Slots::one(primary), Slots::EMPTY);
-        let lineup = Lineup { primary, executors, joining, sequential: false, extra: false };
-        let record = TokenRecord { view: next_identity(recorder), version: has, lineup };
-        recorder.began = Some(record.view);
-        self.install(record, out);
-        self.tell_view(out);
-    }
-
-    /// Tells the other verifiers of a view that an operator has begun here, again and again: they need not ask for it.
-    pub(super) fn tell_view(&self, out: &mut Out<'_>) {
-        let recorder = &self.recorder;
-        if recorder.is_by_quorum() && recorder.began == Some(recorder.record.view) && !recorder.is_blank() {
-            let (record, crashes) = (recorder.record, recorder.crashes);
-            out.send(Recipients::Verifiers, VerifyMessage::NewView { record, crashes });
-        }
     }
 }

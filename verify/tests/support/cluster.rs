@@ -36,6 +36,8 @@ pub struct Cluster {
     pub told: Vec<String>,
     /// What every executor said is stable.
     pub stable: Vec<(Slot, Version)>,
+    /// The present or last life of each process.
+    pub lives: Vec<u64>,
     queue: VecDeque<(Slot, Slot, VerifyMessage)>,
     life: u64,
 }
@@ -76,6 +78,7 @@ impl Cluster {
             cut: Vec::new(),
             told: Vec::new(),
             stable: Vec::new(),
+            lives: (1..=layout.verifiers().into()).collect(),
             queue: VecDeque::new(),
             life: 100,
         }
@@ -88,6 +91,7 @@ impl Cluster {
     /// Starts a process without memory, and connects it.
     pub fn start(&mut self, slot: Slot, with: fn(Config) -> Config) {
         self.life += 1;
+        self.lives[slot as usize] = self.life;
         let config = with(self.config(slot, self.life));
         let executor = (slot < self.layout.executors()).then(|| Executor::new(config.clone()));
         self.members[slot as usize] = Member { verifier: Some(Verifier::new(config)), executor, saved: None };

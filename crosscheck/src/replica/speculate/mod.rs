@@ -10,6 +10,7 @@
 mod checkpoint;
 mod deliver;
 mod fold;
+mod memories;
 mod operator;
 mod outcome;
 mod reads;
@@ -33,6 +34,7 @@ use verify::{
 use vote::{Packed, RequestResult};
 
 use checkpoint::OpenCheckpoint;
+pub(super) use memories::OtherVerifier;
 use reads::LocalReads;
 use repair::Repairing;
 use undecided::SelfDoubt;
@@ -97,6 +99,8 @@ pub(super) struct SpeculateStage {
     undecided: Option<u64>,
     /// The other one of two replicas has ended, and may have gone on alone before.
     peer_has_ended: bool,
+    /// Since when too few verifiers have their memory.
+    too_few_since: Option<u64>,
     /// An operator has permitted to begin a group where no replica has one.
     begins: bool,
     mixer: Mixer,
@@ -212,6 +216,7 @@ impl SpeculateStage {
             questions: BTreeMap::new(),
             undecided: None,
             peer_has_ended: false,
+            too_few_since: None,
             begins: settings.begins,
             mixer: Mixer::new(),
             checkpoint: None,
@@ -256,6 +261,19 @@ impl SpeculateStage {
     /// The view that the executor follows.
     pub(super) fn view(&self) -> Option<u64> {
         self.executor.view()
+    }
+
+    /// What an operator keeps if the group goes on with this replica: all that it has run in the view in which its verifier
+    /// records, as long as that continues the record. Some of it may have been agreed on unknown to this replica.
+    fn to_keep(&self) -> Version {
+        let (stable, newest) = (self.executor.stable(), self.executor.newest());
+        let Some(record) = self.verifier.record() else { return stable };
+        let continues = record.version.number <= stable.number || self.executor.has(record.version);
+        match continues && self.executor.view() == Some(record.view) {
+            true => newest,
+            false if self.executor.has(record.version) => record.version,
+            false => stable,
+        }
     }
 
     /// The newest version that stays.
@@ -550,6 +568,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if stage.unserved.is_over(waits, stable, heard_us, now_us) {
             self.suspect_primary();
         }
+        self.mind_memories();
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
         if let Some(to) = self.repair().seek_again() {

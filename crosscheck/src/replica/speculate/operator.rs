@@ -1,7 +1,8 @@
 //! What the replicas of a verified group cannot decide, and an operator does: what each waits for, and the remedy.
 
 use order::{Declined, OrderEngine};
-use verify::{Layout, Lineup, VerifierEvent};
+use verify::limits::IDENTITY_VIEWS;
+use verify::{Layout, Lineup, TokenRecord, VerifierEvent, Version};
 use wire::ReplicaId;
 
 use super::{SpeculateStage, Speculator, layout};
@@ -43,6 +44,9 @@ impl SpeculateStage {
         env: &Environment<W>,
     ) -> Option<Wait> {
         let me = env.settings.me;
+        if let Some(wait) = self.waits_for_memories(group, env) {
+            return Some(wait);
+        }
         let Some(record) = self.verifier.record() else { return self.waits_for_memory(env) };
         if layout(&env.settings) == Layout::PairWithWitness {
             let is_behind = self.executes && self.is_left_behind(&record, me);
@@ -212,44 +216,101 @@ fn keep_state<S: Service, E: OrderEngine, W: World>(
     if this.env.settings.is_witness() {
         return Ok("the witness follows the replica that is kept".to_owned());
     }
-    if matches!(layout(&this.env.settings), Layout::Crash { .. }) {
-        let why = "the verifiers of this group decide by majority: start them. If a majority has lost its \
-                memory, end all replicas, start them again, and begin the group anew with `crosscheck group begin`";
-        return Err(why.to_owned());
-    }
-    if !(1..=2).contains(&replica) {
-        return Err(format!("there is no replica {replica}; they are 1 and 2"));
+    let executors = this.env.settings.executors();
+    if !(1..=executors).contains(&usize::from(replica)) {
+        return Err(format!("there is no replica {replica}; they are 1 to {executors}"));
     }
     if replica != me + 1 {
-        return Ok(format!(
-            "this replica follows replica {replica} as soon as the two are connected, and gives up what \
-                    replica {replica} does not have"
-        ));
+        return Ok(follow(this, replica));
     }
     let record = this.stage.verifier.record().ok_or_else(|| Declined::NoData.to_string())?;
-    if this.executor.running.is_none() {
+    if this.executor.running.is_none() || this.stage.takes_state() {
         return Err("this replica has not received all data yet".to_owned());
     }
+    if matches!(layout(&this.env.settings), Layout::Crash { .. }) {
+        return keep_one_of_many(this, &record);
+    }
+    keep_one_of_two(this, &record)
+}
+
+/// An operator decided for another replica. One that has no state takes that one's, on its word alone: nobody else has
+/// any.
+fn follow<S: Service, E: OrderEngine, W: World>(this: &mut Speculator<'_, S, E, W>, replica: u8) -> String {
+    let is_empty = this.executor.running.is_none();
+    if is_empty && matches!(layout(&this.env.settings), Layout::Crash { .. }) {
+        this.transfer.trust(replica - 1);
+        return format!("the state is taken from replica {replica}, on its word alone");
+    }
+    format!(
+        "this replica follows replica {replica} as soon as the two are connected, and gives up what replica {replica} \
+            does not have"
+    )
+}
+
+/// Goes on with what this one of three or more replicas has, where too few verifiers have their memory.
+fn keep_one_of_many<S: Service, E: OrderEngine, W: World>(
+    this: &mut Speculator<'_, S, E, W>,
+    record: &TokenRecord,
+) -> Result<String, String> {
+    let replica = ReplicaId(this.env.settings.me);
+    let blank = match this.lost_memories() {
+        Ok(blank) => blank,
+        // The command may have been interrupted, and is repeated for the others.
+        Err(_) if is_kept(record, this.env.settings.me) => {
+            return Ok(format!("the group goes on with what replica {replica} has: that was decided before"));
+        }
+        Err(why) => return Err(why),
+    };
+    let has = this.stage.to_keep();
+    this.on_verifier_event(VerifierEvent::GoAlone { has, blank });
+    Ok(goes_on(replica, has, record))
+}
+
+/// Whether the group goes on with what this replica has already, because an operator has decided so.
+fn is_kept(record: &TokenRecord, me: u8) -> bool {
+    record.view >= IDENTITY_VIEWS && record.lineup.primary == me
+}
+
+/// Goes on with what this one of two replicas has.
+fn keep_one_of_two<S: Service, E: OrderEngine, W: World>(
+    this: &mut Speculator<'_, S, E, W>,
+    record: &TokenRecord,
+) -> Result<String, String> {
+    let me = this.env.settings.me;
     let Lineup { primary, executors, .. } = record.lineup;
     let has = this.stage.executor.stable();
     let is_lost = has.number < record.version.number;
-    if primary == me && executors.len() == 1 && !is_lost {
+    let blank = match this.env.settings.witness {
+        // The witness and the other replica may have lost their memories, and then nobody takes this one's view over.
+        true => this.lost_memories(),
+        false => Err(String::new()),
+    };
+    if primary == me && executors.len() == 1 && !is_lost && blank.is_err() {
         return Ok("this replica goes on alone already".to_owned());
     }
-    if this.stage.undecided.is_none() && this.stage.peer_state(this.group, this.env).is_none() {
+    let is_alone = blank.is_ok() || this.stage.peer_state(this.group, this.env).is_some();
+    if this.stage.undecided.is_none() && !is_alone {
         return Err(format!("replica {} is there: there is nothing to decide", ReplicaId(other_than(me))));
     }
-    if this.env.settings.witness && !is_lost {
+    if this.env.settings.witness && !is_lost && blank.is_err() {
         return Err(
             "this replica has all that the group has agreed on: it goes on as soon as the witness is there"
                 .to_owned(),
         );
     }
-    this.on_verifier_event(VerifierEvent::GoAlone { has });
+    this.on_verifier_event(VerifierEvent::GoAlone { has, blank: blank.unwrap_or_default() });
+    Ok(goes_on(ReplicaId(me), has, record))
+}
+
+/// What an operator has decided: the group goes on with what this replica has, which is less than was recorded if the
+/// record is a later one.
+fn goes_on(replica: ReplicaId, has: Version, record: &TokenRecord) -> String {
     let (from, last) = (has.number + 1, record.version.number);
-    let lost =
-        if is_lost { format!("; batches {from} to {last} or later are given up") } else { String::new() };
-    Ok(format!("the group goes on with what replica {replica} has, after batch {}{lost}", has.number))
+    let lost = match has.number < last {
+        true => format!("; batches {from} to {last} or later are given up"),
+        false => String::new(),
+    };
+    format!("the group goes on with what replica {replica} has, after batch {}{lost}", has.number)
 }
 
 #[cfg(test)]

@@ -368,7 +368,8 @@ pub struct EvidenceRecord {
     /// The wrong objects: `name (Class, object LOCK:ID)` and its errors; for a repair, field by field. Names become
     /// known when the objects are packed for the repair; records get them then.
     pub objects: Vec<String>,
-    /// hardware-like, nondeterminism or software-bug; unvouched for a state that was taken from one replica alone.
+    /// hardware-like, nondeterminism or software-bug; unvouched for a state that was taken from one replica alone;
+    /// unattributed where two replicas differed, and nothing told which one was wrong.
     pub class: String,
     /// The stage at which it was detected: entry-check, in-request, digest, reply, message, schedule, repair, scrub,
     /// panic, clock, state-transfer, or evidence: the record itself.

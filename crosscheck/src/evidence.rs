@@ -100,6 +100,43 @@ pub fn differed(replica: Option<u8>, batch: u64) -> EvidenceRecord {
     EvidenceRecord { class: self::class(class).into(), ..record }
 }
 
+/// With V: what is known of two executors that differed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Run again, both came to the same.
+    Agreed,
+    /// One went on without the other.
+    OneWentOn,
+    /// The same, and the one that went on had found nothing wrong with itself.
+    OtherIsWrong,
+    /// Neither has found anything wrong with itself, and they differ one request at a time.
+    BothAreSound,
+}
+
+/// With V: the tokens of two executors differed after so many runs of a batch. Which of them was wrong is not always
+/// known: then nobody is accused, and neither is the service.
+pub fn of_two(me: u8, batch: u64, runs: u64, outcome: Outcome) -> EvidenceRecord {
+    let other = 1 - me.min(1);
+    let (class, replica, told) = match outcome {
+        Outcome::Agreed => ("unattributed", None, "masked: run again, both came to the same"),
+        Outcome::OneWentOn => ("unattributed", None, "masked: one of the two goes on without the other"),
+        Outcome::OtherIsWrong => {
+            let told = "masked: the other replica has found nothing wrong with itself, and goes on";
+            (self::class(FaultClass::HardwareLike), Some(other), told)
+        }
+        Outcome::BothAreSound => {
+            let told =
+                "no reply leaves: one request at a time they differ too, and both have checked themselves";
+            (self::class(FaultClass::Nondeterminism), None, told)
+        }
+    };
+    let times = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
+    let objects =
+        vec![format!("the state or a reply after batch {batch}, unlike at both replicas in {times}")];
+    let record = hardware_like(replica, None, objects, stage(FaultStage::InRequest), told);
+    EvidenceRecord { class: class.into(), ..record }
+}
+
 /// A request from `origin` whose ordered bytes no replica can run. If the origin is not known any more, no replica is
 /// blamed.
 pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {

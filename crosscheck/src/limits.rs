@@ -168,8 +168,8 @@ pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
 /// An operator is told of commands that give data up only when this replica has run for so long, and every peer has
 /// been either there or away for so long: a restart looks like a loss for a moment.
 pub const UNTIL_ADVICE: Duration = Duration::from_secs(60);
-/// With V: too few verifiers with their memory are not one that is about to recover, or a connection that was lost for a
-/// moment, when it has been so for this long.
+/// With V: too few verifiers with their memory are not one that is about to recover, or a connection that was lost for
+/// a moment, when it has been so for this long.
 pub const MEMORY_PATIENCE: Duration = Duration::from_secs(2);
 /// A batch for a timer that is due is requested again after so long.
 pub const TIMER_PATIENCE: Duration = Duration::from_secs(1);

@@ -107,9 +107,9 @@ pub enum ExecutorCommand {
         number: u64,
     },
     /// A quorum of verifiers contradicts what was stable here, and the executor does not act on it. Within one identity
-    /// of the group ([`IDENTITY_VIEWS`](crate::limits::IDENTITY_VIEWS)) the rules exclude it: something is broken. If the
-    /// view is of a later one, an operator has decided: what this executor has need not be a part of what the group goes
-    /// on with.
+    /// of the group ([`IDENTITY_VIEWS`](crate::limits::IDENTITY_VIEWS)) the rules exclude it: something is broken. If
+    /// the view is of a later one, an operator has decided: what this executor has need not be a part of what the group
+    /// goes on with.
     Contradiction {
         /// What is stable here.
         stable: Version,

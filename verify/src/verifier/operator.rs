@@ -1,16 +1,16 @@
 //! What verifiers cannot decide, and an operator does: the group goes on with what one process has.
 //!
-//! That process begins the next *identity* of the group, the upper half of a view's number, at the version that it has.
-//! No view of an identity before comes after it. A verifier with a memory of one before takes the new view over like any
-//! later one, and an executor that has more, or does not know that it has the same, gives it up
+//! That process begins the next *identity* of the group, the upper half of a view's number, at the version that it
+//! has. No view of an identity before comes after it. A verifier with a memory of one before takes the new view over
+//! like any later one, and an executor that has more, or does not know that it has the same, gives it up
 //! ([`ExecutorCommand::Contradiction`](crate::ExecutorCommand)).
 //!
 //! **A majority without memory.** Where verifiers decide by majority and too few have a memory, none of the others can
 //! recover. They found the new identity together with the one that is kept. It tells them so as the founder of a group
 //! does (`recover.rs`), by their lives, and by the same argument that is safe: a life that was without memory when the
-//! identity began has said nothing in it, and neither has an earlier life of that process. Any later life of it recovers
-//! from a quorum with memory, as always. With the one that is kept they are a quorum, so that the identity before has
-//! none any more: whoever comes back with a memory of it is one of the other u.
+//! identity began has said nothing in it, and neither has an earlier life of that process. Any later life of it
+//! recovers from a quorum with memory, as always. With the one that is kept they are a quorum, so that the identity
+//! before has none any more: whoever comes back with a memory of it is one of the other u.
 
 use std::collections::BTreeMap;
 

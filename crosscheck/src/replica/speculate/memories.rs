@@ -115,8 +115,8 @@ impl Memories {
         Wait::or(
             format!("{what}. Those that are away may still have it: let them run on, or connect them"),
             format!(
-                "if it is lost for ever, {first}`crosscheck group keep {number}` goes on with what replica {number} has, \
-                    up to batch {has}: no replica that is here has more"
+                "if it is lost for ever, {first}`crosscheck group keep {number}` goes on with what replica {number} \
+                    has, up to batch {has}: no replica that is here has more"
             ),
         )
     }
@@ -165,8 +165,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.stage.too_few_since = are_too_few.then_some(since_us);
     }
 
-    /// Whether too few verifiers have their memory, so that an operator may let the group go on with what this replica has:
-    /// the lives of those that are here without, or why not.
+    /// Whether too few verifiers have their memory, so that an operator may let the group go on with what this replica
+    /// has: the lives of those that are here without, or why not.
     pub(super) fn lost_memories(&self) -> Result<BTreeMap<u8, u64>, String> {
         let Some(memories) = self.stage.memories(self.group, self.env) else { return Ok(BTreeMap::new()) };
         if !memories.are_too_few() {

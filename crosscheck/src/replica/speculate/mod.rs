@@ -9,6 +9,7 @@
 
 mod checkpoint;
 mod deliver;
+mod differences;
 mod fold;
 mod memories;
 mod operator;
@@ -34,6 +35,7 @@ use verify::{
 use vote::{Packed, RequestResult};
 
 use checkpoint::OpenCheckpoint;
+use differences::Difference;
 pub(super) use memories::OtherVerifier;
 use reads::LocalReads;
 use repair::Repairing;
@@ -99,6 +101,8 @@ pub(super) struct SpeculateStage {
     undecided: Option<u64>,
     /// The other one of two replicas has ended, and may have gone on alone before.
     peer_has_ended: bool,
+    /// Of two executors: the batch after which they differ.
+    difference: Option<Difference>,
     /// Since when too few verifiers have their memory.
     too_few_since: Option<u64>,
     /// An operator has permitted to begin a group where no replica has one.
@@ -216,6 +220,7 @@ impl SpeculateStage {
             questions: BTreeMap::new(),
             undecided: None,
             peer_has_ended: false,
+            difference: None,
             too_few_since: None,
             begins: settings.begins,
             mixer: Mixer::new(),
@@ -263,8 +268,9 @@ impl SpeculateStage {
         self.executor.view()
     }
 
-    /// What an operator keeps if the group goes on with this replica: all that it has run in the view in which its verifier
-    /// records, as long as that continues the record. Some of it may have been agreed on unknown to this replica.
+    /// What an operator keeps if the group goes on with this replica: all that it has run in the view in which its
+    /// verifier records, as long as that continues the record. Some of it may have been agreed on unknown to this
+    /// replica.
     fn to_keep(&self) -> Version {
         let (stable, newest) = (self.executor.stable(), self.executor.newest());
         let Some(record) = self.verifier.record() else { return stable };

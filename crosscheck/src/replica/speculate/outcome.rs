@@ -8,6 +8,7 @@ use vote::{Place, Withheld};
 use wire::ReplicaId;
 
 use super::repair::Repairing;
+use super::undecided::are_two;
 use super::{GoingBack, Speculator, UnstableBatch, fold};
 use crate::boundary::{BoundaryDone, Scrubbed};
 use crate::checkpoint::CheckpointHead;
@@ -38,7 +39,9 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             VerifierCommand::ViewBegan { record } => self.on_view_began(record),
             VerifierCommand::Differed { version, executors } => {
                 let batch = version.number + 1;
-                if executors.is_empty() {
+                if are_two(&self.env.settings) {
+                    self.on_two_differ(batch);
+                } else if executors.is_empty() {
                     self.env.keep_evidence(evidence::differed(None, batch));
                 }
                 executors
@@ -47,10 +50,18 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             }
             VerifierCommand::Undecided { version } => {
                 self.stage.undecided = Some(version.number);
+                let why = match are_two(&self.env.settings) {
+                    true => {
+                        "Which of the two is wrong is not known: each checks itself, and one that finds something \
+                        gives up its state"
+                    }
+                    false => {
+                        "The service is not deterministic, or more replicas are faulty than the group tolerates"
+                    }
+                };
                 self.env.world.say(format_args!(
                     "the batch after {} ran one request at a time, and its results differ all the same: no reply of \
-                        it leaves. The service is not deterministic, or more replicas are faulty than the group \
-                        tolerates. `crosscheck evidence` has the batches that differed",
+                        it leaves. {why}. `crosscheck evidence` has what is known",
                     version.number
                 ));
             }
@@ -122,6 +133,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             }
             self.release_batch(batch);
         }
+        self.settle_differences(version.number);
         let stage = &mut *self.stage;
         stage.past.doubt.is_over();
         stage.past.other_health.is_over();

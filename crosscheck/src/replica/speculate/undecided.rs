@@ -118,7 +118,9 @@ impl<S: Service, E: OrderEngine, W: World> Undecided<'_, '_, S, E, W> {
         stage.repairing = None;
         if objects.is_empty() && fits_tree {
             env.world.say(format_args!("this replica has found nothing wrong with itself"));
-            return;
+            let leads =
+                stage.verifier.record().is_some_and(|record| record.lineup.primary == env.settings.me);
+            return self.0.on_self_check(true, leads);
         }
         let what = match objects.len() {
             0 => "the tree over its objects is not that of the objects".to_owned(),
@@ -127,6 +129,7 @@ impl<S: Service, E: OrderEngine, W: World> Undecided<'_, '_, S, E, W> {
         let batch = stage.stable() + 1;
         let outcome = format!("masked: {what}, and the other replica goes on");
         env.keep_evidence(evidence::diverged(env.settings.me, batch, &outcome));
+        self.0.on_self_check(false, false);
         self.0.repair().yield_to_the_other(batch);
     }
 }

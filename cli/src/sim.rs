@@ -139,6 +139,10 @@ pub struct Amounts {
     /// replicas as the group says that may fail. No other faults
     #[arg(long)]
     pub chains: bool,
+    /// All machines have more and more else to do: a request takes up to 100 ms. With --verified all replicas have as
+    /// many workers
+    #[arg(long)]
+    pub busy: bool,
 }
 
 /// Runs what was asked for.
@@ -205,6 +209,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         disk: args.disk,
         real_sizes: args.amounts.real_sizes,
         chains: args.amounts.chains,
+        busy: args.amounts.busy,
         trace: args.trace,
         ..Options::default()
     })
@@ -354,12 +359,9 @@ fn command(seed: u64, options: &Options) -> String {
         if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
     let disk = if options.disk { " --disk" } else { "" };
     let evict = if options.evicts { " --evict" } else { "" };
-    let sizes = match (options.real_sizes, options.chains) {
-        (true, true) => " --real-sizes --chains",
-        (true, false) => " --real-sizes",
-        (false, true) => " --chains",
-        (false, false) => "",
-    };
+    let amounts =
+        [(options.real_sizes, " --real-sizes"), (options.chains, " --chains"), (options.busy, " --busy")];
+    let sizes: String = amounts.into_iter().filter(|(is_on, _)| *is_on).map(|(_, flag)| flag).collect();
     let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
     let verified = match (options.verified, options.dense) {
         (true, true) => " --verified --dense",

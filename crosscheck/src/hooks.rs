@@ -76,6 +76,21 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         false
     }
 
+    /// Whether a replica that was just stopped itself, or whose own clock was wrong, may say that a leader's is.
+    fn accuses_in_doubt(&self) -> bool {
+        false
+    }
+
+    /// Whether the state is given to a replica without which nothing can be ordered.
+    fn gives_unordered(&self) -> bool {
+        true
+    }
+
+    /// Whether an operator is advised to go on with the first replica, and not with the one that has the most.
+    fn advises_first(&self) -> bool {
+        false
+    }
+
     /// Takes the next request that waits for the orderer. A faulty replica trusts a queue whose numbers are wrong.
     fn next_waiting<T>(&self, waiting: &mut SealedQueue<T>) -> Result<Option<T>, SealBroken> {
         waiting.pop()

@@ -290,6 +290,8 @@ pub struct PipelineScale {
     pub cut_patience: Duration,
     /// [`TRANSFER_PIECE`], in bytes; the same at all replicas.
     pub piece: usize,
+    /// [`UNTIL_ADVICE`].
+    pub until_advice: Duration,
 }
 
 impl Default for PipelineScale {
@@ -299,6 +301,7 @@ impl Default for PipelineScale {
             log_share: LOG_SHARE,
             cut_patience: CUT_PATIENCE,
             piece: TRANSFER_PIECE,
+            until_advice: UNTIL_ADVICE,
         }
     }
 }

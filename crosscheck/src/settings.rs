@@ -37,6 +37,11 @@ impl Mode {
     pub fn compares(self) -> bool {
         self.crosschecked || self.twice || self.verified
     }
+
+    /// Whether replicas have the same state after the same entry, so that one can fill another.
+    pub fn has_common_state(self) -> bool {
+        self.deterministic || self.verified
+    }
 }
 
 impl Default for Mode {

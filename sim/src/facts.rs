@@ -73,6 +73,8 @@ pub struct Facts {
     pub renamed: BTreeSet<(u8, String)>,
     /// Replicas where a fault has hit an object that cannot be named beforehand.
     pub unknown: BTreeSet<u8>,
+    /// All machines have more and more else to do.
+    pub busy: bool,
     /// Whether any fault took effect.
     pub disturbed: bool,
     /// All faults since everything was healed were in computations, so that messages and processes are not disturbed.
@@ -108,6 +110,7 @@ impl Facts {
             renamed: BTreeSet::new(),
             unknown: BTreeSet::new(),
             disturbed: false,
+            busy: false,
             only_computes: true,
             answered: None,
             reading: false,

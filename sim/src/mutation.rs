@@ -29,6 +29,12 @@ pub struct Mutation {
     pub dense: bool,
     /// Chains of strikes reveal it.
     pub chains: bool,
+    /// All machines are busy.
+    pub busy: bool,
+    /// The group that reveals it has two replicas, and not three.
+    pub two: bool,
+    /// The first seed: some are revealed rarely.
+    pub first: u64,
 }
 
 use Breach::Pipeline as P;
@@ -40,7 +46,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 39] = [
+pub const MUTATIONS: [Mutation; 44] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -317,6 +323,46 @@ pub const MUTATIONS: [Mutation; 39] = [
         "tolerates",
     )
     .with_chains(),
+    mutation(
+        "ordered-only",
+        "a replica that has everything waits until another one can vouch for it",
+        &[(P(S::OrdersFirst), All)],
+        "none",
+        "comes-back",
+    )
+    .with_chains(),
+    mutation(
+        "half-joined",
+        "of two replicas, one that lags counts as the second copy",
+        &[(Breach::Verification(Rules { level: false, ..Rules::ALL }), All)],
+        "none",
+        "tolerates",
+    )
+    .of_two(),
+    mutation(
+        "advice",
+        "the operator is advised to go on with the first replica, whatever others have",
+        &[(P(S::AdvisesFirst), All)],
+        "memories",
+        "advice",
+    ),
+    mutation(
+        "impatient",
+        "a verifier waits 150 ms for a batch, however long batches take",
+        &[(Breach::Verification(Rules { measured_patience: false, ..Rules::ALL }), All)],
+        "none",
+        "alarms",
+    )
+    .busy(),
+    mutation(
+        "accuser",
+        "a replica that was just stopped itself says that the leader's clock is wrong",
+        &[(P(S::AccusesInDoubt), All)],
+        "suspend,in-request",
+        "blame",
+    )
+    .with_v()
+    .from(35),
 ];
 
 const fn mutation(
@@ -326,7 +372,19 @@ const fn mutation(
     faults: &'static str,
     expects: &'static str,
 ) -> Mutation {
-    Mutation { name, what, sabotage, faults, expects, verified: false, dense: false, chains: false }
+    Mutation {
+        name,
+        what,
+        sabotage,
+        faults,
+        expects,
+        verified: false,
+        dense: false,
+        chains: false,
+        busy: false,
+        two: false,
+        first: 1,
+    }
 }
 
 impl Mutation {
@@ -336,6 +394,20 @@ impl Mutation {
 
     const fn with_chains(self) -> Self {
         Mutation { chains: true, ..self }
+    }
+
+    const fn busy(self) -> Self {
+        Mutation { verified: true, busy: true, ..self }
+    }
+
+    /// Two replicas on busy machines, and chains of strikes: one that lags does so for a while.
+    const fn of_two(self) -> Self {
+        Mutation { verified: true, busy: true, two: true, chains: true, ..self }
+    }
+
+    /// The first seed is this one.
+    const fn from(self, first: u64) -> Self {
+        Mutation { first, ..self }
     }
 
     const fn dense(self) -> Self {
@@ -360,13 +432,15 @@ pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -
         verified: mutation.verified,
         dense: mutation.dense,
         chains: mutation.chains,
+        busy: mutation.busy,
+        replicas: if mutation.two { 2 } else { Options::default().replicas },
         workers: if mutation.verified { 2 } else { 1 },
         faults,
         sabotage: mutation.sabotage.to_vec(),
         until: Some(mutation.expects),
         ..Options::default()
     };
-    for seed in 1..=seeds {
+    for seed in mutation.first..mutation.first + seeds {
         broken.extend(simulate(workload, seed, &options).broken);
         if broken.contains(mutation.expects) {
             break;

@@ -70,6 +70,8 @@ pub struct Options {
     pub real_sizes: bool,
     /// Episodes are chains of strikes ([`crate::strikes`]), and no faults of the plan.
     pub chains: bool,
+    /// All machines have more and more else to do: a request takes up to 100 ms. With V all have as many workers.
+    pub busy: bool,
     /// Prints every event.
     pub trace: bool,
     /// Promises that a replica, or all of them, breaks on purpose.
@@ -96,6 +98,7 @@ impl Default for Options {
             evicts: false,
             real_sizes: false,
             chains: false,
+            busy: false,
             trace: false,
             sabotage: Vec::new(),
             until: None,
@@ -403,6 +406,10 @@ impl<W: Workload> Run<W> {
         for client in 0..self.clients.len() {
             self.act_in(client, 1000);
         }
+        if self.options.busy {
+            self.slow.keep_busy();
+            self.facts.busy = true;
+        }
         for stroke in plan::founding(self.seed, &self.options) {
             self.facts.victims = (0..self.options.replicas).collect();
             self.lasting += 1;
@@ -410,7 +417,11 @@ impl<W: Workload> Run<W> {
         }
         while !self.is_enough() && !self.is_over() {
             self.next();
-            let longest_us = if self.options.until.is_some() { LONGEST_US / 40 } else { LONGEST_US };
+            let longest_us = match self.options.until {
+                Some(_) if self.options.chains || self.options.busy => LONGEST_US / 15,
+                Some(_) => LONGEST_US / 40,
+                None => LONGEST_US,
+            };
             if self.now_us > longest_us {
                 self.broken(
                     promises::PROGRESS,
@@ -432,7 +443,7 @@ impl<W: Workload> Run<W> {
     ///
     /// With V also the same number everywhere, with every other seed.
     fn workers_of(&self, replica: u8) -> usize {
-        if self.options.verified && self.seed % 2 == 1 {
+        if self.options.verified && (self.seed % 2 == 1 || self.options.busy) {
             return self.options.workers;
         }
         1 + (self.seed as usize + usize::from(replica)) % self.options.workers

@@ -3,8 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use wire::mix;
+
 /// Positions that are remembered, for replicas that are behind.
 const KEPT: usize = 64;
+
+/// Microseconds that each request takes longer than the one before, on machines that get busier, up to that.
+const BUSIER_US: u64 = 500;
+const BUSY_US: u64 = 100_000;
 
 /// All replicas' slowness, shared by the run and the handlers.
 #[derive(Clone, Default)]
@@ -12,6 +18,8 @@ pub struct Slow(Arc<Mutex<SlowState>>);
 
 #[derive(Default)]
 struct SlowState {
+    /// All machines have more and more else to do: each request takes a while, at all replicas.
+    is_busy: bool,
     /// Requests that are slow at several replicas, once they are known: for how long, and at which replicas.
     next: VecDeque<(u64, BTreeSet<u8>)>,
     /// By position.
@@ -25,6 +33,11 @@ struct SlowState {
 impl Slow {
     fn state(&self) -> MutexGuard<'_, SlowState> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// All machines have more and more else to do, from now on.
+    pub fn keep_busy(&self) {
+        self.state().is_busy = true;
     }
 
     /// The next request that no replica has begun takes this many microseconds at these replicas, once at each.
@@ -63,9 +76,17 @@ impl Slow {
                 replicas.remove(&replica);
                 *time_us
             });
+        let busy_us = if state.is_busy { busy_us(replica, position) } else { 0 };
+        let of_all_us = of_all_us + busy_us;
         if is_helper {
             return of_all_us;
         }
         of_all_us + state.own.get_mut(&replica).and_then(VecDeque::pop_front).unwrap_or(0)
     }
+}
+
+/// How much longer a request takes on a busy machine: a quarter of the most or more, not the same everywhere.
+fn busy_us(replica: u8, position: u64) -> u64 {
+    let quarter_us = (position * BUSIER_US).min(BUSY_US) / 4;
+    quarter_us + quarter_us * 3 * (mix(position << 8 | u64::from(replica)) % 1024) / 1024
 }

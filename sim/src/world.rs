@@ -58,6 +58,7 @@ impl RunScale {
             log_share: 2048,
             cut_patience: Duration::from_secs(3),
             piece: 1024,
+            until_advice: Duration::from_secs(2),
         };
         let order = order::limits::EngineScale {
             compact_step: 16,

@@ -141,14 +141,9 @@ fn who_lags_when_the_primary_ends_keeps_its_state() {
 /// replaced.
 #[test]
 fn who_executes_first_and_was_away_or_hangs_is_replaced_soon() {
-    // With short logs replica 1 takes the others' state after a pause, and files that as evidence.
-    let first = Options {
-        verified: true,
-        requests: 300,
-        episodes: 4,
-        real_sizes: true,
-        ..options("crash,pause,partition,loss")
-    };
+    // A replica that takes the others' state after a pause has not repaired anything.
+    let first =
+        Options { verified: true, requests: 300, episodes: 4, ..options("crash,pause,partition,loss") };
     let summary = run(2, &first);
     assert!(summary.violation.is_none(), "{:?}", summary.violation);
     assert!(summary.longest_heal_us < 4_000_000, "{} us", summary.longest_heal_us);
@@ -181,6 +176,25 @@ fn a_group_serves_without_as_many_as_it_says_may_fail() {
     }
     assert!(sum.strikes.values().sum::<u64>() > 6, "{sum:?}");
     assert!(sum.offered > 0 && sum.installed > 0, "{sum:?}");
+}
+
+/// Defects of a review, which mutations bring back (`ordered-only`, `half-joined`, `advice`, `impatient`, `accuser`):
+/// the runs that show them, without the mutations.
+#[test]
+fn what_mutations_bring_back_does_not_happen_without_them() {
+    let short = Options { requests: 400, episodes: 2, ..options("none") };
+    let chains = Options { chains: true, ..short.clone() };
+    for seed in [3, 10] {
+        keeps_every_promise(seed, &chains);
+    }
+    let verified = Options { verified: true, workers: 2, ..short.clone() };
+    for seed in 1..=3 {
+        keeps_every_promise(seed, &Options { busy: true, ..verified.clone() });
+        keeps_every_promise(seed, &Options { busy: true, chains: true, replicas: 2, ..verified.clone() });
+    }
+    let suspended = Options { faults: Faults::parse("suspend,in-request").unwrap(), ..verified };
+    keeps_every_promise(35, &suspended);
+    keeps_every_promise(1, &Options { faults: Faults::parse("memories").unwrap(), ..short });
 }
 
 #[test]

@@ -167,6 +167,8 @@ pub struct Rules {
     pub level: bool,
     /// What an executor has reached is forgotten with its connection: its memory may be lost.
     pub reports_end: bool,
+    /// A verifier's patience follows the time that batches take. Without it, it is the same on every machine.
+    pub measured_patience: bool,
     /// A local read is bound by the answers of a quorum of verifiers. Without it, by that of the own one.
     pub read_quorum: bool,
 }
@@ -187,6 +189,7 @@ impl Rules {
         own_views: true,
         level: true,
         reports_end: true,
+        measured_patience: true,
         read_quorum: true,
     };
 }

@@ -177,6 +177,18 @@ impl Hooks for Injector {
         self.0.sabotaged.has(Sabotage::BelievesClocks)
     }
 
+    fn accuses_in_doubt(&self) -> bool {
+        self.0.sabotaged.has(Sabotage::AccusesInDoubt)
+    }
+
+    fn gives_unordered(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::OrdersFirst)
+    }
+
+    fn advises_first(&self) -> bool {
+        self.0.sabotaged.has(Sabotage::AdvisesFirst)
+    }
+
     fn next_waiting<T>(&self, waiting: &mut SealedQueue<T>) -> Result<Option<T>, SealBroken> {
         let trusts = self.0.sabotaged.has(Sabotage::BelievesQueue);
         waiting.pop().or_else(|broken| if trusts { Ok(waiting.pop_unchecked()) } else { Err(broken) })

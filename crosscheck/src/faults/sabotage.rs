@@ -51,6 +51,12 @@ pub enum Sabotage {
     CountsBatches,
     /// A checkpoint is written to the disk beside another one.
     WritesTogether,
+    /// A replica that was just stopped itself, or whose own clock was wrong, says that a leader's is.
+    AccusesInDoubt,
+    /// No state is given that was not ordered as a CHECKPOINT.
+    OrdersFirst,
+    /// The operator is advised to go on with the first replica, whatever others have.
+    AdvisesFirst,
     /// With V: each batch is taken for stable when it has ended.
     BelievesItself,
     /// With V: requests of batches that were taken back count as executed.

@@ -41,7 +41,10 @@ impl Timekeeper {
 
     /// Whether this replica may say that the stamps of a leader are wrong: it was not stopped itself and its clock was
     /// right for a while, and f+1 clocks agree.
-    pub(super) fn may_accuse(&self, leader: u8, now_us: u64) -> bool {
+    pub(super) fn may_accuse(&self, leader: u8, now_us: u64, hooks: &impl Hooks) -> bool {
+        if hooks.accuses_in_doubt() {
+            return true;
+        }
         let doubt_us = limits::CLOCK_DOUBT.as_micros() as u64;
         self.doubted_us.is_none_or(|doubted_us| now_us >= doubted_us + doubt_us)
             && self.clock.can_judge(leader, now_us)
@@ -132,7 +135,7 @@ impl Timekeeper {
             self.behind_since_us = None;
             // Stamps are old, too, where the leader, the network or a disk is slow: only its clock tells that it is
             // wrong.
-            let accuses = self.may_accuse(leader, now_us) && self.clock.is_behind(leader, now_us);
+            let accuses = self.may_accuse(leader, now_us, &env.hooks) && self.clock.is_behind(leader, now_us);
             env.distrust(leader, -((reached_us - time_us).min(1 << 62) as i64), accuses);
             order.orderer.call_election();
             return true;

@@ -120,10 +120,10 @@ impl Group {
         self.others.iter().map(|other| other.log_end).collect()
     }
 
-    /// Whether an operator can judge the group: since [`limits::UNTIL_ADVICE`] this process runs, and no peer was
-    /// connected, disconnected, refused, or fell silent.
-    pub(super) fn is_settled(&self, now_us: u64) -> bool {
-        let is_old = |since_us: u64| now_us >= since_us + limits::UNTIL_ADVICE.as_micros() as u64;
+    /// Whether an operator can judge the group: for so long ([`limits::UNTIL_ADVICE`]) this process runs, and no peer
+    /// was connected, disconnected, refused, or fell silent.
+    pub(super) fn is_settled(&self, now_us: u64, until_advice: Duration) -> bool {
+        let is_old = |since_us: u64| now_us >= since_us + until_advice.as_micros() as u64;
         let is_settled = |other: &Other| {
             let speaks = other.heard_us > 0 && !other.is_silent(now_us, limits::QUIET);
             other.changed_us.is_none_or(is_old) && (speaks || is_old(other.heard_us))
@@ -394,19 +394,19 @@ mod tests {
 
     #[test]
     fn nothing_is_advised_until_a_minute_has_passed_since_the_start_and_each_change() {
-        assert!(!Group::new(2, (3, 3), 7, 0).is_settled(1 << 40), "it has not begun");
+        assert!(!Group::new(2, (3, 3), 7, 0).is_settled(1 << 40, limits::UNTIL_ADVICE), "it has not begun");
         let mut group = group();
         let first_us = START_US + ADVICE_US;
         hear(&mut group, first_us - 1);
-        assert!(!group.is_settled(first_us - 1));
-        assert!(group.is_settled(first_us), "the others are there");
+        assert!(!group.is_settled(first_us - 1, limits::UNTIL_ADVICE));
+        assert!(group.is_settled(first_us, limits::UNTIL_ADVICE), "the others are there");
         group.on_changed(1, first_us);
         hear(&mut group, first_us + ADVICE_US - 1);
         assert!(
-            !group.is_settled(first_us + ADVICE_US - 1),
+            !group.is_settled(first_us + ADVICE_US - 1, limits::UNTIL_ADVICE),
             "connected, gone or refused since less than that"
         );
-        assert!(group.is_settled(first_us + ADVICE_US));
+        assert!(group.is_settled(first_us + ADVICE_US, limits::UNTIL_ADVICE));
     }
 
     /// A peer that is stopped sends nothing: for a minute it counts as one that soon goes on.
@@ -416,10 +416,13 @@ mod tests {
         let silent_us = 10 * ADVICE_US;
         let quiet_us = limits::QUIET.as_micros() as u64;
         hear(&mut group, silent_us);
-        assert!(group.is_settled(silent_us + quiet_us));
+        assert!(group.is_settled(silent_us + quiet_us, limits::UNTIL_ADVICE));
         group.on_heard(0, silent_us + ADVICE_US);
-        assert!(!group.is_settled(silent_us + quiet_us + 1) && !group.is_settled(silent_us + ADVICE_US - 1));
-        assert!(group.is_settled(silent_us + ADVICE_US));
+        assert!(
+            !group.is_settled(silent_us + quiet_us + 1, limits::UNTIL_ADVICE)
+                && !group.is_settled(silent_us + ADVICE_US - 1, limits::UNTIL_ADVICE)
+        );
+        assert!(group.is_settled(silent_us + ADVICE_US, limits::UNTIL_ADVICE));
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     self.transfer.want_checkpoint(&mut self.order, &self.env);
                 }
                 Output::CheckpointWanted { ordered: false }
-                    if self.env.settings.mode.deterministic || self.env.settings.mode.verified =>
+                    if self.env.settings.mode.has_common_state() && self.env.hooks.gives_unordered() =>
                 {
                     self.transfer.want_unordered();
                 }
@@ -69,7 +69,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     ReplicaId(from)
                 )),
                 Output::Distrusted { leader, ahead_us } => {
-                    let accuses = self.time.may_accuse(leader, self.env.world.now_us());
+                    let accuses = self.time.may_accuse(leader, self.env.world.now_us(), &self.env.hooks);
                     self.env.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX), accuses);
                     if let Some(mut speculator) = Speculator::of(self) {
                         speculator.suspect_primary();

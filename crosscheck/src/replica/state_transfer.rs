@@ -231,7 +231,7 @@ impl StateTransfer {
         if is_coming || self.disk.is_installing(index) {
             return;
         }
-        if !env.settings.mode.deterministic && !env.settings.mode.verified {
+        if !env.settings.mode.has_common_state() {
             env.world.say(format_args!(
                 "in mode {} no peer can fill this replica: without determinism the replicas have no common \
                     state. Start the whole group again",

@@ -12,6 +12,7 @@ use super::order_stage::OrderStage;
 use super::state_transfer::StateTransfer;
 use crate::admin::AdminCommand;
 use crate::admin_server::Call;
+use crate::hooks::Hooks;
 use crate::world::World;
 use crate::{admin, limits};
 
@@ -72,6 +73,8 @@ struct View<'a> {
     /// The state it waits for: its log entry, and the replicas that offered one. None if the replica has its state, or
     /// receives it.
     state: Option<(u64, u16)>,
+    /// The first one is recommended, whatever others have: a promise that is broken on purpose.
+    advises_first: bool,
 }
 
 impl View<'_> {
@@ -113,6 +116,7 @@ impl View<'_> {
             here.map(|replica| Some((self.log_end(replica)?, replica))).collect();
         // Of two that have the same, the first one.
         let most = ends.and_then(|ends| ends.into_iter().max_by_key(|(end, replica)| (*end, !replica)));
+        let most = most.map(|(end, replica)| (end, if self.advises_first { 0 } else { replica }));
         match most.filter(|(end, _)| end.index > 0) {
             Some((LogEnd { index, .. }, replica)) => {
                 let replica = ReplicaId(replica);
@@ -280,7 +284,11 @@ pub(super) fn waits_for<E: OrderEngine, W: World>(
     env: &Environment<W>,
 ) -> Option<String> {
     let of_order = || of_order(order, group, transfer, env).filter(|_| !env.settings.is_witness());
-    Some(of_operator.or_else(of_order)?.told(group.is_settled(env.world.now_us())))
+    Some(
+        of_operator
+            .or_else(of_order)?
+            .told(group.is_settled(env.world.now_us(), env.world.scale().until_advice)),
+    )
 }
 
 fn of_order<E: OrderEngine, W: World>(
@@ -299,6 +307,7 @@ fn of_order<E: OrderEngine, W: World>(
         standing: &order.orderer.standing(),
         log_ends: &group.log_ends(),
         state: transfer.awaited(),
+        advises_first: env.hooks.advises_first(),
     };
     view.waits_for()
 }
@@ -426,13 +435,29 @@ mod tests {
 
     /// The condition that replica 3 of 3 waits for, with these replicas connected, and the ends of the others' logs.
     fn waits_with(log_ends: &[Option<LogEnd>], connected: u16, standing: Standing) -> String {
-        let view = View { me: 2, replicas: 3, connected, standing: &standing, log_ends, state: None };
+        let view = View {
+            me: 2,
+            replicas: 3,
+            connected,
+            standing: &standing,
+            log_ends,
+            state: None,
+            advises_first: false,
+        };
         view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
     }
 
     /// The same, before the others have told of their logs.
     fn waits(connected: u16, standing: Standing, state: Option<(u64, u16)>) -> String {
-        let view = View { me: 2, replicas: 3, connected, standing: &standing, log_ends: &NO_LOGS, state };
+        let view = View {
+            me: 2,
+            replicas: 3,
+            connected,
+            standing: &standing,
+            log_ends: &NO_LOGS,
+            state,
+            advises_first: false,
+        };
         view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
     }
 
@@ -494,6 +519,7 @@ mod tests {
                 standing: &five,
                 log_ends: &log_ends,
                 state: None,
+                advises_first: false,
             };
             view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
         };
@@ -549,8 +575,15 @@ mod tests {
             (split, None),
         ];
         for (standing, state) in &waits {
-            let view =
-                View { me: 2, replicas: 3, connected: 0b011, standing, log_ends: &logs, state: *state };
+            let view = View {
+                me: 2,
+                replicas: 3,
+                connected: 0b011,
+                standing,
+                log_ends: &logs,
+                state: *state,
+                advises_first: false,
+            };
             let wait = view.waits_for().expect("it waits");
             assert!(!wait.what.contains("group keep") && !wait.what.contains("group begin"), "{wait:?}");
             let (later, now) = (wait.clone().told(false), wait.clone().told(true));

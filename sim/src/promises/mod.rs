@@ -149,7 +149,8 @@ pub fn about(name: &str) -> About {
 }
 
 /// The promises that the simulation itself checks, because it knows all connections and durations.
-pub const OF_THE_RUN: [About; 4] = [PEERS, PATIENCE, tolerates::TOLERATES, PROGRESS];
+pub const OF_THE_RUN: [About; 6] =
+    [PEERS, PATIENCE, tolerates::TOLERATES, tolerates::COMES_BACK, ADVICE, PROGRESS];
 
 /// The permitted connections.
 pub const PEERS: About = About {
@@ -173,6 +174,17 @@ pub const PATIENCE: About = About {
     check: "Simulated time passes while handlers run. When a watchdog ends a process, its handler hangs, or \
         another fault than slowness has struck it since all was equal. A handler that hangs never ends: \
         without its watchdog the replica does not heal.",
+};
+
+/// What the operator of a group that cannot go on is advised to do.
+pub const ADVICE: About = About {
+    name: "advice",
+    section: "docs/operations.md (group keep)",
+    promise: "Where the status of a group that cannot go on by itself names a replica with whose data it can, no \
+        replica that is there has more.",
+    check: "More memories are lost than the group survives. The operator, who looks when all replicas are there again, \
+        does what their status says: the log of the replica that is named ends where the longest one ends that any \
+        of them has.",
 };
 
 /// The run's own knowledge.

@@ -19,11 +19,24 @@ pub const TOLERATES: About = About {
         the last victims never come back, and the rest answers every client.",
 };
 
+/// What holds where the group has not said that a replica may fail.
+pub const COMES_BACK: About = About {
+    name: "comes-back",
+    section: "ARCHITECTURE.md, While replicas are away",
+    promise: "A group whose data is there serves again, without an operator: f+1 of its members with their memory, of \
+        which one has everything that was acknowledged, are enough, however far the others are behind.",
+    check: "In chains of strikes one comes at times although the group says that none may fail, where f+1 voters with \
+        their memory are left and one of them has every committed entry. From then on until a reply to a command that \
+        was sent later reaches its client, no more than 8 s pass. (Without V.)",
+};
+
 /// Microseconds within which the rest of a group serves again after a strike.
 const SERVES_WITHIN_US: u64 = 2_000_000;
 /// The same for what the simulation adds: clients that find a replica that does not serve try the next one up to 20 ms
 /// later, and messages take a fraction of a millisecond.
 const ADDED_US: u64 = 250_000;
+/// The same for what is left of a group that did not say that a replica may fail.
+const COMES_BACK_WITHIN_US: u64 = 8_000_000;
 /// Microseconds after which a group without faults says that f may fail.
 const WHOLE_WITHIN_US: u64 = 30_000_000;
 /// Microseconds for which a group may say that none may fail, without a reason.
@@ -52,6 +65,12 @@ pub struct Struck {
     pub after: String,
 }
 
+impl Struck {
+    fn within_us(&self) -> u64 {
+        ADDED_US + if self.said == 0 { COMES_BACK_WITHIN_US } else { SERVES_WITHIN_US }
+    }
+}
+
 impl Tolerates {
     /// Replicas were struck, as many as the group had said may fail, or fewer.
     pub fn strike(&mut self, struck: Struck) {
@@ -61,6 +80,11 @@ impl Tolerates {
     /// Whether the group has yet to be seen to serve after a strike.
     pub fn waits(&self) -> bool {
         self.struck.is_some()
+    }
+
+    /// The promise that the group has yet to keep.
+    pub fn about(&self) -> About {
+        if self.struck.as_ref().is_some_and(|struck| struck.said == 0) { COMES_BACK } else { TOLERATES }
     }
 
     /// A command's answer came from a replica. Returns after how many microseconds the group serves, if that shows it.
@@ -74,13 +98,14 @@ impl Tolerates {
     /// # Errors
     /// When the group does not serve again.
     pub fn look(&mut self, now_us: u64, state: impl FnOnce() -> String) -> Broken {
-        let is_late = |struck: &mut Struck| now_us > struck.at_us + SERVES_WITHIN_US + ADDED_US;
-        let Some(Struck { victims, said, after, .. }) = self.struck.take_if(is_late) else { return Ok(()) };
+        let is_late = |struck: &mut Struck| now_us > struck.at_us + struck.within_us();
+        let Some(struck) = self.struck.take_if(is_late) else { return Ok(()) };
+        let within_ms = struck.within_us() / 1000;
+        let Struck { victims, said, after, .. } = struck;
         let named: Vec<String> = victims.iter().map(|one| wire::ReplicaId(*one).to_string()).collect();
         Err(format!(
-            "the group said that {said} may fail, {after} hit {}, and no command was answered for {} ms: {}",
+            "the group said that {said} may fail, {after} hit {}, and no command was answered for {within_ms} ms: {}",
             named.join(" and "),
-            (SERVES_WITHIN_US + ADDED_US) / 1000,
             state()
         ))
     }

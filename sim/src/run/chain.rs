@@ -12,7 +12,7 @@ use wire::ReplicaId;
 
 use super::{Breach, Event, Phase, Run};
 use crate::fault::Fault;
-use crate::promises::tolerates::{Struck, TOLERATES, Tolerates};
+use crate::promises::tolerates::{Struck, Tolerates};
 use crate::rng::stream;
 use crate::strikes::{self, Blow, Strike, Trigger, Whom};
 use crate::workload::Workload;
@@ -276,11 +276,18 @@ impl<W: Workload> Run<W> {
     /// The next strike, at as many replicas as may fail now.
     fn strike_of_chain(&mut self, after: Trigger) {
         let most = self.spared();
-        if most == 0 {
+        let unasked = if most == 0 { self.unasked_victim() } else { None };
+        if most == 0 && unasked.is_none() {
             self.chain.stage = ChainStage::Rising { since_us: self.now_us, asked_us: self.now_us };
             return;
         }
         let Some(strike) = self.chain.rest.pop_front() else { return };
+        let victims = unasked.map_or_else(|| self.victims_of(&strike, most), |one| BTreeSet::from([one]));
+        self.strike_at(victims, &strike, most, after);
+    }
+
+    /// The victims of a strike where `most` may fail.
+    fn victims_of(&self, strike: &Strike, most: u64) -> BTreeSet<u8> {
         let leader = self.leader();
         let mut order: Vec<u8> = (0..self.options.replicas).filter(|one| self.is_there(*one)).collect();
         let is_last = |one: &u8| match strike.whom {
@@ -290,7 +297,38 @@ impl<W: Workload> Run<W> {
         };
         order.sort_by_key(is_last);
         order.truncate(if strike.all { most as usize } else { 1 });
-        let victims = BTreeSet::from_iter(order);
+        BTreeSet::from_iter(order)
+    }
+
+    /// The victim of a strike that comes at times although the group says that none may fail: without it, f+1 voters
+    /// are left which are there with their memory, and one of them has every committed entry.
+    fn unasked_victim(&self) -> Option<u8> {
+        let strike = self.chain.rest.front()?;
+        let mut draws = stream(self.seed, 4000 + self.next_episode * 16 + self.chain.rest.len() as u64);
+        if self.options.verified || !draws.chance(500) || strike.blow == Blow::Lose {
+            return None;
+        }
+        let leader = self.leader()?;
+        let leads = &self.chain.marks[usize::from(leader)].standing;
+        let is_voter = |one: &u8| {
+            let process = self.slots[usize::from(*one)].process.as_ref();
+            let has_memory = process.is_some_and(|process| process.replica.status().incarnation > 0);
+            self.is_there(*one) && has_memory && leads.members.voters >> one & 1 == 1
+        };
+        let there: Vec<u8> = (0..self.options.replicas).filter(is_voter).collect();
+        let goes_on_without = |victim: &u8| {
+            let left = || there.iter().filter(|one| *one != victim);
+            let last = |one: &u8| self.chain.marks[usize::from(*one)].standing.last_index;
+            left().count() > self.facts.faults() && left().any(|one| last(one) >= leads.last_index)
+        };
+        let preferred = self.victims_of(strike, self.slots.len() as u64);
+        let mut candidates: Vec<u8> = preferred.into_iter().collect();
+        candidates.sort_by_key(|one| (*one == leader) != (strike.whom == Whom::Leader));
+        candidates.into_iter().find(goes_on_without)
+    }
+
+    fn strike_at(&mut self, victims: BTreeSet<u8>, strike: &Strike, most: u64, after: Trigger) {
+        let leader = self.leader();
         let named: Vec<String> = victims.iter().map(|one| ReplicaId(*one).to_string()).collect();
         let what = format!("{:?} after {}", strike.blow, after.name());
         self.trace.note(
@@ -304,7 +342,7 @@ impl<W: Workload> Run<W> {
         self.facts.disturbed = true;
         self.facts.struck.extend(&victims);
         self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(self.now_us));
-        victims.iter().for_each(|victim| self.hit(*victim, &strike));
+        victims.iter().for_each(|victim| self.hit(*victim, strike));
         self.chain.holds_us = if strike.blow == Blow::Kill { strike.lasts_us } else { 0 };
         let first = self.facts.asked.len();
         self.chain.before = victims.clone();
@@ -383,9 +421,10 @@ impl<W: Workload> Run<W> {
     /// Whether the rest of the group serves by now.
     fn watch_chain(&mut self) {
         let mut promise = std::mem::take(&mut self.chain.promise);
+        let about = promise.about();
         let looked = promise.look(self.now_us, || self.stands());
         self.chain.promise = promise;
-        self.judge(TOLERATES, looked);
+        self.judge(about, looked);
         if !self.chain.promise.waits() {
             let holds_us = self.chain.holds_us;
             self.chain.stage = ChainStage::Holding { until_us: self.now_us + holds_us };

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crosscheck::admin::{AdminCommand, ReplicaPhase as Life, Status};
 use wire::ReplicaId;
 
-use super::{Event, Run};
+use super::{Event, ReplicaSlot, Run};
 use crate::fault::Fault;
 use crate::plan::Stroke;
 use crate::promises;
@@ -97,6 +97,11 @@ impl<W: Workload> Run<W> {
         }
         let with_data = || seen.iter().filter(|status| status.incarnation > 0);
         let has_most = with_data().max_by_key(|status| (status.phase == Life::Serving, status.executed));
+        let all_data = |most: &Status| most.executed >= self.facts.last_batch;
+        if let Some(advised) = has_most.filter(|most| all_data(most)).and_then(|_| advised(&seen)) {
+            self.judge_advice(advised);
+            return self.keep(advised, &seen);
+        }
         match (seen.iter().find_map(|status| status.leader), has_most) {
             // It leads those that have no state, and is the only one that has it.
             (Some(leader), _) => self.keep(leader - 1, &seen),
@@ -115,6 +120,26 @@ impl<W: Workload> Run<W> {
     /// All power was lost at once: the operator checks, although logs on disk survive that.
     pub(super) fn look_after_blackout(&mut self) {
         self.operator.looks = true;
+    }
+
+    /// Whether no replica has more than the one that is to be kept.
+    fn judge_advice(&mut self, advised: u8) {
+        let end = |slot: &ReplicaSlot<W>| {
+            let standing = slot.process.as_ref().map(|process| process.replica.marks().standing)?;
+            Some((standing.incarnation?, standing.last_term, standing.last_index))
+        };
+        let ends: Vec<Option<(u64, u64)>> =
+            self.slots.iter().map(|slot| end(slot).map(|(_, term, index)| (term, index))).collect();
+        let has = ends[usize::from(advised)];
+        let most = ends.iter().max().copied().flatten();
+        if has < most {
+            let replica = ReplicaId(advised);
+            let how = format!(
+                "the operator is told that no replica has more than {replica}: it has {has:?} (term, entry), and \
+                    one has {most:?}"
+            );
+            self.broken(promises::ADVICE, how);
+        }
     }
 
     /// There is nothing to decide, unless no replica has any data.
@@ -176,4 +201,13 @@ impl<W: Workload> Run<W> {
             slot.wake_us = slot.wake_us.min(self.now_us);
         }
     }
+}
+
+/// The replica, from 0, that the status of one of them names for `crosscheck group keep`.
+fn advised(seen: &[Status]) -> Option<u8> {
+    const COMMAND: &str = "`crosscheck group keep ";
+    seen.iter().find_map(|status| {
+        let (_, rest) = status.waits_for.as_deref()?.split_once(COMMAND)?;
+        rest.split_once('`')?.0.parse::<u8>().ok()?.checked_sub(1)
+    })
 }

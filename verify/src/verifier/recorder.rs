@@ -374,6 +374,9 @@ impl Recorder {
     /// does not help while the primary's token for the next batch is there, and none that differs: the others are slow.
     /// But where one is gone, an executor that came back may send tokens only in the next view.
     pub(super) fn patience_us(&self, now_us: u64) -> u64 {
+        if !self.config.rules.measured_patience {
+            return self.times.fixed_patience_us();
+        }
         let count = self.count();
         let has_primarys = count.agreeing.contains(self.record.lineup.primary) && !count.differs;
         let is_changing = self.phase != VerifierPhase::Normal;

@@ -58,8 +58,16 @@ impl Times {
         let slowest = self.slowest.filter(|(_, at_us)| !has_passed(Some(*at_us), SLOWNESS_KEPT_US, now_us));
         let slow_us =
             slowest.map_or(0, |(took_us, _)| took_us.saturating_mul(VIEW_PATIENCE_FACTOR).min(most_us));
-        let doubled = VIEW_PATIENCE_US.max(slow_us).saturating_mul(1 << self.in_vain.min(8));
-        doubled.min(VIEW_PATIENCE_MAX_US)
+        self.doubled(VIEW_PATIENCE_US.max(slow_us))
+    }
+
+    /// The same, however long batches take.
+    pub(super) fn fixed_patience_us(&self) -> u64 {
+        self.doubled(VIEW_PATIENCE_US)
+    }
+
+    fn doubled(&self, patience_us: u64) -> u64 {
+        patience_us.saturating_mul(1 << self.in_vain.min(8)).min(VIEW_PATIENCE_MAX_US)
     }
 
     /// Time passes. What passed while this process did not run is not waited.

@@ -384,7 +384,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, &outcome));
         }
         if whole_state::is_possible(&self.env.settings) {
-            return self.stage.give_up_state();
+            return self.stage.give_up_state(true);
         }
         let diverged = |version: Version| ReplaceReason::Diverged { batch: version.number };
         let why = wanted.map_or(ReplaceReason::RepairsMissing, diverged);

@@ -30,8 +30,8 @@ use crate::{ReplaceReason, ServeError, Stop, limits, state};
 #[derive(Debug)]
 pub(super) struct TakingState {
     step: TakingStep,
-    /// The own state is right, and lacks batches that are not to be had.
-    lags: bool,
+    /// The own state is wrong. Else it is a former one, which this replica cannot go on from.
+    is_wrong: bool,
     /// The view that has begun meanwhile.
     view: Option<PrimaryView>,
 }
@@ -63,9 +63,10 @@ pub(super) fn is_possible(settings: &Settings) -> bool {
 
 impl SpeculateStage {
     /// The own state is of no use any more.
-    pub(super) fn give_up_state(&mut self) {
+    pub(super) fn give_up_state(&mut self, is_wrong: bool) {
         let view = self.going_back.take().and_then(|going_back| going_back.view);
-        self.taking.get_or_insert(TakingState { step: TakingStep::Wanted, lags: false, view });
+        let taking = TakingState { step: TakingStep::Wanted, is_wrong, view };
+        self.taking.get_or_insert(taking).is_wrong |= is_wrong;
         self.repairing = None;
         self.answer = None;
         self.speculation = None;
@@ -85,7 +86,10 @@ impl SpeculateStage {
 
     /// What a replica without a state of use waits for.
     pub(super) fn awaited_state(&self) -> Option<&'static str> {
-        self.taking.as_ref().map(|_| "for the whole state of the others, in place of its own")
+        self.taking.as_ref().map(|taking| match taking.is_wrong {
+            true => "for the whole state of the others, because its own is wrong",
+            false => "for the whole state of the others, because it is too far behind",
+        })
     }
 }
 
@@ -105,9 +109,7 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
         if !is_possible(&self.0.env.settings) || self.0.executor.running.is_none() {
             return self.0.env.stop_with(Ok(Stop::Replace(otherwise)));
         }
-        self.0.stage.give_up_state();
-        let lags = matches!(otherwise, ReplaceReason::TooFarBehind);
-        self.0.stage.taking.iter_mut().for_each(|taking| taking.lags = lags);
+        self.0.stage.give_up_state(!matches!(otherwise, ReplaceReason::TooFarBehind));
     }
 
     /// Asks for the state, if that was not done.
@@ -117,19 +119,18 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
             return;
         }
         taking.step = TakingStep::Asked;
-        let lags = taking.lags;
+        let why = match taking.is_wrong {
+            true => "this replica's state is wrong, and cannot be repaired by object",
+            false => "this replica is too far behind to run what it lacks",
+        };
         let stable = self.0.stage.stable();
         let taken = &mut self.0.stage.past.taken;
         taken.in_a_row = if taken.batch == stable && stable > 0 { taken.in_a_row + 1 } else { 1 };
         if taken.in_a_row > limits::REPAIRS_GIVEN_UP {
             return self.0.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
         }
-        let why = match lags {
-            true => "this replica lacks batches that no other one has any more",
-            false => "this replica's state is wrong, and cannot be repaired by object",
-        };
         self.0.env.world.say(format_args!(
-            "{why}: it takes the state of the others, after batch {stable} or a later one, in place of its own"
+            "{why}: it takes the state of the others, after batch {stable} or a later one"
         ));
         self.0.order.orderer.want_state_after(stable);
         // The others know from this that they must not give up theirs.
@@ -197,7 +198,8 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
 
     /// The state is in place: this replica goes on from there.
     pub(super) fn on_installed(&mut self, state: Result<Box<Speculation>, String>) {
-        let Some(TakingState { step: TakingStep::Installs(head), lags, view }) = self.0.stage.taking.take()
+        let Some(TakingState { step: TakingStep::Installs(head), is_wrong, view }) =
+            self.0.stage.taking.take()
         else {
             return;
         };
@@ -209,7 +211,7 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
                     .env
                     .world
                     .say(format_args!("the state of the others could not be put in place: {why}"));
-                return self.0.stage.taking = Some(TakingState { step: TakingStep::Wanted, lags, view });
+                return self.0.stage.taking = Some(TakingState { step: TakingStep::Wanted, is_wrong, view });
             }
         };
         let stable = speculation.stable();
@@ -228,7 +230,7 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
         self.0.env.hooks.skip_turns();
         self.0.calls.skip_positions();
         self.0.env.tally.executed = stable.number;
-        self.0.env.tally.repairs += 1;
+        self.0.env.tally.repairs += u64::from(is_wrong);
         self.0.env.tally.states_taken += 1;
         self.0.env.world.say(format_args!(
             "this replica goes on with the state of the others after batch {}",

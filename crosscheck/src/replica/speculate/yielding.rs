@@ -92,7 +92,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
         self.stage.health().yields = None;
         if whole_state::is_possible(&self.env.settings) {
-            self.stage.give_up_state();
+            self.stage.give_up_state(true);
         } else {
             self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch })));
         }

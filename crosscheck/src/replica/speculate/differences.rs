@@ -47,7 +47,7 @@ impl SpeculateStage {
     /// Keeps the record of a difference that did not get one, now that this is known of it.
     fn settle<W: World>(&mut self, outcome: Outcome, env: &mut Environment<W>) {
         let me = env.settings.me;
-        let Some(difference) = self.difference.as_mut().filter(|difference| !difference.is_kept) else {
+        let Some(difference) = self.past.difference.as_mut().filter(|difference| !difference.is_kept) else {
             return;
         };
         difference.is_kept = true;
@@ -61,25 +61,25 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         if !self.stage.executes {
             return;
         }
-        if self.stage.difference.is_some_and(|before| before.batch != batch) {
+        if self.stage.past.difference.is_some_and(|before| before.batch != batch) {
             self.stage.settle(Outcome::OneWentOn, self.env);
         }
-        self.stage.difference = Some(Difference::again(self.stage.difference.take(), batch));
+        self.stage.past.difference = Some(Difference::again(self.stage.past.difference.take(), batch));
     }
 
     /// Batches up to this one are stable.
     pub(super) fn settle_differences(&mut self, stable: u64) {
-        if let Some(difference) = self.stage.difference.filter(|difference| difference.batch <= stable) {
+        if let Some(difference) = self.stage.past.difference.filter(|difference| difference.batch <= stable) {
             let record = self.stage.verifier.record();
             let alone = record.is_some_and(|record| record.lineup.executors.len() < 2);
             self.stage.settle(difference.when_stable(alone), self.env);
-            self.stage.difference = None;
+            self.stage.past.difference = None;
         }
     }
 
     /// This replica has checked itself. The primary does so last: the other one has had its time, and has not yielded.
     pub(super) fn on_self_check(&mut self, is_sound: bool, is_last: bool) {
-        match &mut self.stage.difference {
+        match &mut self.stage.past.difference {
             // The record about this replica tells it.
             Some(difference) if !is_sound => difference.is_kept = true,
             Some(difference) => difference.is_sound = true,

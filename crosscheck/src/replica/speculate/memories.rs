@@ -152,7 +152,7 @@ impl SpeculateStage {
     /// Whether too few verifiers have had their memory for longer than it takes to recover, or to be connected again.
     fn lasts_too_long(&self, now_us: u64) -> bool {
         let patience_us = limits::MEMORY_PATIENCE.as_micros() as u64;
-        self.too_few_since.is_some_and(|since_us| now_us.saturating_sub(since_us) >= patience_us)
+        self.losses.too_few_since.is_some_and(|since_us| now_us.saturating_sub(since_us) >= patience_us)
     }
 }
 
@@ -161,8 +161,8 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     pub(super) fn mind_memories(&mut self) {
         let are_too_few =
             self.stage.memories(self.group, self.env).is_some_and(|memories| memories.are_too_few());
-        let since_us = self.stage.too_few_since.unwrap_or_else(|| self.env.world.now_us());
-        self.stage.too_few_since = are_too_few.then_some(since_us);
+        let since_us = self.stage.losses.too_few_since.unwrap_or_else(|| self.env.world.now_us());
+        self.stage.losses.too_few_since = are_too_few.then_some(since_us);
     }
 
     /// Whether too few verifiers have their memory, so that an operator may let the group go on with what this replica

@@ -99,12 +99,7 @@ pub(super) struct SpeculateStage {
     questions: BTreeMap<u8, (u64, Vec<(Home, ObjectId)>)>,
     /// The replicas differ after this batch, and it is unknown which one is right.
     undecided: Option<u64>,
-    /// The other one of two replicas has ended, and may have gone on alone before.
-    peer_has_ended: bool,
-    /// Of two executors: the batch after which they differ.
-    difference: Option<Difference>,
-    /// Since when too few verifiers have their memory.
-    too_few_since: Option<u64>,
+    losses: Losses,
     /// An operator has permitted to begin a group where no replica has one.
     begins: bool,
     mixer: Mixer,
@@ -165,6 +160,17 @@ struct RepairHistory {
     doubt: SelfDoubt,
     /// And of what it knows of the other one.
     other_health: OtherHealth,
+    /// Of two executors: the batch after which they differ.
+    difference: Option<Difference>,
+}
+
+/// What is known of others that are gone, or have lost their memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Losses {
+    /// The other one of two replicas has ended, and may have gone on alone before.
+    peer_has_ended: bool,
+    /// Since when too few verifiers have their memory.
+    too_few_since: Option<u64>,
 }
 
 /// Batches are being taken back.
@@ -219,9 +225,7 @@ impl SpeculateStage {
             answer: None,
             questions: BTreeMap::new(),
             undecided: None,
-            peer_has_ended: false,
-            difference: None,
-            too_few_since: None,
+            losses: Losses::default(),
             begins: settings.begins,
             mixer: Mixer::new(),
             checkpoint: None,

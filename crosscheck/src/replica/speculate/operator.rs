@@ -59,7 +59,7 @@ impl SpeculateStage {
         if let Some(number) = self.undecided {
             return Some(undecided(number, me));
         }
-        if self.peer_has_ended && goes_on_alone(&record.lineup, other_than(me)) {
+        if self.losses.peer_has_ended && goes_on_alone(&record.lineup, other_than(me)) {
             return Some(left_behind(record.version.number, self.stable(), me));
         }
         if self.is_left_behind(&record, me) && self.peer_state(group, env).is_some() {
@@ -83,7 +83,7 @@ impl SpeculateStage {
     fn peer_state<W: World>(&self, group: &Group, env: &Environment<W>) -> Option<PeerState> {
         let peer = other_than(env.settings.me);
         let is_connected = env.peers.connected().any(|connected| connected == peer);
-        match (self.peer_has_ended, is_connected) {
+        match (self.losses.peer_has_ended, is_connected) {
             (true, _) => Some(PeerState::Ended),
             (false, false) => Some(PeerState::Away),
             (false, true) => group.is_quiet(peer, env.world.now_us()).then_some(PeerState::Silent),
@@ -189,7 +189,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
             return;
         }
         let record = self.stage.verifier.record();
-        self.stage.peer_has_ended |= record.is_some_and(|record| goes_on_alone(&record.lineup, peer));
+        self.stage.losses.peer_has_ended |= record.is_some_and(|record| goes_on_alone(&record.lineup, peer));
         self.on_verifier_event(VerifierEvent::ProcessGone(peer));
     }
 }

@@ -66,13 +66,13 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
                 ));
             }
             // The replica tells what it waits for as long as that lasts (`operator.rs`).
-            VerifierCommand::WaitsForPeer { version: _ } => self.stage.peer_has_ended = true,
+            VerifierCommand::WaitsForPeer { version: _ } => self.stage.losses.peer_has_ended = true,
         }
     }
 
     fn on_view_began(&mut self, record: verify::TokenRecord) {
         let (view, lineup) = (record.view, record.lineup);
-        (self.stage.undecided, self.stage.peer_has_ended) = (None, false);
+        (self.stage.undecided, self.stage.losses.peer_has_ended) = (None, false);
         if view > 0 {
             let how = if lineup.sequential { ", and the next batch runs one request at a time" } else { "" };
             self.env.world.say(format_args!(

@@ -263,7 +263,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         if self.executor.is_busy || self.clients.have_unread() {
             return Duration::ZERO;
         }
-        let now_us = self.env.world.now_us();
+        // A tick may be late by the time of one round: no clock needs to be read for it.
+        let now_us = self.time.listened_us();
         let tick = Duration::from_micros(self.next_tick_us.saturating_sub(now_us));
         self.env.peers.next_dial(now_us).map_or(tick, |dial| dial.min(tick)).min(limits::IDLE)
     }
@@ -342,7 +343,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
-        if self.env.settings.mode.verified {
+        if let Some(stage) = &self.speculate {
+            self.transfer.set_knows_version(stage.knows_version());
             self.transfer.give_up_disagreed(&mut self.order, &self.env);
         }
         self.greet();

@@ -33,6 +33,8 @@ pub(super) struct StateTransfer {
     disk: DiskStates,
     /// A replica without which nothing can be ordered needs the state as it is.
     wants_unordered: bool,
+    /// With V: a version is known here that verifiers have recorded. A state can be compared with it.
+    knows_version: bool,
     /// With V: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
     unstable: Option<(u64, u64, Bytes)>,
 }
@@ -246,6 +248,11 @@ impl StateTransfer {
         self.poll(env);
     }
 
+    /// With V: whether a version is known here that verifiers have recorded.
+    pub(super) fn set_knows_version(&mut self, knows_version: bool) {
+        self.knows_version = knows_version;
+    }
+
     /// Sends the requests that are due to the peers.
     pub(super) fn poll<W: World>(&mut self, env: &mut Environment<W>) {
         let now_us = env.world.now_us();
@@ -311,7 +318,8 @@ impl StateTransfer {
             return None;
         }
         let receiver = self.receiver.as_mut()?;
-        let complete = receiver.on_message(from, message, proves || standing.leader == Some(from));
+        let is_trusted = if proves { self.knows_version } else { standing.leader == Some(from) };
+        let complete = receiver.on_message(from, message, is_trusted);
         let alone = receiver.believes();
         if receiver.is_overtaken() {
             // The engine waits for exactly the checkpoint it requested. It is informed, and requests the later one.

@@ -4,7 +4,8 @@
 //!
 //! It asks all others. Each that can offer a checkpoint with the batches after it does so; the primary has one ordered
 //! if it cannot. Where no batch becomes stable without that replica, a checkpoint would not either: then each that is
-//! asked packs the state after the batch that is stable. The state itself travels outside of this crate: [`Output::NeedState`] asks the host for it.
+//! asked packs the state after the batch that is stable. The state itself travels outside of this crate:
+//! [`Output::NeedState`] asks the host for it.
 
 use std::collections::BTreeMap;
 

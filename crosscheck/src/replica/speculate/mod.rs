@@ -291,6 +291,11 @@ impl SpeculateStage {
         self.executor.stable().number
     }
 
+    /// Whether any version after the first batch is known that verifiers have recorded.
+    pub(super) fn knows_version(&self) -> bool {
+        self.executor.agreed() > 0
+    }
+
     /// What counts as executed here.
     pub(super) fn progress(&self) -> VerifiedProgress {
         let stable = self.stable();

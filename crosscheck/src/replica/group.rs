@@ -66,7 +66,7 @@ struct Other {
     /// Batches that it was behind this replica when it told that.
     behind_by: u64,
     /// With V: its verifier has its memory.
-    verifies: bool,
+    verifies: Option<bool>,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     life: u64,
     has_ended: bool,
@@ -111,7 +111,8 @@ impl Group {
     /// A peer was connected, disconnected or refused: another process of it may be there now.
     pub(super) fn on_changed(&mut self, peer: u8, now_us: u64) {
         if let Some(other) = self.others.get_mut(usize::from(peer)) {
-            (other.changed_us, other.log_end) = (Some(now_us), None);
+            // The next process of it may have lost both.
+            (other.changed_us, other.log_end, other.verifies) = (Some(now_us), None, None);
         }
     }
 
@@ -290,7 +291,7 @@ impl Group {
             self.told = Some(Told { by: from, tolerance, at_us: now_us });
         }
         let other = &mut self.others[usize::from(from)];
-        other.verifies = tolerance::verifies(last);
+        other.verifies = Some(tolerance::verifies(last));
         other.behind_by = own_last.saturating_sub(executed);
         other.log_end = log_end;
         other.has_ended |= other.life != 0 && other.life != life;
@@ -311,7 +312,7 @@ impl Group {
             let keeps_pace = other.behind_by <= limits::LEVEL_LAG && copies.contains(peer);
             let process = OtherProcess {
                 is_here: !other.is_silent(now_us, limits::QUIET),
-                verifies: other.verifies,
+                verifies: other.verifies == Some(true),
                 has_state: (usize::from(peer) < self.executors).then(|| other.voting.is_some() && keeps_pace),
             };
             (peer, process)
@@ -323,11 +324,9 @@ impl Group {
     pub(super) fn verifiers(&self, now_us: u64) -> impl Iterator<Item = OtherVerifier> {
         let is_here = move |other: &Other| other.life != 0 && !other.is_silent(now_us, limits::QUIET);
         let others = (0..).zip(&self.others).filter(move |(peer, other)| *peer != self.me && is_here(other));
-        others.map(|(replica, other)| OtherVerifier {
-            replica,
-            life: other.life,
-            verifies: other.verifies,
-            has: other.voting.map(|_| other.pace.executed),
+        others.filter_map(|(replica, other)| {
+            let has = other.voting.map(|_| other.pace.executed);
+            Some(OtherVerifier { replica, life: other.life, verifies: other.verifies?, has })
         })
     }
 
@@ -435,5 +434,21 @@ mod tests {
         group.on_changed(0, START_US);
         assert_eq!(group.log_ends(), [None; 3], "the next process of it may have lost it");
         assert!(LogEnd { term: 5, index: 1 } > LogEnd { term: 4, index: 900 });
+    }
+
+    #[test]
+    fn a_verifier_counts_once_the_process_of_this_connection_has_told_of_its_memory() {
+        let mut group = group();
+        let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
+        let told = tolerance::to_word(None, true);
+        let words = [1, 5, 9, 0, 0, 0, 0, 0, 1, 9, told].map(u64::to_le_bytes);
+        assert!(group.on_greeting(0, words.as_flattened(), 9, &mut time, START_US));
+        group.on_heard(0, START_US);
+        let verifies = |group: &Group| group.of_view(verify::Slots(0b111), START_US)[0].1.verifies;
+        assert!(verifies(&group));
+        group.on_changed(0, START_US);
+        group.on_heard(0, START_US);
+        assert!(!verifies(&group), "the next process of it may have lost it");
+        assert_eq!(group.verifiers(START_US).count(), 0, "nor is it known to be without");
     }
 }

@@ -245,6 +245,12 @@ impl Executor {
         self.wanted
     }
 
+    /// Whether it would send no token for the next batch: an earlier life of its process may have sent one.
+    pub fn abstains(&self) -> bool {
+        let next = self.newest().number.saturating_add(1);
+        self.view().is_none_or(|view| !self.life.may_vote(view, next, true))
+    }
+
     /// Whether it knows which life of its process this is. Before that it sends no token.
     pub fn knows_its_life(&self) -> bool {
         self.life.is_known()

@@ -9,7 +9,7 @@ use wire::Reader;
 use super::clocks::Timekeeper;
 use super::environment::Environment;
 use super::speculate::OtherVerifier;
-use super::tolerance::{self, OtherProcess, Told};
+use super::tolerance::{self, OtherProcess, Told, Verifying};
 use crate::clock::ClockWords;
 use crate::limits;
 use crate::peers::probe::PeerProgress;
@@ -43,8 +43,8 @@ pub(super) struct OwnProgress {
     pub(super) log_end: LogEnd,
     /// As a leader: how many further replicas may fail.
     pub(super) tolerance: Option<Tolerance>,
-    /// With V: its verifier has its memory.
-    pub(super) verifies: bool,
+    /// With V: what it tells of its verifier and executor.
+    pub(super) verifying: Verifying,
 }
 
 /// The end of a replica's log. The later one of two logs of a group has what the group has acknowledged.
@@ -65,8 +65,8 @@ struct Other {
     pace: PeerProgress,
     /// Batches that it was behind this replica when it told that.
     behind_by: u64,
-    /// With V: its verifier has its memory.
-    verifies: Option<bool>,
+    /// With V: what it has told of itself over the present connection.
+    verifying: Option<Verifying>,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     life: u64,
     has_ended: bool,
@@ -112,7 +112,7 @@ impl Group {
     pub(super) fn on_changed(&mut self, peer: u8, now_us: u64) {
         if let Some(other) = self.others.get_mut(usize::from(peer)) {
             // The next process of it may have lost both.
-            (other.changed_us, other.log_end, other.verifies) = (Some(now_us), None, None);
+            (other.changed_us, other.log_end, other.verifying) = (Some(now_us), None, None);
         }
     }
 
@@ -247,7 +247,7 @@ impl Group {
     pub(super) fn greet_one<W: World>(
         &self,
         peer: u8,
-        OwnProgress { batches: (first, last), log_end, tolerance, verifies }: OwnProgress,
+        OwnProgress { batches: (first, last), log_end, tolerance, verifying }: OwnProgress,
         time: &mut Timekeeper,
         env: &mut Environment<W>,
     ) {
@@ -256,7 +256,7 @@ impl Group {
                 time.clock.words_for(peer, env.world.now_us());
             let slowest_ms = env.peers.pace.slowest_ms;
             let LogEnd { term, index } = log_end;
-            let told = tolerance::to_word(tolerance, verifies);
+            let told = tolerance::to_word(tolerance, verifying);
             let words =
                 [first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us, term, index, told];
             let words = words.map(u64::to_le_bytes);
@@ -291,7 +291,7 @@ impl Group {
             self.told = Some(Told { by: from, tolerance, at_us: now_us });
         }
         let other = &mut self.others[usize::from(from)];
-        other.verifies = Some(tolerance::verifies(last));
+        other.verifying = Some(tolerance::verifying(last));
         other.behind_by = own_last.saturating_sub(executed);
         other.log_end = log_end;
         other.has_ended |= other.life != 0 && other.life != life;
@@ -309,10 +309,11 @@ impl Group {
     /// With V, at the primary: what is known of the other processes. Those in `copies` have what is recorded.
     pub(super) fn of_view(&self, copies: verify::Slots, now_us: u64) -> Vec<(u8, OtherProcess)> {
         let of = |(peer, other): (u8, &Other)| {
-            let keeps_pace = other.behind_by <= limits::LEVEL_LAG && copies.contains(peer);
+            let Verifying { verifies, abstains } = other.verifying.unwrap_or_default();
+            let keeps_pace = other.behind_by <= limits::LEVEL_LAG && copies.contains(peer) && !abstains;
             let process = OtherProcess {
                 is_here: !other.is_silent(now_us, limits::QUIET),
-                verifies: other.verifies == Some(true),
+                verifies,
                 has_state: (usize::from(peer) < self.executors).then(|| other.voting.is_some() && keeps_pace),
             };
             (peer, process)
@@ -326,8 +327,15 @@ impl Group {
         let others = (0..).zip(&self.others).filter(move |(peer, other)| *peer != self.me && is_here(other));
         others.filter_map(|(replica, other)| {
             let has = other.voting.map(|_| other.pace.executed);
-            Some(OtherVerifier { replica, life: other.life, verifies: other.verifies?, has })
+            Some(OtherVerifier { replica, life: other.life, verifies: other.verifying?.verifies, has })
         })
+    }
+
+    /// With V: whether another replica executes and sends no token for the next batch, because an earlier process of it
+    /// may have sent one.
+    pub(super) fn is_any_abstaining(&self, now_us: u64) -> bool {
+        let abstains = |other: &Other| other.verifying.is_some_and(|verifying| verifying.abstains);
+        self.others.iter().any(|other| other.votes_now(now_us) && abstains(other))
     }
 
     /// When something came from this peer last, in microseconds of the world's clock; 0 if nothing did.
@@ -440,7 +448,7 @@ mod tests {
     fn a_verifier_counts_once_the_process_of_this_connection_has_told_of_its_memory() {
         let mut group = group();
         let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
-        let told = tolerance::to_word(None, true);
+        let told = tolerance::to_word(None, Verifying { verifies: true, abstains: false });
         let words = [1, 5, 9, 0, 0, 0, 0, 0, 1, 9, told].map(u64::to_le_bytes);
         assert!(group.on_greeting(0, words.as_flattened(), 9, &mut time, START_US));
         group.on_heard(0, START_US);

@@ -335,7 +335,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             batches: (first, self.env.last_batch(self.speculate.as_ref())),
             log_end: LogEnd { term: standing.last_term, index: standing.last_index },
             tolerance: super::own_tolerance(self),
-            verifies: self.speculate.as_ref().is_some_and(|stage| stage.record().is_some()),
+            verifying: self.speculate.as_ref().map(SpeculateStage::tells).unwrap_or_default(),
         }
     }
 

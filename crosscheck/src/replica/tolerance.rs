@@ -70,7 +70,8 @@ pub(super) struct OtherProcess {
     pub(super) is_here: bool,
     /// Its verifier has its memory.
     pub(super) verifies: bool,
-    /// It executes, and has every batch that was agreed on, or is about to have it. A witness executes nothing.
+    /// It executes, has every batch that was agreed on, or is about to have it, and sends tokens for the next ones. A
+    /// witness executes nothing.
     pub(super) has_state: Option<bool>,
 }
 
@@ -98,14 +99,23 @@ pub(super) fn of_view(layout: Layout, me: u8, others: &[(u8, OtherProcess)], is_
     found
 }
 
-/// A leader's finding as a word of its heartbeat, and from everybody whether it `verifies`.
-pub(super) fn to_word(tolerance: Option<Tolerance>, verifies: bool) -> u64 {
-    finding(tolerance) | u64::from(verifies) << 53
+/// With V: what each replica tells of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verifying {
+    /// Its verifier has its memory.
+    pub(super) verifies: bool,
+    /// Its executor sends no token for the next batch: an earlier process of the replica may have sent one.
+    pub(super) abstains: bool,
 }
 
-/// Whether the sender of this word verifies.
-pub(super) fn verifies(word: u64) -> bool {
-    word >> 53 & 1 == 1
+/// A leader's finding as a word of its heartbeat, and from everybody what it tells of itself.
+pub(super) fn to_word(tolerance: Option<Tolerance>, own: Verifying) -> u64 {
+    finding(tolerance) | u64::from(own.verifies) << 53 | u64::from(own.abstains) << 54
+}
+
+/// What the sender of this word tells of itself.
+pub(super) fn verifying(word: u64) -> Verifying {
+    Verifying { verifies: word >> 53 & 1 == 1, abstains: word >> 54 & 1 == 1 }
 }
 
 fn finding(tolerance: Option<Tolerance>) -> u64 {
@@ -144,11 +154,12 @@ mod tests {
             joining: 0b10000,
             unproven: false,
         };
-        assert_eq!(of_word(to_word(Some(found), true), 5), Some(found));
+        let (yes, no) = (Verifying { verifies: true, abstains: true }, Verifying::default());
+        assert_eq!(of_word(to_word(Some(found), yes), 5), Some(found));
         let unproven = Tolerance { failures: 0, unproven: true, ..found };
-        assert_eq!(of_word(to_word(Some(unproven), false), 5), Some(unproven));
-        assert_eq!((to_word(None, false), of_word(0, 5)), (0, None));
-        assert!(verifies(to_word(None, true)) && of_word(to_word(None, true), 5).is_none());
+        assert_eq!(of_word(to_word(Some(unproven), no), 5), Some(unproven));
+        assert_eq!((to_word(None, no), of_word(0, 5)), (0, None));
+        assert_eq!((verifying(to_word(None, yes)), of_word(to_word(None, yes), 5)), (yes, None));
     }
 
     #[test]

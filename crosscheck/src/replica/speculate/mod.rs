@@ -55,11 +55,12 @@ use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
 use super::scrubs::Scrubs;
 use super::state_transfer::StateTransfer;
-use super::tolerance::{self, OtherProcess};
+use super::tolerance::{self, OtherProcess, Verifying};
 use crate::admin::VerificationStatus;
 use crate::hooks::Hooks;
 use crate::job::InFlight;
 use crate::limits;
+use crate::ordered::Control;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::state::StateProof;
@@ -294,6 +295,12 @@ impl SpeculateStage {
     /// Whether any version after the first batch is known that verifiers have recorded.
     pub(super) fn knows_version(&self) -> bool {
         self.executor.agreed() > 0
+    }
+
+    /// What the others are told of both machines.
+    pub(super) fn tells(&self) -> Verifying {
+        let abstains = self.executes && self.executor.abstains();
+        Verifying { verifies: self.record().is_some(), abstains }
     }
 
     /// What counts as executed here.
@@ -586,12 +593,24 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         self.mind_memories();
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
+        self.end_abstention();
         if let Some(to) = self.repair().seek_again() {
             self.go_back(GoingBack { to, view: None });
         }
         self.repair().tick();
         self.whole_state().ask();
         self.undecided().doubt_oneself();
+    }
+
+    /// An executor that came back abstains for some batches. If no client sends any, the primary orders some that only
+    /// pass: until then the group would survive no further failure.
+    fn end_abstention(&mut self) {
+        let is_idle = self.stage.unstable.is_empty() && self.order.orderer.waiting().1 == 0;
+        let leads = self.order.orderer.standing().is_leader;
+        let goes_on = matches!(layout(&self.env.settings), Layout::Crash { .. });
+        if goes_on && leads && is_idle && self.group.is_any_abstaining(self.env.world.now_us()) {
+            self.order.submit_control(&Control::Noop { home: 0, ticket: 0 });
+        }
     }
 
     /// The end of a round.

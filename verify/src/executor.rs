@@ -140,6 +140,8 @@ pub struct Executor {
     reads: ReadRound,
     /// When something was last sent or learned, in microseconds.
     quiet_since: Option<u64>,
+    /// When it last asked which life of its process this is: also while batches come, since it sends no token before.
+    asked_life: Option<u64>,
     /// The stable version came from others, who may have agreed on it in a later view than the one followed here.
     is_ahead_of_view: bool,
 }
@@ -183,6 +185,7 @@ impl Executor {
             crashes,
             reads: ReadRound::default(),
             quiet_since: None,
+            asked_life: None,
             is_ahead_of_view: false,
         }
     }
@@ -279,7 +282,7 @@ impl Executor {
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
     #[cfg(any(test, feature = "unprotected"))]
     pub fn forget_times(&mut self) {
-        self.quiet_since = None;
+        (self.quiet_since, self.asked_life) = (None, None);
     }
 
     fn on_message(&mut self, from: Slot, message: VerifyMessage, out: &mut Out<'_>) {
@@ -524,6 +527,12 @@ impl Executor {
         let since = *self.quiet_since.get_or_insert(out.now_us);
         if out.now_us.saturating_sub(since) >= RESEND_US {
             self.repeat(out);
+        }
+        let asked = *self.asked_life.get_or_insert(out.now_us);
+        if !self.life.is_known() && out.now_us.saturating_sub(asked) >= RESEND_US {
+            self.asked_life = Some(out.now_us);
+            let (life, crashes) = (self.config.life, self.crashes);
+            out.send(Recipients::Verifiers, VerifyMessage::Where { life, round: AskRound::CatchUp, crashes });
         }
     }
 

@@ -50,6 +50,9 @@ pub enum Control {
 }
 
 impl Control {
+    /// Passes time, and nothing else: nobody waits for its ticket.
+    pub const PASS_TIME: Control = Control::Noop { home: 0, ticket: 0 };
+
     /// The request as ordered bytes.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(16);

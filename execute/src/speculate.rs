@@ -139,18 +139,15 @@ impl Speculation {
         self.stable
     }
 
-    /// What the token of this version is computed from, if it is the stable one or a later one.
-    pub fn parts_of(&self, number: u64) -> Option<TokenParts> {
-        let of_batch = self.batches.iter().find(|batch| batch.version.number == number);
-        let of_stable = Some(self.stable_parts).filter(|_| number == self.stable.number);
-        of_batch.map(|batch| batch.parts).or(of_stable)
+    /// What the token of the newest version is computed from.
+    pub fn parts(&self) -> TokenParts {
+        self.batches.back().map_or(self.stable_parts, |batch| batch.parts)
     }
 
     /// Whether the tree over the objects is the one that the token of the newest version stands for.
     pub fn fits_token(&mut self) -> bool {
         let Version { number, token } = self.version();
-        let root = self.tree.root();
-        self.parts_of(number).is_some_and(|parts| parts.token(number, root) == token)
+        self.parts().token(number, self.tree.root()) == token
     }
 
     /// Memory of what is kept, in bytes.

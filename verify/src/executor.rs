@@ -531,9 +531,14 @@ impl Executor {
         let asked = *self.asked_life.get_or_insert(out.now_us);
         if !self.life.is_known() && out.now_us.saturating_sub(asked) >= RESEND_US {
             self.asked_life = Some(out.now_us);
-            let (life, crashes) = (self.config.life, self.crashes);
-            out.send(Recipients::Verifiers, VerifyMessage::Where { life, round: AskRound::CatchUp, crashes });
+            self.ask(AskRound::CatchUp, out);
         }
+    }
+
+    /// Asks where the verifiers are, and with that for its life.
+    fn ask(&self, round: AskRound, out: &mut Out<'_>) {
+        let (life, crashes) = (self.config.life, self.crashes);
+        out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
     }
 
     /// Sends again what is not stable, and asks where the verifiers are. Not only the oldest token: a verifier that
@@ -545,8 +550,7 @@ impl Executor {
         let waits = !self.own.is_empty() || self.wanted.is_some() || !counts || self.is_ahead_of_view;
         if waits || self.view.is_none() || !self.life.is_known() {
             let round = if self.own.is_empty() { AskRound::CatchUp } else { AskRound::Stalled };
-            let (life, crashes) = (self.config.life, self.crashes);
-            out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
+            self.ask(round, out);
         }
         let is_level = self.own.is_empty() && self.wanted.is_none();
         if let Some((view, _)) = self.view.filter(|(_, lineup)| is_level && self.is_doubted(lineup)) {

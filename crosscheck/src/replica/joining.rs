@@ -36,12 +36,11 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 Output::CheckpointWanted { ordered: true } => {
                     self.transfer.want_checkpoint(&mut self.order, &self.env);
                 }
-                Output::CheckpointWanted { ordered: false }
-                    if self.env.settings.mode.has_common_state() && self.env.hooks.gives_unordered() =>
-                {
-                    self.transfer.want_unordered();
+                Output::CheckpointWanted { ordered: false } => {
+                    if self.env.settings.mode.has_common_state() && self.env.hooks.gives_unordered() {
+                        self.transfer.want_unordered();
+                    }
                 }
-                Output::CheckpointWanted { ordered: false } => {}
                 Output::NeedState { index, .. }
                     if self.executor.running.is_some() && self.env.settings.mode.verified =>
                 {
@@ -291,8 +290,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                     Some(mut speculator) => speculator.repair().on_message(from, message),
                     None => Some(message),
                 };
+                let knows = self.speculate.as_ref().map(SpeculateStage::knows_version);
                 let complete = left.and_then(|message| {
-                    self.transfer.on_message(from, message, &mut self.order, &mut self.env)
+                    self.transfer.on_message(from, message, knows, &mut self.order, &mut self.env)
                 });
                 if let Some(arrived) = complete {
                     self.on_arrived(arrived);

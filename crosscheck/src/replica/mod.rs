@@ -343,8 +343,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
-        if let Some(stage) = &self.speculate {
-            self.transfer.set_knows_version(stage.knows_version());
+        if self.env.settings.mode.verified {
             self.transfer.give_up_disagreed(&mut self.order, &self.env);
         }
         self.greet();

@@ -33,8 +33,6 @@ pub(super) struct StateTransfer {
     disk: DiskStates,
     /// A replica without which nothing can be ordered needs the state as it is.
     wants_unordered: bool,
-    /// With V: a version is known here that verifiers have recorded. A state can be compared with it.
-    knows_version: bool,
     /// With V: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
     unstable: Option<(u64, u64, Bytes)>,
 }
@@ -98,14 +96,11 @@ impl StateTransfer {
         env: &mut Environment<W>,
     ) {
         self.checkpoint_asked_us = None;
-        if env.settings.mode.verified {
-            self.unstable = Some((head.batch, head.index, bytes));
-            return;
-        }
         self.offer(head.index, bytes, order, env);
     }
 
-    /// With V: the same. `proof` is that of its batch, once replicas have agreed on it.
+    /// With V: the same. It may have to be dropped before replicas agree on its batch; `proof` is that of the batch if
+    /// they have.
     pub(super) fn on_checkpoint_of<E: OrderEngine, W: World>(
         &mut self,
         head: &state::CheckpointHead,
@@ -114,7 +109,8 @@ impl StateTransfer {
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
-        self.on_checkpoint(head, bytes, order, env);
+        self.checkpoint_asked_us = None;
+        self.unstable = Some((head.batch, head.index, bytes));
         if let Some(proof) = proof {
             self.on_stable(head.batch, proof, order, env);
         }
@@ -248,11 +244,6 @@ impl StateTransfer {
         self.poll(env);
     }
 
-    /// With V: whether a version is known here that verifiers have recorded.
-    pub(super) fn set_knows_version(&mut self, knows_version: bool) {
-        self.knows_version = knows_version;
-    }
-
     /// Sends the requests that are due to the peers.
     pub(super) fn poll<W: World>(&mut self, env: &mut Environment<W>) {
         let now_us = env.world.now_us();
@@ -301,24 +292,25 @@ impl StateTransfer {
         }
     }
 
-    /// Handles a peer's message about a state. Returns a state that is complete and can be installed.
+    /// Handles a peer's message about a state. Returns a state that is complete and can be installed. With V, `knows`
+    /// tells whether a version is known here that verifiers have recorded: a state can be compared with it.
     pub(super) fn on_message<E: OrderEngine, W: World>(
         &mut self,
         from: u8,
         message: Message,
+        knows: Option<bool>,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) -> Option<Arrived> {
         let standing = order.orderer.standing();
         // With V, whoever has the state of a recorded version can prove it.
-        let proves = env.settings.mode.verified;
-        let alone = proves || (standing.is_leader && standing.stuck);
+        let alone = knows.is_some() || (standing.is_leader && standing.stuck);
         if let Some(answer) = self.donor.on_message(from, &message, alone) {
             env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
             return None;
         }
         let receiver = self.receiver.as_mut()?;
-        let is_trusted = if proves { self.knows_version } else { standing.leader == Some(from) };
+        let is_trusted = knows.unwrap_or(standing.leader == Some(from));
         let complete = receiver.on_message(from, message, is_trusted);
         let alone = receiver.believes();
         if receiver.is_overtaken() {

@@ -26,8 +26,7 @@ impl Ticks {
             self.asked.is_some_and(|(of, at_us)| of == deadline_us && now_us < at_us + patience_us);
         if stamp_us >= deadline_us && !is_asked && order.orderer.standing().is_leader {
             self.asked = Some((deadline_us, now_us));
-            // Nobody waits for this ticket.
-            order.submit_control(&Control::Noop { home: 0, ticket: 0 });
+            order.submit_control(&Control::PASS_TIME);
         }
     }
 }

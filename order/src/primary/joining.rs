@@ -215,7 +215,8 @@ impl PrimaryEngine {
         let in_vain = self.offers.in_vain.is_some_and(|since| since + limits::IN_VAIN_TICKS <= self.ticks);
         let ordered = !(in_vain && self.wanted.is_none() && self.stable > 0);
         let is_due = self.offers.ordered.is_none_or(|ordered| ordered + limits::STATE_TICKS <= self.ticks);
-        let is_first_in_vain = !ordered && !std::mem::replace(&mut self.offers.is_unordered, !ordered);
+        let is_first_in_vain = !ordered && !self.offers.is_unordered;
+        self.offers.is_unordered |= !ordered;
         if (is_due || is_first_in_vain) && (!ordered || self.is_primary()) {
             self.offers.ordered = Some(self.ticks);
             self.ready.outputs.push_back(Output::CheckpointWanted { ordered });

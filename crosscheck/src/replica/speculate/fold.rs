@@ -85,7 +85,7 @@ impl SpeculateStage {
         let token = speculation.fold(kept, state::context(&batch.order, ended.schedule));
         let version = Version { number: ended.index, token };
         batch.version = Some(version);
-        batch.parts = speculation.parts_of(version.number).unwrap_or_default();
+        batch.parts = speculation.parts();
         Some(Folding::Folded { version, before, order })
     }
 }

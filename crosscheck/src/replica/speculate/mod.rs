@@ -609,7 +609,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
         let leads = self.order.orderer.standing().is_leader;
         let goes_on = matches!(layout(&self.env.settings), Layout::Crash { .. });
         if goes_on && leads && is_idle && self.group.is_any_abstaining(self.env.world.now_us()) {
-            self.order.submit_control(&Control::Noop { home: 0, ticket: 0 });
+            self.order.submit_control(&Control::PASS_TIME);
         }
     }
 

@@ -224,7 +224,7 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
         self.0.order.orderer.rewind(before);
         self.0.order.orderer.rewind(head.order.clone());
         self.0.env.world.see(Observation::Installed { version: stable, order: &head.order, in_place: true });
-        stage.stable_parts = speculation.parts_of(stable.number).unwrap_or_default();
+        stage.stable_parts = speculation.parts();
         stage.speculation = Some(*speculation);
         stage.past.taken.batch = stable.number;
         self.0.env.hooks.skip_turns();

@@ -445,12 +445,7 @@ impl InstallingState {
                 }
                 outcome.map_err(|why| format!("region {home}: {why}"))?;
             }
-            let tree = tree_of(homes, regions);
-            let mut speculation = Box::new(Speculation::new(tree, proof.version(batch), proof.parts));
-            if !speculation.fits_token() {
-                return Err(format!("its objects are not those that were agreed on after batch {batch}"));
-            }
-            Ok(speculation)
+            speculation_of(homes, regions, batch, proof).map(Box::new)
         }));
         BoundaryDone::Installed { state: state.unwrap_or_else(|_| Err("a region is corrupted".into())) }
     }
@@ -490,6 +485,24 @@ fn is_tree_of(speculation: &mut Speculation, homes: Home, regions: &mut dyn Regi
     tree_of(homes, regions).root() == speculation.tree().root()
 }
 
+/// The batches of a state that nothing has run on since `batch`. Its objects have to be those that the token stands
+/// for; the state before the first batch has none.
+///
+/// # Errors
+/// When they are not.
+pub(crate) fn speculation_of(
+    homes: Home,
+    regions: &mut dyn Regions,
+    batch: u64,
+    proof: StateProof,
+) -> Result<Speculation, String> {
+    let mut speculation = Speculation::new(tree_of(homes, regions), proof.version(batch), proof.parts);
+    if batch > 0 && !speculation.fits_token() {
+        return Err(format!("its objects are not those that were agreed on after batch {batch}"));
+    }
+    Ok(speculation)
+}
+
 /// The tree over all objects, by their checksums.
 pub(crate) fn tree_of(homes: Home, regions: &mut dyn Regions) -> Tree {
     let mut tree = Tree::new(TreeShape::even(homes, LEAVES));
@@ -523,5 +536,31 @@ impl<R> Regions for HeldRegions<'_, '_, R> {
                 work(region);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use execute::TokenParts;
+
+    use super::*;
+
+    /// Locks without objects.
+    struct NoObjects;
+
+    impl Regions for NoObjects {
+        fn visit(&mut self, _home: Home, _work: &mut dyn FnMut(&mut dyn Region)) {}
+    }
+
+    #[test]
+    fn only_a_state_whose_objects_its_token_stands_for_is_gone_on_from() {
+        let parts = TokenParts { outputs: 1, context: 2, ..TokenParts::default() };
+        let root = tree_of(2, &mut NoObjects).root();
+        let right = StateProof { token: parts.token(9, root), parts };
+        assert!(speculation_of(2, &mut NoObjects, 9, right).is_ok());
+        assert!(speculation_of(2, &mut NoObjects, 8, right).is_err(), "another batch");
+        let wrong = StateProof { token: parts.token(9, root ^ 1), parts };
+        assert!(speculation_of(2, &mut NoObjects, 9, wrong).is_err(), "other objects");
+        assert!(speculation_of(2, &mut NoObjects, 0, StateProof::default()).is_ok(), "nothing has run");
     }
 }

@@ -113,8 +113,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
                 }
                 None => {
                     let first = state::CheckpointHead { index: 0, batch: 0, order: order::State::default() };
-                    if let Some(mut speculator) = Speculator::of(self) {
-                        speculator.begin(&first, StateProof::default());
+                    if let Some(mut speculator) = Speculator::of(self)
+                        && let Err(why) = speculator.begin(&first, StateProof::default())
+                    {
+                        return self.env.stop_with(Err(ServeError::BadState(why)));
                     }
                     self.start_execution(schedule::DispatcherState::genesis(), 1);
                 }
@@ -201,8 +203,10 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.executor.pulse.beat();
         match loaded {
             Ok(Some((head, dispatcher))) => {
-                if let (Some(proof), Some(mut speculator)) = (proof, Speculator::of(self)) {
-                    speculator.begin(&head, proof);
+                if let (Some(proof), Some(mut speculator)) = (proof, Speculator::of(self))
+                    && let Err(why) = speculator.begin(&head, proof)
+                {
+                    return self.env.stop_with(Err(ServeError::BadState(why)));
                 }
                 self.start_execution(dispatcher, head.batch + 1);
                 if let Some(mut speculator) = Speculator::of(self) {

@@ -17,11 +17,17 @@ use crate::service::Service;
 use crate::state::{self, StateProof};
 use crate::world::{Observation, World};
 
-/// The batches of a service that nothing has run on since version `batch`, which has this token.
-pub(in crate::replica) fn begin<S: Service>(service: &mut S, batch: u64, proof: StateProof) -> Speculation {
+/// The batches of a service that nothing has run on since `batch`.
+///
+/// # Errors
+/// When its objects are not those of that version.
+pub(in crate::replica) fn begin<S: Service>(
+    service: &mut S,
+    batch: u64,
+    proof: StateProof,
+) -> Result<Speculation, String> {
     let mut regions = OwnedRegions(service.locks_mut());
-    let tree = boundary::tree_of(regions.0.len() as Home, &mut regions);
-    Speculation::new(tree, proof.version(batch), proof.parts)
+    boundary::speculation_of(regions.0.len() as Home, &mut regions, batch, proof)
 }
 
 /// The batch with this number. A replica that lags has thousands of them.

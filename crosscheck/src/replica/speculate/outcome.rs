@@ -368,12 +368,20 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 
     /// This replica's service has the state of this checkpoint, with this token, and is about to execute.
-    pub(in crate::replica) fn begin(&mut self, head: &CheckpointHead, proof: StateProof) {
-        if let Some(service) = &mut self.executor.service {
-            let version = proof.version(head.batch);
-            self.env.world.see(Observation::Installed { version, order: &head.order, in_place: false });
-            self.stage.start(fold::begin(service, head.batch, proof), head.order.clone(), proof.parts);
-        }
+    ///
+    /// # Errors
+    /// When its objects are not those that the token stands for.
+    pub(in crate::replica) fn begin(
+        &mut self,
+        head: &CheckpointHead,
+        proof: StateProof,
+    ) -> Result<(), String> {
+        let Some(service) = &mut self.executor.service else { return Ok(()) };
+        let speculation = fold::begin(service, head.batch, proof)?;
+        let version = proof.version(head.batch);
+        self.env.world.see(Observation::Installed { version, order: &head.order, in_place: false });
+        self.stage.start(speculation, head.order.clone(), proof.parts);
+        Ok(())
     }
 
     /// The state came from other replicas, and this replica executes.

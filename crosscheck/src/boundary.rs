@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use execute::{KeptRequest, NotTakenBack, Regions, Speculation};
 use object::{Health, Home, Kept, ObjectId, Region};
 use parking_lot::MutexGuard;
@@ -17,6 +16,7 @@ use vote::{Content, Packed};
 
 use crate::job::InFlight;
 use crate::naming::NameOf;
+use crate::packed_state::PackReader;
 use crate::reads::{ReadsDone, RunningReads};
 use crate::state::StateProof;
 use crate::{limits, worker};
@@ -181,8 +181,8 @@ pub(crate) struct InstallingState {
     pub batch: u64,
     /// What proves that it is the agreed one.
     pub proof: StateProof,
-    /// Its packed regions.
-    pub regions: Vec<Bytes>,
+    /// Its packed regions, each a block.
+    pub regions: PackReader,
 }
 
 /// Every batch after a version is to be taken back.
@@ -423,32 +423,38 @@ impl TakingBack {
 
 impl InstallingState {
     fn perform(self, homes: Home, regions: &mut dyn Regions) -> BoundaryDone {
-        let InstallingState { batch, proof, regions: packed } = self;
+        let InstallingState { batch, proof, regions: mut packed } = self;
         // What was corrupted here may show as a panic.
         let state = catch_unwind(AssertUnwindSafe(|| {
-            if packed.len() != homes as usize {
-                return Err(format!("it has {} regions, and the service {homes}", packed.len()));
+            for home in 0..homes {
+                let region = packed.block().map_err(|error| format!("region {home}: {error}"))?;
+                install_region(home, &region, regions).map_err(|why| format!("region {home}: {why}"))?;
             }
-            for (home, packed) in (0..).zip(&packed) {
-                let mut outcome = Err(String::from("there is no such lock"));
-                // Nothing of a corrupted structure may be left. What the first attempt leaves the second may remove.
-                for _ in 0..2 {
-                    regions.visit(home, &mut |region| {
-                        outcome = region.load_all(packed).map_err(|error| error.to_string());
-                        if outcome.is_ok() && region.pack_all() != **packed {
-                            outcome = Err("it is another one than was sent".into());
-                        }
-                    });
-                    if outcome.is_ok() {
-                        break;
-                    }
-                }
-                outcome.map_err(|why| format!("region {home}: {why}"))?;
+            if !packed.is_empty() {
+                return Err("it has more regions than the service".into());
             }
             speculation_of(homes, regions, batch, proof).map(Box::new)
         }));
         BoundaryDone::Installed { state: state.unwrap_or_else(|_| Err("a region is corrupted".into())) }
     }
+}
+
+/// Puts a packed region in the place of the one behind lock `home`.
+fn install_region(home: Home, packed: &[u8], regions: &mut dyn Regions) -> Result<(), String> {
+    let mut outcome = Err(String::from("there is no such lock"));
+    // Nothing of a corrupted structure may be left. What the first attempt leaves the second may remove.
+    for _ in 0..2 {
+        regions.visit(home, &mut |region| {
+            outcome = region.load_all(packed).map_err(|error| error.to_string());
+            if outcome.is_ok() && region.pack_all() != *packed {
+                outcome = Err("it is another one than was sent".into());
+            }
+        });
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }
 
 /// The objects of these regions that do not fit their checksums or are missing, and [`ObjectId::NONE`] for a region

@@ -64,6 +64,7 @@ mod tests {
     use wire::Malformed;
 
     use super::*;
+    use crate::packed_state::{PackWriter, PackedState};
     use crate::state::{self, CheckpointHead};
 
     #[derive(Clone, Debug, PartialEq, Summed)]
@@ -196,7 +197,7 @@ mod tests {
     }
 
     /// Runs all jobs; returns the checkpoint that a job without a request makes.
-    fn run(service: &Ticker, worker: &mut Worker<Job<Request>>) -> Option<Bytes> {
+    fn run(service: &Ticker, worker: &mut Worker<Job<Request>>) -> Option<PackedState> {
         let mut checkpoint = None;
         while let Step::Run(mut turn) = worker.next() {
             let locks = service.locks();
@@ -209,7 +210,7 @@ mod tests {
                 });
             if turn.request().request().is_none() {
                 let head = CheckpointHead { index: 1, batch: 1, order: order::State::default() };
-                checkpoint = state::pack(&mut turn, service, &head).ok();
+                checkpoint = state::pack(&mut turn, service, &head, PackWriter::default()).ok();
             }
             turn.finish(outcome);
         }
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(service.ticks(), [vec![1, 7], vec![]], "the timer is not due");
 
         let mut other = Ticker::new();
-        let (_, state) = state::load(&mut other, &checkpoint).expect("its own checkpoint");
+        let (_, state) = state::load(&mut other, checkpoint).expect("its own checkpoint");
         let (resumed, mut other_workers) = schedule::resume(config(), footprint, state);
         assert_eq!(other.ticks(), [Vec::<u64>::new(), Vec::new()], "what was started has not run yet");
         for (schedule, service, workers) in

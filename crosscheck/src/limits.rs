@@ -274,6 +274,8 @@ pub const LEVEL_LAG: u64 = 4 * verify::limits::WINDOW;
 pub const TOLERANCE_HOLDS: Duration = Duration::from_secs(1);
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
+/// A checkpoint is kept for peers until none has asked for it for so long.
+pub const OFFER_KEPT: Duration = Duration::from_secs(10);
 /// Longest message on a transfer connection: a manifest of a large state.
 pub const TRANSFER_MESSAGE: usize = 16 << 20;
 /// A transfer that receives nothing for so long sends its request to another donor.

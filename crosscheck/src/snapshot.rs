@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use order::{Disk, DiskFile};
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::slow;
 
@@ -93,13 +93,13 @@ impl SnapshotError {
     }
 }
 
-/// Writes `state` in place of the snapshot before it; a crash at any moment leaves one of the two whole. One write at a
+/// Writes `state`, given in pieces, in place of the snapshot before it; a crash at any moment leaves one of the two whole. One write at a
 /// time: all have the same file in turn.
 ///
 /// # Errors
 /// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs. The room
 /// that the unfinished file took is free again, as far as the disk permits.
-pub fn write(disk: &impl Disk, directory: &Path, state: &[u8]) -> Result<(), SnapshotError> {
+pub fn write(disk: &impl Disk, directory: &Path, state: &[Bytes]) -> Result<(), SnapshotError> {
     Unfinished::write(disk, directory, state)?.finish(disk)
 }
 
@@ -115,17 +115,30 @@ impl<F: DiskFile> Unfinished<F> {
     ///
     /// # Errors
     /// As [`write()`].
-    pub fn write(disk: &impl Disk<File = F>, directory: &Path, state: &[u8]) -> Result<Self, SnapshotError> {
+    pub fn write(
+        disk: &impl Disk<File = F>,
+        directory: &Path,
+        state: &[Bytes],
+    ) -> Result<Self, SnapshotError> {
         let fresh = directory.join(UNFINISHED);
         if is_ours(disk, &fresh)? {
             disk.remove(&fresh).map_err(SnapshotError::of(&fresh))?;
         }
         let mut head = Vec::with_capacity(HEAD);
         head.extend_from_slice(&MAGIC);
-        head.extend_from_slice(&(state.len() as u64).to_le_bytes());
-        head.extend_from_slice(&xxh3_128(state).to_le_bytes());
+        let length: u64 = state.iter().map(|piece| piece.len() as u64).sum();
+        head.extend_from_slice(&length.to_le_bytes());
+        let mut digest = Xxh3::new();
+        state.iter().for_each(|piece| digest.update(piece));
+        head.extend_from_slice(&digest.digest128().to_le_bytes());
         let file = disk.create(&fresh).map_err(SnapshotError::of(&fresh))?;
-        let written = file.write_all_at(&head, 0).and_then(|()| file.write_all_at(state, HEAD as u64));
+        let mut at = 0;
+        let mut write = |bytes: &[u8]| {
+            file.write_all_at(bytes, at)?;
+            at += bytes.len() as u64;
+            Ok(())
+        };
+        let written = write(&head).and_then(|()| state.iter().try_for_each(|piece| write(piece)));
         match written {
             Ok(()) => Ok(Unfinished { file, directory: directory.to_owned() }),
             Err(error) => Err(give_up(disk, &fresh, error)),
@@ -262,6 +275,12 @@ mod tests {
     use order::System;
 
     use super::*;
+
+    /// Writes a state in pieces of three bytes.
+    fn write(disk: &System, directory: &Path, state: &[u8]) -> Result<(), SnapshotError> {
+        let pieces: Vec<Bytes> = state.chunks(3).map(Bytes::copy_from_slice).collect();
+        super::write(disk, directory, &pieces)
+    }
 
     #[test]
     fn what_was_written_last_is_read_and_nothing_else() {

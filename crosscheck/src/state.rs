@@ -8,6 +8,7 @@ use wire::{Malformed, Put, Reader};
 
 pub use crate::checkpoint::CheckpointHead;
 use crate::job::Job;
+use crate::packed_state::{PackReader, PackWriter, PackedState};
 use crate::service::Service;
 
 /// The position of a loaded state: its head, and the schedule's state after it.
@@ -27,37 +28,41 @@ pub fn pack<S: Service>(
     turn: &mut Turn<'_, Job<S::Request>>,
     service: &S,
     head: &CheckpointHead,
-) -> Result<Bytes, &'static str> {
-    let mut out = begin(turn, head)?;
+    mut out: PackWriter,
+) -> Result<PackedState, &'static str> {
+    begin(turn, head, &mut out)?;
     turn.take_all();
+    // All regions in turn: fresh memory for each would cost more than to pack them.
+    let mut packed = Vec::new();
     turn.visit_regions(&service.locks(), |_, access| {
-        let packed = match access {
-            Access::Exclusive(region) => region.pack_all(),
-            Access::Shared(region) => region.pack_all(),
-        };
-        add_region(&mut out, &packed);
+        packed.clear();
+        match access {
+            Access::Exclusive(region) => region.pack_all_into(&mut packed),
+            Access::Shared(region) => region.pack_all_into(&mut packed),
+        }
+        out.put_block(&packed);
     });
-    Ok(out.into())
+    Ok(out.finish())
 }
 
-/// What a packed state begins with: everything but the regions, which follow in their order ([`add_region`]).
+/// Writes what a packed state begins with: everything but the regions, which follow in their order, each as a block.
 ///
 /// # Errors
 /// As [`pack`].
-pub fn begin<R>(turn: &mut Turn<'_, Job<R>>, head: &CheckpointHead) -> Result<Vec<u8>, &'static str> {
+pub fn begin<R>(
+    turn: &mut Turn<'_, Job<R>>,
+    head: &CheckpointHead,
+    out: &mut PackWriter,
+) -> Result<(), &'static str> {
     let dispatcher = turn.dispatcher_state().ok_or("a checkpoint runs alone, in ordered turns")?;
-    let mut out = vec![VERSION];
-    out.put64(head.index).put64(head.batch);
-    put_block(&mut out, &head.order.encode());
+    out.put(&[VERSION]);
+    out.put(&head.index.to_le_bytes());
+    out.put(&head.batch.to_le_bytes());
+    out.put_block(&head.order.encode());
     let mut schedule = Vec::new();
     dispatcher.encode(&mut schedule, |job, out| out.extend_from_slice(&job.ordered));
-    put_block(&mut out, &schedule);
-    Ok(out)
-}
-
-/// Adds the next packed region.
-pub fn add_region(out: &mut Vec<u8>, packed: &[u8]) {
-    put_block(out, packed);
+    out.put_block(&schedule);
+    Ok(())
 }
 
 /// With V: the version that a packed state is the state of, and what the version's token is computed from.
@@ -91,86 +96,78 @@ pub fn context(order: &order::State, schedule: u64) -> u128 {
 }
 
 /// With V: a packed state, and what proves of which version it is.
-pub fn with_proof(proof: StateProof, packed: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(TOKEN_BYTES + packed.len());
+pub fn with_proof(proof: StateProof, packed: PackedState) -> PackedState {
+    let mut out = Vec::with_capacity(TOKEN_BYTES);
     let StateProof { token, parts: TokenParts { outputs, context, before } } = proof;
-    out.put128(token.0).put128(outputs).put128(context).put128(before.0).put(packed);
-    out.into()
+    out.put128(token.0).put128(outputs).put128(context).put128(before.0);
+    packed.behind(out.into())
 }
 
 /// With V: the proof, and the packed state.
 ///
 /// # Errors
 /// When there is no proof.
-pub fn split_proof(bytes: &Bytes) -> Result<(StateProof, Bytes), String> {
-    let mut reader = Reader::new(bytes);
+pub fn split_proof(packed: PackedState) -> Result<(StateProof, PackedState), String> {
+    let (proof, packed) = packed.split_head().ok_or("it has no proof")?;
+    let mut reader = Reader::new(&proof);
     let mut next = || reader.u128().map_err(text);
     let (token, outputs, context, before) = (StateToken(next()?), next()?, next()?, StateToken(next()?));
+    reader.end().map_err(text)?;
     let parts = TokenParts { outputs, context, before };
-    Ok((StateProof { token, parts }, bytes.slice(TOKEN_BYTES..)))
+    Ok((StateProof { token, parts }, packed))
 }
 
-/// Loads a packed state into a service that no other thread can reach.
+/// Loads a packed state into a service that no other thread can reach. Each piece is freed as soon as it is loaded.
 ///
 /// # Errors
 /// The part that does not fit; the service is then not usable.
-pub fn load<S: Service>(service: &mut S, packed: &[u8]) -> Result<Base<S>, String> {
-    let (base, regions) = open(service, packed)?;
-    let locks = service.locks_mut();
-    if regions.len() != locks.len() {
-        return Err(format!("it has {} regions, and the service {}", regions.len(), locks.len()));
+pub fn load<S: Service>(service: &mut S, packed: PackedState) -> Result<Base<S>, String> {
+    let (base, mut regions) = open(service, packed)?;
+    for (home, lock) in service.locks_mut().into_iter().enumerate() {
+        let region = regions.block().map_err(|error| format!("region {home}: {error}"))?;
+        lock.region_mut().load_all(&region).map_err(|error| format!("region {home}: {error}"))?;
     }
-    for ((home, lock), packed) in locks.into_iter().enumerate().zip(regions) {
-        lock.region_mut().load_all(packed).map_err(|error| format!("region {home}: {error}"))?;
+    if !regions.is_empty() {
+        return Err("it has more regions than the service".into());
     }
     Ok(base)
 }
 
-/// The position of a packed state, and its packed regions. The service is as before.
+/// The position of a packed state, and its packed regions, each a block. The service is as before.
 ///
 /// # Errors
 /// The part that does not fit.
-pub fn open<'p, S: Service>(service: &S, packed: &'p [u8]) -> Result<(Base<S>, Vec<&'p [u8]>), String> {
-    let mut reader = Reader::new(packed);
+pub fn open<S: Service>(service: &S, packed: PackedState) -> Result<(Base<S>, PackReader), String> {
+    let mut reader = packed.into();
     let head = take_head(&mut reader)?;
     let waiting = |ordered: &[u8]| {
         let ordered = Bytes::copy_from_slice(ordered);
         let request = service.decode(&ordered).ok()?;
         Some(Job::internal(request, ordered))
     };
-    let dispatcher = DispatcherState::decode(take_block(&mut reader)?, waiting).map_err(text)?;
-    let mut regions = Vec::new();
-    while !reader.is_empty() {
-        regions.push(take_block(&mut reader)?);
-    }
-    Ok(((head, dispatcher), regions))
+    let schedule = reader.block().map_err(text)?;
+    let dispatcher = DispatcherState::decode(&schedule, waiting).map_err(text)?;
+    Ok(((head, dispatcher), reader))
 }
 
 /// The position of a packed state, without loading it.
 ///
 /// # Errors
 /// The part that does not fit.
-pub fn head(packed: &[u8]) -> Result<CheckpointHead, String> {
-    take_head(&mut Reader::new(packed))
+pub fn head(packed: PackedState) -> Result<CheckpointHead, String> {
+    take_head(&mut packed.into())
 }
 
-fn take_head(reader: &mut Reader<'_>) -> Result<CheckpointHead, String> {
-    if reader.u8().map_err(text)? != VERSION {
+fn take_head(reader: &mut PackReader) -> Result<CheckpointHead, String> {
+    if reader.array().map_err(text)? != [VERSION] {
         return Err("it is of another version".into());
     }
-    let (index, batch) = (reader.u64().map_err(text)?, reader.u64().map_err(text)?);
-    let order = Bytes::copy_from_slice(take_block(reader)?);
+    let mut number = || reader.array().map(u64::from_le_bytes).map_err(text);
+    let (index, batch) = (number()?, number()?);
+    // A copy: what is kept of it must not keep a piece of the state.
+    let order = Bytes::copy_from_slice(&reader.block().map_err(text)?);
     let order = order::State::decode(order).map_err(text)?;
     Ok(CheckpointHead { index, batch, order })
-}
-
-fn put_block(out: &mut Vec<u8>, block: &[u8]) {
-    out.put64(block.len() as u64).put(block);
-}
-
-fn take_block<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], String> {
-    let length = reader.u64().map_err(text)?;
-    reader.take(usize::try_from(length).map_err(|_| "a block is too long")?).map_err(text)
 }
 
 fn text(error: Malformed) -> String {
@@ -188,9 +185,11 @@ mod tests {
         let context = context(&order, dispatcher.digest());
         let parts = TokenParts { outputs: 1, context, before: StateToken(2) };
         let proof = StateProof { token: StateToken(3), parts };
-        let bytes = with_proof(proof, b"packed");
-        assert_eq!(split_proof(&bytes), Ok((proof, Bytes::from_static(b"packed"))));
-        (0..TOKEN_BYTES).for_each(|cut| assert!(split_proof(&bytes.slice(..cut)).is_err()));
+        let packed = PackedState::from(Bytes::from_static(b"packed"));
+        let proven = with_proof(proof, packed.clone());
+        let bytes = proven.pieces()[0].clone();
+        assert_eq!(split_proof(proven), Ok((proof, packed)));
+        (0..TOKEN_BYTES).for_each(|cut| assert!(split_proof(bytes.slice(..cut).into()).is_err()));
         let head = CheckpointHead { index: 5, batch: 1, order: order.clone() };
         assert!(proof.fits(&head, &dispatcher));
         let elsewhere = CheckpointHead { order: order::State { index: order.index + 1, ..order }, ..head };

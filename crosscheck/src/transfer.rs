@@ -8,18 +8,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use object::{Home, ObjectId};
 use vote::{Content, Packed};
 use wire::{Malformed, Put, Reader};
-use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::limits;
+use crate::packed_state::{self, PackedState};
 
-/// Version of the digests below; a change of the format changes them all.
-const DIGEST_SEED: u64 = 0x4352_4f53_5343_0001;
-/// Pieces that were requested and have not arrived.
-const WINDOW: usize = 8;
+/// Pieces that were requested and have not arrived: 8 MiB, or 250 MB/s where an answer takes 32 ms, as beside a load.
+const WINDOW: usize = 32;
 
 /// The messages between donors and receivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,23 +89,18 @@ pub struct Manifest {
     pub index: u64,
     /// Length of the whole state in bytes.
     pub length: u64,
-    /// Digest of each piece; all have `limits::TRANSFER_PIECE` bytes but the last (`limits::PipelineScale`).
+    /// Digest of each piece; none has more than `limits::TRANSFER_PIECE` bytes (`limits::PipelineScale`).
     pub pieces: Vec<u128>,
 }
 
 impl Manifest {
-    fn of(index: u64, state: &[u8], piece: usize) -> Self {
-        let pieces = state.chunks(piece).map(digest).collect();
-        Manifest { index, length: state.len() as u64, pieces }
+    fn of(index: u64, state: &PackedState) -> Self {
+        Manifest { index, length: state.length(), pieces: state.digests().to_vec() }
     }
 
     fn is_consistent(&self, piece: usize) -> bool {
-        self.length.div_ceil(piece as u64) == self.pieces.len() as u64
+        self.length.div_ceil(piece as u64) <= self.pieces.len() as u64
     }
-}
-
-fn digest(piece: &[u8]) -> u128 {
-    xxh3_128_with_seed(piece, DIGEST_SEED)
 }
 
 impl Message {
@@ -195,32 +188,57 @@ fn object(reader: &mut Reader<'_, &Bytes>) -> Result<Packed, Malformed> {
     Ok(Packed { home, id, content })
 }
 
-/// The sending side: the last checkpoint that was made.
+/// The sending side: the last checkpoint that was made, until nobody asks for it any more.
 #[derive(Debug, Default)]
 pub struct Donor {
-    /// With the size of its pieces in bytes.
-    checkpoint: Option<(Manifest, Bytes, usize)>,
+    checkpoint: Option<Offered>,
     /// Receivers that requested a state that was not made yet, with its least log index. A receiver that has got it
     /// from another donor meanwhile drops the manifest.
     waiting: BTreeMap<u8, u64>,
 }
 
+/// A checkpoint that can be fetched.
+#[derive(Debug)]
+struct Offered {
+    manifest: Manifest,
+    state: PackedState,
+    /// When it was made, or a receiver asked for it last; microseconds.
+    used_us: u64,
+    /// A receiver has asked for a piece.
+    is_fetched: bool,
+}
+
 impl Donor {
-    /// Offers `state`, made after the entry at `index`, in place of the one before, in pieces of so many bytes. Returns
-    /// its manifest and the receivers that wait for it.
-    pub fn offer(&mut self, index: u64, state: Bytes, size: usize) -> Option<(Message, Vec<u8>)> {
-        let (manifest, ..) = self.checkpoint.insert((Manifest::of(index, &state, size), state, size));
+    /// Offers `state`, made after the entry at `index`, in place of the one before. Returns its manifest and the
+    /// receivers that wait for it.
+    pub fn offer(&mut self, index: u64, state: PackedState, now_us: u64) -> Option<(Message, Vec<u8>)> {
+        let manifest = Manifest::of(index, &state);
+        let offered = Offered { manifest, state, used_us: now_us, is_fetched: false };
+        let Offered { manifest, .. } = self.checkpoint.insert(offered);
         let served: Vec<u8> =
             self.waiting.extract_if(.., |_, at_least| *at_least <= index).map(|(peer, _)| peer).collect();
         (!served.is_empty()).then(|| (Message::Manifest { manifest: manifest.clone(), alone: false }, served))
     }
 
+    /// Frees a checkpoint that nobody has asked for during [`limits::OFFER_KEPT`]. Returns its log index.
+    pub fn free_unused(&mut self, now_us: u64) -> Option<u64> {
+        let kept_us = limits::OFFER_KEPT.as_micros() as u64;
+        let unused = self.checkpoint.take_if(|offered| now_us.saturating_sub(offered.used_us) > kept_us)?;
+        Some(unused.manifest.index)
+    }
+
+    /// Whether a receiver is fetching the checkpoint: another one in its place would cost it what it has.
+    pub fn is_fetched(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|offered| offered.is_fetched)
+    }
+
     /// Answers a receiver at replica `from`. This replica is `alone` if it leads and can order nothing without others.
-    pub fn on_message(&mut self, from: u8, message: &Message, alone: bool) -> Option<Message> {
+    pub fn on_message(&mut self, from: u8, message: &Message, alone: bool, now_us: u64) -> Option<Message> {
         match *message {
-            Message::AskManifest { at_least } => Some(match &self.checkpoint {
-                Some((manifest, ..)) if manifest.index >= at_least => {
-                    Message::Manifest { manifest: manifest.clone(), alone }
+            Message::AskManifest { at_least } => Some(match &mut self.checkpoint {
+                Some(offered) if offered.manifest.index >= at_least => {
+                    offered.used_us = now_us;
+                    Message::Manifest { manifest: offered.manifest.clone(), alone }
                 }
                 _ => {
                     self.waiting.insert(from, at_least);
@@ -228,7 +246,7 @@ impl Donor {
                 }
             }),
             Message::AskPiece { index, piece } => {
-                Some(self.piece(index, piece).unwrap_or(Message::Nothing { index }))
+                Some(self.piece(index, piece, now_us).unwrap_or(Message::Nothing { index }))
             }
             Message::Manifest { .. }
             | Message::Piece { .. }
@@ -242,7 +260,7 @@ impl Donor {
 
     /// Log index of the state that can be fetched; none before the first one.
     pub fn offered(&self) -> Option<u64> {
-        self.checkpoint.as_ref().map(|(manifest, ..)| manifest.index)
+        self.checkpoint.as_ref().map(|offered| offered.manifest.index)
     }
 
     /// Whether this receiver waits for a state that was not made yet.
@@ -250,14 +268,11 @@ impl Donor {
         self.waiting.contains_key(&peer)
     }
 
-    fn piece(&self, index: u64, piece: u32) -> Option<Message> {
-        let (manifest, state, size) = self.checkpoint.as_ref()?;
-        if manifest.index != index || piece as usize >= manifest.pieces.len() {
-            return None;
-        }
-        let start = piece as usize * size;
-        let end = state.len().min(start + size);
-        Some(Message::Piece { index, piece, bytes: state.slice(start..end) })
+    fn piece(&mut self, index: u64, piece: u32, now_us: u64) -> Option<Message> {
+        let offered = self.checkpoint.as_mut().filter(|offered| offered.manifest.index == index)?;
+        let bytes = offered.state.pieces().get(piece as usize)?.clone();
+        (offered.used_us, offered.is_fetched) = (now_us, true);
+        Some(Message::Piece { index, piece, bytes })
     }
 }
 
@@ -273,6 +288,8 @@ pub struct Receiver {
     agreed: Option<Arc<Manifest>>,
     pieces: Vec<Option<Bytes>>,
     missing: usize,
+    /// The first piece that was never requested.
+    unasked: u32,
     /// A donor that is trusted without the agreement of others.
     trusted: Option<u8>,
     /// The leader's state, if the leader says that nothing can be ordered without this replica; and since when.
@@ -298,6 +315,7 @@ impl Receiver {
             agreed: None,
             pieces: Vec::new(),
             missing: 0,
+            unasked: 0,
             trusted: None,
             lonely: None,
             believes: None,
@@ -330,7 +348,7 @@ impl Receiver {
 
     /// Pieces that have arrived, and pieces of the whole state; both 0 before there is agreement on it.
     pub fn arrived(&self) -> (usize, usize) {
-        (self.pieces.iter().flatten().count(), self.pieces.len())
+        (self.pieces.len() - self.missing, self.pieces.len())
     }
 
     /// Whether enough donors have offered the same state.
@@ -341,6 +359,14 @@ impl Receiver {
     /// Donors that have offered a state.
     pub fn named(&self) -> impl Iterator<Item = u8> + '_ {
         self.manifests.keys().copied()
+    }
+
+    /// Whether nothing is to be had from the donors: none has offered a state, or too few can still offer the same one.
+    pub fn is_in_vain(&self) -> bool {
+        let same = |manifest| self.manifests.values().filter(|other| *other == manifest).count();
+        let most = self.manifests.values().map(same).max().unwrap_or(0);
+        let silent = usize::from(self.replicas - 1).saturating_sub(self.manifests.len());
+        !self.is_agreed() && (most == 0 || most + silent <= usize::from(self.replicas - 1) / 2)
     }
 
     /// Whether the donors have made a later checkpoint than the requested one.
@@ -375,15 +401,13 @@ impl Receiver {
                 asks.push((*donor, Message::AskPiece { index: manifest.index, piece: *piece }));
             }
         }
-        for piece in 0..manifest.pieces.len() as u32 {
-            if self.asked.len() >= WINDOW {
-                break;
-            }
-            if self.pieces[piece as usize].is_none() && !self.asked.contains_key(&piece) {
-                let donor = next_donor(&self.manifests, &manifest, (piece % u32::from(self.replicas)) as u8);
-                self.asked.insert(piece, (now_us + patience, donor));
-                asks.push((donor, Message::AskPiece { index: manifest.index, piece }));
-            }
+        let count = manifest.pieces.len() as u32;
+        while self.unasked < count && self.asked.len() < WINDOW {
+            let piece = self.unasked;
+            let donor = next_donor(&self.manifests, &manifest, (piece % u32::from(self.replicas)) as u8);
+            self.asked.insert(piece, (now_us + patience, donor));
+            asks.push((donor, Message::AskPiece { index: manifest.index, piece }));
+            self.unasked += 1;
         }
         asks
     }
@@ -404,7 +428,7 @@ impl Receiver {
 
     /// Takes a donor's answer, which may come from the leader. Returns the whole state and its log index when the last
     /// piece has arrived.
-    pub fn on_message(&mut self, from: u8, message: Message, is_leader: bool) -> Option<(u64, Bytes)> {
+    pub fn on_message(&mut self, from: u8, message: Message, is_leader: bool) -> Option<(u64, PackedState)> {
         match message {
             Message::Manifest { manifest, alone } => self.on_manifest(from, manifest, alone && is_leader),
             Message::Piece { index, piece, bytes } => self.on_piece(index, piece, bytes),
@@ -419,7 +443,7 @@ impl Receiver {
     }
 
     /// The f+1 rule of state transfer: this replica has no state, so f+1 *others* must offer the same one.
-    fn on_manifest(&mut self, from: u8, manifest: Manifest, is_alone: bool) -> Option<(u64, Bytes)> {
+    fn on_manifest(&mut self, from: u8, manifest: Manifest, is_alone: bool) -> Option<(u64, PackedState)> {
         if self.agreed.is_some()
             || manifest.index < self.at_least
             || !manifest.is_consistent(self.size)
@@ -445,17 +469,17 @@ impl Receiver {
 
     fn agree_on(&mut self, manifest: Manifest) {
         self.pieces = vec![None; manifest.pieces.len()];
-        self.missing = manifest.pieces.len();
+        (self.missing, self.unasked) = (manifest.pieces.len(), 0);
         self.agreed = Some(Arc::new(manifest));
     }
 
-    fn on_piece(&mut self, index: u64, piece: u32, bytes: Bytes) -> Option<(u64, Bytes)> {
+    fn on_piece(&mut self, index: u64, piece: u32, bytes: Bytes) -> Option<(u64, PackedState)> {
         let manifest = self.agreed.clone()?;
         let wanted = *manifest.pieces.get(piece as usize)?;
         if manifest.index != index || self.pieces[piece as usize].is_some() {
             return None;
         }
-        if digest(&bytes) != wanted {
+        if packed_state::digest(&bytes) != wanted {
             // The next poll sends the request to another donor.
             self.rejected += 1;
             if let Some((again_us, _)) = self.asked.get_mut(&piece) {
@@ -464,13 +488,14 @@ impl Receiver {
             return None;
         }
         self.asked.remove(&piece);
-        self.pieces[piece as usize] = Some(bytes);
+        // They came as a part of a larger buffer, of which nothing else is to be kept.
+        self.pieces[piece as usize] = Some(Bytes::copy_from_slice(&bytes));
         self.missing -= 1;
         self.finish()
     }
 
     /// A donor has made another checkpoint: start again with the states that are offered now.
-    fn on_nothing(&mut self, from: u8, index: u64) -> Option<(u64, Bytes)> {
+    fn on_nothing(&mut self, from: u8, index: u64) -> Option<(u64, PackedState)> {
         if self.agreed.as_ref().is_some_and(|agreed| agreed.index == index) {
             self.manifests.remove(&from);
             (self.lonely, self.believes) = (None, None);
@@ -482,6 +507,7 @@ impl Receiver {
                 its.for_each(|(again_us, _)| *again_us = 0);
             } else {
                 self.pieces.clear();
+                self.missing = 0;
                 self.asked.clear();
                 self.asked_manifests_us = None;
             }
@@ -489,14 +515,11 @@ impl Receiver {
         None
     }
 
-    fn finish(&mut self) -> Option<(u64, Bytes)> {
-        if self.missing > 0 {
-            return None;
-        }
-        let manifest = self.agreed.as_ref()?;
-        let mut state = BytesMut::with_capacity(self.pieces.iter().flatten().map(Bytes::len).sum());
-        self.pieces.iter().flatten().for_each(|piece| state.extend_from_slice(piece));
-        (state.len() as u64 == manifest.length).then(|| (manifest.index, state.freeze()))
+    fn finish(&mut self) -> Option<(u64, PackedState)> {
+        let manifest = self.agreed.as_ref().filter(|_| self.missing == 0)?;
+        let pieces: Vec<Bytes> = std::mem::take(&mut self.pieces).into_iter().flatten().collect();
+        let state = PackedState::of(pieces, manifest.pieces.clone());
+        (state.length() == manifest.length).then_some((manifest.index, state))
     }
 }
 
@@ -511,32 +534,40 @@ mod tests {
     use super::*;
 
     /// The offer of this state, by a donor that is not alone.
-    fn manifest(index: u64, state: &[u8]) -> Message {
-        Message::Manifest { manifest: Manifest::of(index, state, limits::TRANSFER_PIECE), alone: false }
+    fn manifest(index: u64, state: &PackedState) -> Message {
+        Message::Manifest { manifest: Manifest::of(index, state), alone: false }
     }
 
-    fn state(seed: u8) -> Bytes {
-        (0..3 * limits::TRANSFER_PIECE + 17)
-            .map(|i| (i as u8).wrapping_mul(31) ^ seed)
-            .collect::<Vec<_>>()
-            .into()
+    fn packed(bytes: &[u8]) -> PackedState {
+        let mut writer = packed_state::PackWriter::default();
+        writer.put(bytes);
+        writer.finish()
+    }
+
+    fn state(seed: u8) -> PackedState {
+        let bytes = (0..3 * limits::TRANSFER_PIECE + 17).map(|i| (i as u8).wrapping_mul(31) ^ seed);
+        packed(&bytes.collect::<Vec<_>>())
     }
 
     fn donor(index: u64, seed: u8) -> Donor {
         let mut donor = Donor::default();
-        donor.offer(index, state(seed), limits::TRANSFER_PIECE);
+        donor.offer(index, state(seed), 0);
         donor
     }
 
     /// Runs the receiver against two donors; `tamper` sees every message of a donor.
-    fn run(mut donors: [Donor; 2], tamper: impl Fn(u8, Message) -> Option<Message>) -> Option<(u64, Bytes)> {
+    fn run(
+        mut donors: [Donor; 2],
+        tamper: impl Fn(u8, Message) -> Option<Message>,
+    ) -> Option<(u64, PackedState)> {
         let mut receiver = Receiver::new(2, 3, 5);
         let mut now_us = 1;
         for _ in 0..200 {
             for (to, ask) in receiver.poll(now_us) {
                 let ask = Message::decode(ask.encode()).unwrap();
-                let answer =
-                    donors[usize::from(to)].on_message(2, &ask, false).and_then(|answer| tamper(to, answer));
+                let answer = donors[usize::from(to)]
+                    .on_message(2, &ask, false, now_us)
+                    .and_then(|answer| tamper(to, answer));
                 if let Some(answer) = answer
                     && let Some(done) =
                         receiver.on_message(to, Message::decode(answer.encode()).unwrap(), to == 0)
@@ -589,13 +620,13 @@ mod tests {
         let answered = |receiver: &mut Receiver, donors: [&mut Donor; 2], now_us: u64| {
             let mut done = None;
             for (to, ask) in receiver.poll(now_us) {
-                let answer = donors[usize::from(to)].on_message(2, &ask, false);
+                let answer = donors[usize::from(to)].on_message(2, &ask, false, now_us);
                 done = done.or(answer.and_then(|answer| receiver.on_message(to, answer, to == 0)));
             }
             done
         };
         assert_eq!(answered(&mut receiver, [&mut a, &mut b], 1), None, "the manifests");
-        a.offer(11, state(2), limits::TRANSFER_PIECE);
+        a.offer(11, state(2), 0);
         let done = (2..10).find_map(|now_us| answered(&mut receiver, [&mut a, &mut b], now_us));
         assert_eq!(done, Some((9, state(1))), "from the other donor, without waiting");
     }
@@ -604,23 +635,58 @@ mod tests {
     fn a_donor_announces_its_checkpoint_once() {
         let mut donor = donor(3, 1);
         assert_eq!(
-            donor.on_message(1, &Message::AskManifest { at_least: 5 }, false),
+            donor.on_message(1, &Message::AskManifest { at_least: 5 }, false, 0),
             Some(Message::Nothing { index: 5 })
         );
         assert_eq!(
-            donor.on_message(2, &Message::AskManifest { at_least: 9 }, false),
+            donor.on_message(2, &Message::AskManifest { at_least: 9 }, false, 0),
             Some(Message::Nothing { index: 9 })
         );
-        assert_eq!(donor.offer(4, state(1), limits::TRANSFER_PIECE), None, "too old for both");
-        let told = donor.offer(6, state(2), limits::TRANSFER_PIECE);
+        assert_eq!(donor.offer(4, state(1), 0), None, "too old for both");
+        let told = donor.offer(6, state(2), 0);
         assert_eq!(told, Some((manifest(6, &state(2)), vec![1])));
-        assert_eq!(donor.offer(7, state(2), limits::TRANSFER_PIECE), None);
-        assert_eq!(donor.offer(9, state(3), limits::TRANSFER_PIECE).map(|(_, peers)| peers), Some(vec![2]));
+        assert_eq!(donor.offer(7, state(2), 0), None);
+        assert_eq!(donor.offer(9, state(3), 0).map(|(_, peers)| peers), Some(vec![2]));
+    }
+
+    #[test]
+    fn a_donor_keeps_a_checkpoint_as_long_as_somebody_asks_for_it() {
+        let kept_us = limits::OFFER_KEPT.as_micros() as u64;
+        let mut donor = donor(9, 1);
+        let ask = |donor: &mut Donor, message, now_us| donor.on_message(1, &message, false, now_us);
+        assert_eq!((donor.free_unused(kept_us), donor.is_fetched()), (None, false));
+        ask(&mut donor, Message::AskManifest { at_least: 9 }, kept_us);
+        assert_eq!((donor.free_unused(2 * kept_us), donor.is_fetched()), (None, false));
+        ask(&mut donor, Message::AskPiece { index: 9, piece: 3 }, 2 * kept_us);
+        assert_eq!((donor.free_unused(3 * kept_us), donor.is_fetched()), (None, true));
+        ask(&mut donor, Message::AskPiece { index: 8, piece: 3 }, 3 * kept_us);
+        assert_eq!(donor.free_unused(3 * kept_us + 1), Some(9), "nobody asked for it");
+        assert_eq!((donor.offered(), donor.is_fetched()), (None, false));
+        let nothing = ask(&mut donor, Message::AskPiece { index: 9, piece: 0 }, 0);
+        assert_eq!(nothing, Some(Message::Nothing { index: 9 }));
+    }
+
+    #[test]
+    fn a_receiver_waits_for_donors_only_while_they_can_still_agree() {
+        let offer = |receiver: &mut Receiver, from, seed| {
+            receiver.on_message(from, manifest(9, &state(seed)), false);
+        };
+        let mut receiver = Receiver::new(4, 5, 9);
+        assert!(receiver.is_in_vain(), "nobody has offered a state");
+        offer(&mut receiver, 0, 1);
+        offer(&mut receiver, 1, 2);
+        assert!(!receiver.is_in_vain(), "two more can offer the same as one of them");
+        offer(&mut receiver, 2, 3);
+        assert!(receiver.is_in_vain());
+        offer(&mut receiver, 2, 1);
+        assert!(!receiver.is_in_vain());
+        offer(&mut receiver, 3, 1);
+        assert!(receiver.is_agreed() && !receiver.is_in_vain());
     }
 
     #[test]
     fn damaged_messages_are_no_messages() {
-        let good = manifest(3, b"abc").encode();
+        let good = manifest(3, &packed(b"abc")).encode();
         for cut in 0..good.len() {
             // A prefix with fewer pieces is a message too: a frame has a length and a checksum.
             let is_consistent = |message| match message {
@@ -642,7 +708,7 @@ mod tests {
 
     #[test]
     fn the_leader_alone_is_believed_after_a_while_if_it_says_that_nobody_else_can_help() {
-        let manifest = Manifest::of(9, b"state", limits::TRANSFER_PIECE);
+        let manifest = Manifest::of(9, &packed(b"state"));
         let patience_us = limits::ALONE_PATIENCE.as_micros() as u64;
         let mut receiver = Receiver::new(2, 3, 9);
         offered(&mut receiver, patience_us + 500_000, &manifest, false);
@@ -653,15 +719,12 @@ mod tests {
         offered(&mut receiver, patience_us + 500_000, &manifest, true);
         assert_eq!((receiver.is_agreed(), receiver.believes()), (true, Some(0)));
         let piece = Message::Piece { index: 9, piece: 0, bytes: Bytes::from_static(b"state") };
-        assert_eq!(receiver.on_message(0, piece, true), Some((9, Bytes::from_static(b"state"))));
+        assert_eq!(receiver.on_message(0, piece, true), Some((9, packed(b"state"))));
     }
 
     #[test]
     fn one_that_does_not_lead_is_not_believed_alone_and_two_that_agree_come_first() {
-        let (manifest, other) = (
-            Manifest::of(9, b"state", limits::TRANSFER_PIECE),
-            Manifest::of(9, b"wrong", limits::TRANSFER_PIECE),
-        );
+        let (manifest, other) = (Manifest::of(9, &packed(b"state")), Manifest::of(9, &packed(b"wrong")));
         let patience_us = limits::ALONE_PATIENCE.as_micros() as u64;
         let mut receiver = Receiver::new(2, 3, 9);
         for now_us in (0..3 * patience_us).step_by(100_000) {

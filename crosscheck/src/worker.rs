@@ -21,6 +21,7 @@ use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
 use crate::naming::{self, NameOf, Named, region_of};
 use crate::ordered::Control;
+use crate::packed_state::{PackWriter, PackedState};
 use crate::reply::{KeptReplies, Replies};
 use crate::service::Service;
 use crate::settings::Mode;
@@ -59,14 +60,14 @@ pub(crate) enum Report {
         /// The checkpoint's head.
         head: Arc<state::CheckpointHead>,
         /// The whole state.
-        state: Bytes,
+        state: PackedState,
     },
     /// With V: what is not in a region of the state as of a batch. The regions are to be packed too.
     CheckpointBegun {
         /// The checkpoint's head.
         head: Arc<state::CheckpointHead>,
         /// The part ([`state::begin`]).
-        begun: Vec<u8>,
+        begun: PackWriter,
     },
     /// The digest of the whole state.
     Digest {
@@ -156,6 +157,8 @@ pub(crate) struct Context<S: Service> {
     pub service: Arc<S>,
     pub me: u8,
     pub mode: Mode,
+    /// Bytes of a piece of a checkpoint.
+    pub piece: usize,
     /// Too few replicas are connected for a vote to find the wrong one: run every request twice.
     pub alone: Arc<AtomicBool>,
     /// Replies wait for requests that run: report when one has ended.
@@ -286,7 +289,7 @@ impl<S: Service> Context<S> {
                     (self.report)(Report::Unsound { batch: head.batch, objects: unsound });
                     return Outcome::Done;
                 }
-                match state::pack(turn, &*self.service, &head) {
+                match state::pack(turn, &*self.service, &head, PackWriter::new(self.piece)) {
                     Ok(state) => (self.report)(Report::Checkpoint { head, state }),
                     Err(why) => tell_no_checkpoint(why),
                 }
@@ -294,8 +297,9 @@ impl<S: Service> Context<S> {
             }
             Work::CheckpointInParts(head) => {
                 let head = head.clone();
-                match state::begin(turn, &head) {
-                    Ok(begun) => (self.report)(Report::CheckpointBegun { head, begun }),
+                let mut begun = PackWriter::new(self.piece);
+                match state::begin(turn, &head, &mut begun) {
+                    Ok(()) => (self.report)(Report::CheckpointBegun { head, begun }),
                     Err(why) => tell_no_checkpoint(why),
                 }
                 Outcome::Done

@@ -178,14 +178,15 @@ pub trait World: Send + 'static {
     /// Writes a message to the operator.
     fn say(&self, what: fmt::Arguments<'_>);
 
-    /// Writes the state of a checkpoint into `directory`, in the background if this takes time; `done` gets the result.
+    /// Writes the state of a checkpoint, in pieces, into `directory`, in the background if this takes time; `done` gets
+    /// the result.
     ///
     /// # Errors
     /// When writing cannot begin.
     fn keep(
         &self,
         directory: &Path,
-        state: Bytes,
+        state: Vec<Bytes>,
         done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
     ) -> io::Result<()>;
 
@@ -268,7 +269,7 @@ impl World for Os {
     fn keep(
         &self,
         directory: &Path,
-        state: Bytes,
+        state: Vec<Bytes>,
         done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
     ) -> io::Result<()> {
         let directory = directory.to_owned();

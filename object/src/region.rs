@@ -141,7 +141,15 @@ pub trait Region: Send {
     /// one object); returns the id to continue with, `None` at the end. For state transfer in bounded pieces.
     fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId>;
     /// All objects as [`Region::pack_some`] packs them.
-    fn pack_all(&self) -> Vec<u8>;
+    fn pack_all(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.pack_all_into(&mut out);
+        out
+    }
+    /// The same, appended to `out`.
+    fn pack_all_into(&self, out: &mut Vec<u8>) {
+        self.pack_some(ObjectId::from_bits(0), usize::MAX, out);
+    }
     /// The same, as all objects were before the requests `later`, which have changed `changed`. None if that is not
     /// known: what is neither the region's root nor in one of its stores may have had another owner
     /// ([`Region::pack_before`]).
@@ -207,11 +215,6 @@ impl<T: Critical> Region for T {
     }
     fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId> {
         package::pack_some(self.protected(), from, limit, out)
-    }
-    fn pack_all(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        package::pack_some(self.protected(), ObjectId::from_bits(0), usize::MAX, &mut out);
-        out
     }
     fn pack_all_before(&mut self, later: &[&Kept], changed: &BTreeSet<ObjectId>) -> Option<Vec<u8>> {
         before::pack_all_before(self.protected_mut(), later, changed)

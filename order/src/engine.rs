@@ -488,6 +488,11 @@ pub trait OrderEngine: Send {
         let _ = checkpoint;
     }
 
+    /// The state after entry `checkpoint` cannot be fetched from this replica any more.
+    fn state_freed(&mut self, checkpoint: u64) {
+        let _ = checkpoint;
+    }
+
     /// The state after entry `checkpoint` is at hand; returns whether it is (still) the one that
     /// [`Output::NeedState`] asked for.
     fn installed(&mut self, checkpoint: u64) -> bool {
@@ -643,6 +648,9 @@ impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
     }
     fn state_available(&mut self, checkpoint: u64) {
         (**self).state_available(checkpoint);
+    }
+    fn state_freed(&mut self, checkpoint: u64) {
+        (**self).state_freed(checkpoint);
     }
     fn installed(&mut self, checkpoint: u64) -> bool {
         (**self).installed(checkpoint)

@@ -294,6 +294,11 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.state_available(cut);
     }
 
+    /// The state after entry `cut` cannot be fetched from this replica any more: whoever needs one asks for a later one.
+    pub fn state_freed(&mut self, cut: u64) {
+        self.engine.state_freed(cut);
+    }
+
     /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are available. Call it
     /// before the service's state is replaced: if it returns false, the log caught up meanwhile or another checkpoint
     /// is wanted by now, and the fetched state must be dropped. If true, the next delivery

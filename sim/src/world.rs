@@ -420,7 +420,7 @@ impl World for Surroundings {
     fn keep(
         &self,
         directory: &Path,
-        state: Bytes,
+        state: Vec<Bytes>,
         done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
     ) -> io::Result<()> {
         let Some(disk) = &self.disk else { return Err(io::ErrorKind::NotFound.into()) };

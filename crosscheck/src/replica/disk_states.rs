@@ -2,9 +2,8 @@
 //! in turn; of those that come meanwhile the newest waits. No clock and no disk: the caller writes what
 //! [`DiskStates::next`] returns and reports the result.
 
-use bytes::Bytes;
-
 use crate::limits;
+use crate::packed_state::PackedState;
 
 /// What a state on disk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub(super) enum StateUse {
 pub(super) struct DiskState {
     /// Log index of the checkpoint.
     pub(super) index: u64,
-    pub(super) bytes: Bytes,
+    pub(super) state: PackedState,
     pub(super) used: StateUse,
 }
 
@@ -153,6 +152,7 @@ impl DiskStates {
 mod tests {
     use std::fs::File;
 
+    use bytes::Bytes;
     use order::System;
 
     use super::*;
@@ -160,8 +160,12 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
+    fn bytes_of(index: u64) -> Bytes {
+        vec![index as u8; 1000 + index as usize].into()
+    }
+
     fn state(index: u64, used: StateUse) -> DiskState {
-        DiskState { index, bytes: vec![index as u8; 1000 + index as usize].into(), used }
+        DiskState { index, state: bytes_of(index).into(), used }
     }
 
     /// A disk of a slow machine: a write that has begun ends when the test says so.
@@ -178,7 +182,7 @@ mod tests {
         }
 
         fn begin(&mut self, state: &DiskState) {
-            let write = Unfinished::write(&System, self.directory.path(), &state.bytes).unwrap();
+            let write = Unfinished::write(&System, self.directory.path(), state.state.pieces()).unwrap();
             self.begun.push((state.index, write));
         }
 
@@ -208,7 +212,7 @@ mod tests {
         fn found(&self) -> Option<u64> {
             let bytes = snapshot::read(&System, self.directory.path()).unwrap()?;
             let index = u64::from(bytes[0]);
-            assert_eq!(bytes, state(index, StateUse::Shorten).bytes);
+            assert_eq!(bytes, bytes_of(index));
             Some(index)
         }
     }

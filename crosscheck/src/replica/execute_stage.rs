@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use crate::packed_state::PackedState;
 use vote::{Failure, Place};
 
 use super::execution::{Execution, Stall, StallCheck};
@@ -43,7 +43,7 @@ pub(super) struct ExecuteStage<S: Service> {
 /// A service whose workers are about to end.
 struct Retiring<S> {
     service: Arc<S>,
-    packed: Bytes,
+    packed: PackedState,
     /// They have ended, and what they reported is being taken.
     reported: bool,
 }
@@ -66,7 +66,7 @@ impl<S: Service> ExecuteStage<S> {
     }
 
     /// Ends the workers, so that `packed` can replace the state.
-    pub(super) fn retire(&mut self, packed: Bytes, lockstep: &Lockstep) {
+    pub(super) fn retire(&mut self, packed: PackedState, lockstep: &Lockstep) {
         let Some(execution) = self.running.take() else { return };
         let service = execution.service.clone();
         drop(execution);
@@ -85,7 +85,7 @@ impl<S: Service> ExecuteStage<S> {
     }
 
     /// The state that is to be put in place, once the workers have ended and all they reported was taken.
-    pub(super) fn take_retired(&mut self) -> Option<Bytes> {
+    pub(super) fn take_retired(&mut self) -> Option<PackedState> {
         let retiring = self.retiring.as_mut()?;
         if Arc::strong_count(&retiring.service) > 1 {
             return None;

@@ -64,6 +64,8 @@ pub(super) struct WorkerLinks<'a> {
     pub lockstep: &'a Lockstep,
     /// Hooks that may change what the workers do.
     pub hooks: &'a hooks::Active,
+    /// Bytes of a piece of a checkpoint.
+    pub piece: usize,
 }
 
 /// The state of a worker at the watchdog's last check.
@@ -183,6 +185,7 @@ impl<S: Service> Execution<S> {
             service: service.clone(),
             me: settings.me,
             mode: settings.mode,
+            piece: ties.piece,
             alone: alone.clone(),
             reports_ends: reports_ends.clone(),
             kept: kept.clone(),

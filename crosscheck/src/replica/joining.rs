@@ -15,6 +15,7 @@ use super::vote_stage::VoteStage;
 use crate::admin::ReplicaPhase;
 use crate::hooks::Hooks;
 use crate::job::Job;
+use crate::packed_state::PackedState;
 use crate::service::Service;
 use crate::settings::Durability;
 use crate::state::StateProof;
@@ -127,7 +128,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     fn start_execution(&mut self, dispatcher: schedule::DispatcherState<Job<S::Request>>, first_batch: u64) {
         let Some(service) = self.executor.service.take() else { return };
         let env = &mut self.env;
-        let ties = WorkerLinks { mailbox: &env.mailbox, lockstep: &env.lockstep, hooks: &env.hooks };
+        let piece = env.world.scale().piece;
+        let ties = WorkerLinks { mailbox: &env.mailbox, lockstep: &env.lockstep, hooks: &env.hooks, piece };
         match Execution::start(&env.settings, service, dispatcher, first_batch, &ties) {
             Ok(execution) => {
                 if env.settings.mode.crosschecked {
@@ -158,15 +160,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// The state after entry `index` is on disk, or could not be written.
     pub(super) fn on_kept(&mut self, index: u64, result: Result<(), snapshot::SnapshotError>) {
         if let Some(state) = self.transfer.on_kept(index, result, &mut self.env) {
-            self.put_in_place(index, &state);
+            self.put_in_place(index, state);
         }
     }
 
     /// The whole state of others is there. One that comes from a single replica has to be that of a version that was
     /// recorded, where versions are.
-    fn on_arrived(&mut self, Arrived { index, bytes, alone }: Arrived) {
+    fn on_arrived(&mut self, Arrived { index, state, alone }: Arrived) {
         if let (Some(donor), Some(mut speculator)) = (alone, Speculator::of(self))
-            && !speculator.whole_state().is_recorded(&bytes)
+            && !speculator.whole_state().is_recorded(state.clone())
         {
             self.env.world.say(format_args!(
                 "the state after entry {index} that replica {} has sent is of no version that verifiers are known here \
@@ -175,30 +177,31 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
             ));
             return self.order.orderer.state_lost(index);
         }
-        self.put_in_place(index, &bytes);
+        self.put_in_place(index, state);
     }
 
-    fn put_in_place(&mut self, index: u64, bytes: &Bytes) {
+    fn put_in_place(&mut self, index: u64, state: PackedState) {
         let takes_state = self.speculate.as_ref().is_some_and(SpeculateStage::takes_state);
         if let Some(mut speculator) = Speculator::of(self).filter(|_| takes_state) {
-            return speculator.whole_state().on_arrived(bytes.clone());
+            return speculator.whole_state().on_arrived(state);
         }
         if self.executor.running.is_some() {
-            return self.retire(index, bytes);
+            return self.retire(index, state);
         }
         let Some(service) = &mut self.executor.service else { return };
-        let (proof, bytes) = match self.env.settings.mode.verified.then(|| state::split_proof(bytes)) {
-            None => (None, bytes.clone()),
-            Some(Ok((proof, bytes))) => (Some(proof), bytes),
-            Some(Err(why)) => return self.env.stop_with(Err(ServeError::BadState(why))),
+        let (proof, packed) = match self.env.settings.mode.verified {
+            false => (None, state),
+            true => match state::split_proof(state) {
+                Ok((proof, packed)) => (Some(proof), packed),
+                Err(why) => return self.env.stop_with(Err(ServeError::BadState(why))),
+            },
         };
-        let bytes = &bytes;
         // Loading a large state has no time limit.
         self.executor.pulse.beat();
-        let loaded = state::head(bytes).and_then(|head| {
+        let loaded = state::head(packed.clone()).and_then(|head| {
             // The engine may need another checkpoint by now; then it requests that one, and the transfer begins again.
             let wanted = self.order.orderer.installed(index, head.order);
-            if wanted { state::load::<S>(service, bytes).map(Some) } else { Ok(None) }
+            if wanted { state::load::<S>(service, packed).map(Some) } else { Ok(None) }
         });
         self.executor.pulse.beat();
         match loaded {
@@ -221,8 +224,8 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 
     /// A replica that executes has got the state after entry `index` from others, since it lacks entries that they do
     /// not have any more. It ends its workers; [`Replica::replace_state`] continues as soon as they have ended.
-    fn retire(&mut self, index: u64, bytes: &Bytes) {
-        let head = match state::head(bytes) {
+    fn retire(&mut self, index: u64, state: PackedState) {
+        let head = match state::head(state.clone()) {
             Ok(head) => head,
             Err(why) => return self.env.stop_with(Err(ServeError::BadState(why))),
         };
@@ -239,15 +242,15 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.env.hooks.skip_turns();
         self.calls.skip_positions();
         self.votes = VoteStage::default();
-        self.executor.retire(bytes.clone(), &self.env.lockstep);
+        self.executor.retire(state, &self.env.lockstep);
     }
 
     /// Puts a state in place once the workers that ran on the one before have ended.
     pub(super) fn replace_state(&mut self) {
-        let Some(bytes) = self.executor.take_retired() else { return };
+        let Some(packed) = self.executor.take_retired() else { return };
         let Some(service) = &mut self.executor.service else { return };
         self.executor.pulse.beat();
-        let loaded = state::load::<S>(service, &bytes);
+        let loaded = state::load::<S>(service, packed);
         self.executor.pulse.beat();
         match loaded {
             Ok((head, dispatcher)) => self.start_execution(dispatcher, head.batch + 1),

@@ -343,9 +343,7 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
-        if self.env.settings.mode.verified {
-            self.transfer.give_up_disagreed(&mut self.order, &self.env);
-        }
+        self.transfer.give_up_disagreed(&mut self.order, &self.env);
         self.greet();
         let waits_for = waits_for(self);
         self.waits.tell(waits_for, &self.env);

@@ -1,7 +1,6 @@
 //! State transfer and checkpoints: which replica sends its state to which, when the state is on disk, and how far the
 //! log may then be dropped.
 
-use bytes::Bytes;
 use order::{FrameKind, OrderEngine};
 use wire::ReplicaId;
 
@@ -11,6 +10,7 @@ use super::environment::Environment;
 use super::order_stage::OrderStage;
 use crate::hooks::{self, Hooks};
 use crate::ordered::Control;
+use crate::packed_state::PackedState;
 use crate::settings::Durability;
 use crate::snapshot::SnapshotError;
 use crate::state::StateProof;
@@ -34,14 +34,14 @@ pub(super) struct StateTransfer {
     /// A replica without which nothing can be ordered needs the state as it is.
     wants_unordered: bool,
     /// With V: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
-    unstable: Option<(u64, u64, Bytes)>,
+    unstable: Option<(u64, u64, PackedState)>,
 }
 
 /// A whole state that has come from others.
 pub(super) struct Arrived {
     /// Its log index.
     pub(super) index: u64,
-    pub(super) bytes: Bytes,
+    pub(super) state: PackedState,
     /// The replica, from 0, that has offered it alone; none if f+1 have offered the same.
     pub(super) alone: Option<u8>,
 }
@@ -91,12 +91,12 @@ impl StateTransfer {
     pub(super) fn on_checkpoint<E: OrderEngine, W: World>(
         &mut self,
         head: &state::CheckpointHead,
-        bytes: Bytes,
+        state: PackedState,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
         self.checkpoint_asked_us = None;
-        self.offer(head.index, bytes, order, env);
+        self.offer(head.index, state, order, env);
     }
 
     /// With V: the same. It may have to be dropped before replicas agree on its batch; `proof` is that of the batch if
@@ -104,13 +104,13 @@ impl StateTransfer {
     pub(super) fn on_checkpoint_of<E: OrderEngine, W: World>(
         &mut self,
         head: &state::CheckpointHead,
-        bytes: Bytes,
+        state: PackedState,
         proof: Option<StateProof>,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
         self.checkpoint_asked_us = None;
-        self.unstable = Some((head.batch, head.index, bytes));
+        self.unstable = Some((head.batch, head.index, state));
         if let Some(proof) = proof {
             self.on_stable(head.batch, proof, order, env);
         }
@@ -124,8 +124,8 @@ impl StateTransfer {
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
-        if let Some((_, index, bytes)) = self.unstable.take_if(|(batch, ..)| *batch == stable) {
-            self.offer(index, state::with_proof(proof, &bytes), order, env);
+        if let Some((_, index, state)) = self.unstable.take_if(|(batch, ..)| *batch == stable) {
+            self.offer(index, state::with_proof(proof, state), order, env);
         }
     }
 
@@ -149,25 +149,31 @@ impl StateTransfer {
     fn offer<E: OrderEngine, W: World>(
         &mut self,
         index: u64,
-        bytes: Bytes,
+        state: PackedState,
         order: &mut OrderStage<E>,
         env: &mut Environment<W>,
     ) {
-        if let Some((manifest, waiting)) = self.donor.offer(index, bytes.clone(), env.world.scale().piece) {
+        if let Some((manifest, waiting)) = self.donor.offer(index, state.clone(), env.world.now_us()) {
             let manifest = manifest.encode();
             waiting.into_iter().for_each(|peer| env.peers.send(peer, FrameKind::Transfer, &[&manifest]));
         }
         // Peers fetch it from memory, and wait for no disk. The log is kept until the state is on this replica's own.
         order.orderer.state_available(index);
-        self.keep(index, bytes, StateUse::Shorten, env);
+        self.keep(index, state, StateUse::Shorten, env);
     }
 
     /// Has the state after entry `index` written to the disk; false without a disk.
-    fn keep<W: World>(&mut self, index: u64, bytes: Bytes, used: StateUse, env: &mut Environment<W>) -> bool {
+    fn keep<W: World>(
+        &mut self,
+        index: u64,
+        state: PackedState,
+        used: StateUse,
+        env: &mut Environment<W>,
+    ) -> bool {
         if matches!(env.settings.durability, Durability::Memory) {
             return false;
         }
-        self.disk.put(DiskState { index, bytes, used });
+        self.disk.put(DiskState { index, state, used });
         self.write_next(env);
         true
     }
@@ -179,10 +185,10 @@ impl StateTransfer {
         if !env.hooks.writes_in_turn() {
             self.disk.overlook_writing();
         }
-        let Some(DiskState { index, bytes, .. }) = self.disk.next(env.world.now_us()) else { return };
+        let Some(DiskState { index, state, .. }) = self.disk.next(env.world.now_us()) else { return };
         let mailbox = env.mailbox.clone();
         let done = move |result| mailbox.send(Input::Kept { index, result });
-        if let Err(error) = env.world.keep(directory, bytes, done) {
+        if let Err(error) = env.world.keep(directory, state.pieces().to_vec(), done) {
             // No thread: the result is known at once.
             env.mailbox.send(Input::Kept { index, result: Err(SnapshotError::no_writer(directory, error)) });
         }
@@ -195,10 +201,10 @@ impl StateTransfer {
         index: u64,
         result: Result<(), SnapshotError>,
         env: &mut Environment<W>,
-    ) -> Option<Bytes> {
+    ) -> Option<PackedState> {
         let written = self.disk.written(index, result.is_ok(), env.world.now_us());
         let installs = match (written, result) {
-            (Written::Install(state), _) => Some(state.bytes),
+            (Written::Install(installs), _) => Some(installs.state),
             (Written::Lost, Err(error)) => {
                 env.stop_with(Err(error.into()));
                 return None;
@@ -270,16 +276,19 @@ impl StateTransfer {
         }
     }
 
-    /// With V: gives up a state that the others do not offer alike, because objects were corrupted when they packed it.
-    /// A later one is requested: until then they repair theirs.
+    /// Gives up a state that the others do not offer, or not alike because objects were corrupted when they packed it. A
+    /// later one is requested: until then they repair theirs.
     pub(super) fn give_up_disagreed<E: OrderEngine, W: World>(
         &mut self,
         order: &mut OrderStage<E>,
         env: &Environment<W>,
     ) {
-        let patience_us = limits::AGREEMENT_PATIENCE.as_micros() as u64;
-        let is_over = env.world.now_us().saturating_sub(self.receiving_since_us) > patience_us;
-        if let Some(receiver) = self.receiver.take_if(|receiver| is_over && !receiver.is_agreed()) {
+        // Without V the leader names a state that it has made itself: a replica that is slower than it makes it as well.
+        let is_fast = env.settings.mode.verified;
+        let patience = if is_fast { limits::AGREEMENT_PATIENCE } else { limits::OFFER_KEPT };
+        let waited_us = env.world.now_us().saturating_sub(self.receiving_since_us);
+        let is_over = waited_us > patience.as_micros() as u64;
+        if let Some(receiver) = self.receiver.take_if(|receiver| is_over && receiver.is_in_vain()) {
             order.orderer.state_lost(receiver.wanted());
         }
     }
@@ -305,7 +314,7 @@ impl StateTransfer {
         let standing = order.orderer.standing();
         // With V, whoever has the state of a recorded version can prove it.
         let alone = knows.is_some() || (standing.is_leader && standing.stuck);
-        if let Some(answer) = self.donor.on_message(from, &message, alone) {
+        if let Some(answer) = self.donor.on_message(from, &message, alone, env.world.now_us()) {
             env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
             return None;
         }
@@ -321,7 +330,7 @@ impl StateTransfer {
             return None;
         }
         match complete {
-            Some((index, bytes)) => self.install(Arrived { index, bytes, alone }, env),
+            Some((index, state)) => self.install(Arrived { index, state, alone }, env),
             None => {
                 self.poll(env);
                 None
@@ -334,7 +343,7 @@ impl StateTransfer {
     /// and its vote with it.
     fn install<W: World>(&mut self, arrived: Arrived, env: &mut Environment<W>) -> Option<Arrived> {
         self.receiver = None;
-        let is_kept_first = self.keep(arrived.index, arrived.bytes.clone(), StateUse::Install, env);
+        let is_kept_first = self.keep(arrived.index, arrived.state.clone(), StateUse::Install, env);
         (!is_kept_first).then_some(arrived)
     }
 
@@ -360,11 +369,16 @@ impl StateTransfer {
         is_executing: bool,
     ) {
         self.tend_disk(env);
+        if let Some(index) = self.donor.free_unused(env.world.now_us()) {
+            order.orderer.state_freed(index);
+        }
         let disk = matches!(env.settings.durability, Durability::Disk(_));
         let standing = order.orderer.standing();
         let long = standing.commit_index.saturating_sub(self.disk.kept_index()) > entries_per_snapshot(env);
-        // One that is being written counts: its log index is not known to be kept before it is on the disk.
-        if disk && standing.is_leader && long && is_executing && !self.disk.is_busy() {
+        // One that is being written counts: its log index is not known to be kept before it is on the disk. And it would
+        // take the place of one that a peer fetches, which would begin again.
+        let is_of_use = !self.disk.is_busy() && !self.donor.is_fetched();
+        if disk && standing.is_leader && long && is_executing && is_of_use {
             self.want_checkpoint(order, env);
         }
         let (floor, scale) = (order.orderer.compaction_floor(), env.world.scale());

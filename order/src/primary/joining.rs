@@ -156,6 +156,11 @@ impl PrimaryEngine {
         }
     }
 
+    /// The state at this index cannot be fetched any more.
+    pub(super) fn withdraw(&mut self, index: u64) {
+        self.offers.newest.take_if(|newest| *newest == index);
+    }
+
     /// Whether the state at this index, which was fetched, takes the place of what is here.
     pub(super) fn install(&mut self, index: u64) -> bool {
         let number = number_of(index);

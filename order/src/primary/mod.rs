@@ -534,6 +534,10 @@ impl OrderEngine for PrimaryEngine {
         self.offer_to_waiting(checkpoint);
     }
 
+    fn state_freed(&mut self, checkpoint: u64) {
+        self.withdraw(checkpoint);
+    }
+
     fn installed(&mut self, checkpoint: u64) -> bool {
         self.install(checkpoint)
     }

@@ -379,6 +379,12 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
     }
 
+    fn state_freed(&mut self, cut: u64) {
+        if let Some(node) = &mut self.node {
+            node.raw.mut_store().withdraw(cut);
+        }
+    }
+
     fn installed(&mut self, cut: u64) -> bool {
         self.node.as_mut().is_some_and(|node| node.installed(cut))
     }

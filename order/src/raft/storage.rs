@@ -47,8 +47,10 @@ pub(crate) struct Mirror<L> {
     hard: Hard,
     /// Memberships by the index from which they hold; the first holds at `start`.
     history: BTreeMap<u64, Configuration>,
-    /// The latest state that can be fetched from this replica.
+    /// The latest state that was made or put in place here.
     pub cut: Option<Cut>,
+    /// Whether it can be fetched from this replica.
+    is_offered: bool,
     /// Checkpoints offered to replicas that lack the log: the same one until it arrived, however many later ones there
     /// are.
     pub offers: BTreeMap<u64, Cut>,
@@ -148,6 +150,7 @@ impl<L: LogStore> Mirror<L> {
             hard: Hard::default(),
             history: BTreeMap::new(),
             cut: None,
+            is_offered: false,
             offers: BTreeMap::new(),
             wanted: Cell::new(None),
             handed: Cell::new(None),
@@ -199,6 +202,7 @@ impl<L: LogStore> Mirror<L> {
     pub fn reset(&mut self, index: u64, term: u64, configuration: Configuration) -> Result<(), LogError> {
         self.write(RecordKind::Start { index, term, keep: false, configuration: configuration.clone() })?;
         self.cut = Some(Cut { index, term, configuration: configuration.clone() });
+        self.is_offered = false;
         self.offers.clear();
         self.move_start(index, term, false, configuration);
         Ok(())
@@ -210,8 +214,15 @@ impl<L: LogStore> Mirror<L> {
         let Some(term) = self.term_of(index).filter(|_| known) else { return false };
         if self.cut.as_ref().is_none_or(|cut| cut.index < index) {
             self.cut = Some(Cut { index, term, configuration: self.configuration_at(index) });
+            self.is_offered = true;
         }
         true
+    }
+
+    /// The state after entry `index` cannot be fetched from here any more.
+    pub fn withdraw(&mut self, index: u64) {
+        self.is_offered &= self.cut.as_ref().is_some_and(|cut| cut.index != index);
+        self.offers.retain(|_, cut| cut.index != index);
     }
 
     /// Drops at most `step` entries up to `index`; returns whether there is more to drop.
@@ -380,7 +391,8 @@ impl<L: LogStore> Storage for Mirror<L> {
     fn snapshot(&self, request_index: u64, to: u64) -> ::raft::Result<Snapshot> {
         let offered = self.offers.get(&to).filter(|cut| cut.index >= self.start.0);
         let fits = |cut: &&Cut| cut.configuration.contains(to) && cut.index >= request_index;
-        let Some(cut) = offered.or(self.cut.as_ref()).filter(fits) else {
+        let latest = self.cut.as_ref().filter(|_| self.is_offered);
+        let Some(cut) = offered.or(latest).filter(fits) else {
             self.wanted.set(Some(to));
             return Err(StorageError::SnapshotTemporarilyUnavailable.into());
         };

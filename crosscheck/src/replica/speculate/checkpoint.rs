@@ -9,24 +9,24 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use object::Home;
 use order::OrderEngine;
 
 use super::{GoingBack, Speculator};
 use crate::boundary::{BoundaryWork, PackingRegions};
 use crate::checkpoint::CheckpointHead;
+use crate::limits;
+use crate::packed_state::{PackWriter, PackedState};
 use crate::service::Service;
 use crate::state::StateProof;
 use crate::world::World;
-use crate::{limits, state};
 
 /// A checkpoint of which parts are packed.
 #[derive(Debug)]
 pub(super) struct OpenCheckpoint {
     head: Arc<CheckpointHead>,
     /// What is packed.
-    packed: Vec<u8>,
+    packed: PackWriter,
     /// The next region.
     next: Home,
     /// What proves the version of its batch, once that is stable.
@@ -57,7 +57,7 @@ impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
 impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
     /// The batch has run, and this is what is in no region. While another checkpoint is made, there is no further one:
     /// who needs it asks again.
-    pub(in crate::replica) fn begin(&mut self, head: Arc<CheckpointHead>, begun: Vec<u8>) {
+    pub(in crate::replica) fn begin(&mut self, head: Arc<CheckpointHead>, begun: PackWriter) {
         let stage = &mut *self.0.stage;
         if stage.checkpoint.is_some() || stage.is_going_back() || stage.takes_state() {
             return;
@@ -92,7 +92,7 @@ impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
     pub(super) fn on_packed(&mut self, regions: Vec<Vec<u8>>, next: Home, is_known: bool) {
         let Speculator { stage, env, executor, order, transfer, .. } = &mut *self.0;
         let Some(checkpoint) = &mut stage.checkpoint else { return };
-        regions.iter().for_each(|region| state::add_region(&mut checkpoint.packed, region));
+        regions.iter().for_each(|region| checkpoint.packed.put_block(region));
         checkpoint.next = next;
         checkpoint.pauses_until_us = env.world.now_us() + limits::PACKING_PAUSE.as_micros() as u64;
         let homes = executor.running.as_ref().map_or(0, |execution| execution.locks());
@@ -102,7 +102,7 @@ impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
         stage.past.packs_at_once |= !is_known;
         let Some(OpenCheckpoint { head, packed, proof, .. }) = stage.checkpoint.take() else { return };
         if is_known {
-            transfer.on_checkpoint_of(&head, packed.into(), proof, order, env);
+            transfer.on_checkpoint_of(&head, packed.finish(), proof, order, env);
         } else {
             transfer.forget_asked();
         }
@@ -147,7 +147,7 @@ impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
     }
 
     /// A whole state was packed at once.
-    pub(in crate::replica) fn on_packed_at_once(&mut self, head: &CheckpointHead, packed: Bytes) {
+    pub(in crate::replica) fn on_packed_at_once(&mut self, head: &CheckpointHead, packed: PackedState) {
         let Speculator { stage, env, order, transfer, .. } = &mut *self.0;
         let stable = stage.stable();
         let proof = Some(stage.stable_proof()).filter(|_| head.batch == stable);

@@ -11,7 +11,7 @@
 //! One of two without a third verifier cannot do that: no batch becomes stable without its token. It ends its process
 //! instead, which lets the other one go on alone, and joins it.
 
-use bytes::Bytes;
+use crate::packed_state::PackedState;
 use execute::Speculation;
 use order::{FrameKind, OrderEngine, PrimaryView};
 use verify::{ExecutorEvent, Reason, VerifierEvent};
@@ -43,7 +43,7 @@ enum TakingStep {
     /// They were.
     Asked,
     /// It is there, and a boundary has the batches.
-    Arrived(Bytes),
+    Arrived(PackedState),
     /// A boundary puts it in place.
     Installs(Box<CheckpointHead>),
 }
@@ -148,20 +148,20 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
 
     /// Whether a state that came from one replica alone is that of a version which a quorum of verifiers is known here
     /// to have recorded. Of its objects, the tree over them tells when they are in place.
-    pub(in crate::replica) fn is_recorded(&self, bytes: &Bytes) -> bool {
+    pub(in crate::replica) fn is_recorded(&self, state: PackedState) -> bool {
         let running = self.0.executor.running.as_ref().map(|execution| &*execution.service);
         let Some(service) = running.or(self.0.executor.service.as_ref()) else { return false };
-        let Ok((proof, packed)) = state::split_proof(bytes) else { return false };
-        state::open(service, &packed).is_ok_and(|((head, dispatcher), _)| {
+        let Ok((proof, packed)) = state::split_proof(state) else { return false };
+        state::open(service, packed).is_ok_and(|((head, dispatcher), _)| {
             let version = proof.version(head.batch);
             proof.fits(&head, &dispatcher) && self.0.stage.executor.is_agreed(version)
         })
     }
 
     /// The state has come.
-    pub(in crate::replica) fn on_arrived(&mut self, bytes: Bytes) {
+    pub(in crate::replica) fn on_arrived(&mut self, state: PackedState) {
         if let Some(taking) = self.0.stage.taking.as_mut().filter(|taking| taking.is_asked()) {
-            taking.step = TakingStep::Arrived(bytes);
+            taking.step = TakingStep::Arrived(state);
             self.install();
         }
     }
@@ -170,9 +170,9 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
     pub(super) fn install(&mut self) {
         let stage = &mut *self.0.stage;
         let Some(taking) = stage.taking.as_mut().filter(|_| !stage.is_lent) else { return };
-        let (bytes, proof) = match std::mem::replace(&mut taking.step, TakingStep::Asked) {
-            TakingStep::Arrived(bytes) => match state::split_proof(&bytes) {
-                Ok((proof, bytes)) => (bytes, proof),
+        let (proof, packed) = match std::mem::replace(&mut taking.step, TakingStep::Asked) {
+            TakingStep::Arrived(state) => match state::split_proof(state) {
+                Ok(split) => split,
                 Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
             },
             before => {
@@ -181,7 +181,7 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
             }
         };
         let Some(execution) = &mut self.0.executor.running else { return };
-        let ((head, dispatcher), regions) = match state::open(&*execution.service, &bytes) {
+        let ((head, dispatcher), regions) = match state::open(&*execution.service, packed) {
             Ok(opened) => opened,
             // f+1 replicas have sent the same bytes.
             Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
@@ -191,7 +191,6 @@ impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
             // More has become stable here meanwhile.
             return self.0.order.orderer.want_state_after(stable);
         }
-        let regions = regions.into_iter().map(|region| bytes.slice_ref(region)).collect();
         execution.continue_at(&dispatcher, InstallingState { batch: head.batch, proof, regions });
         taking.step = TakingStep::Installs(Box::new(head));
     }

@@ -13,6 +13,7 @@ use schedule::{
 use super::trace::{Did, Ended, ExecutedRequest, ExecutionTrace, Names};
 use super::{BATCH, REST, STEP_US, Variant};
 use crate::job::{Job, Work};
+use crate::packed_state::{PackWriter, PackedState};
 use crate::service::{Service, declared};
 use crate::state::{self, CheckpointHead};
 use crate::testing::{START_US, handle};
@@ -62,7 +63,7 @@ impl<'a> Threads<'a> {
         let (mut trace, packed) = self.run(make_service(), variant, genesis, Some(middle));
         let Some((position, packed)) = packed else { unreachable!("the entry in the middle was executed") };
         let mut service = make_service();
-        match state::load(&mut service, &packed) {
+        match state::load(&mut service, packed) {
             Ok((_, dispatcher)) => trace.go_on(position, self.run(service, variant, dispatcher, None).0),
             Err(error) => trace.stop(position, format!("the state cannot be loaded: {error}")),
         }
@@ -82,7 +83,7 @@ impl<'a> Threads<'a> {
         variant: Variant,
         state: DispatcherState<Job<S::Request>>,
         packs_at: Option<u64>,
-    ) -> (ExecutionTrace, Option<(u64, Bytes)>) {
+    ) -> (ExecutionTrace, Option<(u64, PackedState)>) {
         let service = Arc::new(service);
         let config = Config::new(variant.workers, service.locks().len() as u32);
         let asked = service.clone();
@@ -223,7 +224,7 @@ impl<S: Service> Hall<S> {
             (seen.origin, turn.request().work.clone())
             && self.packs_at == Some(index)
         {
-            match state::pack(turn, &*self.service, &head) {
+            match state::pack(turn, &*self.service, &head, PackWriter::default()) {
                 Ok(packed) => seen.packed = Some(packed),
                 Err(error) => unreachable!("{error}"),
             }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use bytes::Bytes;
 use object::{Home, ObjectId, Pair};
 use schedule::{Footprint, LockId, Origin};
 
 use super::{BATCH, Difference, PLAIN};
+use crate::packed_state::PackedState;
 
 /// Bytes of a reply that a message shows.
 const SHOWN: usize = 80;
@@ -28,7 +28,7 @@ pub struct ExecutedRequest {
     /// Names of the existing objects.
     pub names: Names,
     /// The state after it.
-    pub packed: Option<Bytes>,
+    pub packed: Option<PackedState>,
 }
 
 /// All results of one position that replicas must agree on.
@@ -81,7 +81,7 @@ pub struct ExecutionTrace {
 
 impl ExecutionTrace {
     /// Collects the reports of the threads; also returns the position at which the state was packed, and the state.
-    pub fn gather(seen: impl Iterator<Item = ExecutedRequest>) -> (Self, Option<(u64, Bytes)>) {
+    pub fn gather(seen: impl Iterator<Item = ExecutedRequest>) -> (Self, Option<(u64, PackedState)>) {
         let (mut trace, mut packed) = (ExecutionTrace::default(), None);
         for ExecutedRequest { position, origin, kind, did, names, packed: state } in seen {
             trace.at.insert(position, (origin, kind, did));

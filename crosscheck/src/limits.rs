@@ -274,7 +274,8 @@ pub const LEVEL_LAG: u64 = 4 * verify::limits::WINDOW;
 pub const TOLERANCE_HOLDS: Duration = Duration::from_secs(1);
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
-/// A checkpoint is kept for peers until none has asked for it for so long.
+/// A checkpoint is kept for peers until none has asked for it for so long. Without V a replica without state requests a
+/// later one if the others have not offered the same for so long.
 pub const OFFER_KEPT: Duration = Duration::from_secs(10);
 /// Longest message on a transfer connection: a manifest of a large state.
 pub const TRANSFER_MESSAGE: usize = 16 << 20;

@@ -361,14 +361,6 @@ impl Receiver {
         self.manifests.keys().copied()
     }
 
-    /// Whether nothing is to be had from the donors: none has offered a state, or too few can still offer the same one.
-    pub fn is_in_vain(&self) -> bool {
-        let same = |manifest| self.manifests.values().filter(|other| *other == manifest).count();
-        let most = self.manifests.values().map(same).max().unwrap_or(0);
-        let silent = usize::from(self.replicas - 1).saturating_sub(self.manifests.len());
-        !self.is_agreed() && (most == 0 || most + silent <= usize::from(self.replicas - 1) / 2)
-    }
-
     /// Whether the donors have made a later checkpoint than the requested one.
     pub fn is_overtaken(&self) -> bool {
         self.agreed.as_ref().is_some_and(|manifest| manifest.index > self.at_least)
@@ -664,24 +656,6 @@ mod tests {
         assert_eq!((donor.offered(), donor.is_fetched()), (None, false));
         let nothing = ask(&mut donor, Message::AskPiece { index: 9, piece: 0 }, 0);
         assert_eq!(nothing, Some(Message::Nothing { index: 9 }));
-    }
-
-    #[test]
-    fn a_receiver_waits_for_donors_only_while_they_can_still_agree() {
-        let offer = |receiver: &mut Receiver, from, seed| {
-            receiver.on_message(from, manifest(9, &state(seed)), false);
-        };
-        let mut receiver = Receiver::new(4, 5, 9);
-        assert!(receiver.is_in_vain(), "nobody has offered a state");
-        offer(&mut receiver, 0, 1);
-        offer(&mut receiver, 1, 2);
-        assert!(!receiver.is_in_vain(), "two more can offer the same as one of them");
-        offer(&mut receiver, 2, 3);
-        assert!(receiver.is_in_vain());
-        offer(&mut receiver, 2, 1);
-        assert!(!receiver.is_in_vain());
-        offer(&mut receiver, 3, 1);
-        assert!(receiver.is_agreed() && !receiver.is_in_vain());
     }
 
     #[test]

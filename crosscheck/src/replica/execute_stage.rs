@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::packed_state::PackedState;
 use vote::{Failure, Place};
 
 use super::execution::{Execution, Stall, StallCheck};
@@ -10,6 +9,7 @@ use super::solo::{Slice, WatchdogView};
 use crate::ascending::Ascending;
 use crate::hooks::{self, Hooks};
 use crate::job::{RunNotes, Runs};
+use crate::packed_state::PackedState;
 use crate::service::{Service, kind_in_words};
 use crate::state::Base;
 use crate::worker::Report;

@@ -276,19 +276,21 @@ impl StateTransfer {
         }
     }
 
-    /// Gives up a state that the others do not offer, or not alike because objects were corrupted when they packed it. A
-    /// later one is requested: until then they repair theirs.
+    /// Gives up a state that the others do not offer alike: objects were corrupted when they packed it, or they do not
+    /// keep it any more. A later one is requested: until then they repair theirs.
     pub(super) fn give_up_disagreed<E: OrderEngine, W: World>(
         &mut self,
         order: &mut OrderStage<E>,
         env: &Environment<W>,
     ) {
-        // Without V the leader names a state that it has made itself: a replica that is slower than it makes it as well.
-        let is_fast = env.settings.mode.verified;
-        let patience = if is_fast { limits::AGREEMENT_PATIENCE } else { limits::OFFER_KEPT };
+        // Without V all make it at the same position, and a slow one of them takes longer.
+        let patience = match env.settings.mode.verified {
+            true => limits::AGREEMENT_PATIENCE,
+            false => limits::OFFER_KEPT,
+        };
         let waited_us = env.world.now_us().saturating_sub(self.receiving_since_us);
         let is_over = waited_us > patience.as_micros() as u64;
-        if let Some(receiver) = self.receiver.take_if(|receiver| is_over && receiver.is_in_vain()) {
+        if let Some(receiver) = self.receiver.take_if(|receiver| is_over && !receiver.is_agreed()) {
             order.orderer.state_lost(receiver.wanted());
         }
     }

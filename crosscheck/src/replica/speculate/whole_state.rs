@@ -11,7 +11,6 @@
 //! One of two without a third verifier cannot do that: no batch becomes stable without its token. It ends its process
 //! instead, which lets the other one go on alone, and joins it.
 
-use crate::packed_state::PackedState;
 use execute::Speculation;
 use order::{FrameKind, OrderEngine, PrimaryView};
 use verify::{ExecutorEvent, Reason, VerifierEvent};
@@ -20,6 +19,7 @@ use super::{SpeculateStage, Speculator};
 use crate::boundary::InstallingState;
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
+use crate::packed_state::PackedState;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::transfer::Message;

@@ -93,8 +93,8 @@ impl SnapshotError {
     }
 }
 
-/// Writes `state`, given in pieces, in place of the snapshot before it; a crash at any moment leaves one of the two whole. One write at a
-/// time: all have the same file in turn.
+/// Writes `state`, given in pieces, in place of the snapshot before it; a crash at any moment leaves one of the two
+/// whole. One write at a time: all have the same file in turn.
 ///
 /// # Errors
 /// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs. The room

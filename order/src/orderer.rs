@@ -294,7 +294,8 @@ impl<E: OrderEngine> Orderer<E> {
         self.engine.state_available(cut);
     }
 
-    /// The state after entry `cut` cannot be fetched from this replica any more: whoever needs one asks for a later one.
+    /// The state after entry `cut` cannot be fetched from this replica any more: whoever needs one asks for a later
+    /// one.
     pub fn state_freed(&mut self, cut: u64) {
         self.engine.state_freed(cut);
     }

@@ -377,8 +377,8 @@ impl StateTransfer {
         let disk = matches!(env.settings.durability, Durability::Disk(_));
         let standing = order.orderer.standing();
         let long = standing.commit_index.saturating_sub(self.disk.kept_index()) > entries_per_snapshot(env);
-        // One that is being written counts: its log index is not known to be kept before it is on the disk. And it would
-        // take the place of one that a peer fetches, which would begin again.
+        // One that is being written counts: its log index is not known to be kept before it is on the disk. And it
+        // would take the place of one that a peer fetches, which would begin again.
         let is_of_use = !self.disk.is_busy() && !self.donor.is_fetched();
         if disk && standing.is_leader && long && is_executing && is_of_use {
             self.want_checkpoint(order, env);

@@ -86,6 +86,29 @@ fn four_workers_answer_as_without_protection() {
     }
 }
 
+/// `native` looked for a minus sign up to the next zero byte, and behind a value there is no such byte: in the hardened
+/// one a CRC follows, which has one in one value of 25. `decr` and `ma` read numbers in the same way.
+#[test]
+fn numbers_from_two_to_the_63rd_on_are_added() {
+    for variant in [Variant::Native, Variant::Sei, Variant::Dup] {
+        let Some(program) = built("memcached", variant) else { return };
+        let mut server = Server::start(&program, &["-t", "1"]);
+        let mut stream = server.connect();
+        let mut random = SplitMix64::new(63);
+        let edges = [u64::MAX - 1, 1 << 63, (1 << 63) - 1, (1 << 63) + 1];
+        let others = std::iter::repeat_with(|| (1 << 63) + random.below((1 << 63) - 2));
+        let numbers = edges.into_iter().chain(others).take(requests(1_000, 100_000) as usize);
+        for (place, number) in numbers.enumerate() {
+            let key = format!("n{}", place % 100);
+            let digits = number.to_string();
+            let request = format!("set {key} 0 0 {}\r\n{digits}\r\nincr {key} 1\r\nmn\r\n", digits.len());
+            let reply = exchange(&mut stream, request.as_bytes(), SENTINEL).expect("it answers");
+            assert_eq!(text(&reply), format!("STORED\n{}\nMN\n", number + 1), "{variant}: {number} + 1");
+        }
+        server.assert_runs();
+    }
+}
+
 /// Ten keys that all connections read and write, several at once and in any order: locks conflict, and no connection
 /// may wait for ever. Each value names its key.
 #[test]

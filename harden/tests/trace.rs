@@ -88,7 +88,8 @@ impl Trace {
         let length = match self.random.below(20) {
             0 => self.random.below(self.largest),
             1..4 => self.random.below(1_500),
-            4..8 => return self.random.below(1 << 45).to_string().into_bytes(),
+            4..7 => return self.random.below(1 << 45).to_string().into_bytes(),
+            7 => return self.random.next_u64().to_string().into_bytes(),
             _ => self.random.below(80),
         };
         let first = self.random.below(26) as u8;

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use harden::compile::Variant;
 use probe::Client;
@@ -106,6 +107,118 @@ fn numbers_from_two_to_the_63rd_on_are_added() {
             assert_eq!(text(&reply), format!("STORED\n{}\nMN\n", number + 1), "{variant}: {number} + 1");
         }
         server.assert_runs();
+    }
+}
+
+/// Command lines without a data block, right and wrong ones: what an administrator may try, and what starts threads.
+const COMMANDS: [&str; 62] = [
+    "get k",
+    "gets k n",
+    "gat 100 k",
+    "gats 100 k",
+    "touch k 100",
+    "delete none",
+    "incr n 1",
+    "decr n 1",
+    "incr k 1",
+    "cas",
+    "bget k",
+    "version",
+    "verbosity 0",
+    "verbosity 1 noreply",
+    "mn",
+    "mg k v t f c s k O1",
+    "md none q",
+    "ma n N0 J5 v",
+    "me k",
+    "me",
+    "shutdown",
+    "flush_all 100",
+    "flush_all",
+    "stats",
+    "stats items",
+    "stats slabs",
+    "stats sizes",
+    "stats sizes_enable",
+    "stats sizes_disable",
+    "stats settings",
+    "stats conns",
+    "stats detail on",
+    "stats detail dump",
+    "stats detail off",
+    "stats cachedump 1 10",
+    "stats reset",
+    "slabs reassign 1 2",
+    "slabs automove 0",
+    "slabs automove 1",
+    "slabs automove 2",
+    "cache_memlimit 64",
+    "lru_crawler enable",
+    "lru_crawler crawl all",
+    "lru_crawler crawl 1",
+    "lru_crawler metadump all",
+    "lru_crawler tocrawl 10",
+    "lru_crawler sleep 0",
+    "lru_crawler disable",
+    "lru_crawler nonsense",
+    "lru tune 10 20 0.1 2.0",
+    "lru mode segmented",
+    "lru mode flat",
+    "lru temp_ttl 60",
+    "watch evictions",
+    "watch mutations fetchers",
+    "debugtime p",
+    "extstore free_memchunks 1 1",
+    "refresh_certs",
+    "misbehave",
+    "proxy reload",
+    "nonsense",
+    "quit",
+];
+
+/// Each command alone, twice in a row, and then whatever has expired or changed is looked at again.
+#[test]
+fn no_command_ends_the_server() {
+    let Some(hardened) = built("memcached", Variant::Sei) else { return };
+    for options in [&["-t", "2", "-m", "8"][..], &["-t", "2", "-m", "8", "-o", "no_modern,lru_crawler"]] {
+        let mut server = Server::start(&hardened, options);
+        for command in COMMANDS {
+            let stored = b"set k 0 0 1\r\nv\r\nset n 0 0 1\r\n5\r\nset old 0 -1 1\r\nv\r\n";
+            exchange(&mut server.connect(), stored, b"STORED\r\nSTORED\r\nSTORED\r\n").expect("stored");
+            for _ in 0..2 {
+                let mut stream = server.connect();
+                stream.write_all(format!("{command}\r\n").as_bytes()).expect("sent");
+                stream.shutdown(std::net::Shutdown::Write).expect("a connection");
+                // `watch` holds on to its connection: what it answers is no matter here.
+                stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a connection");
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+            let reply = exchange(&mut server.connect(), b"get k n old\r\n", b"END\r\n");
+            assert!(reply.is_ok(), "the server answers nothing after `{command}`: {reply:?}");
+            server.assert_runs();
+        }
+    }
+}
+
+/// The crawler's thread would run code of handlers. Asked to start it, all variants refuse, as for the slab mover.
+#[test]
+fn what_would_start_a_thread_is_refused() {
+    for variant in [Variant::Native, Variant::Sei] {
+        let Some(program) = built("memcached", variant) else { return };
+        let server = Server::start(&program, &["-t", "1"]);
+        for (command, refusal) in [
+            ("lru_crawler enable", "lru crawler disabled"),
+            ("lru_crawler crawl all", "lru crawler disabled"),
+            ("lru_crawler metadump all", "lru crawler disabled"),
+            ("slabs reassign 1 2", "slab reassignment disabled"),
+        ] {
+            let reply = exchange(&mut server.connect(), format!("{command}\r\n").as_bytes(), b"\r\n");
+            assert_eq!(
+                text(&reply.expect("a reply")),
+                format!("CLIENT_ERROR {refusal}\n"),
+                "{variant}: {command}"
+            );
+        }
     }
 }
 

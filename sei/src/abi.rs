@@ -459,7 +459,7 @@ pub extern "C" fn _ITM_commitTransaction() {
 fn release(thread: &mut Thread) {
     for call in thread.handler.calls.of(Kind::Add) {
         if kept(Protection::DeferredAdd) {
-            add_shared(call.arguments[0] as usize, call.arguments[1]);
+            add_shared(&thread.handler.copies, call.arguments[0] as usize, call.arguments[1]);
         }
     }
     let entries = thread.handler.entries() as u64;
@@ -510,9 +510,13 @@ fn make_deferred_calls(thread: &mut Thread) {
     }
 }
 
-pub(crate) fn add_shared(address: usize, delta: u64) {
-    // SAFETY: (1); the program declared it a counter that threads share.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_add(delta, Ordering::Relaxed);
+/// Adds to a counter that threads share, and to its second copy where it has one.
+pub(crate) fn add_shared(copies: &Copies, address: usize, delta: u64) {
+    let second = copies.second(address);
+    for at in [address, second].into_iter().take(if second == address { 1 } else { 2 }) {
+        // SAFETY: (1); the program declared it a counter that threads share.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.fetch_add(delta, Ordering::Relaxed);
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -155,9 +155,10 @@ pub unsafe extern "C" fn sei_ignore_addr(bytes: *const c_void, length: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sei_add_u64(counter: *mut u64, delta: i64) {
     let arguments = [counter as usize as u64, delta as u64, 0];
-    sure(me().handler.call(Kind::Add, ADD, arguments, || (0, 0)));
+    let handler = &mut me().handler;
+    sure(handler.call(Kind::Add, ADD, arguments, || (0, 0)));
     if !kept(Protection::DeferredAdd) {
-        add_shared(counter as usize, delta as u64);
+        add_shared(&handler.copies, counter as usize, delta as u64);
     }
 }
 

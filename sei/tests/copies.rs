@@ -14,6 +14,17 @@ fn a_corrupted_copy_is_detected() {
     }
 }
 
+/// `sei_add_u64` had added to the first copy alone, and the next handler that read the counter ended the process.
+#[test]
+fn a_counter_in_the_state_is_added_to_in_both_copies() {
+    for level in ["-O0", "-O2"] {
+        for build in [Program::build, Program::build_dup] {
+            let Some(program) = build("copies", level) else { return };
+            assert_prints(&program, "counted", "0 1 2 1 4 1 1");
+        }
+    }
+}
+
 /// Without a second copy both runs read the same wrong word: that is what error-correcting memory is for.
 #[test]
 fn without_a_second_copy_state_that_is_wrong_at_rest_is_not_seen() {

@@ -113,6 +113,29 @@ static void registered_late(void) {
     printf("%d\n", value);
 }
 
+static struct {
+    uint64_t served, asked;
+} * counters;
+
+/* Handlers count in the state, and later ones reply with what was counted. */
+static void counted(void) {
+    counters = sei_state_alloc(sizeof *counters);
+    sei_state_sync();
+    for (int i = 0; i < 3; i++) {
+        HANDLER(
+            snprintf(reply, sizeof reply, "%lu", counters->served);
+            sei_add_u64(&counters->served, 2);
+            sei_add_u64(&counters->asked, -1);
+            sei_output_append(reply, strlen(reply));
+            sei_output_done();
+        );
+        printf("%s %d ", reply, sei_crc_pop() == sei_crc(0, reply, strlen(reply)));
+    }
+    HANDLER(value = counters->asked == (uint64_t)-3;);
+    printf("%d\n", value);
+}
+
 SCENARIOS({"works", works}, {"flip_at_rest", flip_at_rest}, {"pointer_at_rest", pointer_at_rest},
           {"head_at_rest", head_at_rest}, {"text_at_rest", text_at_rest},
-          {"write_beside", write_beside}, {"registered_late", registered_late})
+          {"write_beside", write_beside}, {"registered_late", registered_late},
+          {"counted", counted})

@@ -2,16 +2,33 @@
 //! library, as if it were a whole byte, and the neighbours in it are overwritten.
 //!
 //! No C program can take the address of a bit-field. So where the compiler's own text of a handler does, the field is
-//! one, and the program must not be built as it is.
+//! one, and the program must not be built as it is. Which members are bit-fields is what the object's debug information
+//! says: a program can write a width in any way, and also in headers of the system. A read that GCC makes of the whole
+//! byte itself, as for a comparison, is right, and passes.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail};
+use elf::ElfBytes;
+use elf::abi::{R_X86_64_32, R_X86_64_64, SHF_COMPRESSED, SHT_RELA};
+use elf::endian::LittleEndian;
+use elf::section::SectionHeader;
+use gimli::{Dwarf, EndianSlice, SectionId};
 
 use crate::inspect::Obstacle;
 
-/// Bit-fields that instrumented functions read or write: `text` is the preprocessed unit, `dump` what GCC's pass
-/// `tmmark` wrote.
-pub fn accesses(text: &str, dump: &str) -> BTreeSet<Obstacle> {
-    let fields = declared(text);
+/// Bit-fields that instrumented functions read or write: `object` is the unit's with its debug information, `dump` what
+/// GCC's pass `tmmark` wrote.
+///
+/// # Errors
+/// If the object has no debug information, or none that can be read.
+pub fn accesses(object: &[u8], dump: &str) -> Result<BTreeSet<Obstacle>> {
+    Ok(addressed(&declared(object)?, dump))
+}
+
+/// The fields of which the compiler's text of an instrumented function has an address.
+fn addressed(fields: &BTreeSet<String>, dump: &str) -> BTreeSet<Obstacle> {
     let mut found = BTreeSet::new();
     let mut function = "";
     for line in dump.lines() {
@@ -33,30 +50,72 @@ pub fn accesses(text: &str, dump: &str) -> BTreeSet<Obstacle> {
     found
 }
 
-/// Names of the bit-fields that the program's own files declare, but not headers of the system.
-fn declared(text: &str) -> BTreeSet<&str> {
-    let mut found = BTreeSet::new();
-    let mut is_system = false;
-    for line in text.lines() {
-        if let Some(marker) = line.strip_prefix("# ") {
-            // `# 1 "file" 1 3`: the flag 3 is that of a header of the system.
-            let flags = marker.rsplit_once('"').map_or("", |(_, flags)| flags);
-            is_system = flags.split_whitespace().any(|flag| flag == "3");
-            continue;
-        }
-        if is_system {
-            continue;
-        }
-        for declarator in line.split([',', ';', '{', '}']) {
-            if let Some((name, width)) = declarator.split_once(':')
-                && let Some(name) = name.split_whitespace().next_back()
-                && width.trim().parse::<u32>().is_ok()
+/// Names of all bit-fields in the object's types.
+fn declared(object: &[u8]) -> Result<BTreeSet<String>> {
+    let file =
+        ElfBytes::<LittleEndian>::minimal_parse(object).context("the compiler's output is no ELF object")?;
+    let load = |id: SectionId| section(&file, id.name());
+    let sections = gimli::DwarfSections::load(load)?;
+    let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, gimli::LittleEndian));
+    let found = members(&dwarf).context("the compiler's debug information cannot be read")?;
+    found.context(
+        "the compiler wrote no debug information, in which bit-fields are looked for: take options that leave it out \
+         (-g0) away from the recipe",
+    )
+}
+
+/// Names of the members that have a size in bits; `None` without any unit.
+fn members(dwarf: &Dwarf<EndianSlice<'_, gimli::LittleEndian>>) -> gimli::Result<Option<BTreeSet<String>>> {
+    let mut found = None;
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        let unit = dwarf.unit(header)?;
+        let names = found.get_or_insert_with(BTreeSet::new);
+        let mut entries = unit.entries();
+        while let Some(entry) = entries.next_dfs()? {
+            if entry.tag() == gimli::DW_TAG_member
+                && entry.attr_value(gimli::DW_AT_bit_size).is_some()
+                && let Some(name) = entry.attr_value(gimli::DW_AT_name)
             {
-                found.insert(name);
+                names.insert(dwarf.attr_string(&unit, name)?.to_string_lossy().into_owned());
             }
         }
     }
-    found
+    Ok(found)
+}
+
+/// The bytes of a section with its relocations done, as a linker does them for an object at address 0; nothing where
+/// there is none.
+fn section<'a>(file: &ElfBytes<'a, LittleEndian>, wanted: &str) -> Result<Cow<'a, [u8]>> {
+    let (Some(headers), Some(names)) = file.section_headers_with_strtab()? else {
+        bail!("the compiler's output has no sections");
+    };
+    let is_wanted =
+        |header: &SectionHeader| names.get(header.sh_name as usize).is_ok_and(|name| name == wanted);
+    let Some((index, header)) = headers.iter().enumerate().find(|(_, header)| is_wanted(header)) else {
+        return Ok(Cow::Borrowed(&[]));
+    };
+    if header.sh_flags & u64::from(SHF_COMPRESSED) != 0 {
+        bail!("the compiler's {wanted} is compressed: take -gz away from the recipe");
+    }
+    let mut bytes = Cow::Borrowed(file.section_data(&header)?.0);
+    let (symbols, _) = file.symbol_table()?.context("the compiler's output has no symbol table")?;
+    for table in headers.iter().filter(|table| table.sh_type == SHT_RELA && table.sh_info as usize == index) {
+        for relocation in file.section_data_as_relas(&table)? {
+            let length = match relocation.r_type {
+                R_X86_64_32 => 4,
+                R_X86_64_64 => 8,
+                // The place of a variable of a thread.
+                _ => continue,
+            };
+            let symbol = symbols.get(relocation.r_sym as usize)?;
+            let value = symbol.st_value.wrapping_add_signed(relocation.r_addend).to_le_bytes();
+            let begin = usize::try_from(relocation.r_offset)?;
+            let place = begin.checked_add(length).and_then(|end| bytes.to_mut().get_mut(begin..end));
+            place.context("a relocation lies outside of its section")?.copy_from_slice(&value[..length]);
+        }
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -65,15 +124,18 @@ mod tests {
 
     #[test]
     fn addresses_of_bit_fields_are_found() {
-        let text = "# 1 \"/usr/include/x.h\" 1 3\nstruct s { int syn:1; };\n# 2 \"a.c\"\nstruct t {\n\
-                    unsigned int has_error :1, other : 3;\nint plain;\n};\n";
-        assert_eq!(declared(text), ["has_error", "other"].into());
+        let fields = ["has_error", "other"].map(str::to_owned).into();
         let dump = ";; Function low (low, funcdef_no=1)\n  _1 = &of_14(D)->plain;\n;; Function mid.isra (x)\n\
                     _158 = &of_14(D)->has_error;\n  _ITM_WU1 (&of.other, 1);\n  _2 = &x->syn;\n";
-        let found = accesses(text, dump);
+        let found = addressed(&fields, dump);
         let names: Vec<(&str, &str)> =
             found.iter().map(|obstacle| (obstacle.symbol.as_str(), obstacle.function.as_str())).collect();
         assert_eq!(names, [("bit-field has_error", "mid"), ("bit-field other", "mid")]);
         assert!(found.iter().all(|obstacle| obstacle.explained().contains("plain member")), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_no_object_is_told() {
+        assert!(declared(b"int x : 1;").is_err());
     }
 }

@@ -107,6 +107,8 @@ const INSTRUMENT: &str = "-fgnu-tm";
 const INCLUDE: &str = "-include";
 /// Options that only the pipeline's programs have.
 const OWN: [&str; 3] = ["-O2", "-g", "-pthread"];
+/// Options of a hardened unit that nothing may take away.
+pub const DEBUG: [&str; 3] = ["-g", "-gno-split-dwarf", "-gz=none"];
 
 /// Options of files that no handler reaches: those that all variants have.
 pub fn plain_options() -> Vec<&'static str> {

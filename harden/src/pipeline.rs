@@ -1,6 +1,5 @@
 //! The whole way from a recipe to a program: fetch, patch, prepare, compile, inspect, link.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use crate::bits;
 use crate::compile::{self, Compiler, Variant};
 use crate::fetch::{self, make};
 use crate::inline;
-use crate::inspect::{self, Inspection, Obstacle};
+use crate::inspect::{self, Inspection};
 use crate::library;
 use crate::recipe::{App, Library, Recipe};
 use crate::tool::{self, Lack};
@@ -157,6 +156,13 @@ impl<'a> Bench<'a> {
         let assembly = object.with_extension("s");
         let mut flags = self.unit_flags(variant);
         flags.push("-S".to_owned());
+        // What GCC made of handlers.
+        let dump = self.scratch()?.join("unit.tmmark");
+        if variant.is_hardened() {
+            // That of an earlier build is not of this one.
+            let _ = fs::remove_file(&dump);
+            flags.push(format!("-fdump-tree-tmmark={}", dump.display()));
+        }
         let printed = self.compiler.compile(&flags, Path::new(unit::FILE), &assembly, &self.source)?;
         if !printed.is_success {
             let why = if printed.err.contains("transaction") {
@@ -174,30 +180,21 @@ impl<'a> Bench<'a> {
         if !printed.is_success {
             bail!("{name}, as {variant}, is not assembled:\n{}", errors(&printed.err));
         }
-        let mut inspection = inspect::object(&fs::read(object)?)?;
+        let bytes = fs::read(object)?;
+        let mut inspection = inspect::object(&bytes)?;
         if variant.is_hardened() {
-            inspection.obstacles.extend(self.bit_fields(variant)?);
+            let dump = fs::read(&dump).with_context(|| {
+                format!(
+                    "{name} has no handler: GCC wrote nothing about one. Begin one with SEI_BEGIN and SEI_END"
+                )
+            })?;
+            inspection.obstacles.extend(bits::accesses(&bytes, &String::from_utf8_lossy(&dump))?);
         }
         if !inspection.obstacles.is_empty() {
             let all: Vec<String> = inspection.obstacles.iter().map(|obstacle| obstacle.explained()).collect();
             bail!("{name} cannot be hardened as it is: {}", all.join("\n"));
         }
         Ok(inspection)
-    }
-
-    /// Bit-fields in handlers, read from what the compiler wrote about its own work.
-    fn bit_fields(&self, variant: Variant) -> Result<BTreeSet<Obstacle>> {
-        let scratch = self.scratch()?;
-        let (text, dump, object) =
-            (scratch.join("unit.i"), scratch.join("unit.tmmark"), scratch.join("unit.o"));
-        let mut flags = self.unit_flags(variant);
-        self.compiler.preprocess(&flags, Path::new(unit::FILE), &text, &self.source)?;
-        flags.push(format!("-fdump-tree-tmmark={}", dump.display()));
-        self.compiler.compile(&flags, Path::new(unit::FILE), &object, &self.source)?;
-        let read =
-            |file: &Path| -> Result<String> { Ok(String::from_utf8_lossy(&fs::read(file)?).into_owned()) };
-        let dump = read(&dump).context("GCC did not write its dump of the pass tmmark")?;
-        Ok(bits::accesses(&read(&text)?, &dump))
     }
 
     /// Files apart, and the file that says how the variant differs at run time.
@@ -223,6 +220,10 @@ impl<'a> Bench<'a> {
         let headers = compile::headers().into_iter().chain(["-include", "app_wrap.h"]);
         let mut flags = self.with_own(compile::unit_options(variant));
         flags.extend(headers.map(str::to_owned));
+        if variant.is_hardened() {
+            // Behind the recipe's own: bit-fields are looked for in the debug information.
+            flags.extend(compile::DEBUG.map(str::to_owned));
+        }
         flags
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the whole pipeline, and of the programs that it builds, in one binary.
 
+mod bits;
 mod dnscache;
 mod memcached;
 mod pipeline;

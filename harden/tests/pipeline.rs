@@ -38,7 +38,7 @@ int main(void)
     )
 }
 
-fn folder(mid: &str) -> tempfile::TempDir {
+pub fn folder(mid: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     fs::create_dir(folder.path().join("src")).expect("made");
     fs::write(folder.path().join("recipe.toml"), RECIPE).expect("written");
@@ -46,13 +46,13 @@ fn folder(mid: &str) -> tempfile::TempDir {
     folder
 }
 
-fn of(folder: &Path) -> (App, Places) {
+pub fn of(folder: &Path) -> (App, Places) {
     let app = App::find(&folder.display().to_string()).expect("a recipe");
     (app, Places { out: folder.join("out"), ..places() })
 }
 
 /// The error of a build; `None` where this machine lacks what it takes.
-fn refused(folder: &Path, variant: Variant) -> Option<String> {
+pub fn refused(folder: &Path, variant: Variant) -> Option<String> {
     let (app, places) = of(folder);
     match pipeline::build(&app, variant, &places) {
         Ok(_) => panic!("it was built"),
@@ -137,6 +137,15 @@ fn bit_fields_in_a_handler_are_refused() {
     let folder = folder(&format!("{flags}\nstatic void mid(long by) {{ flags.second = 1; low(by); }}"));
     let Some(error) = refused(folder.path(), Variant::Sei) else { return };
     assert!(error.contains("bit-field second") && error.contains("plain member"), "{error}");
+}
+
+/// The first thing to try is the program as it is.
+#[test]
+fn a_program_without_handlers_is_told_what_it_lacks() {
+    let folder = folder("");
+    fs::write(folder.path().join("src/small.c"), "int main(void) { return 0; }\n").expect("written");
+    let Some(error) = refused(folder.path(), Variant::Sei) else { return };
+    assert!(error.contains("no handler") && error.contains("SEI_BEGIN"), "{error}");
 }
 
 #[test]

@@ -15,6 +15,9 @@ fn main() {
     });
     // The shims define what `wrap.h` declares; the attributes there mean nothing without -fgnu-tm.
     build.include("include").define("_GNU_SOURCE", None).flag("-Wno-attributes").opt_level(2);
-    build.files(["shims/io.c", "shims/text.c", "shims/wide.c"]);
+    if std::env::var_os("CARGO_FEATURE_DUP").is_some() {
+        build.define("SEI_DUP", None);
+    }
+    build.files(["shims/format.c", "shims/io.c", "shims/text.c", "shims/wide.c"]);
     build.compile("sei_shims");
 }

@@ -284,7 +284,9 @@ int sei_call_fputs(const char *text, FILE *file) {
 
 int sei_call_vfprintf(FILE *file, const char *format, va_list arguments) {
     char *text;
-    int length = vasprintf(&text, sei_rt_read_at(format), arguments);
+    struct sei_arguments translated;
+    sei_rt_translate(&translated, sei_rt_read_at(format), arguments);
+    int length = vasprintf(&text, sei_rt_read_at(format), translated.list);
     if (length >= 0) {
         sei_rt_defer(do_fwrite, POINTER(file), 0, 0, text, (size_t)length);
         free(text);

@@ -6,6 +6,7 @@
 #ifndef SEI_SHIM_H
 #define SEI_SHIM_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,15 @@ _Noreturn void sei_rt_refuse(const char *name);
 void *sei_rt_memalign(size_t alignment, size_t bytes);
 void *_ITM_malloc(size_t bytes);
 void _ITM_free(void *block);
+
+/* Arguments of a format in which pointers are those of this run. Its list may be used once, or copied. */
+struct sei_arguments {
+    va_list list;
+    char saved[176];
+    _Alignas(16) char overflow[64 * 32 + 16];
+};
+/* %s is a read, %n is a write: `from` is left as it is, and `to` is what the C library is to be given. */
+void sei_rt_translate(struct sei_arguments *to, const char *format, va_list from);
 uint32_t sei_crc(uint32_t seed, const void *p, size_t n);
 
 #endif

@@ -67,9 +67,11 @@ char *sei_call_strncat(char *to, const char *from, size_t n) {
 /* The text is made beside its place first, so that no more is kept than is overwritten. */
 int sei_call_vsnprintf(char *to, size_t n, const char *format, va_list arguments) {
     char beside[512];
+    struct sei_arguments translated;
+    sei_rt_translate(&translated, READ(format), arguments);
     va_list again;
-    va_copy(again, arguments);
-    int length = vsnprintf(beside, sizeof beside, READ(format), arguments);
+    va_copy(again, translated.list);
+    int length = vsnprintf(beside, sizeof beside, READ(format), translated.list);
     if (length >= 0 && n > 0) {
         size_t written = (size_t)length < n ? (size_t)length + 1 : n;
         char *at = sei_rt_will_write(to, written);

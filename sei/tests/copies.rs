@@ -25,6 +25,29 @@ fn a_counter_in_the_state_is_added_to_in_both_copies() {
     }
 }
 
+/// Both runs of `snprintf` had read the text in the first copy, where the second one found what the first run wrote.
+#[test]
+fn a_text_that_is_printed_is_read_from_the_copy_of_each_run() {
+    for level in ["-O0", "-O2"] {
+        let Some(program) = Program::build_dup("copies", level) else { return };
+        assert_prints(&program, "renamed", "alice, old alice 1");
+        assert_detects(&program, "printed_at_rest", "", "");
+    }
+}
+
+#[test]
+fn every_argument_of_a_format_is_found() {
+    let Some(native) = Program::build_native("copies", "-O2") else { return };
+    let wanted = "1 abc   2.5 3.5 x %abc  |   5 abc 6 ab 7.5 abc 8.5 5 38 46\ndefg 1 defg 1.25 Defg 51\n";
+    assert_eq!(native.run("all_arguments"), Outcome::Printed(wanted.to_owned()));
+    for build in [Program::build, Program::build_dup] {
+        for level in ["-O0", "-O2"] {
+            let Some(program) = build("copies", level) else { return };
+            assert_eq!(program.run("all_arguments"), native.run("all_arguments"), "{level}");
+        }
+    }
+}
+
 /// Without a second copy both runs read the same wrong word: that is what error-correcting memory is for.
 #[test]
 fn without_a_second_copy_state_that_is_wrong_at_rest_is_not_seen() {

@@ -135,7 +135,60 @@ static void counted(void) {
     printf("%d\n", value);
 }
 
+static char *name;
+
+/* The text that a handler prints is what is there, not what it writes afterwards. */
+static void renamed(void) {
+    name = sei_state_alloc(32);
+    strcpy(name, "alice");
+    sei_state_sync();
+    HANDLER(
+        snprintf(reply, sizeof reply, "old %s", name);
+        fprintf(stdout, "%.*s, ", 10, name);
+        strcpy(name, "robert");
+        sei_output_append(reply, strlen(reply));
+        sei_output_done();
+    );
+    printf("%s %d\n", reply, sei_crc_pop() == sei_crc(0, reply, strlen(reply)));
+}
+
+static void printed_at_rest(void) {
+    name = sei_state_alloc(32);
+    strcpy(name, "alice");
+    sei_state_sync();
+    flip(name);
+    HANDLER(
+        snprintf(reply, sizeof reply, "%s", name);
+        sei_output_append(reply, strlen(reply));
+        sei_output_done();
+    );
+    printf("%s\n", reply);
+}
+
+/* Names of arguments, and more of them than the registers have. Counts are writes. */
+static void all_arguments(void) {
+    static struct { char text[32]; int count; long wide_count; unsigned char small; } *state;
+    static char line[200];
+    state = sei_state_alloc(sizeof *state);
+    strcpy(state->text, "abc");
+    sei_state_sync();
+    HANDLER(
+        snprintf(line, sizeof line, "%d %s%n %5.1f %Lg %c %%%-5s|%*d %s %ld %.2s%hhn %g %s%ln %Lg", 1, state->text,
+                 &state->count, 2.5, 3.5L, 'x', state->text, 4, 5, state->text, 6L, state->text, &state->small, 7.5,
+                 state->text, &state->wide_count, 8.5L);
+        strcpy(state->text, "defg");
+    );
+    printf("%s %d %d %ld\n", line, state->count, state->small, state->wide_count);
+    HANDLER(
+        snprintf(line, sizeof line, "%2$s %1$d %2$s %4$.*3$f", 1, state->text, 2, 1.25);
+        state->text[0] = 'D';
+        value = state->count + (int)state->wide_count;
+    );
+    printf("%s %s %d\n", line, state->text, value);
+}
+
 SCENARIOS({"works", works}, {"flip_at_rest", flip_at_rest}, {"pointer_at_rest", pointer_at_rest},
           {"head_at_rest", head_at_rest}, {"text_at_rest", text_at_rest},
           {"write_beside", write_beside}, {"registered_late", registered_late},
-          {"counted", counted})
+          {"counted", counted}, {"renamed", renamed}, {"printed_at_rest", printed_at_rest},
+          {"all_arguments", all_arguments})

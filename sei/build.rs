@@ -18,6 +18,6 @@ fn main() {
     if std::env::var_os("CARGO_FEATURE_DUP").is_some() {
         build.define("SEI_DUP", None);
     }
-    build.files(["shims/format.c", "shims/io.c", "shims/text.c", "shims/wide.c"]);
+    build.files(["shims/format.c", "shims/io.c", "shims/send.c", "shims/text.c", "shims/wide.c"]);
     build.compile("sei_shims");
 }

@@ -9,8 +9,8 @@ use crate::pipeline::{folder, refused};
 
 const FORMS: &str = include_str!("c/bit_fields.c");
 
-/// Each function of `bit_fields.c` uses one. A width in brackets, by a name or before an attribute was none for a reader
-/// of the text, and one in a header of the system was not looked for.
+/// Each function of `bit_fields.c` uses one. A width in brackets, by a name or before an attribute was none for a
+/// reader of the text, and one in a header of the system was not looked for.
 #[test]
 fn no_form_of_a_bit_field_is_missed() {
     let folder = folder("");

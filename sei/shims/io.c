@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,13 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RECORDED 0
-#define TAKEN 1
-
 #define POINTER(p) ((uint64_t)(uintptr_t)(p))
-
-/* A slow reader of a stream is waited for this long, then its connection ends: it never sees a reply with a hole. */
-#define SEND_WAIT_MS 5000
 
 /* ---- Recorded: clocks and chance. ---- */
 
@@ -147,115 +140,7 @@ ssize_t sei_call_read(int fd, void *to, size_t n) {
     return result;
 }
 
-/* ---- Deferred. They report success: what fails later is as a packet that was lost. ---- */
-
-static int is_stream(int fd) {
-    int type = 0;
-    socklen_t length = sizeof type;
-    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type == SOCK_STREAM;
-}
-
-/* All bytes leave, or the connection ends. */
-static void write_all(int fd, int flags, int is_socket, const uint8_t *bytes, size_t length) {
-    while (length > 0) {
-        ssize_t sent = is_socket ? send(fd, bytes, length, flags | MSG_NOSIGNAL) : write(fd, bytes, length);
-        if (sent > 0) {
-            bytes += sent;
-            length -= (size_t)sent;
-        } else if (sent < 0 && errno == EINTR) {
-            continue;
-        } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            struct pollfd writable = {.fd = fd, .events = POLLOUT};
-            if (poll(&writable, 1, SEND_WAIT_MS) <= 0) {
-                shutdown(fd, SHUT_RDWR);
-                return;
-            }
-        } else {
-            if (is_socket) {
-                shutdown(fd, SHUT_RDWR);
-            }
-            return;
-        }
-    }
-}
-
-static void do_send(uint64_t fd, uint64_t flags, uint64_t unused, const uint8_t *bytes, size_t length) {
-    (void)unused;
-    if (is_stream((int)fd)) {
-        write_all((int)fd, (int)flags, 1, bytes, length);
-    } else {
-        send((int)fd, bytes, length, (int)flags);
-    }
-}
-
-ssize_t sei_call_send(int fd, const void *from, size_t n, int flags) {
-    sei_rt_defer(do_send, (uint64_t)fd, (uint64_t)flags, 0, from, n);
-    return (ssize_t)n;
-}
-
-/* The address goes in front of the bytes: `address_length` bytes of it. */
-static void do_sendto(uint64_t fd, uint64_t flags, uint64_t address_length, const uint8_t *bytes, size_t length) {
-    struct sockaddr_storage address;
-    memcpy(&address, bytes, address_length);
-    sendto((int)fd, bytes + address_length, length - address_length, (int)flags,
-           address_length ? (const struct sockaddr *)&address : NULL, (socklen_t)address_length);
-}
-
-/* Address and pieces as one block of bytes, which is deferred. */
-static ssize_t defer_pieces(int fd, int flags, const void *address, size_t address_length, const struct iovec *pieces,
-                            size_t count) {
-    size_t length = address_length, at = address_length;
-    if (address_length > sizeof(struct sockaddr_storage)) {
-        errno = EINVAL;
-        return -1;
-    }
-    for (size_t i = 0; i < count; i++) {
-        length += pieces[i].iov_len;
-    }
-    uint8_t *bytes = malloc(length ? length : 1);
-    if (!bytes) {
-        errno = ENOMEM;
-        return -1;
-    }
-    if (address_length) {
-        memcpy(bytes, sei_rt_read_at(address), address_length);
-    }
-    for (size_t i = 0; i < count; i++) {
-        memcpy(bytes + at, sei_rt_read_at(pieces[i].iov_base), pieces[i].iov_len);
-        at += pieces[i].iov_len;
-    }
-    if (!address_length && is_stream(fd)) {
-        sei_rt_defer(do_send, (uint64_t)fd, (uint64_t)flags, 0, bytes, length);
-    } else {
-        sei_rt_defer(do_sendto, (uint64_t)fd, (uint64_t)flags, address_length, bytes, length);
-    }
-    free(bytes);
-    return (ssize_t)(length - address_length);
-}
-
-ssize_t sei_call_sendto(int fd, const void *from, size_t n, int flags, const struct sockaddr *to, socklen_t length) {
-    struct iovec piece = {.iov_base = (void *)from, .iov_len = n};
-    return defer_pieces(fd, flags, to, to ? length : 0, &piece, 1);
-}
-
-ssize_t sei_call_sendmsg(int fd, const struct msghdr *known, int flags) {
-    const struct msghdr *message = sei_rt_read_at(known);
-    if (message->msg_controllen) {
-        sei_rt_refuse("sendmsg with control data");
-    }
-    return defer_pieces(fd, flags, message->msg_name, message->msg_namelen, sei_rt_read_at(message->msg_iov),
-                        message->msg_iovlen);
-}
-
-static void do_write(uint64_t fd, uint64_t unused, uint64_t unused_too, const uint8_t *bytes, size_t length) {
-    (void)unused, (void)unused_too;
-    write_all((int)fd, 0, 0, bytes, length);
-}
-
-ssize_t sei_call_write(int fd, const void *from, size_t n) {
-    sei_rt_defer(do_write, (uint64_t)fd, 0, 0, from, n);
-    return (ssize_t)n;
-}
+/* ---- Deferred. They report success: what fails later is as a packet that was lost. Sending is in send.c. ---- */
 
 static void do_close(uint64_t fd, uint64_t unused, uint64_t unused_too, const uint8_t *bytes, size_t length) {
     (void)unused, (void)unused_too, (void)bytes, (void)length;

@@ -10,8 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Whether a recorded call took something from outside, so that its handler cannot begin again. */
+enum { RECORDED = 0, TAKEN = 1 };
+
 int sei_rt_runs_first(void);
 int64_t sei_rt_recorded(const char *name, int taken, uint64_t a, uint64_t b, uint64_t c, int64_t result);
+/* The results of this handler's earlier calls by that name with that first argument: how many, and their sum. */
+size_t sei_rt_earlier(const char *name, uint64_t a, int64_t *sum);
 void sei_rt_bytes(void *to, size_t skip, size_t length);
 void *sei_rt_will_write(void *to, size_t length);
 const void *sei_rt_read_at(const void *from);

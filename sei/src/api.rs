@@ -561,6 +561,22 @@ pub unsafe extern "C" fn sei_rt_recorded(
     result as i64
 }
 
+/// How many calls by this name with this first argument the handler has recorded so far; `sum` becomes that of their
+/// results.
+///
+/// # Safety
+/// `name` is a constant, and `sum` a word.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_earlier(name: *const c_char, a: u64, sum: *mut i64) -> usize {
+    let calls = me().handler.calls.of(Kind::Recorded);
+    let same = calls.filter(|call| call.function == name as usize && call.arguments[0] == a);
+    let (count, total) =
+        same.fold((0, 0_i64), |(count, total), call| (count + 1, total.saturating_add(call.result as i64)));
+    // SAFETY: as above.
+    unsafe { sum.write(total) };
+    count
+}
+
 /// The `length` bytes at `to`, which the recorded call wrote: kept, or overwritten with those of the first run. `skip`
 /// bytes of the same call came before.
 ///

@@ -11,4 +11,5 @@ mod memory;
 mod mutations;
 mod paper;
 mod rules;
+mod streams;
 mod threads;

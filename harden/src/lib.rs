@@ -15,6 +15,7 @@ pub mod fetch;
 pub mod inline;
 pub mod inspect;
 pub mod library;
+pub mod local;
 pub mod patch;
 pub mod pipeline;
 pub mod recipe;

@@ -12,6 +12,7 @@ use crate::fetch::{self, make};
 use crate::inline;
 use crate::inspect::{self, Inspection};
 use crate::library;
+use crate::local;
 use crate::recipe::{App, Library, Recipe};
 use crate::tool::{self, Lack};
 use crate::unit;
@@ -157,11 +158,14 @@ impl<'a> Bench<'a> {
         let mut flags = self.unit_flags(variant);
         flags.push("-S".to_owned());
         // What GCC made of handlers.
-        let dump = self.scratch()?.join("unit.tmmark");
+        let [dump, optimised] =
+            ["tmmark", "optimized"].map(|pass| self.folder.join("scratch").join(format!("unit.{pass}")));
         if variant.is_hardened() {
+            self.scratch()?;
             // That of an earlier build is not of this one.
             let _ = fs::remove_file(&dump);
             flags.push(format!("-fdump-tree-tmmark={}", dump.display()));
+            flags.push(format!("-fdump-tree-optimized={}", optimised.display()));
         }
         let printed = self.compiler.compile(&flags, Path::new(unit::FILE), &assembly, &self.source)?;
         if !printed.is_success {
@@ -189,6 +193,8 @@ impl<'a> Bench<'a> {
                 )
             })?;
             inspection.obstacles.extend(bits::accesses(&bytes, &String::from_utf8_lossy(&dump))?);
+            let optimised = fs::read(&optimised).context("GCC wrote nothing about its pass optimized")?;
+            inspection.obstacles.extend(local::writers(&String::from_utf8_lossy(&optimised)));
         }
         if !inspection.obstacles.is_empty() {
             let all: Vec<String> = inspection.obstacles.iter().map(|obstacle| obstacle.explained()).collect();

@@ -2,6 +2,7 @@
 
 mod bits;
 mod dnscache;
+mod local;
 mod memcached;
 mod pipeline;
 mod support;

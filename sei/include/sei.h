@@ -108,6 +108,9 @@ static inline void sei_shift(sei_context *context) { (void)context; }
 static inline void sei_ignore_addr(const void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_add_u64(uint64_t *p, int64_t d) { __atomic_fetch_add(p, (uint64_t)d, __ATOMIC_RELAXED); }
 static inline uint32_t sei_read_u32(const volatile uint32_t *p) { return *p; }
+static inline uint64_t sei_read_u64(const volatile uint64_t *p) { return *p; }
+static inline void *sei_read_ptr(const volatile void *p) { return *(void *const volatile *)p; }
+static inline void sei_stack(const void *begin, size_t bytes) { (void)begin, (void)bytes; }
 static inline void *sei_state_alloc(size_t bytes) { return calloc(1, bytes); }
 static inline void sei_state_add(void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_state_sync(void) {}
@@ -161,8 +164,15 @@ void sei_shift(sei_context *context);
 void sei_ignore_addr(const void *p, size_t n) SEI_LOCAL;
 /* Adds to a counter that threads share without a lock: compared, and added atomically once both runs agree. */
 void sei_add_u64(uint64_t *p, int64_t d) SEI_LOCAL;
-/* Reads a word that other threads write without a lock; the second run is given what the first one read. */
+/* Reads a word that other threads, or signal handlers, write without a lock; the second run is given what the first one
+ * read. sei_read_ptr is given the address of a pointer. A volatile variable: see SEI_READER. */
 uint32_t sei_read_u32(const volatile uint32_t *p) SEI_LOCAL;
+uint64_t sei_read_u64(const volatile uint64_t *p) SEI_LOCAL;
+void *sei_read_ptr(const volatile void *p) SEI_LOCAL;
+
+/* Handlers may begin on this stack, too, as those of coroutines: in any thread, until its memory is another stack's, or
+ * until bytes is 0. Threads' own stacks are known. */
+void sei_stack(const void *begin, size_t bytes);
 
 /* Duplicated state, in a program that is linked with the library's variant for it (docs/sei.md); otherwise plain
  * memory. Memory of the state, zeroed, which is never freed; NULL if there is no more. */
@@ -185,6 +195,19 @@ void sei_counters_read(struct sei_counters *to);
 
 #endif
 
+/* Defines a function `name` that handlers call to read the variable `word` of 4 or 8 bytes, which other threads or
+ * signal handlers write. In a handler itself GCC accepts no volatile variable, nor its address:
+ *
+ *     static volatile sig_atomic_t stopping;
+ *     SEI_READER(is_stopping, stopping)        // is_stopping() in handlers
+ */
+#define SEI_READER(name, word)                                                                 \
+    SEI_LOCAL static inline __typeof__(((void)0, (word))) name(void) {                         \
+        _Static_assert(sizeof(word) == 4 || sizeof(word) == 8, "a word of 4 or 8 bytes");      \
+        return (__typeof__(((void)0, (word))))(                                                \
+            sizeof(word) == 4 ? (uintptr_t)sei_read_u32((const volatile uint32_t *)&(word))    \
+                              : (uintptr_t)sei_read_u64((const volatile uint64_t *)&(word)));  \
+    }
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,6 +27,7 @@ use crate::memory::{ProgramMemory, Size};
 use crate::message::InputMessage;
 use crate::mutate::{Protection, kept};
 use crate::process::{Choices, SharedByThreads, add, process};
+use crate::stacks::Stacks;
 
 /// Exit status of a process that detected a fault.
 const EXIT_DETECTED: c_int = 86;
@@ -94,7 +96,8 @@ pub(crate) struct Thread {
     pub(crate) handler: Handler,
     pub(crate) jump: JumpBuffer,
     pub(crate) number: usize,
-    pub(crate) stack_limit: usize,
+    /// The thread's own stack.
+    pub(crate) stack: Range<usize>,
     /// `errno` at the begin of the handler.
     pub(crate) errno: c_int,
     /// It may wait for locks while it holds some.
@@ -204,7 +207,7 @@ fn join<'a>() -> &'a mut Thread {
         handler,
         jump: JumpBuffer::default(),
         number,
-        stack_limit: stack_limit(),
+        stack: own_stack(),
         errno: 0,
         has_token: false,
         binds_replies: true,
@@ -217,9 +220,9 @@ fn join<'a>() -> &'a mut Thread {
     unsafe { &mut *thread }
 }
 
-/// The lowest address that this thread's stack may reach. The main thread's is read from /proc, which a program that
-/// has changed its root may lack: then the bytes below here are its stack, as many as Linux gives a program by default.
-fn stack_limit() -> usize {
+/// This thread's stack. The main thread's is read from /proc, which a program that has changed its root may lack: then
+/// the bytes below here are its stack, as many as Linux gives a program by default, and whatever lies above.
+fn own_stack() -> Range<usize> {
     let (mut low, mut bytes) = (null_mut(), 0);
     // SAFETY: the attributes are initialised by `pthread_getattr_np` and destroyed once.
     unsafe {
@@ -229,7 +232,25 @@ fn stack_limit() -> usize {
             libc::pthread_attr_destroy(&mut attributes);
         }
     }
-    if low.is_null() { (&raw const low as usize).saturating_sub(limits::STACK_BYTES) } else { low as usize }
+    if low.is_null() {
+        return (&raw const low as usize).saturating_sub(limits::STACK_BYTES)..usize::MAX;
+    }
+    low as usize..low as usize + bytes
+}
+
+/// Stacks that the program has told of.
+pub(crate) static STACKS: Mutex<Stacks> = Mutex::new(Stacks::new());
+
+/// The lowest address that the stack of a handler may reach, which begins at this one.
+fn stack_limit(own: &Range<usize>, at: usize) -> usize {
+    if own.contains(&at) {
+        return own.start;
+    }
+    let stacks = STACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    match stacks.of(at) {
+        Some(stack) => stack.start,
+        None => fail(Reason::UnknownStack.at(at)),
+    }
 }
 
 pub(crate) fn errno() -> c_int {
@@ -407,7 +428,8 @@ unsafe extern "C" fn begin(properties: u32, jump: *const JumpBuffer) -> u32 {
     // SAFETY: the caller above made it on its stack.
     thread.jump = unsafe { *jump };
     thread.errno = errno();
-    sure(thread.handler.begin(thread.stack_limit, thread.jump.rsp as usize));
+    let at = thread.jump.rsp as usize;
+    sure(thread.handler.begin(stack_limit(&thread.stack, at), at));
     RUN_INSTRUMENTED
 }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, PoisonError};
 
 use crate::abi::{
-    ARENA, Context, Line, ON_DETECT, OwnMemory, RUN_AGAIN, TOKEN, Thread, add_shared, copy_to_second, errno,
-    fail, me, range, resume, second, set_errno, sure, the_process,
+    ARENA, Context, Line, ON_DETECT, OwnMemory, RUN_AGAIN, STACKS, TOKEN, Thread, add_shared, copy_to_second,
+    errno, fail, me, range, resume, second, set_errno, sure, the_process,
 };
 use crate::calls::Kind;
 use crate::copies::Copies;
@@ -162,20 +162,38 @@ pub unsafe extern "C" fn sei_add_u64(counter: *mut u64, delta: i64) {
     }
 }
 
-/// Reads a word that other threads write without a lock.
-///
-/// # Safety
-/// `word` is an aligned word.
+macro_rules! shared_words {
+    ($($name:ident $word:ty;)+) => {$(
+        /// Reads a word that other threads, or signal handlers, write without a lock.
+        ///
+        /// # Safety
+        /// `word` is an aligned word.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(word: *const $word) -> $word {
+            // SAFETY: as above.
+            let read = || unsafe { word.read_volatile() } as u64;
+            let thread = me();
+            if thread.handler.phase() == Phase::Idle {
+                return read() as $word;
+            }
+            sure(thread.handler.call_word(READ_WORD | word as usize as u64, read)) as $word
+        }
+    )+};
+}
+
+shared_words! {
+    sei_read_u32 u32;
+    sei_read_u64 u64;
+    sei_read_ptr usize;
+}
+
+/// Handlers may run on this stack, too, from any thread. 0 bytes: no longer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_read_u32(word: *const u32) -> u32 {
-    let thread = me();
-    if thread.handler.phase() == Phase::Idle {
-        // SAFETY: as above.
-        return unsafe { word.read_volatile() };
-    }
-    // SAFETY: as above.
-    let read = || u64::from(unsafe { word.read_volatile() });
-    sure(thread.handler.call_word(READ_WORD | word as usize as u64, read)) as u32
+pub extern "C" fn sei_stack(begin: *const c_void, bytes: usize) {
+    let mut stacks = STACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let added = stacks.add(begin as usize, bytes);
+    drop(stacks);
+    sure(added);
 }
 
 /// A check of the program's own has failed: the process ends as if the library had detected the fault.

@@ -46,6 +46,8 @@ pub enum Reason {
     Refused,
     StateMemory,
     TooManyStateRanges,
+    UnknownStack,
+    TooManyStacks,
     ByProgram,
 }
 
@@ -89,7 +91,12 @@ impl Reason {
             Self::NoClone => "a function was called that has no instrumented copy",
             Self::Refused => "the handler called a function that cannot run twice",
             Self::StateMemory => "there is no memory for the second copy of the state",
-            Self::TooManyStateRanges => "more than 8 calls of sei_state_add",
+            Self::TooManyStateRanges => "more than 16 ranges of state, that of sei_state_alloc among them",
+            Self::UnknownStack => {
+                "a handler began on a stack that is not its thread's (a coroutine's, a signal's): tell the library \
+                 with sei_stack"
+            }
+            Self::TooManyStacks => "more than 65,536 calls of sei_stack for different stacks",
             Self::ByProgram => "a check of the program's own failed (sei_detected)",
         }
     }

@@ -34,6 +34,7 @@ pub mod message;
 #[cfg(all(test, loom))]
 mod model;
 pub mod mutate;
+pub mod stacks;
 mod sync;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(loom)))]

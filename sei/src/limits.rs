@@ -44,6 +44,9 @@ pub const OWNERS: usize = 4096;
 /// Places in which the owner of one lock is looked for.
 pub const OWNER_PROBES: usize = 4;
 
+/// Stacks of the program's own (`sei_stack`). One more ends the process.
+pub const STACKS: usize = 1 << 16;
+
 /// The stack of a main thread whose own bound cannot be read. Linux keeps more than this free below it.
 pub const STACK_BYTES: usize = 8 << 20;
 

@@ -9,6 +9,7 @@ mod examples;
 mod libsei;
 mod memory;
 mod mutations;
+mod outside;
 mod paper;
 mod rules;
 mod streams;

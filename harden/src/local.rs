@@ -1,9 +1,9 @@
-//! Functions that are declared SEI_LOCAL and write more than their own frame: the compiler does not look inside, so both
-//! runs write, and nothing is undone or compared.
+//! Functions that are declared SEI_LOCAL and write more than their own frame: the compiler does not look inside, so
+//! both runs write, and nothing is undone or compared.
 //!
 //! What a function writes is read from the compiler's text of the optimised unit: an assignment to something that is
-//! neither a value nor a local variable, or a call that fills memory or belongs to the same unit. A pointer is one to the
-//! frame where it was computed from the address of a local variable.
+//! neither a value nor a local variable, or a call that fills memory or belongs to the same unit. A pointer is one to
+//! the frame where it was computed from the address of a local variable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,8 +124,8 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// Whether an operand is the address of something in the frame, or was computed from one. `known` has what was found
-    /// for values so far; one that is being looked at decides nothing, as in a loop.
+    /// Whether an operand is the address of something in the frame, or was computed from one. `known` has what was
+    /// found for values so far; one that is being looked at decides nothing, as in a loop.
     fn is_own(&self, operand: &str, own: &BTreeSet<usize>, known: &mut BTreeMap<String, bool>) -> bool {
         if let Some(arguments) = operand.strip_prefix("PHI <") {
             return arguments.trim_end_matches('>').split(", ").all(|argument| {
@@ -268,7 +268,8 @@ mod tests {
     /// A function as the compiler writes it.
     fn dump(parameters: &str, locals: &str, statements: &str) -> String {
         format!(
-            "\n;; Function f.isra (f.isra.0, funcdef_no=1)\n\n__attribute__((noinline))\n{PURE}\nint f.isra ({parameters})\n\
+            "\n;; Function f.isra (f.isra.0, funcdef_no=1)\n\n__attribute__((noinline))\n{PURE}\n\
+             int f.isra ({parameters})\n\
              {{\n{locals}\n  <bb 2> [local count: 1]:\n{statements}\n  return 0;\n\n}}\n"
         )
     }

@@ -1,5 +1,5 @@
-//! Where stacks are: a handler's own frames, and those of the library below them, are neither logged nor undone, so it has
-//! to be known on which stack a handler runs.
+//! Where stacks are: a handler's own frames, and those of the library below them, are neither logged nor undone, so it
+//! has to be known on which stack a handler runs.
 //!
 //! A thread's own is asked of the C library. Programs with coroutines, or with a signal's own stack, have others.
 

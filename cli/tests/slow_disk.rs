@@ -1,6 +1,8 @@
 //! Checkpoints that take long to reach the disk, and disks that fail: no replica ends.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -81,4 +83,28 @@ fn a_checkpoint_that_cannot_be_written_ends_nobody() {
     cluster.wait_until("replica 2 has a checkpoint too", |cluster| checkpoint(cluster, 1).is_some());
     assert_eq!(pids, (0..3).map(|replica| cluster.pid(replica)).collect::<Vec<_>>(), "nobody has ended");
     end_right(cluster, running);
+}
+
+/// Few entries, but large ones: the log is shortened by its bytes too, since all of it is in memory.
+#[test]
+fn a_log_of_large_entries_is_shortened_in_time() {
+    const VALUE: usize = 500_000;
+    let cluster = Cluster::up(&Wish { disk: true, ..Wish::default() });
+    let status = cluster.status(0).expect("a status");
+    let half = status["buffers"]["limit"].as_u64().expect("the bound of buffers") / 2;
+    let mut client = TcpStream::connect(cluster.clients()[0]).expect("a client's connection");
+    let value = "v".repeat(VALUE);
+    for number in 0..3 * half / VALUE as u64 {
+        write!(client, "set large-{} 0 0 {VALUE}\r\n{value}\r\n", number % 20).expect("a request is sent");
+        let mut answer = [0; 8];
+        client.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"STORED\r\n");
+    }
+    cluster.wait_until("no replica has more than half of its buffers of the log in memory", |cluster| {
+        let log = |replica| cluster.status(replica).and_then(|status| status["buffers"]["log"].as_u64());
+        (0..3).all(|replica| log(replica).is_some_and(|log| log <= half))
+    });
+    assert!((0..3).all(|replica| checkpoint(&cluster, replica).is_some()), "a checkpoint was the reason");
+    cluster.assert_equal_state();
+    cluster.finish();
 }

@@ -33,6 +33,8 @@ pub(super) struct StateTransfer {
     disk: DiskStates,
     /// A replica without which nothing can be ordered needs the state as it is.
     wants_unordered: bool,
+    /// Bytes of the last state that was made here, or came from others.
+    state_bytes: u64,
     /// With V: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
     unstable: Option<(u64, u64, PackedState)>,
 }
@@ -173,6 +175,7 @@ impl StateTransfer {
         if matches!(env.settings.durability, Durability::Memory) {
             return false;
         }
+        self.state_bytes = state.length();
         self.disk.put(DiskState { index, state, used });
         self.write_next(env);
         true
@@ -376,7 +379,8 @@ impl StateTransfer {
         }
         let disk = matches!(env.settings.durability, Durability::Disk(_));
         let standing = order.orderer.standing();
-        let long = standing.commit_index.saturating_sub(self.disk.kept_index()) > entries_per_snapshot(env);
+        let entries = standing.commit_index.saturating_sub(self.disk.kept_index());
+        let long = entries > entries_per_snapshot(env) || self.is_full(standing.log_bytes, env);
         // One that is being written counts: its log index is not known to be kept before it is on the disk. And it
         // would take the place of one that a peer fetches, which would begin again.
         let is_of_use = !self.disk.is_busy() && !self.donor.is_fetched();
@@ -385,13 +389,14 @@ impl StateTransfer {
         }
         let (floor, scale) = (order.orderer.compaction_floor(), env.world.scale());
         for _ in 0..limits::COMPACTIONS_PER_TICK {
-            let is_large =
-                order.orderer.standing().log_bytes > env.settings.buffer_limit as u64 / scale.log_share;
+            let log_bytes = order.orderer.standing().log_bytes;
+            let is_large = log_bytes > env.settings.buffer_limit as u64 / scale.log_share;
             let keep_from = match env.settings.durability {
                 // A state is being packed for a peer, which will need the entries after it.
                 Durability::Memory if self.checkpoint_asked_us.is_some() => return,
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(scale.log_kept),
+                Durability::Disk(_) if self.is_full(log_bytes, env) => floor.min(self.disk.kept_index()),
                 Durability::Disk(_) => {
                     let kept = entries_per_snapshot(env) / limits::KEPT_SHARE;
                     floor.saturating_sub(kept).min(self.disk.kept_index())
@@ -401,6 +406,12 @@ impl StateTransfer {
                 return;
             }
         }
+    }
+
+    /// Whether a log on disk, which is in memory too, takes its half of the buffers and more bytes than the last state.
+    /// Then another state costs no more writes than the log has cost.
+    fn is_full<W: World>(&self, log_bytes: u64, env: &Environment<W>) -> bool {
+        log_bytes > self.state_bytes.max(env.settings.buffer_limit as u64 / 2)
     }
 
     /// Once per tick: repeats a write that failed some time ago, and reports one that does not end.

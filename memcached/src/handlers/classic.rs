@@ -9,7 +9,7 @@ use crate::protocol::TOO_LARGE;
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
-use crate::store::{Item, Look, Shard, ShardTurn, access, find};
+use crate::store::{Item, Look, Shard, ShardTurn, access, find, set_deadline};
 
 /// The most bytes of an item in a reply besides its key and value.
 pub(crate) const BESIDE_VALUE: usize = 64;
@@ -34,7 +34,7 @@ pub(crate) fn retrieve(
     };
     Stats::count(if touch.is_some() { &counters.touch_hits } else { &counters.get_hits });
     if let Some(expires_us) = touch {
-        shard.item_mut(found).set_deadline(expires_us);
+        set_deadline(shard, found, expires_us);
     }
     access(shard, found, turn.now_us);
     let item = shard.item(found);
@@ -189,7 +189,7 @@ pub(crate) fn touch(shard: &mut Shard, key: &Key, expiry: i64, turn: ShardTurn<'
     match find(shard, key, turn, false) {
         Some(found) => {
             Stats::count(&turn.counters.touch_hits);
-            shard.item_mut(found).set_deadline(deadline(expiry, turn.now_us));
+            set_deadline(shard, found, deadline(expiry, turn.now_us));
             access(shard, found, turn.now_us);
             b"TOUCHED\r\n"
         }

@@ -8,7 +8,7 @@ use crate::handlers::{Counted, CounterStep, NON_NUMERIC, StoreArguments, Stored,
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{NEVER, deadline, is_over, remaining_s};
-use crate::store::{Item, ItemRef, Marks, NewItem, Shard, ShardTurn, access, find};
+use crate::store::{Item, ItemRef, Marks, NewItem, Shard, ShardTurn, access, find, set_deadline};
 
 /// `mg`.
 pub(crate) fn meta_get(shard: &mut Shard, key: &Key, meta: &Meta, turn: ShardTurn<'_>, reply: &mut Vec<u8>) {
@@ -137,10 +137,9 @@ pub(crate) fn meta_delete(
         }
         Some(found) => {
             if meta.stale {
-                let item = shard.item_mut(found);
-                item.mark_stale(meta.unique.unwrap_or(turn.unique));
+                shard.item_mut(found).mark_stale(meta.unique.unwrap_or(turn.unique));
                 if let Some(expiry) = meta.expiry {
-                    item.set_deadline(deadline(expiry, turn.now_us));
+                    set_deadline(shard, found, deadline(expiry, turn.now_us));
                 }
             } else {
                 Stats::count(&counters.delete_hits);
@@ -239,10 +238,10 @@ fn apply_echo(
     let now_us = turn.now_us;
     match echo {
         Echo::NewExpiry => {
-            shard.item_mut(item).set_deadline(deadline(meta.expiry.unwrap_or(0), now_us));
+            set_deadline(shard, item, deadline(meta.expiry.unwrap_or(0), now_us));
         }
         Echo::Vivify if created => {
-            shard.item_mut(item).set_deadline(deadline(meta.vivify.unwrap_or(0), now_us));
+            set_deadline(shard, item, deadline(meta.vivify.unwrap_or(0), now_us));
         }
         Echo::Vivify | Echo::Recache(_) => {}
         Echo::Opaque(token) => push_opaque(token, reply),

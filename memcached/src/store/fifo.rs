@@ -37,6 +37,13 @@ pub struct QueuePage {
     live: u8,
 }
 
+impl QueuePlace {
+    /// Its page.
+    pub fn page(&self) -> Ref<QueuePage> {
+        self.page
+    }
+}
+
 impl Queue {
     /// Items in the queue.
     pub fn items(&self) -> u32 {
@@ -45,7 +52,12 @@ impl Queue {
 
     /// The page with the next item to evict.
     pub fn head(&self) -> Option<ObjectId> {
-        self.head.some().map(Ref::id)
+        self.first_page().map(Ref::id)
+    }
+
+    /// The same.
+    pub fn first_page(&self) -> Option<Ref<QueuePage>> {
+        self.head.some()
     }
 
     /// Bytes charged for its items.
@@ -99,19 +111,25 @@ impl Queue {
         all
     }
 
-    /// Takes an item out, wherever it is.
-    pub fn remove(&mut self, pages: &mut Store<QueuePage>, place: QueuePlace, charge: u64) {
+    /// Takes an item out, wherever it is. If its page is unlinked then, returns the one after it.
+    pub fn remove(
+        &mut self,
+        pages: &mut Store<QueuePage>,
+        place: QueuePlace,
+        charge: u64,
+    ) -> Option<Ref<QueuePage>> {
         let page = pages.expect_mut(place.page);
         page.clear(place.index);
         self.items = self.items.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(charge);
         if !page.is_dead() {
-            return;
+            return None;
         }
         let (before, after) = (page.before(), page.after());
         if before.is_none() && after.is_none() {
             // The only page stays, empty, so that a queue of few items does not make one for each.
-            return page.reset();
+            page.reset();
+            return None;
         }
         match before.some() {
             Some(before) => pages.expect_mut(before).set_after(after),
@@ -122,6 +140,7 @@ impl Queue {
             None => self.tail = before,
         }
         pages.expect_remove(place.page);
+        Some(after)
     }
 }
 
@@ -147,8 +166,15 @@ impl QueuePage {
         self.before
     }
 
-    fn after(&self) -> Ref<QueuePage> {
+    /// The next page of its queue.
+    pub fn after(&self) -> Ref<QueuePage> {
         self.after
+    }
+
+    /// The first item at this index or behind it, with its index.
+    pub fn next_from(&self, index: u8) -> Option<(u8, ItemRef)> {
+        let places = (0..).zip(self.items.iter().copied()).skip(usize::from(index));
+        places.into_iter().find(|(_, item)| item.is_some())
     }
 
     fn set_before(&mut self, before: Ref<QueuePage>) {

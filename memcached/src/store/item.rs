@@ -247,6 +247,11 @@ impl Item {
         self.epoch != epoch
     }
 
+    /// Whether it is gone for clients: expired, or of another epoch.
+    pub fn is_dead(&self, epoch: u32, now_us: u64) -> bool {
+        self.is_expired(now_us) || self.is_flushed(epoch)
+    }
+
     /// Seconds since the last access.
     pub fn idle_s(&self, now_us: u64) -> u64 {
         u64::from(seconds(now_us).saturating_sub(self.accessed_s))

@@ -7,6 +7,7 @@ mod audit;
 pub mod expiry;
 mod fifo;
 mod item;
+pub mod sweep;
 mod table;
 
 use crosscheck::object::{ObjectId, Store, critical};
@@ -16,7 +17,8 @@ use crate::limits::{ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use crate::sizes::Sizes;
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::Deadline;
-use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
+use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage, QueuePlace};
+use crate::store::sweep::Hand;
 use crate::store::table::{BUCKET_BYTES, Bucket, Directory};
 
 pub use crate::store::audit::Misshapen;
@@ -50,6 +52,7 @@ pub struct Shard {
     epoch: u32,
     /// When the next epoch begins, if a `flush_all` with a delay is pending.
     flush_us: Deadline,
+    hand: Hand,
     directory: Directory,
     probation: Queue,
     main: Queue,
@@ -96,8 +99,7 @@ pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) ->
     if looking {
         Stats::count(reason);
     }
-    Stats::count(&turn.counters.reclaimed);
-    shard.remove(dead);
+    shard.reclaim(dead, turn);
     None
 }
 
@@ -105,6 +107,19 @@ pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) ->
 pub fn access(shard: &mut Shard, item: ItemRef, now_us: u64) {
     if shard.item(item).access_changes(now_us) {
         shard.item_mut(item).access(now_us);
+    }
+}
+
+/// Gives an item another deadline.
+pub fn set_deadline(shard: &mut Shard, item: ItemRef, deadline: Deadline) {
+    shard.item_mut(item).set_deadline(deadline);
+    note_deadline(shard, deadline);
+}
+
+/// An item with this deadline was stored. Enters the shard for writing only if that changes anything.
+fn note_deadline(shard: &mut Shard, deadline: Deadline) {
+    if deadline != expiry::NEVER && !shard.has_met_mortal() {
+        shard.note_mortal();
     }
 }
 
@@ -116,6 +131,7 @@ pub fn replace(shard: &mut Shard, item: ItemRef, new: &NewItem<'_>, turn: ShardT
     } else {
         shard.replace_resized(item, new, turn);
     }
+    note_deadline(shard, new.expires_us);
     Stats::count(&turn.counters.total_items);
 }
 
@@ -130,6 +146,7 @@ impl Shard {
             evicted: 0,
             epoch: 0,
             flush_us: expiry::NEVER,
+            hand: Hand::default(),
             directory: Directory::default(),
             probation: Queue::default(),
             main: Queue::default(),
@@ -195,6 +212,9 @@ impl Shard {
             bucket.insert(tag, item);
         }
         self.enqueue(item, charge, returns);
+        if new.expires_us != expiry::NEVER {
+            self.hand.note_mortal();
+        }
         Stats::count(&turn.counters.total_items);
         item
     }
@@ -231,6 +251,7 @@ impl Shard {
         self.begin_epoch_if_due(now_us);
         self.flush_us = begin_us.max(expiry::PAST);
         self.begin_epoch_if_due(now_us);
+        self.note_mortal();
     }
 
     /// Items, dead ones included until a request finds and removes them.
@@ -279,14 +300,92 @@ impl Shard {
         if expiry::is_over(self.flush_us, now_us) {
             self.flush_us = expiry::NEVER;
             self.epoch = self.epoch.wrapping_add(1);
+            self.note_mortal();
         }
     }
 
-    /// Evicts until `needed` more bytes fit, sparing `spared`.
+    fn note_mortal(&mut self) {
+        self.hand.note_mortal();
+    }
+
+    /// Whether items can die here, and no request to sweep the shard is to come.
+    pub fn lacks_sweep(&self) -> bool {
+        self.hand.is_lacking()
+    }
+
+    /// A request to sweep the shard is to come.
+    pub fn expect_sweep(&mut self) {
+        self.hand.expect();
+    }
+
+    fn has_met_mortal(&self) -> bool {
+        self.hand.has_met_mortal()
+    }
+
+    /// The request `sweep`: looks at some items, and removes the dead ones. Returns when the next one is due, in
+    /// microseconds of ordered time; none once nothing can die.
+    pub fn sweep(&mut self, turn: ShardTurn<'_>) -> Option<u64> {
+        self.begin_epoch_if_due(turn.now_us);
+        let (mut looked, mut has_dead) = (0, false);
+        while looked < if has_dead { sweep::MANY } else { sweep::FEW } && self.hand.has_mortal() {
+            let Some(is_dead) = self.sweep_next(turn, None) else { break };
+            has_dead |= is_dead;
+            looked += 1;
+        }
+        self.hand.end_sweep(self.count == 0);
+        self.hand.has_mortal().then(|| sweep::next_due_us(turn.now_us, has_dead))
+    }
+
+    /// Looks at the next item of the round, and removes it if it is dead. Returns whether it was; none in an empty
+    /// shard.
+    fn sweep_next(&mut self, turn: ShardTurn<'_>, spared: Option<ItemRef>) -> Option<bool> {
+        let next = self.hand.next([&self.probation, &self.main], &self.queue_pages)?;
+        let item = self.items.expect(next);
+        let is_dead = item.is_dead(self.epoch, turn.now_us) && spared != Some(next);
+        if is_dead {
+            self.reclaim(next, turn);
+        } else if item.deadline() != expiry::NEVER || self.flush_us != expiry::NEVER {
+            self.hand.note_mortal();
+        }
+        Some(is_dead)
+    }
+
+    /// Removes an item that is dead.
+    fn reclaim(&mut self, item: ItemRef, turn: ShardTurn<'_>) {
+        Stats::count(&turn.counters.reclaimed);
+        self.remove(item);
+    }
+
+    /// Makes room for `needed` more bytes, sparing `spared`: dead items go first, as far as a few looks find them.
     fn make_room(&mut self, needed: u64, turn: ShardTurn<'_>, spared: Option<ItemRef>) {
+        let mut looks = 0;
+        while self.lacks_room(needed) && self.hand.has_mortal() && looks < sweep::FOR_ROOM {
+            if let Some(dead) = self.dead_head(turn.now_us, spared) {
+                self.reclaim(dead, turn);
+            } else {
+                looks += 1;
+                self.sweep_next(turn, spared);
+            }
+        }
+        self.evict(needed, turn, spared);
+    }
+
+    fn lacks_room(&self, needed: u64) -> bool {
+        self.bytes.saturating_add(needed + ADMINISTRATION) > self.limit
+    }
+
+    /// The item that has waited longest in either queue, if it is dead.
+    fn dead_head(&self, now_us: u64, spared: Option<ItemRef>) -> Option<ItemRef> {
+        let heads = [true, false].into_iter().filter_map(|main| self.queue(main).oldest(&self.queue_pages));
+        let is_dead = |head: &ItemRef| self.items.expect(*head).is_dead(self.epoch, now_us);
+        heads.filter(|head| spared != Some(*head)).find(is_dead)
+    }
+
+    /// Evicts until `needed` more bytes fit, sparing `spared`.
+    fn evict(&mut self, needed: u64, turn: ShardTurn<'_>, spared: Option<ItemRef>) {
         let mut passed_over = 0;
         let mut met_spared = false;
-        while self.bytes.saturating_add(needed + ADMINISTRATION) > self.limit {
+        while self.lacks_room(needed) {
             let mut main = self.main.items() > 0
                 && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
             let Some(mut candidate) = self.queue(main).oldest(&self.queue_pages) else { return };
@@ -300,7 +399,7 @@ impl Shard {
                 }
             }
             let item = self.items.expect(candidate);
-            let dead = item.is_expired(turn.now_us) || item.is_flushed(self.epoch);
+            let dead = item.is_dead(self.epoch, turn.now_us);
             let hit = item.marks().hits() > 0;
             let spare = spared == Some(candidate);
             if spare && self.probation.items() + self.main.items() == 1 {
@@ -309,7 +408,7 @@ impl Shard {
             if spare || (!dead && hit && passed_over < PASSED_OVER) {
                 passed_over += 1;
                 met_spared |= spare;
-                self.pass_over(candidate, main);
+                self.pass_over(candidate);
                 continue;
             }
             met_spared = false;
@@ -323,9 +422,9 @@ impl Shard {
     }
 
     /// Moves an item to the end of the main queue, for one of its hits.
-    fn pass_over(&mut self, item: ItemRef, main: bool) {
+    fn pass_over(&mut self, item: ItemRef) {
         let (charge, place) = (self.items.expect(item).charge(), self.items.expect(item).place());
-        self.with_queue(main, |queue, pages| queue.remove(pages, place, charge));
+        self.leave_queue(place, charge);
         self.items.expect_mut(item).spend_hit();
         self.enqueue(item, charge, true);
     }
@@ -333,6 +432,13 @@ impl Shard {
     fn enqueue(&mut self, item: ItemRef, charge: u64, main: bool) {
         let place = self.with_queue(main, |queue, pages| queue.push(pages, item, charge, main));
         self.items.expect_mut(item).set_place(place);
+    }
+
+    fn leave_queue(&mut self, place: QueuePlace, charge: u64) {
+        let after = self.with_queue(place.main, |queue, pages| queue.remove(pages, place, charge));
+        if let Some(after) = after {
+            self.hand.leave_page(place, after);
+        }
     }
 
     fn unlink(&mut self, item: ItemRef, haunts: bool) {
@@ -346,7 +452,7 @@ impl Shard {
                 bucket.haunt(tag, self.evicted);
             }
         }
-        self.with_queue(place.main, |queue, pages| queue.remove(pages, place, charge));
+        self.leave_queue(place, charge);
         self.items.expect_remove(item);
         self.count = self.count.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(charge);

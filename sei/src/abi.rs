@@ -242,8 +242,18 @@ fn own_stack() -> Range<usize> {
 pub(crate) static STACKS: Mutex<Stacks> = Mutex::new(Stacks::new());
 
 /// The lowest address that the stack of a handler may reach, which begins at this one.
-fn stack_limit(own: &Range<usize>, at: usize) -> usize {
-    if own.contains(&at) {
+#[inline(always)]
+fn stack_limit(own: &mut Range<usize>, at: usize) -> usize {
+    if own.contains(&at) { own.start } else { limit_of_other_stack(own, at) }
+}
+
+#[cold]
+#[inline(never)]
+fn limit_of_other_stack(own: &mut Range<usize>, at: usize) -> usize {
+    // The main thread's reaches further down if the program has raised its limit since.
+    let now = own_stack();
+    if now.contains(&at) {
+        *own = now;
         return own.start;
     }
     let stacks = STACKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -429,7 +439,7 @@ unsafe extern "C" fn begin(properties: u32, jump: *const JumpBuffer) -> u32 {
     thread.jump = unsafe { *jump };
     thread.errno = errno();
     let at = thread.jump.rsp as usize;
-    sure(thread.handler.begin(stack_limit(&thread.stack, at), at));
+    sure(thread.handler.begin(stack_limit(&mut thread.stack, at), at));
     RUN_INSTRUMENTED
 }
 

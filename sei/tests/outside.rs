@@ -20,6 +20,7 @@ fn handlers_run_on_the_stacks_of_coroutines_and_threads() {
         let Some(program) = Program::build("outside", level) else { return };
         assert_prints(&program, "known_stack", "3 opqr");
         assert_prints(&program, "threads_own_stacks", "6 rstu");
+        assert_prints(&program, "raised_limit", "6 rstu");
     }
 }
 

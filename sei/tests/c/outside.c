@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <ucontext.h>
 
 #define BYTES (1 << 17)
@@ -60,6 +61,34 @@ static void threads_own_stacks(void) {
     printf("%ld %.4s\n", handled, state);
 }
 
+/* Runs a handler this many bytes further down. */
+__attribute__((noinline)) static void deep(long bytes) {
+    volatile char page[65536];
+    page[0] = 1;
+    if (bytes > 0) {
+        deep(bytes - (long)sizeof page);
+    } else {
+        three_handlers();
+    }
+    page[1] = 1;
+}
+
+/* The main thread's stack grows, and a program may allow it more than it had when its first handler ran. */
+static void raised_limit(void) {
+    struct rlimit limit;
+    assert(getrlimit(RLIMIT_STACK, &limit) == 0);
+    three_handlers();
+    rlim_t wanted = limit.rlim_cur + (16 << 20);
+    if (limit.rlim_cur == RLIM_INFINITY || (limit.rlim_max != RLIM_INFINITY && wanted > limit.rlim_max)) {
+        wanted = limit.rlim_cur;
+    }
+    long bytes = wanted > limit.rlim_cur ? (long)limit.rlim_cur + (4 << 20) : 4 << 20;
+    limit.rlim_cur = wanted;
+    assert(setrlimit(RLIMIT_STACK, &limit) == 0);
+    deep(bytes);
+    printf("%ld %.4s\n", handled, state);
+}
+
 static char *texts[2] = {"before", "after"};
 static volatile sig_atomic_t stopping;
 static volatile uint32_t small;
@@ -101,5 +130,6 @@ static void plain_word_of_a_signal(void) {
 }
 
 SCENARIOS({"unknown_stack", unknown_stack}, {"known_stack", known_stack}, {"forgotten_stack", forgotten_stack},
-          {"threads_own_stacks", threads_own_stacks}, {"words_of_a_signal", words_of_a_signal},
+          {"threads_own_stacks", threads_own_stacks}, {"raised_limit", raised_limit},
+          {"words_of_a_signal", words_of_a_signal},
           {"plain_word_of_a_signal", plain_word_of_a_signal})

@@ -12,7 +12,15 @@ fn a_reader_that_reads_nothing_holds_nobody_up() {
             assert_prints(&program, scenario, "full 1, all arrives 1, others read on 1");
         }
         assert_prints(&program, "many_in_one_handler", "refused 1, all arrives 1");
+        assert_prints(&program, "a_hundred_read_nothing", "chats 300, refused 1, all arrives to 100");
     }
+}
+
+#[test]
+fn a_reader_that_reads_nothing_holds_nobody_up_with_two_copies_of_the_state() {
+    let Some(program) = Program::build_dup("streams", "-O2") else { return };
+    assert_prints(&program, "tcp_full", "full 1, all arrives 1, others read on 1");
+    assert_prints(&program, "tcp_edge", "equal 1");
 }
 
 #[test]

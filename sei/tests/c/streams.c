@@ -65,6 +65,39 @@ static void tcp_full(void) { one_reads_nothing(AF_INET); }
 static void unix_full(void) { one_reads_nothing(AF_UNIX); }
 static void pipe_full(void) { one_reads_nothing(-1); }
 
+/* A hundred clients that read nothing, and little room for them. Each reply goes to them all and to one that reads. */
+static void a_hundred_read_nothing(void) {
+    enum { SILENT = 100 };
+    static int ends[SILENT][2];
+    static long sent[SILENT], refused;
+    int other[2], chats = 0, equal = 0, small = 4096;
+    connected(other, AF_INET);
+    for (int i = 0; i < SILENT; i++) {
+        connected(ends[i], AF_INET);
+        setsockopt(ends[i][0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    }
+    for (int round = 0; round < 300; round++) {
+        HANDLER(
+            for (int i = 0; i < SILENT; i++) {
+                told = write(ends[i][0], text, sizeof text);
+                sent[i] += told > 0 ? told : 0;
+                refused += told < 0;
+            }
+            write(other[0], "chat", 4);
+        );
+        chats += read(other[1], got, 4) == 4;
+    }
+    for (int i = 0; i < SILENT; i++) {
+        long received = 0;
+        close(ends[i][0]);
+        for (ssize_t n; (n = read(ends[i][1], got, sizeof got)) > 0;) {
+            received += n;
+        }
+        equal += received == sent[i] && received > 0;
+    }
+    printf("chats %d, refused %d, all arrives to %d\n", chats, refused > 0, equal);
+}
+
 /* Several replies in one handler are told as much as there is room for all of them. */
 static void many_in_one_handler(void) {
     static long sent, refused;
@@ -147,5 +180,6 @@ static void unix_edge(void) { edge(AF_UNIX); }
 static void pipe_edge(void) { edge(-1); }
 
 SCENARIOS({"tcp_full", tcp_full}, {"unix_full", unix_full}, {"pipe_full", pipe_full},
-          {"many_in_one_handler", many_in_one_handler}, {"reader_is_gone", reader_is_gone}, {"tcp_edge", tcp_edge},
-          {"unix_edge", unix_edge}, {"pipe_edge", pipe_edge})
+          {"a_hundred_read_nothing", a_hundred_read_nothing}, {"many_in_one_handler", many_in_one_handler},
+          {"reader_is_gone", reader_is_gone}, {"tcp_edge", tcp_edge}, {"unix_edge", unix_edge},
+          {"pipe_edge", pipe_edge})

@@ -257,31 +257,50 @@ impl InFlight {
     }
 }
 
-/// With V: the batches that were scheduled and may still have to be taken back, oldest first.
+/// With V: the batches that were scheduled and may still have to be taken back.
 #[derive(Default)]
-pub(crate) struct UnstableBatches(Mutex<VecDeque<Arc<InFlight>>>);
+pub(crate) struct UnstableBatches(Mutex<Batches>);
+
+#[derive(Default)]
+struct Batches {
+    /// Oldest first.
+    scheduled: VecDeque<Arc<InFlight>>,
+    /// Those that the next boundary takes back. Until then their last requests still run, also those that no client
+    /// waits for, and find their batch here.
+    leaving: Vec<Arc<InFlight>>,
+}
 
 impl UnstableBatches {
     /// A batch is scheduled.
     pub fn push(&self, batch: Arc<InFlight>) {
-        self.0.lock().push_back(batch);
+        self.0.lock().scheduled.push_back(batch);
     }
 
-    /// The batch with this number.
+    /// The batch with this number, which runs.
     pub fn find(&self, batch: u64) -> Option<Arc<InFlight>> {
-        self.0.lock().iter().find(|one| one.batch == batch).cloned()
+        let batches = self.0.lock();
+        // None begins before those have left that are to be taken back.
+        let mut all = batches.leaving.iter().chain(&batches.scheduled);
+        all.find(|one| one.batch == batch).cloned()
     }
 
     /// Batches up to `batch` stay.
     pub fn agree(&self, batch: u64) {
-        self.0.lock().retain(|one| one.batch > batch);
+        self.0.lock().scheduled.retain(|one| one.batch > batch);
     }
 
-    /// Removes the batches after `batch`, and returns them, oldest first.
-    pub fn take_after(&self, batch: u64) -> Vec<Arc<InFlight>> {
-        let mut batches = self.0.lock();
-        let at = batches.partition_point(|one| one.batch <= batch);
-        batches.split_off(at).into()
+    /// The batches after `batch`, oldest first, are to be taken back.
+    pub fn leave_after(&self, batch: u64) -> Vec<Arc<InFlight>> {
+        let Batches { scheduled, leaving } = &mut *self.0.lock();
+        let at = scheduled.partition_point(|one| one.batch <= batch);
+        let gone: Vec<Arc<InFlight>> = scheduled.split_off(at).into();
+        leaving.extend(gone.iter().cloned());
+        gone
+    }
+
+    /// A boundary has taken them back: it has run alone, so none of their requests runs any more.
+    pub fn have_left(&self) {
+        self.0.lock().leaving.clear();
     }
 }
 
@@ -289,6 +308,25 @@ impl UnstableBatches {
 mod tests {
     use super::*;
     use vote::Pairs;
+
+    /// A request that the service has started itself finds its batch by the number alone. It had lost what takes it back
+    /// if it ended between the decision to go back and the boundary that does so.
+    #[test]
+    fn a_batch_is_found_until_it_was_taken_back() {
+        let batches = UnstableBatches::default();
+        let of = |time_us| InFlight::new(7, time_us, 0, 0);
+        batches.push(of(1));
+        assert_eq!(batches.leave_after(7).len(), 0);
+        assert_eq!(batches.leave_after(6).len(), 1);
+        assert_eq!(batches.find(7).map(|batch| batch.time_us), Some(1));
+        assert_eq!(batches.leave_after(6).len(), 0, "it leaves once");
+        batches.have_left();
+        assert!(batches.find(7).is_none());
+        batches.push(of(2));
+        assert_eq!(batches.find(7).map(|batch| batch.time_us), Some(2));
+        batches.agree(7);
+        assert!(batches.find(7).is_none());
+    }
 
     #[test]
     fn the_last_result_brings_all_of_them_in_order() {

@@ -308,7 +308,14 @@ impl<S: Service> Context<S> {
                 let work = work.lock().take();
                 let done = work.map(|work| match work {
                     BoundaryWork::Read(reads) => BoundaryDone::Read(self.read(turn, locks, &reads, replies)),
-                    work => work.perform(turn, locks, &S::name_of),
+                    work => {
+                        let goes_back = matches!(work, BoundaryWork::TakeBack(_) | BoundaryWork::Install(_));
+                        let done = work.perform(turn, locks, &S::name_of);
+                        if goes_back {
+                            self.unstable.have_left();
+                        }
+                        done
+                    }
                 });
                 if let Some(done) = done {
                     (self.report)(Report::Boundary(done));

@@ -300,7 +300,7 @@ impl<S: Service> Execution<S> {
     /// and others. [`Report::Boundary`] comes when it is done; reports of these batches that come before mean nothing.
     pub(super) fn go_back(&mut self, batch: u64, speculation: Speculation) {
         let folded = speculation.version().number.max(batch);
-        let mut running = self.unstable.take_after(batch);
+        let mut running = self.unstable.leave_after(batch);
         running.retain(|one| one.batch > folded);
         let work = BoundaryWork::TakeBack(Box::new(TakingBack { speculation, running, to: batch }));
         self.schedule.go_back(batch, Job::boundary(work));
@@ -318,7 +318,7 @@ impl<S: Service> Execution<S> {
         installing: InstallingState,
     ) {
         let batch = installing.batch;
-        self.unstable.take_after(0);
+        self.unstable.leave_after(0);
         self.schedule.continue_at(state, Job::boundary(BoundaryWork::Install(Box::new(installing))));
         self.stand_after(batch);
         if let Some(solo) = &mut self.solo {

@@ -309,8 +309,8 @@ mod tests {
     use super::*;
     use vote::Pairs;
 
-    /// A request that the service has started itself finds its batch by the number alone. It had lost what takes it back
-    /// if it ended between the decision to go back and the boundary that does so.
+    /// A request that the service has started itself finds its batch by the number alone. It had lost what takes it
+    /// back if it ended between the decision to go back and the boundary that does so.
     #[test]
     fn a_batch_is_found_until_it_was_taken_back() {
         let batches = UnstableBatches::default();

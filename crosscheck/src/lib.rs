@@ -66,7 +66,9 @@ pub use reads::NeedsBatch;
 pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
-pub use service::{Action, MakeProtocol, ProcessorTime, Progress, Protocol, Service, processor_time};
+pub use service::{
+    Action, HostTime, MakeProtocol, ProcessorTime, Progress, Protocol, Service, host_time, processor_time,
+};
 pub use settings::{Durability, Mode, OnDetection, Reads, Settings};
 pub use wire::Malformed;
 

@@ -1,7 +1,7 @@
 //! The traits that a service author implements: a deterministic service, and the protocol of its clients.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object::{Home, Members, ObjectId, Shape};
@@ -211,6 +211,22 @@ pub fn processor_time() -> ProcessorTime {
         Duration::from_micros(u64::try_from(us).unwrap_or(0))
     };
     ProcessorTime { user: time(usage.user_time()), system: time(usage.system_time()) }
+}
+
+/// This host's time, for statistics: it differs from replica to replica.
+#[derive(Clone, Copy, Debug)]
+pub struct HostTime {
+    /// Since 1970, by the host's clock.
+    pub unix: Duration,
+    /// Since this process asked for the first time.
+    pub running: Duration,
+}
+
+/// This host's time, for statistics. A service asks once when it is made, so that `running` counts from there.
+pub fn host_time() -> HostTime {
+    static BEGUN: OnceLock<Instant> = OnceLock::new();
+    let running = BEGUN.get_or_init(Instant::now).elapsed();
+    HostTime { unix: Duration::from_micros(crate::world::wall_us()), running }
 }
 
 /// Makes the [`Protocol`] of each new connection.

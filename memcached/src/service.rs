@@ -227,7 +227,6 @@ impl Service for Memcached {
 
     fn execute(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         let start = reply.len();
-        self.stats.note_time(cx.now_us());
         if self.config.as_is().work_us > 0 {
             work::burn(self.config.as_is().work_us);
         }

@@ -83,10 +83,6 @@ pub struct Stats {
     pub counters: ServiceCounters,
     /// Never shown: a request that runs several times counts all runs but one here.
     pub uncounted: ServiceCounters,
-    /// Ordered time of the last executed request, in microseconds since 1970.
-    pub now_us: AtomicU64,
-    /// Ordered time of the first executed request, in microseconds since 1970; 0 before it.
-    pub first_us: AtomicU64,
     /// The estimated lengths of values.
     pub sizes: Sizes,
     gauges: Box<[Gauge]>,
@@ -101,11 +97,11 @@ struct Gauge {
 impl Stats {
     /// Zeros for a service with this many shards.
     pub fn new(shards: u32) -> Self {
+        // From here on `uptime` counts.
+        let _ = crosscheck::host_time();
         Stats {
             counters: ServiceCounters::default(),
             uncounted: ServiceCounters::default(),
-            now_us: AtomicU64::new(0),
-            first_us: AtomicU64::new(0),
             sizes: Sizes::default(),
             gauges: (0..shards).map(|_| Gauge::default()).collect(),
         }
@@ -114,14 +110,6 @@ impl Stats {
     /// Adds one to a counter.
     pub fn count(counter: &AtomicU64) {
         counter.fetch_add(1, Relaxed);
-    }
-
-    /// Notes the ordered time of a request.
-    pub fn note_time(&self, now_us: u64) {
-        self.now_us.store(now_us, Relaxed);
-        if self.first_us.load(Relaxed) == 0 {
-            self.first_us.store(now_us, Relaxed);
-        }
     }
 
     /// Notes how full a shard is; set, not added, so that a repaired or transferred shard needs no correction.

@@ -6,6 +6,8 @@ mod stock;
 mod support;
 mod uniques;
 
+use std::time::SystemTime;
+
 use cases::{CASES, Case};
 use memcached::Config;
 use support::Replica;
@@ -73,6 +75,11 @@ fn what_exporters_read_is_there_here_and_in_stock() {
         for name in ["rusage_user", "rusage_system"] {
             assert!(is_time(value_of(&general, name)), "{whose}: {name} in {general}");
         }
+        assert!(is_count(value_of(&general, "uptime")), "{whose}: {general}");
+        // Also where nobody has asked for data: monitors compare it with their own clock.
+        let now_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock").as_secs();
+        let time_s: u64 = value_of(&general, "time").parse().expect("a number of seconds");
+        assert!(time_s.abs_diff(now_s) < 60, "{whose}: {time_s} s, and this host has {now_s} s");
         let settings = ask("stats settings\r\n");
         for name in ["maxconns", "tcpport", "maxbytes", "num_threads"] {
             assert!(is_count(value_of(&settings, name)), "{whose}: {name} in {settings}");

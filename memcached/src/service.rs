@@ -13,7 +13,7 @@ use crate::handlers::{self, StorageRequest};
 use crate::limits::REPLY_BYTES;
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::{PAST, deadline};
-use crate::store::{Misshapen, Shard, ShardTurn, sweep};
+use crate::store::{Misshapen, Shard, ShardTurn};
 use crate::work;
 
 /// The end of a retrieval's reply.
@@ -76,28 +76,8 @@ impl Memcached {
         let home = self.home(key);
         let mut shard = cx.lock(&self.shards[home as usize])?;
         let result = body(&mut shard, self.turn(cx));
-        self.start_sweep(cx, home, &mut shard);
         self.stats.note_shard(home, shard.count(), shard.bytes());
         Ok(result)
-    }
-
-    /// Starts to sweep a shard from time to time, if items can die there and that was not done.
-    fn start_sweep(&self, cx: &Cx<'_, Self>, home: Home, shard: &mut Shard) {
-        if shard.lacks_sweep() {
-            shard.expect_sweep();
-            cx.at(sweep::first_due_us(cx.now_us()), Command::Sweep { shard: home });
-        }
-    }
-
-    /// The request of the service itself that removes dead items.
-    fn sweep(&self, cx: &Cx<'_, Self>, home: Home) -> Result<(), Retry> {
-        let Some(shard) = self.shards.get(home as usize) else { return Ok(()) };
-        let mut shard = cx.lock(shard)?;
-        if let Some(next_us) = shard.sweep(self.turn(cx)) {
-            cx.at(next_us, Command::Sweep { shard: home });
-        }
-        self.stats.note_shard(home, shard.count(), shard.bytes());
-        Ok(())
     }
 
     /// The counters for a request, so that a request that is run several times is counted once.
@@ -141,10 +121,8 @@ impl Memcached {
     fn flush_all(&self, cx: &Cx<'_, Self>, delay: i64, reply: &mut Vec<u8>) -> Result<(), Retry> {
         Stats::count(&self.counters(cx).cmd_flush);
         let begin_us = if delay <= 0 { PAST } else { deadline(delay, cx.now_us()) };
-        for (home, shard) in (0..).zip(&self.shards) {
-            let mut shard = cx.lock(shard)?;
-            shard.flush(begin_us, cx.now_us());
-            self.start_sweep(cx, home, &mut shard);
+        for shard in &self.shards {
+            cx.lock(shard)?.flush(begin_us, cx.now_us());
         }
         reply.extend_from_slice(b"OK\r\n");
         Ok(())
@@ -195,7 +173,6 @@ impl Memcached {
             Command::MetaDebug { key } => {
                 self.on_shard(cx, key, |shard, turn| handlers::debug(shard, key, turn, reply))
             }
-            Command::Sweep { shard } => self.sweep(cx, *shard),
         }
     }
 }
@@ -220,7 +197,6 @@ impl Service for Memcached {
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match command {
             Command::FlushAll { .. } => footprint.make_all(),
-            Command::Sweep { shard } if *shard < self.config.as_is().shards => footprint.write(*shard),
             command => command.keys().iter().for_each(|key| footprint.write(self.home(key))),
         }
     }

@@ -18,11 +18,6 @@ fn has(replica: &mut Replica, key: &str) -> bool {
 }
 
 fn churn(replica: &mut Replica, seed: u64, steps: u64) {
-    churn_touching(replica, seed, steps, 1);
-}
-
-/// With this expiry time of the touched items.
-fn churn_touching(replica: &mut Replica, seed: u64, steps: u64, expiry: u64) {
     let mut numbers = SplitMix64::new(seed);
     for _ in 0..steps {
         let key = format!("key-{}", numbers.below(4_000));
@@ -42,7 +37,7 @@ fn churn_touching(replica: &mut Replica, seed: u64, steps: u64, expiry: u64) {
                 replica.ask(&format!("append {key} 0 0 300\r\n{}\r\n", "a".repeat(300)));
             }
             18 => {
-                replica.ask(&format!("touch {key} {expiry}\r\n"));
+                replica.ask(&format!("touch {key} 1\r\n"));
             }
             _ => {
                 replica.ask(&format!("ma {key} N0\r\n"));
@@ -147,9 +142,8 @@ fn one_large_item_makes_room_for_itself() {
 
 #[test]
 fn a_state_loaded_elsewhere_goes_on_alike() {
-    // Without deadlines: what a shard has started for later is not in its region, but in the schedule's state.
     let (mut one, mut other) = (Replica::new(SMALL), Replica::new(SMALL));
-    churn_touching(&mut one, 5, 5_000, 0);
+    churn(&mut one, 5, 5_000);
     for home in 0..SMALL.shards {
         let packed = one.with_region(home, |region| region.pack_all());
         other.with_region(home, |region| region.load_all(&packed)).expect("a packed region loads");
@@ -165,21 +159,13 @@ fn a_state_loaded_elsewhere_goes_on_alike() {
         assert_eq!(other.run(&looks), Ran::Replied(b"END\r\n".to_vec()));
     }
     other.now_us = one.now_us;
-    churn_touching(&mut one, 6, 5_000, 0);
-    churn_touching(&mut other, 6, 5_000, 0);
+    churn(&mut one, 6, 5_000);
+    churn(&mut other, 6, 5_000);
     assert_eq!(one.digests(), other.digests());
 }
 
 fn items_and_bytes(replica: &Replica) -> (u64, u64) {
     (replica.service.stats().items(), replica.service.stats().bytes())
-}
-
-/// Lets ordered time pass in steps of a quarter of a second, as an idle group does when something is due.
-fn wait(replica: &mut Replica, seconds: u64) {
-    for _ in 0..4 * seconds {
-        replica.now_us += 250_000;
-        replica.tick();
-    }
 }
 
 /// Fills the memory with items of 500 bytes that were read, so that they are in the main queue.
@@ -209,34 +195,32 @@ fn second_pass(expiry: u64, dead: impl FnOnce(&mut Replica)) -> (usize, u64) {
 fn dead_items_go_before_live_ones() {
     let flushed = second_pass(0, |replica| assert_eq!(replica.ask("flush_all\r\n"), "OK\r\n"));
     assert_eq!(flushed, (900, 0), "after a flush");
-    // No time passes for sweeps of the service: the inserts alone find the dead ones.
     let expired = second_pass(5, |replica| replica.now_us += 6_000_000);
     assert_eq!(expired, (900, 0), "after an expiry");
+}
+
+/// Stores the same small item so many times.
+fn store_again(replica: &mut Replica, times: usize) {
+    (0..times).for_each(|_| set(replica, "again", 1));
 }
 
 #[test]
 fn what_is_dead_is_counted_no_longer() {
     for dead in ["expired", "flushed", "flushed later"] {
-        let mut replica = Replica::new(SMALL);
-        let expiry = if dead == "expired" { 2 } else { 0 };
-        warm(&mut replica, expiry);
-        set(&mut replica, "lasting", 500);
-        let lasting = if dead == "expired" { 1 } else { 0 };
+        let mut replica = Replica::new(Config { shards: 1, ..SMALL });
+        warm(&mut replica, if dead == "expired" { 2 } else { 0 });
         match dead {
             "flushed" => assert_eq!(replica.ask("flush_all\r\n"), "OK\r\n"),
             "flushed later" => assert_eq!(replica.ask("flush_all 3\r\n"), "OK\r\n"),
             _ => {}
         }
         assert!(items_and_bytes(&replica).0 > 2_000);
-        wait(&mut replica, 12);
+        replica.now_us += 4_000_000;
+        store_again(&mut replica, 1_000);
         let (items, bytes) = items_and_bytes(&replica);
-        assert_eq!(items, lasting, "{dead}");
+        assert_eq!(items, 1, "{dead}");
         assert!(bytes < SMALL.memory / 10, "{dead}: {bytes} bytes");
         replica.audit();
-        // Nothing can die any more, so nothing is swept.
-        let before = replica.digests();
-        wait(&mut replica, 3);
-        assert_eq!(replica.digests(), before);
     }
 }
 
@@ -246,12 +230,13 @@ fn a_shard_is_swept_as_long_as_items_can_die() {
     for item in 0..100 {
         replica.ask(&format!("set soon-{item} 0 3 1\r\nx\r\nset late-{item} 0 20 1\r\nx\r\n"));
     }
-    wait(&mut replica, 6);
-    assert_eq!(items_and_bytes(&replica).0, 100);
-    // One that gets a deadline after the hand has passed it.
     set(&mut replica, "lasting", 1);
-    wait(&mut replica, 2);
+    replica.now_us += 4_000_000;
+    store_again(&mut replica, 200);
+    assert_eq!(items_and_bytes(&replica).0, 102);
+    // One that gets a deadline after the hand has passed it.
     replica.ask("touch lasting 10\r\n");
-    wait(&mut replica, 18);
-    assert_eq!(items_and_bytes(&replica).0, 0);
+    replica.now_us += 20_000_000;
+    store_again(&mut replica, 200);
+    assert_eq!(items_and_bytes(&replica).0, 1);
 }

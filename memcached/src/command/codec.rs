@@ -18,7 +18,6 @@ const META_SET: u8 = 9;
 const META_DELETE: u8 = 10;
 const META_ARITHMETIC: u8 = 11;
 const META_DEBUG: u8 = 12;
-const SWEEP: u8 = 13;
 
 impl Command {
     /// The first byte of its encoding: the kind of command.
@@ -36,7 +35,6 @@ impl Command {
             Command::MetaDelete { .. } => META_DELETE,
             Command::MetaArithmetic { .. } => META_ARITHMETIC,
             Command::MetaDebug { .. } => META_DEBUG,
-            Command::Sweep { .. } => SWEEP,
         }
     }
 }
@@ -57,7 +55,6 @@ pub fn kind_name(kind: u16) -> Option<&'static str> {
         META_DELETE => "md",
         META_ARITHMETIC => "ma",
         META_DEBUG => "me",
-        SWEEP => "sweep",
         _ => return None,
     })
 }
@@ -114,7 +111,6 @@ fn put(out: &mut Vec<u8>, command: &Command) {
         Command::MetaDelete { key, meta } => put_meta(out, META_DELETE, key, meta),
         Command::MetaArithmetic { key, meta } => put_meta(out, META_ARITHMETIC, key, meta),
         Command::MetaDebug { key } => put_simple(out, META_DEBUG, 0, key),
-        Command::Sweep { shard } => _ = out.put8(SWEEP).put32(*shard),
     }
 }
 
@@ -169,7 +165,6 @@ pub fn decode(ordered: &Bytes) -> Result<Command, Malformed> {
             let [] = read_flags(&mut input)?;
             Command::MetaDebug { key: read_key(&mut input)? }
         }
-        SWEEP => Command::Sweep { shard: input.u32()? },
         _ => return Err(Malformed("unknown command")),
     };
     input.end()?;
@@ -228,7 +223,6 @@ fn encoded_len(command: &Command) -> usize {
         | Command::MetaDelete { meta, .. }
         | Command::MetaArithmetic { meta, .. } => 3 + meta.tokens.len(),
         Command::MetaSet { value, meta, .. } => 3 + meta.tokens.len() + value.len(),
-        Command::Sweep { .. } => 5,
     };
     keys + rest
 }

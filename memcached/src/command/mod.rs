@@ -121,11 +121,6 @@ pub enum Command {
         /// The key, decoded.
         key: Key,
     },
-    /// Removes dead items of a shard: a request that the service starts itself ([`crate::store::sweep`]).
-    Sweep {
-        /// The shard's number.
-        shard: u32,
-    },
 }
 
 /// The mode of a storage command, for an existing or a missing item.
@@ -163,11 +158,11 @@ impl StoreMode {
 }
 
 impl Command {
-    /// The keys it reads or changes, in order; empty for `flush_all` and a sweep.
+    /// The keys it reads or changes, in order; empty for `flush_all`.
     pub fn keys(&self) -> &[Key] {
         match self {
             Command::Get { keys, .. } => keys,
-            Command::FlushAll { .. } | Command::Sweep { .. } => &[],
+            Command::FlushAll { .. } => &[],
             Command::Store { key, .. }
             | Command::TooLarge { key, .. }
             | Command::Delete { key, .. }
@@ -190,7 +185,6 @@ impl Command {
             | Command::Arithmetic { quiet, .. }
             | Command::Touch { quiet, .. }
             | Command::FlushAll { quiet, .. } => *quiet,
-            Command::Sweep { .. } => true,
             _ => false,
         }
     }

@@ -8,7 +8,7 @@ use crate::limits::stock_overhead;
 use crate::protocol::numbers::{push_decimal, unsigned};
 use crate::stats::Stats;
 use crate::store::expiry::Deadline;
-use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find, replace};
+use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find, replace, sweep};
 
 pub(crate) use classic::{
     BESIDE_VALUE, StorageRequest, arithmetic, delete, read, retrieve, storage, too_large, touch,
@@ -68,6 +68,7 @@ enum Comparison {
 fn store(shard: &mut Shard, wish: &StoreArguments<'_>, turn: ShardTurn<'_>) -> Stored {
     let counters = turn.counters;
     Stats::count(&counters.cmd_set);
+    sweep(shard, turn);
     let Some(old) = find(shard, wish.key, turn, false) else {
         return match wish.mode {
             StoreMode::Set | StoreMode::Add => {

@@ -7,7 +7,7 @@ mod audit;
 pub mod expiry;
 mod fifo;
 mod item;
-pub mod sweep;
+mod sweep;
 mod table;
 
 use crosscheck::object::{ObjectId, Store, critical};
@@ -107,6 +107,13 @@ pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) ->
 pub fn access(shard: &mut Shard, item: ItemRef, now_us: u64) {
     if shard.item(item).access_changes(now_us) {
         shard.item_mut(item).access(now_us);
+    }
+}
+
+/// Before something is stored: looks at a few items of the shard, and removes the dead ones.
+pub fn sweep(shard: &mut Shard, turn: ShardTurn<'_>) {
+    if shard.has_mortal() {
+        shard.sweep(turn);
     }
 }
 
@@ -308,32 +315,23 @@ impl Shard {
         self.hand.note_mortal();
     }
 
-    /// Whether items can die here, and no request to sweep the shard is to come.
-    pub fn lacks_sweep(&self) -> bool {
-        self.hand.is_lacking()
-    }
-
-    /// A request to sweep the shard is to come.
-    pub fn expect_sweep(&mut self) {
-        self.hand.expect();
-    }
-
     fn has_met_mortal(&self) -> bool {
         self.hand.has_met_mortal()
     }
 
-    /// The request `sweep`: looks at some items, and removes the dead ones. Returns when the next one is due, in
-    /// microseconds of ordered time; none once nothing can die.
-    pub fn sweep(&mut self, turn: ShardTurn<'_>) -> Option<u64> {
+    /// Whether items can die here.
+    fn has_mortal(&self) -> bool {
+        self.hand.has_mortal() || self.flush_us != expiry::NEVER
+    }
+
+    /// Looks at a few items, and removes the dead ones.
+    fn sweep(&mut self, turn: ShardTurn<'_>) {
         self.begin_epoch_if_due(turn.now_us);
-        let (mut looked, mut has_dead) = (0, false);
-        while looked < if has_dead { sweep::MANY } else { sweep::FEW } && self.hand.has_mortal() {
-            let Some(is_dead) = self.sweep_next(turn, None) else { break };
-            has_dead |= is_dead;
-            looked += 1;
+        for _ in 0..sweep::PER_STORE {
+            if !self.hand.has_mortal() || self.sweep_next(turn, None).is_none() {
+                break;
+            }
         }
-        self.hand.end_sweep(self.count == 0);
-        self.hand.has_mortal().then(|| sweep::next_due_us(turn.now_us, has_dead))
     }
 
     /// Looks at the next item of the round, and removes it if it is dead. Returns whether it was; none in an empty

@@ -1,25 +1,18 @@
 //! The sweep: a hand goes round the queues of a shard and removes items that are dead, so that their memory is used
 //! again before live items are evicted, and `curr_items` and `bytes` fall after a flush or an expiry.
 //!
-//! Two things move the hand, both of them ordered: an insert that lacks memory, by a few items, and the request
-//! `sweep`, which a shard with items that can die starts for itself about once a second. A shard in which nothing can
-//! die is not swept: it costs nothing.
+//! Requests that store something move the hand, each by a few items, and by some more where memory is short. A shard in
+//! which nothing can die is not swept: it costs nothing.
 
 use crosscheck::object::{Ref, Store, Summed};
 
 use crate::store::fifo::{Queue, QueuePage, QueuePlace};
 use crate::store::item::ItemRef;
 
-/// Items that one sweep looks at, if none of them is dead.
-pub(super) const FEW: u32 = 64;
-/// The same, if one is.
-pub(super) const MANY: u32 = 256;
-/// Items at which an insert that lacks memory looks before it evicts a live one.
+/// Items at which a request looks that stores something. More than one, or the hand would not gain on inserts.
+pub(super) const PER_STORE: u32 = 4;
+/// Items at which an insert that lacks memory looks besides, before it evicts a live one.
 pub(super) const FOR_ROOM: u32 = 4;
-/// A sweep that has found dead items is followed by the next one after so long, in microseconds.
-const SOON_US: u64 = 250_000;
-/// The same, if it has found none. A multiple of [`SOON_US`]: shards are swept in the same batch.
-const LATER_US: u64 = 1_000_000;
 
 /// The hand, and what is known of the items that can die. Part of the shard's root object.
 #[derive(Default, Summed)]
@@ -33,8 +26,6 @@ pub struct Hand {
     mortal: bool,
     /// One was stored or met since this round began.
     met_mortal: bool,
-    /// A request to sweep is to come.
-    is_due: bool,
 }
 
 impl Hand {
@@ -50,22 +41,6 @@ impl Hand {
 
     pub(super) fn note_mortal(&mut self) {
         (self.mortal, self.met_mortal) = (true, true);
-    }
-
-    /// Whether a request to sweep has to be started.
-    pub(super) fn is_lacking(&self) -> bool {
-        self.mortal && !self.is_due
-    }
-
-    /// A request to sweep is to come.
-    pub(super) fn expect(&mut self) {
-        self.is_due = true;
-    }
-
-    /// A sweep is over; another one comes if items can die.
-    pub(super) fn end_sweep(&mut self, is_empty: bool) {
-        self.mortal &= !is_empty;
-        self.is_due = self.mortal;
     }
 
     /// The page at `place` is unlinked, and `after` follows it in its queue.
@@ -112,18 +87,4 @@ impl Hand {
         }
         self.main = !self.main;
     }
-}
-
-/// When the first sweep of a shard is due after an item that can die was stored, in microseconds of ordered time.
-pub fn first_due_us(now_us: u64) -> u64 {
-    due_us(now_us, LATER_US)
-}
-
-/// When the next one is due after a sweep that has found dead items, or none.
-pub(super) fn next_due_us(now_us: u64, has_dead: bool) -> u64 {
-    due_us(now_us, if has_dead { SOON_US } else { LATER_US })
-}
-
-fn due_us(now_us: u64, pause_us: u64) -> u64 {
-    now_us.saturating_add(pause_us).next_multiple_of(SOON_US)
 }

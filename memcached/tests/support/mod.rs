@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crosscheck::object::request::{self, Protect, Terms};
 use crosscheck::object::{Home, Kept, ObjectId, Region, Touched, corrupted};
 use crosscheck::schedule::{
-    self, Access, Entry, Footprint, LockRules, Origin, Outcome, Schedule, Step, Turn, Work, Worker,
+    self, Access, Entry, Footprint, LockRules, Outcome, Schedule, Step, Turn, Work, Worker,
 };
 use crosscheck::{Action, ClientCounters, Cx, Job, Progress, Protocol, Service};
 use memcached::command::{Command, Keys, decode};
@@ -24,7 +24,6 @@ pub struct Replica {
     worker: Worker<Job<Command>>,
     clients: Arc<ClientCounters>,
     index: u64,
-    position: u64,
     /// Ordered time of the next request; grows by one with each, as under the schedule.
     pub now_us: u64,
     /// The state delta of the last request.
@@ -34,9 +33,6 @@ pub struct Replica {
     /// What takes the requests back that ran since this was there, oldest first.
     pub kept: Option<Vec<Kept>>,
 }
-
-/// What is done in a turn beside requests.
-type InTurn<'a> = dyn FnMut(&Memcached, &mut Turn<'_, Job<Command>>) + 'a;
 
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,7 +62,6 @@ impl Replica {
             worker,
             clients,
             index: 0,
-            position: 0,
             now_us: START_US,
             touched: None,
             protect: true,
@@ -90,38 +85,8 @@ impl Replica {
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
         self.schedule.append(Arc::new(entry));
-        loop {
-            let (ran, is_asked) = self.run_next(None).expect("the request runs at once");
-            if is_asked {
-                return ran;
-            }
-            assert_eq!(ran, Ran::Replied(Vec::new()), "a request of the service itself");
-        }
-    }
-
-    /// Ordered time passes without a client's request: what the service has started for the time up to now runs.
-    pub fn tick(&mut self) {
-        self.index += 1;
-        let entry =
-            Entry { index: self.index, time_us: self.now_us, seed: 0, drain: true, requests: Vec::new() };
-        self.schedule.append(Arc::new(entry));
-        while let Some((ran, _)) = self.run_next(None) {
-            assert_eq!(ran, Ran::Replied(Vec::new()), "a request of the service itself");
-        }
-    }
-
-    /// Runs the next request; whether it is that of the last entry, or one that the service has started itself. For the
-    /// former there may be `another` thing to do in its turn.
-    fn run_next(&mut self, another: Option<&mut InTurn<'_>>) -> Option<(Ran, bool)> {
-        let Step::Run(mut turn) = self.worker.next() else { return None };
-        let is_asked = matches!(turn.origin(), Origin::Entry { index, .. } if index == self.index);
-        self.position = turn.position();
+        let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
         let locks = self.service.locks();
-        if let Some(another) = another.filter(|_| is_asked) {
-            another(&self.service, &mut turn);
-            turn.finish(Outcome::Done);
-            return Some((Ran::Replied(Vec::new()), true));
-        }
         let protect = if self.protect { Protect::Check } else { Protect::Nothing };
         let begin = if self.kept.is_some() { request::begin_with_whole_images } else { request::begin };
         begin(Terms { position: turn.position(), protect, keep_before_images: true });
@@ -131,7 +96,7 @@ impl Replica {
             let cx = Cx::new(turn.cx(), &*self.service);
             self.service.execute(&cx, command, &mut reply).expect("footprints are exact");
         }));
-        let ran = match ended {
+        match ended {
             Ok(()) => {
                 turn.visit_regions(&locks, |home, access| {
                     if let Access::Exclusive(region) = access {
@@ -162,8 +127,7 @@ impl Replica {
                 turn.finish(Outcome::Abandoned);
                 Ran::Corrupted(wrong)
             }
-        };
-        Some((ran, is_asked))
+        }
     }
 
     /// Feeds bytes of a client and returns what it gets, and whether the connection was closed.
@@ -202,25 +166,22 @@ impl Replica {
 
     /// Runs `visit` on the region behind a lock, outside of any request.
     pub fn with_region<R>(&mut self, home: u32, visit: impl FnOnce(&mut dyn Region) -> R) -> R {
+        let service = self.service.clone();
+        let mut turn = self.turn(home);
+        turn.take_all();
         let mut visit = Some(visit);
-        self.in_turn(home, |service, turn| {
-            turn.take_all();
-            let mut result = None;
-            turn.visit_regions(&service.locks(), |_, access| {
-                if let (Access::Exclusive(region), Some(visit)) = (access, visit.take()) {
-                    result = Some(visit(region));
-                }
-            });
-            result.expect("the region was shown")
-        })
+        let mut result = None;
+        turn.visit_regions(&service.locks(), |_, access| {
+            if let (Access::Exclusive(region), Some(visit)) = (access, visit.take()) {
+                result = Some(visit(region));
+            }
+        });
+        turn.finish(Outcome::Done);
+        result.expect("the region was shown")
     }
 
-    /// Does this in the turn of a request on one lock that does nothing else.
-    fn in_turn<R>(
-        &mut self,
-        home: Home,
-        mut body: impl FnMut(&Memcached, &mut Turn<'_, Job<Command>>) -> R,
-    ) -> R {
+    /// A turn on one lock, for a request that does nothing.
+    fn turn(&mut self, home: Home) -> Turn<'_, Job<Command>> {
         self.index += 1;
         let request = Command::Get { keys: Keys::new(), with_unique: false, touch: None };
         let request = Job::internal(request, Bytes::new());
@@ -228,34 +189,39 @@ impl Replica {
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
         self.schedule.append(Arc::new(entry));
-        let mut result = None;
-        while result.is_none() {
-            let mut keep = |service: &Memcached, turn: &mut Turn<'_, _>| result = Some(body(service, turn));
-            self.run_next(Some(&mut keep)).expect("the turn comes");
+        match self.worker.next() {
+            Step::Run(turn) => turn,
+            _ => panic!("the turn does not come"),
         }
-        result.expect("the turn has come")
     }
 
     /// The object of that name and the lock it lives behind, as the injector finds it.
     pub fn find(&mut self, name: &str) -> Option<(Home, ObjectId)> {
-        let home = self.service.home_of(name)?;
-        let found = self.in_turn(home, |service, turn| service.find(&Cx::new(turn.cx(), service), name));
+        let service = self.service.clone();
+        let home = service.home_of(name)?;
+        let turn = self.turn(home);
+        let found = service.find(&Cx::new(turn.cx(), &*service), name);
+        turn.finish(Outcome::Done);
         Some((home, found?))
     }
 
     /// Fails if any shard's objects do not fit together.
     pub fn audit(&mut self) {
-        for home in 0..self.service.config().shards {
-            self.in_turn(home, |service, turn| {
-                let found = service.audit(&Cx::new(turn.cx(), service), home);
-                assert_eq!(found.expect("the turn is on this lock"), Ok(()), "shard {home}");
-            });
+        let service = self.service.clone();
+        for home in 0..service.config().shards {
+            let turn = self.turn(home);
+            assert_eq!(
+                service.audit(&Cx::new(turn.cx(), &*service), home).expect("the turn is on this lock"),
+                Ok(()),
+                "shard {home}"
+            );
+            turn.finish(Outcome::Done);
         }
     }
 
-    /// The position of the last request.
+    /// How many requests have been ordered.
     pub fn position(&self) -> u64 {
-        self.position
+        self.index
     }
 
     /// The digest of each shard.

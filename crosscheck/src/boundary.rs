@@ -18,7 +18,7 @@ use crate::job::InFlight;
 use crate::naming::NameOf;
 use crate::packed_state::PackReader;
 use crate::reads::{ReadsDone, RunningReads};
-use crate::state::StateProof;
+use crate::state::{self, StateProof};
 use crate::{limits, worker};
 
 /// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
@@ -426,13 +426,9 @@ impl InstallingState {
         let InstallingState { batch, proof, regions: mut packed } = self;
         // What was corrupted here may show as a panic.
         let state = catch_unwind(AssertUnwindSafe(|| {
-            for home in 0..homes {
-                let region = packed.block().map_err(|error| format!("region {home}: {error}"))?;
-                install_region(home, &region, regions).map_err(|why| format!("region {home}: {why}"))?;
-            }
-            if !packed.is_empty() {
-                return Err("it has more regions than the service".into());
-            }
+            state::each_region(&mut packed, homes as usize, |home, packed| {
+                install_region(home, packed, regions)
+            })?;
             speculation_of(homes, regions, batch, proof).map(Box::new)
         }));
         BoundaryDone::Installed { state: state.unwrap_or_else(|_| Err("a region is corrupted".into())) }

@@ -152,7 +152,7 @@ pub fn serve<S: Service, P: Protocol>(
             snapshot::restrict(&order::System, &directory)?;
             let unloadable = |why| snapshot::SnapshotError::unloadable(&directory, why);
             let base = match snapshot::for_log(&order::System, &directory, records.is_empty())? {
-                Some(packed) => Some(state::load(&mut service, packed.into()).map_err(unloadable)?),
+                Some(packed) => Some(state::load(&mut service, packed).map_err(unloadable)?),
                 None => None,
             };
             let order_state =

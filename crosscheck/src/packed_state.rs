@@ -60,14 +60,6 @@ impl PackedState {
     }
 }
 
-/// A state that was read as a whole.
-impl From<Bytes> for PackedState {
-    fn from(bytes: Bytes) -> Self {
-        let digests = vec![digest(&bytes)];
-        PackedState { pieces: vec![bytes], digests }
-    }
-}
-
 /// Makes a [`PackedState`].
 #[derive(Debug)]
 pub struct PackWriter {
@@ -140,6 +132,13 @@ pub struct PackReader {
 impl From<PackedState> for PackReader {
     fn from(state: PackedState) -> Self {
         PackReader { remaining: state.length(), piece: Bytes::new(), later: state.pieces.into_iter() }
+    }
+}
+
+/// A state that is there as a whole: read from the disk, it has no digests of pieces, and needs none.
+impl From<Bytes> for PackReader {
+    fn from(bytes: Bytes) -> Self {
+        PackReader { remaining: bytes.len() as u64, piece: bytes, later: Vec::new().into_iter() }
     }
 }
 
@@ -233,7 +232,7 @@ mod tests {
 
         let all: Bytes = state.pieces().concat().into();
         for cut in 0..all.len() {
-            let mut reader = PackReader::from(PackedState::from(all.slice(..cut)));
+            let mut reader = PackReader::from(all.slice(..cut));
             assert!(blocks.iter().any(|_| reader.block().is_err()), "{cut} bytes");
         }
     }

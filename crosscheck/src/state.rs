@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use execute::TokenParts;
+use object::Home;
 use schedule::{Access, DispatcherState, Turn};
 use verify::{StateToken, Version};
 use wire::{Malformed, Put, Reader};
@@ -121,23 +122,43 @@ pub fn split_proof(packed: PackedState) -> Result<(StateProof, PackedState), Str
 ///
 /// # Errors
 /// The part that does not fit; the service is then not usable.
-pub fn load<S: Service>(service: &mut S, packed: PackedState) -> Result<Base<S>, String> {
+pub fn load<S: Service>(service: &mut S, packed: impl Into<PackReader>) -> Result<Base<S>, String> {
     let (base, mut regions) = open(service, packed)?;
-    for (home, lock) in service.locks_mut().into_iter().enumerate() {
-        let region = regions.block().map_err(|error| format!("region {home}: {error}"))?;
-        lock.region_mut().load_all(&region).map_err(|error| format!("region {home}: {error}"))?;
-    }
-    if !regions.is_empty() {
-        return Err("it has more regions than the service".into());
-    }
+    let locks = service.locks_mut();
+    let homes = locks.len();
+    let mut locks = locks.into_iter();
+    each_region(&mut regions, homes, |_, packed| match locks.next() {
+        Some(lock) => lock.region_mut().load_all(packed).map_err(text),
+        None => Err("there is no such lock".into()),
+    })?;
     Ok(base)
+}
+
+/// Shows each packed region of a service that has so many, with its number.
+///
+/// # Errors
+/// When the state has another number of them, and what `put` returns.
+pub fn each_region(
+    regions: &mut PackReader,
+    homes: usize,
+    mut put: impl FnMut(Home, &[u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    for home in 0..homes {
+        if regions.is_empty() {
+            return Err(format!("it has {home} regions, and the service {homes}"));
+        }
+        let region = |why| format!("region {home}: {why}");
+        let packed = regions.block().map_err(text).map_err(region)?;
+        put(home as Home, &packed).map_err(region)?;
+    }
+    if regions.is_empty() { Ok(()) } else { Err(format!("it has more regions than the service's {homes}")) }
 }
 
 /// The position of a packed state, and its packed regions, each a block. The service is as before.
 ///
 /// # Errors
 /// The part that does not fit.
-pub fn open<S: Service>(service: &S, packed: PackedState) -> Result<(Base<S>, PackReader), String> {
+pub fn open<S: Service>(service: &S, packed: impl Into<PackReader>) -> Result<(Base<S>, PackReader), String> {
     let mut reader = packed.into();
     let head = take_head(&mut reader)?;
     let waiting = |ordered: &[u8]| {
@@ -185,11 +206,12 @@ mod tests {
         let context = context(&order, dispatcher.digest());
         let parts = TokenParts { outputs: 1, context, before: StateToken(2) };
         let proof = StateProof { token: StateToken(3), parts };
-        let packed = PackedState::from(Bytes::from_static(b"packed"));
+        let packed = PackWriter::default().finish();
         let proven = with_proof(proof, packed.clone());
         let bytes = proven.pieces()[0].clone();
         assert_eq!(split_proof(proven), Ok((proof, packed)));
-        (0..TOKEN_BYTES).for_each(|cut| assert!(split_proof(bytes.slice(..cut).into()).is_err()));
+        (0..TOKEN_BYTES)
+            .for_each(|cut| assert!(split_proof(PackedState::default().behind(bytes.slice(..cut))).is_err()));
         let head = CheckpointHead { index: 5, batch: 1, order: order.clone() };
         assert!(proof.fits(&head, &dispatcher));
         let elsewhere = CheckpointHead { order: order::State { index: order.index + 1, ..order }, ..head };

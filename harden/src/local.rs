@@ -101,10 +101,10 @@ impl<'a> Function<'a> {
             if is_head {
                 let is_local = !line.starts_with("static ") && !line.starts_with("extern ");
                 if is_local && let Some(declared) = line.strip_suffix(';') {
-                    function.locals.insert(last_word(declared.split([' ']).next_back().unwrap_or_default()));
+                    function.locals.insert(last_word(declared));
                 }
-            } else if let Some(statement) = line.strip_prefix("# ").or(Some(line)) {
-                function.add(statement);
+            } else {
+                function.add(line.strip_prefix("# ").unwrap_or(line));
             }
         }
         function
@@ -115,13 +115,10 @@ impl<'a> Function<'a> {
         {
             return;
         }
-        match assignment(statement) {
-            Some((left, right)) if is_value(left) => {
-                self.values.insert(left, right);
-                self.statements.push(statement);
-            }
-            _ => self.statements.push(statement),
+        if let Some((left, right)) = assignment(statement).filter(|(left, _)| is_value(left)) {
+            self.values.insert(left, right);
         }
+        self.statements.push(statement);
     }
 
     /// Whether an operand is the address of something in the frame, or was computed from one. `known` has what was
@@ -172,7 +169,7 @@ impl Unit<'_> {
     /// What the function writes outside of its frame; `own` are the parameters that point into that of its caller.
     fn written(&self, function: &Function<'_>, own: &BTreeSet<usize>, depth: usize) -> Option<String> {
         function.statements.iter().find_map(|statement| {
-            let (left, right) = assignment(statement).map_or(("", *statement), |(left, right)| (left, right));
+            let (left, right) = assignment(statement).unwrap_or(("", *statement));
             if right.starts_with("{CLOBBER") {
                 return None;
             }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn state(index: u64, used: StateUse) -> DiskState {
-        DiskState { index, state: bytes_of(index).into(), used }
+        DiskState { index, state: PackedState::default().behind(bytes_of(index)), used }
     }
 
     /// A disk of a slow machine: a write that has begun ends when the test says so.

@@ -116,7 +116,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let config = order::Config::new(me, ordering, birth.engine.seed);
         let config = order::Config { rewinds: verified, streams: verified, ..config };
         let mut service = service;
-        let load = |packed: Bytes| state::load(&mut service, packed.into()).map_err(ServeError::BadState);
+        let load = |packed: Bytes| state::load(&mut service, packed).map_err(ServeError::BadState);
         let base = birth.state.map(load).transpose()?;
         let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
         let seed = birth.engine.seed;

@@ -50,12 +50,12 @@ impl Queue {
         self.items
     }
 
-    /// The page with the next item to evict.
+    /// The id of the page with the next item to evict.
     pub fn head(&self) -> Option<ObjectId> {
         self.first_page().map(Ref::id)
     }
 
-    /// The same.
+    /// That page.
     pub fn first_page(&self) -> Option<Ref<QueuePage>> {
         self.head.some()
     }
@@ -94,7 +94,7 @@ impl Queue {
     /// The item that has waited longest.
     pub fn oldest(&self, pages: &Store<QueuePage>) -> Option<ItemRef> {
         // A page without live items is unlinked at once, so the head has one if there is any.
-        self.head.some().and_then(|head| pages.expect(head).first())
+        self.first_page().and_then(|head| pages.expect(head).next_from(0)).map(|(_, item)| item)
     }
 
     /// All items with their places, oldest first; stops at a page that it has seen.
@@ -173,8 +173,8 @@ impl QueuePage {
 
     /// The first item at this index or behind it, with its index.
     pub fn next_from(&self, index: u8) -> Option<(u8, ItemRef)> {
-        let places = (0..).zip(self.items.iter().copied()).skip(usize::from(index));
-        places.into_iter().find(|(_, item)| item.is_some())
+        let mut places = (0..).zip(self.items.iter().copied()).skip(usize::from(index));
+        places.find(|(_, item)| item.is_some())
     }
 
     fn set_before(&mut self, before: Ref<QueuePage>) {
@@ -189,10 +189,6 @@ impl QueuePage {
         self.items.push(item);
         self.live += 1;
         (self.items.len() - 1) as u8
-    }
-
-    fn first(&self) -> Option<ItemRef> {
-        self.items.iter().copied().find(|item| item.is_some())
     }
 
     fn reset(&mut self) {

@@ -258,7 +258,6 @@ impl Shard {
         self.begin_epoch_if_due(now_us);
         self.flush_us = begin_us.max(expiry::PAST);
         self.begin_epoch_if_due(now_us);
-        self.note_mortal();
     }
 
     /// Items, dead ones included until a request finds and removes them.
@@ -321,12 +320,11 @@ impl Shard {
 
     /// Whether items can die here.
     fn has_mortal(&self) -> bool {
-        self.hand.has_mortal() || self.flush_us != expiry::NEVER
+        self.hand.has_mortal()
     }
 
     /// Looks at a few items, and removes the dead ones.
     fn sweep(&mut self, turn: ShardTurn<'_>) {
-        self.begin_epoch_if_due(turn.now_us);
         for _ in 0..sweep::PER_STORE {
             if !self.hand.has_mortal() || self.sweep_next(turn, None).is_none() {
                 break;
@@ -342,7 +340,7 @@ impl Shard {
         let is_dead = item.is_dead(self.epoch, turn.now_us) && spared != Some(next);
         if is_dead {
             self.reclaim(next, turn);
-        } else if item.deadline() != expiry::NEVER || self.flush_us != expiry::NEVER {
+        } else if item.deadline() != expiry::NEVER {
             self.hand.note_mortal();
         }
         Some(is_dead)

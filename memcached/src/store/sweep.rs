@@ -36,7 +36,7 @@ impl Hand {
 
     /// Whether an item that can die was stored or met in this round.
     pub(super) fn has_met_mortal(&self) -> bool {
-        self.mortal && self.met_mortal
+        self.met_mortal
     }
 
     pub(super) fn note_mortal(&mut self) {

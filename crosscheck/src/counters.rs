@@ -2,9 +2,12 @@
 //! counts per request is on cache lines of its own: several client threads would otherwise take these lines from each
 //! other.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::clients::listing::{ConnectionInfo, Listing};
+use crate::limits;
 use crate::settings::Settings;
 
 /// Counters of a replica's client side that a service may want to show, and the settings that belong to them.
@@ -14,6 +17,8 @@ pub struct ClientCounters {
     pub connections_max: AtomicU64,
     /// The TCP port of the clients.
     pub port: AtomicU64,
+    /// The address on which clients are accepted.
+    pub listen: Option<SocketAddr>,
     /// Threads that execute requests.
     pub workers: AtomicU64,
     /// 1 while the kernel refuses to accept clients (too many open files, for example), otherwise 0.
@@ -60,6 +65,8 @@ pub struct ThreadCounters {
     pub held: AtomicU64,
     /// Connections that wait for room now.
     pub waiting: AtomicU64,
+    /// Its connections, for [`ClientCounters::connections`].
+    pub(crate) connections: Listing,
 }
 
 impl ThreadCounters {
@@ -93,6 +100,7 @@ impl ClientCounters {
         ClientCounters {
             connections_max: AtomicU64::new(settings.max_connections as u64),
             port: AtomicU64::new(u64::from(settings.clients.port())),
+            listen: Some(settings.clients),
             workers: AtomicU64::new(settings.workers as u64),
             ..ClientCounters::with_threads(settings.client_threads())
         }
@@ -116,6 +124,16 @@ impl ClientCounters {
     /// Connections open now.
     pub fn open(&self) -> u64 {
         self.threads().iter().map(ThreadCounters::open).sum()
+    }
+
+    /// The open connections, [`limits::LISTED_CONNECTIONS`] at most; [`ClientCounters::open`] is the number of all.
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        let mut all = Vec::new();
+        for thread in self.threads() {
+            let left = limits::LISTED_CONNECTIONS - all.len();
+            all.extend(thread.connections.first(left, thread.looks.load(Relaxed)));
+        }
+        all
     }
 
     /// Records whether the kernel accepts clients now.

@@ -54,6 +54,7 @@ mod world;
 pub use peers::fuzzing;
 
 pub use address::Address;
+pub use clients::listing::{ConnectionInfo, ConnectionState, Peer};
 pub use counters::ClientCounters;
 pub use cx::Cx;
 pub use group_key::GroupKey;

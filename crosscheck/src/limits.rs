@@ -46,6 +46,8 @@ pub const READ_CHUNK: usize = 64 << 10;
 pub const RECOUNT_TICKS: u64 = 400;
 /// Connections that are checked per tick although no event reported them, one system call each.
 pub const LOOKS_PER_TICK: usize = 16;
+/// Client connections in one list of them: an operator's look must not cost as much as a million clients.
+pub const LISTED_CONNECTIONS: usize = 1024;
 /// A reply that is waited for longer than this, while the votes go on, is lost.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 

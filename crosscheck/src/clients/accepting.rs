@@ -11,11 +11,19 @@ use object::Sealed;
 use socket2::{Domain, Socket, Type};
 
 use super::LISTENER;
+use super::listing::Peer;
 use super::thread::ThreadInput;
 use crate::counters::ClientCounters;
 use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::socket_errors::{is_of_one_attempt, is_own_fault_without_peer};
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub struct Accepted {
+    pub(super) stream: TcpStream,
+    pub(super) peer: Peer,
+}
 
 /// The listening socket, in the first client thread.
 pub struct Acceptor {
@@ -63,11 +71,11 @@ impl Acceptor {
     }
 
     /// Accepts all clients that wait, as long as there are fewer than `most`, and returns those of this thread.
-    pub(super) fn accept(&mut self, counters: &ClientCounters, most: usize) -> Vec<TcpStream> {
+    pub(super) fn accept(&mut self, counters: &ClientCounters, most: usize) -> Vec<Accepted> {
         let mut own = Vec::new();
         loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
+            let accepted = match self.listener.accept() {
+                Ok((stream, from)) => Accepted { stream, peer: Peer::Tcp(from) },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     counters.note_accepts(true);
                     return own;
@@ -84,15 +92,15 @@ impl Acceptor {
             let has = self.connections(counters);
             if has.iter().sum::<u64>() >= most as u64 {
                 counters.refused.fetch_add(1, Relaxed);
-                refuse(stream);
+                refuse(accepted.stream);
                 continue;
             }
             let fewest = has.iter().enumerate().min_by_key(|(_, has)| **has).map_or(0, |(thread, _)| thread);
             // A corrupted count is found at the next tick.
             let _ = self.given[fewest].update(|given| *given += 1);
             match fewest.checked_sub(1) {
-                None => own.push(stream),
-                Some(other) => self.others[other].send(ThreadInput::Serve(stream)),
+                None => own.push(accepted),
+                Some(other) => self.others[other].send(ThreadInput::Serve(accepted)),
             }
         }
     }

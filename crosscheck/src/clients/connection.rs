@@ -13,6 +13,7 @@ use object::{Sealed, SealedQueue};
 use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, InputStep};
 use super::leaving::{Leaving, VerifiedReply};
+use super::listing::ConnectionState;
 use super::{Bounds, Reply};
 use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
@@ -392,6 +393,23 @@ impl<P: Protocol> Connection<P> {
             (self.seen_moved, self.active) = (self.moved, tick);
         }
         tick - self.active
+    }
+
+    /// What it does, for operators.
+    pub(super) fn state(&self) -> ConnectionState {
+        if self.broken || self.closing {
+            ConnectionState::Closing
+        } else if self.blocked && !self.leaving.is_empty() {
+            ConnectionState::Writing
+        } else if !self.places.is_empty() || !self.leaving.is_empty() {
+            ConnectionState::Executing
+        } else if self.is_waiting() {
+            ConnectionState::WaitsForMemory
+        } else if self.input.len() > 0 {
+            ConnectionState::Reading
+        } else {
+            ConnectionState::Idle
+        }
     }
 
     /// The first stage: bytes become requests, each with a checksum from here on.

@@ -11,6 +11,9 @@ mod connection;
 mod excess;
 mod input;
 mod leaving;
+pub mod listing;
+#[cfg(test)]
+mod listing_tests;
 #[cfg(test)]
 mod tests;
 pub mod thread;
@@ -22,14 +25,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mio::event::Event;
-use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
 use crate::service::{MakeProtocol, Protocol};
 use crate::socket_errors::is_own_fault_without_peer;
-use accepting::Acceptor;
+use accepting::{Accepted, Acceptor};
 pub use budget::Shares;
 use budget::{Budget, Wait};
 use connection::{Connection, Fate, Now, Reading};
@@ -116,7 +118,7 @@ pub struct Submission {
 /// The interface of the client side for the thread that drives it.
 pub trait ClientSide: Send {
     /// Serves a connection that another thread accepted.
-    fn adopt(&mut self, stream: TcpStream);
+    fn adopt(&mut self, accepted: Accepted);
 
     /// Handles an event of the poll for a token of this module; appends requests to `submissions`.
     fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>);
@@ -350,6 +352,7 @@ impl<P: Protocol> Clients<P> {
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
             self.own().closed.fetch_add(1, Relaxed);
+            self.own().connections.closed(self.numbers.number(slot));
         }
     }
 
@@ -451,7 +454,10 @@ impl<P: Protocol> Clients<P> {
             self.counters.overdue.fetch_add(1, Relaxed);
             return self.close(slot);
         }
-        let idle_ticks = u128::from(connection.idle_ticks(self.ticks));
+        let idle_ticks = connection.idle_ticks(self.ticks);
+        let (own, number) = (self.numbers.counters(&self.counters), self.numbers.number(slot));
+        own.connections.seen(number, connection.state(), self.ticks - idle_ticks);
+        let idle_ticks = u128::from(idle_ticks);
         if self.bounds.idle.is_some_and(|idle| idle_ticks * limits::TICK.as_micros() > idle.as_micros()) {
             self.counters.idle.fetch_add(1, Relaxed);
             return self.close(slot);
@@ -469,14 +475,15 @@ impl<P: Protocol> Clients<P> {
 
     fn accept(&mut self) {
         let Some(acceptor) = &mut self.acceptor else { return };
-        for stream in acceptor.accept(&self.counters, self.bounds.connections) {
-            self.adopt(stream);
+        for accepted in acceptor.accept(&self.counters, self.bounds.connections) {
+            self.adopt(accepted);
         }
     }
 }
 
 impl<P: Protocol> ClientSide for Clients<P> {
-    fn adopt(&mut self, mut stream: TcpStream) {
+    fn adopt(&mut self, accepted: Accepted) {
+        let Accepted { mut stream, peer } = accepted;
         self.own().accepted.fetch_add(1, Relaxed);
         let _ = stream.set_nodelay(true);
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -495,6 +502,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         let protocol = (self.make_protocol)(&self.counters);
         let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
+        self.own().connections.opened(self.numbers.number(slot), peer, self.ticks);
     }
 
     fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>) {

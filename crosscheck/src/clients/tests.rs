@@ -444,7 +444,7 @@ fn without_a_second_look_what_was_read_wrongly_is_ordered() {
 }
 
 /// A client side that receives no event: all progress comes from the checks of ticks.
-fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
+pub(super) fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
     let poll = mio::Poll::new().unwrap();
     let counters = Arc::new(ClientCounters::default());
     let bounds = bounds(10, true);
@@ -460,7 +460,7 @@ fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
 }
 
 /// Ticks until so many requests have come.
-fn look_until(clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>, count: usize) {
+pub(super) fn look_until(clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>, count: usize) {
     let begun = std::time::Instant::now();
     while submissions.len() < count {
         clients.tick(submissions);
@@ -469,7 +469,7 @@ fn look_until(clients: &mut Clients<Lines>, submissions: &mut Vec<Submission>, c
     }
 }
 
-fn give(clients: &mut Clients<Lines>, submission: &Submission, bytes: impl Into<Bytes>) {
+pub(super) fn give(clients: &mut Clients<Lines>, submission: &Submission, bytes: impl Into<Bytes>) {
     let ThreadInput::Reply(to, reply) = submission.answered(bytes) else { panic!("it is a reply") };
     clients.answer(to, Some(reply));
 }

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Poll, Registry, Token, Waker};
 
+use super::accepting::Accepted;
 use super::{ClientSide, Reply, ReplyTo, Submission};
 use crate::limits;
 use crate::mailbox::Mailbox;
@@ -15,7 +15,7 @@ use crate::mailbox::Mailbox;
 #[derive(Debug)]
 pub enum ThreadInput {
     /// A connection that the first thread accepted, for this one.
-    Serve(TcpStream),
+    Serve(Accepted),
     /// The validated reply.
     Reply(ReplyTo, Reply),
     /// There is no correct reply: the connection is closed rather than answered wrongly.
@@ -92,7 +92,7 @@ fn run(
         inbox.take(&mut inputs);
         for input in inputs.drain(..) {
             match input {
-                ThreadInput::Serve(stream) => clients.adopt(stream),
+                ThreadInput::Serve(accepted) => clients.adopt(accepted),
                 ThreadInput::Reply(to, reply) => clients.answer(to, Some(reply)),
                 ThreadInput::Drop(to) => clients.answer(to, None),
                 ThreadInput::Stop => return,

@@ -7,10 +7,12 @@ use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, Shape, genesis
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, NeedsBatch, Service};
 
+use crate::command::binary::{BinaryHead, Content, Status};
 use crate::command::{self, Command, Key, Meta, StoreMode, decode, encode};
 use crate::config::{Config, ConfigError};
-use crate::handlers::{self, StorageRequest};
+use crate::handlers::{self, ItemForm, StorageRequest};
 use crate::limits::REPLY_BYTES;
+use crate::protocol::TOO_LARGE;
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::{PAST, deadline};
 use crate::store::{Misshapen, Shard, ShardTurn};
@@ -103,7 +105,7 @@ impl Memcached {
         for (index, key) in keys.iter().enumerate() {
             let is_first = reply.len() == start;
             let fits = self.on_shard(cx, key, |shard, turn| {
-                handlers::retrieve(shard, key, with_unique, touch, turn, reply)
+                handlers::retrieve(shard, key, ItemForm::Text { with_unique }, touch, turn, reply)
             })?;
             if is_first {
                 reserve(reply, reply.len() - start, keys.len() - index - 1);
@@ -118,14 +120,37 @@ impl Memcached {
         Ok(())
     }
 
-    fn flush_all(&self, cx: &Cx<'_, Self>, delay: i64, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn flush_all(&self, cx: &Cx<'_, Self>, delay: i64) -> Result<(), Retry> {
         Stats::count(&self.counters(cx).cmd_flush);
         let begin_us = if delay <= 0 { PAST } else { deadline(delay, cx.now_us()) };
         for shard in &self.shards {
             cx.lock(shard)?.flush(begin_us, cx.now_us());
         }
-        reply.extend_from_slice(b"OK\r\n");
         Ok(())
+    }
+
+    fn run_binary(
+        &self,
+        cx: &Cx<'_, Self>,
+        head: &BinaryHead,
+        command: &Command,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Retry> {
+        match (command, command.keys()) {
+            (Command::FlushAll { delay, .. }, _) => {
+                self.flush_all(cx, *delay)?;
+                head.succeed(Content::default(), reply);
+                Ok(())
+            }
+            (_, [key, ..]) => self.on_shard(cx, key, |shard, turn| {
+                handlers::binary(shard, head, command, self.config.as_is().item_bytes, turn, reply);
+            }),
+            // The decoding has refused all others.
+            (_, []) => {
+                head.fail(Status::Internal, reply);
+                Ok(())
+            }
+        }
     }
 
     fn run(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
@@ -146,7 +171,10 @@ impl Memcached {
                 })
             }
             Command::TooLarge { key, .. } => {
-                self.on_shard(cx, key, |shard, turn| handlers::too_large(shard, key, turn, reply))
+                self.on_shard(cx, key, |shard, turn| handlers::too_large(shard, key, turn))?;
+                reply.extend_from_slice(TOO_LARGE.as_bytes());
+                reply.extend_from_slice(b"\r\n");
+                Ok(())
             }
             Command::Delete { key, .. } => self.on_shard(cx, key, |shard, turn| {
                 reply.extend_from_slice(handlers::delete(shard, key, turn));
@@ -157,7 +185,12 @@ impl Memcached {
             Command::Touch { key, expiry, .. } => self.on_shard(cx, key, |shard, turn| {
                 reply.extend_from_slice(handlers::touch(shard, key, *expiry, turn));
             }),
-            Command::FlushAll { delay, .. } => self.flush_all(cx, *delay, reply),
+            Command::FlushAll { delay, .. } => {
+                self.flush_all(cx, *delay)?;
+                reply.extend_from_slice(b"OK\r\n");
+                Ok(())
+            }
+            Command::Binary { head, command } => self.run_binary(cx, head, command, reply),
             Command::MetaGet { key, meta } => {
                 self.on_shard(cx, key, |shard, turn| handlers::meta_get(shard, key, meta, turn, reply))
             }
@@ -192,10 +225,11 @@ impl Service for Memcached {
         shape.add::<Command>();
         shape.add::<StoreMode>();
         shape.add::<Meta>();
+        shape.add::<BinaryHead>();
     }
 
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
-        match command {
+        match command.classic() {
             Command::FlushAll { .. } => footprint.make_all(),
             command => command.keys().iter().for_each(|key| footprint.write(self.home(key))),
         }
@@ -216,7 +250,7 @@ impl Service for Memcached {
     /// `get` and `gets`: the other retrievals change an item, or show its marks, which a read without a batch leaves
     /// as they are.
     fn reads_only(&self, command: &Command) -> bool {
-        matches!(command, Command::Get { touch: None, .. })
+        matches!(command.classic(), Command::Get { touch: None, .. })
     }
 
     fn read(
@@ -226,16 +260,23 @@ impl Service for Memcached {
         command: &Command,
         reply: &mut Vec<u8>,
     ) -> Result<(), NeedsBatch> {
-        let Command::Get { keys, with_unique, touch: None } = command else { return Err(NeedsBatch) };
+        let Command::Get { keys, with_unique, touch: None } = command.classic() else {
+            return Err(NeedsBatch);
+        };
+        let (form, start) = (form_of(command, *with_unique), reply.len());
         if self.config.as_is().work_us > 0 {
             work::burn(self.config.as_is().work_us);
         }
         let turn = self.turn(cx);
         for key in keys {
             let shard = cx.lock(&self.shards[self.home(key) as usize])?;
-            handlers::read(&shard, key, *with_unique, turn, latest_us, reply)?;
+            handlers::read(&shard, key, form, turn, latest_us, reply)?;
         }
-        reply.extend_from_slice(END);
+        match (command, keys.as_slice()) {
+            (Command::Binary { head, .. }, [key]) if reply.len() == start => handlers::miss(head, key, reply),
+            (Command::Binary { .. }, _) => {}
+            _ => reply.extend_from_slice(END),
+        }
         Ok(())
     }
 
@@ -260,7 +301,9 @@ impl Service for Memcached {
     }
 
     fn panicked(&self, command: &Command, reply: &mut Vec<u8>) {
-        if !command.is_quiet() {
+        if let Command::Binary { head, .. } = command {
+            head.fail(Status::Internal, reply);
+        } else if !command.is_quiet() {
             reply.extend_from_slice(b"SERVER_ERROR internal error\r\n");
         }
     }
@@ -287,6 +330,14 @@ impl Service for Memcached {
             Name::Shard(_) => Some(shard.root()),
             Name::Queue(_) => shard.queue_head(),
         }
+    }
+}
+
+/// How the items that a retrieval finds are answered.
+fn form_of(command: &Command, with_unique: bool) -> ItemForm<'_> {
+    match command {
+        Command::Binary { head, .. } => ItemForm::Binary(head),
+        _ => ItemForm::Text { with_unique },
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod binary;
 mod closing;
 mod corruption;
 mod eviction;

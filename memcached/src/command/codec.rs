@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use wire::{Malformed, Put, Reader, SharedReader};
 
+use crate::command::binary::BinaryHead;
 use crate::command::{Command, Key, Keys, Meta, StoreMode};
 use crate::limits::{ITEM_BYTES_MAX, META_FLAG_BYTES};
 
@@ -18,9 +19,10 @@ const META_SET: u8 = 9;
 const META_DELETE: u8 = 10;
 const META_ARITHMETIC: u8 = 11;
 const META_DEBUG: u8 = 12;
+pub(crate) const BINARY: u8 = 13;
 
 impl Command {
-    /// The first byte of its encoding: the kind of command.
+    /// The kind of command: the first byte of its encoding, for a binary request that of its command.
     pub fn code(&self) -> u8 {
         match self {
             Command::Get { .. } => GET,
@@ -35,6 +37,7 @@ impl Command {
             Command::MetaDelete { .. } => META_DELETE,
             Command::MetaArithmetic { .. } => META_ARITHMETIC,
             Command::MetaDebug { .. } => META_DEBUG,
+            Command::Binary { command, .. } => command.code(),
         }
     }
 }
@@ -111,6 +114,14 @@ fn put(out: &mut Vec<u8>, command: &Command) {
         Command::MetaDelete { key, meta } => put_meta(out, META_DELETE, key, meta),
         Command::MetaArithmetic { key, meta } => put_meta(out, META_ARITHMETIC, key, meta),
         Command::MetaDebug { key } => put_simple(out, META_DEBUG, 0, key),
+        Command::Binary { head, command } => {
+            out.put8(BINARY).put8(head.opcode).put32(head.opaque).put64(head.compare);
+            out.put8(flags([head.initial.is_some()]));
+            if let Some((initial, expiry)) = head.initial {
+                out.put64(initial).put32(expiry);
+            }
+            put(out, command);
+        }
     }
 }
 
@@ -121,54 +132,75 @@ fn put(out: &mut Vec<u8>, command: &Command) {
 pub fn decode(ordered: &Bytes) -> Result<Command, Malformed> {
     let mut input = Reader::shared(ordered);
     let command = match input.u8()? {
-        GET => decode_get(&mut input)?,
-        STORE => decode_store(&mut input)?,
+        BINARY => decode_binary(&mut input)?,
+        code => decode_command(code, &mut input)?,
+    };
+    input.end()?;
+    Ok(command)
+}
+
+fn decode_binary(input: &mut SharedReader<'_>) -> Result<Command, Malformed> {
+    let (opcode, opaque, compare) = (input.u8()?, input.u32()?, input.u64()?);
+    let [creates] = read_flags(input)?;
+    let initial = if creates { Some((input.u64()?, input.u32()?)) } else { None };
+    let head = BinaryHead { opcode, opaque, compare, initial };
+    let code = input.u8()?;
+    let command = Box::new(decode_command(code, input)?);
+    if !head.fits(&command) {
+        return Err(Malformed("command of a binary request"));
+    }
+    Ok(Command::Binary { head, command })
+}
+
+/// Decodes the rest of a command whose first byte is `code`; none of these is binary.
+fn decode_command(code: u8, input: &mut SharedReader<'_>) -> Result<Command, Malformed> {
+    Ok(match code {
+        GET => decode_get(input)?,
+        STORE => decode_store(input)?,
         TOO_LARGE => {
-            let [quiet] = read_flags(&mut input)?;
-            Command::TooLarge { key: read_key(&mut input)?, quiet }
+            let [quiet] = read_flags(input)?;
+            Command::TooLarge { key: read_key(input)?, quiet }
         }
         DELETE => {
-            let [quiet] = read_flags(&mut input)?;
-            Command::Delete { key: read_key(&mut input)?, quiet }
+            let [quiet] = read_flags(input)?;
+            Command::Delete { key: read_key(input)?, quiet }
         }
         ARITHMETIC => {
-            let [quiet, up] = read_flags(&mut input)?;
-            Command::Arithmetic { key: read_key(&mut input)?, up, delta: input.u64()?, quiet }
+            let [quiet, up] = read_flags(input)?;
+            Command::Arithmetic { key: read_key(input)?, up, delta: input.u64()?, quiet }
         }
         TOUCH => {
-            let [quiet] = read_flags(&mut input)?;
-            Command::Touch { key: read_key(&mut input)?, expiry: input.i64()?, quiet }
+            let [quiet] = read_flags(input)?;
+            Command::Touch { key: read_key(input)?, expiry: input.i64()?, quiet }
         }
         FLUSH_ALL => {
-            let [quiet] = read_flags(&mut input)?;
+            let [quiet] = read_flags(input)?;
             Command::FlushAll { delay: input.i64()?, quiet }
         }
         META_GET => {
-            let (key, meta) = read_meta(&mut input)?;
+            let (key, meta) = read_meta(input)?;
             Command::MetaGet { key, meta }
         }
         META_SET => {
-            let (key, meta) = read_meta(&mut input)?;
+            let (key, meta) = read_meta(input)?;
             meta.store_mode().ok_or(Malformed("mode of ms"))?;
-            Command::MetaSet { key, meta, value: read_value(&mut input)? }
+            Command::MetaSet { key, meta, value: read_value(input)? }
         }
         META_DELETE => {
-            let (key, meta) = read_meta(&mut input)?;
+            let (key, meta) = read_meta(input)?;
             Command::MetaDelete { key, meta }
         }
         META_ARITHMETIC => {
-            let (key, meta) = read_meta(&mut input)?;
+            let (key, meta) = read_meta(input)?;
             meta.adds().ok_or(Malformed("mode of ma"))?;
             Command::MetaArithmetic { key, meta }
         }
         META_DEBUG => {
-            let [] = read_flags(&mut input)?;
-            Command::MetaDebug { key: read_key(&mut input)? }
+            let [] = read_flags(input)?;
+            Command::MetaDebug { key: read_key(input)? }
         }
         _ => return Err(Malformed("unknown command")),
-    };
-    input.end()?;
-    Ok(command)
+    })
 }
 
 fn decode_get(input: &mut SharedReader<'_>) -> Result<Command, Malformed> {
@@ -212,6 +244,10 @@ fn put_meta(out: &mut Vec<u8>, code: u8, key: &Key, meta: &Meta) {
 
 /// Exactly as many bytes as the encoding takes: a vector without spare capacity becomes shared bytes without a copy.
 fn encoded_len(command: &Command) -> usize {
+    if let Command::Binary { head, command } = command {
+        let initial = if head.initial.is_some() { size_of::<u64>() + size_of::<u32>() } else { 0 };
+        return 15 + initial + encoded_len(command);
+    }
     let keys: usize = command.keys().iter().map(|key| key.bytes().len() + 1).sum();
     let word = |there: bool| if there { size_of::<u64>() } else { 0 };
     let rest = match command {
@@ -223,6 +259,7 @@ fn encoded_len(command: &Command) -> usize {
         | Command::MetaDelete { meta, .. }
         | Command::MetaArithmetic { meta, .. } => 3 + meta.tokens.len(),
         Command::MetaSet { value, meta, .. } => 3 + meta.tokens.len() + value.len(),
+        Command::Binary { .. } => 0,
     };
     keys + rest
 }

@@ -1,5 +1,6 @@
 //! A client's request in the form that is ordered: all that a replica needs to execute it and to render the reply.
 
+pub mod binary;
 mod codec;
 mod key;
 mod meta;
@@ -8,7 +9,9 @@ use bytes::Bytes;
 use crosscheck::object::Shaped;
 use smallvec::SmallVec;
 
-pub(crate) use codec::{ARITHMETIC, DELETE, GET, STORE, TOUCH};
+use crate::command::binary::{BinaryHead, opcode};
+
+pub(crate) use codec::{ARITHMETIC, BINARY, DELETE, GET, STORE, TOUCH};
 pub use codec::{decode, encode, encode_with_value, kind_name};
 pub use key::{Key, KeyHash};
 pub use meta::{Echo, Meta, MetaError};
@@ -121,6 +124,13 @@ pub enum Command {
         /// The key, decoded.
         key: Key,
     },
+    /// A request of the binary protocol: one of the classic commands, never quiet, of one key.
+    Binary {
+        /// What the binary protocol adds.
+        head: BinaryHead,
+        /// The command.
+        command: Box<Command>,
+    },
 }
 
 /// The mode of a storage command, for an existing or a missing item.
@@ -173,7 +183,13 @@ impl Command {
             | Command::MetaDelete { key, .. }
             | Command::MetaArithmetic { key, .. }
             | Command::MetaDebug { key } => std::slice::from_ref(key),
+            Command::Binary { command, .. } => command.keys(),
         }
+    }
+
+    /// The command itself, without what the binary protocol adds.
+    pub fn classic(&self) -> &Command {
+        if let Command::Binary { command, .. } = self { command } else { self }
     }
 
     /// Whether the client wants no reply at all (`noreply`; the quiet flag of meta commands depends on the result).
@@ -187,5 +203,37 @@ impl Command {
             | Command::FlushAll { quiet, .. } => *quiet,
             _ => false,
         }
+    }
+}
+
+impl BinaryHead {
+    /// Whether a request with this head can have this command.
+    fn fits(&self, command: &Command) -> bool {
+        use opcode::*;
+        let operation_fits = match command {
+            Command::Get { keys, with_unique: true, touch: None } => {
+                keys.len() == 1 && matches!(self.opcode, GET | GETQ | GETK | GETKQ)
+            }
+            Command::Get { keys, with_unique: true, touch: Some(_) } => {
+                keys.len() == 1 && matches!(self.opcode, GAT | GATQ | GATK | GATKQ)
+            }
+            Command::Store { mode, .. } => match mode {
+                StoreMode::Set => matches!(self.opcode, SET | SETQ),
+                StoreMode::Add => matches!(self.opcode, ADD | ADDQ),
+                StoreMode::Replace => matches!(self.opcode, REPLACE | REPLACEQ),
+                StoreMode::Append => matches!(self.opcode, APPEND | APPENDQ),
+                StoreMode::Prepend => matches!(self.opcode, PREPEND | PREPENDQ),
+                StoreMode::Cas => false,
+            },
+            Command::TooLarge { .. } => matches!(self.opcode, SET | SETQ),
+            Command::Delete { .. } => matches!(self.opcode, DELETE | DELETEQ),
+            Command::Arithmetic { up: true, .. } => matches!(self.opcode, INCREMENT | INCREMENTQ),
+            Command::Arithmetic { up: false, .. } => matches!(self.opcode, DECREMENT | DECREMENTQ),
+            Command::Touch { .. } => self.opcode == TOUCH,
+            Command::FlushAll { .. } => matches!(self.opcode, FLUSH | FLUSHQ),
+            _ => false,
+        };
+        let may_create = matches!(command, Command::Arithmetic { .. });
+        operation_fits && !command.is_quiet() && (may_create || self.initial.is_none())
     }
 }

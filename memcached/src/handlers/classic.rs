@@ -3,16 +3,12 @@
 use crosscheck::NeedsBatch;
 
 use crate::command::{Key, StoreMode};
-use crate::handlers::{Counted, CounterStep, NON_NUMERIC, StoreArguments, Stored, count, store};
+use crate::handlers::{Counted, CounterStep, ItemForm, NON_NUMERIC, StoreArguments, Stored, count, store};
 use crate::limits::REPLY_BYTES;
-use crate::protocol::TOO_LARGE;
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
-use crate::store::{Item, Look, Shard, ShardTurn, access, find, set_deadline};
-
-/// The most bytes of an item in a reply besides its key and value.
-pub(crate) const BESIDE_VALUE: usize = 64;
+use crate::store::{Look, Shard, ShardTurn, access, find, set_deadline};
 
 /// One key of `get`, `gets`, `gat`, `gats`: appends the item if there is one.
 ///
@@ -20,7 +16,7 @@ pub(crate) const BESIDE_VALUE: usize = 64;
 pub(crate) fn retrieve(
     shard: &mut Shard,
     key: &Key,
-    with_unique: bool,
+    form: ItemForm<'_>,
     touch: Option<Deadline>,
     turn: ShardTurn<'_>,
     reply: &mut Vec<u8>,
@@ -42,7 +38,7 @@ pub(crate) fn retrieve(
     if reply.len() + item.stock_size() > REPLY_BYTES {
         return false;
     }
-    push_item(item, with_unique, reply);
+    form.push(item, reply);
     true
 }
 
@@ -56,7 +52,7 @@ pub(crate) fn retrieve(
 pub(crate) fn read(
     shard: &Shard,
     key: &Key,
-    with_unique: bool,
+    form: ItemForm<'_>,
     turn: ShardTurn<'_>,
     latest_us: u64,
     reply: &mut Vec<u8>,
@@ -83,26 +79,8 @@ pub(crate) fn read(
     Stats::count(&counters.cmd_get);
     Stats::count(&counters.get_hits);
     turn.sizes.note(key.hash(), item.value_len());
-    push_item(item, with_unique, reply);
+    form.push(item, reply);
     Ok(())
-}
-
-fn push_item(item: &Item, with_unique: bool, reply: &mut Vec<u8>) {
-    let (key, value) = item.key_and_value();
-    reply.reserve(value.len() + key.len() + BESIDE_VALUE);
-    reply.extend_from_slice(b"VALUE ");
-    reply.extend_from_slice(key);
-    reply.push(b' ');
-    push_decimal(reply, u64::from(item.flags()));
-    reply.push(b' ');
-    push_decimal(reply, value.len() as u64);
-    if with_unique {
-        reply.push(b' ');
-        push_decimal(reply, item.unique());
-    }
-    reply.extend_from_slice(b"\r\n");
-    reply.extend_from_slice(value);
-    reply.extend_from_slice(b"\r\n");
 }
 
 /// The arguments of a storage command.
@@ -139,13 +117,11 @@ pub(crate) fn storage(shard: &mut Shard, command: &StorageRequest<'_>, turn: Sha
 }
 
 /// A value beyond the item limit: the item that it should have replaced is stale now, and is removed.
-pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, reply: &mut Vec<u8>) {
+pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>) {
     Stats::count(&turn.counters.store_too_large);
     if let Some(found) = find(shard, key, turn, false) {
         shard.remove(found);
     }
-    reply.extend_from_slice(TOO_LARGE.as_bytes());
-    reply.extend_from_slice(b"\r\n");
 }
 
 /// `delete`.
@@ -220,7 +196,7 @@ mod tests {
             NewItem { value: b"v", flags: 3, expires_us: 10_000_000, unique: 7, marks: Marks::default() };
         let item = shard.insert(&key, &new, turn);
         let mut reply = Vec::new();
-        read(&shard, &key, true, turn, latest_s * 1_000_000, &mut reply)?;
+        read(&shard, &key, ItemForm::Text { with_unique: true }, turn, latest_s * 1_000_000, &mut reply)?;
         assert_eq!((shard.count(), shard.item(item).marks().hits()), (1, 0), "nothing has changed");
         Ok(String::from_utf8(reply).expect("text"))
     }

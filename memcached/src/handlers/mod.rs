@@ -1,5 +1,6 @@
 //! The effect of each command on a shard, and the exact bytes of its reply.
 
+mod binary;
 mod classic;
 mod meta;
 
@@ -10,9 +11,8 @@ use crate::stats::Stats;
 use crate::store::expiry::Deadline;
 use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find, replace, sweep};
 
-pub(crate) use classic::{
-    BESIDE_VALUE, StorageRequest, arithmetic, delete, read, retrieve, storage, too_large, touch,
-};
+pub(crate) use binary::{BESIDE_VALUE, ItemForm, binary, miss};
+pub(crate) use classic::{StorageRequest, arithmetic, delete, read, retrieve, storage, too_large, touch};
 pub(crate) use meta::{debug, meta_arithmetic, meta_delete, meta_get, meta_set};
 
 pub(crate) const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";

@@ -62,7 +62,7 @@ fn set(line: &Line<'_>, config: &Config) -> Step {
         }
         Ok((key, meta)) => {
             let command = Command::MetaSet { key, meta, value: Bytes::new() };
-            Step::Value { command, length, loud: true }
+            Step::Value { command, length, end: b"\r\n", loud: true }
         }
     }
 }

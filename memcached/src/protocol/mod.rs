@@ -1,6 +1,8 @@
 //! One client connection: memcached's text and meta protocol, incremental and without I/O, answered for any
 //! bytes at all.
 
+mod binary;
+mod binary_rendering;
 mod line;
 mod meta;
 pub mod numbers;
@@ -12,9 +14,11 @@ use std::sync::Arc;
 
 use crosscheck::{Action, ClientCounters, Progress, Protocol};
 
+use crate::command::binary::{REQUEST, opcode};
 use crate::command::{Command, Key, encode, encode_with_value};
 use crate::config::Config;
 use crate::limits::{GET_LINE_BYTES, LINE_BYTES, REPLY_BYTES, REPLY_LINE_BYTES};
+use crate::protocol::binary::Decoded;
 use crate::protocol::line::Line;
 use crate::stats::Stats;
 
@@ -34,6 +38,8 @@ pub struct Connection {
     clients: Arc<ClientCounters>,
     /// Bytes of an unwanted value that are still to be skipped.
     skip: u64,
+    /// Whether the client speaks the binary protocol; its first byte decides, which `None` waits for.
+    is_binary: Option<bool>,
     /// Bytes at the start of the input that are known to hold no line end.
     scanned: usize,
     /// Estimated length of the reply to the last ordered request. It is not part of the client's protocol state.
@@ -42,7 +48,9 @@ pub struct Connection {
 
 impl PartialEq for Connection {
     fn eq(&self, other: &Connection) -> bool {
-        let same = |connection: &Connection| (connection.config, connection.skip, connection.scanned);
+        let same = |connection: &Connection| {
+            (connection.config, connection.skip, connection.is_binary, connection.scanned)
+        };
         same(self) == same(other)
             && Arc::ptr_eq(&self.stats, &other.stats)
             && Arc::ptr_eq(&self.clients, &other.clients)
@@ -58,12 +66,14 @@ enum Step {
     Nothing,
     /// Ordered.
     Order(Command),
-    /// Ordered once `length` bytes of value and a line end have arrived; if `loud`, errors are answered.
+    /// Ordered once `length` bytes of value and their end have arrived; if `loud`, errors are answered.
     Value {
         /// The command, with an empty value.
         command: Command,
         /// Bytes of the value.
         length: usize,
+        /// What follows the value.
+        end: &'static [u8],
         /// Whether a bad value is answered.
         loud: bool,
     },
@@ -81,7 +91,7 @@ enum Step {
 impl Connection {
     /// The state of a new connection.
     pub fn new(config: Config, stats: Arc<Stats>, clients: Arc<ClientCounters>) -> Self {
-        Connection { config, stats, clients, skip: 0, scanned: 0, expected: 0 }
+        Connection { config, stats, clients, skip: 0, is_binary: None, scanned: 0, expected: 0 }
     }
 
     /// Length of the first line without its `\n`; `None` while it has not arrived.
@@ -107,7 +117,7 @@ impl Connection {
             0 => 0,
             value => value + key.bytes().len() + REPLY_LINE_BYTES,
         };
-        match command {
+        match command.classic() {
             Command::Get { keys, .. } => keys.iter().map(of).sum::<usize>().min(REPLY_BYTES),
             Command::MetaGet { key, meta } if meta.value => of(key) + meta.tokens.len(),
             Command::MetaArithmetic { meta, .. } | Command::MetaGet { meta, .. } => {
@@ -115,6 +125,22 @@ impl Connection {
             }
             _ => REPLY_LINE_BYTES,
         }
+    }
+
+    /// The next packet of a client that speaks the binary protocol.
+    fn next_packet(&mut self, input: &[u8]) -> Progress {
+        let (step, used) = match binary::next(input, &self.config) {
+            Decoded::NeedMore(wanted) => return Progress::NeedMore(wanted),
+            Decoded::Step { step, used } => (step, used),
+            Decoded::Own(packet) => {
+                let step = match packet.head.opcode {
+                    opcode::STAT => stats::packets(&packet, &self.config, &self.stats, &self.clients),
+                    _ => binary::own(&packet),
+                };
+                (step, packet.bytes())
+            }
+        };
+        self.step(step, used, input)
     }
 
     fn step(&mut self, step: Step, line: usize, input: &[u8]) -> Progress {
@@ -130,11 +156,12 @@ impl Connection {
                 self.skip = bytes;
                 return self.step(*now, line, input);
             }
-            Step::Value { command, length, loud } => {
-                let whole = line + length + 2;
+            Step::Value { command, length, end, loud } => {
+                let whole = line + length + end.len();
                 let Some(block) = input.get(line..whole) else { return Progress::NeedMore(whole) };
-                let action = match block.split_at(length) {
-                    (value, b"\r\n") => {
+                let (value, after) = block.split_at(length);
+                let action = match after {
+                    after if after == end => {
                         // A `get` that follows in the same input is estimated with the new length.
                         command.keys().iter().for_each(|key| self.stats.sizes.raise(key.hash(), length));
                         self.expected = self.expect(&command);
@@ -152,7 +179,11 @@ impl Connection {
 
 impl Protocol for Connection {
     fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
-        if self.skip == 0 { rendering::rendered(input, ordered, self.config.item_bytes) } else { None }
+        match self.is_binary {
+            _ if self.skip > 0 => None,
+            Some(true) => binary_rendering::rendered(input, ordered, self.config.item_bytes),
+            _ => rendering::rendered(input, ordered, self.config.item_bytes),
+        }
     }
 
     fn reply_bytes(&self) -> usize {
@@ -167,6 +198,9 @@ impl Protocol for Connection {
             let used = usize::try_from(self.skip).unwrap_or(usize::MAX).min(input.len());
             self.skip -= used as u64;
             return Progress::Done { used, action: Action::Nothing };
+        }
+        if *self.is_binary.get_or_insert(input[0] == REQUEST) {
+            return self.next_packet(input);
         }
         let end = match self.find_line(input) {
             Ok(Some(end)) => end,

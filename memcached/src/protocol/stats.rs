@@ -7,33 +7,70 @@ use std::time::Duration;
 
 use crosscheck::ClientCounters;
 
+use crate::command::binary::{BinaryHead, Content, Status};
 use crate::config::Config;
 use crate::limits::{GET_LINE_BYTES, KEY_BYTES, LINE_BYTES};
+use crate::protocol::binary::Packet;
 use crate::protocol::line::{Line, error};
 use crate::protocol::{Step, VERSION};
 use crate::stats::Stats;
 
 /// The answer to `stats` with these tokens.
 pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) -> Step {
-    let mut report = StatsReport(Vec::new());
-    match line.token(1) {
-        b"" => general(&mut report, config, stats, clients),
-        b"settings" => settings(&mut report, config, clients),
-        b"items" => items(&mut report, stats),
-        b"slabs" => slabs(&mut report, stats),
-        b"sizes" => report.line("sizes_status", "disabled"),
-        b"conns" => conns(&mut report, clients),
-        b"reset" => {
-            stats.reset();
-            return Step::Reply(error("RESET"));
-        }
-        _ => return Step::Reply(error("ERROR")),
+    let mut report = StatsReport { bytes: Vec::new(), head: None };
+    match collect(&mut report, line.token(1), config, stats, clients) {
+        Answer::Lines => report.bytes.extend_from_slice(b"END\r\n"),
+        Answer::Reset => return Step::Reply(error("RESET")),
+        Answer::Unknown => return Step::Reply(error("ERROR")),
     }
-    report.0.extend_from_slice(b"END\r\n");
-    Step::Reply(report.0)
+    Step::Reply(report.bytes)
 }
 
-fn general(report: &mut StatsReport, config: &Config, stats: &Stats, clients: &ClientCounters) {
+/// The answer to a binary `stat`: a packet for each line, and one without a key at the end.
+pub(super) fn packets(packet: &Packet<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) -> Step {
+    let head = &packet.head;
+    let mut report = StatsReport { bytes: Vec::new(), head: Some(head) };
+    match collect(&mut report, packet.key, config, stats, clients) {
+        Answer::Lines | Answer::Reset => head.respond(Status::Ok, Content::default(), &mut report.bytes),
+        Answer::Unknown => head.fail(Status::NotFound, &mut report.bytes),
+    }
+    Step::Reply(report.bytes)
+}
+
+/// What is asked for by a name of statistics.
+enum Answer {
+    /// The lines of the report.
+    Lines,
+    /// Counters were set to zero.
+    Reset,
+    /// There are no statistics of that name.
+    Unknown,
+}
+
+fn collect(
+    report: &mut StatsReport<'_>,
+    name: &[u8],
+    config: &Config,
+    stats: &Stats,
+    clients: &ClientCounters,
+) -> Answer {
+    match name {
+        b"" => general(report, config, stats, clients),
+        b"settings" => settings(report, config, clients),
+        b"items" => items(report, stats),
+        b"slabs" => slabs(report, stats),
+        b"sizes" => report.line("sizes_status", "disabled"),
+        b"conns" => conns(report, clients),
+        b"reset" => {
+            stats.reset();
+            return Answer::Reset;
+        }
+        _ => return Answer::Unknown,
+    }
+    Answer::Lines
+}
+
+fn general(report: &mut StatsReport<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) {
     // Not ordered time, which stands still while nobody asks for data: monitors compare this with their own.
     let time = crosscheck::host_time();
     report.line("pid", std::process::id());
@@ -67,7 +104,7 @@ fn seconds(time: Duration) -> String {
     format!("{}.{:06}", time.as_secs(), time.subsec_micros())
 }
 
-fn settings(report: &mut StatsReport, config: &Config, clients: &ClientCounters) {
+fn settings(report: &mut StatsReport<'_>, config: &Config, clients: &ClientCounters) {
     report.line("maxbytes", config.memory);
     report.line("maxconns", clients.connections_max.load(Relaxed));
     report.line("tcpport", clients.port.load(Relaxed));
@@ -85,7 +122,7 @@ fn settings(report: &mut StatsReport, config: &Config, clients: &ClientCounters)
 }
 
 /// One class stands for all sizes: memory is not cut into slabs here.
-fn items(report: &mut StatsReport, stats: &Stats) {
+fn items(report: &mut StatsReport<'_>, stats: &Stats) {
     if stats.items() == 0 {
         return;
     }
@@ -96,23 +133,33 @@ fn items(report: &mut StatsReport, stats: &Stats) {
     report.line("items:1:reclaimed", stats.counters.reclaimed.load(Relaxed));
 }
 
-fn slabs(report: &mut StatsReport, stats: &Stats) {
+fn slabs(report: &mut StatsReport<'_>, stats: &Stats) {
     report.line("active_slabs", u8::from(stats.items() > 0));
     report.line("total_malloced", stats.bytes());
 }
 
-fn conns(report: &mut StatsReport, clients: &ClientCounters) {
+fn conns(report: &mut StatsReport<'_>, clients: &ClientCounters) {
     report.line("open", clients.open());
     report.line("accepted", clients.sum(|thread| &thread.accepted));
     report.line("refused", clients.refused.load(Relaxed));
 }
 
-/// The lines of one answer.
-struct StatsReport(Vec<u8>);
+/// The lines of one answer, or its packets.
+struct StatsReport<'h> {
+    bytes: Vec<u8>,
+    /// The head of the request, if it was a packet.
+    head: Option<&'h BinaryHead>,
+}
 
-impl StatsReport {
+impl StatsReport<'_> {
     fn line(&mut self, name: &str, value: impl Display) {
+        let StatsReport { bytes, head } = self;
+        if let Some(head) = head {
+            let value = value.to_string();
+            let content = Content { key: name.as_bytes(), value: value.as_bytes(), ..Content::default() };
+            return head.respond(Status::Ok, content, bytes);
+        }
         // Writing to a vector cannot fail.
-        let _ = write!(self.0, "STAT {name} {value}\r\n");
+        let _ = write!(bytes, "STAT {name} {value}\r\n");
     }
 }

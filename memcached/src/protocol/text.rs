@@ -92,7 +92,7 @@ fn store(mode: StoreMode, line: &Line<'_>, config: &Config) -> Step {
         return Step::Skip { now: Box::new(now), bytes: length as u64 + 2 };
     }
     let command = Command::Store { mode, key, flags, expiry, unique, value: Bytes::new(), quiet };
-    Step::Value { command, length, loud: !quiet }
+    Step::Value { command, length, end: b"\r\n", loud: !quiet }
 }
 
 /// The answer to a value beyond the item limit.

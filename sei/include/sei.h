@@ -83,6 +83,7 @@ struct sei_counters {
     uint64_t retries;    /* of a handler that found a lock held by another one */
     uint64_t entries;    /* of the log, over all first runs */
     uint64_t waits;      /* calls of sei_barrier that returned 0 */
+    uint64_t rotations;  /* second runs on another core than the first (sei_rotate) */
 };
 
 /* Output CRCs and barrier snapshot of one connection. */
@@ -115,7 +116,8 @@ static inline void *sei_state_alloc(size_t bytes) { return calloc(1, bytes); }
 static inline void sei_state_add(void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_state_sync(void) {}
 static inline void sei_state_copy(void *p, size_t n) { (void)p, (void)n; }
-static inline void sei_counters_read(struct sei_counters *to) { *to = (struct sei_counters){0, 0, 0, 0, 0}; }
+static inline void sei_counters_read(struct sei_counters *to) { *to = (struct sei_counters){0, 0, 0, 0, 0, 0}; }
+static inline void sei_rotate(unsigned n) { (void)n; }
 static inline void sei_detected(void) { abort(); }
 static inline void sei_on_detect(void (*function)(const struct sei_report *)) { (void)function; }
 
@@ -183,6 +185,12 @@ void sei_state_add(void *p, size_t n);
 void sei_state_sync(void);
 /* The same for these bytes, which code outside of handlers has written later on, as for a setting. */
 void sei_state_copy(void *p, size_t n);
+
+/* Every n-th handler of each thread makes its second run on another of the cores that the thread may run on, and the
+ * thread goes on there: so a core that always computes an operation wrongly is found within n handlers. 0, as at the
+ * start without the variable SEI_ROTATE: both runs stay together. With one permitted core the process says once that
+ * nothing is gained. */
+void sei_rotate(unsigned n);
 
 /* A check of the program's own has failed, such as a CRC that it keeps beside its data: the process ends with status
  * 86, and nothing of this handler has left it. */

@@ -15,7 +15,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::api::{guard_state, unlock_all};
+use crate::api::{guard_state, leave_core, return_cores, unlock_all};
 use crate::barrier::Snapshot;
 use crate::calls::Kind;
 use crate::copies::Copies;
@@ -27,6 +27,7 @@ use crate::memory::{ProgramMemory, Size};
 use crate::message::InputMessage;
 use crate::mutate::{Protection, kept};
 use crate::process::{Choices, SharedByThreads, add, process};
+use crate::rotate::{self, Rotation};
 use crate::stacks::Stacks;
 
 /// Exit status of a process that detected a fault.
@@ -105,6 +106,10 @@ pub(crate) struct Thread {
     pub(crate) binds_replies: bool,
     pub(crate) process: &'static SharedByThreads,
     pub(crate) own: Context,
+    /// Handlers since the last one whose second run was on another core.
+    pub(crate) since_rotation: u32,
+    /// The runs of this handler are on different cores.
+    pub(crate) rotation: Option<Rotation>,
     /// The connection's, or null for `own`.
     pub(crate) context: *mut Context,
 }
@@ -159,6 +164,7 @@ pub(crate) fn the_process() -> &'static SharedByThreads {
     process(|| Choices {
         has_barrier: is_set("SEI_BARRIER", sei_barrier_default != 0),
         has_guard: cfg!(feature = "dup") && is_set("SEI_STATE_GUARD", false),
+        rotate_every: std::env::var("SEI_ROTATE").ok().and_then(|every| every.parse().ok()).unwrap_or(0),
     })
 }
 
@@ -197,7 +203,7 @@ fn join<'a>() -> &'a mut Thread {
     let process = the_process();
     let number = match process.join() {
         Ok(number) => number,
-        Err(reason) => fail_as(reason.into(), c"I", 0, 0),
+        Err(reason) => fail_as(reason.into(), c"I", 0, 0, None),
     };
     END.with(|_| ());
     let mut handler = Handler::default();
@@ -213,6 +219,8 @@ fn join<'a>() -> &'a mut Thread {
         binds_replies: true,
         process,
         own: Context::default(),
+        since_rotation: 0,
+        rotation: None,
         context: null_mut(),
     }));
     ME.set(thread);
@@ -281,12 +289,18 @@ pub(crate) fn set_errno(value: c_int) {
 pub(crate) fn fail(detected: impl Into<FailedCheck>) -> ! {
     let thread = me();
     let handlers = thread.process.statistics(thread.number).handlers.load(Ordering::Relaxed);
-    fail_as(detected.into(), thread.handler.phase().name(), thread.number, handlers)
+    fail_as(detected.into(), thread.handler.phase().name(), thread.number, handlers, thread.rotation)
 }
 
 /// Ends the process: one line by a raw `write`, never standard I/O or `exit`, which both can emit output of the
 /// program.
-fn fail_as(detected: FailedCheck, phase: &std::ffi::CStr, thread: usize, handlers: u64) -> ! {
+fn fail_as(
+    detected: FailedCheck,
+    phase: &std::ffi::CStr,
+    thread: usize,
+    handlers: u64,
+    rotation: Option<Rotation>,
+) -> ! {
     let mut line = Line::new();
     let _ = writeln!(
         line,
@@ -297,6 +311,15 @@ fn fail_as(detected: FailedCheck, phase: &std::ffi::CStr, thread: usize, handler
         detected.address,
     );
     line.tell();
+    if let Some(Rotation { from, to, .. }) = rotation {
+        let mut line = Line::new();
+        let _ = writeln!(
+            line,
+            "sei: the first run was on core {from}, the second on core {to} (sei_rotate): if it happens again with \
+             one of both, that core computes wrongly. Take it out of use."
+        );
+        line.tell();
+    }
     let mut reason = Line::new();
     let _ = write!(reason, "{}\0", detected.reason.text());
     // SAFETY: the reason is bytes of this frame; the function was given by the program for this purpose.
@@ -479,6 +502,10 @@ pub extern "C" fn _ITM_commitTransaction() {
     let thread = me();
     match sure(thread.handler.commit(&mut OwnMemory, &thread.process.owners, thread.number)) {
         Next::RunAgain => {
+            if rotate::is_due(&mut thread.since_rotation, thread.process.rotate_every.load(Ordering::Relaxed))
+            {
+                leave_core(thread);
+            }
             set_errno(thread.errno);
             // SAFETY: the frame that began the handler is the one that ends it, so it is still there; (3).
             unsafe { resume(&thread.jump, RUN_AGAIN) }
@@ -489,6 +516,9 @@ pub extern "C" fn _ITM_commitTransaction() {
 
 /// Both runs agree: what others see happens now, once.
 fn release(thread: &mut Thread) {
+    if let Some(rotation) = thread.rotation.take() {
+        return_cores(thread, &rotation);
+    }
     for call in thread.handler.calls.of(Kind::Add) {
         if kept(Protection::DeferredAdd) {
             add_shared(&thread.handler.copies, call.arguments[0] as usize, call.arguments[1]);

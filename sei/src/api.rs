@@ -20,6 +20,7 @@ use crate::limits;
 use crate::memory::ProgramMemory;
 use crate::mutate::{Protection, kept};
 use crate::process::{SharedByThreads, add};
+use crate::rotate::{Complaint, CoreSet, NextCore, Rotation};
 
 // What is called, in the record of calls; the first four stand above an address.
 const LOCK: u64 = 1 << 60;
@@ -36,6 +37,7 @@ pub struct SeiCounters {
     retries: u64,
     entries: u64,
     waits: u64,
+    rotations: u64,
 }
 
 /// A CRC-32C, continued from `seed`.
@@ -196,6 +198,63 @@ pub extern "C" fn sei_stack(begin: *const c_void, bytes: usize) {
     sure(added);
 }
 
+/// Every n-th handler of each thread makes its second run on another core; 0: none.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_rotate(n: u32) {
+    the_process().rotate_every.store(n, Ordering::Relaxed);
+}
+
+/// The first run has ended: the second one is to be on another core, if the thread may run on one.
+#[cold]
+#[inline(never)]
+pub(crate) fn leave_core(thread: &mut Thread) {
+    let mut permitted = CoreSet::new();
+    // SAFETY: the set has as many bytes as are passed, and is this thread's own.
+    let (read, now) = unsafe {
+        (libc::sched_getaffinity(0, size_of::<CoreSet>(), (&raw mut permitted).cast()), libc::sched_getcpu())
+    };
+    let process = thread.process;
+    if read != 0 || now < 0 {
+        return complain(process, Complaint::Refused);
+    }
+    let from = now as usize;
+    let to = match process.topology().next(&permitted, from) {
+        NextCore::Other(core) => core,
+        NextCore::Shared(core) => {
+            complain(process, Complaint::SharedCore);
+            core
+        }
+        NextCore::None => return complain(process, Complaint::OneCore),
+    };
+    if !run_on(&CoreSet::one(to)) {
+        return complain(process, Complaint::Refused);
+    }
+    thread.rotation = Some(Rotation { from, to, permitted });
+    add(&process.statistics(thread.number).rotations, 1);
+}
+
+/// The handler has ended: the thread may run where it might before, and so it goes on where it is.
+#[cold]
+#[inline(never)]
+pub(crate) fn return_cores(thread: &mut Thread, rotation: &Rotation) {
+    if !run_on(&rotation.permitted) {
+        complain(thread.process, Complaint::Refused);
+    }
+}
+
+fn run_on(cores: &CoreSet) -> bool {
+    // SAFETY: the set has as many bytes as are passed.
+    unsafe { libc::sched_setaffinity(0, size_of::<CoreSet>(), std::ptr::from_ref(cores).cast()) == 0 }
+}
+
+fn complain(process: &SharedByThreads, complaint: Complaint) {
+    if !process.has_complained.swap(true, Ordering::Relaxed) {
+        let mut line = Line::new();
+        let _ = writeln!(line, "{}", complaint.text());
+        line.tell();
+    }
+}
+
 /// A check of the program's own has failed: the process ends as if the library had detected the fault.
 #[unsafe(no_mangle)]
 pub extern "C" fn sei_detected() -> ! {
@@ -221,6 +280,7 @@ pub unsafe extern "C" fn sei_counters_read(to: *mut SeiCounters) {
         retries: process.sum(|of_thread| &of_thread.retries),
         entries: process.sum(|of_thread| &of_thread.entries),
         waits: process.sum(|of_thread| &of_thread.waits),
+        rotations: process.sum(|of_thread| &of_thread.rotations),
     };
     // SAFETY: as above.
     unsafe { to.write(counters) };

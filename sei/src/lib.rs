@@ -34,6 +34,7 @@ pub mod message;
 #[cfg(all(test, loom))]
 mod model;
 pub mod mutate;
+pub mod rotate;
 pub mod stacks;
 mod sync;
 

@@ -13,7 +13,7 @@ pub enum Protection {
     StackFilterOfWrites, StackFilterOfLocals,
     ReplayAllocation, ReplayWord, ReplayValue, ReplayBytes,
     DeferredFree, DeferredSend, DeferredRelease, OwnerCheck, Barrier, Retry, DeferredAdd,
-    CopyTranslation, CopyRefresh,
+    CopyTranslation, CopyRefresh, Rotation,
 }
 
 #[cfg(feature = "mutate")]

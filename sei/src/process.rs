@@ -1,6 +1,6 @@
 //! What the threads of one process share: their numbers, the owners of locks, the barrier's counters, and statistics.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::barrier::Counters;
@@ -9,6 +9,7 @@ use crate::fail::Reason;
 use crate::guard::StateGuard;
 use crate::limits;
 use crate::locks::Owners;
+use crate::rotate::Topology;
 
 /// The process.
 pub struct SharedByThreads {
@@ -25,6 +26,11 @@ pub struct SharedByThreads {
     pub guard: Box<Mutex<StateGuard>>,
     /// Whether it is now.
     pub is_protected: AtomicBool,
+    /// Every so many-th handler of a thread makes its second run on another core; 0: none.
+    pub rotate_every: AtomicU32,
+    /// It was said why second runs stay on their core.
+    pub has_complained: AtomicBool,
+    topology: OnceLock<Topology>,
     numbers: Mutex<Numbers>,
     threads: AtomicU64,
     statistics: Box<[Statistics]>,
@@ -37,6 +43,8 @@ pub struct Choices {
     pub has_barrier: bool,
     /// Whether duplicated state is write-protected outside of handlers.
     pub has_guard: bool,
+    /// What `sei_rotate` would be given.
+    pub rotate_every: u32,
 }
 
 #[derive(Default)]
@@ -59,21 +67,29 @@ pub struct Statistics {
     pub entries: AtomicU64,
     /// Calls of the barrier that said "wait".
     pub waits: AtomicU64,
+    /// Second runs on another core than the first.
+    pub rotations: AtomicU64,
 }
 
 /// The process that this library is in; `choices` is asked once.
 pub fn process(choices: impl FnOnce() -> Choices) -> &'static SharedByThreads {
     static PROCESS: OnceLock<SharedByThreads> = OnceLock::new();
-    PROCESS.get_or_init(|| SharedByThreads {
-        owners: Owners::new(limits::OWNERS),
-        counters: Counters::new(limits::THREADS),
-        copies: SharedCopies::new(),
-        choices: choices(),
-        guard: Box::new(Mutex::new(StateGuard::new())),
-        is_protected: AtomicBool::new(false),
-        numbers: Mutex::default(),
-        threads: AtomicU64::new(0),
-        statistics: (0..limits::THREADS).map(|_| Statistics::default()).collect(),
+    PROCESS.get_or_init(|| {
+        let choices = choices();
+        SharedByThreads {
+            owners: Owners::new(limits::OWNERS),
+            counters: Counters::new(limits::THREADS),
+            copies: SharedCopies::new(),
+            rotate_every: AtomicU32::new(choices.rotate_every),
+            has_complained: AtomicBool::new(false),
+            topology: OnceLock::new(),
+            choices,
+            guard: Box::new(Mutex::new(StateGuard::new())),
+            is_protected: AtomicBool::new(false),
+            numbers: Mutex::default(),
+            threads: AtomicU64::new(0),
+            statistics: (0..limits::THREADS).map(|_| Statistics::default()).collect(),
+        }
     })
 }
 
@@ -109,6 +125,16 @@ impl SharedByThreads {
     /// The counters of this thread.
     pub fn statistics(&self, number: usize) -> &Statistics {
         &self.statistics[number]
+    }
+
+    /// Which cores share what computes, as the kernel says.
+    pub fn topology(&self) -> &Topology {
+        self.topology.get_or_init(|| {
+            Topology::read(|core| {
+                let list = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+                std::fs::read_to_string(list).ok()
+            })
+        })
     }
 
     /// The sum over all threads.

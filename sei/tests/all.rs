@@ -5,6 +5,7 @@ mod support;
 
 mod abi;
 mod copies;
+mod cores;
 mod examples;
 mod libsei;
 mod memory;

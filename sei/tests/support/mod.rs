@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use self::skipped::skipped;
 
-mod skipped;
+pub mod skipped;
 
 /// The flags of docs/sei.md, but for the optimisation level: one per line, in a file that the compiler reads.
 const FLAGS: &str = concat!("@", env!("CARGO_MANIFEST_DIR"), "/include/sei/cflags");

@@ -1,9 +1,11 @@
 //! memcached as the service of this program: its settings, and how a replica of it is built.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crosscheck::MakeProtocol;
+use memcached::Passwords;
 use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use node::config::{TableReader, quoted};
 use node::{Application, ReplicaParts, Wrong};
@@ -42,8 +44,14 @@ Member 0 of an item is its key and the value behind it: bits from 32 on, after t
         let config = options.config();
         let service = memcached::Memcached::new(config).map_err(|error| error.to_string())?;
         let stats = service.stats().clone();
-        let make_protocol: MakeProtocol<memcached::Connection> =
-            Arc::new(move |clients| memcached::Connection::new(config, stats.clone(), clients.clone()));
+        let passwords = options.passwords()?;
+        let make_protocol: MakeProtocol<memcached::Connection> = Arc::new(move |clients| {
+            let connection = memcached::Connection::new(config, stats.clone(), clients.clone());
+            match &passwords {
+                Some(passwords) => connection.asking_for(passwords.clone()),
+                None => connection,
+            }
+        });
         Ok((service, make_protocol))
     }
 }
@@ -62,6 +70,9 @@ pub struct MemcachedOptions {
     /// Longest item, in bytes.
     #[arg(skip = MemcachedOptions::default().item_size_max)]
     pub item_size_max: u64,
+    /// Clients must log in with a line NAME:PASSWORD of this file
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    pub password_file: Option<PathBuf>,
     /// Processor time that every request uses in addition, in microseconds. For benchmarks.
     #[arg(skip)]
     pub work_us: u32,
@@ -75,6 +86,7 @@ impl Default for MemcachedOptions {
         MemcachedOptions {
             memory_limit_mb: DEFAULT_MEMORY_MB,
             item_size_max: 1 << 20,
+            password_file: None,
             work_us: 0,
             guarded_classes: None,
         }
@@ -94,6 +106,12 @@ impl MemcachedOptions {
             config.shards /= 2;
         }
         config
+    }
+
+    /// Who may use the cache.
+    fn passwords(&self) -> Result<Option<Arc<Passwords>>, String> {
+        let opened = self.password_file.as_deref().map(Passwords::open).transpose();
+        Ok(opened.map_err(|error| format!("password_file: {error}"))?.map(Arc::new))
     }
 
     /// `guarded_classes` in the file's format.
@@ -125,18 +143,20 @@ impl MemcachedOptions {
 
 impl node::ServiceOptions for MemcachedOptions {
     const FIELDS: &'static [&'static str] =
-        &["memory_limit_mb", "item_size_max", "work_us", "guarded_classes"];
+        &["memory_limit_mb", "item_size_max", "password_file", "work_us", "guarded_classes"];
     const EXAMPLE: &'static str = include_str!("service.toml");
 
     fn read(file: &mut TableReader<'_>) -> Self {
         let default = MemcachedOptions::default();
         let memory = file.integer("memory_limit_mb", 1..=1 << 20, "MiB");
         let item = file.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
+        let passwords = file.parsed("password_file", "give the path of a file, or nothing", read_path);
         let work = file.integer("work_us", 0..=100_000, "µs");
         let classes = file.parsed("guarded_classes", "name them as the example does", read_classes);
         MemcachedOptions {
             memory_limit_mb: memory.unwrap_or(default.memory_limit_mb),
             item_size_max: item.unwrap_or(default.item_size_max),
+            password_file: passwords.unwrap_or_default(),
             work_us: work.map_or(default.work_us, |us| us as u32),
             guarded_classes: classes.unwrap_or_default(),
         }
@@ -146,6 +166,8 @@ impl node::ServiceOptions for MemcachedOptions {
         // Writing to a string cannot fail.
         let _ = writeln!(file, "memory_limit_mb = {}", self.memory_limit_mb);
         let _ = writeln!(file, "item_size_max = {}", self.item_size_max);
+        let passwords = self.password_file.as_deref().unwrap_or(Path::new(""));
+        let _ = writeln!(file, "password_file = {}", quoted(&passwords.to_string_lossy()));
         let _ = writeln!(file, "work_us = {}", self.work_us);
         let _ = writeln!(file, "guarded_classes = {}", quoted(&self.classes()));
     }
@@ -177,6 +199,16 @@ impl node::ServiceOptions for MemcachedOptions {
     fn request_bytes(&self) -> usize {
         self.config().request_bytes()
     }
+}
+
+/// The replicas that `up` starts may have another working directory.
+fn absolute(path: &str) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| error.to_string())
+}
+
+/// A path; empty for none.
+fn read_path(text: &str) -> Result<Option<PathBuf>, String> {
+    Ok(Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty()))
 }
 
 /// `all`, `none`, or classes of the service, separated by commas.
@@ -232,6 +264,7 @@ mod tests {
         for (name, value) in [
             ("memory_limit_mb", default.memory_limit_mb.to_string()),
             ("item_size_max", default.item_size_max.to_string()),
+            ("password_file", quoted("")),
             ("work_us", default.work_us.to_string()),
             ("guarded_classes", quoted(&default.classes())),
         ] {
@@ -248,6 +281,7 @@ mod tests {
         for classes in [None, Some(Vec::new()), Some(vec!["Item".to_owned(), "Bucket".to_owned()])] {
             config.service.guarded_classes = classes;
             config.service.work_us = 7;
+            config.service.password_file = Some(PathBuf::from("/etc/pass\"words"));
             assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
         }
     }

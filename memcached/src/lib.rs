@@ -8,6 +8,7 @@ pub mod command;
 pub mod config;
 mod handlers;
 pub mod limits;
+pub mod passwords;
 pub mod protocol;
 mod service;
 pub mod sizes;
@@ -16,6 +17,7 @@ pub mod store;
 pub mod work;
 
 pub use config::Config;
+pub use passwords::Passwords;
 pub use protocol::Connection;
 pub use service::Memcached;
 pub use store::CLASSES;

@@ -8,6 +8,10 @@ pub const LINE_BYTES: usize = 2048;
 pub const GET_LINE_BYTES: usize = 256 << 10;
 /// Tokens of a meta command, with its name and its key. One less than stock memcached's count, which has an end marker.
 pub const META_TOKENS: usize = 19;
+/// Longest password file in bytes.
+pub const PASSWORD_FILE_BYTES: usize = 64 << 10;
+/// Most lines of a password file.
+pub const PASSWORD_LINES: usize = 1024;
 /// Longest opaque token of a meta command, with its letter.
 pub const OPAQUE_TOKEN_BYTES: usize = 32;
 /// Flag tokens of one meta command in the ordered encoding, in bytes.

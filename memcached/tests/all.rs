@@ -6,5 +6,6 @@ mod binary;
 mod closing;
 mod corruption;
 mod eviction;
+mod login;
 mod model;
 mod rollback;

@@ -16,7 +16,7 @@ const NON_NUMERIC: u16 = 6;
 const UNKNOWN: u16 = 0x81;
 
 /// A request, with the opaque 0xa1b2c3d4.
-fn packet(opcode: u8, unique: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+pub fn packet(opcode: u8, unique: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     let body = (extras.len() + key.len() + value.len()) as u32;
     let mut bytes = vec![0x80, opcode];
     bytes.extend((key.len() as u16).to_be_bytes());

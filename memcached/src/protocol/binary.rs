@@ -10,7 +10,7 @@ use crate::command::{Command, Key, Keys, StoreMode};
 use crate::config::Config;
 use crate::limits::KEY_BYTES;
 use crate::protocol::text::is_too_large;
-use crate::protocol::{Step, VERSION};
+use crate::protocol::{Step, VERSION, login};
 
 /// The expiry time by which a client says that `incr` and `decr` create nothing.
 const CREATE_NOTHING: u32 = u32::MAX;
@@ -107,8 +107,8 @@ fn pass_over(head: &BinaryHead, status: Status, used: usize, skip: usize) -> Dec
     Decoded::Step { step: Step::Skip { now: Box::new(Step::Reply(reply)), bytes: skip as u64 }, used }
 }
 
-/// The next packet of `input`.
-pub(super) fn next<'a>(input: &'a [u8], config: &Config) -> Decoded<'a> {
+/// The next packet of `input`, of a client that has logged in if `may_ask`.
+pub(super) fn next<'a>(input: &'a [u8], config: &Config, may_ask: bool) -> Decoded<'a> {
     let Some(bytes) = input.first_chunk() else {
         let is_other = input.first().is_some_and(|magic| *magic != REQUEST);
         let closed = Decoded::Step { step: Step::Close(Vec::new()), used: input.len() };
@@ -119,6 +119,9 @@ pub(super) fn next<'a>(input: &'a [u8], config: &Config) -> Decoded<'a> {
     };
     if key + extras > body {
         return refuse(&head, Status::Unknown, HEADER_BYTES);
+    }
+    if !may_ask && !login::is_free(head.opcode) {
+        return refuse(&head, Status::Unauthenticated, HEADER_BYTES);
     }
     if key > KEY_BYTES {
         return refuse(&head, Status::Invalid, HEADER_BYTES);
@@ -252,7 +255,7 @@ fn store(
     Decoded::Step { step: Step::Value { command, length, end: b"", loud: true }, used }
 }
 
-/// The answer to a packet that needs no order, but to those of statistics and of passwords.
+/// The answer to a packet that needs no order and is about neither statistics nor passwords.
 pub(super) fn own(packet: &Packet<'_>) -> Step {
     let Packet { head, .. } = packet;
     let mut reply = Vec::new();

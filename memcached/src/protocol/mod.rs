@@ -4,6 +4,7 @@
 mod binary;
 mod binary_rendering;
 mod line;
+mod login;
 mod meta;
 pub mod numbers;
 mod rendering;
@@ -18,6 +19,7 @@ use crate::command::binary::{REQUEST, opcode};
 use crate::command::{Command, Key, encode, encode_with_value};
 use crate::config::Config;
 use crate::limits::{GET_LINE_BYTES, LINE_BYTES, REPLY_BYTES, REPLY_LINE_BYTES};
+use crate::passwords::Passwords;
 use crate::protocol::binary::Decoded;
 use crate::protocol::line::Line;
 use crate::stats::Stats;
@@ -38,6 +40,10 @@ pub struct Connection {
     clients: Arc<ClientCounters>,
     /// Bytes of an unwanted value that are still to be skipped.
     skip: u64,
+    /// Who may use the cache; none where everybody may.
+    passwords: Option<Arc<Passwords>>,
+    /// Whether the client may use the cache.
+    may_ask: bool,
     /// Whether the client speaks the binary protocol; its first byte decides, which `None` waits for.
     is_binary: Option<bool>,
     /// Bytes at the start of the input that are known to hold no line end.
@@ -49,11 +55,13 @@ pub struct Connection {
 impl PartialEq for Connection {
     fn eq(&self, other: &Connection) -> bool {
         let same = |connection: &Connection| {
-            (connection.config, connection.skip, connection.is_binary, connection.scanned)
+            let Connection { config, skip, may_ask, is_binary, scanned, .. } = connection;
+            (*config, *skip, *may_ask, *is_binary, *scanned)
         };
         same(self) == same(other)
             && Arc::ptr_eq(&self.stats, &other.stats)
             && Arc::ptr_eq(&self.clients, &other.clients)
+            && self.passwords.as_ref().map(Arc::as_ptr) == other.passwords.as_ref().map(Arc::as_ptr)
     }
 }
 
@@ -91,7 +99,23 @@ enum Step {
 impl Connection {
     /// The state of a new connection.
     pub fn new(config: Config, stats: Arc<Stats>, clients: Arc<ClientCounters>) -> Self {
-        Connection { config, stats, clients, skip: 0, is_binary: None, scanned: 0, expected: 0 }
+        Connection {
+            config,
+            stats,
+            clients,
+            skip: 0,
+            passwords: None,
+            may_ask: true,
+            is_binary: None,
+            scanned: 0,
+            expected: 0,
+        }
+    }
+
+    /// The same, for clients that must log in first.
+    #[must_use]
+    pub fn asking_for(self, passwords: Arc<Passwords>) -> Self {
+        Connection { passwords: Some(passwords), may_ask: false, ..self }
     }
 
     /// Length of the first line without its `\n`; `None` while it has not arrived.
@@ -129,12 +153,17 @@ impl Connection {
 
     /// The next packet of a client that speaks the binary protocol.
     fn next_packet(&mut self, input: &[u8]) -> Progress {
-        let (step, used) = match binary::next(input, &self.config) {
+        let (step, used) = match binary::next(input, &self.config, self.may_ask) {
             Decoded::NeedMore(wanted) => return Progress::NeedMore(wanted),
             Decoded::Step { step, used } => (step, used),
             Decoded::Own(packet) => {
                 let step = match packet.head.opcode {
                     opcode::STAT => stats::packets(&packet, &self.config, &self.stats, &self.clients),
+                    opcode::SASL_LIST_MECHS | opcode::SASL_AUTH | opcode::SASL_STEP => {
+                        let (reply, accepted) = login::by_packet(self.passwords.as_deref(), &packet);
+                        self.may_ask |= accepted;
+                        Step::Reply(reply)
+                    }
                     _ => binary::own(&packet),
                 };
                 (step, packet.bytes())
@@ -211,6 +240,13 @@ impl Protocol for Connection {
             }
         };
         let line = Line::new(&input[..end]);
+        if !self.may_ask
+            && let Some(passwords) = &self.passwords
+        {
+            let (progress, accepted) = login::by_line(passwords, &line, end + 1, input);
+            self.may_ask = accepted;
+            return progress;
+        }
         let step = match line.name() {
             [b'm', letter] => meta::step(*letter, &line, &self.config),
             b"stats" => stats::step(&line, &self.config, &self.stats, &self.clients),

@@ -86,6 +86,13 @@ impl Config {
         Ok(())
     }
 
+    /// The least memory, in bytes, to which the limit can be set while the service runs: each shard has room for its
+    /// longest item and its administration.
+    pub fn least_memory(&self) -> u64 {
+        const ADMINISTRATION: u64 = 16 << 10;
+        u64::from(self.shards) * (2 * self.item_bytes as u64).max(self.item_bytes as u64 + ADMINISTRATION)
+    }
+
     /// Memory of one shard in bytes.
     pub fn shard_memory(&self) -> u64 {
         self.memory / u64::from(self.shards)

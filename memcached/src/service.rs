@@ -8,9 +8,9 @@ use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, NeedsBatch, Service};
 
 use crate::command::binary::{BinaryHead, Content, Status};
-use crate::command::{self, Command, Key, Meta, StoreMode, decode, encode};
+use crate::command::{self, Command, Key, List, Meta, StoreMode, decode, encode};
 use crate::config::{Config, ConfigError};
-use crate::handlers::{self, ItemForm, StorageRequest};
+use crate::handlers::{self, ItemForm, Listing, StorageRequest};
 use crate::limits::REPLY_BYTES;
 use crate::protocol::TOO_LARGE;
 use crate::stats::{ServiceCounters, Stats};
@@ -78,7 +78,7 @@ impl Memcached {
         let home = self.home(key);
         let mut shard = cx.lock(&self.shards[home as usize])?;
         let result = body(&mut shard, self.turn(cx));
-        self.stats.note_shard(home, shard.count(), shard.bytes());
+        self.stats.note_shard(home, shard.count(), shard.bytes(), shard.limit());
         Ok(result)
     }
 
@@ -126,6 +126,28 @@ impl Memcached {
         for shard in &self.shards {
             cx.lock(shard)?.flush(begin_us, cx.now_us());
         }
+        Ok(())
+    }
+
+    fn list(&self, cx: &Cx<'_, Self>, list: List, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        let mut listing = Listing::new(list, cx.now_us(), reply);
+        for shard in &self.shards {
+            if !cx.lock(shard)?.visit_live(cx.now_us(), &mut |item| listing.add(item)) {
+                break;
+            }
+        }
+        listing.end();
+        Ok(())
+    }
+
+    fn limit_memory(&self, cx: &Cx<'_, Self>, megabytes: u32, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        let limit = (u64::from(megabytes) << 20) / self.shards.len() as u64;
+        for (home, shard) in (0..).zip(&self.shards) {
+            let mut shard = cx.lock(shard)?;
+            shard.set_limit(limit);
+            self.stats.note_shard(home, shard.count(), shard.bytes(), limit);
+        }
+        reply.extend_from_slice(b"OK\r\n");
         Ok(())
     }
 
@@ -190,6 +212,8 @@ impl Memcached {
                 reply.extend_from_slice(b"OK\r\n");
                 Ok(())
             }
+            Command::List { list } => self.list(cx, *list, reply),
+            Command::MemoryLimit { megabytes, .. } => self.limit_memory(cx, *megabytes, reply),
             Command::Binary { head, command } => self.run_binary(cx, head, command, reply),
             Command::MetaGet { key, meta } => {
                 self.on_shard(cx, key, |shard, turn| handlers::meta_get(shard, key, meta, turn, reply))
@@ -226,11 +250,14 @@ impl Service for Memcached {
         shape.add::<StoreMode>();
         shape.add::<Meta>();
         shape.add::<BinaryHead>();
+        shape.add::<List>();
     }
 
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match command.classic() {
-            Command::FlushAll { .. } => footprint.make_all(),
+            Command::FlushAll { .. } | Command::List { .. } | Command::MemoryLimit { .. } => {
+                footprint.make_all()
+            }
             command => command.keys().iter().for_each(|key| footprint.write(self.home(key))),
         }
     }

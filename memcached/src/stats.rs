@@ -92,6 +92,7 @@ pub struct Stats {
 struct Gauge {
     items: AtomicU64,
     bytes: AtomicU64,
+    limit: AtomicU64,
 }
 
 impl Stats {
@@ -113,8 +114,9 @@ impl Stats {
     }
 
     /// Notes how full a shard is; set, not added, so that a repaired or transferred shard needs no correction.
-    pub fn note_shard(&self, shard: u32, items: u64, bytes: u64) {
+    pub fn note_shard(&self, shard: u32, items: u64, bytes: u64, limit: u64) {
         if let Some(gauge) = self.gauges.get(shard as usize) {
+            gauge.limit.store(limit, Relaxed);
             gauge.items.store(items, Relaxed);
             gauge.bytes.store(bytes, Relaxed);
         }
@@ -128,6 +130,12 @@ impl Stats {
     /// Bytes in all shards.
     pub fn bytes(&self) -> u64 {
         self.gauges.iter().map(|gauge| gauge.bytes.load(Relaxed)).sum()
+    }
+
+    /// The memory limit in bytes, if requests on all shards have shown theirs.
+    pub fn limit(&self) -> Option<u64> {
+        let limits = || self.gauges.iter().map(|gauge| gauge.limit.load(Relaxed));
+        limits().all(|limit| limit > 0).then(|| limits().sum())
     }
 
     /// `stats reset`: counters become zero; stored items stay counted.

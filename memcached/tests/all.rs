@@ -6,6 +6,7 @@ mod binary;
 mod closing;
 mod corruption;
 mod eviction;
+mod lists;
 mod login;
 mod model;
 mod rollback;

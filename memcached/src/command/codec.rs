@@ -4,7 +4,7 @@ use bytes::Bytes;
 use wire::{Malformed, Put, Reader, SharedReader};
 
 use crate::command::binary::BinaryHead;
-use crate::command::{Command, Key, Keys, Meta, StoreMode};
+use crate::command::{Command, Key, Keys, List, Meta, StoreMode};
 use crate::limits::{ITEM_BYTES_MAX, META_FLAG_BYTES};
 
 pub(crate) const GET: u8 = 1;
@@ -20,6 +20,8 @@ const META_DELETE: u8 = 10;
 const META_ARITHMETIC: u8 = 11;
 const META_DEBUG: u8 = 12;
 pub(crate) const BINARY: u8 = 13;
+const LIST: u8 = 14;
+const MEMORY_LIMIT: u8 = 15;
 
 impl Command {
     /// The kind of command: the first byte of its encoding, for a binary request that of its command.
@@ -38,6 +40,8 @@ impl Command {
             Command::MetaArithmetic { .. } => META_ARITHMETIC,
             Command::MetaDebug { .. } => META_DEBUG,
             Command::Binary { command, .. } => command.code(),
+            Command::List { .. } => LIST,
+            Command::MemoryLimit { .. } => MEMORY_LIMIT,
         }
     }
 }
@@ -58,6 +62,8 @@ pub fn kind_name(kind: u16) -> Option<&'static str> {
         META_DELETE => "md",
         META_ARITHMETIC => "ma",
         META_DEBUG => "me",
+        LIST => "list of items",
+        MEMORY_LIMIT => "cache_memlimit",
         _ => return None,
     })
 }
@@ -114,6 +120,17 @@ fn put(out: &mut Vec<u8>, command: &Command) {
         Command::MetaDelete { key, meta } => put_meta(out, META_DELETE, key, meta),
         Command::MetaArithmetic { key, meta } => put_meta(out, META_ARITHMETIC, key, meta),
         Command::MetaDebug { key } => put_simple(out, META_DEBUG, 0, key),
+        Command::List { list } => {
+            let (form, limit) = match list {
+                List::Metadump => (0, 0),
+                List::Cachedump { limit } => (1, *limit),
+                List::Sizes => (2, 0),
+            };
+            out.put8(LIST).put8(form).put32(limit);
+        }
+        Command::MemoryLimit { megabytes, quiet } => {
+            out.put8(MEMORY_LIMIT).put8(flags([*quiet])).put32(*megabytes);
+        }
         Command::Binary { head, command } => {
             out.put8(BINARY).put8(head.opcode).put32(head.opaque).put64(head.compare);
             out.put8(flags([head.initial.is_some()]));
@@ -199,6 +216,19 @@ fn decode_command(code: u8, input: &mut SharedReader<'_>) -> Result<Command, Mal
             let [] = read_flags(input)?;
             Command::MetaDebug { key: read_key(input)? }
         }
+        LIST => {
+            let list = match (input.u8()?, input.u32()?) {
+                (0, 0) => List::Metadump,
+                (1, limit) => List::Cachedump { limit },
+                (2, 0) => List::Sizes,
+                _ => return Err(Malformed("form of a list")),
+            };
+            Command::List { list }
+        }
+        MEMORY_LIMIT => {
+            let [quiet] = read_flags(input)?;
+            Command::MemoryLimit { megabytes: input.u32()?, quiet }
+        }
         _ => return Err(Malformed("unknown command")),
     })
 }
@@ -259,6 +289,7 @@ fn encoded_len(command: &Command) -> usize {
         | Command::MetaDelete { meta, .. }
         | Command::MetaArithmetic { meta, .. } => 3 + meta.tokens.len(),
         Command::MetaSet { value, meta, .. } => 3 + meta.tokens.len() + value.len(),
+        Command::List { .. } | Command::MemoryLimit { .. } => 6,
         Command::Binary { .. } => 0,
     };
     keys + rest

@@ -124,6 +124,18 @@ pub enum Command {
         /// The key, decoded.
         key: Key,
     },
+    /// A list of all items, at one position.
+    List {
+        /// The list.
+        list: List,
+    },
+    /// `cache_memlimit`: another memory limit.
+    MemoryLimit {
+        /// In MiB.
+        megabytes: u32,
+        /// `noreply`.
+        quiet: bool,
+    },
     /// A request of the binary protocol: one of the classic commands, never quiet, of one key.
     Binary {
         /// What the binary protocol adds.
@@ -131,6 +143,20 @@ pub enum Command {
         /// The command.
         command: Box<Command>,
     },
+}
+
+/// A list of what is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Shaped)]
+pub enum List {
+    /// `lru_crawler metadump`: keys, times, uniques and sizes.
+    Metadump,
+    /// `stats cachedump`: keys, lengths and times.
+    Cachedump {
+        /// How many items at most; 0 for as many as fit into a reply of that kind.
+        limit: u32,
+    },
+    /// `stats sizes`: how many items there are of which size.
+    Sizes,
 }
 
 /// The mode of a storage command, for an existing or a missing item.
@@ -168,11 +194,11 @@ impl StoreMode {
 }
 
 impl Command {
-    /// The keys it reads or changes, in order; empty for `flush_all`.
+    /// The keys it reads or changes, in order; empty for what concerns all items.
     pub fn keys(&self) -> &[Key] {
         match self {
             Command::Get { keys, .. } => keys,
-            Command::FlushAll { .. } => &[],
+            Command::FlushAll { .. } | Command::List { .. } | Command::MemoryLimit { .. } => &[],
             Command::Store { key, .. }
             | Command::TooLarge { key, .. }
             | Command::Delete { key, .. }
@@ -200,7 +226,8 @@ impl Command {
             | Command::Delete { quiet, .. }
             | Command::Arithmetic { quiet, .. }
             | Command::Touch { quiet, .. }
-            | Command::FlushAll { quiet, .. } => *quiet,
+            | Command::FlushAll { quiet, .. }
+            | Command::MemoryLimit { quiet, .. } => *quiet,
             _ => false,
         }
     }

@@ -2,6 +2,7 @@
 
 mod binary;
 mod classic;
+mod list;
 mod meta;
 
 use crate::command::{Key, StoreMode};
@@ -13,6 +14,7 @@ use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find, replace, swe
 
 pub(crate) use binary::{BESIDE_VALUE, ItemForm, binary, miss};
 pub(crate) use classic::{StorageRequest, arithmetic, delete, read, retrieve, storage, too_large, touch};
+pub(crate) use list::Listing;
 pub(crate) use meta::{debug, meta_arithmetic, meta_delete, meta_get, meta_set};
 
 pub(crate) const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";

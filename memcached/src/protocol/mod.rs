@@ -143,6 +143,11 @@ impl Connection {
         };
         match command.classic() {
             Command::Get { keys, .. } => keys.iter().map(of).sum::<usize>().min(REPLY_BYTES),
+            // An estimate: keys of 40 bytes, with what a line has besides.
+            Command::List { .. } => {
+                let items = usize::try_from(self.stats.items()).unwrap_or(usize::MAX);
+                items.saturating_mul(2 * REPLY_LINE_BYTES).min(REPLY_BYTES)
+            }
             Command::MetaGet { key, meta } if meta.value => of(key) + meta.tokens.len(),
             Command::MetaArithmetic { meta, .. } | Command::MetaGet { meta, .. } => {
                 REPLY_LINE_BYTES + meta.tokens.len()

@@ -5,25 +5,51 @@ use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crosscheck::ClientCounters;
+use crosscheck::{ClientCounters, ConnectionState};
 
 use crate::command::binary::{BinaryHead, Content, Status};
+use crate::command::{Command, List};
 use crate::config::Config;
 use crate::limits::{GET_LINE_BYTES, KEY_BYTES, LINE_BYTES};
 use crate::protocol::binary::Packet;
 use crate::protocol::line::{Line, error};
+use crate::protocol::numbers::unsigned_32;
 use crate::protocol::{Step, VERSION};
 use crate::stats::Stats;
+
+/// Stock memcached's number of slab classes, which tools go through.
+const MOST_CLASSES: u32 = 64;
 
 /// The answer to `stats` with these tokens.
 pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) -> Step {
     let mut report = StatsReport { bytes: Vec::new(), head: None };
+    match line.token(1) {
+        // Only the order of requests makes these consistent: all items are looked at.
+        b"sizes" => return Step::Order(Command::List { list: List::Sizes }),
+        b"cachedump" => return cachedump(line),
+        _ => {}
+    }
     match collect(&mut report, line.token(1), config, stats, clients) {
         Answer::Lines => report.bytes.extend_from_slice(b"END\r\n"),
         Answer::Reset => return Step::Reply(error("RESET")),
         Answer::Unknown => return Step::Reply(error("ERROR")),
     }
     Step::Reply(report.bytes)
+}
+
+/// `stats cachedump CLASS LIMIT`. All items are of class 1.
+fn cachedump(line: &Line<'_>) -> Step {
+    if line.arguments() < 3 {
+        return Step::Reply(error("CLIENT_ERROR bad command line"));
+    }
+    let (Some(class), Some(limit)) = (unsigned_32(line.token(2)), unsigned_32(line.token(3))) else {
+        return Step::Reply(error("CLIENT_ERROR bad command line format"));
+    };
+    match class {
+        1 => Step::Order(Command::List { list: List::Cachedump { limit } }),
+        class if class < MOST_CLASSES => Step::Reply(error("END")),
+        _ => Step::Reply(error("CLIENT_ERROR Illegal slab id")),
+    }
 }
 
 /// The answer to a binary `stat`: a packet for each line, and one without a key at the end.
@@ -56,10 +82,9 @@ fn collect(
 ) -> Answer {
     match name {
         b"" => general(report, config, stats, clients),
-        b"settings" => settings(report, config, clients),
+        b"settings" => settings(report, config, stats, clients),
         b"items" => items(report, stats),
         b"slabs" => slabs(report, stats),
-        b"sizes" => report.line("sizes_status", "disabled"),
         b"conns" => conns(report, clients),
         b"reset" => {
             stats.reset();
@@ -91,7 +116,7 @@ fn general(report: &mut StatsReport<'_>, config: &Config, stats: &Stats, clients
     }
     report.line("bytes_read", clients.sum(|thread| &thread.bytes_in));
     report.line("bytes_written", clients.sum(|thread| &thread.bytes_out));
-    report.line("limit_maxbytes", config.memory);
+    report.line("limit_maxbytes", stats.limit().unwrap_or(config.memory));
     report.line("accepting_conns", u8::from(clients.cannot_accept.load(Relaxed) == 0));
     report.line("listen_disabled_num", clients.accept_stops.load(Relaxed));
     report.line("threads", clients.workers.load(Relaxed));
@@ -104,8 +129,8 @@ fn seconds(time: Duration) -> String {
     format!("{}.{:06}", time.as_secs(), time.subsec_micros())
 }
 
-fn settings(report: &mut StatsReport<'_>, config: &Config, clients: &ClientCounters) {
-    report.line("maxbytes", config.memory);
+fn settings(report: &mut StatsReport<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) {
+    report.line("maxbytes", stats.limit().unwrap_or(config.memory));
     report.line("maxconns", clients.connections_max.load(Relaxed));
     report.line("tcpport", clients.port.load(Relaxed));
     report.line("num_threads", clients.workers.load(Relaxed));
@@ -138,10 +163,32 @@ fn slabs(report: &mut StatsReport<'_>, stats: &Stats) {
     report.line("total_malloced", stats.bytes());
 }
 
+/// Stock's three lines per connection, and the totals.
 fn conns(report: &mut StatsReport<'_>, clients: &ClientCounters) {
+    for connection in clients.connections() {
+        let id = connection.id;
+        report.line(&format!("{id}:addr"), connection.peer);
+        if let Some(address) = clients.listen {
+            report.line(&format!("{id}:listen_addr"), format!("tcp:{address}"));
+        }
+        report.line(&format!("{id}:state"), state_name(connection.state));
+        report.line(&format!("{id}:secs_since_last_cmd"), connection.idle_s);
+    }
     report.line("open", clients.open());
     report.line("accepted", clients.sum(|thread| &thread.accepted));
     report.line("refused", clients.refused.load(Relaxed));
+}
+
+/// Stock memcached's name where it has such a state.
+fn state_name(state: ConnectionState) -> &'static str {
+    match state {
+        ConnectionState::Idle => "conn_new_cmd",
+        ConnectionState::Reading => "conn_nread",
+        ConnectionState::WaitsForMemory => "conn_waits_for_memory",
+        ConnectionState::Executing => "conn_executing",
+        ConnectionState::Writing => "conn_mwrite",
+        ConnectionState::Closing => "conn_closing",
+    }
 }
 
 /// The lines of one answer, or its packets.

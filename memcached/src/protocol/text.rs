@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::command::{Command, Key, Keys, StoreMode};
+use crate::command::{Command, Key, Keys, List, StoreMode};
 use crate::config::Config;
 use crate::limits::stock_overhead;
 use crate::protocol::line::{Line, error};
@@ -33,6 +33,8 @@ pub(super) fn step(name: &[u8], line: &Line<'_>, config: &Config) -> Step {
         (b"decr", 2..=3) => arithmetic(line, false),
         (b"touch", 2..=3) => touch(line),
         (b"flush_all", 0..=2) => flush_all(line),
+        (b"cache_memlimit", 1..=2) => memory_limit(line, config),
+        (b"lru_crawler", 2) if line.token(1) == b"metadump" => metadump(line),
         (b"verbosity", 1..=2) => verbosity(line),
         (b"slabs", 2..) if line.token(1) == b"automove" => slabs_automove(line),
         (b"version", _) => Step::Reply(error(&format!("VERSION {VERSION}"))),
@@ -155,7 +157,30 @@ fn flush_all(line: &Line<'_>) -> Step {
     }
 }
 
-/// Accepted without effect: the operator, not a client, decides about the log messages of a replica.
+/// `cache_memlimit MIB`. A limit in bytes, given by mistake, is refused as stock refuses it.
+fn memory_limit(line: &Line<'_>, config: &Config) -> Step {
+    const LARGEST: u32 = 1 << 20;
+    let Some(megabytes) = unsigned_32(line.token(1)) else { return fail(line, "ERROR") };
+    if megabytes > LARGEST {
+        return fail(line, "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes");
+    }
+    let least = config.least_memory().div_ceil(1 << 20);
+    if u64::from(megabytes) < least {
+        return fail(line, &format!("MEMLIMIT_TOO_SMALL cannot set maxbytes to less than {least}m"));
+    }
+    Step::Order(Command::MemoryLimit { megabytes, quiet: line.is_quiet() })
+}
+
+/// `lru_crawler metadump CLASS[,CLASS...]`, `all` or `hash`. All items are of class 1.
+fn metadump(line: &Line<'_>) -> Step {
+    let mut classes = line.token(2).split(|byte| *byte == b',');
+    if matches!(line.token(2), b"all" | b"hash") || classes.any(|class| class == b"1") {
+        Step::Order(Command::List { list: List::Metadump })
+    } else {
+        Step::Reply(error("END"))
+    }
+}
+
 /// Checked as stock does, without effect: memory is not cut into slabs, so there is nothing to move between them.
 fn slabs_automove(line: &Line<'_>) -> Step {
     match unsigned_32(line.token(2)) {
@@ -165,6 +190,7 @@ fn slabs_automove(line: &Line<'_>) -> Step {
     }
 }
 
+/// Accepted without effect: the operator, not a client, decides about the log messages of a replica.
 fn verbosity(line: &Line<'_>) -> Step {
     if unsigned(line.token(1)).is_none() {
         return fail(line, BAD_FORMAT);

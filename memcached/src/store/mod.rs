@@ -29,6 +29,10 @@ const PROBATION_SHARE: u64 = 10;
 /// Items that one request may pass over before it evicts the next in turn, hit or not: bounds the work of a request.
 const PASSED_OVER: u32 = 64;
 
+/// Items that one request evicts at most besides those whose memory it needs, after the limit was lowered: bounds the work
+/// of a request.
+const EVICTED_BESIDES: u32 = 32;
+
 /// Memory that an insert may take besides the item itself: a bucket, and a page of either queue.
 const ADMINISTRATION: u64 = BUCKET_BYTES + 2 * PAGE_BYTES;
 
@@ -270,6 +274,29 @@ impl Shard {
         self.bytes
     }
 
+    /// Shows live items, in an order that is the same at all replicas, until `visit` returns false; returns whether it
+    /// did not.
+    pub fn visit_live(&self, now_us: u64, visit: &mut dyn FnMut(&Item) -> bool) -> bool {
+        if expiry::is_over(self.flush_us, now_us) {
+            return true;
+        }
+        self.directory.all(self.object_id()).all(|bucket| {
+            let mut items =
+                self.buckets.expect(bucket).entries().iter().map(|entry| self.items.expect(entry.item));
+            items.all(|item| item.is_dead(self.epoch, now_us) || visit(item))
+        })
+    }
+
+    /// Memory for items and their administration, in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Sets the limit. Where more is stored, each insert evicts a little more than it needs until it is kept.
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
     /// Checks all relations between the shard's objects. Enters every object.
     ///
     /// # Errors
@@ -377,11 +404,14 @@ impl Shard {
         heads.filter(|head| spared != Some(*head)).find(is_dead)
     }
 
-    /// Evicts until `needed` more bytes fit, sparing `spared`.
+    /// Evicts until `needed` more bytes fit, sparing `spared`; in a shard whose limit was lowered, at most
+    /// [`EVICTED_BESIDES`] items more than give that room.
     fn evict(&mut self, needed: u64, turn: ShardTurn<'_>, spared: Option<ItemRef>) {
         let mut passed_over = 0;
         let mut met_spared = false;
-        while self.lacks_room(needed) {
+        let (mut freed, mut besides) = (0, 0);
+        while self.lacks_room(needed) && (freed < needed + ADMINISTRATION || besides < EVICTED_BESIDES) {
+            besides += u32::from(freed >= needed + ADMINISTRATION);
             let mut main = self.main.items() > 0
                 && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
             let Some(mut candidate) = self.queue(main).oldest(&self.queue_pages) else { return };
@@ -413,6 +443,7 @@ impl Shard {
             if !dead && !item.marks().has(Marks::FETCHED) {
                 Stats::count(&counters.evicted_unfetched);
             }
+            freed += self.items.expect(candidate).charge();
             self.unlink(candidate, !dead && !main);
         }
     }

@@ -80,6 +80,11 @@ impl Directory {
         Some(Ref::numbered(shard, self.number_of(tag)?))
     }
 
+    /// All buckets of the shard `shard`, in order.
+    pub fn all(&self, shard: ObjectId) -> impl Iterator<Item = Ref<Bucket>> + use<> {
+        (0..self.buckets).map(move |number| Ref::numbered(shard, number))
+    }
+
     /// Whether a table of `items` items should grow by a bucket.
     pub fn wants_growth(&self, items: u64) -> bool {
         items >= u64::from(self.buckets) * u64::from(LOAD)

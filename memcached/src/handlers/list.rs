@@ -1,0 +1,114 @@
+//! Lists of what is stored, at one position of the order: keys for tools that dump or count them, sizes for operators.
+//!
+//! Stock memcached's crawler walks while others write; here the list is one request, so it is a consistent copy.
+
+use crate::command::List;
+use crate::limits::REPLY_BYTES;
+use crate::protocol::numbers::push_decimal;
+use crate::store::expiry::{NEVER, seconds};
+use crate::store::{Item, Marks};
+
+/// Longest list of keys in the form of `stats cachedump`, in bytes, as in stock memcached.
+const CACHEDUMP_BYTES: usize = 2 << 20;
+/// `stats sizes` counts items in steps of so many bytes.
+const SIZE_STEP: usize = 32;
+/// From this on, items are counted as of this size: the largest ones that may be configured.
+const SIZE_STEPS: usize = crate::limits::ITEM_BYTES_MAX / SIZE_STEP + 1;
+
+/// A list that is being written.
+pub(crate) struct Listing<'r> {
+    what: List,
+    reply: &'r mut Vec<u8>,
+    start: usize,
+    listed: u32,
+    sizes: Vec<u32>,
+    now_us: u64,
+}
+
+impl<'r> Listing<'r> {
+    pub(crate) fn new(what: List, now_us: u64, reply: &'r mut Vec<u8>) -> Self {
+        let steps = if what == List::Sizes { SIZE_STEPS } else { 0 };
+        Listing { what, start: reply.len(), reply, listed: 0, sizes: vec![0; steps], now_us }
+    }
+
+    /// Adds a live item. Returns whether more fit.
+    pub(crate) fn add(&mut self, item: &Item) -> bool {
+        let length = self.reply.len() - self.start;
+        match self.what {
+            List::Metadump => {
+                self.metadump(item);
+                length < REPLY_BYTES
+            }
+            List::Cachedump { limit } => {
+                let fits = (limit == 0 || self.listed < limit) && length < CACHEDUMP_BYTES;
+                if fits {
+                    self.cachedump(item);
+                }
+                fits
+            }
+            List::Sizes => {
+                let step = (item.stock_size().div_ceil(SIZE_STEP)).min(SIZE_STEPS - 1);
+                self.sizes[step] += 1;
+                true
+            }
+        }
+    }
+
+    /// A line of `lru_crawler metadump`. Its line ends are those of stock memcached.
+    fn metadump(&mut self, item: &Item) {
+        self.reply.extend_from_slice(b"key=");
+        for &byte in item.key() {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                self.reply.push(byte);
+            } else {
+                const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+                self.reply.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
+            }
+        }
+        self.reply.extend_from_slice(b" exp=");
+        match item.deadline() {
+            NEVER => self.reply.extend_from_slice(b"-1"),
+            deadline => push_decimal(self.reply, u64::from(seconds(deadline))),
+        }
+        let accessed = u64::from(seconds(self.now_us)).saturating_sub(item.idle_s(self.now_us));
+        self.number(b" la=", accessed);
+        self.number(b" cas=", item.unique());
+        let fetched = item.marks().has(Marks::FETCHED);
+        self.reply.extend_from_slice(if fetched { b" fetch=yes cls=1" } else { b" fetch=no cls=1" });
+        self.number(b" size=", item.stock_size() as u64);
+        self.reply.push(b'\n');
+    }
+
+    /// A line of `stats cachedump`.
+    fn cachedump(&mut self, item: &Item) {
+        self.listed += 1;
+        self.reply.extend_from_slice(b"ITEM ");
+        self.reply.extend_from_slice(item.key());
+        self.number(b" [", item.value_len() as u64);
+        self.number(b" b; ", u64::from(seconds(item.deadline())));
+        self.reply.extend_from_slice(b" s]\r\n");
+    }
+
+    fn number(&mut self, before: &[u8], number: u64) {
+        self.reply.extend_from_slice(before);
+        push_decimal(self.reply, number);
+    }
+
+    /// Ends the list; a list that is too long becomes an error.
+    pub(crate) fn end(mut self) {
+        for (step, count) in
+            std::mem::take(&mut self.sizes).into_iter().enumerate().filter(|(_, count)| *count > 0)
+        {
+            self.number(b"STAT ", (step * SIZE_STEP) as u64);
+            self.number(b" ", u64::from(count));
+            self.reply.extend_from_slice(b"\r\n");
+        }
+        if self.reply.len() - self.start > REPLY_BYTES {
+            self.reply.truncate(self.start);
+            self.reply.extend_from_slice(b"SERVER_ERROR the list of all keys is longer than 64 MiB\r\n");
+        } else {
+            self.reply.extend_from_slice(b"END\r\n");
+        }
+    }
+}

@@ -112,7 +112,8 @@ class Aiomcache(Library):
     def __init__(self, servers):
         self.servers = servers
         self.events = EventLoop()
-        self.clients = [self.events.run(self.connect(*server)) for server in servers]
+        # It begins with the server that is killed under the loop.
+        self.clients = [self.events.run(self.connect(*server)) for server in servers[1:] + servers[:1]]
 
     async def connect(self, host, port):
         import aiomcache

@@ -6,9 +6,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
 use subtle::{Choice, ConstantTimeEq};
 
@@ -18,23 +18,23 @@ use crate::limits::{PASSWORD_FILE_BYTES, PASSWORD_LINES};
 #[derive(Debug)]
 pub struct Passwords {
     path: PathBuf,
-    read: Mutex<Content>,
+    read: Mutex<PasswordLines>,
 }
 
 /// What was read, and the state of the file when it was.
 #[derive(Debug)]
-struct Content {
-    version: Version,
-    pairs: Vec<Pair>,
+struct PasswordLines {
+    version: FileVersion,
+    pairs: Vec<NameAndPassword>,
     /// Whether it was said that the file cannot be read any more.
     told: bool,
 }
 
 /// A name and its password.
-type Pair = (Vec<u8>, Vec<u8>);
+type NameAndPassword = (Vec<u8>, Vec<u8>);
 
-/// Changes with the file: its time of change and its length.
-type Version = (Option<SystemTime>, u64);
+/// Changes with the file: its number, its time of change and its length. Only compared.
+type FileVersion = (u64, i64, i64, u64);
 
 /// A password file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ impl Passwords {
     /// [`PasswordError`] if it cannot be read or has another form.
     pub fn open(path: &Path) -> Result<Self, PasswordError> {
         let version = version(path).map_err(|error| PasswordError::Unreadable(path.to_owned(), error))?;
-        let read = Mutex::new(Content { version, pairs: read(path)?, told: false });
+        let read = Mutex::new(PasswordLines { version, pairs: read(path)?, told: false });
         Ok(Passwords { path: path.to_owned(), read })
     }
 
@@ -69,12 +69,12 @@ impl Passwords {
     pub fn accepts(&self, name: &[u8], password: &[u8]) -> bool {
         let mut content = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(&mut content);
-        let is_pair = |(one, other): &Pair| one.ct_eq(name) & other.ct_eq(password);
+        let is_pair = |(one, other): &NameAndPassword| one.ct_eq(name) & other.ct_eq(password);
         bool::from(content.pairs.iter().map(is_pair).fold(Choice::from(0), |found, this| found | this))
     }
 
     /// Reads the file again if it has changed. A file that cannot be used any more leaves everything as it was.
-    fn refresh(&self, content: &mut Content) {
+    fn refresh(&self, content: &mut PasswordLines) {
         let unreadable = |error| PasswordError::Unreadable(self.path.clone(), error);
         let result = version(&self.path).map_err(unreadable).and_then(|version| {
             if version != content.version {
@@ -96,12 +96,12 @@ impl Passwords {
     }
 }
 
-fn version(path: &Path) -> io::Result<Version> {
+fn version(path: &Path) -> io::Result<FileVersion> {
     let metadata = fs::metadata(path)?;
-    Ok((metadata.modified().ok(), metadata.len()))
+    Ok((metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len()))
 }
 
-fn read(path: &Path) -> Result<Vec<Pair>, PasswordError> {
+fn read(path: &Path) -> Result<Vec<NameAndPassword>, PasswordError> {
     let mut bytes = Vec::new();
     let limited = File::open(path).map(|file| file.take(PASSWORD_FILE_BYTES as u64 + 1));
     limited

@@ -7,7 +7,7 @@ use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, Shape, genesis
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, NeedsBatch, Service};
 
-use crate::command::binary::{BinaryHead, Content, Status};
+use crate::command::binary::{BinaryHead, ResponseContent, ResponseStatus};
 use crate::command::{self, Command, Key, List, Meta, StoreMode, decode, encode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, ItemForm, Listing, StorageRequest};
@@ -161,7 +161,7 @@ impl Memcached {
         match (command, command.keys()) {
             (Command::FlushAll { delay, .. }, _) => {
                 self.flush_all(cx, *delay)?;
-                head.succeed(Content::default(), reply);
+                head.succeed(ResponseContent::default(), reply);
                 Ok(())
             }
             (_, [key, ..]) => self.on_shard(cx, key, |shard, turn| {
@@ -169,7 +169,7 @@ impl Memcached {
             }),
             // The decoding has refused all others.
             (_, []) => {
-                head.fail(Status::Internal, reply);
+                head.fail(ResponseStatus::Internal, reply);
                 Ok(())
             }
         }
@@ -329,7 +329,7 @@ impl Service for Memcached {
 
     fn panicked(&self, command: &Command, reply: &mut Vec<u8>) {
         if let Command::Binary { head, .. } = command {
-            head.fail(Status::Internal, reply);
+            head.fail(ResponseStatus::Internal, reply);
         } else if !command.is_quiet() {
             reply.extend_from_slice(b"SERVER_ERROR internal error\r\n");
         }

@@ -54,7 +54,7 @@ pub mod opcode {
 
 /// The status of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Status {
+pub enum ResponseStatus {
     /// Done.
     Ok = 0x00,
     /// No such item.
@@ -77,20 +77,20 @@ pub enum Status {
     Internal = 0x84,
 }
 
-impl Status {
+impl ResponseStatus {
     /// The text that stock memcached sends as the value of such a response.
     fn text(self) -> &'static str {
         match self {
-            Status::Ok => "",
-            Status::NotFound => "Not found",
-            Status::Exists => "Data exists for key.",
-            Status::TooLarge => "Too large.",
-            Status::Invalid => "Invalid arguments",
-            Status::NotStored => "Not stored.",
-            Status::NonNumeric => "Non-numeric server-side value for incr or decr",
-            Status::Unauthenticated => "Auth failure.",
-            Status::Unknown => "Unknown command",
-            Status::Internal => "Internal error",
+            ResponseStatus::Ok => "",
+            ResponseStatus::NotFound => "Not found",
+            ResponseStatus::Exists => "Data exists for key.",
+            ResponseStatus::TooLarge => "Too large.",
+            ResponseStatus::Invalid => "Invalid arguments",
+            ResponseStatus::NotStored => "Not stored.",
+            ResponseStatus::NonNumeric => "Non-numeric server-side value for incr or decr",
+            ResponseStatus::Unauthenticated => "Auth failure.",
+            ResponseStatus::Unknown => "Unknown command",
+            ResponseStatus::Internal => "Internal error",
         }
     }
 }
@@ -110,7 +110,7 @@ pub struct BinaryHead {
 
 /// What a response carries besides its status.
 #[derive(Clone, Copy, Default)]
-pub struct Content<'a> {
+pub struct ResponseContent<'a> {
     /// The item's unique; 0 for none.
     pub unique: u64,
     /// The item's client flags.
@@ -139,7 +139,7 @@ impl BinaryHead {
     }
 
     /// Appends a response.
-    pub fn respond(&self, status: Status, content: Content<'_>, reply: &mut Vec<u8>) {
+    pub fn respond(&self, status: ResponseStatus, content: ResponseContent<'_>, reply: &mut Vec<u8>) {
         let extras = content.flags.map(u32::to_be_bytes);
         let extras = extras.as_ref().map_or(&[][..], |bytes| bytes);
         let body = extras.len() + content.key.len() + content.value.len();
@@ -157,14 +157,18 @@ impl BinaryHead {
     }
 
     /// Appends the response to a failed request: its value is a text.
-    pub fn fail(&self, status: Status, reply: &mut Vec<u8>) {
-        self.respond(status, Content { value: status.text().as_bytes(), ..Content::default() }, reply);
+    pub fn fail(&self, status: ResponseStatus, reply: &mut Vec<u8>) {
+        self.respond(
+            status,
+            ResponseContent { value: status.text().as_bytes(), ..ResponseContent::default() },
+            reply,
+        );
     }
 
     /// Appends the response to a request that succeeded, unless it is quiet.
-    pub fn succeed(&self, content: Content<'_>, reply: &mut Vec<u8>) {
+    pub fn succeed(&self, content: ResponseContent<'_>, reply: &mut Vec<u8>) {
         if !self.is_quiet() {
-            self.respond(Status::Ok, content, reply);
+            self.respond(ResponseStatus::Ok, content, reply);
         }
     }
 }
@@ -185,8 +189,8 @@ mod tests {
     fn a_response_has_its_parts_in_order() {
         let head = BinaryHead { opcode: opcode::GETK, opaque: 0x0102_0304, compare: 0, initial: None };
         let mut reply = Vec::new();
-        let content = Content { unique: 7, flags: Some(0xdead_beef), key: b"key", value: b"value" };
-        head.respond(Status::Ok, content, &mut reply);
+        let content = ResponseContent { unique: 7, flags: Some(0xdead_beef), key: b"key", value: b"value" };
+        head.respond(ResponseStatus::Ok, content, &mut reply);
         let expected = [
             &[0x81, 0x0c, 0, 3, 4, 0, 0, 0][..],
             &[0, 0, 0, 12, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 7],

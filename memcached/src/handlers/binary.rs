@@ -1,6 +1,6 @@
 //! Requests of the binary protocol on a shard, and the two forms in which a found item is answered.
 
-use crate::command::binary::{BinaryHead, Content, Status};
+use crate::command::binary::{BinaryHead, ResponseContent, ResponseStatus};
 use crate::command::{Command, Key, StoreMode};
 use crate::handlers::{Counted, CounterStep, StoreArguments, Stored, count, retrieve, store, too_large};
 use crate::protocol::numbers::push_decimal;
@@ -29,13 +29,13 @@ impl ItemForm<'_> {
         let with_unique = match self {
             ItemForm::Text { with_unique } => with_unique,
             ItemForm::Binary(head) => {
-                let content = Content {
+                let content = ResponseContent {
                     unique: item.unique(),
                     flags: Some(item.flags()),
                     key: if head.wants_key() { key } else { b"" },
                     value: if head.wants_value() { value } else { b"" },
                 };
-                return head.respond(Status::Ok, content, reply);
+                return head.respond(ResponseStatus::Ok, content, reply);
             }
         };
         reply.reserve(value.len() + key.len() + BESIDE_VALUE);
@@ -71,7 +71,7 @@ pub(crate) fn binary(
         Command::Touch { key, expiry, .. } => read(shard, head, key, Some(*expiry), turn, reply),
         Command::TooLarge { key, .. } => {
             too_large(shard, key, turn);
-            head.fail(Status::TooLarge, reply);
+            head.fail(ResponseStatus::TooLarge, reply);
         }
         Command::Delete { key, .. } => delete(shard, head, key, turn, reply),
         Command::Arithmetic { key, up, delta, .. } => {
@@ -95,20 +95,23 @@ pub(crate) fn binary(
             };
             let failure = match store(shard, &wish, turn) {
                 Stored::Done => {
-                    return head.succeed(Content { unique: turn.unique, ..Content::default() }, reply);
+                    return head.succeed(
+                        ResponseContent { unique: turn.unique, ..ResponseContent::default() },
+                        reply,
+                    );
                 }
-                Stored::Exists => Status::Exists,
-                Stored::Missing => Status::NotFound,
+                Stored::Exists => ResponseStatus::Exists,
+                Stored::Missing => ResponseStatus::NotFound,
                 Stored::Refused => match mode {
-                    StoreMode::Add => Status::Exists,
-                    StoreMode::Replace => Status::NotFound,
-                    _ => Status::NotStored,
+                    StoreMode::Add => ResponseStatus::Exists,
+                    StoreMode::Replace => ResponseStatus::NotFound,
+                    _ => ResponseStatus::NotStored,
                 },
             };
             head.fail(failure, reply);
         }
         // The decoding has refused all others.
-        _ => head.fail(Status::Internal, reply),
+        _ => head.fail(ResponseStatus::Internal, reply),
     }
 }
 
@@ -134,23 +137,27 @@ pub(crate) fn miss(head: &BinaryHead, key: &Key, reply: &mut Vec<u8>) {
     match (head.is_quiet(), head.wants_key()) {
         (true, _) => {}
         (false, true) => {
-            head.respond(Status::NotFound, Content { key: key.bytes(), ..Content::default() }, reply);
+            head.respond(
+                ResponseStatus::NotFound,
+                ResponseContent { key: key.bytes(), ..ResponseContent::default() },
+                reply,
+            );
         }
-        (false, false) => head.fail(Status::NotFound, reply),
+        (false, false) => head.fail(ResponseStatus::NotFound, reply),
     }
 }
 
 fn delete(shard: &mut Shard, head: &BinaryHead, key: &Key, turn: ShardTurn<'_>, reply: &mut Vec<u8>) {
     let Some(found) = find(shard, key, turn, false) else {
         Stats::count(&turn.counters.delete_misses);
-        return head.fail(Status::NotFound, reply);
+        return head.fail(ResponseStatus::NotFound, reply);
     };
     if head.compare != 0 && head.compare != shard.item(found).unique() {
-        return head.fail(Status::Exists, reply);
+        return head.fail(ResponseStatus::Exists, reply);
     }
     Stats::count(&turn.counters.delete_hits);
     shard.remove(found);
-    head.succeed(Content::default(), reply);
+    head.succeed(ResponseContent::default(), reply);
 }
 
 fn arithmetic(
@@ -162,10 +169,12 @@ fn arithmetic(
 ) {
     let number = match count(shard, step, turn) {
         Counted::Yes(_, number) => number,
-        Counted::NonNumeric => return head.fail(Status::NonNumeric, reply),
-        Counted::Mismatch => return head.fail(Status::Exists, reply),
+        Counted::NonNumeric => return head.fail(ResponseStatus::NonNumeric, reply),
+        Counted::Mismatch => return head.fail(ResponseStatus::Exists, reply),
         Counted::NotFound => {
-            let Some((initial, expiry)) = head.initial else { return head.fail(Status::NotFound, reply) };
+            let Some((initial, expiry)) = head.initial else {
+                return head.fail(ResponseStatus::NotFound, reply);
+            };
             let mut value = Vec::new();
             push_decimal(&mut value, initial);
             let expires_us = deadline(i64::from(expiry), turn.now_us);
@@ -176,5 +185,5 @@ fn arithmetic(
         }
     };
     let value = number.to_be_bytes();
-    head.succeed(Content { unique: turn.unique, value: &value, ..Content::default() }, reply);
+    head.succeed(ResponseContent { unique: turn.unique, value: &value, ..ResponseContent::default() }, reply);
 }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::command::binary::{BinaryHead, Content, HEADER_BYTES, REQUEST, Status, opcode};
+use crate::command::binary::{BinaryHead, HEADER_BYTES, REQUEST, ResponseContent, ResponseStatus, opcode};
 use crate::command::{Command, Key, Keys, StoreMode};
 use crate::config::Config;
 use crate::limits::KEY_BYTES;
@@ -94,14 +94,14 @@ impl Extras<'_> {
 }
 
 /// A failed request, after which the connection ends: the rest cannot be trusted to begin with a packet.
-fn refuse(head: &BinaryHead, status: Status, used: usize) -> Decoded<'static> {
+fn refuse(head: &BinaryHead, status: ResponseStatus, used: usize) -> Decoded<'static> {
     let mut reply = Vec::new();
     head.fail(status, &mut reply);
     Decoded::Step { step: Step::Close(reply), used }
 }
 
 /// A failed request whose body of `skip` further bytes is passed over.
-fn pass_over(head: &BinaryHead, status: Status, used: usize, skip: usize) -> Decoded<'static> {
+fn pass_over(head: &BinaryHead, status: ResponseStatus, used: usize, skip: usize) -> Decoded<'static> {
     let mut reply = Vec::new();
     head.fail(status, &mut reply);
     Decoded::Step { step: Step::Skip { now: Box::new(Step::Reply(reply)), bytes: skip as u64 }, used }
@@ -118,18 +118,18 @@ pub(super) fn next<'a>(input: &'a [u8], config: &Config, may_ask: bool) -> Decod
         return Decoded::Step { step: Step::Close(Vec::new()), used: input.len() };
     };
     if key + extras > body {
-        return refuse(&head, Status::Unknown, HEADER_BYTES);
+        return refuse(&head, ResponseStatus::Unknown, HEADER_BYTES);
     }
     if !may_ask && !login::is_free(head.opcode) {
-        return refuse(&head, Status::Unauthenticated, HEADER_BYTES);
+        return refuse(&head, ResponseStatus::Unauthenticated, HEADER_BYTES);
     }
     if key > KEY_BYTES {
-        return refuse(&head, Status::Invalid, HEADER_BYTES);
+        return refuse(&head, ResponseStatus::Invalid, HEADER_BYTES);
     }
     let value = body - key - extras;
     match form_of(head.opcode) {
-        None => pass_over(&head, Status::Unknown, HEADER_BYTES, body),
-        Some(form) if !form.fits(extras, key, value) => refuse(&head, Status::Invalid, HEADER_BYTES),
+        None => pass_over(&head, ResponseStatus::Unknown, HEADER_BYTES, body),
+        Some(form) if !form.fits(extras, key, value) => refuse(&head, ResponseStatus::Invalid, HEADER_BYTES),
         Some(form) => {
             let used = HEADER_BYTES + extras + key;
             // The value of an item is waited for by the step: it may be too large to be kept.
@@ -220,7 +220,7 @@ fn ordered(
             Command::Arithmetic { key, up, delta: extras.u64(0), quiet: false }
         }
         (_, Some(key)) => return store(head, extras, key, value, config, used),
-        (_, None) => return refuse(&head, Status::Invalid, used),
+        (_, None) => return refuse(&head, ResponseStatus::Invalid, used),
     };
     Decoded::Step { step: Step::Order(Command::Binary { head, command: Box::new(classic) }), used }
 }
@@ -244,7 +244,7 @@ fn store(
     let (flags, expiry) = (extras.u32(0), i64::from(extras.u32(4)));
     if is_too_large(&key, flags, length, config) {
         if mode != StoreMode::Set {
-            return pass_over(&head, Status::TooLarge, used, length);
+            return pass_over(&head, ResponseStatus::TooLarge, used, length);
         }
         let command = Box::new(Command::TooLarge { key, quiet: false });
         let now = Box::new(Step::Order(Command::Binary { head, command }));
@@ -260,15 +260,18 @@ pub(super) fn own(packet: &Packet<'_>) -> Step {
     let Packet { head, .. } = packet;
     let mut reply = Vec::new();
     match head.opcode {
-        opcode::NOOP => head.succeed(Content::default(), &mut reply),
+        opcode::NOOP => head.succeed(ResponseContent::default(), &mut reply),
         opcode::VERSION => {
-            head.succeed(Content { value: VERSION.as_bytes(), ..Content::default() }, &mut reply);
+            head.succeed(
+                ResponseContent { value: VERSION.as_bytes(), ..ResponseContent::default() },
+                &mut reply,
+            );
         }
         opcode::QUIT | opcode::QUITQ => {
-            head.succeed(Content::default(), &mut reply);
+            head.succeed(ResponseContent::default(), &mut reply);
             return Step::Close(reply);
         }
-        _ => head.fail(Status::Unknown, &mut reply),
+        _ => head.fail(ResponseStatus::Unknown, &mut reply),
     }
     Step::Reply(reply)
 }

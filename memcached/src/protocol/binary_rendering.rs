@@ -1,5 +1,6 @@
-//! The inverse of decoding a binary packet, as a check of it: the packet that a client sends to mean an ordered request.
-//! See `rendering`, which does it for lines; this shares nothing with the decoder but the format of ordered requests.
+//! The inverse of decoding a binary packet, as a check of it: the packet that a client sends to mean an ordered
+//! request. See `rendering`, which does it for lines; this shares nothing with the decoder but the format of ordered
+//! requests.
 
 use wire::Reader;
 
@@ -35,7 +36,7 @@ pub(super) fn rendered(input: &[u8], ordered: &[u8], item_bytes: usize) -> Optio
 }
 
 /// The numbers before a key.
-enum Numbers {
+enum ExtrasParts {
     None,
     Expiry(u32),
     FlagsAndExpiry(u32, u32),
@@ -44,7 +45,7 @@ enum Numbers {
 
 /// What follows a packet's header.
 struct Parts<'o> {
-    numbers: Numbers,
+    numbers: ExtrasParts,
     key: &'o [u8],
     value: &'o [u8],
 }
@@ -52,12 +53,12 @@ struct Parts<'o> {
 impl Parts<'_> {
     fn write_extras<'e>(&self, room: &'e mut [u8; 20]) -> Option<&'e [u8]> {
         let (length, words): (usize, [(usize, &[u8]); 3]) = match &self.numbers {
-            Numbers::None => return Some(&[]),
-            Numbers::Expiry(expiry) => (4, [(0, &expiry.to_be_bytes()), (0, &[]), (0, &[])]),
-            Numbers::FlagsAndExpiry(flags, expiry) => {
+            ExtrasParts::None => return Some(&[]),
+            ExtrasParts::Expiry(expiry) => (4, [(0, &expiry.to_be_bytes()), (0, &[]), (0, &[])]),
+            ExtrasParts::FlagsAndExpiry(flags, expiry) => {
                 (8, [(0, &flags.to_be_bytes()), (4, &expiry.to_be_bytes()), (0, &[])])
             }
-            Numbers::Step { delta, initial, expiry } => {
+            ExtrasParts::Step { delta, initial, expiry } => {
                 (20, [(0, &delta.to_be_bytes()), (8, &initial.to_be_bytes()), (16, &expiry.to_be_bytes())])
             }
         };
@@ -81,25 +82,25 @@ fn parts<'o>(
     let parts = match (kind, flags, opcode) {
         // Without a new expiry time and with one; the unique is always wanted.
         (GET, 1, 0x00 | 0x09 | 0x0c | 0x0d) => {
-            Parts { numbers: Numbers::None, key: key(ordered)?, value: &[] }
+            Parts { numbers: ExtrasParts::None, key: key(ordered)?, value: &[] }
         }
         (GET, 3, 0x1d | 0x1e | 0x23 | 0x24) => {
             let expiry = u32::try_from(ordered.i64().ok()?).ok()?;
-            Parts { numbers: Numbers::Expiry(expiry), key: key(ordered)?, value: &[] }
+            Parts { numbers: ExtrasParts::Expiry(expiry), key: key(ordered)?, value: &[] }
         }
         (STORE, 0, _) => return store(ordered, opcode, item_bytes),
-        (DELETE, 0, 0x04 | 0x14) => Parts { numbers: Numbers::None, key: key(ordered)?, value: &[] },
+        (DELETE, 0, 0x04 | 0x14) => Parts { numbers: ExtrasParts::None, key: key(ordered)?, value: &[] },
         (ARITHMETIC, 2, 0x05 | 0x15) | (ARITHMETIC, 0, 0x06 | 0x16) => {
             let key = key(ordered)?;
             // Without an initial value its bytes are whatever the client sends: such a request is decoded twice.
             let (initial, expiry) = initial.filter(|(_, expiry)| *expiry != u32::MAX)?;
-            let numbers = Numbers::Step { delta: ordered.u64().ok()?, initial, expiry };
+            let numbers = ExtrasParts::Step { delta: ordered.u64().ok()?, initial, expiry };
             Parts { numbers, key, value: &[] }
         }
         (TOUCH, 0, 0x1c) => {
             let key = key(ordered)?;
             let expiry = u32::try_from(ordered.i64().ok()?).ok()?;
-            Parts { numbers: Numbers::Expiry(expiry), key, value: &[] }
+            Parts { numbers: ExtrasParts::Expiry(expiry), key, value: &[] }
         }
         _ => return None,
     };
@@ -117,8 +118,8 @@ fn store<'o>(ordered: &mut Reader<'o>, opcode: u8, item_bytes: usize) -> Option<
     let (flags, expiry) = (ordered.u32().ok()?, u32::try_from(ordered.i64().ok()?).ok()?);
     let (key, value) = (key(ordered)?, ordered.rest());
     let numbers = match (mode, opcode) {
-        (0, 0x01 | 0x11) | (1, 0x02 | 0x12) | (2, 0x03 | 0x13) => Numbers::FlagsAndExpiry(flags, expiry),
-        (3, 0x0e | 0x19) | (4, 0x0f | 0x1a) if (flags, expiry) == (0, 0) => Numbers::None,
+        (0, 0x01 | 0x11) | (1, 0x02 | 0x12) | (2, 0x03 | 0x13) => ExtrasParts::FlagsAndExpiry(flags, expiry),
+        (3, 0x0e | 0x19) | (4, 0x0f | 0x1a) if (flags, expiry) == (0, 0) => ExtrasParts::None,
         _ => return None,
     };
     let fits = stock_overhead(flags) + key.len() + value.len() <= item_bytes;

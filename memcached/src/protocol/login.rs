@@ -3,7 +3,7 @@
 
 use crosscheck::{Action, Progress};
 
-use crate::command::binary::{Content, Status, opcode};
+use crate::command::binary::{ResponseContent, ResponseStatus, opcode};
 use crate::limits::LINE_BYTES;
 use crate::passwords::Passwords;
 use crate::protocol::binary::Packet;
@@ -54,11 +54,11 @@ pub(super) fn is_free(code: u8) -> bool {
 pub(super) fn by_packet(passwords: Option<&Passwords>, packet: &Packet<'_>) -> (Vec<u8>, bool) {
     let (head, mut reply) = (&packet.head, Vec::new());
     let Some(passwords) = passwords else {
-        head.fail(Status::Unknown, &mut reply);
+        head.fail(ResponseStatus::Unknown, &mut reply);
         return (reply, false);
     };
     if head.opcode == opcode::SASL_LIST_MECHS {
-        head.succeed(Content { value: MECHANISM, ..Content::default() }, &mut reply);
+        head.succeed(ResponseContent { value: MECHANISM, ..ResponseContent::default() }, &mut reply);
         return (reply, false);
     }
     // Any name to act as, then the name and the password.
@@ -67,9 +67,9 @@ pub(super) fn by_packet(passwords: Option<&Passwords>, packet: &Packet<'_>) -> (
         && packet.key == MECHANISM
         && matches!(parts[..], [_, name, password] if passwords.accepts(name, password));
     if accepted {
-        head.succeed(Content { value: b"Authenticated", ..Content::default() }, &mut reply);
+        head.succeed(ResponseContent { value: b"Authenticated", ..ResponseContent::default() }, &mut reply);
     } else {
-        head.fail(Status::Unauthenticated, &mut reply);
+        head.fail(ResponseStatus::Unauthenticated, &mut reply);
     }
     (reply, accepted)
 }

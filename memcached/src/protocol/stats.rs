@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crosscheck::{ClientCounters, ConnectionState};
 
-use crate::command::binary::{BinaryHead, Content, Status};
+use crate::command::binary::{BinaryHead, ResponseContent, ResponseStatus};
 use crate::command::{Command, List};
 use crate::config::Config;
 use crate::limits::{GET_LINE_BYTES, KEY_BYTES, LINE_BYTES};
@@ -30,9 +30,9 @@ pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &Cl
         _ => {}
     }
     match collect(&mut report, line.token(1), config, stats, clients) {
-        Answer::Lines => report.bytes.extend_from_slice(b"END\r\n"),
-        Answer::Reset => return Step::Reply(error("RESET")),
-        Answer::Unknown => return Step::Reply(error("ERROR")),
+        StatsAnswer::Lines => report.bytes.extend_from_slice(b"END\r\n"),
+        StatsAnswer::Reset => return Step::Reply(error("RESET")),
+        StatsAnswer::Unknown => return Step::Reply(error("ERROR")),
     }
     Step::Reply(report.bytes)
 }
@@ -57,14 +57,16 @@ pub(super) fn packets(packet: &Packet<'_>, config: &Config, stats: &Stats, clien
     let head = &packet.head;
     let mut report = StatsReport { bytes: Vec::new(), head: Some(head) };
     match collect(&mut report, packet.key, config, stats, clients) {
-        Answer::Lines | Answer::Reset => head.respond(Status::Ok, Content::default(), &mut report.bytes),
-        Answer::Unknown => head.fail(Status::NotFound, &mut report.bytes),
+        StatsAnswer::Lines | StatsAnswer::Reset => {
+            head.respond(ResponseStatus::Ok, ResponseContent::default(), &mut report.bytes)
+        }
+        StatsAnswer::Unknown => head.fail(ResponseStatus::NotFound, &mut report.bytes),
     }
     Step::Reply(report.bytes)
 }
 
 /// What is asked for by a name of statistics.
-enum Answer {
+enum StatsAnswer {
     /// The lines of the report.
     Lines,
     /// Counters were set to zero.
@@ -79,7 +81,7 @@ fn collect(
     config: &Config,
     stats: &Stats,
     clients: &ClientCounters,
-) -> Answer {
+) -> StatsAnswer {
     match name {
         b"" => general(report, config, stats, clients),
         b"settings" => settings(report, config, stats, clients),
@@ -88,11 +90,11 @@ fn collect(
         b"conns" => conns(report, clients),
         b"reset" => {
             stats.reset();
-            return Answer::Reset;
+            return StatsAnswer::Reset;
         }
-        _ => return Answer::Unknown,
+        _ => return StatsAnswer::Unknown,
     }
-    Answer::Lines
+    StatsAnswer::Lines
 }
 
 fn general(report: &mut StatsReport<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) {
@@ -203,8 +205,12 @@ impl StatsReport<'_> {
         let StatsReport { bytes, head } = self;
         if let Some(head) = head {
             let value = value.to_string();
-            let content = Content { key: name.as_bytes(), value: value.as_bytes(), ..Content::default() };
-            return head.respond(Status::Ok, content, bytes);
+            let content = ResponseContent {
+                key: name.as_bytes(),
+                value: value.as_bytes(),
+                ..ResponseContent::default()
+            };
+            return head.respond(ResponseStatus::Ok, content, bytes);
         }
         // Writing to a vector cannot fail.
         let _ = write!(bytes, "STAT {name} {value}\r\n");

@@ -29,8 +29,8 @@ const PROBATION_SHARE: u64 = 10;
 /// Items that one request may pass over before it evicts the next in turn, hit or not: bounds the work of a request.
 const PASSED_OVER: u32 = 64;
 
-/// Items that one request evicts at most besides those whose memory it needs, after the limit was lowered: bounds the work
-/// of a request.
+/// Items that one request evicts at most besides those whose memory it needs, after the limit was lowered: bounds the
+/// work of a request.
 const EVICTED_BESIDES: u32 = 32;
 
 /// Memory that an insert may take besides the item itself: a bucket, and a page of either queue.

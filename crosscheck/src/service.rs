@@ -183,6 +183,13 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
         None
     }
 
+    /// Bytes, `room` at most, to send to the client although it asked for nothing: news that it has subscribed to. It is
+    /// called every now and then, by one of the connection's two instances where there are two, and its answer is not
+    /// compared: such bytes are this replica's own word. Not for what the service's state decides.
+    fn unasked(&mut self, _room: usize) -> Vec<u8> {
+        Vec::new()
+    }
+
     /// The approximate number of bytes in the reply to the request that the last [`Protocol::next`] ordered. It only
     /// decides when the request is admitted, so that replies find room in memory. It may be wrong, and may differ from
     /// replica to replica.

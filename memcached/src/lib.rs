@@ -14,6 +14,7 @@ mod service;
 pub mod sizes;
 pub mod stats;
 pub mod store;
+pub mod watch;
 pub mod work;
 
 pub use config::Config;

@@ -12,6 +12,10 @@ pub const META_TOKENS: usize = 19;
 pub const PASSWORD_FILE_BYTES: usize = 64 << 10;
 /// Most lines of a password file.
 pub const PASSWORD_LINES: usize = 1024;
+/// Events kept for clients that watch, and their bytes.
+pub const WATCHED_KEPT: usize = 4096;
+/// Bytes of events kept for clients that watch.
+pub const WATCHED_BYTES: usize = 1 << 20;
 /// Longest opaque token of a meta command, with its letter.
 pub const OPAQUE_TOKEN_BYTES: usize = 32;
 /// Flag tokens of one meta command in the ordered encoding, in bytes.

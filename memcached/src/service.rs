@@ -89,7 +89,8 @@ impl Memcached {
 
     fn turn(&self, cx: &Cx<'_, Self>) -> ShardTurn<'_> {
         let (counters, sizes) = (self.counters(cx), &self.stats.sizes);
-        ShardTurn { now_us: cx.now_us(), unique: cx.position(), counters, sizes }
+        let watch = self.stats.watch.watched().filter(|_| cx.is_counted());
+        ShardTurn { now_us: cx.now_us(), unique: cx.position(), counters, sizes, watch }
     }
 
     fn retrieve(

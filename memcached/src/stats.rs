@@ -1,8 +1,10 @@
 //! A replica's counters for `stats`: never part of its state, never compared, and allowed to differ between replicas.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::sizes::Sizes;
+use crate::watch::WatchLog;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -85,6 +87,8 @@ pub struct Stats {
     pub uncounted: ServiceCounters,
     /// The estimated lengths of values.
     pub sizes: Sizes,
+    /// What clients watch.
+    pub watch: Arc<WatchLog>,
     gauges: Box<[Gauge]>,
 }
 
@@ -104,6 +108,7 @@ impl Stats {
             counters: ServiceCounters::default(),
             uncounted: ServiceCounters::default(),
             sizes: Sizes::default(),
+            watch: Arc::default(),
             gauges: (0..shards).map(|_| Gauge::default()).collect(),
         }
     }

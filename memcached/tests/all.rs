@@ -10,3 +10,4 @@ mod lists;
 mod login;
 mod model;
 mod rollback;
+mod watching;

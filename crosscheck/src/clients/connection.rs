@@ -498,6 +498,17 @@ impl<P: Protocol> Connection<P> {
         self.closing |= is_last;
     }
 
+    /// Sends what its protocol sends without a request, as far as the client may have bytes in flight.
+    pub(super) fn push_unasked(&mut self, twice: bool) {
+        if self.closing || self.is_full() {
+            return;
+        }
+        let news = self.input.unasked(self.share - self.outgoing());
+        if !news.is_empty() {
+            self.push_here(news.into(), twice, false);
+        }
+    }
+
     /// Adds a place at the end; returns its number.
     fn push(&mut self, place: ReplySlot) -> u64 {
         self.places.push(place)

@@ -144,6 +144,11 @@ impl<P: Protocol> Input<P> {
         }
     }
 
+    /// What its protocol sends without a request.
+    pub fn unasked(&mut self, room: usize) -> Vec<u8> {
+        self.heard.protocol.unasked(room)
+    }
+
     /// The number of bytes that its protocol expects in the reply to the last ordered request.
     pub fn reply_bytes(&self) -> usize {
         self.heard.protocol.reply_bytes()

@@ -17,6 +17,8 @@ mod listing_tests;
 #[cfg(test)]
 mod tests;
 pub mod thread;
+#[cfg(test)]
+mod unasked_tests;
 
 use std::io;
 use std::sync::Arc;
@@ -463,6 +465,9 @@ impl<P: Protocol> Clients<P> {
             return self.close(slot);
         }
         connection.ask_anew();
+        self.budget.take_out(connection.held());
+        connection.push_unasked(self.bounds.twice);
+        self.budget.put_back(connection.held());
         connection.unblock();
         self.on_writable(slot);
         self.on_readable(slot, false, submissions);

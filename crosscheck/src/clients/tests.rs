@@ -34,7 +34,7 @@ impl Protocol for Lines {
     }
 }
 
-struct Server {
+pub(super) struct Server {
     address: SocketAddr,
     threads: Vec<Mailbox<ThreadInput>>,
     submitted: mpsc::Receiver<Submission>,
@@ -47,7 +47,7 @@ impl Drop for Server {
     }
 }
 
-fn bounds(connections: usize, twice: bool) -> Bounds {
+pub(super) fn bounds(connections: usize, twice: bool) -> Bounds {
     Bounds { connections, request: 1 << 20, twice, shares: Shares::of(64 << 20, 1), idle: None }
 }
 
@@ -60,7 +60,11 @@ fn serve_on(threads: usize, connections: usize) -> Server {
     serve_with(Arc::new(|_| Lines), bounds(connections, true), counters)
 }
 
-fn serve_with<P: Protocol>(make: MakeProtocol<P>, bounds: Bounds, counters: Arc<ClientCounters>) -> Server {
+pub(super) fn serve_with<P: Protocol>(
+    make: MakeProtocol<P>,
+    bounds: Bounds,
+    counters: Arc<ClientCounters>,
+) -> Server {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (sender, submitted) = mpsc::channel();
     let acceptor = Acceptor::bind(any).unwrap();
@@ -87,6 +91,10 @@ impl Submission {
 }
 
 impl Server {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Sends an answer to the thread that has the connection.
     fn send(&self, answer: ThreadInput) {
         let (ThreadInput::Reply(to, _) | ThreadInput::Drop(to)) = &answer else { panic!("it is an answer") };

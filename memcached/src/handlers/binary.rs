@@ -6,7 +6,7 @@ use crate::handlers::{Counted, CounterStep, StoreArguments, Stored, count, retri
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::deadline;
-use crate::store::{Item, Marks, NewItem, Shard, ShardTurn, find};
+use crate::store::{Item, Marks, NewItem, Shard, ShardTurn, delete_item, find};
 
 /// The most bytes of an item in a reply besides its key and value.
 pub(crate) const BESIDE_VALUE: usize = 64;
@@ -155,8 +155,7 @@ fn delete(shard: &mut Shard, head: &BinaryHead, key: &Key, turn: ShardTurn<'_>, 
     if head.compare != 0 && head.compare != shard.item(found).unique() {
         return head.fail(ResponseStatus::Exists, reply);
     }
-    Stats::count(&turn.counters.delete_hits);
-    shard.remove(found);
+    delete_item(shard, found, turn);
     head.succeed(ResponseContent::default(), reply);
 }
 

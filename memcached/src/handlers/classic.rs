@@ -8,7 +8,7 @@ use crate::limits::REPLY_BYTES;
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
-use crate::store::{Look, Shard, ShardTurn, access, find, set_deadline};
+use crate::store::{Look, Shard, ShardTurn, access, delete_item, find, note_read, set_deadline};
 
 /// One key of `get`, `gets`, `gat`, `gats`: appends the item if there is one.
 ///
@@ -58,10 +58,12 @@ pub(crate) fn read(
     reply: &mut Vec<u8>,
 ) -> Result<(), NeedsBatch> {
     let counters = turn.counters;
-    let found = match (shard.look(key, turn.now_us), shard.look(key, latest_us.max(turn.now_us))) {
+    let now = shard.look(key, turn.now_us);
+    let found = match (now, shard.look(key, latest_us.max(turn.now_us))) {
         (Look::Live(found), Look::Live(_)) => found,
         (Look::Live(_), _) => return Err(NeedsBatch),
         (dead, _) => {
+            note_read(shard, key, dead, turn);
             Stats::count(&counters.cmd_get);
             Stats::count(&counters.get_misses);
             match dead {
@@ -76,6 +78,7 @@ pub(crate) fn read(
     if reply.len() + item.stock_size() > REPLY_BYTES {
         return Err(NeedsBatch);
     }
+    note_read(shard, key, now, turn);
     Stats::count(&counters.cmd_get);
     Stats::count(&counters.get_hits);
     turn.sizes.note(key.hash(), item.value_len());
@@ -128,8 +131,7 @@ pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>) {
 pub(crate) fn delete(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>) -> &'static [u8] {
     match find(shard, key, turn, false) {
         Some(found) => {
-            Stats::count(&turn.counters.delete_hits);
-            shard.remove(found);
+            delete_item(shard, found, turn);
             b"DELETED\r\n"
         }
         None => {
@@ -189,7 +191,13 @@ mod tests {
     /// that expires after 10.
     fn read_at(now_s: u64, latest_s: u64) -> Result<String, NeedsBatch> {
         let (counters, sizes) = (ServiceCounters::default(), Sizes::default());
-        let turn = ShardTurn { now_us: now_s * 1_000_000, unique: 7, counters: &counters, sizes: &sizes };
+        let turn = ShardTurn {
+            now_us: now_s * 1_000_000,
+            unique: 7,
+            counters: &counters,
+            sizes: &sizes,
+            watch: None,
+        };
         let mut shard = genesis(0, || Shard::new(1 << 20));
         let key = Key::new(b"k").expect("a key");
         let new =

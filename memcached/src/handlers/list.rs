@@ -7,6 +7,7 @@ use crate::limits::REPLY_BYTES;
 use crate::protocol::numbers::push_decimal;
 use crate::store::expiry::{NEVER, seconds};
 use crate::store::{Item, Marks};
+use crate::watch::push_escaped;
 
 /// Longest list of keys in the form of `stats cachedump`, in bytes, as in stock memcached.
 const CACHEDUMP_BYTES: usize = 2 << 20;
@@ -57,15 +58,7 @@ impl<'r> Listing<'r> {
     /// A line of `lru_crawler metadump`. Its line ends are those of stock memcached.
     fn metadump(&mut self, item: &Item) {
         self.reply.extend_from_slice(b"key=");
-        for &byte in item.key() {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                self.reply.push(byte);
-            } else {
-                const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-                self.reply.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
-            }
-        }
+        push_escaped(item.key(), self.reply);
         self.reply.extend_from_slice(b" exp=");
         match item.deadline() {
             NEVER => self.reply.extend_from_slice(b"-1"),

@@ -8,7 +8,9 @@ use crate::handlers::{Counted, CounterStep, NON_NUMERIC, StoreArguments, Stored,
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{NEVER, deadline, is_over, remaining_s};
-use crate::store::{Item, ItemRef, Marks, NewItem, Shard, ShardTurn, access, find, set_deadline};
+use crate::store::{
+    Item, ItemRef, Marks, NewItem, Shard, ShardTurn, access, delete_item, find, set_deadline,
+};
 
 /// `mg`.
 pub(crate) fn meta_get(shard: &mut Shard, key: &Key, meta: &Meta, turn: ShardTurn<'_>, reply: &mut Vec<u8>) {
@@ -142,8 +144,7 @@ pub(crate) fn meta_delete(
                     set_deadline(shard, found, deadline(expiry, turn.now_us));
                 }
             } else {
-                Stats::count(&counters.delete_hits);
-                shard.remove(found);
+                delete_item(shard, found, turn);
             }
             if meta.quiet {
                 return;

@@ -9,8 +9,9 @@ use crate::command::{Key, StoreMode};
 use crate::limits::stock_overhead;
 use crate::protocol::numbers::{push_decimal, unsigned};
 use crate::stats::Stats;
-use crate::store::expiry::Deadline;
+use crate::store::expiry::{Deadline, remaining_s};
 use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find, replace, sweep};
+use crate::watch::WatchKinds;
 
 pub(crate) use binary::{BESIDE_VALUE, ItemForm, binary, miss};
 pub(crate) use classic::{StorageRequest, arithmetic, delete, read, retrieve, storage, too_large, touch};
@@ -67,7 +68,26 @@ enum Comparison {
     Bad,
 }
 
+/// Stores what a client wishes, and tells clients that watch.
 fn store(shard: &mut Shard, wish: &StoreArguments<'_>, turn: ShardTurn<'_>) -> Stored {
+    let stored = store_unwatched(shard, wish, turn);
+    if let Some(watch) = turn.watch {
+        let status = match stored {
+            Stored::Done => "stored",
+            Stored::Refused => "not_stored",
+            Stored::Exists => "exists",
+            Stored::Missing => "not_found",
+        };
+        let command = ["set", "add", "replace", "append", "prepend", "cas"][wish.mode as usize];
+        let ttl = remaining_s(wish.expires_us, turn.now_us).unwrap_or(0);
+        let size = wish.value.len();
+        let rest = format_args!("status={status} cmd={command} ttl={ttl} clsid=1 size={size}");
+        watch.note(WatchKinds::MUTATIONS, "item_store", wish.key.bytes(), rest);
+    }
+    stored
+}
+
+fn store_unwatched(shard: &mut Shard, wish: &StoreArguments<'_>, turn: ShardTurn<'_>) -> Stored {
     let counters = turn.counters;
     Stats::count(&counters.cmd_set);
     sweep(shard, turn);

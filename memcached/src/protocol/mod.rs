@@ -23,6 +23,7 @@ use crate::passwords::Passwords;
 use crate::protocol::binary::Decoded;
 use crate::protocol::line::Line;
 use crate::stats::Stats;
+use crate::watch::{WatchKinds, Watcher};
 
 pub(crate) use text::TOO_LARGE;
 
@@ -44,6 +45,8 @@ pub struct Connection {
     passwords: Option<Arc<Passwords>>,
     /// Whether the client may use the cache.
     may_ask: bool,
+    /// What the client watches.
+    watcher: Option<Arc<Watcher>>,
     /// Whether the client speaks the binary protocol; its first byte decides, which `None` waits for.
     is_binary: Option<bool>,
     /// Bytes at the start of the input that are known to hold no line end.
@@ -55,8 +58,9 @@ pub struct Connection {
 impl PartialEq for Connection {
     fn eq(&self, other: &Connection) -> bool {
         let same = |connection: &Connection| {
-            let Connection { config, skip, may_ask, is_binary, scanned, .. } = connection;
-            (*config, *skip, *may_ask, *is_binary, *scanned)
+            let Connection { config, skip, may_ask, watcher, is_binary, scanned, .. } = connection;
+            let watched = watcher.as_ref().map(|watcher| watcher.kinds());
+            (*config, *skip, *may_ask, watched, *is_binary, *scanned)
         };
         same(self) == same(other)
             && Arc::ptr_eq(&self.stats, &other.stats)
@@ -106,6 +110,7 @@ impl Connection {
             skip: 0,
             passwords: None,
             may_ask: true,
+            watcher: None,
             is_binary: None,
             scanned: 0,
             expected: 0,
@@ -154,6 +159,18 @@ impl Connection {
             }
             _ => REPLY_LINE_BYTES,
         }
+    }
+
+    /// `watch [KIND...]`: from now on the client is told of events of these kinds; of what is read, unless it names some.
+    fn watch(&mut self, line: &Line<'_>) -> Step {
+        let named = line.tokens_from(1).map(WatchKinds::named);
+        let Some(kinds) = named.collect::<Option<Vec<_>>>() else { return Step::Reply(line::error("ERROR")) };
+        let kinds = match kinds.into_iter().reduce(WatchKinds::and) {
+            Some(kinds) => kinds,
+            None => WatchKinds::FETCHERS,
+        };
+        self.watcher = Some(Arc::new(Watcher::new(&self.stats.watch, kinds)));
+        Step::Reply(line::error("OK"))
     }
 
     /// The next packet of a client that speaks the binary protocol.
@@ -220,6 +237,10 @@ impl Protocol for Connection {
         }
     }
 
+    fn unasked(&mut self, room: usize) -> Vec<u8> {
+        self.watcher.as_ref().map_or_else(Vec::new, |watcher| watcher.news(room))
+    }
+
     fn reply_bytes(&self) -> usize {
         self.expected
     }
@@ -254,6 +275,7 @@ impl Protocol for Connection {
         }
         let step = match line.name() {
             [b'm', letter] => meta::step(*letter, &line, &self.config),
+            b"watch" => self.watch(&line),
             b"stats" => stats::step(&line, &self.config, &self.stats, &self.clients),
             name => text::step(name, &line, &self.config),
         };

@@ -20,6 +20,7 @@ use crate::store::expiry::Deadline;
 use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage, QueuePlace};
 use crate::store::sweep::Hand;
 use crate::store::table::{BUCKET_BYTES, Bucket, Directory};
+use crate::watch::{WatchKinds, WatchLog};
 
 pub use crate::store::audit::Misshapen;
 pub use crate::store::item::{ITEM_OVERHEAD, Item, ItemRef, Marks, NewItem, charge};
@@ -76,6 +77,8 @@ pub struct ShardTurn<'a> {
     pub counters: &'a ServiceCounters,
     /// The estimates of values' lengths.
     pub sizes: &'a Sizes,
+    /// Where events are noted that a client watches.
+    pub watch: Option<&'a WatchLog>,
 }
 
 /// The result of a lookup.
@@ -94,7 +97,11 @@ pub enum Look {
 /// The live item of that key. A dead one that it meets is removed on the way, and counted as the reason of a miss when
 /// `looking` (a retrieval).
 pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) -> Option<ItemRef> {
-    let (dead, reason) = match shard.look(key, turn.now_us) {
+    let look = shard.look(key, turn.now_us);
+    if looking {
+        note_read(shard, key, look, turn);
+    }
+    let (dead, reason) = match look {
         Look::Nothing => return None,
         Look::Live(item) => return Some(item),
         Look::Expired(item) => (item, &turn.counters.get_expired),
@@ -105,6 +112,30 @@ pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) ->
     }
     shard.reclaim(dead, turn);
     None
+}
+
+/// Tells clients that watch reads what one found.
+pub fn note_read(shard: &Shard, key: &Key, look: Look, turn: ShardTurn<'_>) {
+    let Some(watch) = turn.watch else { return };
+    let (status, size) = match look {
+        Look::Nothing => ("not_found", 0),
+        Look::Live(item) => ("found", shard.item(item).value_len()),
+        Look::Expired(_) => ("expired", 0),
+        Look::Flushed(_) => ("flushed", 0),
+    };
+    let rest = format_args!("status={status} clsid=1 size={size}");
+    watch.note(WatchKinds::FETCHERS, "item_get", key.bytes(), rest);
+}
+
+/// Removes a live item on a client's behalf.
+pub fn delete_item(shard: &mut Shard, item: ItemRef, turn: ShardTurn<'_>) {
+    Stats::count(&turn.counters.delete_hits);
+    if let Some(watch) = turn.watch {
+        let gone = shard.item(item);
+        let rest = format_args!("cmd=delete clsid=1 size={}", gone.value_len());
+        watch.note(WatchKinds::DELETIONS, "deleted", gone.key(), rest);
+    }
+    shard.remove(item);
 }
 
 /// Notes a hit; enters the shard and the item for writing only if that changes anything.
@@ -443,7 +474,14 @@ impl Shard {
             if !dead && !item.marks().has(Marks::FETCHED) {
                 Stats::count(&counters.evicted_unfetched);
             }
-            freed += self.items.expect(candidate).charge();
+            freed += item.charge();
+            if let (Some(watch), false) = (turn.watch, dead) {
+                let fetched = if item.marks().has(Marks::FETCHED) { "yes" } else { "no" };
+                let ttl = expiry::remaining_s(item.deadline(), turn.now_us).map_or(-1, |s| s as i64);
+                let (idle, size) = (item.idle_s(turn.now_us), item.value_len());
+                let rest = format_args!("fetch={fetched} ttl={ttl} la={idle} clsid=1 size={size}");
+                watch.note(WatchKinds::EVICTIONS, "eviction", item.key(), rest);
+            }
             self.unlink(candidate, !dead && !main);
         }
     }

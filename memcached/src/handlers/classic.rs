@@ -8,7 +8,9 @@ use crate::limits::REPLY_BYTES;
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
-use crate::store::{Look, Shard, ShardTurn, access, delete_item, find, note_read, set_deadline};
+use crate::store::{
+    Look, Shard, ShardTurn, access, delete_item, find, note_read, set_deadline, sweep_at_times,
+};
 
 /// One key of `get`, `gets`, `gat`, `gats`: appends the item if there is one.
 ///
@@ -23,6 +25,7 @@ pub(crate) fn retrieve(
 ) -> bool {
     let counters = turn.counters;
     Stats::count(if touch.is_some() { &counters.cmd_touch } else { &counters.cmd_get });
+    sweep_at_times(shard, turn);
     let Some(found) = find(shard, key, turn, true) else {
         Stats::count(if touch.is_some() { &counters.touch_misses } else { &counters.get_misses });
         turn.sizes.note_absent(key.hash());

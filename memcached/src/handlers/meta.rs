@@ -9,7 +9,7 @@ use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{NEVER, deadline, is_over, remaining_s};
 use crate::store::{
-    Item, ItemRef, Marks, NewItem, Shard, ShardTurn, access, delete_item, find, set_deadline,
+    Item, ItemRef, Marks, NewItem, Shard, ShardTurn, access, delete_item, find, set_deadline, sweep_at_times,
 };
 
 /// `mg`.
@@ -18,6 +18,7 @@ pub(crate) fn meta_get(shard: &mut Shard, key: &Key, meta: &Meta, turn: ShardTur
     Stats::count(&counters.cmd_meta);
     let touches = meta.expiry.is_some();
     Stats::count(if touches { &counters.cmd_touch } else { &counters.cmd_get });
+    sweep_at_times(shard, turn);
     let (item, created) = match find(shard, key, turn, true) {
         Some(found) => (found, false),
         None if meta.vivify.is_some() => (shard.insert(key, &vivified(meta, b"", turn), turn), true),

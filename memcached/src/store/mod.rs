@@ -145,6 +145,14 @@ pub fn access(shard: &mut Shard, item: ItemRef, now_us: u64) {
     }
 }
 
+/// Before something is read: every [`sweep::READS`]th request looks at a few items of the shard, and removes the dead
+/// ones.
+pub fn sweep_at_times(shard: &mut Shard, turn: ShardTurn<'_>) {
+    if turn.unique.is_multiple_of(sweep::READS) {
+        sweep(shard, turn);
+    }
+}
+
 /// Before something is stored: looks at a few items of the shard, and removes the dead ones.
 pub fn sweep(shard: &mut Shard, turn: ShardTurn<'_>) {
     if shard.has_mortal() {
@@ -378,11 +386,12 @@ impl Shard {
 
     /// Whether items can die here.
     fn has_mortal(&self) -> bool {
-        self.hand.has_mortal()
+        self.hand.has_mortal() || self.flush_us != expiry::NEVER
     }
 
     /// Looks at a few items, and removes the dead ones.
     fn sweep(&mut self, turn: ShardTurn<'_>) {
+        self.begin_epoch_if_due(turn.now_us);
         for _ in 0..sweep::PER_STORE {
             if !self.hand.has_mortal() || self.sweep_next(turn, None).is_none() {
                 break;

@@ -1,8 +1,8 @@
 //! The sweep: a hand goes round the queues of a shard and removes items that are dead, so that their memory is used
 //! again before live items are evicted, and `curr_items` and `bytes` fall after a flush or an expiry.
 //!
-//! Requests that store something move the hand, each by a few items, and by some more where memory is short. A shard in
-//! which nothing can die is not swept: it costs nothing.
+//! Requests that store something move the hand, each by a few items, and by some more where memory is short; of those
+//! that read, one in sixteen does. A shard in which nothing can die is not swept: it costs nothing.
 
 use crosscheck::object::{Ref, Store, Summed};
 
@@ -11,6 +11,8 @@ use crate::store::item::ItemRef;
 
 /// Items at which a request looks that stores something. More than one, or the hand would not gain on inserts.
 pub(super) const PER_STORE: u32 = 4;
+/// Of so many requests, one sweeps although it only reads: as few as keep the cost of a read unchanged.
+pub(super) const READS: u64 = 16;
 /// Items at which an insert that lacks memory looks besides, before it evicts a live one.
 pub(super) const FOR_ROOM: u32 = 4;
 

@@ -18,6 +18,7 @@ fn main() {
     if std::env::var_os("CARGO_FEATURE_DUP").is_some() {
         build.define("SEI_DUP", None);
     }
-    build.files(["shims/format.c", "shims/io.c", "shims/send.c", "shims/text.c", "shims/wide.c"]);
+    let shims = ["files", "format", "io", "network", "scan", "send", "streams", "text", "times", "wide"];
+    build.files(shims.map(|name| format!("shims/{name}.c")));
     build.compile("sei_shims");
 }

@@ -15,10 +15,11 @@ pub const VARIABLE: &str = "CROSSCHECK_SEI";
 pub const ARCHIVE: &str = "libcrosscheck_sei.a";
 
 /// The headers, by their path below a folder of headers.
-pub const HEADERS: [(&str, &str); 3] = [
+pub const HEADERS: [(&str, &str); 4] = [
     ("sei.h", include_str!("../../sei/include/sei.h")),
     ("sei/wrap.h", include_str!("../../sei/include/sei/wrap.h")),
     ("sei/compat.h", include_str!("../../sei/include/sei/compat.h")),
+    ("sei/shim.h", include_str!("../../sei/include/sei/shim.h")),
 ];
 
 /// Writes the headers below a folder.

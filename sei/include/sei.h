@@ -56,11 +56,14 @@ static inline void sei_part(enum sei_part part) {
 #ifdef SEI_NATIVE
 #define SEI_LOCAL
 #define SEI_SAFE
+#define SEI_COMPARE
 #else
 /* A function that writes nothing but its own locals and may run twice. The compiler does not look inside. */
 #define SEI_LOCAL __attribute__((transaction_pure))
 /* A function of another translation unit that handlers call and that is compiled with -fgnu-tm as well. */
 #define SEI_SAFE __attribute__((transaction_safe))
+/* A function that handlers pass to qsort or bsearch: it runs as a part of the handler. */
+#define SEI_COMPARE __attribute__((transaction_callable))
 #endif
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* Arguments of the printf family: a pointer among them is translated as every other one that a handler reads or writes
  * through. Formatting itself is the C library's.
  */
-#include "shim.h"
+#include <sei/shim.h>
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* System calls and standard I/O in handlers: recorded in the first run, deferred to the end, or refused. */
-#include "shim.h"
+#include <sei/shim.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,12 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
-
-#define POINTER(p) ((uint64_t)(uintptr_t)(p))
 
 /* ---- Recorded: clocks and chance. ---- */
 
@@ -102,6 +101,19 @@ NAMED(accept, TAKEN)
 NAMED(getpeername, RECORDED)
 NAMED(getsockname, RECORDED)
 
+int sei_call_accept4(int fd, struct sockaddr *to, socklen_t *length, int flags) {
+    struct sockaddr_storage got;
+    socklen_t got_length = sizeof got;
+    socklen_t room = length ? *(const socklen_t *)sei_rt_read_at(length) : 0;
+    memset(&got, 0, sizeof got);
+    int result = sei_rt_runs_first() ? accept4(fd, (struct sockaddr *)&got, &got_length, flags) : 0;
+    result = (int)sei_rt_recorded("accept4", TAKEN, (uint64_t)fd, POINTER(to), (uint64_t)flags, result);
+    if (result >= 0) {
+        keep_address(to, length, room, &got, got_length, 0);
+    }
+    return result;
+}
+
 int sei_call_fcntl(int fd, int command, ...) {
     va_list arguments;
     va_start(arguments, command);
@@ -133,6 +145,10 @@ ssize_t sei_call_recv(int fd, void *to, size_t n, int flags) {
 }
 
 ssize_t sei_call_read(int fd, void *to, size_t n) {
+    struct stat known;
+    if (sei_rt_waits((uint64_t)fd) && fstat(fd, &known) == 0 && S_ISREG(known.st_mode)) {
+        sei_shim_settled((uint64_t)fd, "read");
+    }
     void *at = sei_rt_will_write(to, n);
     ssize_t result = sei_rt_runs_first() ? read(fd, at, n) : 0;
     result = sei_rt_recorded("read", TAKEN, (uint64_t)fd, n, POINTER(to), result);
@@ -140,7 +156,20 @@ ssize_t sei_call_read(int fd, void *to, size_t n) {
     return result;
 }
 
-/* ---- Deferred. They report success: what fails later is as a packet that was lost. Sending is in send.c. ---- */
+/* ---- Recorded: what a thread keeps under a key. ---- */
+
+void *sei_call_pthread_getspecific(pthread_key_t key) {
+    void *kept = sei_rt_runs_first() ? pthread_getspecific(key) : NULL;
+    return (void *)(uintptr_t)sei_rt_recorded("pthread_getspecific", RECORDED, key, 0, 0, (int64_t)POINTER(kept));
+}
+
+int sei_call_pthread_setspecific(pthread_key_t key, const void *value) {
+    int result = sei_rt_runs_first() ? pthread_setspecific(key, value) : 0;
+    return (int)sei_rt_recorded("pthread_setspecific", TAKEN, key, POINTER(value), 0, result);
+}
+
+/* ---- Deferred. They report success: what fails later is as a packet that was lost. Sending is in send.c, printing in
+ * streams.c. ---- */
 
 static void do_close(uint64_t fd, uint64_t unused, uint64_t unused_too, const uint8_t *bytes, size_t length) {
     (void)unused, (void)unused_too, (void)bytes, (void)length;
@@ -150,47 +179,6 @@ static void do_close(uint64_t fd, uint64_t unused, uint64_t unused_too, const ui
 int sei_call_close(int fd) {
     sei_rt_defer(do_close, (uint64_t)fd, 0, 0, NULL, 0);
     return 0;
-}
-
-static void do_fwrite(uint64_t file, uint64_t unused, uint64_t unused_too, const uint8_t *bytes, size_t length) {
-    (void)unused, (void)unused_too;
-    fwrite(bytes, 1, length, (FILE *)(uintptr_t)file);
-}
-
-size_t sei_call_fwrite(const void *from, size_t size, size_t count, FILE *file) {
-    sei_rt_defer(do_fwrite, POINTER(file), 0, 0, from, size * count);
-    return count;
-}
-
-int sei_call_fputs(const char *text, FILE *file) {
-    sei_rt_defer(do_fwrite, POINTER(file), 0, 0, text, strlen(sei_rt_read_at(text)));
-    return 0;
-}
-
-int sei_call_vfprintf(FILE *file, const char *format, va_list arguments) {
-    char *text;
-    struct sei_arguments translated;
-    sei_rt_translate(&translated, sei_rt_read_at(format), arguments);
-    int length = vasprintf(&text, sei_rt_read_at(format), translated.list);
-    if (length >= 0) {
-        sei_rt_defer(do_fwrite, POINTER(file), 0, 0, text, (size_t)length);
-        free(text);
-    }
-    return length;
-}
-
-int sei_call_fprintf(FILE *file, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    int length = sei_call_vfprintf(file, format, arguments);
-    va_end(arguments);
-    return length;
-}
-
-void sei_call_perror(const char *text) {
-    char line[300];
-    int length = snprintf(line, sizeof line, "%s: %s\n", (const char *)sei_rt_read_at(text), strerror(errno));
-    sei_rt_defer(do_fwrite, POINTER(stderr), 0, 0, line, length < (int)sizeof line ? (size_t)length : sizeof line - 1);
 }
 
 static void do_signal(uint64_t condition, uint64_t all, uint64_t unused, const uint8_t *bytes, size_t length) {
@@ -245,6 +233,11 @@ int sei_call_posix_memalign(void **to, size_t alignment, size_t bytes) {
 int sei_call_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) {
     (void)condition, (void)mutex;
     sei_rt_refuse("pthread_cond_wait");
+}
+
+int sei_call_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until) {
+    (void)condition, (void)mutex, (void)until;
+    sei_rt_refuse("pthread_cond_timedwait");
 }
 
 int sei_call_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {

@@ -6,10 +6,11 @@
  * is at least as much room when the handler has ended, and nothing is left over: the queue of a descriptor is the
  * kernel's own.
  */
-#include "shim.h"
+#include <sei/shim.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -95,7 +96,8 @@ static void do_send(uint64_t fd, uint64_t flags, uint64_t unused, const uint8_t 
         } else if (is_socket && sent < 0 && errno == ENOTSOCK) {
             is_socket = false;
         } else if (sent == 0 || errno != EINTR) {
-            /* Out of memory, or the peer has gone: no client sees a reply with a hole. */
+            /* A file lacks room; or there is no memory, or the peer has gone: no client sees a reply with a hole. */
+            sei_shim_failed((int)fd, "write");
             shutdown((int)fd, SHUT_RDWR);
             return;
         }
@@ -190,6 +192,14 @@ static ssize_t defer_pieces(int fd, int flags, const void *address, size_t addre
 ssize_t sei_call_sendto(int fd, const void *from, size_t n, int flags, const struct sockaddr *to, socklen_t length) {
     struct iovec piece = {.iov_base = (void *)from, .iov_len = n};
     return defer_pieces(fd, flags, to, to ? length : 0, &piece, 1);
+}
+
+ssize_t sei_call_writev(int fd, const struct iovec *pieces, int count) {
+    if (count < 0 || count > IOV_MAX) {
+        errno = EINVAL;
+        return -1;
+    }
+    return defer_pieces(fd, 0, NULL, 0, sei_rt_read_at(pieces), (size_t)count);
 }
 
 ssize_t sei_call_sendmsg(int fd, const struct msghdr *known, int flags) {

@@ -1,5 +1,5 @@
 /* Accesses of 16 and 32 bytes, and of x87 words: types that Rust does not pass as GCC does. */
-#include "shim.h"
+#include <sei/shim.h>
 
 #include <immintrin.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 //! The functions that compiled handlers call: GCC's transactional-memory interface; begin and end, detection, memory.
 //!
-//! All `unsafe` of the crate is here and in `api`. What makes it sound is the same everywhere. (1) An address comes
-//! from the compiled program, which would have used it itself, or from this library's log of such addresses. (2) A
-//! [`Thread`] is used by its own thread alone, by one function of these files at a time. (3) Where a function does not
-//! return to its caller but to the begin of the handler ([`resume`]), no frame between holds anything to drop.
+//! All `unsafe` of the crate is here, in `api` and in `shims`. What makes it sound is the same everywhere. (1) An
+//! address comes from the compiled program, which would have used it itself, or from this library's log of such
+//! addresses. (2) A [`Thread`] is used by its own thread alone, by one function of these files at a time. (3) Where a
+//! function does not return to its caller but to the begin of the handler ([`resume`]), no frame between holds anything
+//! to drop.
 
 use std::arch::naked_asm;
 use std::cell::Cell;

@@ -1,15 +1,15 @@
-//! The functions of `sei.h`, locks in handlers, and what the C shims need.
+//! The functions of `sei.h`, and locks in handlers.
 //!
 //! `unsafe` here rests on the same three points as in [`abi`](crate::abi).
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, PoisonError};
 
 use crate::abi::{
     ARENA, Context, Line, ON_DETECT, OwnMemory, RUN_AGAIN, STACKS, TOKEN, Thread, add_shared, copy_to_second,
-    errno, fail, me, range, resume, second, set_errno, sure, the_process,
+    fail, me, resume, second, set_errno, sure, the_process,
 };
 use crate::calls::Kind;
 use crate::copies::Copies;
@@ -472,72 +472,117 @@ fn report_write(address: usize, instruction: usize) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Locks
 
-/// `pthread_mutex_lock` in a handler.
-///
-/// # Safety
-/// As for the function that it stands for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_call_pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
+macro_rules! locks {
+    ($($name:ident($at:ident: $of:ty), $kind:expr, $how:ident;)+) => {$(
+        /// The function of this name, in a handler.
+        ///
+        /// # Safety
+        /// As for the function that it stands for.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($at: *mut $of) -> c_int {
+            $how($at as usize | $kind)
+        }
+    )+};
+}
+
+// A lock as one word: what it is stands in the two low bits of its address.
+const MUTEX: usize = 0;
+const READ_WRITE: usize = 1;
+const SPIN: usize = 2;
+
+locks! {
+    sei_call_pthread_mutex_lock(at: libc::pthread_mutex_t), MUTEX, lock;
+    sei_call_pthread_mutex_trylock(at: libc::pthread_mutex_t), MUTEX, try_lock;
+    sei_call_pthread_mutex_unlock(at: libc::pthread_mutex_t), MUTEX, unlock;
+    sei_call_pthread_rwlock_rdlock(at: libc::pthread_rwlock_t), READ_WRITE, lock;
+    sei_call_pthread_rwlock_wrlock(at: libc::pthread_rwlock_t), READ_WRITE, lock;
+    sei_call_pthread_rwlock_tryrdlock(at: libc::pthread_rwlock_t), READ_WRITE, try_lock;
+    sei_call_pthread_rwlock_trywrlock(at: libc::pthread_rwlock_t), READ_WRITE, try_lock;
+    sei_call_pthread_rwlock_unlock(at: libc::pthread_rwlock_t), READ_WRITE, unlock;
+    sei_call_pthread_spin_lock(at: libc::pthread_spinlock_t), SPIN, lock;
+    sei_call_pthread_spin_trylock(at: libc::pthread_spinlock_t), SPIN, try_lock;
+    sei_call_pthread_spin_unlock(at: libc::pthread_spinlock_t), SPIN, unlock;
+}
+
+fn lock(key: usize) -> c_int {
     let thread = me();
-    let address = mutex as usize;
-    let is_new = !thread.handler.held.has(address);
+    let is_new = !thread.handler.held.has(key);
     let result = if is_new && (thread.handler.phase() == Phase::First || !kept(Protection::DeferredRelease)) {
-        take(thread, mutex)
+        take(thread, key)
     } else {
         0
     };
-    let result = sure(thread.handler.call_word(LOCK | address as u64, || result as u64));
+    let result = sure(thread.handler.call_word(LOCK | key as u64, || result as u64));
     if result == 0 {
-        locked(thread, address, is_new);
+        locked(thread, key, is_new);
     }
     result as c_int
 }
 
-/// `pthread_mutex_trylock` in a handler.
-///
-/// # Safety
-/// As for the function that it stands for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_call_pthread_mutex_trylock(mutex: *mut libc::pthread_mutex_t) -> c_int {
+fn try_lock(key: usize) -> c_int {
     let thread = me();
-    let address = mutex as usize;
-    let is_new = !thread.handler.held.has(address);
-    let is_locked = thread.handler.held.is_locked(address);
-    let result = sure(thread.handler.call_word(TRY_LOCK | address as u64, || {
+    let is_new = !thread.handler.held.has(key);
+    let is_locked = thread.handler.held.is_locked(key);
+    let result = sure(thread.handler.call_word(TRY_LOCK | key as u64, || {
         let result = match (is_locked, is_new) {
             (true, _) => libc::EBUSY,
             (false, false) => 0,
-            // SAFETY: as for the function.
-            (false, true) => unsafe { libc::pthread_mutex_trylock(mutex) },
+            (false, true) => try_real(key),
         };
         result as u64
     }));
     if result == 0 {
-        locked(thread, address, is_new);
+        locked(thread, key, is_new);
     }
     result as c_int
 }
 
-/// `pthread_mutex_unlock` in a handler: the lock stays taken until both runs agree.
-///
-/// # Safety
-/// As for the function that it stands for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_call_pthread_mutex_unlock(mutex: *mut libc::pthread_mutex_t) -> c_int {
+/// The lock stays taken until both runs agree.
+fn unlock(key: usize) -> c_int {
     let thread = me();
-    let address = mutex as usize;
-    sure(thread.handler.call_word(UNLOCK | address as u64, || 0));
-    sure(
-        thread
-            .handler
-            .held
-            .release(&thread.process.owners, address, thread.number)
-            .map_err(|r| r.at(address)),
-    );
+    sure(thread.handler.call_word(UNLOCK | key as u64, || 0));
+    let released = thread.handler.held.release(&thread.process.owners, key, thread.number);
+    sure(released.map_err(|reason| reason.at(key)));
     if !kept(Protection::DeferredRelease) {
         unlock_all(thread);
     }
     0
+}
+
+fn try_real(key: usize) -> c_int {
+    let at = (key & !3) as *mut c_void;
+    // SAFETY: the program would have taken this lock itself.
+    unsafe {
+        match key & 3 {
+            READ_WRITE => libc::pthread_rwlock_trywrlock(at.cast()),
+            SPIN => libc::pthread_spin_trylock(at.cast()),
+            _ => libc::pthread_mutex_trylock(at.cast()),
+        }
+    }
+}
+
+fn wait_for_real(key: usize) -> c_int {
+    let at = (key & !3) as *mut c_void;
+    // SAFETY: the program would have waited for this lock itself.
+    unsafe {
+        match key & 3 {
+            READ_WRITE => libc::pthread_rwlock_wrlock(at.cast()),
+            SPIN => libc::pthread_spin_lock(at.cast()),
+            _ => libc::pthread_mutex_lock(at.cast()),
+        }
+    }
+}
+
+fn unlock_real(key: usize) {
+    let at = (key & !3) as *mut c_void;
+    // SAFETY: this thread locked it.
+    unsafe {
+        match key & 3 {
+            READ_WRITE => libc::pthread_rwlock_unlock(at.cast()),
+            SPIN => libc::pthread_spin_unlock(at.cast()),
+            _ => libc::pthread_mutex_unlock(at.cast()),
+        }
+    };
 }
 
 fn locked(thread: &mut Thread, address: usize, is_new: bool) {
@@ -556,22 +601,20 @@ fn hold(thread: &mut Thread, address: usize) {
 }
 
 /// Gets the real lock, or begins the handler again: without a lock hierarchy two handlers could wait for each other.
-fn take(thread: &mut Thread, mutex: *mut libc::pthread_mutex_t) -> c_int {
+fn take(thread: &mut Thread, key: usize) -> c_int {
     let may_wait = thread.handler.held.is_empty()
         || thread.has_token
         || thread.handler.calls.of(Kind::Taken).next().is_some()
         || !kept(Protection::Retry);
     for _ in 0..if may_wait { 1 } else { limits::LOCK_TRIES } {
-        // SAFETY: as for `pthread_mutex_lock`.
-        let result = unsafe { libc::pthread_mutex_trylock(mutex) };
+        let result = try_real(key);
         if result != libc::EBUSY {
             return result;
         }
         std::hint::spin_loop();
     }
     if may_wait {
-        // SAFETY: as for `pthread_mutex_lock`.
-        return unsafe { libc::pthread_mutex_lock(mutex) };
+        return wait_for_real(key);
     }
     begin_again(thread)
 }
@@ -596,129 +639,12 @@ fn begin_again(thread: &mut Thread) -> ! {
 }
 
 pub(crate) fn unlock_all(thread: &mut Thread) {
-    while let Some(mutex) = sure(thread.handler.held.pop(&thread.process.owners, thread.number)) {
-        // SAFETY: this thread locked it.
-        unsafe { libc::pthread_mutex_unlock(mutex as *mut libc::pthread_mutex_t) };
+    while let Some(key) = sure(thread.handler.held.pop(&thread.process.owners, thread.number)) {
+        unlock_real(key);
     }
     if thread.has_token {
         thread.has_token = false;
         // SAFETY: a mutex of this library, locked by this thread.
         unsafe { libc::pthread_mutex_unlock(TOKEN.0.get()) };
     }
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// What the shims need (sei/shims)
-
-/// Begins a recorded call. 1: the shim makes it; 0: the second run, which is given the result.
-#[unsafe(no_mangle)]
-pub extern "C" fn sei_rt_runs_first() -> c_int {
-    let is_second = sure(me().handler.is_second_run());
-    c_int::from(!is_second || !kept(Protection::ReplayValue))
-}
-
-/// Ends a recorded call: `result` and errno are kept, or those of the first run are returned. `taken` says that the
-/// call took something from outside.
-///
-/// # Safety
-/// `name` is a constant.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_rt_recorded(
-    name: *const c_char,
-    taken: c_int,
-    a: u64,
-    b: u64,
-    c: u64,
-    result: i64,
-) -> i64 {
-    let kind = if taken != 0 { Kind::Taken } else { Kind::Recorded };
-    let error = errno();
-    let call = me().handler.call(kind, name as usize, [a, b, c], || (result as u64, error));
-    let (result, error) = sure(call);
-    set_errno(error);
-    result as i64
-}
-
-/// How many calls by this name with this first argument the handler has recorded so far; `sum` becomes that of their
-/// results.
-///
-/// # Safety
-/// `name` is a constant, and `sum` a word.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_rt_earlier(name: *const c_char, a: u64, sum: *mut i64) -> usize {
-    let calls = me().handler.calls.of(Kind::Recorded);
-    let same = calls.filter(|call| call.function == name as usize && call.arguments[0] == a);
-    let (count, total) =
-        same.fold((0, 0_i64), |(count, total), call| (count + 1, total.saturating_add(call.result as i64)));
-    // SAFETY: as above.
-    unsafe { sum.write(total) };
-    count
-}
-
-/// The `length` bytes at `to`, which the recorded call wrote: kept, or overwritten with those of the first run. `skip`
-/// bytes of the same call came before.
-///
-/// # Safety
-/// `to` has `length` bytes, which `sei_rt_will_write` was told of.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_rt_bytes(to: *mut c_void, skip: usize, length: usize) {
-    let handler = &mut me().handler;
-    if handler.phase() == Phase::First {
-        return sure(handler.calls.keep_bytes(OwnMemory.bytes(to as usize, length)));
-    }
-    if kept(Protection::ReplayBytes) {
-        let at = handler.read_at(to as usize);
-        OwnMemory.overwrite(at, sure(handler.calls.kept_bytes(skip, length)));
-    }
-}
-
-/// The shim is about to overwrite these bytes. Returns where this run writes them.
-///
-/// # Safety
-/// `to` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_rt_will_write(to: *mut c_void, length: usize) -> *mut c_void {
-    range(to as usize, length) as *mut c_void
-}
-
-/// Where this run reads what the program knows at `from`.
-#[unsafe(no_mangle)]
-pub extern "C" fn sei_rt_read_at(from: *const c_void) -> *const c_void {
-    second(from as usize) as *const c_void
-}
-
-/// A call that is made after both runs agree, by `function(a, b, c, bytes, length)`.
-///
-/// # Safety
-/// `sent` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_rt_defer(
-    function: extern "C" fn(u64, u64, u64, *const u8, usize),
-    a: u64,
-    b: u64,
-    c: u64,
-    sent: *const c_void,
-    length: usize,
-) {
-    let thread = me();
-    let bytes = OwnMemory.bytes(second(sent as usize), length);
-    if !kept(Protection::DeferredSend) && thread.handler.phase() == Phase::First {
-        function(a, b, c, bytes.as_ptr(), length);
-    }
-    sure(thread.handler.defer(function as usize, [a, b, c], bytes));
-}
-
-/// A handler called a function that cannot run twice.
-///
-/// # Safety
-/// `name` is a string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_rt_refuse(name: *const c_char) -> ! {
-    // SAFETY: as above.
-    unsafe {
-        libc::write(2, c"sei: ".as_ptr().cast(), 5);
-        libc::write(2, name.cast(), libc::strlen(name));
-        libc::write(2, c" was called in a handler\n".as_ptr().cast(), 25);
-    }
-    fail(Reason::Refused)
 }

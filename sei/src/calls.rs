@@ -228,6 +228,14 @@ impl Calls {
         self.calls.iter().filter(move |call| call.kind == kind)
     }
 
+    /// Whether this run has deferred a call so far whose first or third argument is `key`.
+    pub fn waits(&self, key: u64, is_second_run: bool) -> bool {
+        let so_far = if is_second_run { self.replayed } else { self.calls.len() };
+        self.calls[..so_far]
+            .iter()
+            .any(|call| call.kind == Kind::Deferred && [call.arguments[0], call.arguments[2]].contains(&key))
+    }
+
     /// Whether there was any call.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()

@@ -15,8 +15,8 @@
 //! | V | logs, state, calls, input, output and locks are compared | `Handler::validate` |
 //!
 //! Then locks are released ([`locks`]), and deferred calls happen. Any check that fails ends the process with status 86
-//! and one line that says which ([`fail`]). [`abi`] has the functions that the compiler calls, `api` those of `sei.h`;
-//! all `unsafe` is in these two.
+//! and one line that says which ([`fail`]). [`abi`] has the functions that the compiler calls, `api` those of `sei.h`,
+//! [`shims`] those of `sei/shim.h`; all `unsafe` is in these three.
 
 pub mod barrier;
 pub mod calls;
@@ -44,3 +44,5 @@ pub mod abi;
 pub mod api;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(loom)))]
 mod process;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(loom)))]
+pub mod shims;

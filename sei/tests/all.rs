@@ -4,9 +4,11 @@
 mod support;
 
 mod abi;
+mod calls;
 mod copies;
 mod cores;
 mod examples;
+mod imports;
 mod libsei;
 mod memory;
 mod mutations;

@@ -140,6 +140,26 @@ impl Program {
         Some(Self { path })
     }
 
+    /// Compiles `tests/c/NAME.c`, and a shim of its own as a file of a program is compiled that handlers do not reach.
+    pub fn build_with_shim(name: &str, shim: &str) -> Option<Self> {
+        let gcc = compiler()?;
+        let Self { path: folder } = Self::build_native("rules", "-O2")?;
+        let at = |file: &str| folder.with_file_name(file).with_extension("o");
+        let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+        let compile = |file: &str, flags: &[&str]| {
+            let mut command = Command::new(gcc);
+            command.args(["-O2", "-Wall", "-Werror", include]).args(flags).arg("-c");
+            check(command.arg(source(&format!("tests/c/{file}"))).arg("-o").arg(at(file)));
+        };
+        compile(name, &[FLAGS, "-Wno-unused-function", "-Wno-unused-result"]);
+        compile(shim, &["-D_GNU_SOURCE"]);
+        let path = folder.with_file_name(name);
+        let mut link = Command::new(gcc);
+        link.args([at(name), at(shim), library("mutate")]).args(["-lpthread", "-ldl", "-lm", "-o"]);
+        check(link.arg(&path));
+        Some(Self { path })
+    }
+
     /// Compiles it without protection.
     pub fn build_native(name: &str, level: &str) -> Option<Self> {
         let gcc = compiler()?;

@@ -1,0 +1,156 @@
+//! What the shims in C need (`sei/shim.h`): a call is recorded, deferred or refused.
+//!
+//! `unsafe` here rests on the same three points as in [`abi`](crate::abi).
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt::Write as _;
+
+use crate::abi::{Line, OwnMemory, errno, fail, me, range, second, set_errno, sure};
+use crate::calls::Kind;
+use crate::fail::Reason;
+use crate::handler::Phase;
+use crate::memory::ProgramMemory;
+use crate::mutate::{Protection, kept};
+
+/// Exit status of a process whose file could not be changed as a handler was told: EX_IOERR of sysexits.h.
+const EXIT_FAILED: c_int = 74;
+
+/// Begins a recorded call. 1: the shim makes it; 0: the second run, which is given the result.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_rt_runs_first() -> c_int {
+    let is_second = sure(me().handler.is_second_run());
+    c_int::from(!is_second || !kept(Protection::ReplayValue))
+}
+
+/// Ends a recorded call: `result` and errno are kept, or those of the first run are returned. `taken` says that the
+/// call took something from outside.
+///
+/// # Safety
+/// `name` is a constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_recorded(
+    name: *const c_char,
+    taken: c_int,
+    a: u64,
+    b: u64,
+    c: u64,
+    result: i64,
+) -> i64 {
+    let kind = if taken != 0 { Kind::Taken } else { Kind::Recorded };
+    let error = errno();
+    let call = me().handler.call(kind, name as usize, [a, b, c], || (result as u64, error));
+    let (result, error) = sure(call);
+    set_errno(error);
+    result as i64
+}
+
+/// How many calls by this name with this first argument the handler has recorded so far; `sum` becomes that of their
+/// results.
+///
+/// # Safety
+/// `name` is a constant, and `sum` a word.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_earlier(name: *const c_char, a: u64, sum: *mut i64) -> usize {
+    let calls = me().handler.calls.of(Kind::Recorded);
+    let same = calls.filter(|call| call.function == name as usize && call.arguments[0] == a);
+    let (count, total) =
+        same.fold((0, 0_i64), |(count, total), call| (count + 1, total.saturating_add(call.result as i64)));
+    // SAFETY: as above.
+    unsafe { sum.write(total) };
+    count
+}
+
+/// The `length` bytes at `to`, which the recorded call wrote: kept, or overwritten with those of the first run. `skip`
+/// bytes of the same call came before.
+///
+/// # Safety
+/// `to` has `length` bytes, which `sei_rt_will_write` was told of.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_bytes(to: *mut c_void, skip: usize, length: usize) {
+    let handler = &mut me().handler;
+    if handler.phase() == Phase::First {
+        return sure(handler.calls.keep_bytes(OwnMemory.bytes(to as usize, length)));
+    }
+    if kept(Protection::ReplayBytes) {
+        let at = handler.read_at(to as usize);
+        OwnMemory.overwrite(at, sure(handler.calls.kept_bytes(skip, length)));
+    }
+}
+
+/// The shim is about to overwrite these bytes. Returns where this run writes them.
+///
+/// # Safety
+/// `to` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_will_write(to: *mut c_void, length: usize) -> *mut c_void {
+    range(to as usize, length) as *mut c_void
+}
+
+/// Where this run reads what the program knows at `from`.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_rt_read_at(from: *const c_void) -> *const c_void {
+    second(from as usize) as *const c_void
+}
+
+/// A call that is made after both runs agree, by `function(a, b, c, bytes, length)`.
+///
+/// # Safety
+/// `sent` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_defer(
+    function: extern "C" fn(u64, u64, u64, *const u8, usize),
+    a: u64,
+    b: u64,
+    c: u64,
+    sent: *const c_void,
+    length: usize,
+) {
+    let thread = me();
+    let bytes = OwnMemory.bytes(second(sent as usize), length);
+    if !kept(Protection::DeferredSend) && thread.handler.phase() == Phase::First {
+        function(a, b, c, bytes.as_ptr(), length);
+    }
+    sure(thread.handler.defer(function as usize, [a, b, c], bytes));
+}
+
+/// Whether the handler has deferred a call, so far, whose first or third argument is this.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_rt_waits(key: u64) -> c_int {
+    let handler = &me().handler;
+    c_int::from(handler.calls.waits(key, handler.phase() == Phase::Second))
+}
+
+/// A call that was deferred has failed, and errno says why: who was told that it succeeds must not go on.
+///
+/// # Safety
+/// `name` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_failed(name: *const c_char) -> ! {
+    let error = std::io::Error::from_raw_os_error(errno());
+    // SAFETY: as above.
+    let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("?");
+    let mut line = Line::new();
+    let _ = writeln!(
+        line,
+        "sei: {name} failed, after its handler was told that it would succeed: {error}. The process ends with status \
+         {EXIT_FAILED}; replies that were to follow have not left it. Remove the cause, and start it again."
+    );
+    line.tell();
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(EXIT_FAILED) }
+}
+
+/// A handler called a function that cannot run twice.
+///
+/// # Safety
+/// `name` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_refuse(name: *const c_char) -> ! {
+    // SAFETY: as above.
+    unsafe {
+        libc::write(2, c"sei: ".as_ptr().cast(), 5);
+        libc::write(2, name.cast(), libc::strlen(name));
+        libc::write(2, c" was called in a handler\n".as_ptr().cast(), 25);
+    }
+    fail(Reason::Refused)
+}

@@ -109,6 +109,7 @@ static inline int sei_barrier(void) { return 1; }
 static inline sei_context *sei_context_new(void) { return NULL; }
 static inline void sei_context_free(sei_context *context) { (void)context; }
 static inline void sei_shift(sei_context *context) { (void)context; }
+static inline void sei_output_to(sei_context *context) { (void)context; }
 static inline void sei_ignore_addr(const void *p, size_t n) { (void)p, (void)n; }
 static inline void sei_add_u64(uint64_t *p, int64_t d) { __atomic_fetch_add(p, (uint64_t)d, __ATOMIC_RELAXED); }
 static inline uint32_t sei_read_u32(const volatile uint32_t *p) { return *p; }
@@ -160,10 +161,16 @@ void sei_bind_replies(int bind);
 
 /* 0: do not send yet, a thread that may have shared a critical section with this one has not checked its run. */
 int sei_barrier(void);
-sei_context *sei_context_new(void);
-void sei_context_free(sei_context *context);
-/* This thread goes on with that connection: its CRCs, and its barrier. NULL: the thread's own. */
+/* The CRCs and the barrier of one connection. Handlers may call both; NULL is freed as by free. To free it drops the
+ * CRCs of replies that were not sent. */
+sei_context *sei_context_new(void) SEI_LOCAL;
+void sei_context_free(sei_context *context) SEI_LOCAL;
+/* This thread goes on with that connection: its CRCs, and its barrier. NULL: the thread's own. Outside of handlers. */
 void sei_shift(sei_context *context);
+/* In a handler: what is appended from here on is a reply to that connection, whose CRC sei_crc_pop gives where a thread
+ * works on it. It does not continue the CRC of the request, which another client has sent. NULL: the connection that
+ * the handler began with, as at its begin. The reply before it is complete. */
+void sei_output_to(sei_context *context) SEI_LOCAL;
 
 /* What handlers write there is put back after the first run but not compared, to the end of this handler. */
 void sei_ignore_addr(const void *p, size_t n) SEI_LOCAL;

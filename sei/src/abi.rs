@@ -8,7 +8,6 @@
 
 use std::arch::naked_asm;
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -16,8 +15,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::api::{guard_state, leave_core, return_cores, unlock_all};
-use crate::barrier::Snapshot;
+use crate::api::{
+    Context, deliver, free_contexts, guard_state, leave_core, return_cores, unlock_all, with_context,
+};
 use crate::calls::Kind;
 use crate::copies::Copies;
 use crate::fail::{FailedCheck, Reason};
@@ -84,13 +84,6 @@ impl ProgramMemory for OwnMemory {
         // SAFETY: (1). `bytes` is memory of this library, so both do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) }
     }
-}
-
-/// CRCs of replies, and the barrier's snapshot: of a connection, or of a thread (`sei_context`).
-#[derive(Default)]
-pub struct Context {
-    pub(crate) crcs: VecDeque<u32>,
-    pub(crate) snapshot: Snapshot,
 }
 
 /// A thread that runs handlers.
@@ -529,25 +522,16 @@ fn release(thread: &mut Thread) {
     unlock_all(thread);
     let process = thread.process;
     process.counters.leave(thread.number);
-    let threads = process.threads();
-    // SAFETY: (2); the program frees no context that its thread works on (`sei_context_free` sees to it).
-    let context = unsafe { thread.context.as_mut() }.unwrap_or(&mut thread.own);
-    if threads > 1 && process.choices.has_barrier && kept(Protection::Barrier) {
-        process.counters.snapshot(thread.number, threads, &mut context.snapshot);
-    }
+    deliver(thread);
     for call in thread.handler.calls.of(Kind::Free) {
         // SAFETY: the program called `free` for it, and both runs agree.
         unsafe { libc::free(call.arguments[0] as usize as *mut c_void) };
     }
-    let replies = thread.handler.replies();
-    if context.crcs.len() + replies.len() > limits::WAITING_CRCS {
-        fail(Reason::TooManyCrcs);
-    }
-    context.crcs.extend(replies);
     let statistics = process.statistics(thread.number);
     add(&statistics.handlers, 1);
     add(&statistics.entries, entries);
     make_deferred_calls(thread);
+    free_contexts(thread);
     sure(thread.handler.end());
     guard_state(thread.process, StateGuard::end);
 }
@@ -559,9 +543,7 @@ fn make_deferred_calls(thread: &mut Thread) {
     }
     let Thread { handler, process, own, context, .. } = thread;
     for deferred in handler.calls.deferred() {
-        // SAFETY: as in `release`.
-        let context = unsafe { context.as_mut() }.unwrap_or(own);
-        while !process.counters.has_passed(&mut context.snapshot) {
+        while !with_context(*context, own, |waiting| process.counters.has_passed(&mut waiting.snapshot)) {
             std::thread::yield_now();
         }
         let (call, sent) = sure(deferred);

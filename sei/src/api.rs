@@ -2,15 +2,17 @@
 //!
 //! `unsafe` here rests on the same three points as in [`abi`](crate::abi).
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
-use std::sync::{OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::abi::{
-    ARENA, Context, Line, ON_DETECT, OwnMemory, RUN_AGAIN, STACKS, TOKEN, Thread, add_shared, copy_to_second,
-    fail, me, resume, second, set_errno, sure, the_process,
+    ARENA, Line, ON_DETECT, OwnMemory, RUN_AGAIN, STACKS, TOKEN, Thread, add_shared, copy_to_second, fail,
+    me, resume, second, set_errno, sure, the_process,
 };
+use crate::barrier::Snapshot;
 use crate::calls::Kind;
 use crate::copies::Copies;
 use crate::fail::Reason;
@@ -28,6 +30,8 @@ const TRY_LOCK: u64 = 2 << 60;
 const UNLOCK: u64 = 3 << 60;
 const READ_WORD: u64 = 4 << 60;
 const ADD: usize = 5;
+const NEW_CONTEXT: usize = 6;
+const FREE_CONTEXT: usize = 7;
 
 /// As `struct sei_counters` in `sei.h`.
 #[repr(C)]
@@ -73,8 +77,8 @@ pub extern "C" fn sei_output_done() {
 /// The CRC of the oldest reply that was not taken yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn sei_crc_pop() -> u32 {
-    let thread = me();
-    match context(thread).crcs.pop_front() {
+    let Thread { own, context, .. } = me();
+    match with_context(*context, own, |waiting| waiting.crcs.pop_front()) {
         Some(crc) => crc,
         None if kept(Protection::EmptyPop) => fail(Reason::NoCrc),
         None => 0,
@@ -90,41 +94,119 @@ pub extern "C" fn sei_bind_replies(bind: c_int) {
 /// 0: do not send yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn sei_barrier() -> c_int {
-    let thread = me();
-    let process = thread.process;
-    let snapshot = &mut context(thread).snapshot;
+    let Thread { own, context, process, number, .. } = me();
     // A handler takes a few microseconds, less than the way through the caller's event loop and back.
     for _ in 0..limits::BARRIER_TRIES {
-        if process.counters.has_passed(snapshot) {
+        if with_context(*context, own, |waiting| process.counters.has_passed(&mut waiting.snapshot)) {
             return 1;
         }
         std::hint::spin_loop();
     }
-    add(&process.statistics(thread.number).waits, 1);
+    add(&process.statistics(*number).waits, 1);
     0
 }
 
-/// Output CRCs and barrier snapshot of a connection.
-#[unsafe(no_mangle)]
-pub extern "C" fn sei_context_new() -> *mut Context {
-    Box::into_raw(Box::default())
+/// CRCs of replies, and the barrier's snapshot: of a connection, or of a thread (`sei_context`).
+#[derive(Default)]
+pub struct Context(Mutex<Waiting>);
+
+/// What waits to be sent.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    pub(crate) crcs: VecDeque<u32>,
+    pub(crate) snapshot: Snapshot,
 }
 
-/// Frees it; a thread that works on it goes on with its own.
+/// Works on the connection's context, or on the thread's own. A handler of another thread may reply to it meanwhile.
+pub(crate) fn with_context<R>(
+    context: *mut Context,
+    own: &mut Context,
+    work: impl FnOnce(&mut Waiting) -> R,
+) -> R {
+    // SAFETY: made by `sei_context_new`, and the program frees none that it works on or replies to.
+    match unsafe { context.as_ref() } {
+        Some(context) => work(&mut context.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        None => work(own.0.get_mut().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+/// The CRCs of the replies go to their connections, where they wait with the barrier.
+pub(crate) fn deliver(thread: &mut Thread) {
+    let Thread { handler, process, own, context, number, .. } = thread;
+    let threads = process.threads();
+    let has_barrier = threads > 1 && process.choices.has_barrier && kept(Protection::Barrier);
+    let snapshot = |waiting: &mut Waiting| {
+        if has_barrier {
+            process.counters.snapshot(*number, threads, &mut waiting.snapshot);
+        }
+    };
+    with_context(*context, own, snapshot);
+    for reply in handler.replies() {
+        let to = if reply.context == 0 { *context } else { reply.context as *mut Context };
+        with_context(to, own, |waiting| {
+            if waiting.crcs.len() >= limits::WAITING_CRCS {
+                fail(Reason::TooManyCrcs);
+            }
+            waiting.crcs.push_back(reply.crc);
+            if reply.context != 0 {
+                snapshot(waiting);
+            }
+        });
+    }
+}
+
+/// Output CRCs and barrier snapshot of a connection. In a handler the second run is given the first one's.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_context_new() -> *mut Context {
+    let made = || Box::into_raw(Box::<Context>::default());
+    let thread = me();
+    if thread.handler.phase() == Phase::Idle {
+        return made();
+    }
+    let call = thread.handler.call(Kind::Taken, NEW_CONTEXT, [0; 3], || (made() as usize as u64, 0));
+    sure(call).0 as usize as *mut Context
+}
+
+/// Frees it, with the CRCs of replies that were never sent; a thread that works on it goes on with its own. In a
+/// handler it happens when both runs agree.
 ///
 /// # Safety
 /// It was made by [`sei_context_new`], and no other thread works on it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sei_context_free(context: *mut Context) {
+    let thread = me();
     if context.is_null() {
         return;
     }
-    let thread = me();
-    if thread.context == context {
-        thread.context = std::ptr::null_mut();
+    if thread.handler.phase() != Phase::Idle {
+        let arguments = [context as usize as u64, 0, 0];
+        sure(thread.handler.call(Kind::FreeContext, FREE_CONTEXT, arguments, || (0, 0)));
+        return;
     }
-    // SAFETY: as above.
+    free_context(&mut thread.context, context);
+}
+
+/// Those that the handler has freed.
+pub(crate) fn free_contexts(thread: &mut Thread) {
+    for call in thread.handler.calls.of(Kind::FreeContext) {
+        free_context(&mut thread.context, call.arguments[0] as usize as *mut Context);
+    }
+}
+
+fn free_context(current: &mut *mut Context, context: *mut Context) {
+    if *current == context {
+        *current = std::ptr::null_mut();
+    }
+    // SAFETY: made by `sei_context_new`, and the program works on it no longer.
     drop(unsafe { Box::from_raw(context) });
+}
+
+/// What the handler appends from here on is a reply to that connection; null: to the one that it began with.
+#[unsafe(no_mangle)]
+pub extern "C" fn sei_output_to(context: *mut Context) {
+    let thread = me();
+    let is_own = context == thread.context;
+    sure(thread.handler.output_to(if is_own { 0 } else { context as usize }));
 }
 
 /// This thread goes on with that connection.
@@ -134,11 +216,6 @@ pub unsafe extern "C" fn sei_context_free(context: *mut Context) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sei_shift(context: *mut Context) {
     me().context = context;
-}
-
-pub(crate) fn context(thread: &mut Thread) -> &mut Context {
-    // SAFETY: the program works on a context in one thread at a time, and frees it by `sei_context_free`.
-    unsafe { thread.context.as_mut() }.unwrap_or(&mut thread.own)
 }
 
 /// What is written there is not compared in this handler.

@@ -26,6 +26,8 @@ pub enum Kind {
     Deferred,
     /// An addition to a shared counter, made after both runs agree.
     Add,
+    /// A connection's context that is freed after both runs agree.
+    FreeContext,
 }
 
 /// One call of the first run.

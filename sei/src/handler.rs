@@ -11,7 +11,7 @@ use crate::limits;
 use crate::locks::{Held, Owners};
 use crate::log::{Ignored, Log, NewValues};
 use crate::memory::{ProgramMemory, Size};
-use crate::message::{HandlerMessage, InputMessage};
+use crate::message::{HandlerMessage, InputMessage, Reply};
 use crate::mutate::{Protection, kept};
 
 /// The part of a word that is an address; what is called stands above it.
@@ -123,8 +123,8 @@ impl Handler {
         }
     }
 
-    /// CRCs of the replies of a handler whose runs agree.
-    pub fn replies(&self) -> &[u32] {
+    /// The replies of a handler whose runs agree.
+    pub fn replies(&self) -> &[Reply] {
         self.message.replies()
     }
 
@@ -334,6 +334,19 @@ impl Handler {
         Ok(())
     }
 
+    /// What follows is a reply to this connection; 0: to the one that the handler began with.
+    ///
+    /// # Errors
+    /// The runs differ, or a reply is not complete.
+    pub fn output_to(&mut self, context: usize) -> Result<(), FailedCheck> {
+        if self.is_second_run()? {
+            self.message.to_second(context)?;
+        } else {
+            self.message.to_first(context)?;
+        }
+        Ok(())
+    }
+
     /// The reply is complete.
     ///
     /// # Errors
@@ -448,7 +461,7 @@ fn is_replayed(kind: Kind) -> bool {
     match kind {
         Kind::Allocate => kept(Protection::ReplayAllocation),
         Kind::Recorded | Kind::Taken => kept(Protection::ReplayValue),
-        Kind::Free | Kind::Deferred | Kind::Add => true,
+        Kind::Free | Kind::Deferred | Kind::Add | Kind::FreeContext => true,
     }
 }
 
@@ -492,7 +505,7 @@ mod tests {
             assert_eq!(handler.commit(&mut memory, &owners, 0), Ok(Next::Release));
             assert_eq!(memory.load(COUNTER, Size::B4), before + round);
             let crc = crc32c::crc32c_append(request.unwrap().crc, memory.bytes(COUNTER, 4));
-            assert_eq!(handler.replies(), [crc]);
+            assert_eq!(handler.replies(), [Reply { crc, context: 0 }]);
             handler.end().unwrap();
         }
     }
@@ -616,7 +629,11 @@ mod tests {
         if outcome.is_ok() {
             assert_eq!(memory.load(COUNTER, Size::B4), right, "step {step}, byte {address}, bit {bit}");
             let crc = crc32c::crc32c_append(request.unwrap().crc, &(right as u32).to_le_bytes());
-            assert_eq!(handler.replies(), [crc], "step {step}, byte {address}, bit {bit}");
+            assert_eq!(
+                handler.replies(),
+                [Reply { crc, context: 0 }],
+                "step {step}, byte {address}, bit {bit}"
+            );
         }
     }
 }

@@ -30,8 +30,19 @@ enum Piece {
     Bytes { address: usize, length: usize },
     /// Bytes whose CRC is stored beside them.
     Stored { crc: u32, length: usize },
+    /// What follows is for this connection.
+    To { context: usize },
     /// The end of a reply.
     Done,
+}
+
+/// A reply that both runs have made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Its CRC-32C.
+    pub crc: u32,
+    /// The connection that it is for; 0: the one that the handler began with.
+    pub context: usize,
 }
 
 /// Input and output of the handler that runs.
@@ -43,8 +54,10 @@ pub struct HandlerMessage {
     replayed: usize,
     /// CRC of the reply that the second run is making.
     current: u32,
-    /// CRCs of the replies that the second run has made.
-    replies: Vec<u32>,
+    /// The connection that the second run replies to.
+    target: usize,
+    /// The replies that the second run has made.
+    replies: Vec<Reply>,
     /// Joins stored CRCs: one for the second run, one for V, so that a fault in one shows.
     joiners: [Joiner; 2],
     /// Replies continue their request's CRC.
@@ -71,12 +84,14 @@ impl HandlerMessage {
         self.pieces.clear();
         self.replies.clear();
         self.replayed = 0;
-        self.current = self.seed();
+        self.target = 0;
+        self.current = self.seed(0);
     }
 
-    fn seed(&self) -> u32 {
+    /// A reply continues the CRC of its own request, and another connection has not sent it.
+    fn seed(&self, target: usize) -> u32 {
         match self.input {
-            Some(input) if self.binds && kept(Protection::OutputSeed) => input.crc,
+            Some(input) if self.binds && target == 0 && kept(Protection::OutputSeed) => input.crc,
             _ => 0,
         }
     }
@@ -113,10 +128,25 @@ impl HandlerMessage {
     /// # Errors
     /// It has no bytes, or there are too many pieces.
     pub fn done_first(&mut self) -> Result<(), Reason> {
-        if matches!(self.pieces.last(), None | Some(Piece::Done)) {
+        if self.is_between_replies() {
             return Err(Reason::OutputDoneWithoutAppend);
         }
         self.first(Piece::Done)
+    }
+
+    /// What the first run adds from here on is for this connection.
+    ///
+    /// # Errors
+    /// A reply is not complete, or there are too many pieces.
+    pub fn to_first(&mut self, context: usize) -> Result<(), Reason> {
+        if !self.is_between_replies() {
+            return Err(Reason::OutputNotDone);
+        }
+        self.first(Piece::To { context })
+    }
+
+    fn is_between_replies(&self) -> bool {
+        matches!(self.pieces.last(), None | Some(Piece::Done | Piece::To { .. }))
     }
 
     fn first(&mut self, piece: Piece) -> Result<(), Reason> {
@@ -159,8 +189,19 @@ impl HandlerMessage {
     /// The first run did something else.
     pub fn done_second(&mut self) -> Result<(), Reason> {
         self.second(Piece::Done)?;
-        self.replies.push(self.current);
-        self.current = self.seed();
+        self.replies.push(Reply { crc: self.current, context: self.target });
+        self.current = self.seed(self.target);
+        Ok(())
+    }
+
+    /// What the second run adds from here on is for this connection.
+    ///
+    /// # Errors
+    /// The first run did something else.
+    pub fn to_second(&mut self, context: usize) -> Result<(), Reason> {
+        self.second(Piece::To { context })?;
+        self.target = context;
+        self.current = self.seed(context);
         Ok(())
     }
 
@@ -186,10 +227,11 @@ impl HandlerMessage {
         if self.replayed != self.pieces.len() {
             return Err(Reason::OutputsDiffer.into());
         }
-        if !matches!(self.pieces.last(), None | Some(Piece::Done)) {
+        if !self.is_between_replies() {
             return Err(Reason::OutputNotDone.into());
         }
-        let mut crc = self.seed();
+        let mut target = 0;
+        let mut crc = self.seed(target);
         let mut first_address = 0;
         let mut replies = self.replies.iter();
         for piece in &self.pieces {
@@ -199,11 +241,16 @@ impl HandlerMessage {
                     crc = crc32c::crc32c_append(crc, memory.bytes(address, length));
                 }
                 Piece::Stored { crc: stored, length } => crc = self.joiners[1].join(crc, stored, length),
+                Piece::To { context } => {
+                    target = context;
+                    crc = self.seed(target);
+                }
                 Piece::Done => {
-                    if replies.next() != Some(&crc) && kept(Protection::OutputInV) {
+                    if replies.next() != Some(&Reply { crc, context: target }) && kept(Protection::OutputInV)
+                    {
                         return Err(Reason::OutputChanged.at(first_address));
                     }
-                    crc = self.seed();
+                    crc = self.seed(target);
                 }
             }
         }
@@ -213,8 +260,8 @@ impl HandlerMessage {
         }
     }
 
-    /// The CRCs of the replies.
-    pub fn replies(&self) -> &[u32] {
+    /// The replies.
+    pub fn replies(&self) -> &[Reply] {
         &self.replies
     }
 }

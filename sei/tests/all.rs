@@ -5,6 +5,7 @@ mod support;
 
 mod abi;
 mod calls;
+mod contexts;
 mod copies;
 mod cores;
 mod examples;

@@ -12,6 +12,12 @@ pub const META_TOKENS: usize = 19;
 pub const PASSWORD_FILE_BYTES: usize = 64 << 10;
 /// Most lines of a password file.
 pub const PASSWORD_LINES: usize = 1024;
+/// Items up to which a list of all is one request: some 50 ms of work.
+pub const LISTED_AT_ONCE: u64 = 20_000;
+/// Parts in which a longer list is made, at most; each is a request.
+pub const LIST_PARTS: u32 = 16;
+/// Items beyond which a list, or a part of one, is refused: while it is made, nothing else is.
+pub const LISTED_AT_MOST: u64 = 200_000;
 /// Events kept for clients that watch, and their bytes.
 pub const WATCHED_KEPT: usize = 4096;
 /// Bytes of events kept for clients that watch.

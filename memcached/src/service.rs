@@ -11,7 +11,7 @@ use crate::command::binary::{BinaryHead, ResponseContent, ResponseStatus};
 use crate::command::{self, Command, Key, List, Meta, StoreMode, decode, encode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, ItemForm, Listing, StorageRequest};
-use crate::limits::REPLY_BYTES;
+use crate::limits::{LISTED_AT_MOST, REPLY_BYTES};
 use crate::protocol::TOO_LARGE;
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::{PAST, deadline};
@@ -131,14 +131,39 @@ impl Memcached {
     }
 
     fn list(&self, cx: &Cx<'_, Self>, list: List, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        let shards = || self.listed(list).filter_map(|home| self.shards.get(home as usize));
+        // Dead ones too: they have to be looked at.
+        let (mut items, mut looked_at) = (0, 0);
+        for shard in shards() {
+            items += cx.lock(shard)?.count();
+        }
+        let may_end_early = matches!(list, List::Cachedump { .. });
+        if items > LISTED_AT_MOST && !may_end_early {
+            reply.extend_from_slice(b"SERVER_ERROR too many items for a list at one position\r\n");
+            return Ok(());
+        }
         let mut listing = Listing::new(list, cx.now_us(), reply);
-        for shard in &self.shards {
-            if !cx.lock(shard)?.visit_live(cx.now_us(), &mut |item| listing.add(item)) {
+        for shard in shards() {
+            let shard = cx.lock(shard)?;
+            looked_at += shard.count();
+            if looked_at > LISTED_AT_MOST || !shard.visit_live(cx.now_us(), &mut |item| listing.add(item)) {
                 break;
             }
         }
         listing.end();
         Ok(())
+    }
+
+    /// The shards whose items a list has.
+    fn listed(&self, list: List) -> std::ops::Range<Home> {
+        let shards = self.config.as_is().shards;
+        match list {
+            List::Metadump { part, of } => {
+                let begin = |part: u32| (u64::from(part) * u64::from(shards) / u64::from(of.max(1))) as Home;
+                begin(part)..begin(part.saturating_add(1))
+            }
+            List::Cachedump { .. } | List::Sizes => 0..shards,
+        }
     }
 
     fn limit_memory(&self, cx: &Cx<'_, Self>, megabytes: u32, reply: &mut Vec<u8>) -> Result<(), Retry> {
@@ -256,9 +281,8 @@ impl Service for Memcached {
 
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match command.classic() {
-            Command::FlushAll { .. } | Command::List { .. } | Command::MemoryLimit { .. } => {
-                footprint.make_all()
-            }
+            Command::List { list } => self.listed(*list).for_each(|home| footprint.write(home)),
+            Command::FlushAll { .. } | Command::MemoryLimit { .. } => footprint.make_all(),
             command => command.keys().iter().for_each(|key| footprint.write(self.home(key))),
         }
     }

@@ -44,6 +44,22 @@ fn metadump_names_every_live_item_once() {
 }
 
 #[test]
+fn a_long_list_is_made_in_parts_whose_lines_are_those_of_the_whole() {
+    let mut replica = Replica::new(Config { shards: 64, ..Config::default() });
+    for number in 0..45_000 {
+        assert_eq!(replica.ask(&format!("set key-{number} 0 0 1\r\nx\r\n")), "STORED\r\n");
+    }
+    let before = replica.position();
+    let list = replica.ask("lru_crawler metadump all\r\nget key-5\r\n");
+    assert_eq!(replica.position() - before, 4 + 1, "four parts, and what follows the line");
+    let (list, after) = list.split_once("END\r\n").unwrap();
+    assert_eq!(after, "VALUE key-5 0 1\r\nx\r\nEND\r\n");
+    let keys: std::collections::BTreeSet<&str> =
+        list.lines().map(|line| line.strip_prefix("key=").unwrap().split(' ').next().unwrap()).collect();
+    assert_eq!((keys.len(), list.lines().count()), (45_000, 45_000));
+}
+
+#[test]
 fn cachedump_lists_keys_as_tools_expect_them() {
     let mut replica = with_items(20);
     let all = replica.ask("stats cachedump 1 0\r\n");

@@ -121,12 +121,12 @@ fn put(out: &mut Vec<u8>, command: &Command) {
         Command::MetaArithmetic { key, meta } => put_meta(out, META_ARITHMETIC, key, meta),
         Command::MetaDebug { key } => put_simple(out, META_DEBUG, 0, key),
         Command::List { list } => {
-            let (form, limit) = match list {
-                List::Metadump => (0, 0),
-                List::Cachedump { limit } => (1, *limit),
-                List::Sizes => (2, 0),
+            let (form, first, second) = match list {
+                List::Metadump { part, of } => (0, *part, *of),
+                List::Cachedump { limit } => (1, *limit, 0),
+                List::Sizes => (2, 0, 0),
             };
-            out.put8(LIST).put8(form).put32(limit);
+            out.put8(LIST).put8(form).put32(first).put32(second);
         }
         Command::MemoryLimit { megabytes, quiet } => {
             out.put8(MEMORY_LIMIT).put8(flags([*quiet])).put32(*megabytes);
@@ -217,10 +217,10 @@ fn decode_command(code: u8, input: &mut SharedReader<'_>) -> Result<Command, Mal
             Command::MetaDebug { key: read_key(input)? }
         }
         LIST => {
-            let list = match (input.u8()?, input.u32()?) {
-                (0, 0) => List::Metadump,
-                (1, limit) => List::Cachedump { limit },
-                (2, 0) => List::Sizes,
+            let list = match (input.u8()?, input.u32()?, input.u32()?) {
+                (0, part, of) if part < of => List::Metadump { part, of },
+                (1, limit, 0) => List::Cachedump { limit },
+                (2, 0, 0) => List::Sizes,
                 _ => return Err(Malformed("form of a list")),
             };
             Command::List { list }
@@ -289,7 +289,8 @@ fn encoded_len(command: &Command) -> usize {
         | Command::MetaDelete { meta, .. }
         | Command::MetaArithmetic { meta, .. } => 3 + meta.tokens.len(),
         Command::MetaSet { value, meta, .. } => 3 + meta.tokens.len() + value.len(),
-        Command::List { .. } | Command::MemoryLimit { .. } => 6,
+        Command::List { .. } => 10,
+        Command::MemoryLimit { .. } => 6,
         Command::Binary { .. } => 0,
     };
     keys + rest

@@ -124,7 +124,7 @@ pub enum Command {
         /// The key, decoded.
         key: Key,
     },
-    /// A list of all items, at one position.
+    /// A list of all items or of a part of them, at one position.
     List {
         /// The list.
         list: List,
@@ -148,8 +148,13 @@ pub enum Command {
 /// A list of what is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Shaped)]
 pub enum List {
-    /// `lru_crawler metadump`: keys, times, uniques and sizes.
-    Metadump,
+    /// `lru_crawler metadump`: keys, times, uniques and sizes of the items in one of `of` parts of the shards.
+    Metadump {
+        /// Number of the part, from 0.
+        part: u32,
+        /// How many parts there are, at least one.
+        of: u32,
+    },
     /// `stats cachedump`: keys, lengths and times.
     Cachedump {
         /// How many items at most; 0 for as many as fit into a reply of that kind.

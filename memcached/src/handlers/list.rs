@@ -1,6 +1,7 @@
 //! Lists of what is stored, at one position of the order: keys for tools that dump or count them, sizes for operators.
 //!
-//! Stock memcached's crawler walks while others write; here the list is one request, so it is a consistent copy.
+//! Stock memcached's crawler walks while others write; here a list is one request, and so a consistent copy, or a few
+//! requests where there are many items: no request may keep others waiting for long.
 
 use crate::command::List;
 use crate::limits::REPLY_BYTES;
@@ -36,7 +37,7 @@ impl<'r> Listing<'r> {
     pub(crate) fn add(&mut self, item: &Item) -> bool {
         let length = self.reply.len() - self.start;
         match self.what {
-            List::Metadump => {
+            List::Metadump { .. } => {
                 self.metadump(item);
                 length < REPLY_BYTES
             }
@@ -88,7 +89,7 @@ impl<'r> Listing<'r> {
         push_decimal(self.reply, number);
     }
 
-    /// Ends the list; a list that is too long becomes an error.
+    /// Ends the list, or the part of it; one that is too long becomes an error.
     pub(crate) fn end(mut self) {
         for (step, count) in
             std::mem::take(&mut self.sizes).into_iter().enumerate().filter(|(_, count)| *count > 0)
@@ -99,8 +100,8 @@ impl<'r> Listing<'r> {
         }
         if self.reply.len() - self.start > REPLY_BYTES {
             self.reply.truncate(self.start);
-            self.reply.extend_from_slice(b"SERVER_ERROR the list of all keys is longer than 64 MiB\r\n");
-        } else {
+            self.reply.extend_from_slice(b"SERVER_ERROR the list of keys is longer than 64 MiB\r\n");
+        } else if !matches!(self.what, List::Metadump { part, of } if part + 1 < of) {
             self.reply.extend_from_slice(b"END\r\n");
         }
     }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use crosscheck::{Action, ClientCounters, Progress, Protocol};
 
 use crate::command::binary::{REQUEST, opcode};
-use crate::command::{Command, Key, encode, encode_with_value};
+use crate::command::{Command, Key, List, encode, encode_with_value};
 use crate::config::Config;
-use crate::limits::{GET_LINE_BYTES, LINE_BYTES, REPLY_BYTES, REPLY_LINE_BYTES};
+use crate::limits::{GET_LINE_BYTES, LINE_BYTES, LIST_PARTS, LISTED_AT_ONCE, REPLY_BYTES, REPLY_LINE_BYTES};
 use crate::passwords::Passwords;
 use crate::protocol::binary::Decoded;
 use crate::protocol::line::Line;
@@ -45,6 +45,8 @@ pub struct Connection {
     passwords: Option<Arc<Passwords>>,
     /// Whether the client may use the cache.
     may_ask: bool,
+    /// The parts of a list that are still to be asked for.
+    listing: Option<ListParts>,
     /// What the client watches.
     watcher: Option<Arc<Watcher>>,
     /// Whether the client speaks the binary protocol; its first byte decides, which `None` waits for.
@@ -58,15 +60,24 @@ pub struct Connection {
 impl PartialEq for Connection {
     fn eq(&self, other: &Connection) -> bool {
         let same = |connection: &Connection| {
-            let Connection { config, skip, may_ask, watcher, is_binary, scanned, .. } = connection;
+            let Connection { config, skip, may_ask, listing, watcher, is_binary, scanned, .. } = connection;
             let watched = watcher.as_ref().map(|watcher| watcher.kinds());
-            (*config, *skip, *may_ask, watched, *is_binary, *scanned)
+            (*config, *skip, *may_ask, *listing, watched, *is_binary, *scanned)
         };
         same(self) == same(other)
             && Arc::ptr_eq(&self.stats, &other.stats)
             && Arc::ptr_eq(&self.clients, &other.clients)
             && self.passwords.as_ref().map(Arc::as_ptr) == other.passwords.as_ref().map(Arc::as_ptr)
     }
+}
+
+/// The part of a list that is asked for next. A step consumes input, so the client's line is consumed in as many pieces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ListParts {
+    next: u32,
+    of: u32,
+    /// Bytes of the line that are not consumed.
+    rest: usize,
 }
 
 /// The action for a command line.
@@ -110,6 +121,7 @@ impl Connection {
             skip: 0,
             passwords: None,
             may_ask: true,
+            listing: None,
             watcher: None,
             is_binary: None,
             scanned: 0,
@@ -159,6 +171,17 @@ impl Connection {
             }
             _ => REPLY_LINE_BYTES,
         }
+    }
+
+    /// Asks for the next part of a list.
+    fn list_part(&mut self, parts: ListParts) -> Progress {
+        let ListParts { next, of, rest } = parts;
+        let is_last = next + 1 >= of || rest <= 1;
+        self.listing = (!is_last).then(|| ListParts { next: next + 1, of, rest: rest - 1 });
+        let command = Command::List { list: List::Metadump { part: next, of } };
+        self.expected = self.expect(&command) / of as usize;
+        let used = if is_last { rest } else { 1 };
+        Progress::Done { used, action: Action::Order(encode(&command)) }
     }
 
     /// `watch [KIND...]`: from now on the client is told of events of these kinds; of what is read, unless it names some.
@@ -254,6 +277,9 @@ impl Protocol for Connection {
             self.skip -= used as u64;
             return Progress::Done { used, action: Action::Nothing };
         }
+        if let Some(parts) = self.listing {
+            return self.list_part(parts);
+        }
         if *self.is_binary.get_or_insert(input[0] == REQUEST) {
             return self.next_packet(input);
         }
@@ -279,6 +305,12 @@ impl Protocol for Connection {
             b"stats" => stats::step(&line, &self.config, &self.stats, &self.clients),
             name => text::step(name, &line, &self.config),
         };
+        if let Step::Order(Command::List { list: List::Metadump { .. } }) = step {
+            let wanted = self.stats.items() / LISTED_AT_ONCE + 1;
+            let of = u32::try_from(wanted.next_power_of_two()).unwrap_or(u32::MAX);
+            let of = of.min(LIST_PARTS).min(self.config.shards);
+            return self.list_part(ListParts { next: 0, of, rest: end + 1 });
+        }
         self.step(step, end + 1, input)
     }
 }

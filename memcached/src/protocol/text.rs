@@ -175,7 +175,7 @@ fn memory_limit(line: &Line<'_>, config: &Config) -> Step {
 fn metadump(line: &Line<'_>) -> Step {
     let mut classes = line.token(2).split(|byte| *byte == b',');
     if matches!(line.token(2), b"all" | b"hash") || classes.any(|class| class == b"1") {
-        Step::Order(Command::List { list: List::Metadump })
+        Step::Order(Command::List { list: List::Metadump { part: 0, of: 1 } })
     } else {
         Step::Reply(error("END"))
     }

@@ -21,7 +21,7 @@ type Act = fn(&Lab<'_>, Instant) -> anyhow::Result<String>;
 
 /// The experiments: a description with the number in the review, whether the address space is limited to little more
 /// than the limits, and the behaviour of the clients.
-const EXPERIMENTS: [(&str, bool, Act); 13] = [
+const EXPERIMENTS: [(&str, bool, Act); 16] = [
     ("1 connection sends `get` of a 1 MB value as fast as it can, and reads nothing", false, |lab, until| {
         gets(lab, until, 1)
     }),
@@ -46,6 +46,21 @@ const EXPERIMENTS: [(&str, bool, Act); 13] = [
         false,
         resets,
     ),
+    (
+        "4 connections send binary `get` packets for a 1 MB value as fast as they can, and read nothing",
+        false,
+        |lab, until| pour(lab, until, 4, &wire::packet(0x00, b"", b"b-0", 0).repeat(1_024)),
+    ),
+    (
+        "1,000 connections with a binary set of 1 MB each that lacks its last 48,000 bytes",
+        false,
+        |lab, until| {
+            let mut half = wire::packet(0x01, &[0; 8], b"k", VALUE);
+            half.truncate(half.len() - 48_000);
+            halves(lab, until, 1_000, half)
+        },
+    ),
+    ("200 connections watch all events and read nothing, while 8 others write", false, watchers),
     ("1,000 idle connections", false, |lab, until| halves(lab, until, 1_000, Vec::new())),
     (
         "address space for no more than the limits: 1 connection sends 1,024 `get` of a 1 MB value, and reads nothing",
@@ -97,6 +112,16 @@ pub fn run(scene: &Scene<'_>) -> anyhow::Result<()> {
         scene.tell(case);
     }
     Ok(())
+}
+
+/// Connections that subscribe to all events and never read, while others cause events.
+fn watchers(lab: &Lab<'_>, until: Instant) -> anyhow::Result<String> {
+    let mut held = wire::connect_all(lab.clients(1), 200);
+    let subscribe = b"watch fetchers mutations evictions deletions\r\n";
+    held.iter_mut().for_each(|stream| _ = wire::send(stream, subscribe, until));
+    let requests = "set w 0 0 1\r\nx\r\nget w\r\ndelete w noreply\r\n".repeat(1_024);
+    let poured = pour(lab, until, 8, requests.as_bytes())?;
+    Ok(format!("{} watchers; of the writers {poured}", held.len()))
 }
 
 /// Some connections send the same bytes repeatedly, and read nothing.

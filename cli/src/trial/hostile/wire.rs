@@ -38,6 +38,20 @@ pub fn connect_narrow(address: SocketAddr, bytes: usize) -> io::Result<TcpStream
     Ok(socket.into())
 }
 
+/// A request of the binary protocol, with a value of so many bytes.
+pub fn packet(opcode: u8, extras: &[u8], key: &[u8], value: usize) -> Vec<u8> {
+    let body = extras.len() + key.len() + value;
+    let mut packet = vec![0x80, opcode];
+    packet.extend_from_slice(&(key.len() as u16).to_be_bytes());
+    packet.extend_from_slice(&[extras.len() as u8, 0, 0, 0]);
+    packet.extend_from_slice(&(body as u32).to_be_bytes());
+    packet.extend_from_slice(&[0; 12]);
+    packet.extend_from_slice(extras);
+    packet.extend_from_slice(key);
+    packet.resize(packet.len() + value, b'v');
+    packet
+}
+
 /// Closes a connection with a reset.
 pub fn reset(stream: TcpStream) {
     // If it cannot be set, the connection ends in the ordinary way.

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::admin::{AdminCommand, AdminStream, Endpoint, Refused, Token, line};
+use crate::socket_file::SocketFile;
 use crate::{ServeError, limits};
-use open::SocketFile;
 
 /// A command to the order thread, with the channel for its answer.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //! other.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,6 +20,8 @@ pub struct ClientCounters {
     pub port: AtomicU64,
     /// The address on which clients are accepted.
     pub listen: Option<SocketAddr>,
+    /// The socket file on which clients are accepted, too.
+    pub socket: Option<PathBuf>,
     /// Threads that execute requests.
     pub workers: AtomicU64,
     /// 1 while the kernel refuses to accept clients (too many open files, for example), otherwise 0.
@@ -101,6 +104,7 @@ impl ClientCounters {
             connections_max: AtomicU64::new(settings.max_connections as u64),
             port: AtomicU64::new(u64::from(settings.clients.port())),
             listen: Some(settings.clients),
+            socket: settings.access.socket.as_ref().map(|socket| socket.path.clone()),
             workers: AtomicU64::new(settings.workers as u64),
             ..ClientCounters::with_threads(settings.client_threads())
         }

@@ -41,6 +41,7 @@ mod shapes;
 mod slow;
 pub mod snapshot;
 mod socket_errors;
+mod socket_file;
 mod state;
 mod stepped_workers;
 #[cfg(feature = "testing")]
@@ -54,6 +55,7 @@ mod world;
 pub use peers::fuzzing;
 
 pub use address::Address;
+pub use clients::accepting::SocketPath;
 pub use clients::listing::{ConnectionInfo, ConnectionState, Peer};
 pub use counters::ClientCounters;
 pub use cx::Cx;
@@ -70,7 +72,7 @@ pub use schedule;
 pub use service::{
     Action, HostTime, MakeProtocol, ProcessorTime, Progress, Protocol, Service, host_time, processor_time,
 };
-pub use settings::{Durability, Mode, OnDetection, Reads, Settings};
+pub use settings::{ClientAccess, Durability, Mode, OnDetection, Reads, Settings};
 pub use wire::Malformed;
 
 /// Whether this build can inject faults into its replicas.
@@ -89,6 +91,7 @@ use clients::Clients;
 use clients::accepting::Acceptor;
 use clients::thread::{ClientThread, ThreadInput};
 use mailbox::Mailbox;
+use parking_lot::Mutex;
 use peers::probe::Probe;
 use replica::{Frontend, Input, Judged, Replica, Watchdog};
 use slow::SlowBatch;
@@ -182,7 +185,13 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         message(format_args!("{told}"));
     }
     let (admin, watchdog, is_solo) = (settings.admin.clone(), settings.watchdog, settings.is_solo());
-    let address = settings.clients;
+    let (address, access) = (settings.clients, settings.access.clone());
+    if let Some(file) = &access.socket {
+        file.make_way()?;
+    }
+    // The file is made once clients are served, and removed when this function ends.
+    let client_socket = Arc::new(Mutex::new(None));
+    let guard = client_socket.clone();
     let bounds = clients::Bounds {
         connections: settings.max_connections,
         request: settings.max_request,
@@ -202,7 +211,13 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         submissions.send(Input::Submissions(std::mem::take(requests)));
     };
     let open_clients = Box::new(move |world: &world::Os| {
-        let (mut acceptor, excess) = (Some(Acceptor::bind(address)?), clients::Excess::default());
+        let mut acceptor = Acceptor::bind(address)?;
+        if let Some(path) = &access.socket {
+            let (listening, file) = acceptor.listens_on(path)?;
+            acceptor = listening;
+            *guard.lock() = Some(file);
+        }
+        let (mut acceptor, excess) = (Some(acceptor), clients::Excess::default());
         let registry = if is_solo { Some(world.poll.registry().try_clone()?) } else { None };
         open_clients(registry, counters.threads().len(), submit, |registry, thread, others| {
             let acceptor = acceptor.take().map(|acceptor| acceptor.deals_out_to(others));
@@ -211,7 +226,9 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         })
     });
     started(Stopper(mailbox));
-    watch(replica, open_clients, watchdog, slow, probe)
+    let stop = watch(replica, open_clients, watchdog, slow, probe);
+    client_socket.lock().take();
+    stop
 }
 
 /// Opens the client side: one part on the order thread, with the `registry` of its poll, or so many `threads`, each

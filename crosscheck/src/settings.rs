@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::admin::Endpoint;
+use crate::clients::accepting::SocketPath;
 use crate::group_key::GroupKey;
 
 /// The paper's letters (EDCC'16 Table IV): which protections are on.
@@ -130,6 +131,13 @@ pub enum Durability {
     Disk(PathBuf),
 }
 
+/// How clients may connect besides the plain port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientAccess {
+    /// A socket file for clients of this machine.
+    pub socket: Option<SocketPath>,
+}
+
 /// All settings of one replica.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -139,6 +147,8 @@ pub struct Settings {
     pub peers: Vec<Address>,
     /// The address for clients of this replica.
     pub clients: SocketAddr,
+    /// The other ways in for clients. Replicas may differ in them.
+    pub access: ClientAccess,
     /// The endpoint for `status`, `inject` and similar commands. A caller with access may stop the replica.
     pub admin: Endpoint,
     /// The protections that are on.

@@ -12,8 +12,8 @@ use crosscheck::admin::{AdminCommand, Endpoint, Status};
 use crosscheck::object::{Critical, Home, ObjectId, Region, Shape, Shaped, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{
-    Action, Cx, Durability, GroupKey, MakeProtocol, Malformed, Mode, OnDetection, Progress, Protocol, Reads,
-    Service, Settings, Stopper, serve,
+    Action, ClientAccess, Cx, Durability, GroupKey, MakeProtocol, Malformed, Mode, OnDetection, Progress,
+    Protocol, Reads, Service, Settings, Stopper, serve,
 };
 
 /// A service with one object, whose type and whose requests differ from build to build.
@@ -145,6 +145,7 @@ fn settings(me: u8, addresses: &[SocketAddr], directory: &Path, key: &GroupKey) 
         me,
         peers: addresses[..3].iter().map(|address| (*address).into()).collect(),
         clients: addresses[3 + usize::from(me)],
+        access: ClientAccess::default(),
         admin: admin(directory, me),
         mode: Mode::default(),
         workers: 1,

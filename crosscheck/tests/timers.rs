@@ -11,8 +11,8 @@ use crosscheck::admin::Endpoint;
 use crosscheck::object::{Home, ObjectId, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{
-    Action, Cx, Durability, MakeProtocol, Malformed, OnDetection, Progress, Protocol, Reads, Service,
-    Settings, serve,
+    Action, ClientAccess, Cx, Durability, MakeProtocol, Malformed, OnDetection, Progress, Protocol, Reads,
+    Service, Settings, serve,
 };
 
 /// Time after which a timer is due.
@@ -108,6 +108,7 @@ fn rings_while_idle(mode: &str, workers: usize) {
         me: 0,
         peers,
         clients,
+        access: ClientAccess::default(),
         admin: Endpoint::Unix(directory.path().join("admin.sock")),
         mode: mode.parse().expect("a mode"),
         workers,

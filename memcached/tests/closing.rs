@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, Settings, Stop};
+use crosscheck::{ClientAccess, Durability, Settings, Stop};
 use memcached::{Config, Connection, Memcached};
 
 /// Blocks each thread that drops it, as a lock does whose release a fault has suppressed.
@@ -26,6 +26,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         me: 0,
         peers: vec![free().into()],
         clients: free(),
+        access: ClientAccess::default(),
         admin: Endpoint::unix(folder.path().join("admin.sock")).unwrap(),
         mode: "0000".parse().unwrap(),
         workers: 1,

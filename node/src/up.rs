@@ -55,6 +55,9 @@ pub struct Args<O: ServiceOptions> {
     /// Port for the clients of replica 1; 0 takes any free ports
     #[arg(long, short, value_name = "P", help = text(PORT_HELP))]
     pub port: Option<u16>,
+    /// Directory in which replica N serves clients of this machine on the socket file replica-N.sock, besides its port
+    #[arg(long, value_name = "DIR")]
+    pub client_sockets: Option<PathBuf>,
     /// Protections that are on
     #[arg(long, short, default_value = "RDGX", value_parser = mode, help = text(MODE_HELP))]
     pub mode: Mode,
@@ -172,6 +175,7 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
     let wish = ClusterOptions {
         replicas: args.replicas,
         port: args.port,
+        client_sockets: args.client_sockets.clone(),
         mode: args.mode,
         workers: Some(usize::try_from(args.workers)?),
         client_threads: args.client_threads.map(usize::try_from).transpose()?,

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use crosscheck::faults::ThreadRole;
 use crosscheck::stepped::{ReplyTo, Startup, Stepped};
 use crosscheck::{
-    Action, ClientCounters, Durability, GroupKey, MakeProtocol, Mode, Progress, Protocol, Settings,
+    Action, ClientAccess, ClientCounters, Durability, GroupKey, MakeProtocol, Mode, Progress, Protocol,
+    Settings,
 };
 use order::{MemoryLog, RaftConfig};
 use wire::SplitMix64;
@@ -151,6 +152,7 @@ impl<W: Workload> Role<W> {
             me: self.me,
             peers: vec![nowhere.into(); usize::from(self.replicas)],
             clients: nowhere,
+            access: ClientAccess::default(),
             admin: crosscheck::admin::Endpoint::Unix("admin.sock".into()),
             mode,
             workers: self.workers,

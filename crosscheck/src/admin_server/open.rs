@@ -1,19 +1,23 @@
 //! Opens the admin endpoint. No other user can connect to a socket file, not even for a moment while it is made, and no
 //! endpoint of another process is removed.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::geteuid;
-use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::admin::{AdminStream, Endpoint};
+use crate::socket_file::{self, SocketFile};
 use crate::{ServeError, limits};
+
+/// What messages call it.
+const WHAT: &str = "the admin socket";
+/// Only its own user may open it.
+const MODE: u32 = 0o600;
 
 /// The listener for connections.
 pub(super) enum Listener {
@@ -34,27 +38,6 @@ impl Listener {
     }
 }
 
-/// The socket file of a running replica; removed when this is dropped.
-#[derive(Debug)]
-pub struct SocketFile {
-    path: PathBuf,
-    /// Device and inode of the file: another process's socket may have replaced it.
-    identity: (u64, u64),
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|now| now == self.identity) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
-}
-
 /// Opens the endpoint; for a socket file, also returns the guard that removes it.
 ///
 /// # Errors
@@ -63,8 +46,10 @@ pub(super) fn open(endpoint: &Endpoint) -> Result<(Listener, Option<SocketFile>)
     match endpoint {
         Endpoint::Unix(path) => {
             check_directory(path)?;
-            make_way(path)?;
-            let (listener, file) = bind(path).map_err(|error| refusal(endpoint, &error))?;
+            socket_file::make_way(path, WHAT)?;
+            let backlog = limits::ADMIN_CONNECTIONS as i32;
+            let bound = socket_file::bind(path, MODE, backlog);
+            let (listener, file) = bound.map_err(|error| refusal(endpoint, &error))?;
             Ok((Listener::Unix(listener), Some(file)))
         }
         Endpoint::Tcp { address, .. } => {
@@ -104,46 +89,4 @@ fn check_directory(path: &Path) -> Result<(), ServeError> {
         )));
     }
     Ok(())
-}
-
-/// Removes the socket file of a replica that was killed; any other file at this path must not be removed.
-fn make_way(path: &Path) -> Result<(), ServeError> {
-    let name = path.display();
-    let found = match fs::symlink_metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    if !found.file_type().is_socket() {
-        return Err(ServeError::Operator(format!(
-            "{name} is there and is no socket; move it away, or choose another path for the admin socket"
-        )));
-    }
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A listener whose queue is full is alive as well: do not wait until it accepts.
-    socket.set_nonblocking(true)?;
-    match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(ServeError::Operator(format!(
-            "{name} is another user's socket ({error}); choose another path for the admin socket"
-        ))),
-        _ => Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            format!(
-                "another process listens on {name}; stop it, or choose another path for the admin socket"
-            ),
-        )
-        .into()),
-    }
-}
-
-/// No process can connect before the socket listens, and by then its mode is set.
-fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    socket.listen(limits::ADMIN_CONNECTIONS as i32)?;
-    Ok((UnixListener::from(OwnedFd::from(socket)), file))
 }

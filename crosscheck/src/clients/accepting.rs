@@ -1,33 +1,61 @@
-//! Accepts clients, and gives each to the client thread that has the fewest: one listening socket, so that a second
-//! process on the same port fails as it should.
+//! Accepts clients, and gives each to the client thread that has the fewest: one listening socket for a port, so that a
+//! second process on it fails as it should, and perhaps one more for a socket file.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mio::net::{TcpListener, TcpStream};
+use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry};
 use object::Sealed;
 use socket2::{Domain, Socket, Type};
 
-use super::LISTENER;
 use super::listing::Peer;
+use super::socket::ClientSocket;
 use super::thread::ThreadInput;
+use super::{LISTENER, UNIX_LISTENER};
+use crate::ServeError;
 use crate::counters::ClientCounters;
 use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::socket_errors::{is_of_one_attempt, is_own_fault_without_peer};
+use crate::socket_file::{self, SocketFile};
 
 /// A connection that was accepted.
 #[derive(Debug)]
 pub struct Accepted {
-    pub(super) stream: TcpStream,
+    pub(super) socket: ClientSocket,
     pub(super) peer: Peer,
 }
 
-/// The listening socket, in the first client thread.
+/// A socket file for clients of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketPath {
+    /// Where it is; its directory has to be there.
+    pub path: PathBuf,
+    /// Its permissions: who may write to it may connect.
+    pub mode: u32,
+}
+
+impl SocketPath {
+    /// What messages call it.
+    const WHAT: &str = "client_socket";
+
+    /// Removes the socket file of a process that ended without doing so.
+    ///
+    /// # Errors
+    /// The path is another kind of file, or the socket of a process that runs; the message names both.
+    pub fn make_way(&self) -> Result<(), ServeError> {
+        socket_file::make_way(&self.path, Self::WHAT)
+    }
+}
+
+/// The listening sockets, in the first client thread.
 pub struct Acceptor {
     listener: TcpListener,
+    unix: Option<UnixListener>,
     /// The mailboxes of the other client threads.
     others: Vec<Mailbox<ThreadInput>>,
     /// Connections that each client thread was given, this one first. It has those that it has not closed, even if
@@ -46,7 +74,27 @@ impl Acceptor {
         let listener = listen(address).map_err(|error| {
             io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
         })?;
-        Ok(Acceptor { listener, others: Vec::new(), given: vec![Sealed::new(0)], told_refusal: None })
+        let given = vec![Sealed::new(0)];
+        Ok(Acceptor { listener, unix: None, others: Vec::new(), given, told_refusal: None })
+    }
+
+    /// Listens on a socket file, too. The file is removed when the second value is dropped.
+    ///
+    /// # Errors
+    /// When the file cannot be made; the message names it.
+    pub fn listens_on(self, file: &SocketPath) -> io::Result<(Self, SocketFile)> {
+        let SocketPath { path, mode } = file;
+        let refusal = |why: String| {
+            let name = path.display();
+            io::Error::other(format!(
+                "clients cannot be served on {name}: {why}. Make its directory, or choose another client_socket"
+            ))
+        };
+        file.make_way().map_err(|error| refusal(error.to_string()))?;
+        let bound = socket_file::bind(path, *mode, limits::LISTEN_BACKLOG);
+        let (listener, file) = bound.map_err(|error| refusal(error.to_string()))?;
+        listener.set_nonblocking(true)?;
+        Ok((Acceptor { unix: Some(UnixListener::from_std(listener)), ..self }, file))
     }
 
     /// Gives connections to these threads too, number 1 first.
@@ -67,15 +115,33 @@ impl Acceptor {
     }
 
     pub(super) fn register(&mut self, registry: &Registry) -> io::Result<()> {
-        registry.register(&mut self.listener, LISTENER, Interest::READABLE)
+        registry.register(&mut self.listener, LISTENER, Interest::READABLE)?;
+        match &mut self.unix {
+            Some(listener) => registry.register(listener, UNIX_LISTENER, Interest::READABLE),
+            None => Ok(()),
+        }
+    }
+
+    /// The next client that waits; `WouldBlock` if none does.
+    fn next(&self) -> io::Result<Accepted> {
+        match self.listener.accept() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            accepted => {
+                let (stream, from) = accepted?;
+                return Ok(Accepted { socket: OwnedFd::from(stream).into(), peer: Peer::Tcp(from) });
+            }
+        }
+        let Some(unix) = &self.unix else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let (stream, _) = unix.accept()?;
+        Ok(Accepted { socket: OwnedFd::from(stream).into(), peer: Peer::Unix })
     }
 
     /// Accepts all clients that wait, as long as there are fewer than `most`, and returns those of this thread.
     pub(super) fn accept(&mut self, counters: &ClientCounters, most: usize) -> Vec<Accepted> {
         let mut own = Vec::new();
         loop {
-            let accepted = match self.listener.accept() {
-                Ok((stream, from)) => Accepted { stream, peer: Peer::Tcp(from) },
+            let accepted = match self.next() {
+                Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     counters.note_accepts(true);
                     return own;
@@ -92,7 +158,7 @@ impl Acceptor {
             let has = self.connections(counters);
             if has.iter().sum::<u64>() >= most as u64 {
                 counters.refused.fetch_add(1, Relaxed);
-                refuse(accepted.stream);
+                refuse(&accepted.socket);
                 continue;
             }
             let fewest = has.iter().enumerate().min_by_key(|(_, has)| **has).map_or(0, |(thread, _)| thread);
@@ -129,9 +195,9 @@ impl Acceptor {
 }
 
 /// Tells a client that there are too many.
-fn refuse(mut stream: TcpStream) {
+fn refuse(socket: &ClientSocket) {
     // The text that memcached sends; a socket that does not accept it is closed as well.
-    let _ = io::Write::write(&mut stream, b"ERROR Too many open connections\r\n");
+    let _ = socket.writev(&[io::IoSlice::new(b"ERROR Too many open connections\r\n")]);
 }
 
 /// Listens like the standard library, with a longer queue.

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use mio::Registry;
-use mio::net::TcpStream;
 use object::{Sealed, SealedQueue};
 
 use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, InputStep};
 use super::leaving::{Leaving, VerifiedReply};
 use super::listing::ConnectionState;
+use super::socket::ClientSocket;
 use super::{Bounds, Reply};
 use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
@@ -103,8 +103,8 @@ enum Wants {
 }
 
 pub(super) struct Connection<P> {
-    stream: TcpStream,
-    /// The descriptor that `stream` had when it was accepted.
+    socket: ClientSocket,
+    /// The descriptor that `socket` had when it was accepted.
     descriptor: Sealed<RawFd>,
     input: Input<P>,
     /// Bytes of `input` that the protocol needs before it is called again.
@@ -150,10 +150,10 @@ pub(super) struct Connection<P> {
 
 impl<P: Protocol> Connection<P> {
     /// A client that was accepted at this tick, and may have `share` bytes in flight.
-    pub(super) fn new(stream: TcpStream, protocol: P, share: usize, tick: u64) -> Self {
+    pub(super) fn new(socket: ClientSocket, protocol: P, share: usize, tick: u64) -> Self {
         Connection {
-            descriptor: Sealed::new(stream.as_raw_fd()),
-            stream,
+            descriptor: Sealed::new(socket.as_raw_fd()),
+            socket,
             input: Input::new(protocol),
             wanted: 1,
             reserved: 0,
@@ -187,14 +187,14 @@ impl<P: Protocol> Connection<P> {
             return std::mem::forget(self);
         }
         // Closing the descriptor has the same effect; an error is harmless.
-        let _ = registry.deregister(&mut self.stream);
+        let _ = registry.deregister(&mut self.socket);
     }
 
     /// Whether its socket is still the one that was accepted. Another socket belongs to another connection, whose
     /// client would lose requests or get wrong replies. The right one would never be closed, so that its client waits
     /// for ever.
     fn has_own_socket(&self, counters: &ClientCounters) -> bool {
-        let is_own = self.descriptor.get() == Ok(&self.stream.as_raw_fd());
+        let is_own = self.descriptor.get() == Ok(&self.socket.as_raw_fd());
         counters.own_faults.fetch_add(u64::from(!is_own), Relaxed);
         is_own
     }
@@ -223,7 +223,7 @@ impl<P: Protocol> Connection<P> {
                 return Fate::Closed;
             }
             let Some(most) = self.may_read(reading) else { break };
-            match self.input.fill(&mut self.stream, reading.scratch, most, twice) {
+            match self.input.fill(&self.socket, reading.scratch, most, twice) {
                 Ok(0) => {
                     self.half_closed = true;
                     self.readable = false;
@@ -553,9 +553,7 @@ impl<P: Protocol> Connection<P> {
             if !self.has_own_socket(counters) {
                 return Fate::Closed;
             }
-            // Called without libc, which stores the kernel's result in memory and reads it back (V19 in
-            // docs/vulnerabilities.md).
-            match rustix::io::writev(&self.stream, &slices).map_err(io::Error::from) {
+            match self.socket.writev(&slices) {
                 Ok(0) => return Fate::Closed,
                 Ok(sent) => {
                     own.bytes_out.fetch_add(sent as u64, Relaxed);
@@ -668,8 +666,8 @@ impl<P: Protocol> Connection<P> {
 
     /// Injects a fault: the socket of another connection. Returns the right one.
     #[cfg(test)]
-    pub(super) fn has_instead(&mut self, stream: TcpStream) -> TcpStream {
-        std::mem::replace(&mut self.stream, stream)
+    pub(super) fn has_instead(&mut self, socket: ClientSocket) -> ClientSocket {
+        std::mem::replace(&mut self.socket, socket)
     }
 
     /// Injects a fault.

@@ -8,10 +8,9 @@
 //! same result, including the checksum. A bit flip in one copy or in the state of its protocol, or an error in one
 //! decoding, is detected here; an error that repeats itself in both decodings is not.
 
-use std::io::{self, Read};
+use std::io;
 
-use mio::net::TcpStream;
-
+use super::socket::ClientSocket;
 use crate::limits;
 use crate::service::{Action, Progress, Protocol};
 
@@ -160,7 +159,7 @@ impl<P: Protocol> Input<P> {
     /// Those of reading the socket; `WouldBlock` when nothing has come.
     pub fn fill(
         &mut self,
-        stream: &mut TcpStream,
+        socket: &ClientSocket,
         scratch: &mut [u8],
         most: usize,
         twice: bool,
@@ -168,15 +167,15 @@ impl<P: Protocol> Input<P> {
         self.heard.forget();
         self.again.forget();
         if !twice {
-            let read = stream.read(&mut scratch[..most])?;
+            let read = socket.read(&mut scratch[..most])?;
             self.heard.bytes.extend_from_slice(&scratch[..read]);
             return Ok(read);
         }
         let (first, second) = scratch.split_at_mut(scratch.len() / 2);
-        let peeked = stream.peek(&mut first[..most])?;
+        let peeked = socket.peek(&mut first[..most])?;
         // The kernel returns all the bytes that it returned for the peek. Each copy uses its own count: a wrong count
         // for both would cut both alike.
-        let read = stream.read(&mut second[..peeked])?;
+        let read = socket.read(&mut second[..peeked])?;
         self.again.bytes.extend_from_slice(&first[..peeked]);
         self.heard.bytes.extend_from_slice(&second[..read]);
         Ok(read)

@@ -13,12 +13,15 @@ use crate::limits;
 pub enum Peer {
     /// It came over TCP, from this address.
     Tcp(SocketAddr),
+    /// It is a process of this machine, over the socket file.
+    Unix,
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Peer::Tcp(address) => write!(f, "tcp:{address}"),
+            Peer::Unix => f.write_str("unix"),
         }
     }
 }

@@ -14,11 +14,14 @@ mod leaving;
 pub mod listing;
 #[cfg(test)]
 mod listing_tests;
+mod socket;
 #[cfg(test)]
 mod tests;
 pub mod thread;
 #[cfg(test)]
 mod unasked_tests;
+#[cfg(test)]
+mod unix_tests;
 
 use std::io;
 use std::sync::Arc;
@@ -38,11 +41,13 @@ pub use budget::Shares;
 use budget::{Budget, Wait};
 use connection::{Connection, Fate, Now, Reading};
 pub use excess::Excess;
+use listing::Peer;
 
 /// Tokens from here on belong to the clients' sockets.
 pub const FIRST_TOKEN: usize = 1 << 32;
 const LISTENER: Token = Token(FIRST_TOKEN);
-const CONNECTIONS: usize = FIRST_TOKEN + 1;
+const UNIX_LISTENER: Token = Token(FIRST_TOKEN + 1);
+const CONNECTIONS: usize = FIRST_TOKEN + 2;
 
 /// The destination of a reply: one place in the reply sequence of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -488,15 +493,17 @@ impl<P: Protocol> Clients<P> {
 
 impl<P: Protocol> ClientSide for Clients<P> {
     fn adopt(&mut self, accepted: Accepted) {
-        let Accepted { mut stream, peer } = accepted;
+        let Accepted { mut socket, peer } = accepted;
         self.own().accepted.fetch_add(1, Relaxed);
-        let _ = stream.set_nodelay(true);
+        if matches!(peer, Peer::Tcp(_)) {
+            socket.leaves_at_once();
+        }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.connections.push(ConnectionEntry { generation: 0, connection: None });
             (self.connections.len() - 1) as u32
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.registry.register(&mut stream, Token(CONNECTIONS + slot as usize), interest)
+        if let Err(error) = self.registry.register(&mut socket, Token(CONNECTIONS + slot as usize), interest)
         {
             self.on_refused(&error);
             crate::message(format_args!("a client could not be served: {error}"));
@@ -505,13 +512,13 @@ impl<P: Protocol> ClientSide for Clients<P> {
             return;
         }
         let protocol = (self.make_protocol)(&self.counters);
-        let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
+        let connection = Connection::new(socket, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
         self.own().connections.opened(self.numbers.number(slot), peer, self.ticks);
     }
 
     fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>) {
-        if event.token() == LISTENER {
+        if matches!(event.token(), LISTENER | UNIX_LISTENER) {
             return self.accept();
         }
         let slot = (event.token().0 - CONNECTIONS) as u32;

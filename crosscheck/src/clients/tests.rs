@@ -453,18 +453,22 @@ fn without_a_second_look_what_was_read_wrongly_is_ordered() {
 
 /// A client side that receives no event: all progress comes from the checks of ticks.
 pub(super) fn unheard() -> (Clients<Lines>, SocketAddr, Arc<ClientCounters>, mio::Poll) {
+    let acceptor = Acceptor::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = acceptor.listener().local_addr().unwrap();
+    let (clients, counters, poll) = unheard_on(acceptor);
+    (clients, address, counters, poll)
+}
+
+/// The same, for clients whom this accepts.
+pub(super) fn unheard_on(acceptor: Acceptor) -> (Clients<Lines>, Arc<ClientCounters>, mio::Poll) {
     let poll = mio::Poll::new().unwrap();
     let counters = Arc::new(ClientCounters::default());
-    let bounds = bounds(10, true);
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let registry = poll.registry().try_clone().unwrap();
-    let acceptor = Acceptor::bind(any).unwrap();
-    let address = acceptor.listener().local_addr().unwrap();
     let make: MakeProtocol<Lines> = Arc::new(|_| Lines);
+    let thread = (0, &Excess::default());
     let clients =
-        Clients::new(registry, Some(acceptor), (0, &Excess::default()), make, counters.clone(), bounds)
-            .unwrap();
-    (clients, address, counters, poll)
+        Clients::new(registry, Some(acceptor), thread, make, counters.clone(), bounds(10, true)).unwrap();
+    (clients, counters, poll)
 }
 
 /// Ticks until so many requests have come.
@@ -669,7 +673,7 @@ fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
     let theirs = mio::net::TcpStream::connect(elsewhere.local_addr().unwrap()).unwrap();
     let (mut somebody_else, _) = elsewhere.accept().unwrap();
     let connection = clients.connections[0].connection.as_mut().unwrap();
-    let _right_one = connection.has_instead(theirs);
+    let _right_one = connection.has_instead(std::os::fd::OwnedFd::from(theirs).into());
     give(&mut clients, &submissions[0], "not theirs");
     clients.flush();
     assert!(counters.own_faults.load(Relaxed) > 0);

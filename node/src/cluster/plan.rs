@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, GroupKey, Mode, OnDetection, Reads};
+use crosscheck::{Durability, GroupKey, Mode, OnDetection, Reads, SocketPath};
 
 use super::child::Dress;
 use super::find::ReplicaHandle;
@@ -32,6 +32,8 @@ pub struct ClusterOptions<O> {
     pub replicas: Option<u8>,
     /// Client port of the first; none = the program's. 0 = any free ones.
     pub port: Option<u16>,
+    /// Directory for the socket files of clients; none: only ports.
+    pub client_sockets: Option<PathBuf>,
     /// The mode.
     pub mode: Mode,
     /// Threads per replica that execute requests; none = [`config::DEFAULT_WORKERS`].
@@ -65,6 +67,7 @@ impl<O: Default> Default for ClusterOptions<O> {
         ClusterOptions {
             replicas: None,
             port: None,
+            client_sockets: None,
             mode: Mode::default(),
             workers: None,
             client_threads: None,
@@ -163,6 +166,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --witness, --mode)")))?;
         check_options(wish, usize::from(count))?;
         let durability = durability(wish)?;
+        let sockets = client_sockets(wish)?;
         if wish.mode.verified && durability != Durability::Memory {
             let mode = wish.mode;
             return Err(misuse(format!(
@@ -182,6 +186,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             let admin = Endpoint::Unix(place.admin.clone());
             let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
             node.mode = wish.mode;
+            node.access.socket = sockets.as_deref().map(|directory| client_socket(directory, place.number));
             node.group_key_file.clone_from(&key);
             node.workers = wish.workers.unwrap_or(config::DEFAULT_WORKERS);
             node.client_threads = wish.client_threads;
@@ -301,6 +306,26 @@ fn durability<O>(wish: &ClusterOptions<O>) -> anyhow::Result<Durability> {
             Ok(Durability::Disk(data))
         }
     }
+}
+
+/// The directory for the socket files of clients, if there is to be one.
+fn client_sockets<O>(wish: &ClusterOptions<O>) -> anyhow::Result<Option<PathBuf>> {
+    let Some(directory) = &wish.client_sockets else { return Ok(None) };
+    let name = format!("--client-sockets {}", directory.display());
+    // Children read the path from a file; it must not depend on the directory in which they are started.
+    let directory = std::path::absolute(directory).with_context(|| name.clone())?;
+    if !directory.is_dir() {
+        return Err(misuse(format!("{name}: there is no such directory; make it first")));
+    }
+    let longest = client_socket(&directory, u8::MAX).path;
+    Endpoint::unix(longest).map_err(|(what, remedy)| misuse(format!("{name}: {what}; {remedy}")))?;
+    Ok(Some(directory))
+}
+
+/// Where a replica serves clients of this machine.
+fn client_socket(directory: &Path, replica: u8) -> SocketPath {
+    let path = directory.join(format!("replica-{replica}.sock"));
+    SocketPath { path, mode: config::DEFAULT_SOCKET_MODE }
 }
 
 /// Client ports of `count` replicas, and of a witness if there is one, from `first` on (any free ones when it is 0),

@@ -1,5 +1,6 @@
 //! The configuration of one replica: read by `serve --config`, and written by `up` for each child.
 
+mod access;
 mod parse;
 mod problem;
 mod read;
@@ -10,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crosscheck::admin::Endpoint;
-use crosscheck::{Address, Durability, GroupKey, Mode, OnDetection, Reads, Settings, private};
+use crosscheck::{Address, ClientAccess, Durability, GroupKey, Mode, OnDetection, Reads, Settings, private};
 
+pub use access::DEFAULT_SOCKET_MODE;
 pub use parse::{check_group, may_read_locally, parse};
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};
 pub use read::{TableReader, resolve};
@@ -49,6 +51,8 @@ pub struct NodeConfig<O> {
     pub replicas: Vec<Address>,
     /// Where clients connect.
     pub listen: SocketAddr,
+    /// The other ways in for clients.
+    pub access: ClientAccess,
     /// Where the command line connects.
     pub admin: Endpoint,
     /// File of the secret of the admin endpoint, if that is a port.
@@ -131,6 +135,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             this_replica,
             replicas: replicas.into_iter().map(Address::from).collect(),
             listen,
+            access: ClientAccess::default(),
             admin,
             admin_token_file: None,
             group_key_file: None,
@@ -181,6 +186,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             me: self.this_replica - 1,
             peers: self.replicas.clone(),
             clients: self.listen,
+            access: self.access.clone(),
             admin: self.admin.clone(),
             mode: self.mode,
             workers: self.workers,
@@ -239,6 +245,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "this_replica = {}", self.this_replica);
         let _ = writeln!(text, "listen = \"{}\"\nadmin = {}", self.listen, quoted(&self.admin.to_string()));
+        access::write(&self.access, &mut text);
         if let Some(file) = &self.admin_token_file {
             let _ = writeln!(text, "admin_token_file = {}", quoted(&file.to_string_lossy()));
         }

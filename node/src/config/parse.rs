@@ -9,14 +9,16 @@ use toml::de::DeTable;
 
 use super::problem::{Problem, Problems, line_of, meant};
 use super::read::TableReader;
-use super::{DEFAULT_BUFFER_MB, DEFAULT_WORKERS, LEAST_BUFFER_MB, NodeConfig, check_client_threads};
+use super::{DEFAULT_BUFFER_MB, DEFAULT_WORKERS, LEAST_BUFFER_MB, NodeConfig, access, check_client_threads};
 use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 24] = [
     "this_replica",
     "listen",
+    "client_socket",
+    "client_socket_mode",
     "admin",
     "admin_token_file",
     "group_key",
@@ -93,6 +95,7 @@ fn read<O: ServiceOptions>(
     let example = format!("\"0.0.0.0:{}\"", program::program().port);
     let listen = reader.resolved("listen", &format!("write `listen = \"HOST:PORT\"`, for example {example}"));
     let listen = reader.require("listen", listen, &example);
+    let access = access::read(reader);
     let admin = read_admin(reader, secret);
     let mode = reader
         .parsed("mode", &format!("`{} modes` explains them", program::name()), |letters| letters.parse());
@@ -132,12 +135,20 @@ fn read<O: ServiceOptions>(
         reader.report(reader.offset("alone_after_silence"), "alone_after_silence", what, "remove it");
     }
     let reads = read_reads(reader, mode, (replicas.len(), witness));
-    check_ports(reader, listen, admin.as_ref().map(|(endpoint, _)| endpoint), &replicas, this_replica);
+    let endpoint = admin.as_ref().map(|(endpoint, _)| endpoint);
+    check_ports(reader, listen, endpoint, &replicas, this_replica);
+    if let (Some(Endpoint::Unix(admin)), Some(clients)) = (endpoint, &access.socket)
+        && *admin == clients.path
+    {
+        let what = format!("{} is the admin socket", admin.display());
+        reader.report(reader.offset("client_socket"), "client_socket", &what, "give each a path of its own");
+    }
 
     let small = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let (admin, token_file) = admin?;
     let mut config = NodeConfig::new(u8::try_from(this_replica?).ok()?, Vec::new(), listen?, admin);
     config.replicas = replicas;
+    config.access = access;
     config.admin_token_file = token_file;
     config.mode = mode;
     (config.group_key_file, config.group_key) = group_key.unzip();

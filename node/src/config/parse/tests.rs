@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crosscheck::SocketPath;
+
 use super::super::example;
 use super::*;
 
@@ -93,12 +95,39 @@ fn the_example_parses_and_documents_every_field() {
 }
 
 #[test]
+fn a_socket_file_for_clients_is_read_with_its_mode() {
+    let line = "# client_socket = \"/run/crosscheck/clients.sock\"";
+    let read = |instead: &str| parse("node.toml", &shelf().replacen(line, instead, 1));
+    let socket = |instead: &str| read(instead).expect(instead).access.socket;
+    let at = |mode| Some(SocketPath { path: "/run/c.sock".into(), mode });
+    assert_eq!(socket("client_socket = \"/run/c.sock\""), at(0o700));
+    assert_eq!(socket("client_socket = \"/run/c.sock\"\nclient_socket_mode = \"0660\""), at(0o660));
+    assert_eq!(socket(line), None);
+    for (instead, why) in [
+        ("client_socket = \"c.sock\"", "no slash"),
+        ("client_socket_mode = \"0770\"", "there is no client_socket"),
+        (
+            "client_socket = \"/run/c.sock\"\nclient_socket_mode = \"0070\"",
+            "with which this user can connect",
+        ),
+        ("client_socket = \"/run/c.sock\"\nclient_socket_mode = \"rwx\"", "no octal number"),
+        ("client_socket = \"/run/crosscheck/admin.sock\"", "is the admin socket"),
+    ] {
+        let told = problem_with(line, instead);
+        assert!(told.contains(why), "{instead}: {told}");
+    }
+    let long = format!("client_socket = \"/{}\"", "a".repeat(107));
+    assert!(problem_with(line, &long).contains("108 bytes"));
+}
+
+#[test]
 fn what_is_written_reads_back() {
     let mut config = parse("example", &shelf()).expect("the example");
     assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));
     config.durability = Durability::Disk(PathBuf::from("/a \"b\"\\c"));
     config.mode = "RD00".parse().expect("a mode");
     config.election_ms = (70, 80);
+    config.access.socket = Some(SocketPath { path: "/run/a \"b\".sock".into(), mode: 0o770 });
     assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));
     let port = "admin = \"127.0.0.1:11311\"\nadmin_token_file = \"admin.token\"";
     let text = shelf().replacen("admin = \"/run/crosscheck/admin.sock\"", port, 1);

@@ -207,14 +207,20 @@ def write_table(path, table):
     path.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
 
 
-def install(languages, wanted):
-    """Brings Debian's packages that are missing, then each language's libraries."""
-    names = [name for name in languages if not wanted or name in wanted]
-    packages = sorted({package for name in names for package in languages[name].get("apt", [])})
+def missing_packages(entries):
+    """Debian's packages that are not installed, but those whose command somebody else has brought."""
+    pairs = [entry.rpartition(":") for entry in sorted(entries)]
+    packages = [package for command, _, package in pairs if not (command and shutil.which(command))]
     query = ["dpkg-query", "-W", "-f", "${Package} ${Status}\n", *packages]
     state = subprocess.run(query, capture_output=True, text=True)
     there = {line.split()[0] for line in state.stdout.splitlines() if line.endswith("ok installed")}
-    missing = [package for package in packages if package not in there]
+    return [package for package in packages if package not in there]
+
+
+def install(languages, wanted):
+    """Brings Debian's packages that are missing, then each language's libraries."""
+    names = [name for name in languages if not wanted or name in wanted]
+    missing = missing_packages({entry for name in names for entry in languages[name].get("apt", [])})
     if missing:
         root = [] if os.geteuid() == 0 else ["sudo", "-n"]
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "check": True}

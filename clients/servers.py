@@ -29,6 +29,7 @@ class Stock:
         if os.geteuid() == 0:
             command += ["-u", "nobody"]
         self.servers = [f"{host}:{port}" for host in hosts]
+        self.front_port = port + 1
         self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         wait_for_port("127.0.0.1", port, self.child)
 
@@ -43,6 +44,7 @@ class Group:
         self.crosscheck = crosscheck
         self.port = port
         self.servers = [f"127.0.0.1:{port + n}" for n in range(3)]
+        self.front_port = port + 3
         self.pids = {}
         self.changed = threading.Condition()
         self.ready = False

@@ -35,13 +35,13 @@ BEGIN, END = "<!-- table of clients: begin -->", "<!-- table of clients: end -->
 class Program:
     """One run of a library's program: what it printed, and whether it had to be ended."""
 
-    def __init__(self, command, seconds, environment):
+    def __init__(self, command, seconds, place):
         self.lines = []
         self.begun = threading.Event()
         self.child = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=os.environ | environment,
+            env=os.environ | {"CLIENTS_SERVERS": ",".join(place.servers)},  # those behind a front
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -90,8 +90,8 @@ def run_checks(row, languages, places):
     started = []
     for place in places:
         front = fronts.start(row.get("front"), place)
-        command = [*command_of(row, languages), "checks", ",".join(place.servers)]
-        started.append((front, Program(command, CHECKS_S, front.environment)))
+        command = [*command_of(row, languages), "checks", ",".join(front.servers)]
+        started.append((front, Program(command, CHECKS_S, place)))
     results = []
     for front, program in started:
         program.finish()
@@ -111,8 +111,8 @@ def run_checks(row, languages, places):
 def run_loop(row, languages, group):
     """Runs the loop of a library while replica 2 is killed and comes back."""
     front = fronts.start(row.get("front"), group)
-    command = [*command_of(row, languages), "loop", str(LOOP_S), ",".join(group.servers)]
-    program = Program(command, 2 * LOOP_S + 60, front.environment)
+    command = [*command_of(row, languages), "loop", str(LOOP_S), ",".join(front.servers)]
+    program = Program(command, 2 * LOOP_S + 60, group)
     program.begun.wait()
     time.sleep(KILL_AFTER_S)
     wait_for_return = group.kill(2)

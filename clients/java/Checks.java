@@ -209,6 +209,13 @@ final class Checks {
             Thread.sleep(3200);
             holds(l, "short", null);
         });
+        checks.put("keys", l -> {
+            stores(l, "listed", "1");
+            for (int turn = 0; !l.lists(key("listed")); turn++) { // stock lists an item some moments later
+                same("listed in time", turn < 30, true);
+                Thread.sleep(200);
+            }
+        });
         checks.put("stats", l -> same("version", Character.isDigit(l.version().charAt(0)), true));
         checks.put("flush", l -> {
             stores(l, "flush", "1");

@@ -3,6 +3,7 @@ import com.spotify.folsom.BinaryMemcacheClient;
 import com.spotify.folsom.MemcacheClient;
 import com.spotify.folsom.MemcacheClientBuilder;
 import com.spotify.folsom.MemcacheStatus;
+import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -13,9 +14,11 @@ import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import net.rubyeye.xmemcached.GetsResponse;
+import net.rubyeye.xmemcached.KeyIterator;
 import net.rubyeye.xmemcached.XMemcachedClientBuilder;
 import net.rubyeye.xmemcached.command.BinaryCommandFactory;
 import net.rubyeye.xmemcached.impl.KetamaMemcachedSessionLocator;
+import net.rubyeye.xmemcached.utils.Protocol;
 import net.spy.memcached.CASResponse;
 import net.spy.memcached.CASValue;
 import net.spy.memcached.ConnectionFactoryBuilder;
@@ -203,6 +206,22 @@ final class Libraries {
         @Override
         public boolean cas(String key, byte[] value, long unique) throws Exception {
             return client.cas(key, 0, value, unique);
+        }
+
+        @Override
+        public boolean lists(String key) throws Exception {
+            if (client.getProtocol() == Protocol.Binary) {
+                throw new UnsupportedOperationException();
+            }
+            for (InetSocketAddress server : client.getAvailableServers()) {
+                KeyIterator keys = client.getKeyIterator(server);
+                while (keys.hasNext()) {
+                    if (keys.next().equals(key)) {
+                        return true;
+                    }
+                }
+            }
+            return false;
         }
 
         @Override

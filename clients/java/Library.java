@@ -51,6 +51,11 @@ interface Library {
         throw new UnsupportedOperationException();
     }
 
+    /** Whether a list of all keys of all servers has this one. */
+    default boolean lists(String key) throws Exception {
+        throw new UnsupportedOperationException();
+    }
+
     /** What a counter that is not there has after it was counted. */
     default Long newCounter() {
         return null;

@@ -370,6 +370,13 @@ function extendedChecks(): array
             usleep(3200000);
             same('get', $c->get(named('touch')), '1');
         },
+        'keys' => function ($c) {
+            $c->set(named('listed'), '1');
+            for ($turn = 0; !in_array(named('listed'), $c->keys()); $turn++) { // stock lists an item some moments later
+                same('listed in time', $turn < 30, true);
+                usleep(200000);
+            }
+        },
         'delete_again' => fn ($c) => same('delete', $c->delete(named('nobody')), false),
         'buffered_writes' => function ($c) {
             $c->setOption(Memcached::OPT_BUFFER_WRITES, true);
@@ -426,6 +433,9 @@ function runChecks($client, array $servers): void
         $checks += $client instanceof WithMemcached ? extendedChecks() + cacheChecks() : cacheChecks();
     } else {
         $checks += sessionChecks();
+    }
+    if ($client instanceof WithMemcachedBinary) {
+        unset($checks['keys']); // the extension lists keys in the text protocol only
     }
     foreach ($checks as $name => $check) {
         try {

@@ -9,6 +9,7 @@ import os
 import threading
 
 import harness
+import through
 from harness import Library, same
 
 
@@ -557,6 +558,9 @@ LIBRARIES = {
     "django": (Django, version("Django"), [django_counts, django_objects, django_sessions]),
     "flask-caching": (FlaskCaching, version("Flask-Caching"), [flask_memoize]),
     "dogpile.cache": (Dogpile, version("dogpile.cache"), [dogpile_creates_once]),
+    "twemproxy": (through.Twemproxy, through.version("nutcracker"), []),
+    "nginx-memcached": (through.NginxMemcached, through.version("nginx"), []),
+    "nginx-memc": (through.NginxMemc, through.version("libnginx-mod-http-memc"), []),
 }
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 //! `crosscheck harden`: builds other people's C programs with error isolation, and says what keeps one from it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use ::harden::check::{Report, targets};
 use ::harden::compile::Variant;
 use ::harden::pipeline::{self, Places};
 use ::harden::recipe::{App, SourceOrigin};
-use ::harden::why;
 use node::outcome::{CommandOutcome, CommandVerdict};
 
 /// The beginning of `harden --help`.
@@ -22,7 +22,7 @@ pub const ABOUT: &str = "Builds a C program so that each of its handlers (the co
   crosscheck harden build memcached                   the variant sei, in target/harden/memcached/sei/memcached
   crosscheck harden build memcached --variant all     every variant, the baseline included
   crosscheck harden build ./my-program                a folder with a recipe.toml of your own
-  crosscheck harden why ./my-program                  which call keeps a handler from being instrumented?
+  crosscheck harden check ./my-program                what keeps its handlers from being hardened, as a list
 
 docs/sei.md says how to harden a program, and what the variants protect against.")]
 pub struct Args {
@@ -49,18 +49,33 @@ Examples:
 
 A second build of what has not changed keeps the program. Exit code: 0 when all variants were built.")]
     Build(Build),
-    /// Follow a handler that the compiler refuses to the call that is the cause
+    /// List everything that keeps a program's handlers from being hardened, with what to do about it
     #[command(
-        after_long_help = "GCC names only the outermost function that it cannot instrument. This declares it \
-        transaction_safe in a copy, compiles again, and goes on until the compiler names the cause.
+        alias = "why",
+        after_long_help = "Each entry of the list says what is called or done, where, from which handler it is reached, \
+        and what to do. Named are: functions of libraries, calls through plain pointers, volatile variables, inline \
+        assembly, atomic accesses, arrays of variable size, functions with `...`, bit-fields, and SEI_LOCAL functions \
+        that write more than their own locals. `note` names code of handlers that threads and signal handlers run \
+        outside of one: it is right only where they cannot run beside handlers.
+
+What can be checked:
+  a program of `harden list`, or a folder with a recipe.toml
+  a folder with a Makefile: make runs on a copy, with a compiler that writes down its arguments instead of compiling;
+           what make generates should be there already, so run configure, and make once
+  a folder with a compile_commands.json, as CMake and meson write it
+  one C file; options of the compiler stand behind --
+
+The headers of the library, the options of docs/sei.md and sei/wrap.h come with the command: the program's Makefile
+need not have them yet.
 
 Examples:
-  crosscheck harden why memcached
-  crosscheck harden why ./my-program
+  crosscheck harden check .
+  crosscheck harden check memcached
+  crosscheck harden check server.c -- -Iinclude -DPORT=7
 
-Exit code: 0 when nothing keeps the program from being hardened, 1 with the causes and their remedies."
+Exit code: 0 when nothing keeps the program from being hardened, 1 with a list."
     )]
-    Why(Where),
+    Check(Check),
     /// List the programs that come with recipes, their handlers, and how many lines the patches change
     List,
 }
@@ -75,10 +90,20 @@ pub struct Build {
     variants: Vec<String>,
 }
 
+/// Options of `check`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Check {
+    #[command(flatten)]
+    place: Where,
+    /// Options of the compiler for one C file, behind `--`
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
 /// A program, and where things are.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Where {
-    /// A program of `harden list`, or a folder with a recipe.toml
+    /// A program of `harden list`, or a folder with a recipe.toml; for `check` also a folder with a Makefile, or a C file
     app: String,
     /// The program's original archive, where it cannot be downloaded
     #[arg(long)]
@@ -111,7 +136,7 @@ impl Where {
 pub fn run(args: &Args) -> CommandOutcome {
     match &args.command {
         HardenCommand::Build(build) => run_build(build),
-        HardenCommand::Why(place) => run_why(place),
+        HardenCommand::Check(check) => run_check(check),
         HardenCommand::List => Ok(list()),
     }
 }
@@ -138,21 +163,53 @@ fn run_build(build: &Build) -> CommandOutcome {
     Ok(CommandVerdict::Holds)
 }
 
-fn run_why(place: &Where) -> CommandOutcome {
-    let app = place.app()?;
-    let found = why::why(&app, &place.places())?;
-    if found.causes.is_empty() {
-        println!("nothing keeps {} from being hardened", app.name);
-        return Ok(CommandVerdict::Holds);
-    }
-    if !found.steps.is_empty() {
-        println!("followed: {}", found.steps.join(", "));
-    }
-    for cause in &found.causes {
-        println!("{cause}");
-    }
-    Ok(CommandVerdict::Fails)
+fn run_check(check: &Check) -> CommandOutcome {
+    let path = Path::new(&check.place.app);
+    let is_own = path.is_file() || (path.is_dir() && !path.join("recipe.toml").is_file());
+    let (report, name) = if is_own {
+        (targets::path(path, &check.options)?, check.place.app.clone())
+    } else {
+        if !check.options.is_empty() {
+            let words =
+                "options of the compiler behind -- are for one C file; a recipe has them in `unit.options`";
+            return Err(node::outcome::misuse(words));
+        }
+        let app = check.place.app()?;
+        (targets::app(&app, &check.place.places())?, app.name)
+    };
+    print!("{}", told(&report, &name));
+    Ok(if report.causes.is_empty() { CommandVerdict::Holds } else { CommandVerdict::Fails })
 }
+
+/// The list as text.
+fn told(report: &Report, name: &str) -> String {
+    let mut text = String::new();
+    let size = format!("handlers: {}, functions that they reach: {}", report.handlers, report.reached);
+    match report.causes.len() {
+        0 => text.push_str(&format!("nothing keeps {name} from being hardened ({size})\n")),
+        number => text.push_str(&format!("to do before {name} can be hardened: {number} ({size})\n")),
+    }
+    for (number, cause) in report.causes.iter().enumerate() {
+        text.push_str(&format!("\n{}. {}\n", number + 1, cause.what));
+        for place in cause.places.iter().take(PLACES) {
+            text.push_str(&format!("     {place}\n"));
+        }
+        if cause.places.len() > PLACES {
+            text.push_str(&format!("     and {} more places\n", cause.places.len() - PLACES));
+        }
+        if !cause.way.is_empty() {
+            text.push_str(&format!("   from  {}\n", cause.way));
+        }
+        text.push_str(&format!("   do    {}\n", cause.remedy));
+    }
+    for note in &report.notes {
+        text.push_str(&format!("\nnote: {note}\n"));
+    }
+    text
+}
+
+/// Places of one cause that are printed.
+const PLACES: usize = 5;
 
 fn list() -> CommandVerdict {
     for app in App::built_in() {

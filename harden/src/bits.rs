@@ -27,14 +27,46 @@ pub fn accesses(object: &[u8], dump: &str) -> Result<BTreeSet<Obstacle>> {
     Ok(addressed(&declared(object)?, dump))
 }
 
+/// The same where the compiler did not instrument these functions, because they cannot be: bit-fields that their text
+/// names in any way.
+///
+/// # Errors
+/// As of [`accesses`].
+pub fn mentions(object: &[u8], dump: &str, functions: &BTreeSet<&str>) -> Result<BTreeSet<Obstacle>> {
+    Ok(mentioned(&declared(object)?, dump, functions))
+}
+
+fn mentioned(fields: &BTreeSet<String>, dump: &str, functions: &BTreeSet<&str>) -> BTreeSet<Obstacle> {
+    let mut found = BTreeSet::new();
+    let mut function = "";
+    for line in dump.lines().map(str::trim_start) {
+        function = function_of(line).unwrap_or(function);
+        if !functions.contains(function) || line.starts_with("# DEBUG") {
+            continue;
+        }
+        for (at, _) in line.match_indices('.').chain(line.match_indices("->")) {
+            let rest = line[at..].trim_start_matches(['.', '-', '>']);
+            let is_outside = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+            let name = &rest[..rest.find(is_outside).unwrap_or(rest.len())];
+            if fields.contains(name) {
+                found.insert(Obstacle { symbol: format!("bit-field {name}"), function: function.to_owned() });
+            }
+        }
+    }
+    found
+}
+
+/// The function whose text begins with this line.
+fn function_of(line: &str) -> Option<&str> {
+    line.strip_prefix(";; Function ").map(|rest| rest.split([' ', '.']).next().unwrap_or(rest))
+}
+
 /// The fields of which the compiler's text of an instrumented function has an address.
 fn addressed(fields: &BTreeSet<String>, dump: &str) -> BTreeSet<Obstacle> {
     let mut found = BTreeSet::new();
     let mut function = "";
     for line in dump.lines() {
-        if let Some(rest) = line.strip_prefix(";; Function ") {
-            function = rest.split([' ', '.']).next().unwrap_or(rest);
-        }
+        function = function_of(line).unwrap_or(function);
         for part in line.split('&').skip(1) {
             let end = part.find([',', ';', ' ']).unwrap_or(part.len());
             // `of_14(D)->has_error`, `of.has_error`
@@ -132,6 +164,17 @@ mod tests {
             found.iter().map(|obstacle| (obstacle.symbol.as_str(), obstacle.function.as_str())).collect();
         assert_eq!(names, [("bit-field has_error", "mid"), ("bit-field other", "mid")]);
         assert!(found.iter().all(|obstacle| obstacle.explained().contains("plain member")), "{found:?}");
+    }
+
+    #[test]
+    fn bit_fields_that_are_named_are_found() {
+        let fields = ["busy", "other"].map(str::to_owned).into();
+        let dump = ";; Function low (low)\n  flags.busy = 1;\n;; Function mid.isra (x)\n  # DEBUG x => flags.other\n\
+                    _1 = of->busy;\n  _2 = flags.busy_not;\n";
+        let found = mentioned(&fields, dump, &BTreeSet::from(["mid"]));
+        let names: Vec<(&str, &str)> =
+            found.iter().map(|obstacle| (obstacle.symbol.as_str(), obstacle.function.as_str())).collect();
+        assert_eq!(names, [("bit-field busy", "mid")]);
     }
 
     #[test]

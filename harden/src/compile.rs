@@ -100,7 +100,7 @@ impl FromStr for Variant {
 }
 
 /// The options with which docs/sei.md compiles handlers: one per line, and at the end headers to include.
-const SHARED: &str = include_str!("../../sei/include/sei/cflags");
+pub const SHARED: &str = include_str!("../../sei/include/sei/cflags");
 /// The option of [`SHARED`] that makes the compiler instrument handlers.
 const INSTRUMENT: &str = "-fgnu-tm";
 /// The option of [`SHARED`] behind which headers are named.

@@ -170,7 +170,10 @@ impl<'a> Bench<'a> {
         let printed = self.compiler.compile(&flags, Path::new(unit::FILE), &assembly, &self.source)?;
         if !printed.is_success {
             let why = if printed.err.contains("transaction") {
-                format!("\n`crosscheck harden why {name}` follows the calls to the one that is refused")
+                format!(
+                    "\n`crosscheck harden check {}` lists all causes with their remedies",
+                    self.app.argument()
+                )
             } else {
                 String::new()
             };
@@ -234,7 +237,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Options for files apart.
-    fn plain_flags(&self) -> Vec<String> {
+    pub(crate) fn plain_flags(&self) -> Vec<String> {
         self.with_own(compile::plain_options())
     }
 

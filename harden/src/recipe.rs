@@ -214,6 +214,11 @@ impl App {
         }
     }
 
+    /// What names it in commands: its name, or its folder.
+    pub fn argument(&self) -> String {
+        self.folder.as_ref().map_or_else(|| self.name.clone(), |folder| folder.display().to_string())
+    }
+
     /// Lines that its patches add or change, and lines that they remove.
     pub fn changed_lines(&self) -> (usize, usize) {
         let each = self.patches.iter().map(Patch::changed_lines);

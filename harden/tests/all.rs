@@ -1,6 +1,7 @@
 //! Tests of the whole pipeline, and of the programs that it builds, in one binary.
 
 mod bits;
+mod check;
 mod dnscache;
 mod local;
 mod memcached;

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use harden::check::targets;
 use harden::compile::Variant;
 use harden::pipeline::{self, Places};
 use harden::recipe::App;
-use harden::why;
 
 use crate::support::{places, skipped};
 
@@ -77,7 +77,7 @@ fn a_program_of_ones_own() {
         assert_eq!(status.code(), Some(2), "{variant}: a handler counts once");
         assert_eq!(built.clones > 0, variant.is_hardened(), "{variant}");
     }
-    assert!(why::why(&app, &places).expect("it can be hardened").causes.is_empty());
+    assert_eq!(targets::app(&app, &places).expect("it can be hardened").causes, []);
 }
 
 /// A handler that reads a word of each type, some of them unaligned. Functions of other files might change them all.
@@ -146,21 +146,6 @@ fn a_program_without_handlers_is_told_what_it_lacks() {
     fs::write(folder.path().join("src/small.c"), "int main(void) { return 0; }\n").expect("written");
     let Some(error) = refused(folder.path(), Variant::Sei) else { return };
     assert!(error.contains("no handler") && error.contains("SEI_BEGIN"), "{error}");
-}
-
-#[test]
-fn why_names_the_call_and_the_remedy() {
-    let folder = folder("__attribute__((noinline)) static void mid(long by) { low(by); syncfs(1); }");
-    let source = folder.path().join("src/small.c");
-    let text = fs::read_to_string(&source).expect("read");
-    fs::write(&source, format!("#include <unistd.h>\n{text}")).expect("written");
-    let Some(error) = refused(folder.path(), Variant::Sei) else { return };
-    assert!(error.contains("crosscheck harden why"), "{error}");
-    let (app, places) = of(folder.path());
-    let found = why::why(&app, &places).expect("the cause is found");
-    assert!(found.steps.contains(&"mid".to_owned()), "{found:?}");
-    let cause = found.causes.join("\n");
-    assert!(cause.contains("syncfs") && cause.contains("small.c:") && cause.contains("SEI_LOCAL"), "{cause}");
 }
 
 #[test]

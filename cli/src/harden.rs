@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use ::harden::check::{Report, targets};
 use ::harden::compile::Variant;
+use ::harden::install;
+use ::harden::library;
 use ::harden::pipeline::{self, Places};
 use ::harden::recipe::{App, SourceOrigin};
 use node::outcome::{CommandOutcome, CommandVerdict};
@@ -22,6 +24,7 @@ pub const ABOUT: &str = "Builds a C program so that each of its handlers (the co
   crosscheck harden build memcached                   the variant sei, in target/harden/memcached/sei/memcached
   crosscheck harden build memcached --variant all     every variant, the baseline included
   crosscheck harden build ./my-program                a folder with a recipe.toml of your own
+  crosscheck harden install --prefix ~/.local         the library, for programs with their own Makefile
   crosscheck harden check ./my-program                what keeps its handlers from being hardened, as a list
 
 docs/sei.md says how to harden a program, and what the variants protect against.")]
@@ -52,11 +55,11 @@ A second build of what has not changed keeps the program. Exit code: 0 when all 
     /// List everything that keeps a program's handlers from being hardened, with what to do about it
     #[command(
         alias = "why",
-        after_long_help = "Each entry of the list says what is called or done, where, from which handler it is reached, \
-        and what to do. Named are: functions of libraries, calls through plain pointers, volatile variables, inline \
-        assembly, atomic accesses, arrays of variable size, functions with `...`, bit-fields, and SEI_LOCAL functions \
-        that write more than their own locals. `note` names code of handlers that threads and signal handlers run \
-        outside of one: it is right only where they cannot run beside handlers.
+        after_long_help = "Each entry of the list says what is called or done, where, from which handler it is \
+        reached, and what to do. Named are: functions of libraries, calls through plain pointers, volatile variables, \
+        inline assembly, atomic accesses, arrays of variable size, functions with `...`, bit-fields, and SEI_LOCAL \
+        functions that write more than their own locals. `note` names code of handlers that threads and signal \
+        handlers run outside of one: it is right only where they cannot run beside handlers.
 
 What can be checked:
   a program of `harden list`, or a folder with a recipe.toml
@@ -76,6 +79,22 @@ Examples:
 Exit code: 0 when nothing keeps the program from being hardened, 1 with a list."
     )]
     Check(Check),
+    /// Install the library for programs with their own Makefile: archive, headers, pkg-config
+    #[command(after_long_help = "A program is then built with
+
+  cc -O2 server.c $(pkg-config --cflags --libs crosscheck-sei) -o server
+
+with PKG_CONFIG_PATH=PREFIX/lib/pkgconfig, unless pkg-config looks there by itself. `crosscheck-sei-dup` is the module
+of the variant dup. The options end GCC's habit of linking its own library for transactions; what handlers cannot call
+fails to link or to compile, and `crosscheck harden check` says why. It also finds bit-fields, which GCC instruments
+wrongly without a word.
+
+The library is built from the workspace around this command; elsewhere --library names its archive, of one variant.
+
+Examples:
+  crosscheck harden install --prefix /usr/local
+  crosscheck harden install --prefix ~/.local --variant sei --variant dup")]
+    Install(Install),
     /// List the programs that come with recipes, their handlers, and how many lines the patches change
     List,
 }
@@ -88,6 +107,21 @@ pub struct Build {
     /// A variant to build, or `all`; may be repeated
     #[arg(long = "variant", default_value = "sei")]
     variants: Vec<String>,
+}
+
+/// Options of `install`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Install {
+    /// Folder below which `lib` and `include` are, such as /usr/local
+    #[arg(long)]
+    prefix: PathBuf,
+    /// `sei` or `dup`; may be repeated
+    #[arg(long = "variant", default_value = "sei")]
+    variants: Vec<Variant>,
+    /// The library; otherwise CROSSCHECK_SEI, or built from the workspace around, or libcrosscheck_sei.a beside this
+    /// command
+    #[arg(long)]
+    library: Option<PathBuf>,
 }
 
 /// Options of `check`.
@@ -103,7 +137,8 @@ pub struct Check {
 /// A program, and where things are.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Where {
-    /// A program of `harden list`, or a folder with a recipe.toml; for `check` also a folder with a Makefile, or a C file
+    /// A program of `harden list`, or a folder with a recipe.toml; for `check` also a folder with a Makefile, or a C
+    /// file
     app: String,
     /// The program's original archive, where it cannot be downloaded
     #[arg(long)]
@@ -137,6 +172,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     match &args.command {
         HardenCommand::Build(build) => run_build(build),
         HardenCommand::Check(check) => run_check(check),
+        HardenCommand::Install(install) => run_install(install),
         HardenCommand::List => Ok(list()),
     }
 }
@@ -179,6 +215,21 @@ fn run_check(check: &Check) -> CommandOutcome {
     };
     print!("{}", told(&report, &name));
     Ok(if report.causes.is_empty() { CommandVerdict::Holds } else { CommandVerdict::Fails })
+}
+
+fn run_install(options: &Install) -> CommandOutcome {
+    let mut modules = PathBuf::new();
+    for &variant in &options.variants {
+        install::variant_has_library(variant).map_err(|error| node::outcome::misuse(error.to_string()))?;
+        let archive = library::find(options.library.as_deref(), variant, &Places::default_out())?;
+        let installed = install::install(&options.prefix, variant, &archive)?;
+        for file in &installed.files {
+            println!("{}", file.display());
+        }
+        modules = installed.modules;
+    }
+    println!("pkg-config finds it with PKG_CONFIG_PATH={}", modules.display());
+    Ok(CommandVerdict::Holds)
 }
 
 /// The list as text.

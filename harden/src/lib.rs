@@ -15,6 +15,7 @@ pub mod compile;
 pub mod fetch;
 pub mod inline;
 pub mod inspect;
+pub mod install;
 pub mod library;
 pub mod local;
 pub mod patch;

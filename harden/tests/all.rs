@@ -3,6 +3,7 @@
 mod bits;
 mod check;
 mod dnscache;
+mod install;
 mod local;
 mod memcached;
 mod pipeline;

@@ -109,8 +109,8 @@ fn built_in(name: &str) -> Option<&'static str> {
 }
 
 /// What to do where nothing begins a handler.
-pub const NO_HANDLER: &str = "begin one with SEI_BEGIN, where a message has arrived, and end it with SEI_END, before its \
-    reply is sent (docs/sei.md)";
+pub const NO_HANDLER: &str = "begin one with SEI_BEGIN, where a message has arrived, and end it with SEI_END, before \
+    its reply is sent (docs/sei.md)";
 /// What to do about a call through a pointer.
 pub const POINTER: &str = "declare the type of the pointer SEI_SAFE, in its typedef or its declaration, and the \
     functions behind it, too; or SEI_LOCAL where they write nothing but their own locals";

@@ -14,6 +14,16 @@ fn connection() -> Connection {
     Connection::new(Config::default(), Arc::new(Stats::new(1)), Arc::new(ClientCounters::default()))
 }
 
+/// The answer to `stats` without its text: it has times that go on.
+fn without_figures(action: Action) -> Action {
+    match action {
+        Action::Reply(text) if text.starts_with(b"STAT ") || text.starts_with(b"\x81\x10") => {
+            Action::Reply(b"STAT".to_vec())
+        }
+        action => action,
+    }
+}
+
 /// The steps that the bytes cause. Only the last step over `input` may need more bytes.
 fn actions(connection: &mut Connection, pending: &mut Vec<u8>, out: &mut Vec<Action>) {
     loop {
@@ -31,6 +41,7 @@ fn actions(connection: &mut Connection, pending: &mut Vec<u8>, out: &mut Vec<Act
                     assert_eq!(&encode(&command), ordered, "the encoding is canonical");
                     assert!(ordered[0] < 0xf0);
                 }
+                let action = without_figures(action);
                 let closes = matches!(action, Action::Close(_));
                 if action != Action::Nothing {
                     out.push(action);
@@ -62,6 +73,5 @@ fuzz_target!(|input: (u8, &[u8])| {
             break;
         }
     }
-    // `stats` has counters that other steps do not change, but the process id is the same.
     assert_eq!(whole, pieces);
 });

@@ -149,72 +149,49 @@ fn put(out: &mut Vec<u8>, command: &Command) {
 pub fn decode(ordered: &Bytes) -> Result<Command, Malformed> {
     let mut input = Reader::shared(ordered);
     let command = match input.u8()? {
-        BINARY => decode_binary(&mut input)?,
-        code => decode_command(code, &mut input)?,
-    };
-    input.end()?;
-    Ok(command)
-}
-
-fn decode_binary(input: &mut SharedReader<'_>) -> Result<Command, Malformed> {
-    let (opcode, opaque, compare) = (input.u8()?, input.u32()?, input.u64()?);
-    let [creates] = read_flags(input)?;
-    let initial = if creates { Some((input.u64()?, input.u32()?)) } else { None };
-    let head = BinaryHead { opcode, opaque, compare, initial };
-    let code = input.u8()?;
-    let command = Box::new(decode_command(code, input)?);
-    if !head.fits(&command) {
-        return Err(Malformed("command of a binary request"));
-    }
-    Ok(Command::Binary { head, command })
-}
-
-/// Decodes the rest of a command whose first byte is `code`; none of these is binary.
-fn decode_command(code: u8, input: &mut SharedReader<'_>) -> Result<Command, Malformed> {
-    Ok(match code {
-        GET => decode_get(input)?,
-        STORE => decode_store(input)?,
+        GET => decode_get(&mut input)?,
+        STORE => decode_store(&mut input)?,
         TOO_LARGE => {
-            let [quiet] = read_flags(input)?;
-            Command::TooLarge { key: read_key(input)?, quiet }
+            let [quiet] = read_flags(&mut input)?;
+            Command::TooLarge { key: read_key(&mut input)?, quiet }
         }
         DELETE => {
-            let [quiet] = read_flags(input)?;
-            Command::Delete { key: read_key(input)?, quiet }
+            let [quiet] = read_flags(&mut input)?;
+            Command::Delete { key: read_key(&mut input)?, quiet }
         }
         ARITHMETIC => {
-            let [quiet, up] = read_flags(input)?;
-            Command::Arithmetic { key: read_key(input)?, up, delta: input.u64()?, quiet }
+            let [quiet, up] = read_flags(&mut input)?;
+            Command::Arithmetic { key: read_key(&mut input)?, up, delta: input.u64()?, quiet }
         }
         TOUCH => {
-            let [quiet] = read_flags(input)?;
-            Command::Touch { key: read_key(input)?, expiry: input.i64()?, quiet }
+            let [quiet] = read_flags(&mut input)?;
+            Command::Touch { key: read_key(&mut input)?, expiry: input.i64()?, quiet }
         }
         FLUSH_ALL => {
-            let [quiet] = read_flags(input)?;
+            let [quiet] = read_flags(&mut input)?;
             Command::FlushAll { delay: input.i64()?, quiet }
         }
         META_GET => {
-            let (key, meta) = read_meta(input)?;
+            let (key, meta) = read_meta(&mut input)?;
             Command::MetaGet { key, meta }
         }
         META_SET => {
-            let (key, meta) = read_meta(input)?;
+            let (key, meta) = read_meta(&mut input)?;
             meta.store_mode().ok_or(Malformed("mode of ms"))?;
-            Command::MetaSet { key, meta, value: read_value(input)? }
+            Command::MetaSet { key, meta, value: read_value(&mut input)? }
         }
         META_DELETE => {
-            let (key, meta) = read_meta(input)?;
+            let (key, meta) = read_meta(&mut input)?;
             Command::MetaDelete { key, meta }
         }
         META_ARITHMETIC => {
-            let (key, meta) = read_meta(input)?;
+            let (key, meta) = read_meta(&mut input)?;
             meta.adds().ok_or(Malformed("mode of ma"))?;
             Command::MetaArithmetic { key, meta }
         }
         META_DEBUG => {
-            let [] = read_flags(input)?;
-            Command::MetaDebug { key: read_key(input)? }
+            let [] = read_flags(&mut input)?;
+            Command::MetaDebug { key: read_key(&mut input)? }
         }
         LIST => {
             let list = match (input.u8()?, input.u32()?, input.u32()?) {
@@ -226,11 +203,30 @@ fn decode_command(code: u8, input: &mut SharedReader<'_>) -> Result<Command, Mal
             Command::List { list }
         }
         MEMORY_LIMIT => {
-            let [quiet] = read_flags(input)?;
+            let [quiet] = read_flags(&mut input)?;
             Command::MemoryLimit { megabytes: input.u32()?, quiet }
         }
+        BINARY => decode_binary(&mut input)?,
         _ => return Err(Malformed("unknown command")),
-    })
+    };
+    input.end()?;
+    Ok(command)
+}
+
+fn decode_binary(input: &mut SharedReader<'_>) -> Result<Command, Malformed> {
+    let (opcode, opaque, compare) = (input.u8()?, input.u32()?, input.u64()?);
+    let [creates] = read_flags(input)?;
+    let initial = if creates { Some((input.u64()?, input.u32()?)) } else { None };
+    let head = BinaryHead { opcode, opaque, compare, initial };
+    let classic = input.rest_bytes();
+    if classic.first() == Some(&BINARY) {
+        return Err(Malformed("a binary request in another"));
+    }
+    let command = Box::new(decode(&classic)?);
+    if !head.fits(&command) {
+        return Err(Malformed("command of a binary request"));
+    }
+    Ok(Command::Binary { head, command })
 }
 
 fn decode_get(input: &mut SharedReader<'_>) -> Result<Command, Malformed> {

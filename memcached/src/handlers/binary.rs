@@ -24,35 +24,45 @@ pub(crate) enum ItemForm<'h> {
 }
 
 impl ItemForm<'_> {
+    #[inline]
     pub(super) fn push(self, item: &Item, reply: &mut Vec<u8>) {
-        let (key, value) = item.key_and_value();
-        let with_unique = match self {
-            ItemForm::Text { with_unique } => with_unique,
-            ItemForm::Binary(head) => {
-                let content = ResponseContent {
-                    unique: item.unique(),
-                    flags: Some(item.flags()),
-                    key: if head.wants_key() { key } else { b"" },
-                    value: if head.wants_value() { value } else { b"" },
-                };
-                return head.respond(ResponseStatus::Ok, content, reply);
-            }
-        };
-        reply.reserve(value.len() + key.len() + BESIDE_VALUE);
-        reply.extend_from_slice(b"VALUE ");
-        reply.extend_from_slice(key);
-        reply.push(b' ');
-        push_decimal(reply, u64::from(item.flags()));
-        reply.push(b' ');
-        push_decimal(reply, value.len() as u64);
-        if with_unique {
-            reply.push(b' ');
-            push_decimal(reply, item.unique());
+        match self {
+            ItemForm::Text { with_unique } => push_line(item, with_unique, reply),
+            ItemForm::Binary(head) => push_packet(item, head, reply),
         }
-        reply.extend_from_slice(b"\r\n");
-        reply.extend_from_slice(value);
-        reply.extend_from_slice(b"\r\n");
     }
+}
+
+/// In line: nearly all items that are read are answered in this form.
+#[inline]
+fn push_line(item: &Item, with_unique: bool, reply: &mut Vec<u8>) {
+    let (key, value) = item.key_and_value();
+    reply.reserve(value.len() + key.len() + BESIDE_VALUE);
+    reply.extend_from_slice(b"VALUE ");
+    reply.extend_from_slice(key);
+    reply.push(b' ');
+    push_decimal(reply, u64::from(item.flags()));
+    reply.push(b' ');
+    push_decimal(reply, value.len() as u64);
+    if with_unique {
+        reply.push(b' ');
+        push_decimal(reply, item.unique());
+    }
+    reply.extend_from_slice(b"\r\n");
+    reply.extend_from_slice(value);
+    reply.extend_from_slice(b"\r\n");
+}
+
+#[inline(never)]
+fn push_packet(item: &Item, head: &BinaryHead, reply: &mut Vec<u8>) {
+    let (key, value) = item.key_and_value();
+    let content = ResponseContent {
+        unique: item.unique(),
+        flags: Some(item.flags()),
+        key: if head.wants_key() { key } else { b"" },
+        value: if head.wants_value() { value } else { b"" },
+    };
+    head.respond(ResponseStatus::Ok, content, reply);
 }
 
 /// A binary request with one key.

@@ -81,7 +81,9 @@ pub(crate) fn read(
     if reply.len() + item.stock_size() > REPLY_BYTES {
         return Err(NeedsBatch);
     }
-    note_read(shard, key, now, turn);
+    if turn.watch.is_some() {
+        note_read(shard, key, now, turn);
+    }
     Stats::count(&counters.cmd_get);
     Stats::count(&counters.get_hits);
     turn.sizes.note(key.hash(), item.value_len());

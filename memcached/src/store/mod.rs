@@ -98,7 +98,7 @@ pub enum Look {
 /// `looking` (a retrieval).
 pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) -> Option<ItemRef> {
     let look = shard.look(key, turn.now_us);
-    if looking {
+    if looking && turn.watch.is_some() {
         note_read(shard, key, look, turn);
     }
     let (dead, reason) = match look {

@@ -14,6 +14,9 @@ pub const VARIABLE: &str = "CROSSCHECK_SEI";
 /// File name of the archive.
 pub const ARCHIVE: &str = "libcrosscheck_sei.a";
 
+/// What builds the archive in a workspace.
+const COMMAND: &str = "cargo rustc --profile sei -p sei --crate-type staticlib";
+
 /// The headers, by their path below a folder of headers.
 pub const HEADERS: [(&str, &str); 4] = [
     ("sei.h", include_str!("../../sei/include/sei.h")),
@@ -43,7 +46,10 @@ pub fn find(offered: Option<&Path>, variant: Variant, out: &Path) -> Result<Path
     let named = offered.map(Path::to_owned).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
     if let Some(file) = named {
         if !file.is_file() {
-            bail!("there is no library {}; build one with `cargo build --release -p sei`", file.display());
+            bail!(
+                "there is no library {}; build one with `cargo rustc --profile sei -p sei --crate-type staticlib`",
+                file.display()
+            );
         }
         return Ok(file);
     }
@@ -55,16 +61,19 @@ pub fn find(offered: Option<&Path>, variant: Variant, out: &Path) -> Result<Path
         Some(file) if file.is_file() => Ok(file),
         _ => bail!(
             "the library {ARCHIVE} is not beside this command, and no CrossCheck workspace is around; build it there \
-             with `cargo build --release -p sei`, and name it with --library FILE or {VARIABLE}"
+             with `{COMMAND}`, and name it with --library FILE or {VARIABLE}"
         ),
     }
 }
 
-/// Cargo says where it put the archive. The profile is `release`: the library is on the path of every access to memory.
+/// Cargo says where it put the archive. The profile is the library's own: fast, since it is on the path of every access
+/// to memory, and small.
 fn build(workspace: &Path, variant: Variant, out: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = tool::call(cargo);
-    command.args(["build", "--release", "-p", "sei", "--lib", "--message-format=json-render-diagnostics"]);
+    // As a static library alone: beside another kind Cargo leaves its parts apart.
+    command.args(["rustc", "--profile", "sei", "-p", "sei", "--lib", "--crate-type", "staticlib"]);
+    command.arg("--message-format=json-render-diagnostics");
     command.current_dir(workspace);
     if variant == Variant::Dup {
         // An archive of its own: one with other features has the same name.
@@ -89,7 +98,8 @@ mod tests {
             .expect_err("it does not exist")
             .to_string();
         assert!(
-            error.contains("/nowhere/lib.a") && error.contains("cargo build --release -p sei"),
+            error.contains("/nowhere/lib.a")
+                && error.contains("cargo rustc --profile sei -p sei --crate-type staticlib"),
             "{error}"
         );
     }

@@ -261,3 +261,6 @@ _Noreturn void sei_call___assert_fail(const char *what, const char *file, unsign
 
 /* ---- The default of the variable SEI_BARRIER: 0 for a program without the checking barrier. ---- */
 __attribute__((weak)) const int sei_barrier_default = 1;
+
+/* ---- The block of the running thread (sei/src/abi.rs). ---- */
+__thread void *sei_rt_thread __attribute__((tls_model("initial-exec")));

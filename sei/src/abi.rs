@@ -6,8 +6,7 @@
 //! function does not return to its caller but to the begin of the handler ([`resume`]), no frame between holds anything
 //! to drop.
 
-use std::arch::naked_asm;
-use std::cell::Cell;
+use std::arch::{asm, naked_asm};
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -22,7 +21,7 @@ use crate::calls::Kind;
 use crate::copies::Copies;
 use crate::fail::{FailedCheck, Reason};
 use crate::guard::StateGuard;
-use crate::handler::{Handler, Next, Phase};
+use crate::handler::{Handler, Next};
 use crate::limits;
 use crate::memory::{ProgramMemory, Size};
 use crate::message::InputMessage;
@@ -109,9 +108,37 @@ pub(crate) struct Thread {
 }
 
 thread_local! {
-    // No destructor: the address is one instruction away.
-    static ME: Cell<*mut Thread> = const { Cell::new(null_mut()) };
     static END: EndOfThread = const { EndOfThread };
+}
+
+// The block of the running thread, in a variable that C defines (shims/io.c): a thread-local one of Rust in a static
+// library is found by a call, around which every write of a handler would save registers.
+#[inline(always)]
+fn block() -> *mut Thread {
+    let block;
+    // SAFETY: reads a variable of this thread, at the offset that linker or loader has put there.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + sei_rt_thread@gottpoff]",
+            "mov {0}, qword ptr fs:[{0}]",
+            out(reg) block,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    block
+}
+
+fn set_block(block: *mut Thread) {
+    // SAFETY: as in `block`; only these two functions use the variable.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + sei_rt_thread@gottpoff]",
+            "mov qword ptr fs:[{0}], {1}",
+            out(reg) _,
+            in(reg) block,
+            options(nostack, preserves_flags),
+        );
+    }
 }
 
 /// Frees a thread's block when the thread ends.
@@ -119,7 +146,8 @@ struct EndOfThread;
 
 impl Drop for EndOfThread {
     fn drop(&mut self) {
-        let thread = ME.replace(null_mut());
+        let thread = block();
+        set_block(null_mut());
         if !thread.is_null() {
             // SAFETY: made by `Box::into_raw` in `join`, and nothing else has it.
             let thread = unsafe { Box::from_raw(thread) };
@@ -183,7 +211,7 @@ pub(crate) fn copy_to_second(copies: &Copies, address: usize, length: usize) {
 /// The block of the running thread.
 #[inline(always)]
 pub(crate) fn me<'a>() -> &'a mut Thread {
-    let thread = ME.get();
+    let thread = block();
     if thread.is_null() {
         return join();
     }
@@ -217,7 +245,7 @@ fn join<'a>() -> &'a mut Thread {
         rotation: None,
         context: null_mut(),
     }));
-    ME.set(thread);
+    set_block(thread);
     // SAFETY: (2); made here.
     unsafe { &mut *thread }
 }
@@ -510,11 +538,12 @@ pub extern "C" fn _ITM_commitTransaction() {
 
 /// Both runs agree: what others see happens now, once.
 fn release(thread: &mut Thread) {
+    let has_calls = !thread.handler.calls.is_empty();
     if let Some(rotation) = thread.rotation.take() {
         return_cores(thread, &rotation);
     }
-    for call in thread.handler.calls.of(Kind::Add) {
-        if kept(Protection::DeferredAdd) {
+    if has_calls && kept(Protection::DeferredAdd) {
+        for call in thread.handler.calls.of(Kind::Add) {
             add_shared(&thread.handler.copies, call.arguments[0] as usize, call.arguments[1]);
         }
     }
@@ -523,24 +552,28 @@ fn release(thread: &mut Thread) {
     let process = thread.process;
     process.counters.leave(thread.number);
     deliver(thread);
-    for call in thread.handler.calls.of(Kind::Free) {
-        // SAFETY: the program called `free` for it, and both runs agree.
-        unsafe { libc::free(call.arguments[0] as usize as *mut c_void) };
-    }
     let statistics = process.statistics(thread.number);
     add(&statistics.handlers, 1);
     add(&statistics.entries, entries);
-    make_deferred_calls(thread);
-    free_contexts(thread);
+    if has_calls {
+        free_blocks(thread);
+        make_deferred_calls(thread);
+        free_contexts(thread);
+    }
     sure(thread.handler.end());
     guard_state(thread.process, StateGuard::end);
 }
 
+/// Blocks that the handler has freed.
+fn free_blocks(thread: &mut Thread) {
+    for call in thread.handler.calls.of(Kind::Free) {
+        // SAFETY: the program called `free` for it, and both runs agree.
+        unsafe { libc::free(call.arguments[0] as usize as *mut c_void) };
+    }
+}
+
 /// Calls of shims, each as a function of its arguments and bytes.
 fn make_deferred_calls(thread: &mut Thread) {
-    if thread.handler.calls.is_empty() {
-        return;
-    }
     let Thread { handler, process, own, context, .. } = thread;
     for deferred in handler.calls.deferred() {
         while !with_context(*context, own, |waiting| process.counters.has_passed(&mut waiting.snapshot)) {
@@ -587,9 +620,13 @@ macro_rules! accesses {
             /// As for the access that it stands for.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $write(to: *mut $word, value: $word) {
-                let to = sure(me().handler.before_write(&OwnMemory, to as usize, $size));
-                // SAFETY: (1).
-                unsafe { (to as *mut $word).write_unaligned(value) }
+                // SAFETY: (2).
+                let thread = unsafe { block().as_mut() };
+                match thread.and_then(|it| it.handler.before_usual_write(&OwnMemory, to as usize, $size)) {
+                    // SAFETY: (1).
+                    Some(at) => unsafe { (at as *mut $word).write_unaligned(value) },
+                    None => write_at_length(to, value, $size),
+                }
             }
         )+
         /// Keeps the value of a local that is about to be overwritten.
@@ -610,6 +647,16 @@ accesses! {
     u64, Size::B8; read _ITM_RU8 _ITM_RaRU8 _ITM_RaWU8 _ITM_RfWU8; write _ITM_WU8 _ITM_WaRU8 _ITM_WaWU8; local _ITM_LU8;
     f32, Size::B4; read _ITM_RF _ITM_RaRF _ITM_RaWF _ITM_RfWF; write _ITM_WF _ITM_WaRF _ITM_WaWF; local _ITM_LF;
     f64, Size::B8; read _ITM_RD _ITM_RaRD _ITM_RaWD _ITM_RfWD; write _ITM_WD _ITM_WaRD _ITM_WaWD; local _ITM_LD;
+}
+
+/// The log needs more room, or no handler runs. What is done here costs the usual write nothing: as a function of C it
+/// unwinds to nobody, and is the last thing that the write does.
+#[cold]
+#[inline(never)]
+extern "C" fn write_at_length<T>(to: *mut T, value: T, size: Size) {
+    let at = sure(me().handler.before_write(&OwnMemory, to as usize, size));
+    // SAFETY: (1).
+    unsafe { (at as *mut T).write_unaligned(value) }
 }
 
 #[inline(always)]
@@ -701,70 +748,4 @@ pub extern "C" fn _ITM_getTMCloneSafe(function: usize) -> usize {
         Ok(at) => clones[at].1,
         Err(_) => fail(Reason::NoClone.at(function)),
     }
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Allocation
-
-const ALLOCATE: usize = 1;
-const ALLOCATE_ZEROED: usize = 2;
-const ALLOCATE_ALIGNED: usize = 3;
-const FREE: usize = 4;
-
-fn allocate(function: usize, arguments: [u64; 3], run: impl FnOnce() -> *mut c_void) -> *mut c_void {
-    let before = errno();
-    let call = me().handler.call(Kind::Allocate, function, arguments, || (run() as usize as u64, errno()));
-    let (result, error) = sure(call);
-    // An allocation that succeeds may leave any errno (one that has to find a new heap does); the second run has none.
-    set_errno(if result == 0 { error } else { before });
-    result as usize as *mut c_void
-}
-
-/// `malloc` in a handler: the second run is given the block of the first.
-///
-/// # Safety
-/// As for `malloc`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _ITM_malloc(bytes: usize) -> *mut c_void {
-    // SAFETY: a plain call.
-    allocate(ALLOCATE, [bytes as u64, 0, 0], || unsafe { libc::malloc(bytes) })
-}
-
-/// `calloc` in a handler. R leaves the block zeroed, since every write to it is undone.
-///
-/// # Safety
-/// As for `calloc`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _ITM_calloc(count: usize, bytes: usize) -> *mut c_void {
-    // SAFETY: a plain call.
-    allocate(ALLOCATE_ZEROED, [count as u64, bytes as u64, 0], || unsafe { libc::calloc(count, bytes) })
-}
-
-/// An aligned block for the shims; `posix_memalign` checks the alignment.
-///
-/// # Safety
-/// The alignment is a power of two and a multiple of a pointer's size.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sei_rt_memalign(alignment: usize, bytes: usize) -> *mut c_void {
-    // SAFETY: a plain call.
-    allocate(ALLOCATE_ALIGNED, [alignment as u64, bytes as u64, 0], || unsafe {
-        libc::memalign(alignment, bytes)
-    })
-}
-
-/// `free` in a handler: it happens after both runs agree.
-///
-/// # Safety
-/// As for `free`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _ITM_free(block: *mut c_void) {
-    if block.is_null() {
-        return;
-    }
-    let thread = me();
-    if !kept(Protection::DeferredFree) && thread.handler.phase() == Phase::First {
-        // SAFETY: as for `free`; a test looks at what follows.
-        unsafe { libc::free(block) };
-    }
-    sure(thread.handler.call(Kind::Free, FREE, [block as usize as u64, 0, 0], || (0, 0)));
 }

@@ -135,6 +135,9 @@ pub(crate) fn deliver(thread: &mut Thread) {
     let Thread { handler, process, own, context, number, .. } = thread;
     let threads = process.threads();
     let has_barrier = threads > 1 && process.choices.has_barrier && kept(Protection::Barrier);
+    if !has_barrier && handler.replies().is_empty() {
+        return;
+    }
     let snapshot = |waiting: &mut Waiting| {
         if has_barrier {
             process.counters.snapshot(*number, threads, &mut waiting.snapshot);

@@ -243,6 +243,11 @@ impl Calls {
         self.calls.is_empty()
     }
 
+    /// Whether there is nothing to forget.
+    pub fn has_none(&self) -> bool {
+        self.calls.is_empty() && self.words.is_empty()
+    }
+
     /// Forgets all calls; much memory is given back.
     pub fn clear(&mut self) {
         self.replayed = 0;
@@ -253,10 +258,10 @@ impl Calls {
         if self.bytes.capacity() > limits::KEPT_BYTES {
             self.bytes = Vec::new();
         }
-        if self.words.capacity() > limits::KEPT_ENTRIES {
+        if self.words.capacity() > limits::KEPT_WORDS {
             self.words = Vec::new();
         }
-        if self.calls.capacity() > limits::KEPT_ENTRIES {
+        if self.calls.capacity() > limits::KEPT_CALLS {
             self.calls = Vec::new();
         }
     }

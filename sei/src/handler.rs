@@ -63,8 +63,6 @@ pub struct Handler {
     open: Log,
     /// The log of the first run, from R on; before that the room for the second one's.
     first: Log,
-    /// The closed log while a handler runs; the room for the first run's before that.
-    spare: Log,
     new: NewValues,
     gates: Gates,
     message: HandlerMessage,
@@ -84,9 +82,8 @@ impl Default for Handler {
         Self {
             phase: Phase::Idle,
             dead_stack: (0, 0),
-            open: Log::closed(),
+            open: Log::default(),
             first: Log::default(),
-            spare: Log::default(),
             new: NewValues::default(),
             gates: Gates::new(),
             message: HandlerMessage::default(),
@@ -165,7 +162,7 @@ impl Handler {
             _ => return Err(Reason::BeginWithinHandler.into()),
         }
         self.dead_stack = (stack_limit, low.saturating_sub(stack_limit));
-        std::mem::swap(&mut self.open, &mut self.spare);
+        self.open.open();
         self.phase = Phase::First;
         Ok(())
     }
@@ -181,14 +178,31 @@ impl Handler {
         address: usize,
         size: Size,
     ) -> Result<usize, Reason> {
+        match self.before_usual_write(memory, address, size) {
+            Some(at) => Ok(at),
+            None => {
+                let at = self.read_at(address);
+                self.open.note(memory, address, at, size).map(|()| at)
+            }
+        }
+    }
+
+    /// The same where the log has room. `None`: nothing was kept, and [`Self::before_write`] says why or makes room.
+    #[inline(always)]
+    pub fn before_usual_write(
+        &mut self,
+        memory: &impl ProgramMemory,
+        address: usize,
+        size: Size,
+    ) -> Option<usize> {
         if self.is_dead_stack(address) && kept(Protection::StackFilterOfWrites) {
-            return Ok(address);
+            return Some(address);
         }
         if !kept(Protection::AppendBeforeStore) {
-            return Ok(address);
+            return Some(address);
         }
         let at = self.read_at(address);
-        self.open.note(memory, address, at, size).map(|()| at)
+        self.open.note_within(memory, address, at, size).then_some(at)
     }
 
     /// The same for `length` bytes.
@@ -389,6 +403,7 @@ impl Handler {
     fn reset(&mut self, memory: &mut impl ProgramMemory) -> Result<Next, FailedCheck> {
         self.open.reset(memory, &mut self.new, &self.copies);
         std::mem::swap(&mut self.open, &mut self.first);
+        self.open.open();
         self.message.check_after_reset(memory)?;
         self.held.begin_second();
         self.gates.was_passed(Gate::First)?;
@@ -404,7 +419,8 @@ impl Handler {
         owners: &Owners,
         thread: usize,
     ) -> Result<Next, FailedCheck> {
-        if self.ignored[0] != self.ignored[1] {
+        let has_ignored = self.ignored.iter().any(|ignored| ignored.len() != self.always_ignored);
+        if has_ignored && self.ignored[0] != self.ignored[1] {
             return Err(Reason::CallsDiffer.into());
         }
         self.first.compare(&self.open, &self.ignored[1])?;
@@ -427,7 +443,7 @@ impl Handler {
     pub fn end(&mut self) -> Result<(), FailedCheck> {
         self.gates.was_passed(Gate::Valid)?;
         self.clear();
-        std::mem::swap(&mut self.open, &mut self.spare);
+        self.open.close();
         self.phase = Phase::Idle;
         Ok(())
     }
@@ -451,7 +467,9 @@ impl Handler {
         self.open.clear();
         self.first.clear();
         self.new.clear();
-        self.calls.clear();
+        if !self.calls.has_none() {
+            self.calls.clear();
+        }
         self.ignored.iter_mut().for_each(|ignored| ignored.truncate(self.always_ignored));
     }
 }

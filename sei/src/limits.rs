@@ -9,11 +9,19 @@ pub const LOG_ENTRIES: usize = 4 << 20;
 /// Old bytes of ranges in one run's log. A reference to them has 32 bits.
 pub const ARENA_BYTES: usize = 64 << 20;
 
-/// A log longer than this gives its memory back after the handler: 16 KiB.
-pub const KEPT_ENTRIES: usize = 1024;
+/// A log longer than this gives its memory back after the handler: 8 KiB. A thread has two, and their new values. With
+/// the next three it keeps 30 KiB at most between handlers.
+pub const KEPT_ENTRIES: usize = 512;
 
-/// Old bytes of ranges that a thread keeps room for between handlers.
-pub const KEPT_BYTES: usize = 16 << 10;
+/// Bytes that a thread keeps room for between handlers, in each of four places: old and new bytes of ranges, and those
+/// of calls.
+pub const KEPT_BYTES: usize = 1 << 10;
+
+/// Calls that a thread keeps room for between handlers.
+pub const KEPT_CALLS: usize = 32;
+
+/// Words that describe frequent calls, in the same way.
+pub const KEPT_WORDS: usize = 256;
 
 /// Writes of more bytes are one entry with their old bytes in the arena; shorter ones are words in the log.
 pub const WORDS_BYTES: usize = 64;

@@ -10,19 +10,22 @@ use crate::limits;
 use crate::memory::{ProgramMemory, Size};
 use crate::mutate::{Protection, kept};
 
-/// An entry: address and tag, old value. The tag is the size, or `RANGE`: then the old value is offset and length of
-/// the old bytes in the arena.
+/// An entry: address and tag, old value. The tag is the size, 0 for the most frequent one, 8 bytes; or `RANGE`: then
+/// the old value is offset and length of the old bytes in the arena.
 type WriteEntry = [u64; 2];
 
 const TAG_SHIFT: u32 = 56;
 const ADDRESS: u64 = (1 << TAG_SHIFT) - 1;
 const RANGE: u64 = 4;
 const FIRST_ENTRIES: usize = 128;
+/// The length of a log that takes nothing: no place is there.
+const CLOSED: usize = usize::MAX;
 
 /// What one run of a handler overwrote, in order.
 pub struct Log {
-    /// Zeroed beyond `length`.
+    /// Room for them; what was not written yet is anything.
     entries: Vec<WriteEntry>,
+    /// How many there are, or [`CLOSED`].
     length: usize,
     arena: Vec<u8>,
 }
@@ -39,6 +42,25 @@ pub struct NewValues {
 /// Ranges whose content is not compared.
 pub type Ignored = Vec<(usize, usize)>;
 
+/// The tag of a word in its place.
+#[inline(always)]
+fn tag_of(size: Size) -> u64 {
+    ((size as u64 + 1) & 3) << TAG_SHIFT
+}
+
+/// Does `usual` where the entry is a word of a usual size, by comparisons: a table of jumps for all sizes costs more
+/// than the load or store behind it. `rest` does the same for any entry.
+#[inline(always)]
+fn by_size<R>(entry: &WriteEntry, mut usual: impl FnMut(usize, Size) -> R, rest: impl FnOnce() -> R) -> R {
+    let address = address_of(entry);
+    match entry[0] >> TAG_SHIFT {
+        0 => usual(address, Size::B8),
+        3 => usual(address, Size::B4),
+        1 => usual(address, Size::B1),
+        _ => rest(),
+    }
+}
+
 #[inline(always)]
 fn address_of(entry: &WriteEntry) -> usize {
     (entry[0] & ADDRESS) as usize
@@ -48,10 +70,10 @@ fn address_of(entry: &WriteEntry) -> usize {
 #[inline(always)]
 fn size_of_word(entry: &WriteEntry) -> Option<Size> {
     match entry[0] >> TAG_SHIFT {
-        0 => Some(Size::B1),
-        1 => Some(Size::B2),
-        2 => Some(Size::B4),
-        3 => Some(Size::B8),
+        0 => Some(Size::B8),
+        1 => Some(Size::B1),
+        2 => Some(Size::B2),
+        3 => Some(Size::B4),
         _ => None,
     }
 }
@@ -61,20 +83,38 @@ fn range_of(entry: &WriteEntry) -> (usize, usize) {
     ((entry[1] >> 32) as usize, (entry[1] & 0xffff_ffff) as usize)
 }
 
+/// The state at an entry after the first run; that of a range goes to the end of `arena`.
+#[inline(never)]
+fn new_value(memory: &impl ProgramMemory, entry: &WriteEntry, arena: &mut Vec<u8>) -> u64 {
+    let address = address_of(entry);
+    match size_of_word(entry) {
+        Some(size) => memory.load(address, size),
+        None => {
+            arena.extend_from_slice(memory.bytes(address, range_of(entry).1));
+            0
+        }
+    }
+}
+
 fn is_ignored(ignored: &Ignored, address: usize) -> bool {
     ignored.iter().any(|&(begin, length)| address.wrapping_sub(begin) < length)
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { entries: vec![[0; 2]; FIRST_ENTRIES], length: 0, arena: Vec::new() }
+        Self { entries: vec![[0; 2]; FIRST_ENTRIES], length: CLOSED, arena: Vec::new() }
     }
 }
 
 impl Log {
-    /// A log that takes nothing: that of a thread which runs no handler.
-    pub const fn closed() -> Self {
-        Self { entries: Vec::new(), length: 0, arena: Vec::new() }
+    /// A run begins, and writes to it. A log that is not open takes nothing.
+    pub fn open(&mut self) {
+        self.length = 0;
+    }
+
+    /// No run writes to it any more.
+    pub fn close(&mut self) {
+        self.length = CLOSED;
     }
 
     /// Entries so far.
@@ -97,26 +137,41 @@ impl Log {
         read_at: usize,
         size: Size,
     ) -> Result<(), Reason> {
-        self.push(address as u64 | (size as u64) << TAG_SHIFT, memory.load(read_at, size))
+        self.push(address as u64 | tag_of(size), memory.load(read_at, size))
+    }
+
+    /// The same where there is room, and nothing else to do; otherwise nothing is kept.
+    #[inline(always)]
+    pub fn note_within(
+        &mut self,
+        memory: &impl ProgramMemory,
+        address: usize,
+        read_at: usize,
+        size: Size,
+    ) -> bool {
+        self.push_within(address as u64 | tag_of(size), memory.load(read_at, size))
+    }
+
+    #[inline(always)]
+    fn push_within(&mut self, place: u64, old: u64) -> bool {
+        let at = self.length;
+        if let Some(slot) = self.entries.get_mut(at) {
+            *slot = [place, old];
+            self.length = at + 1;
+            return true;
+        }
+        false
     }
 
     #[inline(always)]
     fn push(&mut self, place: u64, old: u64) -> Result<(), Reason> {
-        match self.entries.get_mut(self.length) {
-            Some(slot) => {
-                slot[0] = place;
-                slot[1] = old;
-                self.length += 1;
-                Ok(())
-            }
-            None => self.grow([place, old]),
-        }
+        if self.push_within(place, old) { Ok(()) } else { self.grow(place, old) }
     }
 
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, entry: WriteEntry) -> Result<(), Reason> {
-        if self.entries.is_empty() {
+    fn grow(&mut self, place: u64, old: u64) -> Result<(), Reason> {
+        if self.length == CLOSED {
             return Err(Reason::AccessOutsideHandler);
         }
         if self.entries.len() >= limits::LOG_ENTRIES {
@@ -124,7 +179,7 @@ impl Log {
         }
         let larger = (self.entries.len() * 2).min(limits::LOG_ENTRIES);
         self.entries.resize(larger, [0; 2]);
-        self.entries[self.length] = entry;
+        self.entries[self.length] = [place, old];
         self.length += 1;
         Ok(())
     }
@@ -158,15 +213,23 @@ impl Log {
     /// Phase R: keeps the state after the first run in `new`, and restores the one before it. Registered ranges of
     /// `copies` are not restored: the second run has its own copy of them.
     pub fn reset(&self, memory: &mut impl ProgramMemory, new: &mut NewValues, copies: &Copies) {
+        if self.length == 0 {
+            return;
+        }
         new.take_room(self.length);
         for (entry, word) in self.entries().iter().zip(&mut new.words) {
-            let address = address_of(entry);
-            match size_of_word(entry) {
-                Some(size) => *word = memory.load(address, size),
-                None => new.arena.extend_from_slice(memory.bytes(address, range_of(entry).1)),
-            }
+            let arena = &mut new.arena;
+            *word = by_size(
+                entry,
+                |address, size| memory.load(address, size),
+                || new_value(memory, entry, arena),
+            );
         }
-        self.restore(memory, |address| !copies.has(address));
+        if cfg!(feature = "dup") {
+            self.restore(memory, |address| !copies.has(address));
+        } else {
+            self.restore(memory, |_| true);
+        }
     }
 
     /// Restores everything, for a handler that is to begin again.
@@ -193,13 +256,19 @@ impl Log {
         if !wanted(address) {
             return;
         }
-        match size_of_word(entry) {
-            Some(size) => memory.store(address, size, entry[1]),
-            None => self.restore_range(memory, entry),
+        match entry[0] >> TAG_SHIFT {
+            0 => memory.store(address, Size::B8, entry[1]),
+            3 => memory.store(address, Size::B4, entry[1]),
+            1 => memory.store(address, Size::B1, entry[1]),
+            _ => self.restore_other(memory, entry),
         }
     }
 
-    fn restore_range(&self, memory: &mut impl ProgramMemory, entry: &WriteEntry) {
+    #[inline(never)]
+    fn restore_other(&self, memory: &mut impl ProgramMemory, entry: &WriteEntry) {
+        if let Some(size) = size_of_word(entry) {
+            return memory.store(address_of(entry), size, entry[1]);
+        }
         let (offset, length) = range_of(entry);
         // A fault in the entry may point outside of the arena; the comparison in V sees the entry.
         if let Some(old) = self.arena.get(offset..offset + length) {
@@ -213,6 +282,9 @@ impl Log {
     /// The first entry that differs.
     pub fn compare(&self, second: &Log, ignored: &Ignored) -> Result<(), FailedCheck> {
         if !kept(Protection::LogComparison) {
+            return Ok(());
+        }
+        if (self.length, second.length) == (0, 0) {
             return Ok(());
         }
         let same = self.entries() == second.entries() && self.arena == second.arena;
@@ -263,8 +335,15 @@ impl Log {
         if new.length != self.length {
             return Err(Reason::StateDiffers.into());
         }
+        if self.length == 0 {
+            return Ok(());
+        }
         let mut arena = new.arena.as_slice();
         for (entry, &word) in self.entries().iter().zip(&new.words) {
+            let is_same = |address, size| memory.load(address, size) == word;
+            if !cfg!(feature = "dup") && by_size(entry, is_same, || false) {
+                continue;
+            }
             let address = address_of(entry);
             let second = copies.second(address);
             let same = match size_of_word(entry) {
@@ -289,14 +368,17 @@ impl Log {
     }
 
     /// Empties the log; a long one gives its memory back.
+    #[inline]
     pub fn clear(&mut self) {
         self.length = 0;
-        self.arena.clear();
         if self.entries.len() > limits::KEPT_ENTRIES {
             self.entries = vec![[0; 2]; FIRST_ENTRIES];
         }
-        if self.arena.capacity() > limits::KEPT_BYTES {
-            self.arena = Vec::new();
+        if !self.arena.is_empty() {
+            self.arena.clear();
+            if self.arena.capacity() > limits::KEPT_BYTES {
+                self.arena = Vec::new();
+            }
         }
     }
 
@@ -315,14 +397,17 @@ impl NewValues {
     }
 
     /// Empties it; a long one gives its memory back.
+    #[inline]
     pub fn clear(&mut self) {
         self.length = 0;
-        self.arena.clear();
         if self.words.len() > limits::KEPT_ENTRIES {
             self.words = Vec::new();
         }
-        if self.arena.capacity() > limits::KEPT_BYTES {
-            self.arena = Vec::new();
+        if !self.arena.is_empty() {
+            self.arena.clear();
+            if self.arena.capacity() > limits::KEPT_BYTES {
+                self.arena = Vec::new();
+            }
         }
     }
 }
@@ -331,6 +416,12 @@ impl NewValues {
 mod tests {
     use super::*;
     use crate::memory::VectorMemory;
+
+    fn opened() -> Log {
+        let mut log = Log::default();
+        log.open();
+        log
+    }
 
     fn memory() -> VectorMemory {
         VectorMemory((0..=255).collect())
@@ -360,7 +451,7 @@ mod tests {
     fn overlapping_sizes_are_undone() {
         let before = memory();
         let mut now = memory();
-        let mut log = Log::default();
+        let mut log = opened();
         run(&mut now, &mut log);
         assert_ne!(now.0, before.0);
         log.undo(&mut now);
@@ -370,7 +461,7 @@ mod tests {
     #[test]
     fn two_equal_runs_agree() {
         let mut memory = memory();
-        let (mut first, mut second, mut new) = (Log::default(), Log::default(), NewValues::default());
+        let (mut first, mut second, mut new) = (opened(), opened(), NewValues::default());
         let copies = Copies::new();
         run(&mut memory, &mut first);
         first.reset(&mut memory, &mut new, &copies);
@@ -382,7 +473,7 @@ mod tests {
     #[test]
     fn every_bit_of_the_second_runs_state_counts() {
         let mut memory = memory();
-        let (mut first, mut second, mut new) = (Log::default(), Log::default(), NewValues::default());
+        let (mut first, mut second, mut new) = (opened(), opened(), NewValues::default());
         let copies = Copies::new();
         run(&mut memory, &mut first);
         first.reset(&mut memory, &mut new, &copies);
@@ -402,7 +493,7 @@ mod tests {
     #[test]
     fn a_missing_an_extra_and_another_old_value_are_seen() {
         let mut memory = memory();
-        let (mut first, mut second) = (Log::default(), Log::default());
+        let (mut first, mut second) = (opened(), opened());
         write(&mut memory, &mut first, 8, Size::B4, 1);
         assert_eq!(first.compare(&second, &Vec::new()), Err(Reason::LogsDiffer.at(8)));
         assert_eq!(second.compare(&first, &Vec::new()), Err(Reason::LogsDiffer.at(8)));
@@ -414,7 +505,7 @@ mod tests {
     #[test]
     fn ignored_words_are_not_compared() {
         let mut memory = memory();
-        let (mut first, mut second, mut new) = (Log::default(), Log::default(), NewValues::default());
+        let (mut first, mut second, mut new) = (opened(), opened(), NewValues::default());
         let ignored = vec![(8, 4)];
         let copies = Copies::new();
         write(&mut memory, &mut first, 8, Size::B4, 1);
@@ -429,7 +520,7 @@ mod tests {
     #[test]
     fn a_full_log_says_so() {
         let memory = memory();
-        let mut log = Log::default();
+        let mut log = opened();
         for _ in 0..limits::LOG_ENTRIES {
             log.note(&memory, 0, 0, Size::B1).unwrap();
         }

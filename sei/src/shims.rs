@@ -1,4 +1,5 @@
-//! What the shims in C need (`sei/shim.h`): a call is recorded, deferred or refused.
+//! What the shims in C need (`sei/shim.h`): a call is recorded, deferred or refused; and memory, for them and for the
+//! compiler.
 //!
 //! `unsafe` here rests on the same three points as in [`abi`](crate::abi).
 
@@ -153,4 +154,70 @@ pub unsafe extern "C" fn sei_rt_refuse(name: *const c_char) -> ! {
         libc::write(2, c" was called in a handler\n".as_ptr().cast(), 25);
     }
     fail(Reason::Refused)
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Allocation
+
+const ALLOCATE: usize = 1;
+const ALLOCATE_ZEROED: usize = 2;
+const ALLOCATE_ALIGNED: usize = 3;
+const FREE: usize = 4;
+
+fn allocate(function: usize, arguments: [u64; 3], run: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    let before = errno();
+    let call = me().handler.call(Kind::Allocate, function, arguments, || (run() as usize as u64, errno()));
+    let (result, error) = sure(call);
+    // An allocation that succeeds may leave any errno (one that has to find a new heap does); the second run has none.
+    set_errno(if result == 0 { error } else { before });
+    result as usize as *mut c_void
+}
+
+/// `malloc` in a handler: the second run is given the block of the first.
+///
+/// # Safety
+/// As for `malloc`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_malloc(bytes: usize) -> *mut c_void {
+    // SAFETY: a plain call.
+    allocate(ALLOCATE, [bytes as u64, 0, 0], || unsafe { libc::malloc(bytes) })
+}
+
+/// `calloc` in a handler. R leaves the block zeroed, since every write to it is undone.
+///
+/// # Safety
+/// As for `calloc`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_calloc(count: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: a plain call.
+    allocate(ALLOCATE_ZEROED, [count as u64, bytes as u64, 0], || unsafe { libc::calloc(count, bytes) })
+}
+
+/// An aligned block for the shims; `posix_memalign` checks the alignment.
+///
+/// # Safety
+/// The alignment is a power of two and a multiple of a pointer's size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sei_rt_memalign(alignment: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: a plain call.
+    allocate(ALLOCATE_ALIGNED, [alignment as u64, bytes as u64, 0], || unsafe {
+        libc::memalign(alignment, bytes)
+    })
+}
+
+/// `free` in a handler: it happens after both runs agree.
+///
+/// # Safety
+/// As for `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ITM_free(block: *mut c_void) {
+    if block.is_null() {
+        return;
+    }
+    let thread = me();
+    if !kept(Protection::DeferredFree) && thread.handler.phase() == Phase::First {
+        // SAFETY: as for `free`; a test looks at what follows.
+        unsafe { libc::free(block) };
+    }
+    sure(thread.handler.call(Kind::Free, FREE, [block as usize as u64, 0, 0], || (0, 0)));
 }

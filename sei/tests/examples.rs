@@ -19,6 +19,21 @@ fn replies(program: &Program) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// The library as it ships, in a program without symbols.
+const LIBRARY_BYTES: u64 = 1_000_000;
+
+#[test]
+fn the_library_that_ships_is_small_and_does_the_same() {
+    let Some(plain) = Program::build_plain_example("counter") else { return };
+    let Some(shipped) = Program::build_shipped_example("counter_hardened") else { return };
+    let Some(hardened) = Program::build_example("counter_hardened") else { return };
+    assert_eq!(replies(&shipped), replies(&hardened));
+    let bytes = |program: &Program| std::fs::metadata(program.path()).unwrap().len();
+    let added = bytes(&shipped) - bytes(&plain);
+    println!("the library adds {added} bytes");
+    assert!(added <= LIBRARY_BYTES, "the library adds {added} bytes");
+}
+
 #[test]
 fn the_hardened_counter_replies_as_the_plain_one_and_adds_crcs() {
     let Some(plain) = Program::build_plain_example("counter") else { return };

@@ -59,25 +59,29 @@ pub fn valgrind() -> Option<[&'static str; 4]> {
     None
 }
 
-/// The static library with this crate's features, built by Cargo in a directory of its own.
+/// The static library with this crate's features, built by Cargo in a directory of its own. Without any it is the one
+/// that ships; the others are built in less time.
 fn library(features: &str) -> PathBuf {
     static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut built = BUILT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(path) = built.get(features) {
         return path.clone();
     }
-    let directory = scratch().join("library").join(features.replace(',', "-"));
+    let name = if features.is_empty() { "shipped".to_owned() } else { features.replace(',', "-") };
+    let directory = scratch().join("library").join(name);
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let output = Command::new(env!("CARGO"))
-        .args(["rustc", "--release", "--locked", "--lib", "--crate-type", "staticlib"])
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["rustc", "--profile", "sei", "--locked", "--lib", "--crate-type", "staticlib"])
         .args(["--manifest-path", manifest, "--features", features, "--target-dir"])
         .arg(&directory)
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env_remove("RUSTFLAGS")
-        .output()
-        .expect("cargo runs");
+        .env_remove("RUSTFLAGS");
+    if !features.is_empty() {
+        cargo.env("CARGO_PROFILE_SEI_LTO", "off");
+    }
+    let output = cargo.output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let path = directory.join("release/libcrosscheck_sei.a");
+    let path = directory.join("sei/libcrosscheck_sei.a");
     assert!(path.exists(), "{} is not there", path.display());
     built.insert(features.to_owned(), path.clone());
     path
@@ -182,12 +186,25 @@ impl Program {
         Self::build_source(&format!("examples/{name}"), "-O2", "mutate", &[])
     }
 
+    /// An example, hardened with the library that ships and without symbols.
+    pub fn build_shipped_example(name: &str) -> Option<Self> {
+        let gcc = compiler()?;
+        let Self { path: built } = Self::build_example(name)?;
+        let path = scratch().join(format!("{name}-shipped"));
+        let mut link = Command::new(gcc);
+        link.args(["-s"]).arg(built.with_extension("o")).arg(library(""));
+        check(link.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&path));
+        Some(Self { path })
+    }
+
     /// An example that knows nothing of the library, without protection.
     pub fn build_plain_example(name: &str) -> Option<Self> {
         let gcc = compiler()?;
         let path = scratch().join(format!("{name}-plain"));
         std::fs::create_dir_all(scratch()).unwrap();
-        check(Command::new(gcc).args(["-O2", "-o"]).arg(&path).arg(source(&format!("examples/{name}"))));
+        check(
+            Command::new(gcc).args(["-O2", "-s", "-o"]).arg(&path).arg(source(&format!("examples/{name}"))),
+        );
         Some(Self { path })
     }
 

@@ -42,6 +42,8 @@ pub struct ClientCounters {
     pub evicted: AtomicU64,
     /// Connections that were closed because they sent nothing for too long.
     pub idle: AtomicU64,
+    /// Connections that were closed because their clients completed no handshake of TLS, or sent what is not TLS.
+    pub tls_failed: AtomicU64,
     /// Replies that did not come although the votes on their requests must be over: their connections were closed.
     pub overdue: AtomicU64,
     /// Signs of a fault in the client side itself: calls on sockets that the kernel refused and that no healthy process

@@ -56,6 +56,7 @@ pub use peers::fuzzing;
 
 pub use address::Address;
 pub use clients::accepting::SocketPath;
+pub use clients::certificate::{ClientTls, TlsProblem};
 pub use clients::listing::{ConnectionInfo, ConnectionState, Peer};
 pub use counters::ClientCounters;
 pub use cx::Cx;
@@ -211,7 +212,7 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         submissions.send(Input::Submissions(std::mem::take(requests)));
     };
     let open_clients = Box::new(move |world: &world::Os| {
-        let mut acceptor = Acceptor::bind(address)?;
+        let mut acceptor = Acceptor::bind(address)?.expects_tls(access.tls.is_some());
         if let Some(path) = &access.socket {
             let (listening, file) = acceptor.listens_on(path)?;
             acceptor = listening;
@@ -222,7 +223,9 @@ fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
         open_clients(registry, counters.threads().len(), submit, |registry, thread, others| {
             let acceptor = acceptor.take().map(|acceptor| acceptor.deals_out_to(others));
             let thread = (thread, &excess);
-            Clients::new(registry, acceptor, thread, make_protocol.clone(), counters.clone(), bounds)
+            let make_protocol = make_protocol.clone();
+            let clients = Clients::new(registry, acceptor, thread, make_protocol, counters.clone(), bounds)?;
+            Ok(clients.speaks(access.tls.clone()))
         })
     });
     started(Stopper(mailbox));

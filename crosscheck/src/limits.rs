@@ -48,6 +48,15 @@ pub const RECOUNT_TICKS: u64 = 400;
 pub const LOOKS_PER_TICK: usize = 16;
 /// Client connections in one list of them: an operator's look must not cost as much as a million clients.
 pub const LISTED_CONNECTIONS: usize = 1024;
+/// Bytes of a client's handshake, of both its parts: certificates of clients are not asked for.
+pub const TLS_HANDSHAKE_BYTES: usize = 16 << 10;
+/// A client that has not completed its handshake after so long is closed.
+pub const TLS_HANDSHAKE: Duration = Duration::from_secs(5);
+/// Bytes of replies to one client that are sealed before its socket has taken them. Each time, the whole reply is
+/// compared with its digest, a stretch at most.
+pub const TLS_SEALED: usize = 256 << 10;
+/// Longest file of a certificate or of its key.
+pub const PEM_FILE: u64 = 256 << 10;
 /// A reply that is waited for longer than this, while the votes go on, is lost.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 

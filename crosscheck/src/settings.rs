@@ -4,11 +4,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Address;
 use crate::admin::Endpoint;
 use crate::clients::accepting::SocketPath;
+use crate::clients::certificate::ClientTls;
 use crate::group_key::GroupKey;
 
 /// The paper's letters (EDCC'16 Table IV): which protections are on.
@@ -136,6 +138,8 @@ pub enum Durability {
 pub struct ClientAccess {
     /// A socket file for clients of this machine.
     pub socket: Option<SocketPath>,
+    /// TLS on the port, in the place of plain text.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 /// All settings of one replica.

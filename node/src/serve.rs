@@ -2,9 +2,10 @@
 
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crosscheck::{Address, Settings, message};
+use crosscheck::{Address, ClientTls, Settings, message};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::{NodeConfig, Unresolved, example};
@@ -20,7 +21,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 const SIGNAL_PAUSE: Duration = Duration::from_millis(100);
 /// Pause between two attempts to resolve a host name.
 const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
-/// The answer to SIGHUP, which makes other servers read their configuration again.
+/// The answer to SIGHUP where there is no certificate: it makes other servers read their configuration again.
 const ON_HANGUP: &str = "SIGHUP is ignored: the configuration is read at the start only. To apply a change, stop this \
     replica and start it again, one replica of the group at a time";
 
@@ -117,18 +118,20 @@ fn resolve_own<O: ServiceOptions>(config: &mut NodeConfig<O>, signals: &Signals)
 struct Signals {
     ending: Ending,
     hangups: Hangups,
+    /// The certificate that SIGHUP makes this process read again.
+    tls: Option<Arc<ClientTls>>,
 }
 
 impl Signals {
     fn catch() -> std::io::Result<Self> {
-        Ok(Signals { ending: Ending::catch_of_service()?, hangups: Hangups::catch()? })
+        Ok(Signals { ending: Ending::catch_of_service()?, hangups: Hangups::catch()?, tls: None })
     }
 
     /// Sleeps for `pause`, or less if the end is requested; returns whether it was.
     fn sleep(&self, pause: Duration) -> bool {
         let ends = self.ending.sleep(pause);
         if self.hangups.take() {
-            message(format_args!("{ON_HANGUP}"));
+            message(format_args!("{}", on_hangup(self.tls.as_deref())));
         }
         ends
     }
@@ -152,6 +155,22 @@ impl Signals {
             if self.sleep(RESOLVE_PAUSE) {
                 return Ok(None);
             }
+        }
+    }
+}
+
+/// Does what SIGHUP asks for, and says what that was.
+fn on_hangup(tls: Option<&ClientTls>) -> String {
+    let Some(tls) = tls else { return ON_HANGUP.to_owned() };
+    match tls.reload() {
+        Ok(()) => format!(
+            "SIGHUP: {} and {} were read again, for later connections; those that are open go on. Everything else of \
+             the configuration is read at the start only",
+            tls.certificate().display(),
+            tls.key().display()
+        ),
+        Err(problem) => {
+            format!("SIGHUP: the certificate from before stays, because {problem}. Then send SIGHUP again")
         }
     }
 }
@@ -213,6 +232,7 @@ fn run_replica<A: Application>(
     signals: Signals,
 ) -> CommandOutcome {
     leave_out(config)?;
+    let signals = Signals { tls: config.access.tls.clone(), ..signals };
     let (service, make_protocol) = A::build(&config.service).map_err(misuse)?;
     let started = move |stopper: crosscheck::Stopper| {
         // Without the thread only the supervisor receives a signal, and ends the process later.
@@ -250,6 +270,21 @@ mod tests {
     fn told(error: ServeError) -> (String, bool) {
         let error = failure(error);
         (format!("{error:#}"), error.is::<Misuse>())
+    }
+
+    #[test]
+    fn a_hangup_reads_the_certificate_again_and_keeps_the_old_one_if_that_fails() {
+        assert!(on_hangup(None).contains("SIGHUP is ignored"));
+        let folder = tempfile::tempdir().expect("a directory");
+        let (certificate, key) = crate::config::made_certificate(folder.path());
+        let tls = ClientTls::load(&certificate, &key).expect("a certificate");
+        assert!(on_hangup(Some(&tls)).contains("cert.pem and"), "{}", on_hangup(Some(&tls)));
+        std::fs::write(&certificate, "none").expect("written");
+        let told = on_hangup(Some(&tls));
+        assert!(
+            told.contains("from before stays") && told.contains("cert.pem holds no certificate"),
+            "{told}"
+        );
     }
 
     #[test]

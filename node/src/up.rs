@@ -43,6 +43,7 @@ const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
   {program} up --mode 0000                              one unprotected server, to compare speed with
   {program} up --mode R0GV --replicas 2 --witness       two replicas that execute first, and a third verifier
   {program} up --durability disk --data /var/lib/cc     acknowledged writes survive the death of all replicas
+  {program} up --tls-cert cert.pem --tls-key key.pem    clients speak TLS
   {program} up --json | jq .event                       one JSON value per line: replica, started, ready, status,
                                                          said, died, stopped
 Then, elsewhere:
@@ -58,6 +59,12 @@ pub struct Args<O: ServiceOptions> {
     /// Directory in which replica N serves clients of this machine on the socket file replica-N.sock, besides its port
     #[arg(long, value_name = "DIR")]
     pub client_sockets: Option<PathBuf>,
+    /// Serve TLS on the ports, in the place of plain text: the certificate of all replicas, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Protections that are on
     #[arg(long, short, default_value = "RDGX", value_parser = mode, help = text(MODE_HELP))]
     pub mode: Mode,
@@ -176,6 +183,7 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         replicas: args.replicas,
         port: args.port,
         client_sockets: args.client_sockets.clone(),
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()),
         mode: args.mode,
         workers: Some(usize::try_from(args.workers)?),
         client_threads: args.client_threads.map(usize::try_from).transpose()?,

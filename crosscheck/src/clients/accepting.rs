@@ -56,6 +56,8 @@ impl SocketPath {
 pub struct Acceptor {
     listener: TcpListener,
     unix: Option<UnixListener>,
+    /// Clients over TCP expect TLS, and understand no text.
+    with_tls: bool,
     /// The mailboxes of the other client threads.
     others: Vec<Mailbox<ThreadInput>>,
     /// Connections that each client thread was given, this one first. It has those that it has not closed, even if
@@ -75,7 +77,7 @@ impl Acceptor {
             io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
         })?;
         let given = vec![Sealed::new(0)];
-        Ok(Acceptor { listener, unix: None, others: Vec::new(), given, told_refusal: None })
+        Ok(Acceptor { listener, unix: None, with_tls: false, others: Vec::new(), given, told_refusal: None })
     }
 
     /// Listens on a socket file, too. The file is removed when the second value is dropped.
@@ -95,6 +97,12 @@ impl Acceptor {
         let (listener, file) = bound.map_err(|error| refusal(error.to_string()))?;
         listener.set_nonblocking(true)?;
         Ok((Acceptor { unix: Some(UnixListener::from_std(listener)), ..self }, file))
+    }
+
+    /// Whether clients over TCP expect TLS.
+    #[must_use]
+    pub fn expects_tls(self, with_tls: bool) -> Self {
+        Acceptor { with_tls, ..self }
     }
 
     /// Gives connections to these threads too, number 1 first.
@@ -158,7 +166,9 @@ impl Acceptor {
             let has = self.connections(counters);
             if has.iter().sum::<u64>() >= most as u64 {
                 counters.refused.fetch_add(1, Relaxed);
-                refuse(&accepted.socket);
+                if !self.with_tls || accepted.peer == Peer::Unix {
+                    refuse(&accepted.socket);
+                }
                 continue;
             }
             let fewest = has.iter().enumerate().min_by_key(|(_, has)| **has).map_or(0, |(thread, _)| thread);

@@ -13,7 +13,7 @@ use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, InputStep};
 use super::leaving::{Leaving, VerifiedReply};
 use super::listing::ConnectionState;
-use super::socket::ClientSocket;
+use super::stream::ClientStream;
 use super::{Bounds, Reply};
 use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
@@ -103,8 +103,8 @@ enum Wants {
 }
 
 pub(super) struct Connection<P> {
-    socket: ClientSocket,
-    /// The descriptor that `socket` had when it was accepted.
+    stream: ClientStream,
+    /// The descriptor that `stream` had when it was accepted.
     descriptor: Sealed<RawFd>,
     input: Input<P>,
     /// Bytes of `input` that the protocol needs before it is called again.
@@ -150,10 +150,10 @@ pub(super) struct Connection<P> {
 
 impl<P: Protocol> Connection<P> {
     /// A client that was accepted at this tick, and may have `share` bytes in flight.
-    pub(super) fn new(socket: ClientSocket, protocol: P, share: usize, tick: u64) -> Self {
+    pub(super) fn new(stream: ClientStream, protocol: P, share: usize, tick: u64) -> Self {
         Connection {
-            descriptor: Sealed::new(socket.as_raw_fd()),
-            socket,
+            descriptor: Sealed::new(stream.as_raw_fd()),
+            stream,
             input: Input::new(protocol),
             wanted: 1,
             reserved: 0,
@@ -186,15 +186,17 @@ impl<P: Protocol> Connection<P> {
         if !self.has_own_socket(counters) {
             return std::mem::forget(self);
         }
-        // Closing the descriptor has the same effect; an error is harmless.
-        let _ = registry.deregister(&mut self.socket);
+        counters
+            .tls_failed
+            .fetch_add(u64::from(self.stream.has_begun_handshake() && self.half_closed), Relaxed);
+        self.stream.end(registry);
     }
 
     /// Whether its socket is still the one that was accepted. Another socket belongs to another connection, whose
     /// client would lose requests or get wrong replies. The right one would never be closed, so that its client waits
     /// for ever.
     fn has_own_socket(&self, counters: &ClientCounters) -> bool {
-        let is_own = self.descriptor.get() == Ok(&self.socket.as_raw_fd());
+        let is_own = self.descriptor.get() == Ok(&self.stream.as_raw_fd());
         counters.own_faults.fetch_add(u64::from(!is_own), Relaxed);
         is_own
     }
@@ -223,7 +225,12 @@ impl<P: Protocol> Connection<P> {
                 return Fate::Closed;
             }
             let Some(most) = self.may_read(reading) else { break };
-            match self.input.fill(&self.socket, reading.scratch, most, twice) {
+            let filled = self.input.fill(&mut self.stream, reading.scratch, most, twice);
+            let overhead = self.stream.take_overhead();
+            taken += overhead;
+            self.moved += overhead as u64;
+            self.blocked |= self.stream.has_unsent();
+            match filled {
                 Ok(0) => {
                     self.half_closed = true;
                     self.readable = false;
@@ -235,7 +242,7 @@ impl<P: Protocol> Connection<P> {
                     reading.own.bytes_in.fetch_add(read as u64, Relaxed);
                     // A short read has emptied the socket, and a new event announces later bytes. (No new event
                     // announces an end that came with this one.)
-                    self.readable = self.ending || read == most;
+                    self.readable = self.ending || self.stream.may_have_more(read == most);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
@@ -357,7 +364,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Bytes of requests in flight and of replies.
     fn outgoing(&self) -> usize {
-        self.on_its_way + self.ready + self.leaving.held()
+        self.on_its_way + self.ready + self.leaving.held() + self.stream.unsent()
     }
 
     /// Bytes of input, without the small amount that each connection may have.
@@ -381,14 +388,14 @@ impl<P: Protocol> Connection<P> {
     pub(super) fn is_stalled(&mut self, wait: Wait) -> bool {
         let has_moved = self.moved - self.marked >= limits::LEAST_MOVED;
         self.marked = self.moved;
-        let takes_nothing = || self.blocked && self.leaving.bytes() > 0;
+        let takes_nothing = || self.blocked && self.leaving.bytes() + self.stream.unsent() > 0;
         let sends_nothing = || self.reserved > 0 && !self.readable && self.input.len() < self.wanted;
         !has_moved && if wait == Wait::Input { sends_nothing() } else { takes_nothing() }
     }
 
     /// Records progress, if there was any. Returns for how many ticks there was none with nothing in flight.
     pub(super) fn idle_ticks(&mut self, tick: u64) -> u64 {
-        let is_busy = !self.places.is_empty() || !self.leaving.is_empty() || self.is_waiting();
+        let is_busy = !self.places.is_empty() || self.has_unsent() || self.is_waiting();
         if is_busy || self.moved != self.seen_moved {
             (self.seen_moved, self.active) = (self.moved, tick);
         }
@@ -399,9 +406,9 @@ impl<P: Protocol> Connection<P> {
     pub(super) fn state(&self) -> ConnectionState {
         if self.broken || self.closing {
             ConnectionState::Closing
-        } else if self.blocked && !self.leaving.is_empty() {
+        } else if self.blocked && self.has_unsent() {
             ConnectionState::Writing
-        } else if !self.places.is_empty() || !self.leaving.is_empty() {
+        } else if !self.places.is_empty() || self.has_unsent() {
             ConnectionState::Executing
         } else if self.is_waiting() {
             ConnectionState::WaitsForMemory
@@ -540,7 +547,12 @@ impl<P: Protocol> Connection<P> {
                 return Fate::Closed;
             }
             if self.leaving.is_empty() {
-                return self.fate();
+                match self.stream.flush() {
+                    Ok(()) => return self.fate(),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.blocked = true,
+                    Err(error) => return lost(&error, counters),
+                }
+                break;
             }
             if taken >= limits::WRITE_PER_TURN {
                 return self.open(true);
@@ -553,8 +565,16 @@ impl<P: Protocol> Connection<P> {
             if !self.has_own_socket(counters) {
                 return Fate::Closed;
             }
-            match self.socket.writev(&slices) {
+            match self.stream.writev(&slices) {
                 Ok(0) => return Fate::Closed,
+                Ok(sent)
+                    if !self
+                        .stream
+                        .may_leave(|| self.leaving.is_right(sent, self.places.first_number(), twice)) =>
+                {
+                    counters.withheld.fetch_add(1, Relaxed);
+                    return Fate::Closed;
+                }
                 Ok(sent) => {
                     own.bytes_out.fetch_add(sent as u64, Relaxed);
                     self.moved += sent as u64;
@@ -568,6 +588,16 @@ impl<P: Protocol> Connection<P> {
         }
         self.leaving.set_apart();
         self.fate()
+    }
+
+    /// Whether replies have not left as a whole.
+    fn has_unsent(&self) -> bool {
+        !self.leaving.is_empty() || self.stream.has_unsent()
+    }
+
+    /// Whether its client has not completed its handshake of TLS in time.
+    pub(super) fn is_late_with_its_handshake(&self, tick: u64) -> bool {
+        self.stream.is_late(tick)
     }
 
     /// The socket accepts more, or a write will show whether it does. Returns whether it did not before.
@@ -666,8 +696,8 @@ impl<P: Protocol> Connection<P> {
 
     /// Injects a fault: the socket of another connection. Returns the right one.
     #[cfg(test)]
-    pub(super) fn has_instead(&mut self, socket: ClientSocket) -> ClientSocket {
-        std::mem::replace(&mut self.socket, socket)
+    pub(super) fn has_instead(&mut self, stream: ClientStream) -> ClientStream {
+        std::mem::replace(&mut self.stream, stream)
     }
 
     /// Injects a fault.
@@ -683,7 +713,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     fn fate(&self) -> Fate {
-        let all_sent = self.leaving.is_empty();
+        let all_sent = !self.has_unsent();
         let has_more = !self.places.is_empty() || self.is_waiting() || self.has_request();
         if all_sent && (self.broken || (self.half_closed && !has_more)) {
             return Fate::Closed;
@@ -705,5 +735,6 @@ impl<P: Protocol> Connection<P> {
 /// The socket is not usable any more, mostly because of the other end.
 fn lost(error: &io::Error, counters: &ClientCounters) -> Fate {
     counters.own_faults.fetch_add(u64::from(is_own_fault(error)), Relaxed);
+    counters.tls_failed.fetch_add(u64::from(error.kind() == io::ErrorKind::InvalidData), Relaxed);
     Fate::Closed
 }

@@ -2,7 +2,8 @@
 //! copies.
 //!
 //! The bytes of a client have no checksum: no later check could detect that a request is not the one that its client
-//! sent, and all replicas would agree on a wrong one. So they are read from the kernel twice. A request is decoded from
+//! sent, and all replicas would agree on a wrong one. So they are read from the kernel twice; with TLS, copied twice from
+//! where they were decrypted, which the text in [`super::tls`] says more of. A request is decoded from
 //! one copy, and ordered if the other copy has exactly the bytes by which a client asks for it
 //! ([`Protocol::rendered`]). Where the protocol does not find that, a second decoding of the other copy must have the
 //! same result, including the checksum. A bit flip in one copy or in the state of its protocol, or an error in one
@@ -10,7 +11,7 @@
 
 use std::io;
 
-use super::socket::ClientSocket;
+use super::stream::ClientStream;
 use crate::limits;
 use crate::service::{Action, Progress, Protocol};
 
@@ -100,6 +101,13 @@ impl<P: Protocol> Input<P> {
         input
     }
 
+    /// Injects a fault into one of the two copies.
+    #[cfg(test)]
+    pub fn corrupt(&mut self, copy: usize, bit: usize) {
+        let bytes = if copy == 0 { &mut self.heard.bytes } else { &mut self.again.bytes };
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+
     /// The number of bytes that are not consumed.
     pub fn len(&self) -> usize {
         self.heard.rest().len().max(self.again.rest().len())
@@ -153,29 +161,44 @@ impl<P: Protocol> Input<P> {
         self.heard.protocol.reply_bytes()
     }
 
-    /// Reads at most `most` received bytes; 0 when the client has sent its last byte.
+    /// Reads at most `most` received bytes, and with TLS what was decrypted with them, which waits nowhere else; 0 when
+    /// the client has sent its last byte.
     ///
     /// # Errors
     /// Those of reading the socket; `WouldBlock` when nothing has come.
     pub fn fill(
         &mut self,
-        socket: &ClientSocket,
+        stream: &mut ClientStream,
         scratch: &mut [u8],
         most: usize,
         twice: bool,
     ) -> io::Result<usize> {
         self.heard.forget();
         self.again.forget();
+        let mut all = self.copy(stream, scratch, most, twice)?;
+        while stream.unread() > 0 {
+            all += self.copy(stream, scratch, Self::most(scratch, twice), twice)?;
+        }
+        Ok(all)
+    }
+
+    fn copy(
+        &mut self,
+        stream: &mut ClientStream,
+        scratch: &mut [u8],
+        most: usize,
+        twice: bool,
+    ) -> io::Result<usize> {
         if !twice {
-            let read = socket.read(&mut scratch[..most])?;
+            let read = stream.read(&mut scratch[..most])?;
             self.heard.bytes.extend_from_slice(&scratch[..read]);
             return Ok(read);
         }
         let (first, second) = scratch.split_at_mut(scratch.len() / 2);
-        let peeked = socket.peek(&mut first[..most])?;
+        let peeked = stream.peek(&mut first[..most])?;
         // The kernel returns all the bytes that it returned for the peek. Each copy uses its own count: a wrong count
         // for both would cut both alike.
-        let read = socket.read(&mut second[..peeked])?;
+        let read = stream.read(&mut second[..peeked])?;
         self.again.bytes.extend_from_slice(&first[..peeked]);
         self.heard.bytes.extend_from_slice(&second[..read]);
         Ok(read)

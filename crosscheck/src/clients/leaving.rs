@@ -180,6 +180,11 @@ impl Leaving {
         }
     }
 
+    /// Whether the next `count` bytes still are those that may leave.
+    pub fn is_right(&self, count: usize, next: u64, twice: bool) -> bool {
+        self.slices(next, twice).iter().map(|slice| slice.len()).sum::<usize>() >= count
+    }
+
     /// The list that the system call will read, up to the first reply that differs from the one voted on. This is the
     /// last check: after it only the kernel reads the bytes.
     ///
@@ -275,6 +280,18 @@ mod tests {
         assert!(block.is_unique());
         let left: Vec<u8> = leaving.slices(2, true).iter().flat_map(|slice| slice.to_vec()).collect();
         assert_eq!(left, b"e\ntwo\n");
+    }
+
+    /// With TLS the cipher reads the bytes after they were compared.
+    #[test]
+    fn bytes_that_changed_while_they_were_sealed_are_noticed() {
+        let mut leaving = three(0);
+        assert!((0..=8).all(|count| leaving.is_right(count, 3, true)));
+        let last = leaving.unsent.as_is_mut().last().unwrap();
+        last.reply.bytes = Bytes::from_static(b"tWo\n");
+        let right: Vec<usize> = (0..=8).filter(|count| leaving.is_right(*count, 3, true)).collect();
+        assert_eq!(right, [0, 1, 2, 3, 4], "what was taken of the first reply alone may leave");
+        assert!(leaving.is_right(4, 3, true) && !leaving.is_right(4, 4, true), "a reply is missing");
     }
 
     #[test]

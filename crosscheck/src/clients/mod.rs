@@ -7,6 +7,7 @@ pub mod accepting;
 mod budget;
 #[cfg(test)]
 mod budget_tests;
+pub mod certificate;
 mod connection;
 mod excess;
 mod input;
@@ -15,9 +16,13 @@ pub mod listing;
 #[cfg(test)]
 mod listing_tests;
 mod socket;
+mod stream;
 #[cfg(test)]
 mod tests;
 pub mod thread;
+mod tls;
+#[cfg(test)]
+mod tls_tests;
 #[cfg(test)]
 mod unasked_tests;
 #[cfg(test)]
@@ -39,9 +44,13 @@ use crate::socket_errors::is_own_fault_without_peer;
 use accepting::{Accepted, Acceptor};
 pub use budget::Shares;
 use budget::{Budget, Wait};
+use certificate::ClientTls;
 use connection::{Connection, Fate, Now, Reading};
 pub use excess::Excess;
 use listing::Peer;
+use socket::ClientSocket;
+use stream::ClientStream;
+use tls::TlsSession;
 
 /// Tokens from here on belong to the clients' sockets.
 pub const FIRST_TOKEN: usize = 1 << 32;
@@ -202,6 +211,8 @@ pub struct Clients<P> {
     numbers: SlotNumbers,
     make_protocol: MakeProtocol<P>,
     counters: Arc<ClientCounters>,
+    /// What clients speak over TCP, if that is TLS. A socket file is guarded by its permissions.
+    tls: Option<Arc<ClientTls>>,
     bounds: Bounds,
     connections: Vec<ConnectionEntry<P>>,
     free: Vec<u32>,
@@ -255,6 +266,7 @@ impl<P: Protocol> Clients<P> {
             numbers: SlotNumbers::of(thread, counters.threads().len()),
             make_protocol,
             counters,
+            tls: None,
             bounds,
             connections: Vec::new(),
             free: Vec::new(),
@@ -272,6 +284,22 @@ impl<P: Protocol> Clients<P> {
             told_unmoved: None,
             scratch: vec![0; limits::READ_CHUNK],
         })
+    }
+
+    /// Clients speak TLS over TCP.
+    #[must_use]
+    pub fn speaks(self, tls: Option<Arc<ClientTls>>) -> Self {
+        Clients { tls, ..self }
+    }
+
+    /// What is read from an accepted socket, and written to it.
+    fn stream(&self, socket: ClientSocket, peer: Peer) -> io::Result<ClientStream> {
+        match &self.tls {
+            Some(tls) if peer != Peer::Unix => {
+                Ok(ClientStream::with_tls(socket, TlsSession::new(tls.config(), self.ticks)?))
+            }
+            _ => Ok(socket.into()),
+        }
     }
 
     /// This thread's own counters.
@@ -461,6 +489,10 @@ impl<P: Protocol> Clients<P> {
             self.counters.overdue.fetch_add(1, Relaxed);
             return self.close(slot);
         }
+        if connection.is_late_with_its_handshake(self.ticks) {
+            self.counters.tls_failed.fetch_add(1, Relaxed);
+            return self.close(slot);
+        }
         let idle_ticks = connection.idle_ticks(self.ticks);
         let (own, number) = (self.numbers.counters(&self.counters), self.numbers.number(slot));
         own.connections.seen(number, connection.state(), self.ticks - idle_ticks);
@@ -503,16 +535,20 @@ impl<P: Protocol> ClientSide for Clients<P> {
             (self.connections.len() - 1) as u32
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.registry.register(&mut socket, Token(CONNECTIONS + slot as usize), interest)
-        {
-            self.on_refused(&error);
-            crate::message(format_args!("a client could not be served: {error}"));
-            self.free.push(slot);
-            self.own().closed.fetch_add(1, Relaxed);
-            return;
-        }
+        let token = Token(CONNECTIONS + slot as usize);
+        let registered = self.registry.register(&mut socket, token, interest);
+        let stream = match registered.and_then(|()| self.stream(socket, peer)) {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.on_refused(&error);
+                crate::message(format_args!("a client could not be served: {error}"));
+                self.free.push(slot);
+                self.own().closed.fetch_add(1, Relaxed);
+                return;
+            }
+        };
         let protocol = (self.make_protocol)(&self.counters);
-        let connection = Connection::new(socket, protocol, self.bounds.shares.connection, self.ticks);
+        let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
         self.own().connections.opened(self.numbers.number(slot), peer, self.ticks);
     }

@@ -35,10 +35,10 @@ impl Protocol for Lines {
 }
 
 pub(super) struct Server {
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     threads: Vec<Mailbox<ThreadInput>>,
-    submitted: mpsc::Receiver<Submission>,
-    counters: Arc<ClientCounters>,
+    pub(super) submitted: mpsc::Receiver<Submission>,
+    pub(super) counters: Arc<ClientCounters>,
 }
 
 impl Drop for Server {
@@ -60,10 +60,24 @@ fn serve_on(threads: usize, connections: usize) -> Server {
     serve_with(Arc::new(|_| Lines), bounds(connections, true), counters)
 }
 
+/// Clients speak TLS.
+pub(super) fn serve_tls(tls: Arc<ClientTls>, bounds: Bounds) -> Server {
+    serve_over(Arc::new(|_| Lines), bounds, Arc::default(), Some(tls))
+}
+
 pub(super) fn serve_with<P: Protocol>(
     make: MakeProtocol<P>,
     bounds: Bounds,
     counters: Arc<ClientCounters>,
+) -> Server {
+    serve_over(make, bounds, counters, None)
+}
+
+fn serve_over<P: Protocol>(
+    make: MakeProtocol<P>,
+    bounds: Bounds,
+    counters: Arc<ClientCounters>,
+    tls: Option<Arc<ClientTls>>,
 ) -> Server {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (sender, submitted) = mpsc::channel();
@@ -75,7 +89,9 @@ pub(super) fn serve_with<P: Protocol>(
     };
     let front = crate::open_clients(None, counters.threads().len(), submit, |registry, thread, others| {
         let acceptor = acceptor.take().map(|acceptor| acceptor.deals_out_to(others));
-        Clients::new(registry, acceptor, (thread, &excess), make.clone(), counters.clone(), bounds)
+        let clients =
+            Clients::new(registry, acceptor, (thread, &excess), make.clone(), counters.clone(), bounds)?;
+        Ok(clients.speaks(tls.clone()))
     });
     let Ok(Frontend::Threads(threads)) = front else { panic!("they are threads") };
     Server { address, threads, submitted, counters }
@@ -83,7 +99,7 @@ pub(super) fn serve_with<P: Protocol>(
 
 impl Submission {
     /// The answer with these bytes.
-    fn answered(&self, bytes: impl Into<Bytes>) -> ThreadInput {
+    pub(super) fn answered(&self, bytes: impl Into<Bytes>) -> ThreadInput {
         let (asked, bytes) = (self.request.checksum, bytes.into());
         let voted = Some(vote::digest::reply(asked, &bytes));
         ThreadInput::Reply(self.to, Reply { asked, bytes, voted })
@@ -96,23 +112,23 @@ impl Server {
     }
 
     /// Sends an answer to the thread that has the connection.
-    fn send(&self, answer: ThreadInput) {
+    pub(super) fn send(&self, answer: ThreadInput) {
         let (ThreadInput::Reply(to, _) | ThreadInput::Drop(to)) = &answer else { panic!("it is an answer") };
         self.threads[to.thread(self.threads.len())].send(answer);
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(super) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream
     }
 
-    fn take(&self) -> Submission {
+    pub(super) fn take(&self) -> Submission {
         self.submitted.recv_timeout(Duration::from_secs(10)).expect("a request arrives")
     }
 }
 
-fn read_exactly(stream: &mut TcpStream, expected: &[u8]) {
+pub(super) fn read_exactly(stream: &mut impl Read, expected: &[u8]) {
     let mut got = vec![0; expected.len()];
     stream.read_exact(&mut got).unwrap();
     assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(expected));
@@ -673,7 +689,7 @@ fn nothing_goes_through_a_socket_that_was_not_accepted_for_this_client() {
     let theirs = mio::net::TcpStream::connect(elsewhere.local_addr().unwrap()).unwrap();
     let (mut somebody_else, _) = elsewhere.accept().unwrap();
     let connection = clients.connections[0].connection.as_mut().unwrap();
-    let _right_one = connection.has_instead(std::os::fd::OwnedFd::from(theirs).into());
+    let _right_one = connection.has_instead(ClientSocket::from(std::os::fd::OwnedFd::from(theirs)).into());
     give(&mut clients, &submissions[0], "not theirs");
     clients.flush();
     assert!(counters.own_faults.load(Relaxed) > 0);

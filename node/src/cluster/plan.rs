@@ -5,10 +5,11 @@ use std::fs::{self, DirBuilder};
 use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use crosscheck::admin::Endpoint;
-use crosscheck::{Durability, GroupKey, Mode, OnDetection, Reads, SocketPath};
+use crosscheck::{ClientTls, Durability, GroupKey, Mode, OnDetection, Reads, SocketPath};
 
 use super::child::Dress;
 use super::find::ReplicaHandle;
@@ -34,6 +35,8 @@ pub struct ClusterOptions<O> {
     pub port: Option<u16>,
     /// Directory for the socket files of clients; none: only ports.
     pub client_sockets: Option<PathBuf>,
+    /// Certificate and key of clients' TLS; none: plain text.
+    pub tls: Option<(PathBuf, PathBuf)>,
     /// The mode.
     pub mode: Mode,
     /// Threads per replica that execute requests; none = [`config::DEFAULT_WORKERS`].
@@ -68,6 +71,7 @@ impl<O: Default> Default for ClusterOptions<O> {
             replicas: None,
             port: None,
             client_sockets: None,
+            tls: None,
             mode: Mode::default(),
             workers: None,
             client_threads: None,
@@ -166,7 +170,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--replicas, --witness, --mode)")))?;
         check_options(wish, usize::from(count))?;
         let durability = durability(wish)?;
-        let sockets = client_sockets(wish)?;
+        let (sockets, tls) = (client_sockets(wish)?, tls(wish)?);
         if wish.mode.verified && durability != Durability::Memory {
             let mode = wish.mode;
             return Err(misuse(format!(
@@ -185,6 +189,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
         let node = |place: &ReplicaAddresses| {
             let admin = Endpoint::Unix(place.admin.clone());
             let mut node = NodeConfig::new(place.number, peers.clone(), place.clients, admin);
+            node.access.tls.clone_from(&tls);
             node.mode = wish.mode;
             node.access.socket = sockets.as_deref().map(|directory| client_socket(directory, place.number));
             node.group_key_file.clone_from(&key);
@@ -320,6 +325,17 @@ fn client_sockets<O>(wish: &ClusterOptions<O>) -> anyhow::Result<Option<PathBuf>
     let longest = client_socket(&directory, u8::MAX).path;
     Endpoint::unix(longest).map_err(|(what, remedy)| misuse(format!("{name}: {what}; {remedy}")))?;
     Ok(Some(directory))
+}
+
+/// TLS for clients, if there is to be some.
+fn tls<O>(wish: &ClusterOptions<O>) -> anyhow::Result<Option<Arc<ClientTls>>> {
+    let Some((certificate, key)) = &wish.tls else { return Ok(None) };
+    // Children read the paths from a file, as with the sockets.
+    let whole = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
+    let loaded = ClientTls::load(&whole(certificate)?, &whole(key)?);
+    let flag = |is_of_key| if is_of_key { "--tls-key" } else { "--tls-cert" };
+    let loaded = loaded.map_err(|problem| misuse(format!("{problem} ({})", flag(problem.is_of_key))))?;
+    Ok(Some(Arc::new(loaded)))
 }
 
 /// Where a replica serves clients of this machine.

@@ -14,6 +14,8 @@ use crosscheck::admin::Endpoint;
 use crosscheck::{Address, ClientAccess, Durability, GroupKey, Mode, OnDetection, Reads, Settings, private};
 
 pub use access::DEFAULT_SOCKET_MODE;
+#[cfg(test)]
+pub use access::made_certificate;
 pub use parse::{check_group, may_read_locally, parse};
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};
 pub use read::{TableReader, resolve};

@@ -14,11 +14,13 @@ use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 24] = [
+const FIELDS: [&str; 26] = [
     "this_replica",
     "listen",
     "client_socket",
     "client_socket_mode",
+    "tls_cert",
+    "tls_key",
     "admin",
     "admin_token_file",
     "group_key",
@@ -95,8 +97,9 @@ fn read<O: ServiceOptions>(
     let example = format!("\"0.0.0.0:{}\"", program::program().port);
     let listen = reader.resolved("listen", &format!("write `listen = \"HOST:PORT\"`, for example {example}"));
     let listen = reader.require("listen", listen, &example);
-    let access = access::read(reader);
     let admin = read_admin(reader, secret);
+    let endpoint = admin.as_ref().map(|(endpoint, _)| endpoint);
+    let access = access::read(reader, endpoint);
     let mode = reader
         .parsed("mode", &format!("`{} modes` explains them", program::name()), |letters| letters.parse());
     let is_replicated = mode.map_or(reader.offset("mode").is_none(), |mode: Mode| mode.replicated);
@@ -135,20 +138,12 @@ fn read<O: ServiceOptions>(
         reader.report(reader.offset("alone_after_silence"), "alone_after_silence", what, "remove it");
     }
     let reads = read_reads(reader, mode, (replicas.len(), witness));
-    let endpoint = admin.as_ref().map(|(endpoint, _)| endpoint);
     check_ports(reader, listen, endpoint, &replicas, this_replica);
-    if let (Some(Endpoint::Unix(admin)), Some(clients)) = (endpoint, &access.socket)
-        && *admin == clients.path
-    {
-        let what = format!("{} is the admin socket", admin.display());
-        reader.report(reader.offset("client_socket"), "client_socket", &what, "give each a path of its own");
-    }
 
     let small = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let (admin, token_file) = admin?;
     let mut config = NodeConfig::new(u8::try_from(this_replica?).ok()?, Vec::new(), listen?, admin);
-    config.replicas = replicas;
-    config.access = access;
+    (config.replicas, config.access) = (replicas, access);
     config.admin_token_file = token_file;
     config.mode = mode;
     (config.group_key_file, config.group_key) = group_key.unzip();
@@ -165,8 +160,7 @@ fn read<O: ServiceOptions>(
     config.on_detection = on_detection;
     (config.witness, config.alone_after_silence) = (witness, alone_after_silence);
     config.extra_protection = extra_protection;
-    config.reads = reads;
-    config.service = service;
+    (config.reads, config.service) = (reads, service);
     if let Err(Wrong { field, what, remedy, .. }) = config.service.check() {
         reader.report(reader.offset(field), field, &what, &remedy);
     }

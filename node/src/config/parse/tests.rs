@@ -121,6 +121,27 @@ fn a_socket_file_for_clients_is_read_with_its_mode() {
 }
 
 #[test]
+fn tls_needs_both_files_and_each_problem_is_that_of_its_line() {
+    let line = "# tls_cert = \"/etc/crosscheck/cert.pem\"";
+    let folder = tempfile::tempdir().expect("a directory");
+    let (certificate, key) = super::super::made_certificate(folder.path());
+    let (certificate, key) = (certificate.display(), key.display());
+    let both = format!("tls_cert = \"{certificate}\"\ntls_key = \"{key}\"");
+    let config = parse("node.toml", &shelf().replacen(line, &both, 1)).expect("both are right");
+    assert!(config.settings().access.tls.is_some());
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
+    for (instead, field, why) in [
+        (format!("tls_cert = \"{certificate}\""), "tls_cert", "file of its key is missing"),
+        (format!("tls_key = \"{key}\""), "tls_key", "file of the certificate is missing"),
+        (format!("tls_cert = \"{key}\"\ntls_key = \"{key}\""), "tls_cert", "key.pem holds no certificate"),
+        (format!("tls_cert = \"{certificate}\"\ntls_key = \"/none\""), "tls_key", "/none cannot be read"),
+    ] {
+        let told = problem_with(line, &instead);
+        assert!(told.contains(&format!("{field}: ")) && told.contains(why), "{instead}: {told}");
+    }
+}
+
+#[test]
 fn what_is_written_reads_back() {
     let mut config = parse("example", &shelf()).expect("the example");
     assert_eq!(parse("copy", &config.to_toml()), Ok(config.clone()));

@@ -1,0 +1,139 @@
+//! What a connection reads and writes: the socket itself, or what TLS makes of it.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, RawFd};
+
+use mio::Registry;
+use mio::event::Source;
+
+use super::socket::ClientSocket;
+use super::tls::TlsSession;
+
+/// The bytes of a client, in both directions.
+pub(super) struct ClientStream {
+    socket: ClientSocket,
+    tls: Option<Box<TlsSession>>,
+}
+
+impl From<ClientSocket> for ClientStream {
+    fn from(socket: ClientSocket) -> Self {
+        ClientStream { socket, tls: None }
+    }
+}
+
+impl AsRawFd for ClientStream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl ClientStream {
+    /// A client that speaks TLS.
+    pub fn with_tls(socket: ClientSocket, tls: TlsSession) -> Self {
+        ClientStream { socket, tls: Some(Box::new(tls)) }
+    }
+
+    /// The received bytes, which stay for the next call.
+    ///
+    /// # Errors
+    /// Those of [`ClientStream::read`].
+    pub fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.socket.peek(buffer),
+            Some(tls) => tls.peek(&self.socket, buffer),
+        }
+    }
+
+    /// The received bytes; none once the client has sent its last one.
+    ///
+    /// # Errors
+    /// Those of the socket; `WouldBlock` when nothing has come, `InvalidData` when it is no right TLS.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.socket.read(buffer),
+            Some(tls) => tls.read(&self.socket, buffer),
+        }
+    }
+
+    /// Whether there may be more to read, where a read `was_full`.
+    pub fn may_have_more(&self, was_full: bool) -> bool {
+        self.tls.as_ref().map_or(was_full, |tls| tls.may_have_more())
+    }
+
+    /// The bytes that came in addition to those that were read since the last call.
+    pub fn take_overhead(&mut self) -> usize {
+        self.tls.as_mut().map_or(0, |tls| tls.take_overhead())
+    }
+
+    /// Bytes that have come and that were not read.
+    pub fn unread(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.untaken())
+    }
+
+    /// Takes these bytes, as far as there is room; returns how many. With TLS they are sealed, and leave when the caller
+    /// has seen that they are still right: with [`ClientStream::flush`].
+    ///
+    /// # Errors
+    /// Those of the socket; `WouldBlock` when there is no room.
+    pub fn writev(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.socket.writev(slices),
+            Some(tls) => tls.seal(&self.socket, slices),
+        }
+    }
+
+    /// Whether bytes were taken that have not left.
+    pub fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
+    }
+
+    /// Bytes of replies that were taken and have not left.
+    pub fn unsent(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.sealed())
+    }
+
+    /// Lets leave what was taken.
+    ///
+    /// # Errors
+    /// Those of the socket; `WouldBlock` when it does not take all of it.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&self.socket))
+    }
+
+    /// Whether the bytes that were just taken may leave: where they were sealed and not sent, `are_right` looks at them
+    /// again, since the cipher has read them after they were compared. If they are not, nothing leaves any more.
+    pub fn may_leave(&mut self, are_right: impl FnOnce() -> bool) -> bool {
+        match &mut self.tls {
+            Some(tls) if !are_right() => {
+                tls.silence();
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the client has to complete a handshake before its first request.
+    #[cfg(test)]
+    pub fn is_in_handshake(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_in_handshake())
+    }
+
+    /// Whether the client has not completed its handshake in time, at this tick.
+    pub fn is_late(&self, tick: u64) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_late(tick))
+    }
+
+    /// Whether the client has begun a handshake, and not completed it.
+    pub fn has_begun_handshake(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_begun_handshake())
+    }
+
+    /// Says goodbye, and takes the socket from the poll.
+    pub fn end(&mut self, registry: &Registry) {
+        if let Some(tls) = &mut self.tls {
+            tls.end(&self.socket);
+        }
+        // Closing the descriptor has the same effect; an error is harmless.
+        let _ = self.socket.deregister(registry);
+    }
+}

@@ -9,6 +9,7 @@
 use std::arch::{asm, naked_asm};
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt::Write as _;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -293,11 +294,13 @@ fn limit_of_other_stack(own: &mut Range<usize>, at: usize) -> usize {
     }
 }
 
+#[inline(always)]
 pub(crate) fn errno() -> c_int {
     // SAFETY: the C library's own, of this thread.
     unsafe { *libc::__errno_location() }
 }
 
+#[inline(always)]
 pub(crate) fn set_errno(value: c_int) {
     // SAFETY: the C library's own, of this thread.
     unsafe { *libc::__errno_location() = value }
@@ -454,34 +457,42 @@ pub unsafe extern "C" fn sei_prepare(message: *const c_void, length: usize, crc:
 #[unsafe(naked)]
 pub unsafe extern "C" fn _ITM_beginTransaction(properties: u32) -> u32 {
     naked_asm!(
+        "mov rsi, [rip + sei_rt_thread@gottpoff]",
+        "mov rsi, fs:[rsi]",
+        "test rsi, rsi",
+        "jz {no_message}",
+        "mov [rsi + {jump}], rbx",
+        "mov [rsi + {jump} + 8], rbp",
+        "mov [rsi + {jump} + 16], r12",
+        "mov [rsi + {jump} + 24], r13",
+        "mov [rsi + {jump} + 32], r14",
+        "mov [rsi + {jump} + 40], r15",
         "lea rax, [rsp + 8]",
+        "mov [rsi + {jump} + 48], rax",
         "mov rdx, [rsp]",
-        "sub rsp, 88",
-        "mov [rsp], rbx",
-        "mov [rsp + 8], rbp",
-        "mov [rsp + 16], r12",
-        "mov [rsp + 24], r13",
-        "mov [rsp + 32], r14",
-        "mov [rsp + 40], r15",
-        "mov [rsp + 48], rax",
-        "mov [rsp + 56], rdx",
-        "stmxcsr [rsp + 64]",
-        "fnstcw [rsp + 68]",
-        "mov rsi, rsp",
-        "call {begin}",
-        "add rsp, 88",
-        "ret",
+        "mov [rsi + {jump} + 56], rdx",
+        "stmxcsr [rsi + {jump} + 64]",
+        "fnstcw [rsi + {jump} + 68]",
+        "jmp {begin}",
+        jump = const offset_of!(Thread, jump),
+        no_message = sym no_message,
         begin = sym begin,
     )
 }
 
-unsafe extern "C" fn begin(properties: u32, jump: *const JumpBuffer) -> u32 {
-    let thread = me();
+/// A handler begins in a thread that has prepared none.
+#[cold]
+extern "C" fn no_message() -> ! {
+    fail(Reason::BeginWithoutMessage)
+}
+
+/// The thread's `jump` is filled.
+unsafe extern "C" fn begin(properties: u32, thread: *mut Thread) -> u32 {
+    // SAFETY: (2); it is this thread's own, and not null.
+    let thread = unsafe { &mut *thread };
     if properties & INSTRUMENTED == 0 || properties & GOES_IRREVOCABLE != 0 {
         fail(Reason::Irrevocable);
     }
-    // SAFETY: the caller above made it on its stack.
-    thread.jump = unsafe { *jump };
     thread.errno = errno();
     let at = thread.jump.rsp as usize;
     sure(thread.handler.begin(stack_limit(&mut thread.stack, at), at));

@@ -718,7 +718,16 @@ fn begin_again(thread: &mut Thread) -> ! {
     unsafe { resume(&thread.jump, RUN_AGAIN) }
 }
 
+#[inline(always)]
 pub(crate) fn unlock_all(thread: &mut Thread) {
+    if thread.handler.held.is_empty() && !thread.has_token {
+        return;
+    }
+    unlock_held(thread);
+}
+
+#[inline(never)]
+fn unlock_held(thread: &mut Thread) {
     while let Some(key) = sure(thread.handler.held.pop(&thread.process.owners, thread.number)) {
         unlock_real(key);
     }

@@ -43,11 +43,11 @@ const SET: [Protection; 5] = [
 /// The flags of one thread, each with its complement: one flipped bit is neither set nor clear.
 #[derive(Clone, Debug)]
 pub struct Gates {
-    flags: [(u8, u8); 5],
+    flags: [[u8; 2]; 5],
 }
 
-const OPEN: (u8, u8) = (0x00, 0xff);
-const PASSED: (u8, u8) = (0xa5, 0x5a);
+const OPEN: [u8; 2] = [0x00, 0xff];
+const PASSED: [u8; 2] = [0xa5, 0x5a];
 
 impl Gates {
     /// All clear.
@@ -64,7 +64,7 @@ impl Gates {
     ///
     /// # Errors
     /// The gate was passed before.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self, gate: Gate) -> Result<(), Reason> {
         if self.flags[gate as usize] != OPEN && kept(CLEAR[gate as usize]) {
             return Err(Reason::GateAlreadyPassed);
@@ -77,7 +77,7 @@ impl Gates {
     ///
     /// # Errors
     /// The gate was not passed.
-    #[inline]
+    #[inline(always)]
     pub fn was_passed(&self, gate: Gate) -> Result<(), Reason> {
         if self.flags[gate as usize] != PASSED && kept(SET[gate as usize]) {
             return Err(Reason::GateNotPassed);
@@ -138,7 +138,7 @@ mod tests {
     fn a_flipped_bit_is_neither() {
         for bit in 0..8 {
             let mut gates = Gates::new();
-            gates.flags[0].0 ^= 1 << bit;
+            gates.flags[0][0] ^= 1 << bit;
             assert!(gates.pass(Gate::Begun).is_err());
             assert!(gates.was_passed(Gate::Begun).is_err());
         }

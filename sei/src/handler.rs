@@ -419,8 +419,7 @@ impl Handler {
         owners: &Owners,
         thread: usize,
     ) -> Result<Next, FailedCheck> {
-        let has_ignored = self.ignored.iter().any(|ignored| ignored.len() != self.always_ignored);
-        if has_ignored && self.ignored[0] != self.ignored[1] {
+        if self.has_ignored() && self.ignored[0] != self.ignored[1] {
             return Err(Reason::CallsDiffer.into());
         }
         self.first.compare(&self.open, &self.ignored[1])?;
@@ -463,6 +462,12 @@ impl Handler {
         Ok(())
     }
 
+    /// Whether this handler has ignored anything beside what is always ignored.
+    fn has_ignored(&self) -> bool {
+        self.ignored.iter().any(|ignored| ignored.len() != self.always_ignored)
+    }
+
+    #[inline(always)]
     fn clear(&mut self) {
         self.open.clear();
         self.first.clear();
@@ -470,7 +475,9 @@ impl Handler {
         if !self.calls.has_none() {
             self.calls.clear();
         }
-        self.ignored.iter_mut().for_each(|ignored| ignored.truncate(self.always_ignored));
+        if self.has_ignored() {
+            self.ignored.iter_mut().for_each(|ignored| ignored.truncate(self.always_ignored));
+        }
     }
 }
 

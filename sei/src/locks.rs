@@ -89,6 +89,7 @@ impl Owners {
 
 impl Held {
     /// Whether the handler holds any lock.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty()
     }
@@ -137,6 +138,7 @@ impl Held {
     }
 
     /// Before the second run, which takes them in the same order: the program holds none.
+    #[inline]
     pub fn begin_second(&mut self) {
         self.locks.iter_mut().for_each(|lock| lock.depth = 0);
     }
@@ -145,6 +147,7 @@ impl Held {
     ///
     /// # Errors
     /// One is not.
+    #[inline]
     pub fn validate(&self, owners: &Owners, thread: usize) -> Result<(), Reason> {
         self.locks.iter().try_for_each(|lock| check_owner(owners, lock.slot, lock.mutex, thread))
     }

@@ -83,17 +83,17 @@ class Nothing:
 class Front:
     """A server that knows the addresses of a group, with a configuration of its own in a temporary folder."""
 
-    def __init__(self, place, program, text, arguments):
+    def __init__(self, port, program, text, arguments):
         found = shutil.which(program) or shutil.which(program, path="/usr/sbin")
         if found is None:
             raise servers.Trouble(f"{program} is not installed; `table.py install` brings it")
         self.folder = tempfile.TemporaryDirectory()
         configuration = pathlib.Path(self.folder.name) / "configuration"
         configuration.write_text(text)
-        self.servers = [f"127.0.0.1:{place.front_port}"]
+        self.servers = [f"127.0.0.1:{port}"]
         command = [found, *(argument.format(folder=self.folder.name, file=configuration) for argument in arguments)]
         self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=self.folder.name)
-        servers.wait_for_port("127.0.0.1", place.front_port, self.child)
+        servers.wait_for_port("127.0.0.1", port, self.child)
 
     def stop(self):
         servers.stop(self.child)
@@ -101,16 +101,18 @@ class Front:
 
 
 def twemproxy(place):
+    port = next(place.front_ports)
     lines = "\n".join(f"   - {server}:1 replica{number}" for number, server in enumerate(place.servers, 1))
-    text = TWEMPROXY.format(listen=f"127.0.0.1:{place.front_port}", servers=lines)
+    text = TWEMPROXY.format(listen=f"127.0.0.1:{port}", servers=lines)
     arguments = ["--conf-file={file}", "--output={folder}/log", "--pid-file={folder}/pid", "--stats-addr=127.0.0.1"]
-    return Front(place, "nutcracker", text, [*arguments, f"--stats-port={place.front_port + 1}"])
+    return Front(port, "nutcracker", text, [*arguments, f"--stats-port={port + 1}"])
 
 
 def nginx(place):
+    port = next(place.front_ports)
     lines = "\n".join(f"        server {server} max_fails=1 fail_timeout=6s;" for server in place.servers)
-    text = NGINX.format(listen=f"127.0.0.1:{place.front_port}", servers=lines)
-    return Front(place, "nginx", text, ["-p", "{folder}", "-c", "{file}", "-e", "stderr"])
+    text = NGINX.format(listen=f"127.0.0.1:{port}", servers=lines)
+    return Front(port, "nginx", text, ["-p", "{folder}", "-c", "{file}", "-e", "stderr"])
 
 
 FRONTS = {None: Nothing, "twemproxy": twemproxy, "nginx": nginx}

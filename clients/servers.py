@@ -1,5 +1,6 @@
 """The servers that table.py runs clients on: a group of three replicas, and stock memcached beside it."""
 
+import itertools
 import json
 import os
 import shutil
@@ -17,24 +18,56 @@ class Trouble(Exception):
     """A server did not do what the table needs."""
 
 
+def memcached(hosts, port):
+    program = shutil.which("memcached")
+    if program is None:
+        raise Trouble("memcached is not installed; install it with: apt-get install memcached")
+    command = [program, "-l", ",".join(hosts), "-p", str(port), "-U", "0", "-m", "256"]
+    if os.geteuid() == 0:
+        command += ["-u", "nobody"]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    wait_for_port(hosts[0], port, child)
+    return child
+
+
 class Stock:
     """Stock memcached under three loopback addresses: one cache, as a group is."""
 
     def __init__(self, port):
-        program = shutil.which("memcached")
-        if program is None:
-            raise Trouble("memcached is not installed; install it with: apt-get install memcached")
         hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
-        command = [program, "-l", ",".join(hosts), "-p", str(port), "-U", "0", "-m", "256"]
-        if os.geteuid() == 0:
-            command += ["-u", "nobody"]
         self.servers = [f"{host}:{port}" for host in hosts]
-        self.front_port = port + 1
-        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        wait_for_port("127.0.0.1", port, self.child)
+        self.front_ports = itertools.cycle(range(port + 1, port + 9, 2))
+        self.child = memcached(hosts, port)
 
     def stop(self):
         stop(self.child)
+
+
+class Separate:
+    """Three caches of stock memcached that know nothing of each other: what a killed one had is lost."""
+
+    def __init__(self, port):
+        self.ports = [port + n for n in range(3)]
+        self.servers = [f"127.0.0.1:{one}" for one in self.ports]
+        self.front_ports = itertools.cycle(range(port + 3, port + 9, 2))
+        self.children = [memcached(["127.0.0.1"], one) for one in self.ports]
+
+    def kill(self, number):
+        self.children[number - 1].kill()
+        self.children[number - 1].wait()
+        thread = threading.Timer(RESTART_MS / 1000, self.restart, [number - 1])
+        thread.start()
+        return thread.join
+
+    def restart(self, at):
+        self.children[at] = memcached(["127.0.0.1"], self.ports[at])
+
+    def is_equal(self):
+        return True
+
+    def stop(self):
+        for child in self.children:
+            stop(child)
 
 
 class Group:
@@ -44,7 +77,7 @@ class Group:
         self.crosscheck = crosscheck
         self.port = port
         self.servers = [f"127.0.0.1:{port + n}" for n in range(3)]
-        self.front_port = port + 3
+        self.front_ports = itertools.cycle(range(port + 3, port + 9, 2))
         self.pids = {}
         self.changed = threading.Condition()
         self.ready = False

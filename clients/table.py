@@ -6,6 +6,8 @@
 Each library does its checks on stock memcached and on the group at once, so that a check that fails on both is known as
 such. Then a loop of set and get runs while replica 2 is killed and comes back, and all replicas must be equal.
 
+    table.py separate [--only WORD]                   the loops on three separate caches: each must see losses
+
 Exit code: 0 when every library did as table.toml says, 1 when one did not, 2 for a wrong command line.
 """
 
@@ -18,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 import tomllib
@@ -28,6 +31,7 @@ import servers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHECKS_S = 120  # seconds that all checks of a library may take
 LOOP_S = 8  # seconds of the loop
+AT_ONCE = 3  # loops that run at once, under one kill
 KILL_AFTER_S = 2  # seconds of the loop before replica 2 is killed
 BEGIN, END = "<!-- table of clients: begin -->", "<!-- table of clients: end -->"
 
@@ -108,25 +112,37 @@ def run_checks(row, languages, places):
     return results
 
 
-def run_loop(row, languages, group):
-    """Runs the loop of a library while replica 2 is killed and comes back."""
-    front = fronts.start(row.get("front"), group)
-    command = [*command_of(row, languages), "loop", str(LOOP_S), ",".join(front.servers)]
-    program = Program(command, 2 * LOOP_S + 60, group)
-    program.begun.wait()
+def run_loops(rows, languages, group):
+    """Runs the loops of several libraries at once, while replica 2 is killed and comes back; a result for each."""
+    started = []
+    for row in rows:
+        front = fronts.start(row.get("front"), group)
+        command = [*command_of(row, languages), "loop", str(LOOP_S), ",".join(front.servers)]
+        started.append((front, Program(command, 2 * LOOP_S + 60, group)))
+    for _, program in started:
+        program.begun.wait()
     time.sleep(KILL_AFTER_S)
     wait_for_return = group.kill(2)
-    program.finish()
-    front.stop()
+    for front, program in started:
+        program.finish()
+        front.stop()
     wait_for_return()
-    print(program.told())
+    equal = group.is_equal()
+    return [loop_result(row, program) | {"equal": equal} for row, (_, program) in zip(rows, started)]
+
+
+def loop_result(row, program):
+    told = program.told()
+    print(f"{title(row)}, loop" + (f"\n{told}" if told else ""), flush=True)
     numbers = [[int(field) for field in fields] for fields in program.fields("loop")]
     if not numbers:
-        why = "no end in time" if program.late else f"exit code {program.child.returncode}"
-        return {"trouble": why, "equal": group.is_equal()}
+        return {"trouble": "no end in time" if program.late else f"exit code {program.child.returncode}"}
     [[pairs, wrong, failed, gap_ms]] = numbers
-    result = {"pairs": pairs, "wrong": wrong, "failed_calls": failed, "longest_gap_s": gap_ms / 1000}
-    return result | {"equal": group.is_equal()}
+    return {"pairs": pairs, "wrong": wrong, "failed_calls": failed, "longest_gap_s": gap_ms / 1000}
+
+
+def title(row):
+    return f"{row['language']}: {row['library']} ({row['protocol']})"
 
 
 def complaints(row, stock, ours, loop):
@@ -154,34 +170,43 @@ def loop_complaints(loop):
     return found
 
 
-def try_row(row, languages, stock, group):
-    begun = time.monotonic()
-    print(f"\n{row['library']} ({row['protocol']})", flush=True)
-    on_stock, ours = run_checks(row, languages, [stock, group])
-    loop = None
-    if not row.get("no_loop") and ours["passed"]:
-        loop = run_loop(row, languages, group)
-    result = {key: row[key] for key in ("library", "language", "protocol")}
-    result |= {"version": ours["version"] or on_stock["version"], "passed": ours["passed"], "failed": ours["failed"]}
-    result |= {"failed_on_stock": on_stock["failed"], "loop": loop}
-    result |= {"complaints": complaints(row, on_stock, ours, loop), "seconds": round(time.monotonic() - begun, 1)}
-    count = len(ours["passed"]) + len(ours["failed"])
-    print(f"  {len(ours['passed'])} of {count} checks; {json.dumps(loop)}; {result['seconds']} s")
-    for complaint in result["complaints"]:
-        print(f"  {complaint}", flush=True)
-    return result
+def try_rows(rows, languages, stock, group):
+    """The checks of each row, then the loops of all of them at once."""
+    checked = []
+    for row in rows:
+        begun = time.monotonic()
+        checked.append(run_checks(row, languages, [stock, group]))
+        ours = checked[-1][1]
+        count = len(ours["passed"]) + len(ours["failed"])
+        seconds = time.monotonic() - begun
+        print(f"{title(row)}: {len(ours['passed'])} of {count} checks in {seconds:.1f} s", flush=True)
+    looping = [row for row, (_, ours) in zip(rows, checked) if ours["passed"] and not row.get("no_loop")]
+    loops = dict(zip(map(id, looping), run_loops(looping, languages, group) if looping else []))
+    results = []
+    for row, (on_stock, ours) in zip(rows, checked):
+        loop = loops.get(id(row))
+        result = {key: row[key] for key in ("library", "language", "protocol")}
+        result |= {"version": ours["version"] or on_stock["version"], "passed": ours["passed"]}
+        result |= {"failed": ours["failed"], "failed_on_stock": on_stock["failed"], "loop": loop}
+        result["reasons"] = row.get("stock", {}) | row.get("known", {})
+        result["complaints"] = complaints(row, on_stock, ours, loop)
+        for complaint in result["complaints"]:
+            print(f"{title(row)}: {complaint}", flush=True)
+        results.append(result)
+    return results
 
 
 def markdown(results):
     """The table of docs/clients.md, and below it the checks that fail."""
     lines = [
-        "| Library | Version | Protocol | Checks | Pairs | Wrong | Failed calls | Longest gap, s |",
-        "|---|---|---|---|---|---|---|---|",
+        "| Language | Library | Version | Protocol | Checks | Pairs | Wrong | Failed | Gap, s |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     remarks = []
-    for result in results:
+    for result in sorted(results, key=lambda result: result["language"]):
         passed, failed, loop = len(result["passed"]), result["failed"], result["loop"]
-        cells = [result["library"], result["version"], result["protocol"], f"{passed} of {passed + len(failed)}"]
+        cells = [result[key] for key in ("language", "library", "version", "protocol")]
+        cells.append(f"{passed} of {passed + len(failed)}")
         if loop is None:
             cells += ["-"] * 4
         elif "trouble" in loop:
@@ -195,7 +220,9 @@ def markdown(results):
 
 def remark(result, check):
     where = "on stock memcached too" if check in result["failed_on_stock"] else "here alone"
-    return f"- {result['library']} ({result['protocol']}): `{check}` fails {where}."
+    why = result["reasons"].get(check, result["failed"][check])
+    text = f"- {result['language']}, {result['library']} ({result['protocol']}): `{check}` fails {where}: {why}."
+    return textwrap.fill(text, 120, subsequent_indent="  ")
 
 
 def write_table(path, table):
@@ -236,20 +263,20 @@ def install(languages, wanted):
         print(f"{name}: installed in {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def run(arguments, table):
+def chosen_rows(arguments, table):
     words = arguments.only or [""]
-    chosen = [
-        row
-        for row in table["row"]
-        if any(word in f"{row['library']} {row['language']} {row['protocol']} {row['name']}" for word in words)
-    ]
+    keys = ("library", "language", "protocol", "name")
+    return [row for row in table["row"] if any(word in " ".join(row[key] for key in keys) for word in words)]
+
+
+def run(arguments, chosen, languages):
     results = []
     stock = servers.Stock(arguments.port + 10)
     try:
         group = servers.Group(shutil.which(arguments.crosscheck) or arguments.crosscheck, arguments.port)
         try:
-            for row in chosen:
-                results.append(try_row(row, table["language"], stock, group))
+            for first in range(0, len(chosen), AT_ONCE):
+                results += try_rows(chosen[first : first + AT_ONCE], languages, stock, group)
         finally:
             group.stop()
     finally:
@@ -264,6 +291,24 @@ def run(arguments, table):
     return 1 if bad or not results else 0
 
 
+def run_separate(arguments, rows, languages):
+    """Whether every loop sees that three separate caches lose what a killed one had, as it would that of a group."""
+    looping = [row for row in rows if not row.get("no_loop")]
+    caches = servers.Separate(arguments.port)
+    blind = []
+    try:
+        for first in range(0, len(looping), AT_ONCE):
+            batch = looping[first : first + AT_ONCE]
+            for row, loop in zip(batch, run_loops(batch, languages, caches)):
+                print(f"{title(row)}: {json.dumps(loop)}", flush=True)
+                if not loop.get("wrong") and not loop.get("failed_calls"):
+                    blind.append(title(row))
+    finally:
+        caches.stop()
+    print(f"\n{len(looping) - len(blind)} see losses, {len(blind)} do not: {', '.join(blind)}")
+    return 1 if blind or not looping else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
@@ -271,16 +316,22 @@ def main():
     one.add_argument("languages", nargs="*", metavar="LANGUAGE")
     other = actions.add_parser("run", help="try the libraries on a group")
     other.add_argument("--crosscheck", required=True, metavar="PROGRAM", help="the binary to try them on")
-    other.add_argument("--port", type=int, default=23100, help="first of 30 ports to use [default: 23100]")
-    other.add_argument("--only", action="append", metavar="WORD", help="rows that contain it; may be repeated")
     other.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all results there")
-    other.add_argument("--write", type=pathlib.Path, metavar="FILE", help="write the table between the marks of FILE")
+    other.add_argument("--write", type=pathlib.Path, metavar="FILE", help="write the table between the marks there")
+    third = actions.add_parser("separate", help="show that the loops see losses, on three separate caches")
+    for action in (other, third):
+        action.add_argument("--port", type=int, default=23100, help="first of 20 ports to use [default: 23100]")
+        action.add_argument("--only", action="append", metavar="WORD", help="rows that contain it; may be repeated")
     arguments = parser.parse_args()
     table = tomllib.loads((pathlib.Path(__file__).parent / "table.toml").read_text())
     if arguments.action == "install":
         install(table["language"], arguments.languages)
         return 0
-    return run(arguments, table)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers end with this program
+    rows = chosen_rows(arguments, table)
+    if arguments.action == "separate":
+        return run_separate(arguments, rows, table["language"])
+    return run(arguments, rows, table["language"])
 
 
 if __name__ == "__main__":

@@ -296,7 +296,7 @@ func concurrent(c *checking, l *library) {
 	}
 }
 
-// loop makes pairs of set and get on a few keys, and knows what each key may hold.
+// loop makes pairs of a set and the get of a key that was set half a round before, and knows what each key may hold.
 type loop struct {
 	library              *library
 	stored               map[string]string
@@ -311,7 +311,8 @@ func (l *loop) run(seconds float64) {
 	deadline := time.Now().Add(time.Duration(seconds * float64(time.Second)))
 	for ; time.Now().Before(deadline); l.pairs++ {
 		name := key(fmt.Sprintf("loop%d", l.pairs%keysInLoop))
-		if l.pair(name, fmt.Sprintf("%s-%d", run, l.pairs)) {
+		earlier := key(fmt.Sprintf("loop%d", (l.pairs+keysInLoop/2)%keysInLoop))
+		if l.pair(name, fmt.Sprintf("%s-%d", run, l.pairs), earlier) {
 			time.Sleep(pause)
 		} else {
 			time.Sleep(10 * pause)
@@ -322,7 +323,7 @@ func (l *loop) run(seconds float64) {
 	fmt.Printf("loop\t%d\t%d\t%d\t%d\n", l.pairs, l.wrong, l.failed, l.gap.Milliseconds())
 }
 
-func (l *loop) pair(name, value string) bool {
+func (l *loop) pair(name, value, earlier string) bool {
 	if stored, err := l.library.set(name, []byte(value), 0); err == nil && stored {
 		l.stored[name] = value
 	} else {
@@ -331,6 +332,9 @@ func (l *loop) pair(name, value string) bool {
 			l.attempted[name] = map[string]bool{}
 		}
 		l.attempted[name][value] = true
+	}
+	if l.stored[earlier] != "" {
+		name = earlier
 	}
 	got, err := l.library.get(name)
 	if err != nil || got == nil && (l.library.silently || l.stored[name] == "") {

@@ -67,7 +67,8 @@ func openGomemcache(servers []string) *library {
 		}, no...)
 		return value, err
 	}
-	count := func(how func(c client, key string, delta uint64) (uint64, error)) func(string, uint64) (uint64, bool, error) {
+	type counting = func(c client, key string, delta uint64) (uint64, error)
+	count := func(how counting) func(string, uint64) (uint64, bool, error) {
 		return func(key string, delta uint64) (value uint64, found bool, err error) {
 			found, err = clients.call(func(c client) (err error) { value, err = how(c, key, delta); return err }, no...)
 			return value, found, err

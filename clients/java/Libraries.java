@@ -22,6 +22,7 @@ import net.rubyeye.xmemcached.utils.Protocol;
 import net.spy.memcached.CASResponse;
 import net.spy.memcached.CASValue;
 import net.spy.memcached.ConnectionFactoryBuilder;
+import net.spy.memcached.DefaultHashAlgorithm;
 import net.spy.memcached.FailureMode;
 import net.spy.memcached.MemcachedClient;
 
@@ -47,6 +48,8 @@ final class Libraries {
             ConnectionFactoryBuilder builder = new ConnectionFactoryBuilder();
             builder.setProtocol(
                     binary ? ConnectionFactoryBuilder.Protocol.BINARY : ConnectionFactoryBuilder.Protocol.TEXT);
+            // With the default hash all keys of a kind go to one server.
+            builder.setHashAlg(DefaultHashAlgorithm.KETAMA_HASH);
             builder.setLocatorType(ConnectionFactoryBuilder.Locator.CONSISTENT);
             builder.setFailureMode(FailureMode.Redistribute).setOpTimeout(3000).setMaxReconnectDelay(6);
             client = new MemcachedClient(builder.build(), net.spy.memcached.AddrUtil.getAddresses(List.of(servers)));
@@ -231,7 +234,7 @@ final class Libraries {
 
         @Override
         public String version() throws Exception {
-            return client.getVersions().values().iterator().next();
+            return client.getStats().values().iterator().next().get("version");
         }
 
         @Override

@@ -13,7 +13,7 @@ const versionOf = (name) => require(path.join(MODULES, name, 'package.json')).ve
 function memcached(servers) {
   const Memcached = load('memcached');
   const options = { timeout: 3000, retries: 0, failures: 0, retry: 1000, reconnect: 2000, remove: true };
-  const client = new Memcached(servers, { ...options, poolSize: 25 });
+  const client = new Memcached(servers, { ...options, poolSize: 100 });
   client.on('failure', () => {});
   const call = (method, ...more) => promisify(client[method]).call(client, ...more);
   const missing = (error) => { if (/not stored/i.test(String(error))) return false; throw error; };
@@ -75,7 +75,6 @@ function memcacheClient(servers) {
       const found = await client.get(names);
       return Object.fromEntries(Object.entries(found).map(([name, item]) => [name, item.value]));
     },
-    setNoreply: (name, value) => client.set(name, value, { noreply: true }),
     version: async () => (await client.version())[1],
   };
 }
@@ -105,14 +104,10 @@ async function memcache(servers) {
   };
 }
 
-// memjs: the binary protocol; `failover` goes on with another server. A call whose connection is closed by the server
-// before the answer never ends, with any server, so its users put a limit of their own around it.
+// memjs: the binary protocol; `failover` goes on with another server.
 function memjs(servers) {
   const options = { failover: true, failoverTime: 6, timeout: 3, conntimeout: 3, retries: 1, logger: { log() {} } };
-  const bare = load('memjs').Client.create(servers.join(','), options);
-  const client = new Proxy(bare, {
-    get: (target, method) => (...more) => Promise.race([target[method](...more), late(3000)]),
-  });
+  const client = load('memjs').Client.create(servers.join(','), options);
   const missing = (error) => { if (/not stored/i.test(String(error))) return false; throw error; };
   const bytes = async (name) => (await client.get(name)).value;
   return {
@@ -157,10 +152,6 @@ function connectMemcached(servers) {
       }],
     },
   };
-}
-
-function late(ms) {
-  return new Promise((_, reject) => setTimeout(() => reject(new Error(`no end within ${ms} ms`)), ms).unref());
 }
 
 main({

@@ -186,7 +186,8 @@ sub run_checks {
     }
 }
 
-# Pairs of set and get on a few keys, and what each key may hold. Both libraries say nothing of why a call failed.
+# Pairs of a set and the get of a key that was set half a round before, and what each key may hold. Both libraries say
+# nothing of why a call failed.
 sub run_loop {
     my ($client, $seconds) = @_;
     my (%stored, %attempted);    # attempted: their set failed, it may have been executed or be so later
@@ -202,6 +203,8 @@ sub run_loop {
         my ($name, $value) = (key('loop' . $pairs % $KEYS_IN_LOOP), "$RUN-$pairs");
         if (eval { $client->set($name, $value) }) { $stored{$name} = $value }
         else { $failed++; $attempted{$name}{$value} = 1 }
+        my $earlier = key('loop' . ($pairs + $KEYS_IN_LOOP / 2) % $KEYS_IN_LOOP);
+        $name = $earlier if defined $stored{$earlier};
         my $got = eval { $client->get($name) };
         if (!defined $got) { $failed++; sleep 10 * $PAUSE; next }
         if ($allowed->($name, $got)) {

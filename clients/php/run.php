@@ -447,7 +447,7 @@ function runChecks($client, array $servers): void
     }
 }
 
-// Pairs of set and get on a few keys, and what each key may hold.
+// Pairs of a set and the get of a key that was set half a round before, and what each key may hold.
 class Loop
 {
     private array $stored = [];
@@ -467,7 +467,9 @@ class Loop
     {
         $deadline = microtime(true) + $seconds;
         for (; microtime(true) < $deadline; $this->pairs++) {
-            $good = $this->pair(named('loop' . $this->pairs % KEYS_IN_LOOP), RUN . "-$this->pairs");
+            $name = fn ($n) => named('loop' . $n % KEYS_IN_LOOP);
+            $earlier = $name($this->pairs + KEYS_IN_LOOP / 2);
+            $good = $this->pair($name($this->pairs), RUN . "-$this->pairs", $earlier);
             usleep($good ? PAUSE_US : 10 * PAUSE_US);
         }
         $this->gap = max($this->gap, microtime(true) - $this->lastGood);
@@ -476,7 +478,7 @@ class Loop
         say("loop\t$this->pairs\t$this->wrong\t$this->failed\t$gap\n");
     }
 
-    private function pair(string $name, string $value): bool
+    private function pair(string $name, string $value, string $earlier): bool
     {
         try {
             if (!@$this->client->set($name, $value)) {
@@ -487,6 +489,7 @@ class Loop
             $this->fail('set', $error->getMessage());
             $this->attempted[$name][] = $value;
         }
+        $name = isset($this->stored[$earlier]) ? $earlier : $name;
         try {
             $got = @$this->client->get($name);
         } catch (Throwable $error) {

@@ -271,7 +271,7 @@ def run_checks(library, servers, more):
 
 
 class Loop:
-    """Pairs of set and get on a few keys, and what each key may hold."""
+    """Pairs of a set and the get of a key that was set half a round before, and what each key may hold."""
 
     def __init__(self, client):
         self.client = client
@@ -284,14 +284,15 @@ class Loop:
     def run(self, seconds):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            good = self.pair(key(f"loop{self.pairs % KEYS_IN_LOOP}"), b"%s-%d" % (RUN.encode(), self.pairs))
+            name, earlier = (key(f"loop{n % KEYS_IN_LOOP}") for n in (self.pairs, self.pairs + KEYS_IN_LOOP // 2))
+            good = self.pair(name, b"%s-%d" % (RUN.encode(), self.pairs), earlier)
             self.pairs += 1
             time.sleep(PAUSE if good else 10 * PAUSE)
         self.gap = max(self.gap, time.monotonic() - self.last_good)
         self.read_all()
         print(f"loop\t{self.pairs}\t{self.wrong}\t{self.failed}\t{round(self.gap * 1000)}", flush=True)
 
-    def pair(self, name, value):
+    def pair(self, name, value, earlier):
         try:
             if not self.client.set(name, value):
                 raise Wrong("not stored")
@@ -299,6 +300,7 @@ class Loop:
         except Exception as error:
             self.fail("set", error)
             self.attempted.setdefault(name, []).append(value)
+        name = earlier if earlier in self.stored else name
         try:
             got = self.client.get(name)
         except Exception as error:

@@ -170,7 +170,7 @@ def run_checks(client, servers)
   end
 end
 
-# Pairs of set and get on a few keys, and what each key may hold.
+# Pairs of a set and the get of a key that was set half a round before, and what each key may hold.
 class Loop
   def initialize(client)
     @client = client
@@ -184,7 +184,8 @@ class Loop
   def run(seconds)
     deadline = now + seconds
     while now < deadline
-      good = pair(key("loop#{@pairs % KEYS_IN_LOOP}"), "#{RUN}-#{@pairs}")
+      name, earlier = [@pairs, @pairs + KEYS_IN_LOOP / 2].map { |n| key("loop#{n % KEYS_IN_LOOP}") }
+      good = pair(name, "#{RUN}-#{@pairs}", earlier)
       @pairs += 1
       sleep(good ? PAUSE : 10 * PAUSE)
     end
@@ -199,7 +200,7 @@ class Loop
     Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 
-  def pair(name, value)
+  def pair(name, value, earlier)
     begin
       raise Dalli::DalliError, 'not stored' unless @client.set(name, value)
 
@@ -208,6 +209,7 @@ class Loop
       failed('set', e)
       @attempted[name] << value
     end
+    name = earlier if @stored.key?(earlier)
     begin
       got = @client.get(name)
     rescue Dalli::DalliError => e

@@ -1,4 +1,4 @@
-//! Pairs of set and get on a few keys while a server is killed, and what each key may hold.
+//! Pairs of a set and the get of a key that was set half a round before, while a server is killed.
 
 use crate::{Library, Said, key};
 use std::collections::{HashMap, HashSet};
@@ -42,8 +42,9 @@ impl Pairs {
         let end = Instant::now() + time;
         let mut pairs = 0;
         while Instant::now() < end {
-            let good =
-                self.pair(key(&format!("loop{}", pairs % KEYS)), format!("{}-{pairs}", std::process::id()));
+            let name = |number: u64| key(&format!("loop{}", number % KEYS));
+            let value = format!("{}-{pairs}", std::process::id());
+            let good = self.pair(name(pairs), value, name(pairs + KEYS / 2));
             pairs += 1;
             std::thread::sleep(if good { PAUSE } else { 10 * PAUSE });
         }
@@ -52,7 +53,7 @@ impl Pairs {
         println!("loop\t{pairs}\t{}\t{}\t{}", self.wrong, self.failed, self.gap.as_millis());
     }
 
-    fn pair(&mut self, name: String, value: String) -> bool {
+    fn pair(&mut self, mut name: String, value: String, earlier: String) -> bool {
         match self.library.set(&name, value.as_bytes(), 0) {
             Ok(true) => {
                 self.stored.insert(name.clone(), value);
@@ -61,6 +62,9 @@ impl Pairs {
                 self.fail("set", &said);
                 self.attempted.entry(name.clone()).or_default().insert(value);
             }
+        }
+        if self.stored.contains_key(&earlier) {
+            name = earlier;
         }
         let said = self.library.get(&name);
         if said.is_err() || (said == Ok(None) && !self.stored.contains_key(&name)) {

@@ -15,7 +15,7 @@ pub const ABOUT: &str = "Builds a C program so that each of its handlers (the co
     second run is compared with the first one, and a difference ends the process with status 86 before anything has \
     left it. The library is the crate `sei`, after Behrens et al., NSDI 2015. Source comes from the machine's package \
     sources, is checked by its SHA-256 and patched; this repository has the patches and recipes only. Needs Linux on \
-    x86-64, GCC 12 and, for the first build of a program, a network.";
+    x86-64, GCC 12, 13 or 14 and, for the first build of a program, a network.";
 
 /// Options of `harden`.
 #[derive(Clone, Debug, clap::Args)]

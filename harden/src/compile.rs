@@ -99,6 +99,11 @@ impl FromStr for Variant {
     }
 }
 
+/// From GCC 13 on, code that it takes for unreachable is a trap at -O0, and it takes the second run of some handlers
+/// for that.
+const NO_TRAPS: [&str; 1] = ["-fno-unreachable-traps"];
+/// Environment variable that names the compiler.
+pub const CHOICE: &str = "CROSSCHECK_CC";
 /// The options with which docs/sei.md compiles handlers: one per line, and at the end headers to include.
 pub const SHARED: &str = include_str!("../../sei/include/sei/cflags");
 /// The option of [`SHARED`] that makes the compiler instrument handlers.
@@ -165,23 +170,28 @@ pub struct Compiler {
     program: String,
     /// Its first line of `--version`.
     pub version: String,
+    /// Options that only some versions have.
+    own: &'static [&'static str],
 }
 
 impl Compiler {
-    /// Tries `gcc-12`, then `gcc`; `scratch` is a folder for the trial.
+    /// Tries the one that [`CHOICE`] names, or GCC 12, 13 and 14, then `gcc`; `scratch` is a folder for the trial.
     ///
     /// # Errors
     /// If there is none, or none makes the calls that the library knows.
     pub fn find(scratch: &Path) -> Result<Compiler> {
+        let chosen = std::env::var(CHOICE).ok();
+        let names = ["gcc-12", "gcc-13", "gcc-14", "gcc"];
+        let names = chosen.as_deref().map_or(names.to_vec(), |chosen| vec![chosen]);
         let mut refusals = Vec::new();
-        for program in ["gcc-12", "gcc"] {
+        for program in names {
             match Compiler::tried(program, scratch) {
                 Ok(compiler) => return Ok(compiler),
                 Err(error) => refusals.push(error.to_string()),
             }
         }
         let refusals = refusals.join("; ");
-        let text = "no compiler that can instrument handlers; what works is GCC 12 (apt-get install gcc-12)";
+        let text = "no compiler that can instrument handlers; what works is GCC 12, 13 and 14 (apt-get install gcc-12)";
         Err(Lack(format!("{text}: {refusals}")).into())
     }
 
@@ -190,12 +200,16 @@ impl Compiler {
             tool::succeed(tool::call(program).arg("--version"), "gcc-12", "cannot ask for its version")
                 .map_err(|error| anyhow::anyhow!("{program}: {}", error.root_cause()))?;
         let version = printed.out.lines().next().unwrap_or_default().to_owned();
-        let compiler = Compiler { program: program.to_owned(), version };
+        let mut compiler = Compiler { program: program.to_owned(), version, own: &NO_TRAPS };
         let source = scratch.join("probe.c");
         let object = scratch.join("probe.o");
         std::fs::write(&source, PROBE)?;
         let flags: Vec<String> = unit_options(Variant::Sei).into_iter().map(str::to_owned).collect();
-        let printed = compiler.compile(&flags, &source, &object, scratch)?;
+        let mut printed = compiler.compile(&flags, &source, &object, scratch)?;
+        if !printed.is_success {
+            compiler.own = &[];
+            printed = compiler.compile(&flags, &source, &object, scratch)?;
+        }
         if !printed.is_success {
             bail!("{program} ({}) refuses a handler: {}", compiler.version, tool::tail(&printed));
         }
@@ -228,7 +242,7 @@ impl Compiler {
     /// If the compiler cannot be started.
     pub fn compile(&self, flags: &[String], source: &Path, object: &Path, folder: &Path) -> Result<Printed> {
         let mut command = tool::call(&self.program);
-        command.args(flags).arg("-c").arg(source).arg("-o").arg(object).current_dir(folder);
+        command.args(self.own).args(flags).arg("-c").arg(source).arg("-o").arg(object).current_dir(folder);
         tool::run(&mut command, "gcc-12")
     }
 

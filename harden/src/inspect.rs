@@ -26,7 +26,7 @@ const REFUSED: [(&str, &str, &str); 7] = [
     ("_ITM_commitTransactionEH", "uses exceptions of C++", "harden C only"),
     (
         "bit-field ",
-        "reads or writes a bit-field, which GCC 12 instruments wrongly: it overwrites the fields beside it",
+        "reads or writes a bit-field, which GCC instruments wrongly: it overwrites the fields beside it",
         "make it a plain member: remove the width behind the colon",
     ),
     (

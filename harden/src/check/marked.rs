@@ -69,7 +69,7 @@ const SYNC: [&str; 16] = [
 ];
 const SIZES: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// At these GCC 12 stops with an error of its own where a handler has them, and not where a function has that it calls.
+/// At these GCC stops with an error of its own where a handler has them, and not where a function has that it calls.
 pub const UNREADABLE: [&str; 17] = [
     "__builtin_va_arg",
     "__builtin_add_overflow",

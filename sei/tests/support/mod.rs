@@ -31,22 +31,38 @@ pub enum Outcome {
     Hung,
 }
 
+/// Environment variable that names the compiler; otherwise GCC 12 is taken.
+const CHOICE: &str = "CROSSCHECK_CC";
+
 /// The compiler, or the reason why there is none.
 pub fn compiler() -> Option<&'static str> {
-    static COMPILER: OnceLock<Option<&str>> = OnceLock::new();
-    *COMPILER.get_or_init(|| {
-        let is_version_12 = |name: &str| {
-            let version = Command::new(name).arg("-dumpversion").output().ok()?;
-            String::from_utf8_lossy(&version.stdout).starts_with("12").then_some(())
+    static COMPILER: OnceLock<Option<String>> = OnceLock::new();
+    let found = COMPILER.get_or_init(|| {
+        let is_known = |name: &String, versions: &[&str]| {
+            let printed = Command::new(name).arg("-dumpversion").output().ok();
+            let version = printed.map(|printed| String::from_utf8_lossy(&printed.stdout).into_owned());
+            version.is_some_and(|version| versions.contains(&version.trim().split('.').next().unwrap_or("")))
         };
-        let found = ["gcc-12", "gcc"].into_iter().find(|name| is_version_12(name).is_some());
+        if let Ok(chosen) = std::env::var(CHOICE) {
+            assert!(is_known(&chosen, &["12", "13", "14"]), "{CHOICE}: {chosen} is no GCC 12, 13 or 14");
+            return Some(chosen);
+        }
+        let names = ["gcc-12", "gcc"].map(str::to_owned);
+        let found = names.into_iter().find(|name| is_known(name, &["12"]));
         if found.is_none() {
             skipped(
                 "gcc 12 is not installed, which compiles C programs of these tests: apt-get install gcc-12",
             );
         }
         found
-    })
+    });
+    found.as_deref()
+}
+
+/// Options that only the chosen compiler has. From GCC 13 on, code that it takes for unreachable is a trap at -O0, and
+/// it takes the second run of some handlers for that.
+fn own_flags() -> &'static [&'static str] {
+    if std::env::var_os(CHOICE).is_some() { &["-fno-unreachable-traps"] } else { &[] }
 }
 
 /// Valgrind with its options, or the reason why it is left out.
@@ -68,7 +84,7 @@ fn library(features: &str) -> PathBuf {
         return path.clone();
     }
     let name = if features.is_empty() { "shipped".to_owned() } else { features.replace(',', "-") };
-    let directory = scratch().join("library").join(name);
+    let directory = root().join("library").join(name);
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
     cargo
@@ -92,8 +108,16 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name).with_extension("c")
 }
 
-fn scratch() -> PathBuf {
+fn root() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("sei")
+}
+
+/// The folder of programs: one for each compiler.
+fn scratch() -> PathBuf {
+    let chosen = std::env::var(CHOICE).unwrap_or_default();
+    let folder = root().join(Path::new(&chosen).file_name().unwrap_or_default());
+    std::fs::create_dir_all(&folder).expect("a folder of the build can be made");
+    folder
 }
 
 /// A C program of `tests/c`, compiled once per level and library.
@@ -126,6 +150,7 @@ impl Program {
                 Command::new(gcc)
                     .args([level, include])
                     .arg(FLAGS)
+                    .args(own_flags())
                     .args(defines)
                     .arg("-c")
                     .arg(source(name))

@@ -28,16 +28,19 @@ impl AsRawFd for ClientSocket {
 
 impl ClientSocket {
     /// The received bytes, which stay in the kernel for the next call.
+    #[inline]
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::net::recv(&self.0, buffer, RecvFlags::PEEK)?.0)
     }
 
     /// The received bytes; none once the other end has sent its last one.
+    #[inline]
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::net::recv(&self.0, buffer, RecvFlags::empty())?.0)
     }
 
     /// Gives the kernel these bytes, as far as it takes them.
+    #[inline]
     pub fn writev(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(rustix::io::writev(&self.0, slices)?)
     }

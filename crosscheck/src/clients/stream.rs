@@ -37,6 +37,7 @@ impl ClientStream {
     ///
     /// # Errors
     /// Those of [`ClientStream::read`].
+    #[inline]
     pub fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.peek(buffer),
@@ -48,6 +49,7 @@ impl ClientStream {
     ///
     /// # Errors
     /// Those of the socket; `WouldBlock` when nothing has come, `InvalidData` when it is no right TLS.
+    #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.read(buffer),
@@ -56,16 +58,19 @@ impl ClientStream {
     }
 
     /// Whether there may be more to read, where a read `was_full`.
+    #[inline]
     pub fn may_have_more(&self, was_full: bool) -> bool {
         self.tls.as_ref().map_or(was_full, |tls| tls.may_have_more())
     }
 
     /// The bytes that came in addition to those that were read since the last call.
+    #[inline]
     pub fn take_overhead(&mut self) -> usize {
         self.tls.as_mut().map_or(0, |tls| tls.take_overhead())
     }
 
     /// Bytes that have come and that were not read.
+    #[inline]
     pub fn unread(&self) -> usize {
         self.tls.as_ref().map_or(0, |tls| tls.untaken())
     }
@@ -75,6 +80,7 @@ impl ClientStream {
     ///
     /// # Errors
     /// Those of the socket; `WouldBlock` when there is no room.
+    #[inline]
     pub fn writev(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.writev(slices),
@@ -83,11 +89,13 @@ impl ClientStream {
     }
 
     /// Whether bytes were taken that have not left.
+    #[inline]
     pub fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
     /// Bytes of replies that were taken and have not left.
+    #[inline]
     pub fn unsent(&self) -> usize {
         self.tls.as_ref().map_or(0, |tls| tls.sealed())
     }
@@ -96,6 +104,7 @@ impl ClientStream {
     ///
     /// # Errors
     /// Those of the socket; `WouldBlock` when it does not take all of it.
+    #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
         self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&self.socket))
     }
@@ -119,6 +128,7 @@ impl ClientStream {
     }
 
     /// Whether the client has not completed its handshake in time, at this tick.
+    #[inline]
     pub fn is_late(&self, tick: u64) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_late(tick))
     }

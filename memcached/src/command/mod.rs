@@ -201,9 +201,13 @@ impl StoreMode {
 impl Command {
     /// The keys it reads or changes, in order; empty for what concerns all items.
     pub fn keys(&self) -> &[Key] {
-        match self {
+        match self.classic() {
             Command::Get { keys, .. } => keys,
-            Command::FlushAll { .. } | Command::List { .. } | Command::MemoryLimit { .. } => &[],
+            // No binary request is in another.
+            Command::FlushAll { .. }
+            | Command::List { .. }
+            | Command::MemoryLimit { .. }
+            | Command::Binary { .. } => &[],
             Command::Store { key, .. }
             | Command::TooLarge { key, .. }
             | Command::Delete { key, .. }
@@ -214,7 +218,6 @@ impl Command {
             | Command::MetaDelete { key, .. }
             | Command::MetaArithmetic { key, .. }
             | Command::MetaDebug { key } => std::slice::from_ref(key),
-            Command::Binary { command, .. } => command.keys(),
         }
     }
 

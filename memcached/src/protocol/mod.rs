@@ -158,13 +158,9 @@ impl Connection {
             0 => 0,
             value => value + key.bytes().len() + REPLY_LINE_BYTES,
         };
-        match command.classic() {
+        match command {
             Command::Get { keys, .. } => keys.iter().map(of).sum::<usize>().min(REPLY_BYTES),
-            // An estimate: keys of 40 bytes, with what a line has besides.
-            Command::List { .. } => {
-                let items = usize::try_from(self.stats.items()).unwrap_or(usize::MAX);
-                items.saturating_mul(2 * REPLY_LINE_BYTES).min(REPLY_BYTES)
-            }
+            Command::Binary { command, .. } => self.expect(command),
             Command::MetaGet { key, meta } if meta.value => of(key) + meta.tokens.len(),
             Command::MetaArithmetic { meta, .. } | Command::MetaGet { meta, .. } => {
                 REPLY_LINE_BYTES + meta.tokens.len()
@@ -179,7 +175,9 @@ impl Connection {
         let is_last = next + 1 >= of || rest <= 1;
         self.listing = (!is_last).then(|| ListParts { next: next + 1, of, rest: rest - 1 });
         let command = Command::List { list: List::Metadump { part: next, of } };
-        self.expected = self.expect(&command) / of as usize;
+        // An estimate: keys of 40 bytes, with what a line has besides.
+        let items = usize::try_from(self.stats.items()).unwrap_or(usize::MAX) / of as usize;
+        self.expected = items.saturating_mul(2 * REPLY_LINE_BYTES).min(REPLY_BYTES);
         let used = if is_last { rest } else { 1 };
         Progress::Done { used, action: Action::Order(encode(&command)) }
     }

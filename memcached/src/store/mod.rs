@@ -97,11 +97,10 @@ pub enum Look {
 /// The live item of that key. A dead one that it meets is removed on the way, and counted as the reason of a miss when
 /// `looking` (a retrieval).
 pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) -> Option<ItemRef> {
-    let look = shard.look(key, turn.now_us);
     if looking && turn.watch.is_some() {
-        note_read(shard, key, look, turn);
+        note_read(shard, key, shard.look(key, turn.now_us), turn);
     }
-    let (dead, reason) = match look {
+    let (dead, reason) = match shard.look(key, turn.now_us) {
         Look::Nothing => return None,
         Look::Live(item) => return Some(item),
         Look::Expired(item) => (item, &turn.counters.get_expired),

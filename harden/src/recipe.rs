@@ -137,8 +137,11 @@ macro_rules! built_in {
 }
 
 /// The programs that come with the command.
-const BUILT_IN: &[BuiltIn] =
-    &[built_in!("dnscache": "1-handlers.patch"), built_in!("memcached": "1-handlers.patch", "2-state.patch")];
+const BUILT_IN: &[BuiltIn] = &[
+    built_in!("dnscache": "1-handlers.patch"),
+    built_in!("memcached": "1-handlers.patch", "2-state.patch"),
+    built_in!("mosquitto": "1-handlers.patch"),
+];
 
 impl App {
     /// All programs that come with the command.

@@ -6,6 +6,7 @@ mod dnscache;
 mod install;
 mod local;
 mod memcached;
+mod mosquitto;
 mod pipeline;
 mod support;
 mod trace;

@@ -24,6 +24,7 @@ pub mod inject;
 pub mod judge;
 pub mod memory;
 pub mod model;
+pub mod mqtt;
 pub mod parts;
 pub mod profile;
 pub mod protocol;

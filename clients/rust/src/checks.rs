@@ -49,9 +49,9 @@ fn print(name: &str, checked: Checked) {
     }
 }
 
-type Check = fn(&mut dyn Library) -> Checked;
+type LibraryCheck = fn(&mut dyn Library) -> Checked;
 
-const CHECKS: [(&str, Check); 21] = [
+const CHECKS: [(&str, LibraryCheck); 21] = [
     ("set_get", |l| keeps(l, "a", b"value").and_then(|_| keeps(l, "a", b"other"))),
     ("missing", |l| holds(l, "nobody", None).map(|()| true)),
     ("empty_value", |l| keeps(l, "empty", b"")),
@@ -76,10 +76,10 @@ const CHECKS: [(&str, Check); 21] = [
 ];
 
 /// What a key held, and holds after the call.
-type Change = (Option<&'static [u8]>, &'static [u8]);
+type BeforeAfter = (Option<&'static [u8]>, &'static [u8]);
 
 /// One of `add`, `replace`, `append`, `prepend` of `1`, once where it has an effect and once where it has none.
-fn conditional(l: &mut dyn Library, how: &str, with: Change, without: Change) -> Checked {
+fn conditional(l: &mut dyn Library, how: &str, with: BeforeAfter, without: BeforeAfter) -> Checked {
     for (effect, (before, after)) in [(false, without), (true, with)] {
         let name = format!("{how}-{effect}");
         if let Some(value) = before {

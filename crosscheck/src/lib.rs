@@ -57,7 +57,7 @@ pub use peers::fuzzing;
 pub use address::Address;
 pub use clients::accepting::SocketPath;
 pub use clients::certificate::{ClientTls, TlsProblem};
-pub use clients::listing::{ConnectionInfo, ConnectionState, Peer};
+pub use clients::listing::{ClientAddress, ConnectionInfo, ConnectionState};
 pub use counters::ClientCounters;
 pub use cx::Cx;
 pub use group_key::GroupKey;

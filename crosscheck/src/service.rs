@@ -183,9 +183,9 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
         None
     }
 
-    /// Bytes, `room` at most, to send to the client although it asked for nothing: news that it has subscribed to. It is
-    /// called every now and then, by one of the connection's two instances where there are two, and its answer is not
-    /// compared: such bytes are this replica's own word. Not for what the service's state decides.
+    /// Bytes, `room` at most, to send to the client although it asked for nothing: news that it has subscribed to. It
+    /// is called every now and then, on one of the connection's two instances where there are two, and its answer is
+    /// not compared: such bytes are this replica's own word. Not for what the service's state decides.
     fn unasked(&mut self, _room: usize) -> Vec<u8> {
         Vec::new()
     }

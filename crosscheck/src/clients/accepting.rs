@@ -12,7 +12,7 @@ use mio::{Interest, Registry};
 use object::Sealed;
 use socket2::{Domain, Socket, Type};
 
-use super::listing::Peer;
+use super::listing::ClientAddress;
 use super::socket::ClientSocket;
 use super::thread::ThreadInput;
 use super::{LISTENER, UNIX_LISTENER};
@@ -27,7 +27,7 @@ use crate::socket_file::{self, SocketFile};
 #[derive(Debug)]
 pub struct Accepted {
     pub(super) socket: ClientSocket,
-    pub(super) peer: Peer,
+    pub(super) peer: ClientAddress,
 }
 
 /// A socket file for clients of this machine.
@@ -136,12 +136,12 @@ impl Acceptor {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             accepted => {
                 let (stream, from) = accepted?;
-                return Ok(Accepted { socket: OwnedFd::from(stream).into(), peer: Peer::Tcp(from) });
+                return Ok(Accepted { socket: OwnedFd::from(stream).into(), peer: ClientAddress::Tcp(from) });
             }
         }
         let Some(unix) = &self.unix else { return Err(io::ErrorKind::WouldBlock.into()) };
         let (stream, _) = unix.accept()?;
-        Ok(Accepted { socket: OwnedFd::from(stream).into(), peer: Peer::Unix })
+        Ok(Accepted { socket: OwnedFd::from(stream).into(), peer: ClientAddress::Unix })
     }
 
     /// Accepts all clients that wait, as long as there are fewer than `most`, and returns those of this thread.
@@ -166,7 +166,7 @@ impl Acceptor {
             let has = self.connections(counters);
             if has.iter().sum::<u64>() >= most as u64 {
                 counters.refused.fetch_add(1, Relaxed);
-                if !self.with_tls || accepted.peer == Peer::Unix {
+                if !self.with_tls || accepted.peer == ClientAddress::Unix {
                     refuse(&accepted.socket);
                 }
                 continue;

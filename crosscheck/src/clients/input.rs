@@ -2,9 +2,9 @@
 //! copies.
 //!
 //! The bytes of a client have no checksum: no later check could detect that a request is not the one that its client
-//! sent, and all replicas would agree on a wrong one. So they are read from the kernel twice; with TLS, copied twice from
-//! where they were decrypted, which the text in [`super::tls`] says more of. A request is decoded from
-//! one copy, and ordered if the other copy has exactly the bytes by which a client asks for it
+//! sent, and all replicas would agree on a wrong one. So they are read from the kernel twice; with TLS, copied twice
+//! from where they were decrypted, which the text in [`super::tls`] says more of. A request is decoded from one copy,
+//! and ordered if the other copy has exactly the bytes by which a client asks for it
 //! ([`Protocol::rendered`]). Where the protocol does not find that, a second decoding of the other copy must have the
 //! same result, including the checksum. A bit flip in one copy or in the state of its protocol, or an error in one
 //! decoding, is detected here; an error that repeats itself in both decodings is not.

@@ -10,18 +10,18 @@ use crate::limits;
 
 /// The other end of a client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum ClientAddress {
     /// It came over TCP, from this address.
     Tcp(SocketAddr),
     /// It is a process of this machine, over the socket file.
     Unix,
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Peer::Tcp(address) => write!(f, "tcp:{address}"),
-            Peer::Unix => f.write_str("unix"),
+            ClientAddress::Tcp(address) => write!(f, "tcp:{address}"),
+            ClientAddress::Unix => f.write_str("unix"),
         }
     }
 }
@@ -50,7 +50,7 @@ pub struct ConnectionInfo {
     /// No other connection that is open has it; later ones may.
     pub id: u32,
     /// The other end.
-    pub peer: Peer,
+    pub peer: ClientAddress,
     /// What it does.
     pub state: ConnectionState,
     /// Seconds since it sent, received or waited for something: since its last command.
@@ -60,7 +60,7 @@ pub struct ConnectionInfo {
 /// What a thread has seen of one connection.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    peer: Peer,
+    peer: ClientAddress,
     state: ConnectionState,
     /// The tick of its thread at which it last did something.
     active: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Listing(Mutex<BTreeMap<u32, Seen>>);
 
 impl Listing {
     /// A connection was opened at this tick.
-    pub(super) fn opened(&self, id: u32, peer: Peer, tick: u64) {
+    pub(super) fn opened(&self, id: u32, peer: ClientAddress, tick: u64) {
         self.0.lock().insert(id, Seen { peer, state: ConnectionState::Idle, active: tick });
     }
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::tests::{Lines, give, look_until, unheard};
 use super::*;
-use crate::clients::listing::{ConnectionInfo, ConnectionState, Peer};
+use crate::clients::listing::{ClientAddress, ConnectionInfo, ConnectionState};
 
 /// The entry of this client, if there is one.
 fn entry(counters: &ClientCounters, client: &TcpStream) -> Option<ConnectionInfo> {
-    let peer = Peer::Tcp(client.local_addr().unwrap());
+    let peer = ClientAddress::Tcp(client.local_addr().unwrap());
     counters.connections().into_iter().find(|info| info.peer == peer)
 }
 
@@ -71,7 +71,7 @@ fn each_connection_is_listed_with_its_peer_its_state_and_its_silence() {
 #[test]
 fn a_list_has_a_bound_and_takes_from_every_thread() {
     let counters = ClientCounters::with_threads(2);
-    let peer = Peer::Tcp(([127, 0, 0, 1], 1).into());
+    let peer = ClientAddress::Tcp(([127, 0, 0, 1], 1).into());
     for (thread, count) in [(0, limits::LISTED_CONNECTIONS as u32 - 1), (1, 5)] {
         (0..count)
             .for_each(|id| counters.threads()[thread].connections.opened(2 * id + thread as u32, peer, 0));

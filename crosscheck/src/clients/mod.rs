@@ -47,7 +47,7 @@ use budget::{Budget, Wait};
 use certificate::ClientTls;
 use connection::{Connection, Fate, Now, Reading};
 pub use excess::Excess;
-use listing::Peer;
+use listing::ClientAddress;
 use socket::ClientSocket;
 use stream::ClientStream;
 use tls::TlsSession;
@@ -293,9 +293,9 @@ impl<P: Protocol> Clients<P> {
     }
 
     /// What is read from an accepted socket, and written to it.
-    fn stream(&self, socket: ClientSocket, peer: Peer) -> io::Result<ClientStream> {
+    fn stream(&self, socket: ClientSocket, peer: ClientAddress) -> io::Result<ClientStream> {
         match &self.tls {
-            Some(tls) if peer != Peer::Unix => {
+            Some(tls) if peer != ClientAddress::Unix => {
                 Ok(ClientStream::with_tls(socket, TlsSession::new(tls.config(), self.ticks)?))
             }
             _ => Ok(socket.into()),
@@ -527,7 +527,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
     fn adopt(&mut self, accepted: Accepted) {
         let Accepted { mut socket, peer } = accepted;
         self.own().accepted.fetch_add(1, Relaxed);
-        if matches!(peer, Peer::Tcp(_)) {
+        if matches!(peer, ClientAddress::Tcp(_)) {
             socket.leaves_at_once();
         }
         let slot = self.free.pop().unwrap_or_else(|| {

@@ -75,8 +75,8 @@ impl ClientStream {
         self.tls.as_ref().map_or(0, |tls| tls.untaken())
     }
 
-    /// Takes these bytes, as far as there is room; returns how many. With TLS they are sealed, and leave when the caller
-    /// has seen that they are still right: with [`ClientStream::flush`].
+    /// Takes these bytes, as far as there is room; returns how many. With TLS they are sealed, and leave when the
+    /// caller has seen that they are still right: with [`ClientStream::flush`].
     ///
     /// # Errors
     /// Those of the socket; `WouldBlock` when there is no room.

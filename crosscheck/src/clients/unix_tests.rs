@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::accepting::SocketPath;
 use super::tests::{Lines, give, look_until, unheard_on};
 use super::*;
-use crate::clients::listing::Peer;
+use crate::clients::listing::ClientAddress;
 use crate::socket_file::SocketFile;
 
 fn listen(path: &Path, mode: u32) -> io::Result<(Acceptor, SocketFile)> {
@@ -59,8 +59,8 @@ fn clients_on_a_socket_file_get_what_those_over_tcp_get() {
     expect(&mut clients, &mut first, &[b"a\n", &large[..]].concat());
     second.write_all(b"two\n").unwrap();
     look_until(&mut clients, &mut submissions, 2);
-    let listed: Vec<Peer> = counters.connections().iter().map(|info| info.peer).collect();
-    assert!(listed.contains(&Peer::Unix) && listed.len() == 2, "{listed:?}");
+    let listed: Vec<ClientAddress> = counters.connections().iter().map(|info| info.peer).collect();
+    assert!(listed.contains(&ClientAddress::Unix) && listed.len() == 2, "{listed:?}");
 
     // A large request in many pieces, and a client that has sent its last byte and still reads.
     let mut sender = first.try_clone().unwrap();

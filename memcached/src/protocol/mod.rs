@@ -71,7 +71,8 @@ impl PartialEq for Connection {
     }
 }
 
-/// The part of a list that is asked for next. A step consumes input, so the client's line is consumed in as many pieces.
+/// The part of a list that is asked for next. A step consumes input, so the client's line is consumed in as many
+/// pieces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ListParts {
     next: u32,
@@ -182,7 +183,8 @@ impl Connection {
         Progress::Done { used, action: Action::Order(encode(&command)) }
     }
 
-    /// `watch [KIND...]`: from now on the client is told of events of these kinds; of what is read, unless it names some.
+    /// `watch [KIND...]`: from now on the client is told of events of these kinds; of what is read, unless it names
+    /// some.
     fn watch(&mut self, line: &Line<'_>) -> Step {
         let named = line.tokens_from(1).map(WatchKinds::named);
         let Some(kinds) = named.collect::<Option<Vec<_>>>() else { return Step::Reply(line::error("ERROR")) };

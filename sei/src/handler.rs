@@ -11,7 +11,7 @@ use crate::limits;
 use crate::locks::{Held, Owners};
 use crate::log::{Ignored, Log, NewValues};
 use crate::memory::{ProgramMemory, Size};
-use crate::message::{HandlerMessage, InputMessage, Reply};
+use crate::message::{AgreedReply, HandlerMessage, InputMessage};
 use crate::mutate::{Protection, kept};
 
 /// The part of a word that is an address; what is called stands above it.
@@ -121,7 +121,7 @@ impl Handler {
     }
 
     /// The replies of a handler whose runs agree.
-    pub fn replies(&self) -> &[Reply] {
+    pub fn replies(&self) -> &[AgreedReply] {
         self.message.replies()
     }
 
@@ -530,7 +530,7 @@ mod tests {
             assert_eq!(handler.commit(&mut memory, &owners, 0), Ok(Next::Release));
             assert_eq!(memory.load(COUNTER, Size::B4), before + round);
             let crc = crc32c::crc32c_append(request.unwrap().crc, memory.bytes(COUNTER, 4));
-            assert_eq!(handler.replies(), [Reply { crc, context: 0 }]);
+            assert_eq!(handler.replies(), [AgreedReply { crc, context: 0 }]);
             handler.end().unwrap();
         }
     }
@@ -656,7 +656,7 @@ mod tests {
             let crc = crc32c::crc32c_append(request.unwrap().crc, &(right as u32).to_le_bytes());
             assert_eq!(
                 handler.replies(),
-                [Reply { crc, context: 0 }],
+                [AgreedReply { crc, context: 0 }],
                 "step {step}, byte {address}, bit {bit}"
             );
         }

@@ -38,7 +38,7 @@ enum Piece {
 
 /// A reply that both runs have made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct AgreedReply {
     /// Its CRC-32C.
     pub crc: u32,
     /// The connection that it is for; 0: the one that the handler began with.
@@ -57,7 +57,7 @@ pub struct HandlerMessage {
     /// The connection that the second run replies to.
     target: usize,
     /// The replies that the second run has made.
-    replies: Vec<Reply>,
+    replies: Vec<AgreedReply>,
     /// Joins stored CRCs: one for the second run, one for V, so that a fault in one shows.
     joiners: [Joiner; 2],
     /// Replies continue their request's CRC.
@@ -189,7 +189,7 @@ impl HandlerMessage {
     /// The first run did something else.
     pub fn done_second(&mut self) -> Result<(), Reason> {
         self.second(Piece::Done)?;
-        self.replies.push(Reply { crc: self.current, context: self.target });
+        self.replies.push(AgreedReply { crc: self.current, context: self.target });
         self.current = self.seed(self.target);
         Ok(())
     }
@@ -249,7 +249,8 @@ impl HandlerMessage {
                     crc = self.seed(target);
                 }
                 Piece::Done => {
-                    if replies.next() != Some(&Reply { crc, context: target }) && kept(Protection::OutputInV)
+                    if replies.next() != Some(&AgreedReply { crc, context: target })
+                        && kept(Protection::OutputInV)
                     {
                         return Err(Reason::OutputChanged.at(first_address));
                     }
@@ -264,7 +265,7 @@ impl HandlerMessage {
     }
 
     /// The replies.
-    pub fn replies(&self) -> &[Reply] {
+    pub fn replies(&self) -> &[AgreedReply] {
         &self.replies
     }
 }

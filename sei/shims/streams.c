@@ -12,6 +12,9 @@
 
 int sei_call_open(const char *path, int flags, ...);
 
+/* In the first argument of a deferred call: it is neither a descriptor nor a stream. */
+#define NO_KEY ((uint64_t)1 << 62)
+
 /* ---- Deferred. ---- */
 
 static void do_fwrite(uint64_t file, uint64_t unused, uint64_t unused_too, const uint8_t *bytes, size_t length) {
@@ -87,7 +90,7 @@ void syslog(int priority, const char *format, ...);
 
 static void do_syslog(uint64_t priority, uint64_t unused, uint64_t unused_too, const uint8_t *bytes, size_t length) {
     (void)unused, (void)unused_too;
-    syslog((int)priority, "%.*s", (int)length, (const char *)bytes);
+    syslog((int)(priority & ~NO_KEY), "%.*s", (int)length, (const char *)bytes);
 }
 
 void sei_call_vsyslog(int priority, const char *format, va_list arguments) {
@@ -96,7 +99,7 @@ void sei_call_vsyslog(int priority, const char *format, va_list arguments) {
     sei_rt_translate(&translated, sei_rt_read_at(format), arguments);
     int length = vasprintf(&text, sei_rt_read_at(format), translated.list);
     if (length >= 0) {
-        sei_rt_defer(do_syslog, (uint64_t)priority, 0, 0, text, (size_t)length);
+        sei_rt_defer(do_syslog, NO_KEY | (uint64_t)priority, 0, 0, text, (size_t)length);
         free(text);
     }
 }
@@ -110,13 +113,15 @@ void sei_call_syslog(int priority, const char *format, ...) {
 
 static void do_fflush(uint64_t file, uint64_t unused, uint64_t unused_too, const uint8_t *bytes, size_t length) {
     (void)unused, (void)unused_too, (void)bytes, (void)length;
-    if (fflush((FILE *)(uintptr_t)file) != 0 && file) {
+    if (file == NO_KEY) {
+        fflush(NULL);
+    } else if (fflush((FILE *)(uintptr_t)file) != 0) {
         sei_shim_failed(fileno((FILE *)(uintptr_t)file), "fflush");
     }
 }
 
 int sei_call_fflush(FILE *file) {
-    sei_rt_defer(do_fflush, POINTER(file), 0, 0, NULL, 0);
+    sei_rt_defer(do_fflush, file ? POINTER(file) : NO_KEY, 0, 0, NULL, 0);
     return 0;
 }
 

@@ -230,12 +230,14 @@ impl Calls {
         self.calls.iter().filter(move |call| call.kind == kind)
     }
 
-    /// Whether this run has deferred a call so far whose first or third argument is `key`.
+    /// Whether this run has deferred a call so far with this key: its first argument, or, for keys from 2^63 on, its
+    /// third one, too.
     pub fn waits(&self, key: u64, is_second_run: bool) -> bool {
         let so_far = if is_second_run { self.replayed } else { self.calls.len() };
+        let places = if key >> 63 == 1 { &[0, 2][..] } else { &[0] };
         self.calls[..so_far]
             .iter()
-            .any(|call| call.kind == Kind::Deferred && [call.arguments[0], call.arguments[2]].contains(&key))
+            .any(|call| call.kind == Kind::Deferred && places.iter().any(|&at| call.arguments[at] == key))
     }
 
     /// Whether there was any call.

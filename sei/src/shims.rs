@@ -114,7 +114,7 @@ pub unsafe extern "C" fn sei_rt_defer(
     sure(thread.handler.defer(function as usize, [a, b, c], bytes));
 }
 
-/// Whether the handler has deferred a call, so far, whose first or third argument is this.
+/// Whether the handler has deferred a call with this key so far ([`crate::calls::Calls::waits`]).
 #[unsafe(no_mangle)]
 pub extern "C" fn sei_rt_waits(key: u64) -> c_int {
     let handler = &me().handler;

@@ -48,7 +48,8 @@ size_t sei_rt_earlier(const char *name, uint64_t a, int64_t *sum);
  * are copied, up to 64 MiB in one handler. */
 void sei_rt_defer(void (*function)(uint64_t, uint64_t, uint64_t, const uint8_t *, size_t), uint64_t a, uint64_t b,
                   uint64_t c, const void *sent, size_t length);
-/* Whether this handler has deferred a call, so far, whose first or third argument is `key`. */
+/* Whether this handler has deferred a call, so far, whose first argument is `key`: a descriptor, or an address. Keys
+ * from 2^63 on are those of names, and may be the third argument as well. Other first arguments are above 2^62. */
 int sei_rt_waits(uint64_t key);
 /* In a deferred call that has failed, although the program was told that it would succeed: errno says why. The process
  * ends with status 74 before replies that were to follow leave. */

@@ -325,7 +325,8 @@ SEI_WRAP(int, pthread_cond_broadcast, (pthread_cond_t *));
 SEI_WRAP(int, pthread_mutex_lock, (pthread_mutex_t *));
 SEI_WRAP(int, pthread_mutex_trylock, (pthread_mutex_t *));
 SEI_WRAP(int, pthread_mutex_unlock, (pthread_mutex_t *));
-/* For reading as for writing: one handler has it at a time. */
+/* For reading as for writing: one handler has it at a time. A spinlock's type is volatile, and GCC accepts no address
+ * of a volatile variable in a handler: pass a pointer that was made outside. */
 SEI_WRAP(int, pthread_rwlock_rdlock, (pthread_rwlock_t *));
 SEI_WRAP(int, pthread_rwlock_wrlock, (pthread_rwlock_t *));
 SEI_WRAP(int, pthread_rwlock_tryrdlock, (pthread_rwlock_t *));

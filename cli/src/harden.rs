@@ -64,7 +64,8 @@ A second build of what has not changed keeps the program. Exit code: 0 when all 
 What can be checked:
   a program of `harden list`, or a folder with a recipe.toml
   a folder with a Makefile: make runs on a copy, with a compiler that writes down its arguments instead of compiling;
-           what make generates should be there already, so run configure, and make once
+           what make generates should be there already, so run configure, and make once; further arguments of make
+           stand behind --
   a folder with a compile_commands.json, as CMake and meson write it
   one C file; options of the compiler stand behind --
 
@@ -74,6 +75,7 @@ need not have them yet.
 Examples:
   crosscheck harden check .
   crosscheck harden check memcached
+  crosscheck harden check ./broker -- -C src WITH_TLS=no
   crosscheck harden check server.c -- -Iinclude -DPORT=7
 
 Exit code: 0 when nothing keeps the program from being hardened, 1 with a list."
@@ -129,7 +131,7 @@ pub struct Install {
 pub struct Check {
     #[command(flatten)]
     place: Where,
-    /// Options of the compiler for one C file, behind `--`
+    /// Options of the compiler for one C file, arguments of make for a folder, behind `--`
     #[arg(last = true)]
     options: Vec<String>,
 }
@@ -206,8 +208,7 @@ fn run_check(check: &Check) -> CommandOutcome {
         (targets::path(path, &check.options)?, check.place.app.clone())
     } else {
         if !check.options.is_empty() {
-            let words =
-                "options of the compiler behind -- are for one C file; a recipe has them in `unit.options`";
+            let words = "a recipe has its options in `unit.options`: none stand behind --";
             return Err(node::outcome::misuse(words));
         }
         let app = check.place.app()?;

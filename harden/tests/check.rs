@@ -78,10 +78,11 @@ fn all_causes_of_a_program_with_a_makefile() {
     write("src/causes.c", SERVER);
     write("src/causes_store.c", STORE);
     write("Makefile", "all:\n\t@$(MAKE) -C src\n");
-    let rules = "CFLAGS = -O2 -Wall\nserver: causes.o causes_store.o\n\t$(CC) $^ -o $@\n\
+    let rules = "CFLAGS = -O2 -Wall\nserver: causes.o causes_store.o $(TOOL)\n\t$(CC) $^ -o $@\n\
                  %.o: %.c\n\t@echo $<; \\\n\t$(CC) $(CFLAGS) -DLIMIT='\"a b\"' -c -o $@ $<\n";
     write("src/Makefile", rules);
-    let Some(report) = report(targets::path(folder.path(), &[])) else { return };
+    write("src/tool.c", "#include <no/such/header.h>\n");
+    let Some(report) = report(targets::path(folder.path(), &["TOOL=tool.o".to_owned()])) else { return };
     let all = format!("{:#?}", report.causes);
     let wanted = [wanted("src/causes.c", SERVER), wanted("src/causes_store.c", STORE)].concat();
     assert!(wanted.len() >= 15, "{wanted:?}");
@@ -98,9 +99,12 @@ fn all_causes_of_a_program_with_a_makefile() {
         all.contains("the handler in main (src/causes.c:") && all.contains("main > work > deeper"),
         "{all}"
     );
-    assert!(all.contains("is at src/causes_store.c:") && all.contains("SEI_SAFE"), "{all}");
-    assert_eq!(report.notes.len(), 1, "{:?}", report.notes);
-    assert!(report.notes[0].contains("crawl (src/causes.c:") && report.notes[0].contains("plain"));
+    assert!(all.contains("SEI_SAFE in its header"), "{all}");
+    assert_eq!(report.notes.len(), 2, "{:?}", report.notes);
+    assert!(
+        report.notes[0].contains("src/tool.c cannot be read") && report.notes[0].contains("no/such/header.h")
+    );
+    assert!(report.notes[1].contains("crawl (src/causes.c:") && report.notes[1].contains("plain"));
     assert!(!folder.path().join("src/causes.o").exists(), "nothing is made in the operator's folder");
 }
 

@@ -54,16 +54,17 @@ struct Entry {
     arguments: Option<Vec<String>>,
 }
 
-/// The C files of a program in a folder; `include` has the library's headers, `scratch` is a folder for a copy.
+/// The C files of a program in a folder; `options` are further ones of make, `include` has the library's headers,
+/// `scratch` is a folder for a copy.
 ///
 /// # Errors
 /// If the folder says nothing about how it is compiled, or make fails.
-pub fn of_folder(folder: &Path, include: &Path, scratch: &Path) -> Result<Vec<Source>> {
+pub fn of_folder(folder: &Path, options: &[String], include: &Path, scratch: &Path) -> Result<Vec<Source>> {
     let folder = folder.canonicalize().with_context(|| format!("there is no folder {}", folder.display()))?;
     let copy = scratch.join("copy");
     let calls = match fs::read_to_string(folder.join(COMMANDS)) {
         Ok(text) => listed(&text)?,
-        Err(_) => recorded(&folder, &copy, scratch)?,
+        Err(_) => recorded(&folder, options, &copy, scratch)?,
     };
     let mut sources: Vec<Source> = Vec::new();
     for (directory, words) in calls {
@@ -190,7 +191,12 @@ fn split(command: &str) -> Vec<String> {
 }
 
 /// Runs make on a copy of the folder, with the compiler that writes down; the commands of the copy.
-fn recorded(folder: &Path, copy: &Path, scratch: &Path) -> Result<Vec<(PathBuf, Vec<String>)>> {
+fn recorded(
+    folder: &Path,
+    options: &[String],
+    copy: &Path,
+    scratch: &Path,
+) -> Result<Vec<(PathBuf, Vec<String>)>> {
     let is_makefile = |name: &str| folder.join(name).is_file();
     if !["GNUmakefile", "makefile", "Makefile"].into_iter().any(is_makefile) {
         bail!(
@@ -215,7 +221,7 @@ fn recorded(folder: &Path, copy: &Path, scratch: &Path) -> Result<Vec<(PathBuf, 
     let path = std::env::var("PATH").unwrap_or_default();
     let run = |own: &[String]| {
         let mut call = tool::call("make");
-        call.args(["-j1", "-k"]).args(own).current_dir(copy);
+        call.args(["-j1", "-k"]).args(options).args(own).current_dir(copy);
         call.env("PATH", format!("{}:{path}", bin.display())).env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
         call.env("CROSSCHECK_COMMANDS", &log).env("CROSSCHECK_COMPILER", real_compiler());
         tool::run(&mut call, "make")

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use self::marked::{Left, Purpose, TAIL, UNREADABLE};
 use self::reach::{Id, Program, Ways};
@@ -54,7 +54,8 @@ pub struct Source {
 pub struct Report {
     /// What has to be done; empty where nothing keeps the program from being hardened.
     pub causes: Vec<Cause>,
-    /// Code of handlers that threads run outside of them: right where they cannot run beside handlers.
+    /// Code of handlers that threads run outside of them: right where they cannot run beside handlers. And files that
+    /// were left out.
     pub notes: Vec<String>,
     /// Handlers.
     pub handlers: usize,
@@ -80,15 +81,26 @@ pub struct Cause {
 /// # Errors
 /// If a file does not compile for another reason.
 pub fn check(sources: &[Source], compiler: &Compiler, scratch: &Path) -> Result<Report> {
-    let read =
-        in_parallel(sources.len(), |number| preprocessed(&sources[number], number, compiler, scratch))?;
-    let (sources, texts): (Vec<Source>, Vec<String>) = read.into_iter().unzip();
+    let read = in_parallel(sources.len(), |number| {
+        let read = preprocessed(&sources[number], number, compiler, scratch);
+        // Of many files one may need what is not installed, such as a tool beside the server.
+        if sources.len() == 1 { read.map(Ok) } else { Ok(read.map_err(|error| (number, error))) }
+    })?;
+    let mut report = Report::default();
+    let mut known = Vec::new();
+    for read in read {
+        match read {
+            Ok(read) => known.push(read),
+            Err((number, error)) => report.notes.push(left_out(&sources[number], &error)),
+        }
+    }
+    let (sources, texts): (Vec<Source>, Vec<String>) = known.into_iter().unzip();
     let sources = &sources;
     let program = Program::of(texts.iter().map(|text| Text::read(text)).collect());
     let reached = program.reached();
-    let handlers = program.all().map(|(_, function)| function.handlers.len()).sum();
-    let mut report = Report { handlers, reached: reached.len(), ..Report::default() };
-    if handlers == 0 {
+    report.handlers = program.all().map(|(_, function)| function.handlers.len()).sum();
+    report.reached = reached.len();
+    if report.handlers == 0 {
         report.causes.push(Cause {
             what: "there is no handler".to_owned(),
             places: Vec::new(),
@@ -115,8 +127,17 @@ pub fn check(sources: &[Source], compiler: &Compiler, scratch: &Path) -> Result<
     for cause in &mut report.causes {
         cause.places.dedup();
     }
-    report.notes = check.outside(&dumps);
+    report.notes.extend(check.outside(&dumps));
     Ok(report)
+}
+
+/// That a file is taken for one of a library.
+fn left_out(source: &Source, error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let why = text.lines().find(|line| line.contains("error:")).or(text.lines().next()).unwrap_or_default();
+    let path = source.folder.join(&source.file);
+    let path = path.strip_prefix(&source.root).unwrap_or(&path);
+    format!("{} cannot be read, and counts as part of a library: {why}", path.display())
 }
 
 /// The text of a file, and how it is compiled from then on.
@@ -260,7 +281,8 @@ impl Check<'_> {
                 obstacles.extend(bits::mentions(&bytes, &dump, &names)?);
             }
         }
-        let optimised = fs::read(&optimised).context("GCC wrote nothing about its pass optimized")?;
+        // A file may have no function at all in this configuration.
+        let optimised = fs::read(&optimised).unwrap_or_default();
         let optimised = String::from_utf8_lossy(&optimised).into_owned();
         obstacles.extend(local::writers(&optimised));
         Ok(Ok(Output { obstacles, optimised }))
@@ -304,7 +326,13 @@ impl Check<'_> {
                     Some(id) if self.sources[id.0].is_apart => {
                         Some(Body::Apart(self.sources[id.0].file.display().to_string()))
                     }
-                    Some(id) => Some(Body::File(self.shown(id.0, self.program.place(id)))),
+                    // Many at once, with one thing to do.
+                    Some(id) => {
+                        let of = self.shown(id.0, self.program.place(id));
+                        let of = of.rsplit_once(':').map_or(of.as_str(), |(file, _)| file);
+                        let what = format!("functions of {of} are called");
+                        return self.cause(file, refusal.place, what, remedy::call(name, &Body::File));
+                    }
                     None => Some(Body::Library),
                 };
                 let remedy = body.map_or(remedy::OTHER.to_owned(), |body| remedy::call(name, &body));

@@ -55,8 +55,8 @@ const OUTSIDE: [&str; 18] = [
 pub enum Body {
     /// In a library.
     Library,
-    /// In another file of a program, at `file:line`.
-    File(String),
+    /// In another file of a program.
+    File,
     /// In a file that the recipe compiles apart.
     Apart(String),
 }
@@ -67,10 +67,10 @@ pub fn call(name: &str, body: &Body) -> String {
         "where it writes nothing but its own locals, declare it so: `extern __typeof__({name}) {name} SEI_LOCAL;`"
     );
     match body {
-        Body::File(place) => format!(
-            "it is at {place}: declare it SEI_SAFE in its header and there, or `#include` both files into one; or \
-             {local}"
-        ),
+        Body::File => "compile one file that includes all that handlers reach (docs/sei.md, rule 6); or declare each \
+                       function SEI_SAFE in its header and at its body, or SEI_LOCAL where it writes nothing but its \
+                       own locals"
+            .to_owned(),
         Body::Apart(file) => {
             format!(
                 "it is in {file}, which the recipe compiles apart: add that file to `unit.files`; or {local}"
@@ -149,7 +149,7 @@ mod tests {
             call("getloadavg", &Body::Library)
                 .contains("`extern __typeof__(getloadavg) getloadavg SEI_LOCAL;`")
         );
-        assert!(call("put_job", &Body::File("job.c:12".into())).contains("at job.c:12: declare it SEI_SAFE"));
+        assert!(call("put_job", &Body::File).contains("SEI_SAFE"));
         assert!(call("hash", &Body::Apart("hash.c".into())).contains("`unit.files`"));
         assert!(call("__builtin_va_start", &Body::Library).contains("macro"));
         assert!(call("epoll_wait", &Body::Library).contains("out of the handler"));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::{Report, Source, check, commands};
 use crate::compile::{Compiler, Variant};
@@ -34,7 +34,7 @@ pub fn app(app: &App, places: &Places) -> Result<Report> {
 }
 
 /// Checks a C file, or the folder of a program with a Makefile or `compile_commands.json`; `options` are the compiler's
-/// for a single file.
+/// for a single file, and make's for a folder.
 ///
 /// # Errors
 /// If there is neither, nothing says how it is compiled, or it does not compile for a reason that is not about
@@ -45,10 +45,7 @@ pub fn path(path: &Path, options: &[String]) -> Result<Report> {
     library::write_headers(&include)?;
     let compiler = Compiler::find(&scratch.0)?;
     let sources = if path.is_dir() {
-        if !options.is_empty() {
-            bail!("options of the compiler are for one C file; those of a folder are in its Makefile");
-        }
-        commands::of_folder(path, &include, &scratch.0)?
+        commands::of_folder(path, options, &include, &scratch.0)?
     } else {
         let here = std::env::current_dir()?;
         vec![commands::of_file(path, &here, &here, options, &include)?]

@@ -64,7 +64,7 @@ static void work(long by) {
     flags.busy = 1; /* WANT bit-field busy */
     deeper(by);
     counter += variadic("%ld", by) + allowed("text");
-    store(by); /* WANT `store` is called */
+    store(by); /* WANT functions of src/causes_store.c are called */
     safe_store(by);
     foreign_local(by);
     wrong_local();

@@ -37,6 +37,12 @@ fn a_file_of_its_own() {
     let handle = "#include \"sei.h\"\nlong served;\nstatic void handle(char *m) { served += *m; }\n";
     let Some(right) = of_file(&format!("{handle}{HANDLER}")) else { return };
     assert_eq!((right.causes, right.notes, right.handlers, right.reached), (vec![], vec![], 1, 1));
+    let inline = "__attribute__((always_inline)) static inline long add(long a) { return served += a; }\n";
+    let inlined = handle
+        .replace("served += *m;", "add(*m); add(2);")
+        .replace("static void", &format!("{inline}static void"));
+    let report = of_file(&format!("{inlined}{HANDLER}")).expect("the compiler is there");
+    assert!(report.causes.iter().all(|cause| cause.what.contains("always_inline")), "{report:?}");
     let none = of_file("int main(void) { return 0; }\n").expect("the compiler is there");
     assert_eq!(none.causes.len(), 1);
     assert!(none.causes[0].remedy.contains("SEI_BEGIN"), "{none:?}");
@@ -82,9 +88,13 @@ fn all_causes_of_a_program_with_a_makefile() {
                  %.o: %.c\n\t@echo $<; \\\n\t$(CC) $(CFLAGS) -DLIMIT='\"a b\"' -c -o $@ $<\n";
     write("src/Makefile", rules);
     write("src/tool.c", "#include <no/such/header.h>\n");
-    let Some(report) = report(targets::path(folder.path(), &["TOOL=tool.o".to_owned()])) else { return };
+    write("src/wrong.c", "#include \"sei.h\"\nSEI_LOCAL int a(void) { return undeclared; }\n");
+    let Some(report) = report(targets::path(folder.path(), &["TOOL=tool.o wrong.o".to_owned()])) else {
+        return;
+    };
     let all = format!("{:#?}", report.causes);
-    let wanted = [wanted("src/causes.c", SERVER), wanted("src/causes_store.c", STORE)].concat();
+    let mut wanted = [wanted("src/causes.c", SERVER), wanted("src/causes_store.c", STORE)].concat();
+    wanted.push(("src/wrong.c:2:".to_owned(), "does not compile".to_owned()));
     assert!(wanted.len() >= 15, "{wanted:?}");
     for (place, what) in &wanted {
         let is_told = report

@@ -219,11 +219,7 @@ impl Check<'_> {
                 continue;
             }
             if refusals.is_empty() || !refusals.iter().all(Refusal::is_about_handlers) {
-                bail!(
-                    "{} does not compile, for a reason that is not about handlers:\n{}",
-                    self.sources[file].file.display(),
-                    errors(&printed)
-                );
+                return self.other_error(file, &printed);
             }
             causes.extend(refusals.iter().map(|refusal| self.refused(file, refusal)));
             break;
@@ -237,6 +233,21 @@ impl Check<'_> {
             output.optimised
         });
         Ok(Found { causes, optimised })
+    }
+
+    /// A file that does not compile as it is: of many files the others can be checked all the same.
+    fn other_error(&self, file: usize, printed: &str) -> Result<Found> {
+        let source = &self.sources[file];
+        let name = source.file.display();
+        if self.sources.len() == 1 {
+            bail!("{name} does not compile, for a reason that is not about handlers:\n{}", errors(printed));
+        }
+        let first = printed.lines().find_map(Refusal::parse);
+        let place = first.as_ref().map_or(("", 0), |refusal| refusal.place);
+        let words = first.as_ref().map_or("GCC gives no error", |refusal| refusal.words);
+        let what = format!("{name} does not compile, for a reason that is not about handlers: {words}");
+        let causes = vec![self.cause(file, place, what, remedy::COMPILE_FIRST.to_owned())];
+        Ok(Found { causes, optimised: None })
     }
 
     /// Compiles a file's text for this purpose; the inner error is what the compiler printed.
@@ -349,6 +360,9 @@ impl Check<'_> {
             }
             None if refusal.words.contains("volatile") => {
                 ("a volatile variable is used".to_owned(), remedy::VOLATILE.to_owned())
+            }
+            None if refusal.words.contains("always_inline") => {
+                ("an always_inline function is called".to_owned(), remedy::ALWAYS_INLINE.to_owned())
             }
             None if refusal.words.contains("asm") => {
                 ("there is inline assembly".to_owned(), remedy::ASSEMBLY.to_owned())
@@ -490,7 +504,7 @@ impl<'e> Refusal<'e> {
     }
 
     fn is_about_handlers(&self) -> bool {
-        ["transaction", "atomic"].iter().any(|word| self.words.contains(word))
+        ["transaction", "atomic", "always_inline"].iter().any(|word| self.words.contains(word))
     }
 
     fn callee(&self) -> Option<&'e str> {

@@ -120,6 +120,11 @@ pub const VOLATILE: &str = "read it with a function that SEI_READER(function, va
 /// What to do about inline assembly.
 pub const ASSEMBLY: &str = "put it into a `static inline` function with SEI_LOCAL, where it writes nothing but locals; \
     or take it out of the handler";
+/// What to do about a file that is refused as it is.
+pub const COMPILE_FIRST: &str = "mend that first: the rest of the file was not looked at";
+/// What to do about a function that has no instrumented copy.
+pub const ALWAYS_INLINE: &str = "take `always_inline` away from it: it excludes an instrumented copy; or declare what \
+    calls it SEI_LOCAL, where that writes nothing but its own locals";
 /// What to do about something that the compiler refuses in other words.
 pub const OTHER: &str =
     "take it out of the handler, or into a SEI_LOCAL function where it writes nothing but locals";

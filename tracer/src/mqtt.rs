@@ -43,18 +43,22 @@ pub fn acknowledge(first: u8, id: u16) -> Vec<u8> {
     packet(first, &id.to_be_bytes())
 }
 
+/// These bytes begin no packet of a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPacket;
+
 /// Length of the first packet in these bytes: `None` while it is incomplete.
 ///
 /// # Errors
 /// If no packet of a broker begins like this.
-pub fn length(bytes: &[u8]) -> Result<Option<usize>, ()> {
+pub fn length(bytes: &[u8]) -> Result<Option<usize>, NoPacket> {
     let Some(&first) = bytes.first() else { return Ok(None) };
     let fixed = match first {
         0x20 | PUBACK | PUBREC | PUBREL | PUBCOMP | 0xB0 => Some(2),
         0xD0 => Some(0),
         0x90 => None,
         _ if first & 0xF0 == 0x30 && first & 6 != 6 => None,
-        _ => return Err(()),
+        _ => return Err(NoPacket),
     };
     let mut rest = 0;
     for place in 0..4 {
@@ -62,13 +66,13 @@ pub fn length(bytes: &[u8]) -> Result<Option<usize>, ()> {
         rest |= usize::from(byte & 0x7F) << (7 * place);
         if byte & 0x80 == 0 {
             if fixed.is_some_and(|fixed| fixed != rest) {
-                return Err(());
+                return Err(NoPacket);
             }
             let whole = 2 + place + rest;
             return Ok((whole <= bytes.len()).then_some(whole));
         }
     }
-    Err(())
+    Err(NoPacket)
 }
 
 /// The packets of these bytes, which are whole.
@@ -144,7 +148,7 @@ mod tests {
             assert_eq!(length(&long[..cut]), Ok(None), "{cut}");
         }
         for wrong in [&[0x36, 0][..], &[0x40, 3], &[0, 0], &[0x30, 0xFF, 0xFF, 0xFF, 0xFF]] {
-            assert_eq!(length(wrong), Err(()), "{wrong:?}");
+            assert_eq!(length(wrong), Err(NoPacket), "{wrong:?}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Finds the end of each reply, and classifies how a wrong one deviates: for memcached's text protocol, with or without
-//! CRCs, DNS, or plain lines.
+//! CRCs, DNS, MQTT, or plain lines.
 
 use crc32c::{crc32c, crc32c_append};
 use serde::{Deserialize, Serialize};
 use zone::{Question, WrongAnswer};
 
+use crate::mqtt;
 use crate::record::InjectionClass;
 use crate::trace::TraceRequest;
 
@@ -26,6 +27,10 @@ pub enum Protocol {
     /// a zone.
     #[serde(skip)]
     Dns,
+    /// MQTT: a reply is what the broker sends up to the answer to a ping behind the request. A target speaks it if its
+    /// trace has messages.
+    #[serde(skip)]
+    Mqtt,
 }
 
 /// What the beginning of a stream of replies contains.
@@ -168,6 +173,9 @@ impl Protocol {
                 .filter(|&length| length <= bytes.len())
                 .map_or(ReplyFrame::Part, ReplyFrame::Whole);
         }
+        if self == Protocol::Mqtt {
+            return mqtt_frame(bytes);
+        }
         if self != Protocol::MemcachedSummed {
             return self.plain_frame(bytes);
         }
@@ -221,6 +229,7 @@ impl Protocol {
         match self {
             Protocol::Lines => return Some(Wrong::Value),
             Protocol::Dns => return Some(dns_difference(right, got)),
+            Protocol::Mqtt => return Some(mqtt_difference(right, got)),
             Protocol::Memcached => {}
             Protocol::MemcachedSummed => {
                 let (Some(right), Some(got)) = (without_sum(right, seed), without_sum(got, seed)) else {
@@ -258,8 +267,39 @@ impl Protocol {
         match self {
             Protocol::MemcachedSummed => without_sum(reply, request.seed).is_some(),
             Protocol::Dns => zone::check(&request.bytes[2..], &reply[2..]).is_ok(),
-            Protocol::Memcached | Protocol::Lines => true,
+            Protocol::Memcached | Protocol::Lines | Protocol::Mqtt => true,
         }
+    }
+}
+
+/// All packets up to the answer to a ping.
+fn mqtt_frame(bytes: &[u8]) -> ReplyFrame {
+    let mut at = 0;
+    loop {
+        match mqtt::length(&bytes[at..]) {
+            Err(mqtt::NoPacket) => return ReplyFrame::Malformed,
+            Ok(None) => return ReplyFrame::Part,
+            Ok(Some(length)) if bytes[at..at + length] == mqtt::PONG => {
+                return ReplyFrame::Whole(at + length);
+            }
+            Ok(Some(length)) => at += length,
+        }
+    }
+}
+
+/// A subscriber to whole trees of topics can recognise no wrong message.
+fn mqtt_difference(right: &[u8], got: &[u8]) -> Wrong {
+    let [right, got] = [right, got]
+        .map(|reply| mqtt::packets(reply).into_iter().filter_map(mqtt::message).collect::<Vec<_>>());
+    let lacks = |one: &[mqtt::Message<'_>], other: &[mqtt::Message<'_>]| {
+        one.iter().any(|message| !other.contains(message))
+    };
+    match (lacks(&right, &got), lacks(&got, &right)) {
+        (true, true) => Wrong::Value,
+        (true, false) => Wrong::Missing,
+        (false, true) => Wrong::Extra,
+        (false, false) if right.len() != got.len() => Wrong::Extra,
+        (false, false) => Wrong::Status,
     }
 }
 
@@ -384,6 +424,27 @@ mod tests {
         assert_eq!(wrong(&["a"], "STORED\r\n", "NOT_STORED\r\n"), Some(Wrong::Status));
         assert_eq!(wrong(&["a"], "STORED\r\n", "SERVER_ERROR out of memory\r\n"), Some(Wrong::ErrorReply));
         assert_eq!(wrong(&["a"], "7\r\n", "8\r\n"), Some(Wrong::Value));
+    }
+
+    #[test]
+    fn messages_of_a_broker_are_compared() {
+        let [one, other] = [b"1", b"2"].map(|payload| mqtt::publish(0, "a/b", payload, 0, false));
+        let reply = |packets: &[&[u8]]| [packets.concat(), mqtt::PONG.to_vec()].concat();
+        let right = reply(&[&mqtt::acknowledge(mqtt::PUBACK, 1), &one]);
+        let whole = [&right[..], &one].concat();
+        assert_eq!(Protocol::Mqtt.frame(&whole), ReplyFrame::Whole(right.len()));
+        assert_eq!(Protocol::Mqtt.frame(&right[..right.len() - 1]), ReplyFrame::Part);
+        assert_eq!(Protocol::Mqtt.frame(&[0x40, 9]), ReplyFrame::Malformed);
+        for (got, wrong) in [
+            (reply(&[&mqtt::acknowledge(mqtt::PUBACK, 1), &other]), Wrong::Value),
+            (reply(&[&mqtt::acknowledge(mqtt::PUBACK, 1)]), Wrong::Missing),
+            (reply(&[&mqtt::acknowledge(mqtt::PUBACK, 1), &one, &other]), Wrong::Extra),
+            (reply(&[&mqtt::acknowledge(mqtt::PUBACK, 1), &one, &one]), Wrong::Extra),
+            (reply(&[&mqtt::acknowledge(mqtt::PUBACK, 2), &one]), Wrong::Status),
+        ] {
+            assert_eq!(Protocol::Mqtt.difference(&[], 0, &right, &got), Some(wrong));
+            assert_eq!(wrong.class(), InjectionClass::Undetected);
+        }
     }
 
     #[test]

@@ -127,6 +127,16 @@ impl Target {
             }
             target.protocol = Protocol::MemcachedSummed;
         }
+        if target.trace.mqtt {
+            let trace = &target.trace;
+            if trace.sum || trace.lines.is_some() || trace.zone.is_some() || target.is_sampled() {
+                bail!(
+                    "target file {}: `mqtt` goes with no sums, lines, zone, cluster or threads",
+                    path.display()
+                );
+            }
+            target.protocol = Protocol::Mqtt;
+        }
         if target.trace.zone.is_some() {
             target.of_zone().with_context(|| format!("target file {}", path.display()))?;
         }

@@ -7,6 +7,7 @@ use wire::SplitMix64;
 use zone::{A, CNAME, MX, Question, TXT};
 
 use crate::draw;
+use crate::mqtt;
 use crate::protocol::Protocol;
 
 /// One request.
@@ -48,6 +49,9 @@ pub struct Recipe {
     /// Queries for names of a DNS zone instead, whose servers run beside the target.
     #[serde(default)]
     pub zone: Option<ZoneNames>,
+    /// Messages to a broker instead, at every quality of service, and retained ones; `keys` topics of each.
+    #[serde(default)]
+    pub mqtt: bool,
 }
 
 /// The names of a zone that are asked for.
@@ -99,6 +103,7 @@ impl Default for Recipe {
             sum: false,
             lines: None,
             zone: None,
+            mqtt: false,
         }
     }
 }
@@ -127,6 +132,9 @@ impl Trace {
         }
         if let Some(names) = &recipe.zone {
             return Trace::of_zone(recipe, names);
+        }
+        if recipe.mqtt {
+            return Trace::of_messages(recipe);
         }
         let mut maker = Maker { stream: draw::stream(recipe.seed, 0, 0), recipe };
         // One item of every size first: a slab allocator then has its pages, which are long work, before the
@@ -181,6 +189,23 @@ impl Trace {
         }
     }
 
+    /// Messages that come back to the client that publishes them, and retained ones, which are asked for at the end.
+    fn of_messages(recipe: &Recipe) -> Self {
+        let mut maker = Messages { stream: draw::stream(recipe.seed, 0, 0), recipe, id: 0, theirs: 0 };
+        let mut warmup = vec![mqtt::connect("trace", true)];
+        warmup.extend((0..3).map(|qos| mqtt::subscribe(1, &format!("{qos}/#"), qos)));
+        warmup.extend((0..recipe.keys).map(|topic| maker.retain(topic)));
+        warmup.extend((0..recipe.warmup).map(|_| maker.mixed()));
+        let mut measured: Vec<Vec<u8>> = (0..recipe.requests).map(|_| maker.mixed()).collect();
+        measured.extend((0..recipe.keys).map(|topic| maker.retained(topic)));
+        let request = |packets: Vec<u8>| plain([&packets[..], &mqtt::PING].concat(), Vec::new());
+        Trace {
+            warmup: warmup.into_iter().map(request).collect(),
+            poke: request(Vec::new()),
+            measured: measured.into_iter().map(request).collect(),
+        }
+    }
+
     /// Adds CRCs to all requests.
     fn sum(&mut self) {
         for request in self.warmup.iter_mut().chain([&mut self.poke]).chain(&mut self.measured) {
@@ -206,6 +231,66 @@ fn plain(bytes: Vec<u8>, keys: Vec<Vec<u8>>) -> TraceRequest {
 
 /// Items of different sizes, each a sixth longer than the last: up to 2.5 KiB.
 const SIZES: u32 = 38;
+
+/// Makes requests to a broker.
+struct Messages<'a> {
+    stream: SplitMix64,
+    recipe: &'a Recipe,
+    /// Of the last packet with an id.
+    id: u16,
+    /// Of the last message that the broker has sent with an id: it counts them.
+    theirs: u16,
+}
+
+impl Messages<'_> {
+    fn payload(&mut self) -> Vec<u8> {
+        let [least, most] = self.recipe.value;
+        (0..least + self.stream.below(most - least + 1)).map(|_| self.stream.next_u64() as u8).collect()
+    }
+
+    fn mixed(&mut self) -> Vec<u8> {
+        let topic = self.stream.below(self.recipe.keys);
+        match self.stream.below(6) {
+            4 => self.retain(topic),
+            5 => self.retained(topic),
+            kind => self.message(topic, kind.min(2) as u8),
+        }
+    }
+
+    /// A message, all acknowledgements of it, and those of its copy, which the broker sends back.
+    fn message(&mut self, topic: u64, qos: u8) -> Vec<u8> {
+        let payload = self.payload();
+        self.id += 1;
+        let mut bytes = mqtt::publish(self.id, &format!("{qos}/{topic}"), &payload, qos, false);
+        if qos > 0 {
+            self.theirs += 1;
+        }
+        match qos {
+            0 => {}
+            1 => bytes.extend(mqtt::acknowledge(mqtt::PUBACK, self.theirs)),
+            _ => {
+                bytes.extend(mqtt::acknowledge(mqtt::PUBREL, self.id));
+                bytes.extend(mqtt::acknowledge(mqtt::PUBREC, self.theirs));
+                bytes.extend(mqtt::acknowledge(mqtt::PUBCOMP, self.theirs));
+            }
+        }
+        bytes
+    }
+
+    /// A message that the broker keeps.
+    fn retain(&mut self, topic: u64) -> Vec<u8> {
+        let payload = self.payload();
+        self.id += 1;
+        mqtt::publish(self.id, &format!("r/{topic}"), &payload, 1, true)
+    }
+
+    /// Asks for one that it keeps.
+    fn retained(&mut self, topic: u64) -> Vec<u8> {
+        self.id += 2;
+        let topic = format!("r/{topic}");
+        [mqtt::subscribe(self.id - 1, &topic, 0), mqtt::unsubscribe(self.id, &topic)].concat()
+    }
+}
 
 struct Maker<'a> {
     stream: SplitMix64,

@@ -309,6 +309,9 @@ pub struct Buffers {
     pub evicted: u64,
     /// Connections that were closed because they sent nothing for too long.
     pub idle: u64,
+    /// Connections that were closed because their clients completed no handshake of TLS, or sent what is not TLS.
+    #[serde(default)]
+    pub tls_failed: u64,
 }
 
 /// Frames to peers, by their purpose. Bytes include the frames' headers; a frame to several peers counts once for each.

@@ -264,10 +264,10 @@ pub const CLUSTER_NAME_BYTES: usize = 64;
 /// Longest path of a socket file: the kernel's 108 bytes, with the zero at the end.
 pub const SOCKET_PATH_BYTES: usize = 107;
 /// Open files that are not for clients: 3 standard streams, 4 for two polls and their wakers, 1 for the check of the
-/// program's own memory, 3 listeners, 16 for eight peers (a connection to each, and an attempt at a new one), 64 for
+/// program's own memory, 4 listeners, 16 for eight peers (a connection to each, and an attempt at a new one), 64 for
 /// connections whose peer is not known yet, 33 for admin commands (one of them refused), 18 for callers who have not
 /// presented their secret, 16 for log and state on disk (their files, directories and lock), 1 for a client that is
-/// refused because there are too many, and 17 to spare.
+/// refused because there are too many, and 16 to spare.
 pub const DESCRIPTORS_RESERVED: usize = 176;
 /// The same for each client thread: a poll, its waker, and a second descriptor of the poll.
 pub const DESCRIPTORS_PER_CLIENT_THREAD: usize = 3;
@@ -336,7 +336,7 @@ const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
 const _: () = assert!(2 * ANSWERED_BYTES <= TRANSFER_MESSAGE);
 // The sum in its comment; one more is for the client that is refused.
 const _: () = assert!(
-    3 + 4 + 1 + 3 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 2 * (ADMIN_STRANGERS + 1) + 16
+    3 + 4 + 1 + 4 + 2 * 8 + 64 + (ADMIN_CONNECTIONS + 1) + 2 * (ADMIN_STRANGERS + 1) + 16
         < DESCRIPTORS_RESERVED
 );
 const _: () = assert!(ADMIN_CONNECTIONS <= DIGESTS_KEPT && ADMIN_CONNECTIONS <= CALLS_WAITING);

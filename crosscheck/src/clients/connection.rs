@@ -547,6 +547,9 @@ impl<P: Protocol> Connection<P> {
                 return Fate::Closed;
             }
             if self.leaving.is_empty() {
+                if self.stream.has_unsent() && !self.has_own_socket(counters) {
+                    return Fate::Closed;
+                }
                 match self.stream.flush() {
                     Ok(()) => return self.fate(),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.blocked = true,

@@ -320,6 +320,7 @@ impl<W: World> OwnClients<W> {
             waiting: self.counters.sum(|thread| &thread.waiting),
             evicted: read(&self.counters.evicted),
             idle: read(&self.counters.idle),
+            tls_failed: read(&self.counters.tls_failed),
         }
     }
 }

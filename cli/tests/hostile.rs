@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// The attacks that take some seconds each. The others take long, or need the machine for themselves.
-const QUICK: &str = "http,settings,strangers,descriptors,files";
+const QUICK: &str = "http,settings,strangers,descriptors,files,tls";
 
 fn hostile(more: &[&str], out: &Path) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_crosscheck"))
@@ -33,7 +33,7 @@ fn what_is_attacked_holds() {
     let text = std::fs::read_to_string(folder.join("result.json")).expect("a result");
     let result: Value = serde_json::from_str(&text).expect("JSON");
     let attacks = result["attacks"].as_array().expect("attacks");
-    assert_eq!(attacks.len(), if is_long { 10 } else { QUICK.split(',').count() });
+    assert_eq!(attacks.len(), if is_long { 11 } else { QUICK.split(',').count() });
     for attack in attacks {
         let cases = attack["cases"].as_array().expect("cases").iter();
         let checks: Vec<&Value> = cases.filter_map(|case| case["checks"].as_array()).flatten().collect();

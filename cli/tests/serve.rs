@@ -400,3 +400,97 @@ fn a_replica_of_a_group_needs_a_key_that_others_cannot_read() {
         "{said}"
     );
 }
+
+/// The answer to `version` on this connection.
+fn version(stream: &mut (impl Read + Write)) -> std::io::Result<String> {
+    stream.write_all(b"version\r\n")?;
+    let mut line = String::new();
+    while !line.ends_with('\n') {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        line.push(char::from(byte[0]));
+    }
+    Ok(line)
+}
+
+#[test]
+fn a_socket_file_for_clients_lives_as_long_as_its_replica() {
+    let more = "client_socket = \"DIR/clients.sock\"\nclient_socket_mode = \"0770\"";
+    let mut node = Node::new("DIR/admin.sock", more);
+    node.start(&SOCKET);
+    let socket = node.path("clients.sock");
+    let ask = || version(&mut UnixStream::connect(&socket).expect("it listens")).expect("an answer");
+    assert!(ask().starts_with("VERSION "));
+    assert_eq!(std::fs::metadata(&socket).expect("there").permissions().mode() & 0o7777, 0o770);
+    let other = Node::new("DIR/admin.sock", &more.replace("DIR", node.folder.path().to_str().expect("text")));
+    let (code, said) = refused(&mut other.serve());
+    assert!(
+        code != Some(0) && said.contains("another process listens on") && said.contains("clients.sock"),
+        "{said}"
+    );
+    assert!(ask().starts_with("VERSION "), "the other one has taken it");
+    node.end(Signal::KILL);
+    assert!(socket.exists(), "a killed process leaves it");
+    node.start(&SOCKET);
+    assert!(ask().starts_with("VERSION "));
+    let (code, said) = node.end(Signal::TERM);
+    assert_eq!((code, socket.exists()), (Some(0), false), "{said}");
+}
+
+/// A connection with TLS that trusts this certificate only.
+fn with_tls(
+    address: &str,
+    trusted: &rcgen::Certificate,
+) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted.der().clone()).expect("a certificate");
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().expect("versions");
+    let config = std::sync::Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+    let socket = TcpStream::connect(address).expect("it listens");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a bound");
+    let name = "localhost".try_into().expect("a name");
+    rustls::StreamOwned::new(rustls::ClientConnection::new(config, name).expect("a client"), socket)
+}
+
+#[test]
+fn sighup_makes_a_replica_read_its_certificate_again() {
+    let mut node = Node::new("DIR/admin.sock", "tls_cert = \"DIR/cert.pem\"\ntls_key = \"DIR/key.pem\"");
+    let (code, said) = refused(node.serve().arg("--check"));
+    assert!(
+        code == Some(2) && said.contains("tls_cert: ") && said.contains("cert.pem cannot be read"),
+        "{said}"
+    );
+    let (certificate, key) = (node.path("cert.pem"), node.path("key.pem"));
+    let write = || {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+        std::fs::write(&certificate, made.cert.pem()).expect("written");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("set");
+        made.cert
+    };
+    let first = write();
+    node.start(&SOCKET);
+    let mut open = with_tls(&node.clients(), &first);
+    assert!(version(&mut open).expect("served").starts_with("VERSION "));
+    let second = write();
+    node.signal(Signal::HUP);
+    let deadline = Instant::now() + PATIENCE;
+    while version(&mut with_tls(&node.clients(), &second)).is_err() {
+        assert!(Instant::now() < deadline, "the new certificate is not used");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::write(&key, "no key").expect("written");
+    node.signal(Signal::HUP);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(version(&mut with_tls(&node.clients(), &second)).is_ok(), "the one before stays");
+    assert!(version(&mut open).is_ok(), "an open connection goes on");
+    let (code, said) = node.end(Signal::TERM);
+    assert_eq!(code, Some(0), "{said}");
+    for told in
+        ["were read again, for later connections", "from before stays", "key.pem holds no private key"]
+    {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+}

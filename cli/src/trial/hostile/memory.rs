@@ -11,11 +11,11 @@ use super::wire;
 use node::view::grouped;
 
 /// Length of the requested value.
-const VALUE: usize = 1_048_000;
+pub(super) const VALUE: usize = 1_048_000;
 /// Duration of each experiment.
-const LASTS: Duration = Duration::from_secs(6);
+pub(super) const LASTS: Duration = Duration::from_secs(6);
 /// Values that were acknowledged before.
-const KEPT: usize = 200;
+pub(super) const KEPT: usize = 200;
 /// The behaviour of clients of replica 1 until then; returns a description of the result.
 type Act = fn(&Lab<'_>, Instant) -> anyhow::Result<String>;
 
@@ -158,7 +158,12 @@ fn sets(lab: &Lab<'_>, until: Instant, connections: usize) -> anyhow::Result<Str
 }
 
 /// Connections that each send these bytes once, and then nothing.
-fn halves(lab: &Lab<'_>, until: Instant, connections: usize, bytes: Vec<u8>) -> anyhow::Result<String> {
+pub(super) fn halves(
+    lab: &Lab<'_>,
+    until: Instant,
+    connections: usize,
+    bytes: Vec<u8>,
+) -> anyhow::Result<String> {
     let mut held = wire::connect_all(lab.clients(1), connections);
     held.iter().try_for_each(|stream| stream.set_nonblocking(true))?;
     let mut sent = vec![0; held.len()];

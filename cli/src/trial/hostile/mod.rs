@@ -17,6 +17,7 @@ mod long_replies;
 mod memory;
 mod settings;
 mod strangers;
+mod tls;
 mod told;
 mod watch;
 mod wire;
@@ -46,7 +47,7 @@ struct Attack {
 }
 
 /// All of them, in the order in which they run: the longest come last.
-const ATTACKS: [Attack; 10] = [
+const ATTACKS: [Attack; 11] = [
     Attack { name: "http", title: "a web page speaks HTTP to the clients' port", run: http::run },
     Attack { name: "settings", title: "one replica is configured differently", run: settings::run },
     Attack {
@@ -75,6 +76,11 @@ const ATTACKS: [Attack; 10] = [
         name: "memory",
         title: "clients send halves, never read, or never stop sending",
         run: memory::run,
+    },
+    Attack {
+        name: "tls",
+        title: "handshakes without an end, and clients with TLS that never read",
+        run: tls::run,
     },
     Attack { name: "long-replies", title: "7.5 kB of requests ask for 3.8 GB", run: long_replies::run },
 ];

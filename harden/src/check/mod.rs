@@ -426,15 +426,15 @@ impl Check<'_> {
 
     /// Code of handlers that threads and signal handlers run outside of them.
     fn outside(&self, dumps: &BTreeMap<usize, Option<String>>) -> Vec<String> {
-        let ways = self.program.outside();
         let mut of: BTreeMap<Id, Vec<String>> = BTreeMap::new();
-        for (&id, _) in ways.iter().filter(|(id, _)| self.reached.contains_key(id)) {
-            let function = self.program.function(id);
-            let dump = dumps.get(&id.0).and_then(Option::as_deref);
-            if dump.is_none_or(|dump| writes(dump, function.name)) {
-                let begin = self.program.path(&ways, id)[0];
-                let place = self.shown(id.0, self.program.place(id));
-                of.entry(begin).or_default().push(format!("{} ({place})", function.name));
+        for (begin, ways) in self.program.outside() {
+            for &id in ways.keys().filter(|id| self.reached.contains_key(id)) {
+                let function = self.program.function(id);
+                let dump = dumps.get(&id.0).and_then(Option::as_deref);
+                if dump.is_none_or(|dump| writes(dump, function.name)) {
+                    let place = self.shown(id.0, self.program.place(id));
+                    of.entry(begin).or_default().push(format!("{} ({place})", function.name));
+                }
             }
         }
         let told = of.into_iter().map(|(begin, functions)| {

@@ -93,18 +93,22 @@ impl<'a> Program<'a> {
         ways
     }
 
-    /// What threads and signal handlers of the program reach outside of handlers.
-    pub fn outside(&self) -> Ways {
-        let mut ways = Ways::new();
-        let mut waiting = VecDeque::new();
-        for (id, function) in self.all() {
-            for name in self.started(id, function) {
-                let started = self.resolve(id.0, name).filter(|&id| ways.try_insert_way(id, id));
-                waiting.extend(started);
-            }
+    /// What each thread and signal handler of the program reaches outside of handlers, by the function in which it
+    /// begins.
+    pub fn outside(&self) -> BTreeMap<Id, Ways> {
+        let started = self.all().flat_map(|(id, function)| {
+            self.started(id, function).into_iter().filter_map(move |name| self.resolve(id.0, name))
+        });
+        let mut all = BTreeMap::new();
+        for begin in started {
+            all.entry(begin).or_insert_with(|| {
+                let mut ways = Ways::from([(begin, begin)]);
+                let goes_on = |function: &Function<'a>, call: &Call<'a>| !function.is_in_handler(call.at);
+                self.follow(&mut ways, VecDeque::from([begin]), goes_on);
+                ways
+            });
         }
-        self.follow(&mut ways, waiting, |function, call| !function.is_in_handler(call.at));
-        ways
+        all
     }
 
     /// The ids from the beginning of a way to a function.
@@ -194,9 +198,14 @@ mod tests {
                     int main(void) { struct sigaction a; a.sa_handler = on_signal; not_started(); }\n\
                     void not_started(void) { both(); } void go(void) { pthread_create(&id, 0, run, 0); }";
         let program = Program::of(vec![Text::read(text)]);
-        let ways = program.outside();
-        assert_eq!(names(&program, &ways), ["both", "run", "inner", "on_signal"]);
-        assert_eq!(program.path(&ways, (0, 2)), [(0, 3), (0, 2)], "inner, by the signal handler alone");
+        let all = program.outside();
+        let each: Vec<Vec<String>> = all.values().map(|ways| names(&program, ways)).collect();
+        assert_eq!(each, [["both", "run"], ["inner", "on_signal"]]);
+        assert_eq!(
+            program.path(&all[&(0, 3)], (0, 2)),
+            [(0, 3), (0, 2)],
+            "the handler's part is none of the thread's"
+        );
         assert_eq!(names(&program, &program.reached()), ["inner"]);
     }
 }

@@ -10,3 +10,4 @@ mod mosquitto;
 mod pipeline;
 mod support;
 mod trace;
+mod upstream;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ::harden::check::{Report, targets};
+use ::harden::check::{CheckReport, targets};
 use ::harden::compile::Variant;
 use ::harden::install;
 use ::harden::library;
@@ -80,7 +80,7 @@ Examples:
 
 Exit code: 0 when nothing keeps the program from being hardened, 1 with a list."
     )]
-    Check(Check),
+    Check(HardenCheck),
     /// Install the library for programs with their own Makefile: archive, headers, pkg-config
     #[command(after_long_help = "A program is then built with
 
@@ -96,7 +96,7 @@ The library is built from the workspace around this command; elsewhere --library
 Examples:
   crosscheck harden install --prefix /usr/local
   crosscheck harden install --prefix ~/.local --variant sei --variant dup")]
-    Install(Install),
+    Install(HardenInstall),
     /// List the programs that come with recipes, their handlers, and how many lines the patches change
     List,
 }
@@ -113,7 +113,7 @@ pub struct Build {
 
 /// Options of `install`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Install {
+pub struct HardenInstall {
     /// Folder below which `lib` and `include` are, such as /usr/local
     #[arg(long)]
     prefix: PathBuf,
@@ -128,7 +128,7 @@ pub struct Install {
 
 /// Options of `check`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Check {
+pub struct HardenCheck {
     #[command(flatten)]
     place: Where,
     /// Options of the compiler for one C file, arguments of make for a folder, behind `--`
@@ -201,7 +201,7 @@ fn run_build(build: &Build) -> CommandOutcome {
     Ok(CommandVerdict::Holds)
 }
 
-fn run_check(check: &Check) -> CommandOutcome {
+fn run_check(check: &HardenCheck) -> CommandOutcome {
     let path = Path::new(&check.place.app);
     let is_own = path.is_file() || (path.is_dir() && !path.join("recipe.toml").is_file());
     let (report, name) = if is_own {
@@ -218,7 +218,7 @@ fn run_check(check: &Check) -> CommandOutcome {
     Ok(if report.causes.is_empty() { CommandVerdict::Holds } else { CommandVerdict::Fails })
 }
 
-fn run_install(options: &Install) -> CommandOutcome {
+fn run_install(options: &HardenInstall) -> CommandOutcome {
     let mut modules = PathBuf::new();
     for &variant in &options.variants {
         install::variant_has_library(variant).map_err(|error| node::outcome::misuse(error.to_string()))?;
@@ -234,7 +234,7 @@ fn run_install(options: &Install) -> CommandOutcome {
 }
 
 /// The list as text.
-fn told(report: &Report, name: &str) -> String {
+fn told(report: &CheckReport, name: &str) -> String {
     let mut text = String::new();
     let size = format!("handlers: {}, functions that they reach: {}", report.handlers, report.reached);
     match report.causes.len() {

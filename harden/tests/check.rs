@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use harden::check::{Report, targets};
+use harden::check::{CheckReport, targets};
 use harden::recipe::App;
 
 use crate::support::{places, skipped};
@@ -12,7 +12,7 @@ use crate::support::{places, skipped};
 const SERVER: &str = include_str!("c/causes.c");
 const STORE: &str = include_str!("c/causes_store.c");
 
-fn report(result: anyhow::Result<Report>) -> Option<Report> {
+fn report(result: anyhow::Result<CheckReport>) -> Option<CheckReport> {
     match result {
         Err(error) if harden::tool::is_lack(&error) => {
             skipped(&format!("{error:#}"));
@@ -22,7 +22,7 @@ fn report(result: anyhow::Result<Report>) -> Option<Report> {
     }
 }
 
-fn of_file(text: &str) -> Option<Report> {
+fn of_file(text: &str) -> Option<CheckReport> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file.c");
     fs::write(&file, text).expect("written");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::Source;
+use super::CheckedSource;
 use crate::compile;
 use crate::fetch::make;
 use crate::tool;
@@ -47,7 +47,7 @@ chmod +x "$output"
 
 /// One command of [`COMMANDS`].
 #[derive(Deserialize)]
-struct Entry {
+struct CompileEntry {
     directory: PathBuf,
     file: PathBuf,
     command: Option<String>,
@@ -59,19 +59,24 @@ struct Entry {
 ///
 /// # Errors
 /// If the folder says nothing about how it is compiled, or make fails.
-pub fn of_folder(folder: &Path, options: &[String], include: &Path, scratch: &Path) -> Result<Vec<Source>> {
+pub fn of_folder(
+    folder: &Path,
+    options: &[String],
+    include: &Path,
+    scratch: &Path,
+) -> Result<Vec<CheckedSource>> {
     let folder = folder.canonicalize().with_context(|| format!("there is no folder {}", folder.display()))?;
     let copy = scratch.join("copy");
     let calls = match fs::read_to_string(folder.join(COMMANDS)) {
         Ok(text) => listed(&text)?,
         Err(_) => recorded(&folder, options, &copy, scratch)?,
     };
-    let mut sources: Vec<Source> = Vec::new();
+    let mut sources: Vec<CheckedSource> = Vec::new();
     for (directory, words) in calls {
         // In the operator's own folder, so that what lies beside it is found.
         let own = directory.strip_prefix(&copy).map_or(directory.clone(), |below| folder.join(below));
         for file in words.iter().filter(|word| word.ends_with(".c") && !word.starts_with('-')) {
-            let is_known = |source: &Source| source.folder.join(&source.file) == own.join(file);
+            let is_known = |source: &CheckedSource| source.folder.join(&source.file) == own.join(file);
             let is_there = own.join(file).is_file() || directory.join(file).is_file();
             if is_there && !sources.iter().any(is_known) {
                 let mut source = of_file(Path::new(file), &own, &folder, &words, include)?;
@@ -97,13 +102,19 @@ pub fn of_folder(folder: &Path, options: &[String], include: &Path, scratch: &Pa
 ///
 /// # Errors
 /// If a file of options cannot be read.
-pub fn of_file(file: &Path, folder: &Path, root: &Path, words: &[String], include: &Path) -> Result<Source> {
+pub fn of_file(
+    file: &Path,
+    folder: &Path,
+    root: &Path,
+    words: &[String],
+    include: &Path,
+) -> Result<CheckedSource> {
     let mut flags: Vec<String> =
         compile::unit_options(compile::Variant::Sei).into_iter().map(str::to_owned).collect();
     flags.extend(kept(&expanded(words, folder)?));
     flags.extend(compile::headers().into_iter().map(str::to_owned));
     flags.extend(["-w".to_owned(), format!("-I{}", include.display())]);
-    Ok(Source {
+    Ok(CheckedSource {
         file: file.to_owned(),
         folder: folder.to_owned(),
         root: root.to_owned(),
@@ -156,7 +167,7 @@ fn is_meant(word: &str) -> bool {
 
 /// The commands of a `compile_commands.json`: folder and words of each.
 fn listed(text: &str) -> Result<Vec<(PathBuf, Vec<String>)>> {
-    let entries: Vec<Entry> =
+    let entries: Vec<CompileEntry> =
         serde_json::from_str(text).with_context(|| format!("{COMMANDS} cannot be read"))?;
     let calls = entries.into_iter().map(|entry| {
         let words = entry.arguments.unwrap_or_else(|| split(&entry.command.unwrap_or_default()));

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::reach::{Program, Ways};
+use super::reach::{CallGraph, Ways};
 use super::text::{self, BEGIN, Function, Text};
 
 /// The name of the file of lines that stand behind the text: errors there are none of the program's.
@@ -111,7 +111,7 @@ pub struct Left {
 }
 
 /// The text of a file for this purpose.
-pub fn text(program: &Program<'_>, file: usize, reached: &Ways, left: &Left, purpose: Purpose) -> String {
+pub fn text(program: &CallGraph<'_>, file: usize, reached: &Ways, left: &Left, purpose: Purpose) -> String {
     let read = &program.files[file];
     let begin = if purpose == Purpose::Causes { BEGIN } else { "__transaction_relaxed" };
     let mut edits = Vec::new();
@@ -196,7 +196,7 @@ fn apply(text: &str, mut edits: Vec<(usize, usize, String)>, to: &mut String) {
 
 /// Declares again what is called and has no body in this file, and what the compiler has of its own.
 fn declarations(
-    program: &Program<'_>,
+    program: &CallGraph<'_>,
     file: usize,
     calls: &BTreeSet<&str>,
     left: &Left,
@@ -235,7 +235,7 @@ fn declarations(
 }
 
 /// Functions of this file that only others declare SEI_LOCAL.
-pub fn foreign_locals<'p>(program: &'p Program<'_>, file: usize) -> Vec<&'p str> {
+pub fn foreign_locals<'p>(program: &'p CallGraph<'_>, file: usize) -> Vec<&'p str> {
     let read = &program.files[file];
     let others =
         || program.files.iter().enumerate().filter(|(other, _)| *other != file).map(|(_, other)| other);
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str, purpose: Purpose) -> String {
-        let program = Program::of(vec![Text::read(text)]);
+        let program = CallGraph::of(vec![Text::read(text)]);
         let reached = program.reached();
         super::text(&program, 0, &reached, &Left::default(), purpose)
     }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Result, bail};
 
 use self::marked::{Left, Purpose, TAIL, UNREADABLE};
-use self::reach::{Id, Program, Ways};
+use self::reach::{CallGraph, Id, Ways};
 use self::remedy::Body;
 use self::text::Text;
 use crate::bits;
@@ -33,7 +33,7 @@ const WORKERS: usize = 4;
 
 /// A file, and how it is compiled.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct CheckedSource {
     /// The file, relative to its folder.
     pub file: PathBuf,
     /// The folder in which the compiler is called.
@@ -51,7 +51,7 @@ pub struct Source {
 
 /// What was found.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct CheckReport {
     /// What has to be done; empty where nothing keeps the program from being hardened.
     pub causes: Vec<Cause>,
     /// Code of handlers that threads run outside of them: right where they cannot run beside handlers. And files that
@@ -80,13 +80,13 @@ pub struct Cause {
 ///
 /// # Errors
 /// If a file does not compile for another reason.
-pub fn check(sources: &[Source], compiler: &Compiler, scratch: &Path) -> Result<Report> {
+pub fn check(sources: &[CheckedSource], compiler: &Compiler, scratch: &Path) -> Result<CheckReport> {
     let read = in_parallel(sources.len(), |number| {
         let read = preprocessed(&sources[number], number, compiler, scratch);
         // Of many files one may need what is not installed, such as a tool beside the server.
         if sources.len() == 1 { read.map(Ok) } else { Ok(read.map_err(|error| (number, error))) }
     })?;
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     let mut known = Vec::new();
     for read in read {
         match read {
@@ -94,9 +94,9 @@ pub fn check(sources: &[Source], compiler: &Compiler, scratch: &Path) -> Result<
             Err((number, error)) => report.notes.push(left_out(&sources[number], &error)),
         }
     }
-    let (sources, texts): (Vec<Source>, Vec<String>) = known.into_iter().unzip();
+    let (sources, texts): (Vec<CheckedSource>, Vec<String>) = known.into_iter().unzip();
     let sources = &sources;
-    let program = Program::of(texts.iter().map(|text| Text::read(text)).collect());
+    let program = CallGraph::of(texts.iter().map(|text| Text::read(text)).collect());
     let reached = program.reached();
     report.handlers = program.all().map(|(_, function)| function.handlers.len()).sum();
     report.reached = reached.len();
@@ -109,7 +109,7 @@ pub fn check(sources: &[Source], compiler: &Compiler, scratch: &Path) -> Result<
         });
         return Ok(report);
     }
-    let check = Check { sources, compiler, scratch, program: &program, reached: &reached };
+    let check = CheckRun { sources, compiler, scratch, program: &program, reached: &reached };
     let concerned: Vec<usize> = (0..sources.len()).filter(|&file| check.is_concerned(file)).collect();
     let found = in_parallel(concerned.len(), |at| check.file(concerned[at]))?;
     let mut dumps = BTreeMap::new();
@@ -132,7 +132,7 @@ pub fn check(sources: &[Source], compiler: &Compiler, scratch: &Path) -> Result<
 }
 
 /// That a file is taken for one of a library.
-fn left_out(source: &Source, error: &anyhow::Error) -> String {
+fn left_out(source: &CheckedSource, error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let why = text.lines().find(|line| line.contains("error:")).or(text.lines().next()).unwrap_or_default();
     let path = source.folder.join(&source.file);
@@ -142,11 +142,11 @@ fn left_out(source: &Source, error: &anyhow::Error) -> String {
 
 /// The text of a file, and how it is compiled from then on.
 fn preprocessed(
-    source: &Source,
+    source: &CheckedSource,
     number: usize,
     compiler: &Compiler,
     scratch: &Path,
-) -> Result<(Source, String)> {
+) -> Result<(CheckedSource, String)> {
     let text = scratch.join(format!("{number}.plain.i"));
     let mut source = source.clone();
     let mut result = compiler.preprocess(&source.flags, &source.file, &text, &source.folder);
@@ -160,16 +160,16 @@ fn preprocessed(
     Ok((source, String::from_utf8_lossy(&fs::read(&text)?).into_owned()))
 }
 
-struct Check<'c> {
-    sources: &'c [Source],
+struct CheckRun<'c> {
+    sources: &'c [CheckedSource],
     compiler: &'c Compiler,
     scratch: &'c Path,
-    program: &'c Program<'c>,
+    program: &'c CallGraph<'c>,
     reached: &'c Ways,
 }
 
 /// What one file's compilation showed.
-struct Found {
+struct FoundCauses {
     causes: Vec<Cause>,
     /// What GCC's pass `optimized` wrote; `None` where the file does not compile before its causes are mended.
     optimised: Option<String>,
@@ -181,7 +181,7 @@ struct Output {
     optimised: String,
 }
 
-impl Check<'_> {
+impl CheckRun<'_> {
     fn is_concerned(&self, file: usize) -> bool {
         let text = &self.program.files[file];
         self.is_instrumented(file)
@@ -195,7 +195,7 @@ impl Check<'_> {
         self.reached.keys().any(|id| id.0 == file) || functions.any(|function| !function.handlers.is_empty())
     }
 
-    fn file(&self, file: usize) -> Result<Found> {
+    fn file(&self, file: usize) -> Result<FoundCauses> {
         let mut causes = self.unreadable(file);
         let mut left = Left::default();
         let mut output = None;
@@ -211,14 +211,15 @@ impl Check<'_> {
                 causes.push(cause);
                 continue;
             }
-            let refusals: Vec<Refusal<'_>> = printed.lines().filter_map(Refusal::parse).collect();
+            let refusals: Vec<CompilerRefusal<'_>> =
+                printed.lines().filter_map(CompilerRefusal::parse).collect();
             let (tail, refusals): (Vec<_>, Vec<_>) =
                 refusals.into_iter().partition(|one| one.place.0 == TAIL);
             left.lines.extend(tail.iter().map(|refusal| refusal.place.1));
             if refusals.is_empty() && !tail.is_empty() {
                 continue;
             }
-            if refusals.is_empty() || !refusals.iter().all(Refusal::is_about_handlers) {
+            if refusals.is_empty() || !refusals.iter().all(CompilerRefusal::is_about_handlers) {
                 return self.other_error(file, &printed);
             }
             causes.extend(refusals.iter().map(|refusal| self.refused(file, refusal)));
@@ -232,22 +233,22 @@ impl Check<'_> {
             causes.extend(output.obstacles.iter().map(|obstacle| self.obstacle(file, obstacle)));
             output.optimised
         });
-        Ok(Found { causes, optimised })
+        Ok(FoundCauses { causes, optimised })
     }
 
     /// A file that does not compile as it is: of many files the others can be checked all the same.
-    fn other_error(&self, file: usize, printed: &str) -> Result<Found> {
+    fn other_error(&self, file: usize, printed: &str) -> Result<FoundCauses> {
         let source = &self.sources[file];
         let name = source.file.display();
         if self.sources.len() == 1 {
             bail!("{name} does not compile, for a reason that is not about handlers:\n{}", errors(printed));
         }
-        let first = printed.lines().find_map(Refusal::parse);
+        let first = printed.lines().find_map(CompilerRefusal::parse);
         let place = first.as_ref().map_or(("", 0), |refusal| refusal.place);
         let words = first.as_ref().map_or("GCC gives no error", |refusal| refusal.words);
         let what = format!("{name} does not compile, for a reason that is not about handlers: {words}");
         let causes = vec![self.cause(file, place, what, remedy::COMPILE_FIRST.to_owned())];
-        Ok(Found { causes, optimised: None })
+        Ok(FoundCauses { causes, optimised: None })
     }
 
     /// Compiles a file's text for this purpose; the inner error is what the compiler printed.
@@ -329,7 +330,7 @@ impl Check<'_> {
             .collect()
     }
 
-    fn refused(&self, file: usize, refusal: &Refusal<'_>) -> Cause {
+    fn refused(&self, file: usize, refusal: &CompilerRefusal<'_>) -> Cause {
         let (what, remedy) = match refusal.callee() {
             Some(name) if self.is_function(file, name) => {
                 let body = match self.program.resolve(file, name) {
@@ -489,18 +490,18 @@ fn writes(dump: &str, function: &str) -> bool {
 
 /// One error of the compiler.
 #[derive(Debug, PartialEq, Eq)]
-struct Refusal<'e> {
+struct CompilerRefusal<'e> {
     place: (&'e str, usize),
     words: &'e str,
 }
 
-impl<'e> Refusal<'e> {
+impl<'e> CompilerRefusal<'e> {
     /// Reads `file:line:column: error: words`.
-    fn parse(line: &'e str) -> Option<Refusal<'e>> {
+    fn parse(line: &'e str) -> Option<CompilerRefusal<'e>> {
         let (place, words) = line.split_once(": error: ")?;
         let mut parts = place.rsplitn(3, ':');
         let (_, number, file) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Refusal { place: (file, number.parse().ok()?), words })
+        Some(CompilerRefusal { place: (file, number.parse().ok()?), words })
     }
 
     fn is_about_handlers(&self) -> bool {

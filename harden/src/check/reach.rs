@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::text::{Call, Function, Text};
+use super::text::{CallSite, Function, Text};
 
 /// A function with a body: its file's number, and its own in there.
 pub type Id = (usize, usize);
@@ -15,7 +15,7 @@ const MEMBERS: [&str; 2] = ["sa_handler", "sa_sigaction"];
 
 /// All files of a program.
 #[derive(Debug)]
-pub struct Program<'a> {
+pub struct CallGraph<'a> {
     /// The files.
     pub files: Vec<Text<'a>>,
     /// Functions of each file.
@@ -27,9 +27,9 @@ pub struct Program<'a> {
 /// How a function is reached: the one that calls it; itself where it is the beginning.
 pub type Ways = BTreeMap<Id, Id>;
 
-impl<'a> Program<'a> {
+impl<'a> CallGraph<'a> {
     /// A program of these files.
-    pub fn of(files: Vec<Text<'a>>) -> Program<'a> {
+    pub fn of(files: Vec<Text<'a>>) -> CallGraph<'a> {
         let mut external = BTreeMap::new();
         let mut own = vec![BTreeMap::new(); files.len()];
         for (file, text) in files.iter().enumerate() {
@@ -40,7 +40,7 @@ impl<'a> Program<'a> {
                 }
             }
         }
-        Program { files, own, external }
+        CallGraph { files, own, external }
     }
 
     /// The function itself.
@@ -103,7 +103,7 @@ impl<'a> Program<'a> {
         for begin in started {
             all.entry(begin).or_insert_with(|| {
                 let mut ways = Ways::from([(begin, begin)]);
-                let goes_on = |function: &Function<'a>, call: &Call<'a>| !function.is_in_handler(call.at);
+                let goes_on = |function: &Function<'a>, call: &CallSite<'a>| !function.is_in_handler(call.at);
                 self.follow(&mut ways, VecDeque::from([begin]), goes_on);
                 ways
             });
@@ -123,7 +123,7 @@ impl<'a> Program<'a> {
         path
     }
 
-    fn callees<'s>(&'s self, file: usize, calls: impl Iterator<Item = &'s Call<'a>>) -> BTreeSet<Id> {
+    fn callees<'s>(&'s self, file: usize, calls: impl Iterator<Item = &'s CallSite<'a>>) -> BTreeSet<Id> {
         let followed = calls.filter(|call| self.is_followed(file, call.name));
         let callees = followed.filter_map(|call| self.resolve(file, call.name));
         callees.filter(|&id| self.is_followed(id.0, self.function(id).name)).collect()
@@ -133,7 +133,7 @@ impl<'a> Program<'a> {
         &self,
         ways: &mut Ways,
         mut waiting: VecDeque<Id>,
-        goes_on: impl Fn(&Function<'a>, &Call<'a>) -> bool,
+        goes_on: impl Fn(&Function<'a>, &CallSite<'a>) -> bool,
     ) {
         while let Some(id) = waiting.pop_front() {
             let function = self.function(id);
@@ -172,7 +172,7 @@ impl TryInsert for Ways {
 mod tests {
     use super::*;
 
-    fn names(program: &Program<'_>, ways: &Ways) -> Vec<String> {
+    fn names(program: &CallGraph<'_>, ways: &Ways) -> Vec<String> {
         ways.keys().map(|&id| program.function(id).name.to_owned()).collect()
     }
 
@@ -183,7 +183,7 @@ mod tests {
                    int own(void) { return only_own(); } int only_own(void) { return 1; }\n\
                    int main(void) { low(); { __transaction_atomic { mid(); } } }";
         let two = "static void mid(void) { } int other(int a) { mid(); return deep(); } int deep(void) { return 1; }";
-        let program = Program::of(vec![Text::read(one), Text::read(two)]);
+        let program = CallGraph::of(vec![Text::read(one), Text::read(two)]);
         let ways = program.reached();
         assert_eq!(names(&program, &ways), ["mid", "mid", "other", "deep"]);
         let deep = *ways.keys().last().expect("deep");
@@ -197,7 +197,7 @@ mod tests {
                     void inner(void) { } void on_signal(int n) { inner(); }\n\
                     int main(void) { struct sigaction a; a.sa_handler = on_signal; not_started(); }\n\
                     void not_started(void) { both(); } void go(void) { pthread_create(&id, 0, run, 0); }";
-        let program = Program::of(vec![Text::read(text)]);
+        let program = CallGraph::of(vec![Text::read(text)]);
         let all = program.outside();
         let each: Vec<Vec<String>> = all.values().map(|ways| names(&program, ways)).collect();
         assert_eq!(each, [["both", "run"], ["inner", "on_signal"]]);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
 
-use super::{Report, Source, check, commands};
+use super::{CheckReport, CheckedSource, check, commands};
 use crate::compile::{Compiler, Variant};
 use crate::fetch::make;
 use crate::library;
@@ -17,10 +17,10 @@ use crate::unit;
 ///
 /// # Errors
 /// If its source cannot be prepared, or does not compile for a reason that is not about handlers.
-pub fn app(app: &App, places: &Places) -> Result<Report> {
+pub fn app(app: &App, places: &Places) -> Result<CheckReport> {
     let bench = Bench::open(app, places)?;
     let scratch = bench.scratch()?;
-    let source = |file: &str, flags: Vec<String>, is_apart: bool| Source {
+    let source = |file: &str, flags: Vec<String>, is_apart: bool| CheckedSource {
         file: PathBuf::from(file),
         folder: bench.source.clone(),
         root: bench.source.clone(),
@@ -39,7 +39,7 @@ pub fn app(app: &App, places: &Places) -> Result<Report> {
 /// # Errors
 /// If there is neither, nothing says how it is compiled, or it does not compile for a reason that is not about
 /// handlers.
-pub fn path(path: &Path, options: &[String]) -> Result<Report> {
+pub fn path(path: &Path, options: &[String]) -> Result<CheckReport> {
     let scratch = Scratch::new()?;
     let include = scratch.0.join("include");
     library::write_headers(&include)?;

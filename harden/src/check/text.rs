@@ -15,7 +15,7 @@ pub const BEGIN: &str = "__transaction_atomic";
 pub struct Text<'a> {
     /// The text.
     pub text: &'a str,
-    lines: Lines<'a>,
+    lines: CodeLines<'a>,
     /// Functions with a body.
     pub functions: Vec<Function<'a>>,
     /// Functions that are declared, with or without a body.
@@ -47,7 +47,7 @@ pub struct Function<'a> {
     /// From its opening brace to behind the closing one.
     pub body: Range<usize>,
     /// Calls by name, in order.
-    pub calls: Vec<Call<'a>>,
+    pub calls: Vec<CallSite<'a>>,
     /// Names of it that are not called, such as a function that is passed on.
     pub mentions: Vec<&'a str>,
     /// Handlers that begin here: where, from [`BEGIN`] to the closing brace.
@@ -56,7 +56,7 @@ pub struct Function<'a> {
 
 /// A call by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub struct CallSite<'a> {
     /// What is called: a function, or a variable that points to one.
     pub name: &'a str,
     /// Where the name stands.
@@ -86,7 +86,7 @@ impl<'a> Function<'a> {
 impl<'a> Text<'a> {
     /// Reads a text.
     pub fn read(text: &'a str) -> Text<'a> {
-        let (all, lines) = Tokens::all(text);
+        let (all, lines) = CodeTokens::all(text);
         let mut read =
             Text { text, lines, functions: Vec::new(), declared: BTreeMap::new(), wrapped: BTreeSet::new() };
         let mut at = 0;
@@ -123,7 +123,7 @@ impl<'a> Text<'a> {
     }
 
     /// Reads one declaration at the outermost level; returns where the next one begins.
-    fn declaration(&mut self, tokens: &[Token<'a>], begin: usize) -> usize {
+    fn declaration(&mut self, tokens: &[CodeToken<'a>], begin: usize) -> usize {
         let mut head = Head::default();
         let mut at = begin;
         while let Some(&(offset, token)) = tokens.get(at) {
@@ -177,7 +177,7 @@ impl<'a> Text<'a> {
     }
 
     /// Adds a function with what its body calls.
-    fn define(&mut self, tokens: &[Token<'a>], mut function: Function<'a>) {
+    fn define(&mut self, tokens: &[CodeToken<'a>], mut function: Function<'a>) {
         for (at, &(offset, token)) in tokens.iter().enumerate() {
             let behind = |n: usize| tokens.get(at + n).map_or("", |(_, token)| *token);
             let before = |n: usize| at.checked_sub(n).map_or("", |at| tokens[at].1);
@@ -191,7 +191,7 @@ impl<'a> Text<'a> {
                 continue;
             }
             if behind(1) == "(" {
-                function.calls.push(Call { name: token, at: offset });
+                function.calls.push(CallSite { name: token, at: offset });
             } else {
                 function.mentions.push(token);
             }
@@ -216,7 +216,7 @@ struct Head<'a> {
 
 impl<'a> Head<'a> {
     /// Reads from an opening parenthesis to its closing one, whose index it returns.
-    fn parentheses(&mut self, tokens: &[Token<'a>], open: usize) -> usize {
+    fn parentheses(&mut self, tokens: &[CodeToken<'a>], open: usize) -> usize {
         let end = closing(tokens, open);
         let inner = &tokens[open + 1..end.min(tokens.len()).max(open + 1)];
         let Some(&(offset, before)) = open.checked_sub(1).and_then(|at| tokens.get(at)) else { return end };
@@ -238,7 +238,7 @@ impl<'a> Head<'a> {
         end
     }
 
-    fn attribute(&mut self, inner: &[Token<'a>]) {
+    fn attribute(&mut self, inner: &[CodeToken<'a>]) {
         for (at, (_, token)) in inner.iter().enumerate() {
             match token.trim_matches('_') {
                 "transaction_pure" => self.attributes.is_local = true,
@@ -271,7 +271,7 @@ const NO_NAMES: [&str; 12] = [
     "_Atomic",
 ];
 
-fn is_pointer(inner: &[Token<'_>]) -> bool {
+fn is_pointer(inner: &[CodeToken<'_>]) -> bool {
     inner.first().is_some_and(|(_, token)| *token == "*")
 }
 
@@ -281,7 +281,7 @@ pub fn is_name(token: &str) -> bool {
 }
 
 /// The index of the token that closes the bracket at `open`; the number of tokens where none does.
-pub fn closing(tokens: &[Token<'_>], open: usize) -> usize {
+pub fn closing(tokens: &[CodeToken<'_>], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, (_, token)) in tokens.iter().enumerate().skip(open) {
         match *token {
@@ -298,12 +298,12 @@ pub fn closing(tokens: &[Token<'_>], open: usize) -> usize {
 
 /// Which line of which file a place comes from: the preprocessor's lines about files.
 #[derive(Debug, Default)]
-struct Lines<'a> {
+struct CodeLines<'a> {
     /// Where the next line begins, and which one it is.
     marks: Vec<(usize, &'a str, usize)>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> CodeLines<'a> {
     /// Reads `# 12 "file.c" 2`, behind which `next` is.
     fn mark(&mut self, line: &'a str, next: usize) {
         let Some((number, rest)) = line.trim_start_matches(['#', ' ']).split_once(' ') else { return };
@@ -332,23 +332,23 @@ impl<'a> Lines<'a> {
 }
 
 /// All tokens of a text.
-pub fn tokens(text: &str) -> Vec<Token<'_>> {
-    Tokens::all(text).0
+pub fn tokens(text: &str) -> Vec<CodeToken<'_>> {
+    CodeTokens::all(text).0
 }
 
 /// A token, and where it begins.
-pub type Token<'a> = (usize, &'a str);
+pub type CodeToken<'a> = (usize, &'a str);
 
 /// Names, numbers and single characters of C, without strings, character constants and the preprocessor's lines.
-struct Tokens<'a> {
+struct CodeTokens<'a> {
     text: &'a str,
     at: usize,
-    lines: Lines<'a>,
+    lines: CodeLines<'a>,
 }
 
-impl<'a> Tokens<'a> {
-    fn all(text: &'a str) -> (Vec<Token<'a>>, Lines<'a>) {
-        let mut tokens = Tokens { text, at: 0, lines: Lines::default() };
+impl<'a> CodeTokens<'a> {
+    fn all(text: &'a str) -> (Vec<CodeToken<'a>>, CodeLines<'a>) {
+        let mut tokens = CodeTokens { text, at: 0, lines: CodeLines::default() };
         let mut all = Vec::new();
         while let Some(token) = tokens.next() {
             all.push(token);
@@ -356,7 +356,7 @@ impl<'a> Tokens<'a> {
         (all, tokens.lines)
     }
 
-    fn next(&mut self) -> Option<Token<'a>> {
+    fn next(&mut self) -> Option<CodeToken<'a>> {
         let bytes = self.text.as_bytes();
         loop {
             let begin = self.at;

@@ -88,7 +88,7 @@ pub fn packets(mut bytes: &[u8]) -> Vec<&[u8]> {
 
 /// A message of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct Publication<'a> {
     /// Its topic.
     pub topic: &'a [u8],
     /// Its id; 0 at QoS 0.
@@ -100,7 +100,7 @@ pub struct Message<'a> {
 }
 
 /// A packet as a message; `None` if it is another packet, or a malformed one.
-pub fn message(packet: &[u8]) -> Option<Message<'_>> {
+pub fn message(packet: &[u8]) -> Option<Publication<'_>> {
     let (first, rest) = packet.split_first().filter(|(first, _)| **first & 0xF0 == 0x30)?;
     let rest = &rest[rest.iter().position(|byte| byte & 0x80 == 0)? + 1..];
     let long = usize::from(u16::from_be_bytes(rest.first_chunk().copied()?));
@@ -110,7 +110,7 @@ pub fn message(packet: &[u8]) -> Option<Message<'_>> {
         0 => (0, rest),
         _ => (u16::from_be_bytes(rest.first_chunk().copied()?), &rest[2..]),
     };
-    Some(Message { topic, id, qos, payload })
+    Some(Publication { topic, id, qos, payload })
 }
 
 fn string(text: &str) -> Vec<u8> {
@@ -141,7 +141,7 @@ mod tests {
         let long = publish(7, "a/b", &[1; 300], 2, true);
         let all = [&long[..], &acknowledge(PUBREC, 9), &PONG].concat();
         assert_eq!(packets(&all).len(), 3);
-        let wanted = Message { topic: b"a/b", id: 7, qos: 2, payload: &[1; 300] };
+        let wanted = Publication { topic: b"a/b", id: 7, qos: 2, payload: &[1; 300] };
         assert_eq!(message(packets(&all)[0]), Some(wanted));
         assert_eq!(message(&PONG), None);
         for cut in 0..long.len() {

@@ -291,7 +291,7 @@ fn mqtt_frame(bytes: &[u8]) -> ReplyFrame {
 fn mqtt_difference(right: &[u8], got: &[u8]) -> Wrong {
     let [right, got] = [right, got]
         .map(|reply| mqtt::packets(reply).into_iter().filter_map(mqtt::message).collect::<Vec<_>>());
-    let lacks = |one: &[mqtt::Message<'_>], other: &[mqtt::Message<'_>]| {
+    let lacks = |one: &[mqtt::Publication<'_>], other: &[mqtt::Publication<'_>]| {
         one.iter().any(|message| !other.contains(message))
     };
     match (lacks(&right, &got), lacks(&got, &right)) {

@@ -1,7 +1,6 @@
 """Holds a memcached server against the byte-exact exchanges of exchanges.txt, so that no client can tell servers apart.
 
     conformance.py HOST:PORT [HOST:PORT ...]     each must answer like stock memcached
-    conformance.py --ours HOST:PORT ...          each must answer as expected_differences.toml says where it differs
     conformance.py --only WORD HOST:PORT         cases whose name contains WORD
 
 Exit code: 0 when every byte was as expected, 1 otherwise, 2 for a wrong command line or table. Uses Python's standard
@@ -17,7 +16,6 @@ import socket
 import sys
 import threading
 import time
-import tomllib
 
 HERE = pathlib.Path(__file__).parent
 SILENCE = 3.0  # seconds without a byte after which a reply that has not come will not come
@@ -161,34 +159,22 @@ def run_case(case, server):
     return None
 
 
-def differs_as_listed(difference, received, prefix):
-    """Whether a reply is the one that expected_differences.toml lists."""
-    parts = difference["reply"].replace("$", prefix).split("{N}")
-    return re.fullmatch("[0-9]+".join(map(re.escape, parts)), received.decode("latin-1")) is not None
-
-
 def shown(data):
     text = data.decode("latin-1") if isinstance(data, bytes) else data
     text = text.encode("unicode_escape").decode()
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-60:]} ({len(text)} characters)"
 
 
-def judge(case, server, differences):
+def judge(case, server):
     """A sentence on what is wrong, or None."""
     outcome = run_case(case, server)
-    difference = differences.get(case.name)
     if outcome is None:
-        return "no longer differs: strike it from expected_differences.toml" if difference else None
-    received, expected, prefix = outcome
-    if difference is not None and differs_as_listed(difference, received, prefix):
         return None
-    told = f"received {shown(received.replace(prefix.encode(), b'$'))}\n      expected {shown(expected)}"
-    if difference is not None:
-        told += f"\n      or       {shown(difference['reply'])}"
-    return told
+    received, expected, prefix = outcome
+    return f"received {shown(received.replace(prefix.encode(), b'$'))}\n      expected {shown(expected)}"
 
 
-def run_server(cases, server, differences):
+def run_server(cases, server):
     """Runs every case; flush_all has no friends, so cases with it run alone and last."""
     failures = {}
     alone = [case for case in cases if "flush_all" in case.name]
@@ -198,7 +184,7 @@ def run_server(cases, server, differences):
 
     def attempt(case):
         try:
-            failure = judge(case, server, differences)
+            failure = judge(case, server)
         except OSError as error:
             failure = f"{type(error).__name__}: {error}"
         if failure:
@@ -225,25 +211,14 @@ def run_server(cases, server, differences):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("servers", nargs="+", metavar="HOST:PORT")
-    parser.add_argument("--ours", action="store_true", help="apply expected_differences.toml")
     parser.add_argument("--only", default="", metavar="WORD", help="cases whose name contains WORD")
     arguments = parser.parse_args()
     cases = load_cases(HERE / "exchanges.txt")
-    differences = {}
-    if arguments.ours:
-        listed = tomllib.loads((HERE / "expected_differences.toml").read_text())
-        for entry in listed.get("difference", []):
-            if len(entry.get("reason", "").split()) < 4:
-                sys.exit(f"expected_differences.toml: `{entry['case']}` has no reason")
-            differences[entry["case"]] = entry
-        unknown = set(differences) - {case.name for case in cases}
-        if unknown:
-            sys.exit(f"expected_differences.toml: no such case: {sorted(unknown)}")
     cases = [case for case in cases if arguments.only in case.name]
     wrong = 0
     for server in arguments.servers:
         host, _, port = server.rpartition(":")
-        failures = run_server(cases, (host, int(port)), differences)
+        failures = run_server(cases, (host, int(port)))
         for line, (name, failure) in sorted(failures.items()):
             print(f"{server}: {name} (exchanges.txt:{line})\n      {failure}")
         wrong += len(failures)

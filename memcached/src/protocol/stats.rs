@@ -165,7 +165,7 @@ fn slabs(report: &mut StatsReport<'_>, stats: &Stats) {
     report.line("total_malloced", stats.bytes());
 }
 
-/// Stock's three lines per connection, and the totals.
+/// Stock's four lines per connection.
 fn conns(report: &mut StatsReport<'_>, clients: &ClientCounters) {
     for connection in clients.connections() {
         let id = connection.id;
@@ -176,9 +176,6 @@ fn conns(report: &mut StatsReport<'_>, clients: &ClientCounters) {
         report.line(&format!("{id}:state"), state_name(connection.state));
         report.line(&format!("{id}:secs_since_last_cmd"), connection.idle_s);
     }
-    report.line("open", clients.open());
-    report.line("accepted", clients.sum(|thread| &thread.accepted));
-    report.line("refused", clients.refused.load(Relaxed));
 }
 
 /// Stock memcached's name where it has such a state.

@@ -1,6 +1,6 @@
 //! Builds the library and the C programs of `tests/c`, and runs their scenarios in processes of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};
@@ -120,6 +120,15 @@ fn scratch() -> PathBuf {
     folder
 }
 
+/// Makes a program if this process has not made it: another test may be running it.
+fn once(path: &Path, make: impl FnOnce()) {
+    static MADE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let mut made = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if made.insert(path.to_owned()) {
+        make();
+    }
+}
+
 /// A C program of `tests/c`, compiled once per level and library.
 pub struct Program {
     path: PathBuf,
@@ -137,13 +146,10 @@ impl Program {
     }
 
     fn build_source(name: &str, level: &str, features: &str, defines: &[&str]) -> Option<Self> {
-        static BUILT: Mutex<BTreeMap<String, ()>> = Mutex::new(BTreeMap::new());
         let gcc = compiler()?;
-        let key = format!("{}{level}{}", name.replace('/', "-"), defines.concat());
-        let path = scratch().join(&key);
+        let path = scratch().join(format!("{}{level}{}", name.replace('/', "-"), defines.concat()));
         let library = library(features);
-        let mut built = BUILT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if built.insert(key, ()).is_none() {
+        once(&path, || {
             let object = path.with_extension("o");
             let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
             check(
@@ -165,7 +171,7 @@ impl Program {
                     .args(["-lpthread", "-ldl", "-lm", "-o"])
                     .arg(&path),
             );
-        }
+        });
         Some(Self { path })
     }
 
@@ -193,16 +199,17 @@ impl Program {
     pub fn build_native(name: &str, level: &str) -> Option<Self> {
         let gcc = compiler()?;
         let path = scratch().join(format!("{name}{level}-native"));
-        std::fs::create_dir_all(scratch()).unwrap();
         let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
-        check(
-            Command::new(gcc)
-                .args([level, include, "-DSEI_NATIVE"])
-                .args(["-D_GNU_SOURCE", "-include", "sei/wrap.h"])
-                .arg(source(&format!("tests/c/{name}")))
-                .args(["-lpthread", "-o"])
-                .arg(&path),
-        );
+        once(&path, || {
+            check(
+                Command::new(gcc)
+                    .args([level, include, "-DSEI_NATIVE"])
+                    .args(["-D_GNU_SOURCE", "-include", "sei/wrap.h"])
+                    .arg(source(&format!("tests/c/{name}")))
+                    .args(["-lpthread", "-o"])
+                    .arg(&path),
+            );
+        });
         Some(Self { path })
     }
 
@@ -215,10 +222,12 @@ impl Program {
     pub fn build_shipped_example(name: &str) -> Option<Self> {
         let gcc = compiler()?;
         let Self { path: built } = Self::build_example(name)?;
-        let path = scratch().join(format!("{name}-shipped"));
-        let mut link = Command::new(gcc);
-        link.args(["-s"]).arg(built.with_extension("o")).arg(library(""));
-        check(link.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&path));
+        let (path, library) = (scratch().join(format!("{name}-shipped")), library(""));
+        once(&path, || {
+            let mut link = Command::new(gcc);
+            link.args(["-s"]).arg(built.with_extension("o")).arg(library);
+            check(link.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&path));
+        });
         Some(Self { path })
     }
 
@@ -226,10 +235,8 @@ impl Program {
     pub fn build_plain_example(name: &str) -> Option<Self> {
         let gcc = compiler()?;
         let path = scratch().join(format!("{name}-plain"));
-        std::fs::create_dir_all(scratch()).unwrap();
-        check(
-            Command::new(gcc).args(["-O2", "-s", "-o"]).arg(&path).arg(source(&format!("examples/{name}"))),
-        );
+        let source = source(&format!("examples/{name}"));
+        once(&path, || check(Command::new(gcc).args(["-O2", "-s", "-o"]).arg(&path).arg(source)));
         Some(Self { path })
     }
 

@@ -46,6 +46,8 @@ pub const READ_CHUNK: usize = 64 << 10;
 pub const RECOUNT_TICKS: u64 = 400;
 /// Connections that are checked per tick although no event reported them, one system call each.
 pub const LOOKS_PER_TICK: usize = 16;
+/// Bytes that a connection may hold of what its client did not ask for: the rest waits where it comes from.
+pub const UNASKED: usize = 64 << 10;
 /// Client connections in one list of them: an operator's look must not cost as much as a million clients.
 pub const LISTED_CONNECTIONS: usize = 1024;
 /// Bytes of a client's handshake, of both its parts: certificates of clients are not asked for.

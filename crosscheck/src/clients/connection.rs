@@ -505,12 +505,13 @@ impl<P: Protocol> Connection<P> {
         self.closing |= is_last;
     }
 
-    /// Sends what its protocol sends without a request, as far as the client may have bytes in flight.
-    pub(super) fn push_unasked(&mut self, twice: bool) {
-        if self.closing || self.is_full() {
+    /// Sends what its protocol sends without a request: a little at a time, as far as there is budget for it.
+    pub(super) fn push_unasked(&mut self, budget: &Budget, twice: bool) {
+        let room = limits::UNASKED.saturating_sub(self.outgoing());
+        if room == 0 || self.closing || self.is_full() || !budget.may_send(limits::UNASKED, 0) {
             return;
         }
-        let news = self.input.unasked(self.share - self.outgoing());
+        let news = self.input.unasked(room);
         if !news.is_empty() {
             self.push_here(news.into(), twice, false);
         }

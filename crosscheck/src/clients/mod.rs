@@ -503,7 +503,7 @@ impl<P: Protocol> Clients<P> {
         }
         connection.ask_anew();
         self.budget.take_out(connection.held());
-        connection.push_unasked(self.bounds.twice);
+        connection.push_unasked(&self.budget, self.bounds.twice);
         self.budget.put_back(connection.held());
         connection.unblock();
         self.on_writable(slot);

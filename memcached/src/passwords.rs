@@ -8,8 +8,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::limits::{PASSWORD_FILE_BYTES, PASSWORD_LINES};
@@ -26,8 +26,8 @@ pub struct Passwords {
 struct PasswordLines {
     version: FileVersion,
     pairs: Vec<NameAndPassword>,
-    /// Whether it was said that the file cannot be read any more.
-    told: bool,
+    /// Whether the error of a file that can no longer be used was reported.
+    reported: bool,
 }
 
 /// A name and its password.
@@ -60,14 +60,14 @@ impl Passwords {
     /// [`PasswordError`] if it cannot be read or has another form.
     pub fn open(path: &Path) -> Result<Self, PasswordError> {
         let version = version(path).map_err(|error| PasswordError::Unreadable(path.to_owned(), error))?;
-        let read = Mutex::new(PasswordLines { version, pairs: read(path)?, told: false });
+        let read = Mutex::new(PasswordLines { version, pairs: read(path)?, reported: false });
         Ok(Passwords { path: path.to_owned(), read })
     }
 
     /// Whether this is the name and the password of a line. It takes as long for a wrong pair as for a right one of the
     /// same lengths.
     pub fn accepts(&self, name: &[u8], password: &[u8]) -> bool {
-        let mut content = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut content = self.read.lock();
         self.refresh(&mut content);
         let is_pair = |(one, other): &NameAndPassword| one.ct_eq(name) & other.ct_eq(password);
         bool::from(content.pairs.iter().map(is_pair).fold(Choice::from(0), |found, this| found | this))
@@ -83,9 +83,9 @@ impl Passwords {
             Ok(())
         });
         match result {
-            Ok(()) => content.told = false,
-            Err(error) if !content.told => {
-                content.told = true;
+            Ok(()) => content.reported = false,
+            Err(error) if !content.reported => {
+                content.reported = true;
                 crosscheck::message(format_args!(
                     "the changed password file is not used, and the former names and passwords hold: {error}. \
                      Mend the file; it is read again at the next login"

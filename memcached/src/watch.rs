@@ -6,8 +6,10 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::limits::{WATCHED_BYTES, WATCHED_KEPT};
 use crate::protocol::numbers::push_decimal;
@@ -87,7 +89,7 @@ impl WatchLog {
             return;
         }
         let time = crosscheck::host_time().unix;
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = self.events.lock();
         let mut line = Vec::with_capacity(96 + key.len());
         // Writing to a vector cannot fail.
         let (s, us, number) = (time.as_secs(), time.subsec_micros(), events.next);
@@ -123,7 +125,7 @@ impl Watcher {
     /// Watches from now on.
     pub fn new(log: &Arc<WatchLog>, kinds: WatchKinds) -> Self {
         log.count(kinds, |counter| _ = counter.fetch_add(1, Relaxed));
-        let next = log.events.lock().unwrap_or_else(PoisonError::into_inner).next;
+        let next = log.events.lock().next;
         Watcher { log: log.clone(), kinds, next: Mutex::new(next) }
     }
 
@@ -135,8 +137,8 @@ impl Watcher {
     /// The lines of the events since the last call, at most `room` bytes; the others follow with the next call, or are
     /// counted as skipped when they are kept no longer.
     pub fn news(&self, room: usize) -> Vec<u8> {
-        let events = self.log.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = self.log.events.lock();
+        let mut next = self.next.lock();
         let first = events.next - events.kept.len() as u64;
         let mut lines = Vec::new();
         if *next < first && room > 0 {
@@ -164,7 +166,7 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.log.count(self.kinds, |counter| _ = counter.fetch_sub(1, Relaxed));
         if self.log.watched().is_none() {
-            let mut events = self.log.events.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut events = self.log.events.lock();
             (events.kept, events.bytes) = (VecDeque::new(), 0);
         }
     }
@@ -210,7 +212,7 @@ mod tests {
         assert!(lines[1].contains("key=c "), "{news}");
         assert!(watcher.news(10_000).is_empty());
         drop(watcher);
-        assert!(log.watched().is_none() && log.events.lock().unwrap().kept.is_empty());
+        assert!(log.watched().is_none() && log.events.lock().kept.is_empty());
     }
 
     #[test]
@@ -220,7 +222,7 @@ mod tests {
         let many = 3 * WATCHED_KEPT;
         (0..many).for_each(|_| note(&log, WatchKinds::FETCHERS, &[b'k'; 250]));
         {
-            let events = log.events.lock().unwrap();
+            let events = log.events.lock();
             assert!(events.bytes <= WATCHED_BYTES && events.kept.len() <= WATCHED_KEPT);
         }
         assert!(watcher.news(0).is_empty());

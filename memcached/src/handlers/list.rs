@@ -3,6 +3,8 @@
 //! Stock memcached's crawler walks while others write; here a list is one request, and so a consistent copy, or a few
 //! requests where there are many items: no request may keep others waiting for long.
 
+use std::collections::BTreeMap;
+
 use crate::command::List;
 use crate::limits::REPLY_BYTES;
 use crate::protocol::numbers::push_decimal;
@@ -14,8 +16,6 @@ use crate::watch::push_escaped;
 const CACHEDUMP_BYTES: usize = 2 << 20;
 /// `stats sizes` counts items in steps of so many bytes.
 const SIZE_STEP: usize = 32;
-/// From this on, items are counted as of this size: the largest ones that may be configured.
-const SIZE_STEPS: usize = crate::limits::ITEM_BYTES_MAX / SIZE_STEP + 1;
 
 /// A list that is being written.
 pub(crate) struct Listing<'r> {
@@ -23,14 +23,14 @@ pub(crate) struct Listing<'r> {
     reply: &'r mut Vec<u8>,
     start: usize,
     listed: u32,
-    sizes: Vec<u32>,
+    /// Items per step of size.
+    sizes: BTreeMap<usize, u64>,
     now_us: u64,
 }
 
 impl<'r> Listing<'r> {
     pub(crate) fn new(what: List, now_us: u64, reply: &'r mut Vec<u8>) -> Self {
-        let steps = if what == List::Sizes { SIZE_STEPS } else { 0 };
-        Listing { what, start: reply.len(), reply, listed: 0, sizes: vec![0; steps], now_us }
+        Listing { what, start: reply.len(), reply, listed: 0, sizes: BTreeMap::new(), now_us }
     }
 
     /// Adds a live item. Returns whether more fit.
@@ -49,8 +49,7 @@ impl<'r> Listing<'r> {
                 fits
             }
             List::Sizes => {
-                let step = (item.stock_size().div_ceil(SIZE_STEP)).min(SIZE_STEPS - 1);
-                self.sizes[step] += 1;
+                *self.sizes.entry(item.stock_size().div_ceil(SIZE_STEP)).or_default() += 1;
                 true
             }
         }
@@ -91,11 +90,9 @@ impl<'r> Listing<'r> {
 
     /// Ends the list, or the part of it; one that is too long becomes an error.
     pub(crate) fn end(mut self) {
-        for (step, count) in
-            std::mem::take(&mut self.sizes).into_iter().enumerate().filter(|(_, count)| *count > 0)
-        {
+        for (step, count) in std::mem::take(&mut self.sizes) {
             self.number(b"STAT ", (step * SIZE_STEP) as u64);
-            self.number(b" ", u64::from(count));
+            self.number(b" ", count);
             self.reply.extend_from_slice(b"\r\n");
         }
         if self.reply.len() - self.start > REPLY_BYTES {

@@ -2,6 +2,7 @@
 //! request. See `rendering`, which does it for lines; this shares nothing with the decoder but the format of ordered
 //! requests.
 
+use smallvec::SmallVec;
 use wire::Reader;
 
 use crate::command::{ARITHMETIC, BINARY, DELETE, GET, STORE, TOUCH};
@@ -22,8 +23,7 @@ pub(super) fn rendered(input: &[u8], ordered: &[u8], item_bytes: usize) -> Optio
     };
     let parts = parts(&mut ordered, opcode, initial, item_bytes)?;
     ordered.end().ok()?;
-    let mut extras = [0; 20];
-    let extras = parts.write_extras(&mut extras)?;
+    let extras = parts.extras();
     let body = extras.len() + parts.key.len() + parts.value.len();
     let rest = input.strip_prefix(&[0x80, opcode])?;
     let rest = rest.strip_prefix(&u16::try_from(parts.key.len()).ok()?.to_be_bytes())?;
@@ -31,7 +31,7 @@ pub(super) fn rendered(input: &[u8], ordered: &[u8], item_bytes: usize) -> Optio
     let rest = rest.strip_prefix(&[u8::try_from(extras.len()).ok()?])?.get(3..)?;
     let rest = rest.strip_prefix(&u32::try_from(body).ok()?.to_be_bytes())?;
     let rest = rest.strip_prefix(&opaque.to_be_bytes())?.strip_prefix(&compare.to_be_bytes())?;
-    let rest = rest.strip_prefix(extras)?.strip_prefix(parts.key)?.strip_prefix(parts.value)?;
+    let rest = rest.strip_prefix(&extras[..])?.strip_prefix(parts.key)?.strip_prefix(parts.value)?;
     Some(input.len() - rest.len())
 }
 
@@ -51,21 +51,22 @@ struct Parts<'o> {
 }
 
 impl Parts<'_> {
-    fn write_extras<'e>(&self, room: &'e mut [u8; 20]) -> Option<&'e [u8]> {
-        let (length, words): (usize, [(usize, &[u8]); 3]) = match &self.numbers {
-            ExtrasParts::None => return Some(&[]),
-            ExtrasParts::Expiry(expiry) => (4, [(0, &expiry.to_be_bytes()), (0, &[]), (0, &[])]),
+    fn extras(&self) -> SmallVec<[u8; 20]> {
+        let mut extras = SmallVec::new();
+        match self.numbers {
+            ExtrasParts::None => {}
+            ExtrasParts::Expiry(expiry) => extras.extend_from_slice(&expiry.to_be_bytes()),
             ExtrasParts::FlagsAndExpiry(flags, expiry) => {
-                (8, [(0, &flags.to_be_bytes()), (4, &expiry.to_be_bytes()), (0, &[])])
+                extras.extend_from_slice(&flags.to_be_bytes());
+                extras.extend_from_slice(&expiry.to_be_bytes());
             }
             ExtrasParts::Step { delta, initial, expiry } => {
-                (20, [(0, &delta.to_be_bytes()), (8, &initial.to_be_bytes()), (16, &expiry.to_be_bytes())])
+                extras.extend_from_slice(&delta.to_be_bytes());
+                extras.extend_from_slice(&initial.to_be_bytes());
+                extras.extend_from_slice(&expiry.to_be_bytes());
             }
-        };
-        for (at, word) in words {
-            room.get_mut(at..at + word.len())?.copy_from_slice(word);
         }
-        room.get(..length)
+        extras
     }
 }
 

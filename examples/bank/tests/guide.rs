@@ -39,5 +39,5 @@ fn code_in_the_guide_stands_in_the_source() {
 
 #[test]
 fn the_clippy_list_is_the_one_that_is_shipped() {
-    assert_eq!(read("clippy.toml"), read("../../crosscheck/author-clippy.toml"));
+    assert_eq!(read("clippy.toml"), read("../../server/crosscheck/author-clippy.toml"));
 }

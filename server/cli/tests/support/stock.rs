@@ -1,0 +1,111 @@
+//! Other programs that tests run: found, or reported with the command that installs them.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+#[path = "../../../../hardening/sei/tests/support/skipped.rs"]
+mod skipped;
+
+/// The file of `program`; without it the calling test is skipped with a note, and in CI fails with the command to
+/// install it.
+pub fn find(program: &str, install: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file());
+    if found.is_none() {
+        missing(program, install);
+    }
+    found
+}
+
+/// The Python that has the packages of `lab/clients/requirements.txt`.
+pub fn python() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("cli lies in the workspace");
+    let own = root.join("target/clients-venv/bin/python");
+    let python = std::env::var_os("CROSSCHECK_PYTHON").map_or(own, PathBuf::from);
+    let usable = Command::new(&python)
+        .args(["-c", "import pymemcache, memcache"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !usable {
+        let install =
+            "`bash .ci/run clients`, or set CROSSCHECK_PYTHON to a Python with lab/clients/requirements.txt";
+        missing("Python with pymemcache", install);
+        return None;
+    }
+    Some(python)
+}
+
+fn missing(what: &str, install: &str) {
+    skipped::skipped(&format!("{what} is not installed; install it with: {install}"));
+}
+
+/// A port on loopback that was free a moment ago.
+pub fn free_port() -> u16 {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(131) + TAKEN.fetch_add(1, Ordering::Relaxed);
+        // Below the ports that the kernel assigns to outgoing connections and to listeners without a fixed port.
+        let port = 20_000 + (number % 12_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A stock memcached on loopback that ends when this value is dropped.
+pub struct Stock {
+    child: Child,
+    /// Its address.
+    pub server: SocketAddr,
+}
+
+impl Stock {
+    /// Starts one; `None` where none is installed.
+    pub fn start() -> Option<Stock> {
+        let program = find("memcached", "apt-get install memcached")?;
+        loop {
+            let server = SocketAddr::from(([127, 0, 0, 1], free_port()));
+            // It refuses to run as root without a user to switch to.
+            let child = Command::new(&program)
+                .args(["-u", "nobody", "-l", "127.0.0.1", "-U", "0", "-m", "256", "-c", "2048", "-p"])
+                .arg(server.port().to_string())
+                .stdin(Stdio::null())
+                .spawn()
+                .expect("memcached starts");
+            let mut stock = Stock { child, server };
+            let deadline = Instant::now() + Duration::from_secs(10);
+            // The test that checked whether the port is free may still hold it, through a process that was just forked.
+            while stock.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+                if is_memcached(server) {
+                    return Some(stock);
+                }
+                assert!(Instant::now() < deadline, "memcached does not answer on {server}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// Whether a memcached answers there: an open connection does not prove that.
+fn is_memcached(server: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(server) else { return false };
+    let mut answer = [0; 8];
+    stream.set_read_timeout(Some(Duration::from_secs(1))).is_ok()
+        && stream.write_all(b"version\r\n").is_ok()
+        && stream.read_exact(&mut answer).is_ok()
+        && answer == *b"VERSION "
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

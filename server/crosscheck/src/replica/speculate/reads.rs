@@ -1,0 +1,447 @@
+//! Reads of own clients that take no batch (`reads = "local"`).
+//!
+//! A read passes four steps. It *arrives*. The verifiers are *asked* how far they are, once for all reads that have
+//! arrived. Their answers *bind* it: it may run at the version after batch n, or a later one. It *runs*, between two
+//! batches of this replica, and its reply leaves when that version is stable here.
+//! `server/verify/src/executor/reads.rs` has the reason why that is linearizable; it asks these things of this host:
+//!
+//! - *The question comes after the read.* Only reads that have arrived when a question is asked are bound by its
+//!   answers. A read may be asked for again, since the batch that bounds it may belong to a view that has ended: each
+//!   bound is valid for as long as the read waits, so the lower one counts.
+//! - *It runs on a whole version.* The boundary tells after which batch it ran; one that ran too early runs again.
+//! - *A version that is taken back takes its reads with it.* [`LocalReads::go_back`] is called wherever batches are to
+//!   be taken back, before anything else can become stable under their numbers. Reads that have run on one of them, or
+//!   are running, run again.
+//!
+//! *Order within a connection.* A read behind an unanswered request that was ordered is ordered too, and sees it (the
+//! mixer keeps the order of a connection). A request that does not only read, behind reads that have no reply yet,
+//! takes them into the order with it, in front of it: else a read that has to run again would see what was sent after
+//! it. Reads of one connection run in the order in which they came, on versions that do not go back. So a pipelined
+//! connection sees one history, and its own writes; replies keep their places as always (`clients/connection.rs`).
+//!
+//! *Wrong state.* No other replica computes the reply. A read that meets an object which does not fit its checksum has
+//! none (`worker/reads.rs`), is ordered like any other request, and what it finds there is repaired.
+
+use std::collections::VecDeque;
+
+use execute::Speculation;
+use order::OrderEngine;
+use verify::ExecutorEvent;
+use verify::limits::RESEND_US;
+
+use super::{SpeculateStage, Speculator};
+use crate::boundary::BoundaryWork;
+use crate::clients::{Reply, ReplyTo, Submission};
+use crate::hooks::Hooks;
+use crate::limits;
+use crate::reads::{ReadReply, ReadsDone, RunningReads};
+use crate::replica::execution::Execution;
+use crate::replica::in_order::ByConnection;
+use crate::replica::order_stage::SortsReads;
+use crate::service::Service;
+use crate::world::{Observation, World};
+
+/// The reads of a replica. As many as its clients have requests in flight.
+#[derive(Debug, Default)]
+pub(super) struct LocalReads {
+    /// Of each connection: how many there are.
+    pending: ByConnection,
+    /// No question was asked for these yet.
+    arrived: VecDeque<LocalRead>,
+    /// The last question is for these.
+    asked: VecDeque<LocalRead>,
+    /// They may run, in the order in which they came.
+    bound: VecDeque<LocalRead>,
+    /// A boundary has them; none for those that were ordered meanwhile.
+    running: Option<(u64, Vec<Option<LocalRead>>)>,
+    /// They have run; the versions ascend.
+    ran: VecDeque<(u64, LocalRead, ReadReply)>,
+    /// Grows when versions are taken back: what began before has seen another state.
+    epoch: u64,
+    /// When the last question was asked, or answered, in microseconds.
+    since_us: u64,
+}
+
+/// A read.
+#[derive(Debug)]
+struct LocalRead {
+    submission: Submission,
+    /// The first batch that it has to see; none before the verifiers have answered.
+    from: Option<u64>,
+}
+
+impl LocalReads {
+    /// Keeps a request that only reads, or adds it to those that are ordered, behind what has to come before it.
+    fn sort(
+        &mut self,
+        submission: Submission,
+        only_reads: bool,
+        in_order: &mut ByConnection,
+        to_order: &mut VecDeque<Submission>,
+    ) {
+        let to = submission.to;
+        if only_reads && !in_order.has(to) {
+            self.pending.begin(to);
+            return self.arrived.push_back(LocalRead { submission, from: None });
+        }
+        self.order_all_of(to, in_order, to_order);
+        in_order.begin(to);
+        to_order.push_back(submission);
+    }
+
+    /// All reads of a connection are ordered, as they came. Returns how many.
+    fn order_all_of(
+        &mut self,
+        to: ReplyTo,
+        in_order: &mut ByConnection,
+        to_order: &mut VecDeque<Submission>,
+    ) -> u64 {
+        if !self.pending.has(to) {
+            return 0;
+        }
+        let is_of = |read: &LocalRead| {
+            (read.submission.to.slot, read.submission.to.generation) == (to.slot, to.generation)
+        };
+        let mut found: Vec<LocalRead> = Vec::new();
+        for queue in [&mut self.arrived, &mut self.asked, &mut self.bound] {
+            let (of_it, others): (Vec<_>, Vec<_>) = std::mem::take(queue).into_iter().partition(is_of);
+            found.extend(of_it);
+            *queue = others.into();
+        }
+        let ran = std::mem::take(&mut self.ran).into_iter();
+        let (of_it, others): (Vec<_>, Vec<_>) = ran.partition(|(_, read, _)| is_of(read));
+        found.extend(of_it.into_iter().map(|(_, read, _)| read));
+        self.ran = others.into();
+        for place in self.running.iter_mut().flat_map(|(_, reads)| reads) {
+            found.extend(place.take_if(|read| is_of(read)));
+        }
+        found.sort_by_key(|read| read.submission.number);
+        for read in &found {
+            self.pending.end(read.submission.to);
+            in_order.begin(read.submission.to);
+        }
+        let count = found.len() as u64;
+        to_order.extend(found.into_iter().map(|read| read.submission));
+        count
+    }
+
+    /// Whether the verifiers are asked now.
+    fn asks(&mut self, now_us: u64) -> bool {
+        let is_late = now_us.saturating_sub(self.since_us) >= RESEND_US;
+        if !self.asked.is_empty() {
+            // Answers were lost, or there is no quorum.
+            if !is_late {
+                return false;
+            }
+        } else if is_late && self.running.is_none() && !self.bound.is_empty() {
+            // The batch that they wait for may never come.
+            self.asked.append(&mut self.bound);
+        } else if self.arrived.is_empty() {
+            return false;
+        }
+        self.asked.append(&mut self.arrived);
+        self.since_us = now_us;
+        true
+    }
+
+    /// The verifiers have answered the last question.
+    fn bind(&mut self, number: u64, now_us: u64) {
+        self.since_us = now_us;
+        for mut read in std::mem::take(&mut self.asked) {
+            read.from = Some(read.from.map_or(number, |from| from.min(number)));
+            self.bound.push_back(read);
+        }
+    }
+
+    /// Reads that can run where the state is that after batch `version` or a later one; none if there are none, or a
+    /// boundary has some.
+    fn begin(&mut self, version: u64) -> Option<Vec<order::Request>> {
+        let may_run = |read: &LocalRead| read.from.is_some_and(|from| from <= version);
+        if self.running.is_some() || !self.bound.front().is_some_and(may_run) {
+            return None;
+        }
+        let count = self.bound.iter().take(limits::READS_PER_TURN).take_while(|read| may_run(read)).count();
+        let reads: Vec<LocalRead> = self.bound.drain(..count).collect();
+        let requests = reads.iter().map(|read| read.submission.request.clone()).collect();
+        self.running = Some((self.epoch, reads.into_iter().map(Some).collect()));
+        Some(requests)
+    }
+
+    /// A boundary has run them. Returns the connections of those that have no reply.
+    fn end(&mut self, done: ReadsDone, now_us: u64) -> Vec<ReplyTo> {
+        let ReadsDone { epoch, batch, replies } = done;
+        let Some((begun, reads)) = self.running.take_if(|(begun, _)| *begun == epoch) else {
+            return Vec::new();
+        };
+        self.since_us = now_us;
+        let is_void = begun != self.epoch;
+        let mut refused = Vec::new();
+        for (read, reply) in reads.into_iter().zip(replies) {
+            let Some(read) = read else { continue };
+            match reply {
+                _ if is_void || read.from.is_none_or(|from| from > batch) => self.bound.push_back(read),
+                Some(reply) => self.ran.push_back((batch, read, reply)),
+                None => {
+                    refused.push(read.submission.to);
+                    self.bound.push_back(read);
+                }
+            }
+        }
+        self.restore_order();
+        refused
+    }
+
+    /// Batches after `to` are taken back.
+    pub(super) fn go_back(&mut self, to: u64) {
+        self.epoch += 1;
+        while let Some((_, read, _)) = self.ran.pop_back_if(|(batch, ..)| *batch > to) {
+            self.bound.push_back(read);
+        }
+        self.restore_order();
+    }
+
+    /// They run in the order in which they came.
+    fn restore_order(&mut self) {
+        self.bound.make_contiguous().sort_by_key(|read| read.submission.number);
+    }
+
+    /// The next reply that may leave, where this batch is stable, and the batch after which it was read.
+    fn leave(&mut self, stable: u64) -> Option<(u64, Submission, ReadReply)> {
+        let (batch, read, reply) = self.ran.pop_front_if(|(batch, ..)| *batch <= stable)?;
+        self.pending.end(read.submission.to);
+        Some((batch, read.submission, reply))
+    }
+}
+
+impl SpeculateStage {
+    /// What keeps requests that only read; none where they are ordered.
+    pub(in crate::replica) fn sorts<'r, S: Service>(
+        &'r mut self,
+        execution: &'r Execution<S>,
+    ) -> Option<SortsReads<'r>> {
+        let reads = self.reads.as_mut()?;
+        Some(Box::new(move |submission, in_order, to_order| {
+            let decoded = execution.service.decode(&submission.request.bytes);
+            let only_reads = decoded.is_ok_and(|request| execution.service.reads_only(&request));
+            reads.sort(submission, only_reads, in_order, to_order);
+        }))
+    }
+}
+
+/// What reads without a batch act on.
+pub(in crate::replica) struct ReadStage<'s, 'r, S: Service, E, W: World>(&'s mut Speculator<'r, S, E, W>);
+
+impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+    /// The reads that take no batch.
+    pub(in crate::replica) fn reads(&mut self) -> ReadStage<'_, 'r, S, E, W> {
+        ReadStage(self)
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> ReadStage<'_, '_, S, E, W> {
+    /// Asks for reads, and runs those that may. Returns whether there is work for the workers or the orderer.
+    pub(in crate::replica) fn advance(&mut self) -> bool {
+        let now_us = self.0.env.world.now_us();
+        let Some(reads) = &mut self.0.stage.reads else { return false };
+        if reads.asks(now_us) {
+            self.0.on_executor_event(ExecutorEvent::Read);
+        }
+        let runs = self.run();
+        runs || !self.0.order.to_order.is_empty()
+    }
+
+    /// The verifiers have answered.
+    pub(super) fn bind(&mut self, number: u64) {
+        let now_us = self.0.env.world.now_us();
+        self.0.stage.reads.iter_mut().for_each(|reads| reads.bind(number, now_us));
+    }
+
+    fn run(&mut self) -> bool {
+        let latest_us = self.0.time.stamp_us(self.0.env);
+        let stage = &mut *self.0.stage;
+        // While the state is repaired, or goes back, none of it is read.
+        let is_whole = stage.is_whole();
+        let version = stage.speculation.as_ref().filter(|_| is_whole).map(Speculation::version);
+        let (Some(version), Some(execution)) = (version, &mut self.0.executor.running) else { return false };
+        let Some(reads) = &mut stage.reads else { return false };
+        let Some(requests) = reads.begin(version.number) else { return false };
+        let epoch = reads.epoch;
+        execution.between_batches(BoundaryWork::Read(RunningReads { epoch, latest_us, requests }));
+        true
+    }
+
+    /// A boundary has run reads.
+    pub(super) fn on_done(&mut self, done: ReadsDone) {
+        let now_us = self.0.env.world.now_us();
+        let Some(reads) = &mut self.0.stage.reads else { return };
+        for to in reads.end(done, now_us) {
+            let (in_order, to_order) = (&mut self.0.clients.in_order, &mut self.0.order.to_order);
+            self.0.env.tally.reads_ordered += reads.order_all_of(to, in_order, to_order);
+        }
+        self.release();
+    }
+
+    /// The replies to reads of versions that are stable leave.
+    pub(super) fn release(&mut self) {
+        let stable =
+            if self.0.env.hooks.reads_wait_until_stable() { self.0.stage.stable() } else { u64::MAX };
+        let Some(reads) = &mut self.0.stage.reads else { return };
+        while let Some((batch, Submission { to, request, .. }, reply)) = reads.leave(stable) {
+            let ReadReply { bytes, digest } = reply;
+            self.0.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
+            self.0.env.tally.local_reads += 1;
+            self.0.clients.answer_read(to, Reply { asked: request.checksum, bytes, voted: Some(digest) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// Reads of one replica, what is ordered, and what its clients have in the order.
+    #[derive(Default)]
+    struct Host {
+        reads: LocalReads,
+        in_order: ByConnection,
+        to_order: VecDeque<Submission>,
+        now_us: u64,
+    }
+
+    impl Host {
+        /// Request `number` of the connection in `slot`.
+        fn submit(&mut self, slot: u32, number: u64, only_reads: bool) {
+            let to = ReplyTo { slot, generation: 1, sequence: number, cost: 0 };
+            let request = crate::ordered::summed(Bytes::from_static(b"request"));
+            let submission = Submission { number, to, request };
+            self.reads.sort(submission, only_reads, &mut self.in_order, &mut self.to_order);
+        }
+
+        /// The verifiers are asked, and answer.
+        fn bind(&mut self, number: u64) {
+            assert!(self.reads.asks(self.now_us));
+            self.reads.bind(number, self.now_us);
+        }
+
+        /// Those that may run at `version` run on the state after batch `at`. Returns how many there were.
+        fn run(&mut self, version: u64, at: u64) -> usize {
+            let Some(requests) = self.reads.begin(version) else { return 0 };
+            self.end(at, requests.len(), self.reads.epoch)
+        }
+
+        fn end(&mut self, batch: u64, count: usize, epoch: u64) -> usize {
+            let reply = ReadReply { bytes: Bytes::new(), digest: 0 };
+            let done = ReadsDone { epoch, batch, replies: vec![Some(reply); count] };
+            assert_eq!(self.reads.end(done, self.now_us), []);
+            count
+        }
+
+        /// The numbers of those whose replies leave.
+        fn leave(&mut self, stable: u64) -> Vec<u64> {
+            std::iter::from_fn(|| self.reads.leave(stable)).map(|(_, read, _)| read.number).collect()
+        }
+
+        fn ordered(&mut self) -> Vec<u64> {
+            self.to_order.drain(..).map(|one| one.number).collect()
+        }
+    }
+
+    #[test]
+    fn a_read_waits_for_its_bound_and_until_its_version_is_stable() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        host.bind(5);
+        assert_eq!(host.run(4, 4), 0, "batch 5 has not ended");
+        assert_eq!(host.run(5, 6), 1);
+        assert_eq!(host.leave(5), Vec::<u64>::new(), "it has seen batch 6");
+        assert_eq!(host.leave(6), [0]);
+        assert!(!host.reads.pending.has(ReplyTo { slot: 1, generation: 1, sequence: 0, cost: 0 }));
+    }
+
+    #[test]
+    fn a_read_that_arrives_after_the_question_is_not_bound_by_its_answer() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        assert!(host.reads.asks(0));
+        host.submit(2, 1, true);
+        assert!(!host.reads.asks(1), "one question at a time");
+        host.reads.bind(5, 1);
+        assert_eq!(host.run(9, 9), 1);
+        host.bind(7);
+        assert_eq!(host.run(6, 6), 0);
+        assert_eq!(host.run(7, 7), 1);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_read_again_in_the_same_order() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        host.bind(1);
+        assert_eq!(host.run(1, 3), 1);
+        host.submit(1, 1, true);
+        host.bind(1);
+        let running = host.reads.begin(4).expect("the second one");
+        let before = host.reads.epoch;
+        host.reads.go_back(2);
+        assert_eq!(host.leave(9), Vec::<u64>::new(), "batch 3 is another one now");
+        assert_eq!(host.run(9, 9), 0, "a boundary still has the second one");
+        host.end(4, running.len(), before);
+        assert_eq!(host.run(2, 2), 2);
+        assert_eq!(host.leave(2), [0, 1]);
+    }
+
+    #[test]
+    fn a_bound_whose_batch_never_comes_is_asked_for_again() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        host.bind(9);
+        assert!(!host.reads.asks(RESEND_US - 1));
+        host.now_us = RESEND_US;
+        host.bind(7);
+        assert_eq!(host.run(7, 7), 1, "a later view began from batch 7");
+        host.submit(1, 1, true);
+        host.bind(7);
+        host.now_us = 2 * RESEND_US;
+        host.bind(12);
+        assert_eq!(host.run(7, 7), 1, "the first bound stays valid");
+    }
+
+    #[test]
+    fn a_write_takes_the_reads_before_it_into_the_order() {
+        let mut host = Host::default();
+        host.submit(1, 0, true);
+        host.bind(1);
+        assert_eq!(host.run(1, 1), 1);
+        host.submit(1, 1, true);
+        host.bind(1);
+        let running = host.reads.begin(1).expect("the second one");
+        host.submit(1, 2, true);
+        host.submit(2, 3, true);
+        host.submit(1, 4, false);
+        assert_eq!(host.ordered(), [0, 1, 2, 4]);
+        host.submit(1, 5, true);
+        assert_eq!(host.ordered(), [5], "behind an unanswered write");
+        host.end(1, running.len(), host.reads.epoch);
+        assert_eq!(host.leave(1), Vec::<u64>::new(), "they are answered from the order");
+        host.bind(1);
+        assert_eq!((host.run(1, 1), host.leave(1)), (1, vec![3]));
+    }
+
+    #[test]
+    fn a_read_without_a_reply_is_ordered_with_those_of_its_connection() {
+        let mut host = Host::default();
+        for (slot, number) in [(1, 0), (2, 1), (1, 2)] {
+            host.submit(slot, number, true);
+        }
+        host.bind(1);
+        host.reads.begin(1).expect("all of them");
+        let reply = Some(ReadReply { bytes: Bytes::new(), digest: 0 });
+        let done = ReadsDone { epoch: 0, batch: 1, replies: vec![reply.clone(), reply, None] };
+        let refused = host.reads.end(done, 0);
+        assert_eq!(refused.iter().map(|to| to.slot).collect::<Vec<_>>(), [1]);
+        assert_eq!(host.reads.order_all_of(refused[0], &mut host.in_order, &mut host.to_order), 2);
+        assert_eq!((host.ordered(), host.leave(1)), (vec![0, 2], vec![1]));
+    }
+}

@@ -1,0 +1,253 @@
+//! A replica whose state is wrong, and which cannot be repaired by object, takes the whole state of the others in
+//! place.
+//!
+//! Its verifier and its connections stay: with the process, the verifier's memory would be lost, and two such losses of
+//! three at once end the group. The state comes as it does to a replica that joins (`state_transfer.rs`): a checkpoint
+//! of a stable batch, which f+1 others offer alike. A boundary puts it behind the locks, and batches run from there on.
+//! Until then no batch runs here, and none is folded. What had become stable before has left, or still does.
+//!
+//! Which tokens the executor may send then: see `server/verify/src/executor/life.rs`.
+//!
+//! One of two without a third verifier cannot do that: no batch becomes stable without its token. It ends its process
+//! instead, which lets the other one go on alone, and joins it.
+
+use execute::Speculation;
+use order::{FrameKind, OrderEngine, PrimaryView};
+use verify::{ExecutorEvent, Reason, VerifierEvent};
+
+use super::{SpeculateStage, Speculator};
+use crate::boundary::InstallingState;
+use crate::checkpoint::CheckpointHead;
+use crate::hooks::Hooks;
+use crate::packed_state::PackedState;
+use crate::service::Service;
+use crate::settings::Settings;
+use crate::transfer::Message;
+use crate::world::{Observation, World};
+use crate::{ReplaceReason, ServeError, Stop, limits, state};
+
+/// The state of the others, on its way to the place of this replica's.
+#[derive(Debug)]
+pub(super) struct TakingState {
+    step: TakingStep,
+    /// The own state is wrong. Else it is a former one, which this replica cannot go on from.
+    is_wrong: bool,
+    /// The view that has begun meanwhile.
+    view: Option<PrimaryView>,
+}
+
+#[derive(Debug)]
+enum TakingStep {
+    /// The others were not asked yet.
+    Wanted,
+    /// They were.
+    Asked,
+    /// It is there, and a boundary has the batches.
+    Arrived(PackedState),
+    /// A boundary puts it in place.
+    Installs(Box<CheckpointHead>),
+}
+
+/// States that were taken one after the other, and did not help.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TakenStates {
+    /// The batch of the last one.
+    batch: u64,
+    in_a_row: u32,
+}
+
+/// Whether a replica of this group takes a state in place. Of two replicas without a third verifier, none does.
+pub(super) fn is_possible(settings: &Settings) -> bool {
+    !settings.is_pair()
+}
+
+impl SpeculateStage {
+    /// The own state is of no use any more.
+    pub(super) fn give_up_state(&mut self, is_wrong: bool) {
+        let view = self.going_back.take().and_then(|going_back| going_back.view);
+        let taking = TakingState { step: TakingStep::Wanted, is_wrong, view };
+        self.taking.get_or_insert(taking).is_wrong |= is_wrong;
+        self.repairing = None;
+        self.answer = None;
+        self.speculation = None;
+        self.checkpoint = None;
+        self.parts.clear();
+    }
+
+    /// Whether it takes the state of the others in place. It executes nothing until that is there.
+    pub(in crate::replica) fn takes_state(&self) -> bool {
+        self.taking.is_some()
+    }
+
+    /// A view begins. Whether this replica follows it only once it has the state.
+    pub(super) fn begins_later(&mut self, view: PrimaryView) -> bool {
+        self.taking.as_mut().map(|taking| taking.view = Some(view)).is_some()
+    }
+
+    /// What a replica without a state of use waits for.
+    pub(super) fn awaited_state(&self) -> Option<&'static str> {
+        self.taking.as_ref().map(|taking| match taking.is_wrong {
+            true => "for the whole state of the others, because its own is wrong",
+            false => "for the whole state of the others, because it is too far behind",
+        })
+    }
+}
+
+/// What a whole state from the others takes the place of.
+pub(in crate::replica) struct WholeState<'s, 'r, S: Service, E, W: World>(&'s mut Speculator<'r, S, E, W>);
+
+impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+    /// A whole state from the others, in place of the own one.
+    pub(in crate::replica) fn whole_state(&mut self) -> WholeState<'_, 'r, S, E, W> {
+        WholeState(self)
+    }
+}
+
+impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
+    /// This replica lags too far, or cannot go back: it takes the whole state, in place if that is possible.
+    pub(in crate::replica) fn take(&mut self, otherwise: ReplaceReason) {
+        if !is_possible(&self.0.env.settings) || self.0.executor.running.is_none() {
+            return self.0.env.stop_with(Ok(Stop::Replace(otherwise)));
+        }
+        self.0.stage.give_up_state(!matches!(otherwise, ReplaceReason::TooFarBehind));
+    }
+
+    /// Asks for the state, if that was not done.
+    pub(super) fn ask(&mut self) {
+        let Some(taking) = &mut self.0.stage.taking else { return };
+        if !matches!(taking.step, TakingStep::Wanted) {
+            return;
+        }
+        taking.step = TakingStep::Asked;
+        let why = match taking.is_wrong {
+            true => "this replica's state is wrong, and cannot be repaired by object",
+            false => "this replica is too far behind to run what it lacks",
+        };
+        let stable = self.0.stage.stable();
+        let taken = &mut self.0.stage.past.taken;
+        taken.in_a_row = if taken.batch == stable && stable > 0 { taken.in_a_row + 1 } else { 1 };
+        if taken.in_a_row > limits::REPAIRS_GIVEN_UP {
+            return self.0.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+        }
+        self.0.env.world.say(format_args!(
+            "{why}: it takes the state of the others, after batch {stable} or a later one"
+        ));
+        self.0.order.orderer.want_state_after(stable);
+        // The others know from this that they must not give up theirs.
+        let ask = Message::AskManifest { at_least: self.0.stage.stable_order.index + 1 }.encode();
+        let peers: Vec<u8> = self.0.env.peers.connected().collect();
+        for peer in peers.into_iter().filter(|peer| usize::from(*peer) < self.0.env.settings.executors()) {
+            self.0.env.peers.send(peer, FrameKind::Transfer, &[&ask]);
+        }
+        let leads = self.0.order.orderer.standing().is_leader;
+        if leads {
+            // A primary that executes nothing numbers few batches.
+            self.0.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
+        }
+    }
+
+    /// Whether a state that came from one replica alone is that of a version which a quorum of verifiers is known here
+    /// to have recorded. Of its objects, the tree over them tells when they are in place.
+    pub(in crate::replica) fn is_recorded(&self, state: PackedState) -> bool {
+        let running = self.0.executor.running.as_ref().map(|execution| &*execution.service);
+        let Some(service) = running.or(self.0.executor.service.as_ref()) else { return false };
+        let Ok((proof, packed)) = state::split_proof(state) else { return false };
+        state::open(service, packed).is_ok_and(|((head, dispatcher), _)| {
+            let version = proof.version(head.batch);
+            proof.fits(&head, &dispatcher) && self.0.stage.executor.is_agreed(version)
+        })
+    }
+
+    /// The state has come.
+    pub(in crate::replica) fn on_arrived(&mut self, state: PackedState) {
+        if let Some(taking) = self.0.stage.taking.as_mut().filter(|taking| taking.is_asked()) {
+            taking.step = TakingStep::Arrived(state);
+            self.install();
+        }
+    }
+
+    /// Puts the state in place that has come, once no boundary has the batches.
+    pub(super) fn install(&mut self) {
+        let stage = &mut *self.0.stage;
+        let Some(taking) = stage.taking.as_mut().filter(|_| !stage.is_lent) else { return };
+        let (proof, packed) = match std::mem::replace(&mut taking.step, TakingStep::Asked) {
+            TakingStep::Arrived(state) => match state::split_proof(state) {
+                Ok(split) => split,
+                Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
+            },
+            before => {
+                taking.step = before;
+                return;
+            }
+        };
+        let Some(execution) = &mut self.0.executor.running else { return };
+        let ((head, dispatcher), regions) = match state::open(&*execution.service, packed) {
+            Ok(opened) => opened,
+            // f+1 replicas have sent the same bytes.
+            Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
+        };
+        let stable = stage.executor.stable().number;
+        if head.batch < stable {
+            // More has become stable here meanwhile.
+            return self.0.order.orderer.want_state_after(stable);
+        }
+        execution.continue_at(&dispatcher, InstallingState { batch: head.batch, proof, regions });
+        taking.step = TakingStep::Installs(Box::new(head));
+    }
+
+    /// The state is in place: this replica goes on from there.
+    pub(super) fn on_installed(&mut self, state: Result<Box<Speculation>, String>) {
+        let Some(TakingState { step: TakingStep::Installs(head), is_wrong, view }) =
+            self.0.stage.taking.take()
+        else {
+            return;
+        };
+        let speculation = match state {
+            Ok(speculation) => speculation,
+            Err(why) => {
+                // It is asked for again a few times: what one replica has may be corrupted, and others have it.
+                self.0
+                    .env
+                    .world
+                    .say(format_args!("the state of the others could not be put in place: {why}"));
+                return self.0.stage.taking = Some(TakingState { step: TakingStep::Wanted, is_wrong, view });
+            }
+        };
+        let stable = speculation.stable();
+        let stage = &mut *self.0.stage;
+        stage.unstable.clear();
+        stage.parts.clear();
+        self.0.transfer.forget_unstable(0);
+        // First everything that is not stable is taken back: then what the state counts is reported as skipped.
+        let before = std::mem::replace(&mut stage.stable_order, head.order.clone());
+        self.0.order.orderer.rewind(before);
+        self.0.order.orderer.rewind(head.order.clone());
+        self.0.env.world.see(Observation::Installed { version: stable, order: &head.order, in_place: true });
+        stage.stable_parts = speculation.parts();
+        stage.speculation = Some(*speculation);
+        stage.past.taken.batch = stable.number;
+        self.0.env.hooks.skip_turns();
+        self.0.calls.skip_positions();
+        self.0.env.tally.executed = stable.number;
+        self.0.env.tally.repairs += u64::from(is_wrong);
+        self.0.env.tally.states_taken += 1;
+        self.0.env.world.say(format_args!(
+            "this replica goes on with the state of the others after batch {}",
+            stable.number
+        ));
+        if let Some(view) = view {
+            stage.view = view.number - 1;
+            // It may have begun before the batch of the state.
+            let next = view.next.max(stable.number + 1);
+            self.0.order.orderer.begin_view(PrimaryView { next, ..view });
+        }
+        self.0.on_executor_event(ExecutorEvent::Installed(stable));
+        self.0.repair().answer_next();
+    }
+}
+
+impl TakingState {
+    fn is_asked(&self) -> bool {
+        matches!(self.step, TakingStep::Asked)
+    }
+}

@@ -18,7 +18,7 @@ const DECIDING_CRATES: [&str; 10] = [
 /// The only files with `unsafe`, one per crate at most; `sei`, whose whole interface is C, has three.
 const UNSAFE: [Permit; 9] = [
     Permit {
-        file: "server/cli/src/bench/executor/shipper/sys.rs",
+        file: "lab/bench/src/executor/shipper/sys.rs",
         word: "unsafe",
         reason: "no crate wraps the calls that find a process's written pages; only a benchmark makes them",
     },

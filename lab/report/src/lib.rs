@@ -12,6 +12,7 @@
 
 pub mod beside;
 mod html;
+pub mod json_rows;
 mod markdown;
 mod plain;
 pub mod plot;

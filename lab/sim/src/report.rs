@@ -30,8 +30,8 @@ pub fn promises() -> String {
     let mut page = Page::new("Promises");
     page.text(
         "What CrossCheck promises, and the checker in the deterministic simulation that looks after every step \
-            (`lab/sim/src/promises`, one file each). Each checker is seen to fail: `crosscheck sim --mutations` \
-            breaks the promise on purpose and shows who notices. This page is printed by `crosscheck sim \
+            (`lab/sim/src/promises`, one file each). Each checker is seen to fail: `crosscheck-lab sim --mutations` \
+            breaks the promise on purpose and shows who notices. This page is printed by `crosscheck-lab sim \
             --promises`; a test compares it.",
     );
     let abouts = promises::all().iter().map(|promise| promise.about()).collect::<Vec<_>>();

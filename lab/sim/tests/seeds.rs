@@ -10,7 +10,7 @@ fn options(faults: &str) -> Options {
 fn keeps_every_promise(seed: u64, options: &Options) {
     let summary = run(seed, options);
     let broken = summary.violation;
-    assert!(broken.is_none(), "crosscheck sim --replay {seed} with {options:?}: {broken:?}");
+    assert!(broken.is_none(), "crosscheck-lab sim --replay {seed} with {options:?}: {broken:?}");
     assert!(summary.answered >= options.requests, "seed {seed}: {} answers", summary.answered);
 }
 
@@ -252,7 +252,7 @@ fn the_page_of_promises_is_the_generated_one() {
     assert_eq!(
         page.trim_end(),
         sim::report::promises().trim_end(),
-        "crosscheck sim --promises > docs/promises.md"
+        "crosscheck-lab sim --promises > docs/promises.md"
     );
 }
 

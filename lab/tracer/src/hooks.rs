@@ -112,7 +112,7 @@ pub fn kinds(mode: &str) -> Vec<CorruptionKind> {
 /// When there is none.
 pub fn kind(word: &str) -> Result<CorruptionKind, String> {
     serde_json::from_value(word.into())
-        .map_err(|_| format!("there is no kind {word}; `crosscheck inject hooks --help` has them"))
+        .map_err(|_| format!("there is no kind {word}; `crosscheck-lab inject hooks --help` has them"))
 }
 
 /// Runs `runs` injections of each of `kinds`, or until `tell`, which receives each record, returns `false`.

@@ -13,7 +13,7 @@ use crate::summary::{By, CHECKER, ClusterComparison, Counts, Group, LARGEST, Sum
 pub struct Titled {
     /// Its title.
     pub title: String,
-    /// Name of the file that `crosscheck inject replay` finds its runs in.
+    /// Name of the file that `crosscheck-lab inject replay` finds its runs in.
     pub file: String,
     /// Its counts.
     pub summary: Summary,
@@ -153,7 +153,7 @@ fn words_on_flip(file: &str, record: &InjectionRecord) -> String {
         record.flip.as_ref().map_or_else(String::new, |flip| format!("{} bit {}", flip.place, flip.bit));
     let part = record.part.map_or_else(String::new, |part| format!(", {part}"));
     format!(
-        "{} at {}+{:#x} {}{part}: {} ({flip})  crosscheck inject replay --run {file}:{}/{}",
+        "{} at {}+{:#x} {}{part}: {} ({flip})  crosscheck-lab inject replay --run {file}:{}/{}",
         told(record.class, &record.subclass, &record.told),
         record.module,
         record.offset,
@@ -348,7 +348,7 @@ mod tests {
     fn the_page_names_the_file_that_a_run_is_repeated_from() {
         let summary = summary(Records::Native(vec![flip("wval", InjectionClass::WrongReply)]));
         let page = page(&[Titled { title: "t".into(), file: "t.json.gz".into(), summary }]);
-        assert!(page.contains("crosscheck inject replay --run t.json.gz:wval/0"), "{page}");
+        assert!(page.contains("crosscheck-lab inject replay --run t.json.gz:wval/0"), "{page}");
         assert!(page.contains("1 runs that failed"), "{page}");
     }
 }

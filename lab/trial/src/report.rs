@@ -376,7 +376,7 @@ mod tests {
         }));
         assert_eq!(
             told,
-            "Made by `crosscheck trial run disk --seed 21`, commit abc and changes; 2 cores, M, Linux 6.1."
+            "Made by `crosscheck-lab trial run disk --seed 21`, commit abc and changes; 2 cores, M, Linux 6.1."
         );
         assert!(made_by(&Value::Null).contains("commit unknown"));
     }

@@ -2,9 +2,9 @@
 
 use clap::{Parser, Subcommand};
 use node::program::{program, text};
-use node::{AFTER_HELP, AFTER_LONG_HELP, RunCommand, SetupCommand};
+use node::{AFTER_HELP, AFTER_LONG_HELP, NodeCommand};
 
-use crate::service::MemcachedOptions;
+use cli::service::MemcachedOptions;
 
 /// Everything on the command line.
 #[derive(Debug, Parser)]
@@ -23,52 +23,32 @@ pub struct Cli {
     pub command: CliCommand,
 }
 
-/// One file per command.
+/// One module per command; those of every program that runs a group are in `node`.
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
-    /// Commands of every program that run a group, and query it.
+    /// Commands that prepare a group, run it, and query it.
     #[command(flatten)]
-    Run(RunCommand<MemcachedOptions>),
-    /// Corrupt one replica of a running cluster on purpose
-    #[command(long_about = crate::inject::about())]
-    Inject(crate::inject::Args),
+    Node(NodeCommand<MemcachedOptions>),
     /// Demonstrate load, faults, detection and repair on a cluster of its own
+    #[cfg(feature = "inject")]
     #[command(long_about = crate::demo::ABOUT)]
     Demo(crate::demo::Args),
-    /// Put a load on a cluster, measure it, and check every byte of every reply
-    #[command(long_about = crate::load::ABOUT)]
-    Load(crate::load::Args),
-    /// Measure modes and other programs side by side, and report the figures
-    #[command(long_about = crate::bench::ABOUT)]
-    Bench(crate::bench::Args),
-    /// Run whole simulated clusters from seeds, with faults, and check every promise after every step
-    #[cfg(feature = "inject")]
-    #[command(long_about = crate::sim::ABOUT)]
-    Sim(crate::sim::Args),
-    /// Bring failures to a real cluster on hosts of its own, and check the replies that its clients received
-    #[cfg(all(feature = "inject", target_os = "linux"))]
-    #[command(long_about = crate::trial::ABOUT)]
-    Trial(crate::trial::Args),
     /// Build other people's C programs with error isolation: each handler runs twice, and nothing leaves that differs
     #[cfg(feature = "inject")]
     #[command(long_about = crate::harden::ABOUT)]
     Harden(crate::harden::Args),
-    /// Not in this build: hardened C programs. Build with --features inject
+    /// Not in this build
     #[cfg(not(feature = "inject"))]
+    #[command(hide = true)]
+    Demo(Absent),
+    /// Not in this build
+    #[cfg(not(feature = "inject"))]
+    #[command(hide = true)]
     Harden(Absent),
-    /// Not in this build: simulated clusters. Build with --features inject
-    #[cfg(not(feature = "inject"))]
-    Sim(Absent),
-    /// Not in this build: a real cluster under trouble. Build with --features inject, on Linux
-    #[cfg(not(all(feature = "inject", target_os = "linux")))]
-    Trial(Absent),
-    /// Commands of every program that prepare a group, and explain the modes.
-    #[command(flatten)]
-    Setup(SetupCommand),
 }
 
-/// The arguments of a command that this build lacks.
-#[cfg(not(all(feature = "inject", target_os = "linux")))]
+/// The arguments of a command that this build lacks, which says so.
+#[cfg(not(feature = "inject"))]
 #[derive(Debug, clap::Args)]
 pub struct Absent {
     /// Any arguments that the command would accept.

@@ -1,4 +1,7 @@
-//! The features of a build of the command. All other code is in the program (`main.rs`).
+//! memcached as a service of a group, for the command (`main.rs`) and for the programs of the laboratory; and the
+//! features of this build.
+
+pub mod service;
 
 /// Whether this build has the fault injector, and with it the commands that need it.
 pub const HAS_INJECTOR: bool = cfg!(feature = "inject");

@@ -13,8 +13,7 @@ use node::{Application, ReplicaParts, Wrong};
 /// Memory for items in MiB unless the operator gives another number; memcached's own default.
 pub const DEFAULT_MEMORY_MB: u64 = 64;
 
-/// A replica's configuration; trials, which not every build has, change it.
-#[cfg(all(feature = "inject", target_os = "linux"))]
+/// A replica's configuration.
 pub type NodeConfig = node::config::NodeConfig<MemcachedOptions>;
 /// A cluster that can be started.
 pub type ClusterPlan = node::cluster::ClusterPlan<MemcachedOptions>;

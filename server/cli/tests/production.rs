@@ -45,17 +45,14 @@ fn the_injector_is_not_in_a_production_binary() {
 fn commands_that_need_the_injector_say_how_to_build_it() {
     let Some(production) = production() else { return };
     let flip = ["inject", "flip", "--replica", "1"];
-    for args in [
-        &flip[..],
-        &["inject", "hooks", "--target", "x"],
-        &["demo"],
-        &["sim", "--seeds", "1"],
-        &["trial", "run"],
-    ] {
+    for args in [&flip[..], &["demo"], &["harden", "check", "x.c"]] {
         let output = run(&production, args);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains("--features inject"), "{args:?}: {said}");
+        let help = run(&production, &["--help"]);
+        let help = String::from_utf8_lossy(&help.stdout).into_owned();
+        assert!(!help.lines().any(|line| line.trim_start().starts_with(args[0])), "{}: {help}", args[0]);
     }
 }
 

@@ -33,7 +33,7 @@ pub enum NodeCommand<O: ServiceOptions> {
     #[command(flatten)]
     Run(RunCommand<O>),
     /// Corrupt one replica of a running cluster on purpose
-    #[command(long_about = text(inject::ABOUT))]
+    #[command(long_about = text(inject::ABOUT), hide = !cfg!(feature = "inject"))]
     Inject(inject::Args),
     /// Commands that prepare a group, and explain the modes.
     #[command(flatten)]

@@ -47,9 +47,6 @@ pub struct Args {
 
 /// Tells the story.
 pub fn run(args: &Args) -> CommandOutcome {
-    if !cli::HAS_INJECTOR {
-        return Err(misuse(format!("this build carries no fault injector; {}", cli::WITH_INJECTOR)));
-    }
     if args.replicas < 3 {
         return Err(misuse("the story needs at least 3 replicas: 2 that outvote 1"));
     }

@@ -9,7 +9,7 @@ use crosscheck::admin::EvidenceRecord;
 use super::scenes::{Object, Proof, Scene};
 use super::stage::Stage;
 use super::tale::Tale;
-use crate::load::LoadCounts;
+use load::LoadCounts;
 use node::cluster::SupervisorEvent;
 use node::evidence::told;
 use node::inject::place;

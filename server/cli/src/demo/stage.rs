@@ -7,8 +7,8 @@ use anyhow::{Context, anyhow, bail};
 use crosscheck::admin::{EvidenceRecord, Status};
 
 use super::scenes::Object;
-use crate::load::{Load, PARTS, Shape};
-use crate::service::{ClusterOptions, ClusterPlan};
+use cli::service::{ClusterOptions, ClusterPlan};
+use load::{Load, PARTS, Shape};
 use node::cluster::{Keeper, ReplicaHandle, ReplicaRow};
 use node::evidence::EvidenceWatch;
 use node::signals::Ending;
@@ -116,7 +116,7 @@ impl Stage {
     }
 
     /// Ends the load and keeps the cluster, for the last comparison.
-    pub fn quiet(self) -> (crate::load::LoadCounts, Keeper) {
+    pub fn quiet(self) -> (load::LoadCounts, Keeper) {
         let tally = std::sync::Arc::clone(&self.load.tally);
         self.load.end();
         // The last repairs end within a moment.

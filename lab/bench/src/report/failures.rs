@@ -1,0 +1,110 @@
+//! What a report shows of a replica that fails and comes back: replies over time, and the times without any.
+
+use ::report::plot::{Across, Plot, PlotSeries, Point, Scale};
+use ::report::{Block, Table};
+
+use super::tables::{interval, middle};
+use crate::definition::{Side, Workload};
+use crate::failures::FailureFigures;
+use crate::results::BenchRun;
+use crate::stats::Spread;
+use crate::summary::spread;
+use node::view::grouped;
+
+/// Throughput over time, the median of the repetitions; one plot for each side and number of clients.
+pub fn plots(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
+    let mut plots = Vec::new();
+    for workload in group.iter().filter(|workload| workload.failure.is_some()) {
+        for &clients in &run.definition.clients {
+            plots.extend(run.definition.sides.iter().filter_map(|side| plot(run, workload, clients, side)));
+        }
+    }
+    plots
+}
+
+fn plot(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Option<Plot> {
+    let each: Vec<&FailureFigures> =
+        run.figures(&workload.name, clients, side).filter_map(|(_, one)| one.failure.as_ref()).collect();
+    let step_s = each.first()?.step_ms as f64 / 1e3;
+    let steps = each.iter().map(|one| one.replies.len()).min()?;
+    let point = |step: usize| {
+        let values: Vec<f64> = each.iter().map(|one| f64::from(one.replies[step]) / step_s).collect();
+        let Spread { median, min, max, .. } = Spread::of(&values)?;
+        Some(Point { x: step as f64 * step_s, y: median, low: min, high: max })
+    };
+    let moment = |name: &str, at: fn(&FailureFigures) -> Option<f64>| {
+        let values: Vec<f64> = each.iter().filter_map(|one| at(one)).collect();
+        Spread::of(&values).map(|found| (found.median / 1e3, name.to_owned()))
+    };
+    let moments = [
+        moment("fails", |one| Some(one.failed_ms)),
+        moment("returns", |one| Some(one.back_ms)),
+        moment("together", |one| one.together_ms),
+    ];
+    Some(Plot {
+        title: format!("Throughput every {} ms: {}, {side}", step_s * 1e3, workload.name),
+        unit: "requests per second".into(),
+        scale: Scale::FromZero,
+        across: Across::Even("seconds".into()),
+        series: vec![PlotSeries {
+            name: format!("median of {} repetitions, lowest, highest", each.len()),
+            look: 0,
+            points: (0..steps).filter_map(point).collect(),
+        }],
+        marks: Vec::new(),
+        moments: moments.into_iter().flatten().collect(),
+    })
+}
+
+/// Throughput before, meanwhile and afterwards, and the longest times without a reply.
+pub fn table(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
+    let mut rows = Vec::new();
+    for workload in group {
+        for &clients in &run.definition.clients {
+            rows.extend(run.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)));
+        }
+    }
+    let head = [
+        "Failure",
+        "Clients",
+        "Requests/s before",
+        "Alone",
+        "Together again",
+        "Longest time without a reply: before, ms",
+        "After the failure, ms",
+        "Interval",
+        "After the return, ms",
+        "Interval",
+        "Return until together, ms",
+        "Interval",
+    ];
+    let caption =
+        "A failure and a return, medians of the repetitions; times without a reply in steps of 2 ms";
+    (!rows.is_empty()).then(|| Block::Table(Table::new(caption, head).rows(rows)))
+}
+
+fn row(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Option<Vec<String>> {
+    let of = |part: fn(&FailureFigures) -> Option<f64>| {
+        spread(run, &workload.name, clients, side, |one| part(one.failure.as_ref()?))
+    };
+    of(|one| Some(one.failed_ms))?;
+    let rate =
+        |part: fn(&FailureFigures) -> Option<f64>| middle(of(part), |value| grouped(value.round() as u64));
+    let whole = |value: f64| format!("{value:.0}");
+    let time = |part: fn(&FailureFigures) -> Option<f64>| {
+        let found = of(part);
+        [middle(found, whole), found.map_or(String::new(), |found| interval(found, whole))]
+    };
+    let mut row = vec![
+        format!("{side}, {}", workload.name),
+        clients.to_string(),
+        rate(|one| Some(one.before)),
+        rate(|one| Some(one.alone)),
+        rate(|one| Some(one.after)),
+        middle(of(|one| Some(one.gap_before_ms)), whole),
+    ];
+    row.extend(time(|one| Some(one.gap_failed_ms)));
+    row.extend(time(|one| Some(one.gap_rejoin_ms)));
+    row.extend(time(FailureFigures::rejoin_ms));
+    Some(row)
+}

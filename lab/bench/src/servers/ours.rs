@@ -1,0 +1,63 @@
+//! CrossCheck as a side: the same cluster of processes that `crosscheck up` runs.
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::{Keep, Running, START};
+use crate::definition::{Connect, Definition, SideStorage, Workload};
+use crate::wire::Dialect;
+use cli::service::{ClusterOptions, ClusterPlan, MemcachedOptions};
+use node::cluster::Keeper;
+use node::signals::Ending;
+
+/// Starts a cluster in `mode`.
+pub fn start(
+    mode: &str,
+    definition: &Definition,
+    workload: &Workload,
+    data: &Path,
+    ending: &Ending,
+) -> anyhow::Result<Running> {
+    let mode: crosscheck::Mode = mode.parse().map_err(anyhow::Error::msg)?;
+    let on_disk = definition.durability == SideStorage::Disk && mode.replicated;
+    let wish = ClusterOptions {
+        replicas: mode.replicated.then_some(definition.replicas),
+        port: Some(0),
+        mode,
+        workers: Some(definition.workers),
+        on_disk,
+        data: on_disk.then(|| data.to_path_buf()),
+        before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
+        extra_protection: workload.extra_protection.filter(|_| mode.verified),
+        service: MemcachedOptions {
+            memory_limit_mb: definition.memory_mb,
+            work_us: workload.work_us,
+            guarded_classes: workload.guarded_classes.as_ref().map(|classes| match classes.as_str() {
+                "none" => Vec::new(),
+                names => names.split(',').map(str::to_owned).collect(),
+            }),
+            ..MemcachedOptions::default()
+        },
+        ..ClusterOptions::default()
+    };
+    let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;
+    let rows = keeper.until_ready(START, ending)?;
+    // Events of a process after this point are errors.
+    keeper.events();
+    let leader = rows.iter().find_map(|row| row.serving()?.leader).context("no replica knows a leader")?;
+    let wanted = |number: u8| definition.connect == Connect::All || number == leader;
+    let meant = keeper.replicas.iter().filter(|replica| wanted(replica.number));
+    let addresses = meant.filter_map(|replica| replica.clients).collect();
+    let process = |row: &node::cluster::ReplicaRow| {
+        let role = if row.replica.number == leader { "leader" } else { "follower" };
+        row.serving().map(|status| (format!("replica {} ({role})", row.replica.number), status.pid))
+    };
+    let processes = rows.iter().filter_map(process).collect();
+    Ok(Running {
+        addresses,
+        dialect: Dialect::Memcached,
+        processes,
+        keep: Keep::Ours { keeper, leader, failing: None },
+    })
+}

@@ -1,0 +1,42 @@
+//! The `crosscheck-lab` command: what measures, simulates and injects faults. Servers that it starts are itself, so that
+//! they have what an experiment needs.
+
+mod args;
+#[cfg(feature = "inject")]
+mod inject;
+#[cfg(feature = "inject")]
+mod sim;
+#[cfg(all(feature = "inject", target_os = "linux"))]
+mod trial;
+
+use std::process::ExitCode;
+
+use args::{Lab, LabCommand};
+use clap::Parser;
+use cli::service::Memcached;
+use node::outcome::{self, CommandOutcome};
+use node::program;
+
+/// The allocator of the servers that ship: what is measured is allocated as theirs is.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    program::enter::<Memcached>();
+    outcome::report(run(Lab::parse().command))
+}
+
+fn run(command: LabCommand) -> CommandOutcome {
+    match command {
+        LabCommand::Bench(args) => bench::run(&args),
+        LabCommand::Load(args) => load::run(&args),
+        #[cfg(feature = "inject")]
+        LabCommand::Sim(args) => sim::run_command(&args),
+        #[cfg(all(feature = "inject", target_os = "linux"))]
+        LabCommand::Trial(args) => trial::run(&args),
+        #[cfg(feature = "inject")]
+        LabCommand::Inject(command) => inject::run(&command),
+        LabCommand::Serve(args) => node::serve::run::<Memcached>(&args),
+        LabCommand::Up(args) => node::up::run(&args),
+    }
+}

@@ -1,0 +1,85 @@
+//! `crosscheck-lab trial run recovery`: which kinds of groups are struck how often, their results on one page, and the exit
+//! code.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use serde_json::Value;
+use trial::plan::Plan;
+use trial::recovery::outcome::{self, Recovered};
+use trial::recovery::{CONFIGURATIONS, Configuration, PAIRS, QUICK_PAIRS, Wish};
+use trial::run::Options;
+
+use super::run::Args;
+use node::outcome::{misuse, say};
+use node::signals::Ending;
+
+/// Its name among the plans.
+pub use trial::recovery::NAME;
+/// Its title.
+pub const TITLE: &str = "Every kind of group is struck again as soon as it says that it tolerates it";
+
+/// Name and title of each configuration.
+pub fn configurations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    CONFIGURATIONS.iter().map(|one| (one.name, one.title))
+}
+
+/// The configurations with these names, or all without a name.
+///
+/// # Errors
+/// An error of the operator, if one is not a name of a configuration.
+pub fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Configuration>> {
+    for name in only {
+        if !configurations().any(|(known, _)| known == name) {
+            let names: Vec<&str> = configurations().map(|(name, _)| name).collect();
+            return Err(misuse(format!("there is no configuration {name}; there are {}", names.join(", "))));
+        }
+    }
+    let is_meant = |one: &&Configuration| only.is_empty() || only.iter().any(|name| name == one.name);
+    Ok(CONFIGURATIONS.iter().filter(is_meant).collect())
+}
+
+/// Runs the chosen configurations one after the other; writes the results into `out`. Returns whether everything held.
+///
+/// # Errors
+/// A group does not start, or results cannot be written.
+pub fn run(args: &Args, seed: u64, out: &Path, context: &Value, ending: &Ending) -> anyhow::Result<bool> {
+    let wish = Wish {
+        pairs: args.pairs.unwrap_or(if args.quick { QUICK_PAIRS } else { PAIRS }),
+        quick: args.quick,
+        blindly: args.blindly,
+    };
+    let options = Options {
+        program: std::env::current_exe()?,
+        plan: Plan::bare("RDGX", 3),
+        seed,
+        out: out.to_owned(),
+        loopback: args.loopback,
+        context: context.clone(),
+    };
+    let mut all: Vec<Recovered> = Vec::new();
+    let meant = chosen(&args.only)?;
+    for configuration in &meant {
+        if ending.flag().load(Ordering::Relaxed) {
+            break;
+        }
+        say(&format!("{} ({}), {} pairs", configuration.name, configuration.title, wish.pairs))?;
+        // If the pipe is closed, the run continues without output.
+        let found =
+            trial::recovery::run(configuration, &options, &wish, ending.flag(), &|line| drop(say(line)))?;
+        say(found.summary().trim_end())?;
+        all.push(found);
+        write(out, context, seed, &all)?;
+    }
+    say(&outcome::page(context, seed, &all).plain())?;
+    Ok(all.len() == meant.len() && all.iter().all(Recovered::holds))
+}
+
+fn write(out: &Path, context: &Value, seed: u64, all: &[Recovered]) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(&outcome::json(context, seed, all))? + "\n";
+    let page = outcome::page(context, seed, all).markdown();
+    for (name, text) in [("result.json", json), ("result.md", page)] {
+        std::fs::write(out.join(name), text)?;
+    }
+    Ok(())
+}

@@ -46,7 +46,7 @@ fn compare(native: &Program, hardened: &Program, how: &str) {
 fn a_program_can_have_a_shim_of_its_own() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    let guide = read("../docs/sei.md");
+    let guide = read("../../docs/sei.md");
     let shim = read("tests/c/own_shim.c");
     let body = shim.split_once("#include").unwrap().1;
     assert!(guide.contains(body), "docs/sei.md does not have tests/c/own_shim.c");

@@ -52,7 +52,7 @@ fn the_hardened_counter_replies_as_the_plain_one_and_adds_crcs() {
 #[test]
 fn the_guide_quotes_the_hardened_counter() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/");
-    let guide = std::fs::read_to_string(format!("{root}../docs/sei.md")).unwrap();
+    let guide = std::fs::read_to_string(format!("{root}../../docs/sei.md")).unwrap();
     let hardened = std::fs::read_to_string(format!("{root}examples/counter_hardened.c")).unwrap();
     let quoted = guide.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     assert!(quoted.contains("SEI_BEGIN") && hardened.contains(quoted), "{quoted}");

@@ -64,7 +64,7 @@ the others outvote it, name the wrong object, and repair it while everything els
 Any memcached client works, on any replica. Start here:
 
   crosscheck up                            three replicas on ports 11211, 11212, 11213
-  printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | nc 127.0.0.1 11212
+  exec 3<>/dev/tcp/127.0.0.1/11212; printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' >&3; cat <&3
   crosscheck inject flip --replica 2 --object item:k
   crosscheck evidence                      what was wrong, where, and how it ended
   crosscheck digest                        are all replicas bit-identical again?

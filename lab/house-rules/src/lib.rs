@@ -5,6 +5,7 @@ pub mod manifest;
 pub mod names;
 pub mod sizes;
 pub mod source;
+pub mod symbols;
 pub mod text;
 pub mod types;
 pub mod width;

@@ -4,7 +4,7 @@ use house_rules as house;
 use house_rules::manifest::WorkspaceMember;
 use house_rules::source::{Panics, Permit};
 use house_rules::types::LargeType;
-use house_rules::{Breach, TextFile, cite, manifest, names, sizes, source, text, types, width};
+use house_rules::{Breach, TextFile, cite, manifest, names, sizes, source, symbols, text, types, width};
 use std::fs;
 
 /// Crates whose results reach state or replies: they read nothing but the ordered log.
@@ -178,6 +178,20 @@ const LARGE_TYPES: [LargeType; 9] = [
     },
 ];
 
+/// Names of other people's code, of what is made by a run, and of examples, which documents use all the same.
+const FOREIGN: [&str; 10] = [
+    "SystemTime::now",
+    "crc64_nvme",
+    "do_it",
+    "healSessionInterval",
+    "lab/bench/results/raw",
+    "maxconns_fast",
+    "query.c",
+    "sess_number_of_replicas",
+    "setSaslAuthData",
+    "stat/2020Mar.md",
+];
+
 /// Hosts that tracked text may name: documentation and the lock file's own notation.
 const HOSTS: [&str; 6] = [
     "www.apache.org",
@@ -320,6 +334,22 @@ fn no_private_places() {
 fn citations_can_be_followed() {
     let files = house::files();
     report(files.iter().flat_map(|file| cite::citations(file, &files)).collect());
+}
+
+#[test]
+fn documents_name_what_is_there() {
+    let files = house::files();
+    let symbols = symbols::Symbols::of(&files, house::tracked());
+    let documents = files.iter().filter(|file| file.path.ends_with(".md") && file.path != "CHANGELOG.md");
+    let mut breaches: Vec<Breach> = Vec::new();
+    for document in documents {
+        breaches.extend(symbols::stale(document, &symbols, &FOREIGN));
+    }
+    report(breaches);
+    for name in FOREIGN {
+        let is_named = |file: &TextFile| file.path.ends_with(".md") && file.text.contains(name);
+        assert!(files.iter().any(is_named), "{name} is listed as foreign, and no document names it");
+    }
 }
 
 #[test]
@@ -584,6 +614,46 @@ mod rules_can_fail {
         }
         assert_eq!(breaches(concat!("// what the Design\n// sec", "tion 3 says\n")).len(), 1);
         assert_eq!(breaches(concat!("// measured (rese", "arch/x.md 4.2)\n")).len(), 1);
+    }
+
+    #[test]
+    fn a_document_names_what_is_gone() {
+        let file = |path: &str, text: &str| TextFile { path: path.into(), text: text.into() };
+        let code = "//! Says why.\npub struct Gate {\n    pub open_us: u64,\n}\nenum Verdict { Wrong, Right(u8) }\n\
+            impl Gate {\n    fn may_leave(&self) {}\n}\npub use other::is_open as gate_is_open;\n";
+        let files = [
+            file("server/vote/src/gate.rs", code),
+            file("a/src/b.rs", "use vote::A;\nfn elsewhere_only() {}\n"),
+        ];
+        let manifest = ["server/vote/Cargo.toml".to_owned()];
+        let paths = files.iter().map(|file| file.path.clone()).chain(manifest).collect();
+        let symbols = symbols::Symbols::of(&files, paths);
+        let breaches =
+            |text: &str| symbols::stale(&file("NOTE.md", text), &symbols, &["their_fn", "made/by/a/run"]);
+        for good in [
+            "`Gate::may_leave(&self)`, `gate::Gate`, `vote::gate_is_open`, `Gate::open_us` and `Verdict::Right(1)`",
+            "`gate.rs`, `vote/src/gate.rs`, `server/vote`, `their_fn`, `made/by/a/run/today`, `crate::gate`",
+            "```\n`Gate::gone`\n```\nplain Gate::gone, `a span of words with gone_fn`, `Gone`, `gone`",
+        ] {
+            assert_eq!(breaches(good), [], "{good}");
+        }
+        for bad in [
+            "`Gate::gone`",
+            "`Gate::gone()`",
+            "`Gone::may_leave`",
+            "`Gate::elsewhere_only`",
+            "`Verdict::Wronged`",
+            "`vote::elsewhere_only`",
+            "`gone_fn`",
+            "`GoneType`",
+            "`vote/gate.rs`",
+            "`server/gone`",
+            "`gone.rs`",
+            "`their_fns`",
+        ] {
+            let found = breaches(&format!("first `Gate`\nthen {bad}\n"));
+            assert_eq!((found.len(), found.first().map(|breach| breach.line)), (1, Some(2)), "{bad}");
+        }
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock)
   crosscheck-lab sim --campaign results --minutes 60 --jobs 2   an hour of everything, added to what is in results/
   crosscheck-lab sim --campaign results --seeds 0         only the summary of what is in results/, merged
   crosscheck-lab sim --mutations                          break each promise on purpose: does its checker notice?
-  crosscheck-lab sim --promises                           what is promised, and how it is checked (docs/promises.md)
-  crosscheck-lab sim --catalogue --seeds 20 --first 1     what each fault does, measured (docs/faults.md)
+  crosscheck-lab sim --promises                           what is promised, and how it is checked
+  crosscheck-lab sim --catalogue --seeds 20 --first 1     what each fault does, measured (not with --seeds 0)
 
 Exit code: 0 when every promise was kept (with --mutations: every checker noticed), 1 when one was broken.")]
 pub struct Args {
@@ -118,10 +118,10 @@ pub struct Args {
     /// Break each promise on purpose, and show which checkers notice
     #[arg(long, conflicts_with_all = ["replay", "promises", "catalogue"])]
     pub mutations: bool,
-    /// Print docs/promises.md
+    /// Print every promise, how it is checked, and what shows that its checker can fail
     #[arg(long, conflicts_with_all = ["replay", "catalogue"])]
     pub promises: bool,
-    /// Run --seeds seeds for each fault alone and for all, and print docs/faults.md
+    /// Run --seeds seeds for each fault alone and for all, and print the page of faults
     #[arg(long, conflicts_with = "replay")]
     pub catalogue: bool,
 }

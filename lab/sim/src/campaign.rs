@@ -224,7 +224,7 @@ pub fn page(parts: &[CampaignShare]) -> String {
         "{} runs, {} with a broken promise. {} replies compared, byte by byte; {} activated faults ({} \
             corruptions of memory, computation or messages, {} of processes, power and disks, {} of the \
             network's chunks); {} items were seen to be evicted; {:.0} simulated seconds; longest heal {:.2} s. \
-            docs/faults.md says what counts as activated, docs/promises.md what was checked after every step.",
+            `sim --catalogue` prints what counts as activated, `sim --promises` what is checked after every step.",
         total.runs,
         total.failed,
         total.answered,
@@ -257,7 +257,7 @@ pub fn page(parts: &[CampaignShare]) -> String {
         )
     };
     page.heading(2, "Clusters and faults").list(all.cells.iter().map(cell));
-    page.heading(2, "Faults").text("Who notices and who repairs each: docs/faults.md.");
+    page.heading(2, "Faults").text("Who notices and who repairs each: `sim --catalogue`.");
     let fault = |entry: &CatalogueRow| {
         let count = total.faults.get(&entry.fault)?;
         Some([entry.name.to_owned(), count.tried.to_string(), count.struck.to_string()])

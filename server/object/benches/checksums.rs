@@ -1,4 +1,4 @@
-//! Candidate checksums at the sizes of our objects, and what protection costs an object in use (docs/checksums.md).
+//! Candidate checksums at the sizes of our objects; the cost of protection in use (docs/design.md, section 3).
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

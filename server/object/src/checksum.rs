@@ -1,4 +1,4 @@
-//! The checksum of an object: CRC-64/NVME over its class, its id and its tracked members (docs/checksums.md).
+//! The checksum of an object: CRC-64/NVME over its class, its id and its tracked members (docs/design.md, section 3).
 
 use crate::crc::{self, Block};
 use crate::id::ObjectId;

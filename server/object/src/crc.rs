@@ -1,5 +1,5 @@
 //! CRC-64/NVME over whole blocks of 16 bytes. Most sums are over 50 to 600 bytes, for which the dispatch of a general
-//! library takes longer than the sum itself (docs/checksums.md has the times).
+//! library takes longer than the sum itself (docs/design.md, section 3).
 //!
 //! The method is folding with carry-less multiplication (Intel, "Fast CRC Computation for Generic Polynomials Using
 //! PCLMULQDQ Instruction", 2009); the compiler computes the constants from the polynomial. A processor without these

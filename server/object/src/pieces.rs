@@ -26,7 +26,7 @@ pub struct Pieces {
 const SUM: usize = size_of::<u64>();
 
 impl Pieces {
-    /// Bytes per piece (docs/checksums.md has the figures behind the choice).
+    /// Bytes per piece (docs/design.md, section 3).
     pub const PIECE: usize = 4096;
 
     /// An empty value.

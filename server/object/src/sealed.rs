@@ -28,7 +28,7 @@ impl std::error::Error for SealBroken {}
 ///
 /// So words have this code. It takes 8 bytes however many words there are, and memory that was filled with one byte has
 /// no valid code. Bytes have the CRC-64 of objects, which gives stronger guarantees for errors of several bits
-/// (docs/checksums.md).
+/// (docs/design.md, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(u64);
 

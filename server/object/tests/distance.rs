@@ -1,4 +1,4 @@
-//! The Hamming distance of the checksum at the sizes of our objects, computed, not cited (docs/checksums.md).
+//! The Hamming distance of the checksum at the sizes of our objects, computed, not cited (docs/design.md, section 3).
 //!
 //! A CRC is linear: an error goes undetected exactly if the code word made of the flipped bits is a multiple of the
 //! polynomial. With `r(i)` for x^i modulo the polynomial, an undetected error of k bits, shifted so that its last bit

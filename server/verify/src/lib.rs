@@ -14,7 +14,7 @@
 //! | when all tokens are waited for (extra protection) | `verifier::extra` |
 //! | two replicas without a third verifier | `verifier::pair` |
 //! | every bound and time | [`limits`] |
-//! | what was explored, and how each wrong rule fails | docs/verify-exploration.md |
+//! | what was explored, and how each wrong rule fails | docs/design.md, section 14 |
 //!
 //! **The way of a batch.** Each executor runs it and sends VERIFY, with the token of the state after it, to all
 //! verifiers. A verifier that has enough equal tokens, all of which continue its record, records the version and sends

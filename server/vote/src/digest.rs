@@ -59,8 +59,8 @@ impl Answer {
 /// Digest of a reply's bytes as the answer to the ordered request whose checksum is `asked`: replicas that agree on it
 /// also agree on the request, and right bytes for another request do not fit.
 ///
-/// The bytes are summed by the code that protects objects (docs/checksums.md), which takes a third of the time of a
-/// hash of 128 bits; their sum, their length and what does not fill a block are hashed.
+/// The bytes are summed by the code that protects objects (docs/design.md, section 3), which takes a third of the time
+/// of a hash of 128 bits; their sum, their length and what does not fill a block are hashed.
 pub fn reply(asked: u32, bytes: &[u8]) -> u128 {
     let (blocks, rest) = bytes.as_chunks();
     let mut summed = [0; REPLY_SUMMED];

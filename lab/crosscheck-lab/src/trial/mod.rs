@@ -35,7 +35,7 @@ pub const ABOUT: &str = "Runs real replicas on hosts of their own (network names
   crosscheck-lab trial run recovery                                does every kind of group always come back?
   crosscheck-lab trial soak --requests 100000000                   nothing is wrong: is anything reported?
 
-docs/trial.md says what this shows, and what it does not.")]
+lab/trial/README.md says what this shows, and what it does not.")]
 pub struct Args {
     /// The command.
     #[command(subcommand)]

@@ -74,7 +74,7 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// One line of the table of docs/verify-exploration.md, and the way.
+    /// One line: what was explored, its states and the result; then the way.
     pub fn print(&self, what: &str) {
         let (all, ended) = self.states;
         let found =

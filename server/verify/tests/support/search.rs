@@ -46,7 +46,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// One line of the table of docs/verify-exploration.md.
+    /// One line: what was explored, its states, the steps to the last one, and the result.
     pub fn line(&self, what: &str) -> String {
         let (states, depth) = (self.states, self.depth);
         let outcome = match (&self.way, self.is_complete) {

@@ -18,7 +18,8 @@ const NOT_CHECKED: [&str; 5] = [
         replies.",
     "Which item is evicted: only that it was not a fresh one, that it stays gone, and that all replicas agree.",
     "Several workers overtake each other where one of them takes or passes a turn, looks for its next request or \
-        ends one, not between any two instructions: what happens in between is loom's (`server/schedule/src/model.rs`).",
+        ends one, not between any two instructions: what happens in between is loom's \
+        (`server/schedule/src/model.rs`).",
     "In mode R0GV: errors at rest that only a vote on a scrub finds, and in trees; losses of more than f \
         memories; groups of two; requests that miss a lock. Verifiers without crash vectors, without the rule of the \
         highest view, or whose executor votes again after a loss of memory are seen to fail in `server/verify/tests` \

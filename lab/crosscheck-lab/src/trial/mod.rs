@@ -1,5 +1,5 @@
-//! `crosscheck-lab trial`: a real cluster on hosts of its own under real failures, with a checker for the replies that its
-//! clients received; and the soak, in which nothing is wrong and no replica may report anything.
+//! `crosscheck-lab trial`: a real cluster on hosts of its own under real failures, with a checker for the replies that
+//! its clients received; and the soak, in which nothing is wrong and no replica may report anything.
 
 mod hostile;
 mod recovery;

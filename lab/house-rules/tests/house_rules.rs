@@ -179,9 +179,8 @@ const LARGE_TYPES: [LargeType; 9] = [
 ];
 
 /// Names of other people's code, of what is made by a run, and of examples, which documents use all the same.
-const FOREIGN: [&str; 10] = [
+const FOREIGN: [&str; 9] = [
     "SystemTime::now",
-    "crc64_nvme",
     "do_it",
     "healSessionInterval",
     "lab/bench/results/raw",

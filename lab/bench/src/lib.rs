@@ -44,17 +44,17 @@ pub use {
 };
 
 /// What `bench --help` begins with.
-pub const ABOUT: &str = "Measures what is written in definition files (lab/bench/definitions/*.toml): our modes and the \
-programs people would otherwise use, each as processes of their own, in turn and again and again, so that ratios are \
-taken between measurements that lie seconds apart. Results are JSON files with every repetition; the repository has \
-summaries of them; reports are made from both. The README beside the definitions documents every field and \
-what is measured how.";
+pub const ABOUT: &str = "Measures what is written in definition files (lab/bench/definitions/*.toml): our modes and \
+the programs people would otherwise use, each as processes of their own, in turn and again and again, so that ratios \
+are taken between measurements that lie seconds apart. Results are JSON files with every repetition; the repository \
+has summaries of them; reports are made from both. The README beside the definitions documents every field and what \
+is measured how.";
 
 /// Options of `bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   crosscheck-lab bench list                          what can be measured
-  crosscheck-lab bench run --quick                   all modes, repairs and execution times, in 5 minutes, with the report
+  crosscheck-lab bench run --quick                   all modes, repairs, execution times; 5 minutes, with the report
   crosscheck-lab bench run --all                     everything, with costs, profiles and the report: two hours
   crosscheck-lab bench run paper-fig9-10             the paper's Figs. 9 and 10, half an hour
   crosscheck-lab bench run quick --only RDGX,RD00 --clients 100 --seconds 2
@@ -63,7 +63,7 @@ what is measured how.";
   crosscheck-lab bench executor --quick              parallel batches in one executor: Eve's figures
   crosscheck-lab bench model eve                     the same with up to 16 cores, simulated
   crosscheck-lab bench report                        Markdown and HTML of the newest results
-  crosscheck-lab bench summary lab/bench/results/raw/quick-*.json    small files for the repository, into lab/bench/results
+  crosscheck-lab bench summary lab/bench/results/raw/quick-*.json    small files for lab/bench/results
 
 Measure with a release build on a machine that does nothing else. Exit code: 0 when everything was measured without
 errors, 1 when something failed or a reply was wrong, 2 when a definition is wrong.")]

@@ -1,6 +1,6 @@
-//! `crosscheck-lab inject golden`, `profile`, `null`, `campaign`, `replay`, `summary`, `report`: faults in single machine
-//! instructions of any server, from outside. `hooks`: campaigns of the faults that our own replicas place in themselves
-//! on request.
+//! `crosscheck-lab inject golden`, `profile`, `null`, `campaign`, `replay`, `summary`, `report`: faults in single
+//! machine instructions of any server, from outside. `hooks`: campaigns of the faults that our own replicas place in
+//! themselves on request.
 
 use std::path::PathBuf;
 

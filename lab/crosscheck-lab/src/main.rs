@@ -1,5 +1,5 @@
-//! The `crosscheck-lab` command: what measures, simulates and injects faults. Servers that it starts are itself, so that
-//! they have what an experiment needs.
+//! The `crosscheck-lab` command: what measures, simulates and injects faults. Servers that it starts are itself, so
+//! that they have what an experiment needs.
 
 mod args;
 #[cfg(feature = "inject")]

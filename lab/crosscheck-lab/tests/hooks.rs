@@ -1,5 +1,5 @@
-//! `crosscheck-lab inject hooks`: faults that replicas inject into themselves have visible effects where replicas are not
-//! compared, and are repaired where they are.
+//! `crosscheck-lab inject hooks`: faults that replicas inject into themselves have visible effects where replicas are
+//! not compared, and are repaired where they are.
 #![cfg(all(feature = "inject", target_os = "linux", target_arch = "x86_64"))]
 
 use std::path::Path;

@@ -118,7 +118,7 @@ pub fn nondeterminism(file: &TextFile, permits: &[Permit]) -> Vec<Breach> {
         &code,
         &forbidden,
         "take it from the ordered log, or use a BTreeMap or a hasher with a fixed seed; \
-         bookkeeping that cannot reach state or reply is listed with its reason in lab/house-rules/tests/house_rules.rs",
+         bookkeeping that cannot reach state or reply is listed with its reason in tests/house_rules.rs",
     )
 }
 

@@ -99,6 +99,19 @@ pub fn stale(document: &TextFile, symbols: &Symbols, external: &[&str]) -> Vec<B
     spans(&without_listings(&document.text)).into_iter().filter_map(breach).collect()
 }
 
+/// Crates that the table of crates, in the text of ARCHITECTURE.md, does not have.
+pub fn unmapped<'a>(map: &str, crates: impl Iterator<Item = &'a String>) -> Vec<Breach> {
+    let table = map.split("\n## ").find(|section| section.starts_with("Crates\n")).unwrap_or("");
+    let is_lost = |name: &&String| !table.contains(&format!("`{name}`"));
+    let breach = |name: &String| Breach {
+        file: "ARCHITECTURE.md".into(),
+        line: 0,
+        what: format!("the table of crates lacks `{name}`"),
+        remedy: "add a line that says what it does, and take out the crates that it replaces",
+    };
+    crates.filter(is_lost).map(breach).collect()
+}
+
 impl RustNames {
     fn of(file: &TextFile) -> Self {
         let masked = mask(&file.text);

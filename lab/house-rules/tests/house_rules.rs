@@ -352,6 +352,12 @@ fn documents_name_what_is_there() {
 }
 
 #[test]
+fn crates_are_on_the_map() {
+    let (ranks, _) = manifest::ranks(&read("Cargo.toml"));
+    report(symbols::unmapped(&read("ARCHITECTURE.md"), ranks.keys()));
+}
+
+#[test]
 fn type_names_tell_what_they_mean() {
     report(names::shared_too_widely(&rust()));
 }
@@ -613,6 +619,15 @@ mod rules_can_fail {
         }
         assert_eq!(breaches(concat!("// what the Design\n// sec", "tion 3 says\n")).len(), 1);
         assert_eq!(breaches(concat!("// measured (rese", "arch/x.md 4.2)\n")).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_is_not_on_the_map() {
+        let map = "`order`\n\n## Crates\n\n| `server` | `vote` | it votes |\n\n## Invariants\n";
+        assert_eq!(symbols::unmapped(map, [&"vote".to_owned()].into_iter()), []);
+        let names = ["vote", "order"].map(str::to_owned);
+        let breaches = symbols::unmapped(map, names.iter());
+        assert_eq!((breaches.len(), breaches[0].what.contains("order")), (1, true));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `crosscheck-lab load`: a closed-loop load that measures throughput and latency, and with --check compares every byte of
-//! every reply with a model.
+//! `crosscheck-lab load`: a closed-loop load that measures throughput and latency, and with --check compares every byte
+//! of every reply with a model.
 
 mod model;
 mod tally;

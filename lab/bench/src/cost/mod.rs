@@ -1,5 +1,5 @@
-//! `crosscheck-lab bench cost`: figures that do not depend on how busy a machine is: instructions and allocator calls per
-//! request, as valgrind counts them, and memory per object.
+//! `crosscheck-lab bench cost`: figures that do not depend on how busy a machine is: instructions and allocator calls
+//! per request, as valgrind counts them, and memory per object.
 
 mod callgrind;
 mod ceilings;
@@ -55,7 +55,7 @@ Examples:
   crosscheck-lab bench cost --only 00G0,memcached            two sides
   crosscheck-lab bench cost --only RDGX --keep /tmp/cost     keep callgrind's files, for callgrind_annotate
   crosscheck-lab bench cost --server target/release/crosscheck --no-memory    the program that ships
-  crosscheck-lab bench cost --ceilings lab/bench/cost.toml     exit with status 1 where a request became dearer in two runs
+  crosscheck-lab bench cost --ceilings lab/bench/cost.toml    exit with status 1 where a request became dearer twice
   crosscheck-lab bench cost --record lab/bench/cost.toml       write that table again, after a change that is meant")]
 pub struct Args {
     /// Only these modes and peers, separated by commas

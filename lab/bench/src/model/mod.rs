@@ -126,6 +126,6 @@ fn newest(folders: &[PathBuf]) -> anyhow::Result<PathBuf> {
     let paths = || files.iter().rev().map(|(_, path)| path);
     let best = paths().find(|path| read(path).is_ok_and(|run| inputs::has_distributions(&run)));
     best.or_else(|| paths().next()).cloned().ok_or_else(|| {
-        misuse("there is no result of `crosscheck-lab bench executor`; measure: `crosscheck-lab bench executor fig4 fig7`")
+        misuse("there is no result of `bench executor`; measure: `crosscheck-lab bench executor fig4 fig7`")
     })
 }

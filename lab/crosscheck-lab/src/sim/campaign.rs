@@ -1,4 +1,4 @@
-//! `crosscheck-lab sim --campaign DIR`: many seeds over all cells, kept in a directory that can be continued and merged.
+//! `crosscheck-lab sim --campaign DIR`: many seeds over all cells, in a directory that can be continued and merged.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! `crosscheck-lab trial run recovery`: which kinds of groups are struck how often, their results on one page, and the exit
-//! code.
+//! `crosscheck-lab trial run recovery`: which kinds of groups are struck how often, their results on one page, and the
+//! exit code.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! `crosscheck-lab trial run hostile`: failures that one client, one clock, one stranger or one lost disk could cause in a
-//! running group: each is tried, with the observations and the required properties.
+//! `crosscheck-lab trial run hostile`: failures that one client, one clock, one stranger or one lost disk could cause
+//! in a running group: each is tried, with the observations and the required properties.
 //!
 //! Each attack is a file of its own and starts small clusters of `serve` processes of this program on loopback
 //! ([`lab`]). During it, the waits of one well-behaved client per replica are recorded, and so is the memory of all

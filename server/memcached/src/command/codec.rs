@@ -83,6 +83,13 @@ pub fn encode_with_value(command: &Command, value: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Encodes a `get` of one valid key, as [`encode`] does, without a [`Command`] of it.
+pub(crate) fn encode_get(key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(3 + key.len());
+    out.put(&[GET, flags([false, false]), key.len() as u8]).put(key);
+    out
+}
+
 fn put(out: &mut Vec<u8>, command: &Command) {
     match command {
         Command::Get { keys, with_unique, touch } => {

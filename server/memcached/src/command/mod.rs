@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::command::binary::{BinaryHead, opcode};
 
-pub(crate) use codec::{ARITHMETIC, BINARY, DELETE, GET, STORE, TOUCH};
+pub(crate) use codec::{ARITHMETIC, BINARY, DELETE, GET, STORE, TOUCH, encode_get};
 pub use codec::{decode, encode, encode_with_value, kind_name};
 pub use key::{Key, KeyHash};
 pub use meta::{Echo, Meta, MetaError};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crosscheck::{Action, ClientCounters, Progress, Protocol};
 
 use crate::command::binary::{REQUEST, opcode};
-use crate::command::{Command, Key, List, encode, encode_with_value};
+use crate::command::{Command, Key, KeyHash, List, encode, encode_get, encode_with_value};
 use crate::config::Config;
 use crate::limits::{GET_LINE_BYTES, LINE_BYTES, LIST_PARTS, LISTED_AT_ONCE, REPLY_BYTES, REPLY_LINE_BYTES};
 use crate::passwords::Passwords;
@@ -153,12 +153,17 @@ impl Connection {
         }
     }
 
+    /// Estimated length of an item in a reply.
+    fn expect_item(&self, hash: KeyHash, key_bytes: usize) -> usize {
+        match self.stats.sizes.expected(hash) {
+            0 => 0,
+            value => value + key_bytes + REPLY_LINE_BYTES,
+        }
+    }
+
     /// Estimated length of the reply to a command.
     fn expect(&self, command: &Command) -> usize {
-        let of = |key: &Key| match self.stats.sizes.expected(key.hash()) {
-            0 => 0,
-            value => value + key.bytes().len() + REPLY_LINE_BYTES,
-        };
+        let of = |key: &Key| self.expect_item(key.hash(), key.bytes().len());
         match command {
             Command::Get { keys, .. } => keys.iter().map(of).sum::<usize>().min(REPLY_BYTES),
             Command::Binary { command, .. } => self.expect(command),
@@ -283,6 +288,13 @@ impl Protocol for Connection {
         if *self.is_binary.get_or_insert(input[0] == REQUEST) {
             return self.next_packet(input);
         }
+        if self.may_ask
+            && let Some((key, used)) = line::single_get(input)
+        {
+            self.scanned = 0;
+            self.expected = self.expect_item(KeyHash::of(key), key.len());
+            return Progress::Done { used, action: Action::Order(encode_get(key)) };
+        }
         let end = match self.find_line(input) {
             Ok(Some(end)) => end,
             Ok(None) => return Progress::NeedMore(input.len() + 1),
@@ -318,6 +330,9 @@ impl Protocol for Connection {
 /// Whether the input begins like a retrieval, whose line may be long. Decided by the first bytes only, so that it does
 /// not change while more of the line arrives.
 fn is_retrieval(input: &[u8]) -> bool {
+    if !matches!(input, [b' ' | b'g', ..]) {
+        return false;
+    }
     let spaces = input.iter().take(LINE_BYTES).take_while(|byte| **byte == b' ').count();
     let name = &input[spaces..];
     [&b"get "[..], b"gets ", b"gat ", b"gats "].iter().any(|retrieval| name.starts_with(retrieval))

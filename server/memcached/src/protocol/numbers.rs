@@ -43,6 +43,22 @@ pub fn signed(token: &[u8]) -> Option<i64> {
 }
 
 fn sign_and_magnitude(token: &[u8]) -> Option<(bool, u64)> {
+    plain(token).map(|magnitude| (false, magnitude)).or_else(|| by_rules(token))
+}
+
+/// Digits and nothing else, too few for an overflow: as nearly all numbers are.
+#[inline]
+fn plain(token: &[u8]) -> Option<u64> {
+    if token.is_empty() || token.len() >= DIGITS {
+        return None;
+    }
+    token
+        .iter()
+        .try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
+}
+
+#[cold]
+fn by_rules(token: &[u8]) -> Option<(bool, u64)> {
     let start = token.iter().position(|byte| !is_c_space(*byte))?;
     let (negative, digits) = match token[start] {
         b'-' => (true, &token[start + 1..]),

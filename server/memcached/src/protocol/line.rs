@@ -58,7 +58,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The place of the first space. The numbers behind a key are so short that the call of a search costs more than a loop.
+/// The place of the first space. What is behind a key is so short that the call of a search costs more than a loop.
 #[inline]
 fn find_space(bytes: &[u8]) -> Option<usize> {
     const SHORT: usize = 16;

@@ -15,7 +15,7 @@ use args::{Lab, LabCommand};
 use clap::Parser;
 use cli::service::Memcached;
 use node::outcome::{self, CommandOutcome};
-use node::program;
+use node::{NodeCommand, RunCommand, program};
 
 /// The allocator of the servers that ship: what is measured is allocated as theirs is.
 #[global_allocator]
@@ -36,7 +36,7 @@ fn run(command: LabCommand) -> CommandOutcome {
         LabCommand::Trial(args) => trial::run(&args),
         #[cfg(feature = "inject")]
         LabCommand::Inject(command) => inject::run(&command),
-        LabCommand::Serve(args) => node::serve::run::<Memcached>(&args),
-        LabCommand::Up(args) => node::up::run(&args),
+        LabCommand::Serve(args) => cli::run(NodeCommand::Run(RunCommand::Serve(args))),
+        LabCommand::Up(args) => cli::run(NodeCommand::Run(RunCommand::Up(args))),
     }
 }

@@ -3,6 +3,18 @@
 
 pub mod service;
 
+use node::NodeCommand;
+use node::outcome::CommandOutcome;
+use service::{Memcached, MemcachedOptions};
+
+/// Runs a command of every program that runs a group. The replica of memcached is compiled here, once for all programs.
+///
+/// # Errors
+/// Those of [`node::run`].
+pub fn run(command: NodeCommand<MemcachedOptions>) -> CommandOutcome {
+    node::run::<Memcached>(command)
+}
+
 /// Whether this build has the fault injector, and with it the commands that need it.
 pub const HAS_INJECTOR: bool = cfg!(feature = "inject");
 

@@ -44,6 +44,7 @@ struct Cell<'d> {
 #[derive(Debug)]
 pub struct BenchCampaign<'e> {
     run: BenchRun,
+    keeps_times: bool,
     results: PathBuf,
     data: PathBuf,
     pattern: Arc<Pattern>,
@@ -79,14 +80,21 @@ impl<'e> BenchCampaign<'e> {
             note(&format!("skipped: {}", memaslap::INSTALL));
         }
         let mut run = BenchRun::begin(definition, changed, versions);
-        run.skipped = skipped;
+        run.settings.skipped = skipped;
         BenchCampaign {
             run,
+            keeps_times: false,
             results: results.to_owned(),
             data: data.to_owned(),
             pattern: Arc::new(Pattern::default()),
             ending,
         }
+    }
+
+    /// With the time of every repair in the result.
+    #[must_use]
+    pub fn keeping_times(self, keeps_times: bool) -> Self {
+        BenchCampaign { keeps_times, ..self }
     }
 
     /// Measures everything; returns the file and the run. A side that fails once is reported and tried again in the
@@ -95,9 +103,9 @@ impl<'e> BenchCampaign<'e> {
     /// # Errors
     /// Results cannot be written, or the operator ended the command; what was measured until then is kept.
     pub fn run(mut self, progress: &mut BenchProgress) -> anyhow::Result<(PathBuf, BenchRun)> {
-        let definition = self.run.definition.clone();
-        let plan = plan(&definition, &self.run.skipped);
-        progress.begin(&definition, &self.run.skipped, plan.len());
+        let definition = self.run.settings.definition.clone();
+        let plan = plan(&definition, &self.run.settings.skipped);
+        progress.begin(&definition, &self.run.settings.skipped, plan.len());
         let mut path = self.run.path(&self.results);
         for (index, cell) in plan.iter().enumerate() {
             progress.start(index, cell.repetition, &cell.workload.name, cell.clients, cell.side);
@@ -124,7 +132,8 @@ impl<'e> BenchCampaign<'e> {
             };
             progress.end(&measurement)?;
             self.run.measurements.push(measurement);
-            path = self.run.write(&self.results)?;
+            let shortened = (!self.keeps_times).then(|| self.run.clone().without_single_times());
+            path = shortened.as_ref().unwrap_or(&self.run).write(&self.results)?;
         }
         Ok((path, self.run))
     }
@@ -191,7 +200,7 @@ impl<'e> BenchCampaign<'e> {
         let memory = running.processes.iter().map(|(_, pid)| peak_memory_of(*pid)).collect::<Vec<_>>();
         let mut figures = figures(&seen, span, own, &before, &after);
         if let Some(damage) = damage {
-            figures.repairs = Some(damage.end(&seen, span, &before, &after)?);
+            figures.repairs = Some(damage.end(&seen, &before, &after)?);
         }
         if let (Some(times), Some(timeline)) = (injector.map(FailureInjector::finish), &seen.timeline) {
             figures.failure = failures::of(times, timeline, span.as_secs_f64());
@@ -258,19 +267,12 @@ impl PlacedFaults {
     }
 
     /// Ends it, and returns what it did.
-    fn end(
-        mut self,
-        seen: &MeasuredCounts,
-        span: Duration,
-        before: &Usage,
-        after: &Usage,
-    ) -> anyhow::Result<RepairFigures> {
+    fn end(mut self, seen: &MeasuredCounts, before: &Usage, after: &Usage) -> anyhow::Result<RepairFigures> {
         let placed = self.injector.finish();
         let records = evidence(&mut self.link, self.known)?.records;
         let number = self.victim.number;
         let repaired = after.repaired(number).saturating_sub(before.repaired(number));
-        let seconds = span.as_secs_f64();
-        Ok(repairs::of(self.faults, placed, repaired, seconds, &records, number, seen.timeline.as_ref()))
+        Ok(repairs::of(self.faults, placed, repaired, &records, number, seen.timeline.as_ref()))
     }
 }
 
@@ -371,7 +373,6 @@ fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage,
     Figures {
         seconds,
         requests: seen.completed,
-        throughput: seen.completed as f64 / seconds,
         latency: Latency::of(seen),
         miss_ratio: (reads > 0).then(|| seen.misses as f64 / reads as f64),
         errors: Errors {

@@ -1,7 +1,6 @@
 //! `crosscheck-lab bench`: measures definitions side by side and writes reports that an outsider can check.
 
 mod campaign;
-mod compact;
 mod cost;
 mod definition;
 mod executor;
@@ -33,28 +32,26 @@ use node::signals::Ending;
 use overrides::Overrides;
 use progress::BenchProgress;
 
-// What the soak of `crosscheck-lab trial` uses: the same load, the same checking of replies, the same description of a
-// machine.
+// What the soak of `crosscheck-lab trial` uses: the same load, the same checking of replies.
 pub use {
     self::wire::Dialect,
     definition::{Amount, Op, Workload},
     generator::{Generator, Pattern, Setup},
-    measure::{Commit, Machine, peak_memory_of},
-    results::stamp,
+    measure::peak_memory_of,
 };
 
 /// What `bench --help` begins with.
-pub const ABOUT: &str = "Measures what is written in definition files (lab/bench/definitions/*.toml): our modes and \
-the programs people would otherwise use, each as processes of their own, in turn and again and again, so that ratios \
-are taken between measurements that lie seconds apart. Results are JSON files with every repetition; the repository \
-has summaries of them; reports are made from both. The README beside the definitions documents every field and what \
-is measured how.";
+pub const ABOUT: &str = "\
+    Measures what is written in definition files (lab/bench/definitions/*.toml): our modes and the programs people \
+    would otherwise use, each as processes of their own, in turn and again and again, so that ratios are taken \
+    between measurements that lie seconds apart. Results are JSON files with every repetition; reports are made from \
+    them. The README beside the definitions documents every field and what is measured how.";
 
 /// Options of `bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   crosscheck-lab bench list                          what can be measured
-  crosscheck-lab bench run --quick                   all modes, repairs, execution times; 5 minutes, with the report
+  crosscheck-lab bench run --quick                   modes, repairs and execution times, in 5 minutes, with the report
   crosscheck-lab bench run --all                     everything, with costs, profiles and the report: two hours
   crosscheck-lab bench run paper-fig9-10             the paper's Figs. 9 and 10, half an hour
   crosscheck-lab bench run quick --only RDGX,RD00 --clients 100 --seconds 2
@@ -63,7 +60,6 @@ is measured how.";
   crosscheck-lab bench executor --quick              parallel batches in one executor: Eve's figures
   crosscheck-lab bench model eve                     the same with up to 16 cores, simulated
   crosscheck-lab bench report                        Markdown and HTML of the newest results
-  crosscheck-lab bench summary lab/bench/results/raw/quick-*.json    small files for lab/bench/results
 
 Measure with a release build on a machine that does nothing else. Exit code: 0 when everything was measured without
 errors, 1 when something failed or a reply was wrong, 2 when a definition is wrong.")]
@@ -92,9 +88,7 @@ enum BenchCommand {
     ExecutorPrimary,
     /// Show what can be measured
     List(ListArgs),
-    /// Write a small file for each result: the figures of every repetition, without single times
-    Summary(compact::Args),
-    /// Write Markdown and HTML from results and summaries
+    /// Write Markdown and HTML from results
     Report(report::Args),
 }
 
@@ -124,6 +118,9 @@ struct RunArgs {
     /// Measure although this binary was built without optimisation
     #[arg(long)]
     unoptimised: bool,
+    /// Keep the time of every repair in the result, instead of their distribution
+    #[arg(long)]
+    full: bool,
     /// Print every measurement as one line of JSON
     #[arg(long)]
     json: bool,
@@ -151,7 +148,6 @@ pub fn run(args: &Args) -> CommandOutcome {
         #[cfg(target_os = "linux")]
         BenchCommand::ExecutorPrimary => executor::serve_primary().map(|()| CommandVerdict::Holds),
         BenchCommand::List(args) => list(args),
-        BenchCommand::Summary(args) => compact::run(args),
         BenchCommand::Report(args) => report::run(args),
     }
 }
@@ -193,8 +189,8 @@ fn measure(args: &RunArgs) -> CommandOutcome {
     for (number, (definition, changed)) in definitions.into_iter().enumerate() {
         let later = estimates[number + 1..].iter().sum::<f64>();
         let mut progress = BenchProgress::new(args.json, (number + 1, estimates.len()), later);
-        let (path, run) =
-            BenchCampaign::new(definition, changed, &args.out, &data, &ending).run(&mut progress)?;
+        let campaign = BenchCampaign::new(definition, changed, &args.out, &data, &ending);
+        let (path, run) = campaign.keeping_times(args.full).run(&mut progress)?;
         drop(progress);
         if !args.json {
             for line in summary::lines(&run) {

@@ -64,7 +64,7 @@ impl BenchProgress {
             (Some(figures), _) => {
                 let mut found = format!(
                     "{:>9}/s  p50 {}  p99 {}  generator {:.0}%",
-                    grouped(figures.throughput.round() as u64),
+                    grouped(figures.throughput().round() as u64),
                     micros(figures.latency.p50_us as u64),
                     micros(figures.latency.p99_us as u64),
                     figures.generator_cpu_share * 100.0

@@ -27,8 +27,6 @@ pub struct RepairFigures {
     pub why_not: Option<String>,
     /// Objects that were repaired.
     pub repaired: u64,
-    /// The same, per second.
-    pub repaired_per_second: f64,
     /// Microseconds from verdict to installed objects; only of the newest repairs if there were thousands.
     pub times_us: Times,
     /// The longest that any client waited around each repair, in microseconds.
@@ -39,7 +37,7 @@ pub struct RepairFigures {
     pub around: Option<Around>,
 }
 
-/// Times in microseconds, in order; a summary has the points of their distribution that a report shows.
+/// Times in microseconds, in order; most files have only the points of their distribution that a report shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Times {
@@ -85,18 +83,21 @@ impl Times {
         }
     }
 
-    /// Changes the points; the single times are discarded.
-    pub fn change(&mut self, change: impl FnOnce(&mut Points)) {
-        let mut points = self.points();
-        change(&mut points);
-        *self = Times::Points(points);
-    }
-
     /// Each of them; none where only points are known.
     pub fn all(&self) -> &[u64] {
         match self {
             Times::All(times) => times,
             Times::Points(_) => &[],
+        }
+    }
+}
+
+impl RepairFigures {
+    /// Discards single times and what was around them.
+    pub fn shorten(&mut self) {
+        self.around = None;
+        for times in [&mut self.times_us, &mut self.waits_us, &mut self.quiet_waits_us] {
+            *times = Times::Points(times.points());
         }
     }
 }
@@ -193,7 +194,6 @@ pub fn of(
     faults: SweepFaults,
     placed: Placed,
     repaired: u64,
-    seconds: f64,
     records: &[EvidenceRecord],
     replica: u8,
     timeline: Option<&Timeline>,
@@ -204,7 +204,6 @@ pub fn of(
         placed: placed.placed,
         why_not: placed.why_not,
         repaired,
-        repaired_per_second: repaired as f64 / seconds,
         times_us: Times::All(some_of(repairs.iter().map(|repair| repair.took_us).collect())),
         ..RepairFigures::default()
     };
@@ -314,10 +313,9 @@ mod tests {
             record("repair", 3, 1_206_000, Some(9)),
         ];
         let placed = Placed { due: 1, placed: 1, why_not: None };
-        let found = of(faults(4.0), placed, 1, 0.4, &records, 2, Some(&timeline(100)));
+        let found = of(faults(4.0), placed, 1, &records, 2, Some(&timeline(100)));
         assert_eq!((found.times_us.all(), found.waits_us.all()), (&[5_000][..], &[10_500][..]));
         assert_eq!(found.quiet_waits_us.all(), [100]);
-        assert_eq!(found.repaired_per_second, 2.5);
         let around = found.around.expect("a verdict within the measured time");
         assert_eq!(
             (around.verdict, around.step_us, around.repairs, around.example_took_us),
@@ -332,10 +330,10 @@ mod tests {
         let records =
             [record("repair", 2, 1_003_000, Some(1_000)), record("repair", 2, 1_399_000, Some(2_000))];
         let placed = Placed { due: 2, placed: 2, why_not: None };
-        let found = of(faults(4.0), placed.clone(), 2, 0.4, &records, 2, Some(&timeline(100)));
+        let found = of(faults(4.0), placed.clone(), 2, &records, 2, Some(&timeline(100)));
         assert_eq!((found.times_us.all().len(), found.waits_us.all().len(), found.around), (2, 0, None));
         let records = [record("repair", 2, 1_206_000, Some(5_000))];
-        let found = of(faults(100.0), placed, 2, 0.4, &records, 2, Some(&timeline(100)));
+        let found = of(faults(100.0), placed, 2, &records, 2, Some(&timeline(100)));
         assert_eq!((found.times_us.all(), found.around), (&[5_000][..], None));
     }
 

@@ -1,42 +1,41 @@
 //! The results of a run: every repetition of every side, with the machine, the commit and the definition.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use crosscheck::admin::Sent;
-use jiff::Timestamp;
+use report::results::{Origin, ResultFile, write};
 use serde::{Deserialize, Serialize};
 
-use super::compact;
 use super::definition::{Definition, Side};
 use super::failures::FailureFigures;
 use super::generator::MeasuredCounts;
-use super::measure::{Commit, Cpu, EventLoopCycles, Machine, Wire};
+use super::measure::{Cpu, EventLoopCycles, Wire};
 use super::repairs::{Pooled, RepairFigures};
-use report::json_rows;
 
-/// Where summaries of results are, relative to the workspace.
+/// Where the repository keeps results, relative to the workspace.
 pub const FOLDER: &str = "lab/bench/results";
 /// Where results and reports go by default; git ignores this folder.
 pub const RAW: &str = "lab/bench/results/raw";
-/// Incremented when old files can no longer be read.
-pub const FORMAT: u32 = 1;
+/// The kind of these results.
+pub const KIND: &str = "benchmark";
 
 /// One run of one definition.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BenchRun {
-    /// Format of this file.
-    pub format: u32,
-    /// When it began, in seconds since 1970.
-    pub started_s: u64,
-    /// The machine.
-    pub machine: Machine,
-    /// The commit that was measured.
-    pub commit: Commit,
-    /// Whether the binary was built with optimisation.
-    pub optimised: bool,
+    /// What made it.
+    pub origin: Origin,
+    /// What was to be measured.
+    pub settings: BenchSettings,
+    /// All measurements, in their order.
+    pub measurements: Vec<Measurement>,
+    /// The repairs of each cell, all repetitions together; empty as long as the measurements have the single times.
+    pub pooled: Vec<PooledCell>,
+}
+
+/// What was to be measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BenchSettings {
     /// The definition, with the changes of the command line.
     pub definition: Definition,
     /// The changes of the command line; the definition's hash identifies the figures only if this is empty.
@@ -45,11 +44,6 @@ pub struct BenchRun {
     pub versions: BTreeMap<Side, String>,
     /// Sides that were not measured, and why.
     pub skipped: Vec<Skipped>,
-    /// All measurements, in their order.
-    pub measurements: Vec<Measurement>,
-    /// Of a summary: the repairs of each cell, all repetitions together.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pooled: Vec<PooledCell>,
 }
 
 /// The repairs of one side under one workload with one number of clients.
@@ -101,8 +95,6 @@ pub struct Figures {
     pub seconds: f64,
     /// Requests answered in that time.
     pub requests: u64,
-    /// Requests answered per second.
-    pub throughput: f64,
     /// Latencies.
     pub latency: Latency,
     /// Reads that found nothing, of all reads; none without reads.
@@ -117,7 +109,7 @@ pub struct Figures {
     pub wire: Option<Wire>,
     /// Payload of requests and replies between the generator and the servers.
     pub client_bytes: u64,
-    /// Seconds from starting the side until it was ready; a summary does not have them.
+    /// Seconds from starting the side until it was ready; older results do not have them.
     pub start_seconds: Option<f64>,
     /// memaslap's figures on the same servers just after, where requested.
     pub memaslap: Option<Independent>,
@@ -192,17 +184,9 @@ pub struct Independent {
 impl BenchRun {
     /// An empty run of `definition`, beginning now.
     pub fn begin(definition: Definition, changed: Vec<String>, versions: BTreeMap<Side, String>) -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         BenchRun {
-            format: FORMAT,
-            started_s: now.map_or(0, |since| since.as_secs()),
-            machine: Machine::this(),
-            commit: Commit::here(),
-            optimised: !cfg!(debug_assertions),
-            definition,
-            changed,
-            versions,
-            skipped: Vec::new(),
+            origin: Origin::now(KIND),
+            settings: BenchSettings { definition, changed, versions, skipped: Vec::new() },
             measurements: Vec::new(),
             pooled: Vec::new(),
         }
@@ -210,7 +194,7 @@ impl BenchRun {
 
     /// The file of this run: the definition's name and the time it began.
     pub fn path(&self, folder: &Path) -> PathBuf {
-        folder.join(format!("{}-{}.json", self.definition.name, stamp(self.started_s)))
+        self.origin.path(folder, &self.settings.definition.name)
     }
 
     /// Writes the file again.
@@ -218,44 +202,55 @@ impl BenchRun {
     /// # Errors
     /// The folder cannot be written.
     pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         let path = self.path(folder);
-        let draft = path.with_extension("new");
-        // Written under another name and renamed, so that a run that is killed leaves a complete file.
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        fs::write(&draft, text)
-            .and_then(|()| fs::rename(&draft, &path))
-            .with_context(|| format!("writing {}", path.display()))?;
+        write(&path, &self.origin, &self.settings, &self.pooled, &self.measurements)?;
         Ok(path)
     }
 
-    /// Reads a result, or the summary of one.
+    /// The run in a file.
     ///
     /// # Errors
-    /// It cannot be read, or is neither of them.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = json_rows::read(path)?;
-        if let Some(run) = compact::parse(&text) {
-            return run.with_context(|| format!("summary {}", path.display()));
+    /// It is of another form.
+    pub fn of(file: ResultFile) -> anyhow::Result<Self> {
+        let (origin, settings, pooled, measurements) = file.parts()?;
+        Ok(BenchRun { origin, settings, measurements, pooled })
+    }
+
+    /// Without the times of single repairs and the replies around them, of which it keeps the distribution and the
+    /// mean of each cell.
+    #[must_use]
+    pub fn without_single_times(mut self) -> Self {
+        self.pooled = self.pooled_cells();
+        for repairs in self.measurements.iter_mut().filter_map(|one| one.figures.as_mut()?.repairs.as_mut()) {
+            repairs.shorten();
         }
-        let run: BenchRun = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is not a result of `crosscheck-lab bench run`", path.display()))?;
-        anyhow::ensure!(run.format == FORMAT, "{} has format {}, not {FORMAT}", path.display(), run.format);
-        Ok(run)
+        self
+    }
+
+    fn pooled_cells(&self) -> Vec<PooledCell> {
+        let mut cells: Vec<PooledCell> = Vec::new();
+        for one in &self.measurements {
+            let has_repairs = one.figures.as_ref().is_some_and(|figures| figures.repairs.is_some());
+            if has_repairs && !cells.iter().any(|cell| cell.is_of(&one.workload, one.clients, &one.side)) {
+                let (workload, clients, side) = (one.workload.clone(), one.clients, one.side.clone());
+                let repairs = self.pooled(&workload, clients, &side);
+                cells.push(PooledCell { workload, clients, side, repairs });
+            }
+        }
+        cells
     }
 
     /// Whether its figures are those of the unchanged definition, measured with an optimised program.
     pub fn is_as_defined(&self) -> bool {
-        self.optimised && self.changed.is_empty() && self.is_whole()
+        self.origin.optimised && self.settings.changed.is_empty() && self.is_whole()
     }
 
     /// Whether everything was measured, so that no operator ended it early.
     pub fn is_whole(&self) -> bool {
-        let definition = &self.definition;
+        let definition = &self.settings.definition;
         let skipped = |workload: &str, side: &Side| {
             let about = |one: &&Skipped| one.workload.as_ref().is_none_or(|name| name == workload);
-            self.skipped.iter().filter(about).any(|one| one.side == *side)
+            self.settings.skipped.iter().filter(about).any(|one| one.side == *side)
         };
         let pairs = definition
             .workloads
@@ -281,9 +276,7 @@ impl BenchRun {
 impl BenchRun {
     /// The repairs of all repetitions of one cell together.
     pub fn pooled(&self, workload: &str, clients: usize, side: &Side) -> Pooled {
-        let is_it =
-            |one: &&PooledCell| one.workload == workload && one.clients == clients && one.side == *side;
-        if let Some(cell) = self.pooled.iter().find(is_it) {
+        if let Some(cell) = self.pooled.iter().find(|cell| cell.is_of(workload, clients, side)) {
             return cell.repairs.clone();
         }
         let repairs = self.figures(workload, clients, side).filter_map(|(_, one)| one.repairs.as_ref());
@@ -291,7 +284,23 @@ impl BenchRun {
     }
 }
 
+impl PooledCell {
+    fn is_of(&self, workload: &str, clients: usize, side: &Side) -> bool {
+        self.workload == workload && self.clients == clients && self.side == *side
+    }
+}
+
 impl Figures {
+    /// Requests answered per second.
+    pub fn throughput(&self) -> f64 {
+        self.requests as f64 / self.seconds
+    }
+
+    /// Objects that were repaired per second, where faults were placed.
+    pub fn repaired_per_second(&self) -> Option<f64> {
+        Some(self.repairs.as_ref()?.repaired as f64 / self.seconds)
+    }
+
     /// Processor seconds of all processes per million requests, in the programs and in the kernel.
     pub fn cpu_per_million(&self) -> Cpu {
         let millions = (self.requests as f64 / 1e6).max(f64::MIN_POSITIVE);
@@ -327,34 +336,138 @@ impl Latency {
     }
 }
 
-/// Seconds since 1970 as `YYYYMMDD-HHMMSS`, in UTC.
-pub fn stamp(seconds: u64) -> String {
-    instant(seconds).strftime("%Y%m%d-%H%M%S").to_string()
-}
-
-/// The day of a time, in UTC, as `YYYY-MM-DD`.
-pub fn date(seconds: u64) -> String {
-    instant(seconds).strftime("%Y-%m-%d").to_string()
-}
-
-/// Seconds since 1970 as an instant; if out of the calendar's range, its last instant.
-fn instant(seconds: u64) -> Timestamp {
-    i64::try_from(seconds)
-        .ok()
-        .and_then(|seconds| Timestamp::from_second(seconds).ok())
-        .unwrap_or(Timestamp::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::parse as definition;
+    use crate::repairs::{Around, Times};
+    use crate::report;
+    use crosscheck::admin::Traffic;
+
+    const HEAD: &str = "title = 't'\nabout = 'a'\nclients = [1, 10]\nseconds = 1.5\nrepetitions = 5\n";
+    const WORKLOAD: &str =
+        "[[workload]]\nname = 'SET'\nkey_bytes = 10\nvalue_bytes = 1\nmix = { set = 1 }\nkeys = 5\n";
+
+    /// Two sides with their ratio, and a side that repairs.
+    fn definitions() -> [Definition; 2] {
+        let ratio = "ratios = [['RDGX', 'RD00']]\n";
+        let pair = format!("{HEAD}modes = ['RD00', 'RDGX']\n{ratio}{WORKLOAD}");
+        let figure = "[[figure]]\nworkload = 'SET: 4 faults/s'\nclients = 10\nof = 'RDGX'\nmeasure = 'repair_p99_us'\n";
+        let more = format!("faults_per_second = [0, 4]\n{figure}paper = [1, 2]\nsays = 'VII'\n");
+        let repairs = format!("{HEAD}modes = ['RDGX']\n{WORKLOAD}{more}");
+        [pair, repairs].map(|text| definition("x", "x.toml", &text).expect("right"))
+    }
+
+    /// Figures with every part, and no two of them equal.
+    fn figures(number: u64) -> Figures {
+        let at = |digit: u64| (number * 97 + digit * 31) as f64 + 0.125;
+        let traffic = |digit| Traffic { messages: number * 5 + digit, bytes: number * 900 + digit };
+        let process = |name: &str, digit| ProcessFigures {
+            name: name.to_owned(),
+            // Ticks of 10 ms.
+            cpu: Cpu { user_s: at(digit).trunc() / 100.0, system_s: at(digit + 1).trunc() / 100.0 },
+            peak_memory: Some((number + digit) << 20),
+        };
+        let (leader, requests, seconds) = (number % 3, 1_000 + number * 13, 1.5 + number as f64 / 64.0);
+        let times = |base: u64| Times::All((0..number * 3).map(|step| base + step * step).collect());
+        let around = |example: u32| Around {
+            step_us: 2_000,
+            verdict: 1,
+            mean: vec![at(3), 2.5],
+            example: vec![example, 4],
+            example_took_us: 293,
+            repairs: number as usize,
+        };
+        Figures {
+            seconds,
+            requests,
+            latency: Latency {
+                mean_us: at(1),
+                p50_us: at(2),
+                p90_us: at(3),
+                p99_us: at(4),
+                p999_us: at(5),
+                max_us: at(6),
+            },
+            miss_ratio: number.is_multiple_of(2).then_some(0.25),
+            errors: Errors {
+                wrong: number % 2,
+                words: vec!["no".into(); number as usize % 2],
+                ..Errors::default()
+            },
+            processes: (0..3)
+                .map(|part| process(if part == leader { "r (leader)" } else { "r (follower)" }, part))
+                .collect(),
+            generator_cpu_share: 0.5,
+            wire: Some(Wire { bytes: number * 1_000, packets: number }),
+            client_bytes: number * 777,
+            start_seconds: Some(0.4),
+            memaslap: (number == 3).then_some(Independent { throughput: at(7), misses: 2 }),
+            cycles: Some(EventLoopCycles { dispatching: 5, handling: 7, sending: 9 }),
+            sent: Some(Sent { order: traffic(1), check: traffic(2), repair: traffic(3), other: traffic(4) }),
+            repairs: Some(RepairFigures {
+                due: number,
+                placed: number,
+                why_not: (number == 2).then(|| "gone".to_owned()),
+                repaired: number,
+                times_us: times(100),
+                waits_us: times(500),
+                quiet_waits_us: times(50),
+                around: (number > 1).then(|| around(number as u32)),
+            }),
+            failure: (number == 4).then(|| FailureFigures {
+                failed_ms: at(8),
+                together_ms: Some(at(9)),
+                step_ms: 100,
+                replies: vec![3, 0, number as u32],
+                ..FailureFigures::default()
+            }),
+        }
+    }
+
+    /// Measurements of every cell; one of them failed.
+    fn run(definition: Definition) -> BenchRun {
+        let mut run = BenchRun::begin(definition, Vec::new(), BTreeMap::new());
+        let definition = run.settings.definition.clone();
+        let of_side = |side: &Side| {
+            definition.clients.iter().map(|clients| (side.clone(), *clients)).collect::<Vec<_>>()
+        };
+        let pairs: Vec<(Side, usize)> = definition.sides.iter().flat_map(of_side).collect();
+        for repetition in 1..=definition.repetitions {
+            for (workload, (side, clients)) in
+                definition.workloads.iter().flat_map(|one| pairs.iter().map(move |pair| (one, pair)))
+            {
+                let number = run.measurements.len() as u64;
+                let failed = (number == 7).then(|| "it did not start".to_owned());
+                let mut figures = figures(number);
+                let is_damaged = workload.faults.is_some_and(|faults| faults.per_second > 0.0);
+                figures.repairs = figures.repairs.filter(|_| is_damaged);
+                run.measurements.push(Measurement {
+                    repetition,
+                    workload: workload.name.clone(),
+                    clients: *clients,
+                    side: side.clone(),
+                    figures: failed.is_none().then_some(figures),
+                    failed,
+                });
+            }
+        }
+        run
+    }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
-        assert_eq!(stamp(0), "19700101-000000");
-        assert_eq!(stamp(951_782_399), "20000228-235959");
-        assert_eq!(stamp(951_782_400), "20000229-000000");
-        assert_eq!(date(4_107_542_400), "2100-03-01");
-        assert_eq!(date(u64::MAX), "9999-12-30");
+    fn a_file_gives_the_report_of_the_run_that_it_was_written_of() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for run in definitions().map(run) {
+            let read = |run: &BenchRun| {
+                let path = run.write(dir.path()).expect("a file");
+                BenchRun::of(ResultFile::of_kind(&path, KIND).expect("a result")).expect("a run")
+            };
+            assert_eq!(read(&run), run);
+            let shortened = run.clone().without_single_times();
+            assert_eq!(shortened.clone().without_single_times(), shortened);
+            let texts = |run: &BenchRun| report::texts(std::slice::from_ref(run));
+            assert_eq!(texts(&read(&shortened)), texts(&run));
+        }
     }
 }

@@ -49,24 +49,24 @@ pub fn paired(
 
 /// Throughput of one side divided by the other's.
 pub fn throughput_ratio(run: &BenchRun, workload: &str, clients: usize, pair: &Ratio) -> Option<Spread> {
-    paired(run, workload, clients, pair, |figures| figures.throughput, |of, to| of / to)
+    paired(run, workload, clients, pair, |figures| figures.throughput(), |of, to| of / to)
 }
 
 /// Throughput of a side divided by its own under the first workload of the same sweep, repetition by repetition.
 pub fn kept(run: &BenchRun, workload: &str, clients: usize, side: &Side) -> Option<Spread> {
-    let workloads = &run.definition.workloads;
+    let workloads = &run.settings.definition.workloads;
     let family = workloads.iter().find(|one| one.name == workload)?.sweep.as_ref()?.family.as_str();
     let same = |one: &&Workload| one.sweep.as_ref().is_some_and(|sweep| sweep.family == family);
     let base = &workloads.iter().find(same)?.name;
     let below: Vec<(usize, f64)> = run
         .figures(base, clients, side)
-        .map(|(repetition, figures)| (repetition, figures.throughput))
+        .map(|(repetition, figures)| (repetition, figures.throughput()))
         .collect();
     let values: Vec<f64> = run
         .figures(workload, clients, side)
         .filter_map(|(repetition, figures)| {
             let (_, base) = below.iter().find(|(number, _)| *number == repetition)?;
-            Some(figures.throughput / base)
+            Some(figures.throughput() / base)
         })
         .collect();
     Spread::of(&values)
@@ -110,7 +110,7 @@ pub fn pooled(
 
 /// The lines.
 pub fn lines(run: &BenchRun) -> Vec<String> {
-    let definition = &run.definition;
+    let definition = &run.settings.definition;
     let mut lines = vec![format!("{}: {}", definition.name, definition.title)];
     for workload in &definition.workloads {
         for &clients in &definition.clients {
@@ -135,7 +135,7 @@ pub fn lines(run: &BenchRun) -> Vec<String> {
 
 fn cell(run: &BenchRun, workload: &str, clients: usize, side: &Side) -> Option<String> {
     let spread = |figure: fn(&Figures) -> f64| spread(run, workload, clients, side, |one| Some(figure(one)));
-    let throughput = spread(|figures| figures.throughput)?;
+    let throughput = spread(|figures| figures.throughput())?;
     let p50 = spread(|figures| figures.latency.p50_us)?;
     let p99 = spread(|figures| figures.latency.p99_us)?;
     let cpu = spread(|figures| {

@@ -1,13 +1,13 @@
-//! `crosscheck-lab inject golden`, `profile`, `null`, `campaign`, `replay`, `summary`, `report`: faults in single
-//! machine instructions of any server, from outside. `hooks`: campaigns of the faults that our own replicas place in
-//! themselves on request.
+//! `crosscheck-lab inject golden`, `profile`, `null`, `campaign`, `replay`, `report`: faults in single machine
+//! instructions of any server, from outside. `hooks`: campaigns of the faults that our own replicas place in themselves
+//! on request.
 
 use std::path::PathBuf;
 
 use node::outcome::CommandOutcome;
 
 /// The beginning of `inject --help`.
-pub const ABOUT: &str = "Injectors of faults in campaigns. Golden to summary flip bits in single instructions of any \
+pub const ABOUT: &str = "Injectors of faults in campaigns. Golden to replay flip bits in single instructions of any \
     server, by a tracer, and the server needs no help for it. `hooks` lets our own replicas place faults in \
     themselves. One fault at a time in a running cluster: `crosscheck inject`.";
 
@@ -35,13 +35,12 @@ Exit code: 0 when all runs were masked.")]
 read; wval, rval memory written, read; waddr, raddr the address written to, read from.
 
 Examples:
-  crosscheck-lab inject campaign --target lab/tracer/targets/memcached.toml --runs 1000 --out mc.jsonl
+  crosscheck-lab inject campaign --target lab/tracer/targets/memcached.toml --runs 1000 --out mc.json
   crosscheck-lab inject campaign --target lab/tracer/targets/single-00G0.toml --fault wreg,wval --bits 0..15 --seed 7
-  crosscheck-lab inject campaign --target lab/tracer/targets/cluster-RDGX.toml --runs 200 --out rdgx.jsonl
+  crosscheck-lab inject campaign --target lab/tracer/targets/cluster-RDGX.toml --runs 200 --out rdgx.json
 Then:
-  crosscheck-lab inject report mc.jsonl --html mc.html
-  crosscheck-lab inject summary mc.jsonl --out lab/bench/results/inject/mc.json
-  crosscheck-lab inject replay --target lab/tracer/targets/memcached.toml --run mc.jsonl:wreg/17"
+  crosscheck-lab inject report mc.json --html mc.html
+  crosscheck-lab inject replay --target lab/tracer/targets/memcached.toml --run mc.json:wreg/17"
     )]
     Campaign(Many),
     /// Lets one replica inject one fault into itself per run, and judges each run as `campaign` does
@@ -54,36 +53,24 @@ count of turns). Without --kind: all that the target's mode has a target for, ex
 more than one replica (asked, repair).
 
 Examples:
-  crosscheck-lab inject hooks --target lab/tracer/targets/cluster-RDGX.toml --runs 500 --out hooks-RDGX.jsonl
+  crosscheck-lab inject hooks --target lab/tracer/targets/cluster-RDGX.toml --runs 500 --out hooks-RDGX.json
   crosscheck-lab inject hooks --target lab/tracer/targets/alone-00G0.toml --kind flip,reply
 Then:
-  crosscheck-lab inject report hooks-RDGX.jsonl"
+  crosscheck-lab inject report hooks-RDGX.json"
     )]
     Hooks(Hooks),
     /// Repeats one injection of a campaign exactly (a cluster: the same site and bit, at its next execution)
     #[command(after_long_help = "Examples:
-  crosscheck-lab inject replay --target lab/tracer/targets/memcached.toml --run mc.jsonl:wreg/17
-  crosscheck-lab inject replay --target lab/tracer/targets/cluster-RDGX.toml --run rdgx.jsonl:wval/92 --times 50
+  crosscheck-lab inject replay --target lab/tracer/targets/memcached.toml --run mc.json:wreg/17
+  crosscheck-lab inject replay --target lab/tracer/targets/cluster-RDGX.toml --run rdgx.json:wval/92 --times 50
 
 Exit code: 0 when everything recorded repeats, 1 when not. Of a cluster: 0 when some run ended as recorded.")]
     Replay(Replay),
-    /// Writes the counts of campaigns to a small file, with the full records of all failures
-    #[command(
-        after_long_help = "`crosscheck-lab inject report` gives the same tables from a summary as from the \
-            records that it was made of.
-Of tables by function and by how runs ended, a summary has the 25 largest groups. It keeps every run with a wrong
-reply, and the first 100 that were latent or made no progress. Several files give one summary of all.
-
-Examples:
-  crosscheck-lab inject summary lab/bench/results/raw/inject/rdgx.jsonl --out lab/bench/results/inject/rdgx.json
-  crosscheck-lab inject summary rd00.jsonl rd00-2.jsonl --out rd00.json.gz --remark 'during a compilation'"
-    )]
-    Summary(SummaryArgs),
     /// Prints tables of one or more campaigns, with 95 % Wilson intervals; also as HTML
     #[command(after_long_help = "Examples:
   crosscheck-lab inject report lab/bench/results/inject/*.json* --html coverage.html
   crosscheck-lab inject report --together lab/bench/results/inject/cluster-RD00*
-  crosscheck-lab inject report --table sei native.jsonl sei.jsonl")]
+  crosscheck-lab inject report --table sei native.json sei.json")]
     Report(ReportArgs),
 }
 
@@ -139,9 +126,13 @@ pub struct Many {
     /// Reach the site by single steps alone: slow, to verify the use of breakpoints
     #[arg(long)]
     pub steps_only: bool,
-    /// File for the records, one JSON line per run [default: a new file in lab/bench/results/raw/inject]
+    /// File for the result; compressed if the name ends in .gz [default: a new file in lab/bench/results/raw/inject]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Keep the full record of every run, and not only of those that failed and the first ones that were latent or made
+    /// no progress
+    #[arg(long)]
+    pub full: bool,
     /// Stop beginning new runs after this many seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
@@ -165,9 +156,13 @@ pub struct Hooks {
     /// Decides where and when each fault is injected
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// File for the records, one JSON line per run [default: a new file in lab/bench/results/raw/inject]
+    /// File for the result; compressed if the name ends in .gz [default: a new file in lab/bench/results/raw/inject]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Keep the full record of every run, and not only of those that failed and the first ones that were latent or made
+    /// no progress
+    #[arg(long)]
+    pub full: bool,
     /// Stop beginning new runs after this many seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
@@ -182,7 +177,7 @@ pub struct Replay {
     /// Program instead of {crosscheck} or {harden}/... in the target's file
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// FILE:TYPE/NUMBER, as in the report; a summary has the runs that failed
+    /// FILE:TYPE/NUMBER, as in the report; without --full, a result has the runs that failed
     #[arg(long, value_name = "RUN")]
     pub run: String,
     /// Number of repetitions (a cluster: no two runs are the same)
@@ -193,39 +188,13 @@ pub struct Replay {
     pub profile: Option<PathBuf>,
 }
 
-/// Options of `summary`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct SummaryArgs {
-    /// Records or summaries of campaigns; compressed ones end in .gz
-    #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
-    /// File for the summary, as JSON; compressed if the name ends in .gz
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
-    /// The target, if the records do not contain it
-    #[arg(long, value_name = "NAME")]
-    pub target: Option<String>,
-    /// The command that made the records, if they do not contain it
-    #[arg(long, value_name = "COMMAND")]
-    pub command: Option<String>,
-    /// The commit from which the target was built, if the records do not contain it
-    #[arg(long, value_name = "ID")]
-    pub commit: Option<String>,
-    /// The machine that made the records, if they do not contain it
-    #[arg(long, value_name = "TEXT")]
-    pub machine: Option<String>,
-    /// Further information for readers
-    #[arg(long, value_name = "TEXT")]
-    pub remark: Option<String>,
-}
-
 /// Options of `report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReportArgs {
-    /// Records or summaries of campaigns; compressed ones end in .gz
+    /// Results of campaigns; compressed ones end in .gz
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// One set of tables over all files, without those that a summary contains incompletely
+    /// One set of tables over all files, without those that a file contains incompletely
     #[arg(long)]
     pub together: bool,
     /// Also write a self-contained HTML page to this file

@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub seeds: Option<u64>,
     /// Run seeds over all clusters and fault sets in turn (3 and 5 replicas, logs in memory and on disk), and
-    /// keep what they came to in DIR, beside what earlier invocations found: summary.md, summary.json
+    /// keep what they came to in DIR, beside what earlier invocations found: summary.md, summary.json.gz
     #[arg(long, value_name = "DIR", conflicts_with_all = ["replay", "mutations", "promises", "catalogue"])]
     pub campaign: Option<PathBuf>,
     /// Only those clusters and fault sets that have TEXT in their name, such as `storms` or `5 replicas`

@@ -7,17 +7,17 @@ use std::process::Command;
 
 use tracer::hooks::HookRecord;
 use tracer::record::InjectionClass;
-use tracer::records::{self, Records};
+use tracer::result::{InjectionResult, Records};
 
 const RUNS: usize = 3;
 
 /// A small campaign on a shipped target, with the program under test.
 fn campaign(target: &str, kinds: &str) -> Vec<HookRecord> {
     let dir = tempfile::tempdir().expect("a directory");
-    let out = dir.path().join("hooks.jsonl");
+    let out = dir.path().join("hooks.json");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/targets").join(target);
     let told = Command::new(env!("CARGO_BIN_EXE_crosscheck-lab"))
-        .args(["inject", "hooks", "--seed", "7", "--kind", kinds, "--runs", &RUNS.to_string()])
+        .args(["inject", "hooks", "--seed", "7", "--kind", kinds, "--runs", &RUNS.to_string(), "--full"])
         .arg("--target")
         .arg(file)
         .arg("--out")
@@ -25,12 +25,13 @@ fn campaign(target: &str, kinds: &str) -> Vec<HookRecord> {
         .output()
         .expect("the campaign");
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    let (origin, records) = records::read(&out).expect("its records");
-    let Records::Hooks(records) = records else {
+    let result = InjectionResult::read(&out).expect("its result");
+    let Records::Hooks(records) = result.full_records else {
         panic!("they are records of hooks");
     };
-    assert_eq!((origin.seed, origin.target.as_str()), (7, target.trim_end_matches(".toml")));
-    assert!(origin.command.starts_with("inject hooks --seed 7"), "{origin:?}");
+    let campaign = &result.campaigns[0];
+    assert_eq!((campaign.seed, campaign.target.as_str()), (7, target.trim_end_matches(".toml")));
+    assert!(campaign.origin.command.starts_with("inject hooks --seed 7"), "{campaign:?}");
     assert_eq!(records.len(), RUNS * kinds.split(',').count());
     records
 }

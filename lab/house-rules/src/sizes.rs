@@ -30,7 +30,7 @@ pub fn too_large(files: &[(String, u64)]) -> Vec<Breach> {
             file: path.clone(),
             line: 0,
             what: format!("has {size} bytes; a tracked file has at most {LARGEST_FILE}"),
-            remedy: "keep a summary (`inject summary`, `bench summary`), and say how the file is made again",
+            remedy: "keep a result without single times and records (no `--full`), and say how the file is made again",
         })
         .collect();
     let results: u64 = files.iter().filter(|(path, _)| path.starts_with(RESULTS)).map(|(_, size)| size).sum();

@@ -12,10 +12,11 @@
 
 pub mod beside;
 mod html;
-pub mod json_rows;
+pub mod machine;
 mod markdown;
 mod plain;
 pub mod plot;
+pub mod results;
 mod table;
 mod wrap;
 

@@ -109,7 +109,7 @@ pub struct BrokenRun {
 }
 
 /// One invocation of a campaign.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invocation {
     /// The command.
     pub command: String,
@@ -125,31 +125,54 @@ pub struct Invocation {
     pub seconds: u64,
 }
 
-/// One invocation's share of a campaign, or several together, as their file has it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// The cells of one or more invocations of a campaign.
+#[derive(Clone, Debug, Default)]
 pub struct CampaignShare {
-    /// The source it was built from.
-    pub commit: String,
-    /// How it was invoked.
-    pub command: String,
-    /// Its first seed; the others follow.
-    pub first: u64,
-    /// Runs at the same time.
-    pub jobs: u64,
-    /// Seconds it took.
-    pub seconds: u64,
+    /// The invocations that it counts.
+    pub invocations: Vec<Invocation>,
     /// By cell.
     pub cells: BTreeMap<String, CampaignTotals>,
     /// Runs in which a promise broke.
     pub broken: Vec<BrokenRun>,
-    /// Of several together: each of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub invocations: Vec<Invocation>,
+}
+
+/// A cell as a row of the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CellRow {
+    /// The cell's name.
+    pub cell: String,
+    /// What its runs came to.
+    #[serde(flatten)]
+    pub totals: CampaignTotals,
 }
 
 impl CampaignShare {
+    /// Of an invocation that has no run yet.
+    pub fn of(invocation: Invocation) -> Self {
+        CampaignShare { invocations: vec![invocation], ..CampaignShare::default() }
+    }
+
+    /// From a file.
+    pub fn of_rows(invocations: Vec<Invocation>, broken: Vec<BrokenRun>, rows: Vec<CellRow>) -> Self {
+        CampaignShare {
+            invocations,
+            broken,
+            cells: rows.into_iter().map(|row| (row.cell, row.totals)).collect(),
+        }
+    }
+
+    /// The rows of a file.
+    pub fn rows(&self) -> Vec<CellRow> {
+        let row = |(cell, totals): (&String, &CampaignTotals)| CellRow {
+            cell: cell.clone(),
+            totals: totals.clone(),
+        };
+        self.cells.iter().map(row).collect()
+    }
+
     /// Adds a run of `cell`; `again` runs it once more.
     pub fn add(&mut self, cell: &Cell, run: &RunSummary, again: impl FnOnce() -> String) {
+        self.invocations.iter_mut().take(1).for_each(|one| one.runs += 1);
         self.cells.entry(cell.name.to_owned()).or_default().add(run);
         if let Some(violation) = &run.violation {
             self.broken.push(BrokenRun {
@@ -169,31 +192,15 @@ impl CampaignShare {
         total
     }
 
-    /// The invocations that are in it.
-    pub fn invocations(&self) -> Vec<Invocation> {
-        if !self.invocations.is_empty() {
-            return self.invocations.clone();
-        }
-        vec![Invocation {
-            command: self.command.clone(),
-            commit: self.commit.clone(),
-            first: self.first,
-            runs: self.total().runs,
-            jobs: self.jobs,
-            seconds: self.seconds,
-        }]
-    }
-
     /// Several invocations as one.
     pub fn merged(parts: &[CampaignShare]) -> CampaignShare {
         let mut all = CampaignShare::default();
         for part in parts {
-            all.invocations.extend(part.invocations());
+            all.invocations.extend(part.invocations.iter().cloned());
             for (name, cell) in &part.cells {
                 all.cells.entry(name.clone()).or_default().merge(cell);
             }
             all.broken.extend(part.broken.iter().cloned());
-            all.seconds += part.seconds;
         }
         all.invocations.sort_by_key(|one| one.first);
         all
@@ -201,17 +208,14 @@ impl CampaignShare {
 
     /// What a campaign is summed up from: the files of its invocations; and, of those whose files are gone,
     /// the summary that has them.
-    pub fn to_be_merged(summary: Option<CampaignShare>, parts: Vec<CampaignShare>) -> Vec<CampaignShare> {
-        let is_there = |one: &Invocation| parts.iter().any(|part| part.first == one.first);
-        match summary.filter(|summary| !summary.invocations.iter().all(is_there)) {
-            Some(summary) => {
-                let is_in_it =
-                    |part: &CampaignShare| summary.invocations.iter().any(|one| one.first == part.first);
-                let new: Vec<CampaignShare> = parts.into_iter().filter(|part| !is_in_it(part)).collect();
-                std::iter::once(summary).chain(new).collect()
-            }
-            None => parts,
+    pub fn to_be_merged(summary: Option<CampaignShare>, mut parts: Vec<CampaignShare>) -> Vec<CampaignShare> {
+        let has = |part: &CampaignShare, first: u64| part.invocations.iter().any(|one| one.first == first);
+        let is_there = |one: &Invocation| parts.iter().any(|part| has(part, one.first));
+        if let Some(summary) = summary.filter(|summary| !summary.invocations.iter().all(is_there)) {
+            parts.retain(|part| !part.invocations.iter().any(|one| has(&summary, one.first)));
+            parts.insert(0, summary);
         }
+        parts
     }
 }
 
@@ -284,12 +288,14 @@ mod tests {
     #[test]
     fn parts_are_kept_merged_and_told() {
         let cell = cell("3 replicas, disk: all faults", "all", 3, true, (50, 3, 1, 6));
-        let mut parts = [CampaignShare::default(), CampaignShare::default()];
+        let mut parts = [1, 2].map(|first| CampaignShare::of(Invocation { first, ..Invocation::default() }));
         for (seed, part) in (1..).zip(&mut parts) {
             part.add(&cell, &run(seed, &cell.options()), String::new);
         }
-        let kept = serde_json::to_string(&parts).unwrap();
-        let read: Vec<CampaignShare> = serde_json::from_str(&kept).unwrap();
+        let read = parts.clone().map(|part| {
+            let rows = serde_json::to_value(part.rows()).unwrap();
+            CampaignShare::of_rows(part.invocations, part.broken, serde_json::from_value(rows).unwrap())
+        });
         let merged = CampaignShare::merged(&read).total();
         assert_eq!(merged.runs, 2);
         assert_eq!(merged.answered, parts[0].total().answered + parts[1].total().answered);
@@ -300,8 +306,8 @@ mod tests {
     fn a_summary_stands_for_the_parts_whose_files_are_gone() {
         let cell = cell("3 replicas, disk: all faults", "all", 3, true, (50, 3, 1, 6));
         let part = |first: u64| {
-            let mut part =
-                CampaignShare { first, command: format!("from {first}"), ..CampaignShare::default() };
+            let command = format!("from {first}");
+            let mut part = CampaignShare::of(Invocation { first, command, ..Invocation::default() });
             part.add(&cell, &run(first, &cell.options()), String::new);
             part
         };

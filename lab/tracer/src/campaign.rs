@@ -1,6 +1,5 @@
-//! Many injections, on several processors, each recorded as soon as it ends.
+//! Many injections, on several processors, each told as soon as it ends.
 
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
@@ -8,7 +7,6 @@ use anyhow::Context;
 
 use crate::fault::Fault;
 use crate::record::InjectionRecord;
-use crate::records::append;
 use crate::single::SingleInjection;
 use crate::symbols::Symbols;
 
@@ -26,15 +24,14 @@ pub struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Runs all injections and appends each record to `out`. `tell` receives each record, and ends the campaign by
-    /// returning `false`. The records are returned in the order of faults and numbers.
+    /// Runs all injections. `tell` receives each record, and ends the campaign by returning `false`. The records are
+    /// returned in the order of faults and numbers.
     ///
     /// # Errors
-    /// When the target does not run, or a record cannot be written.
+    /// When the target does not run, or a record cannot be told.
     pub fn run(
         &self,
-        mut out: Option<&mut File>,
-        mut tell: impl FnMut(&InjectionRecord) -> bool,
+        mut tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
     ) -> anyhow::Result<Vec<InjectionRecord>> {
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut records = Vec::new();
@@ -46,19 +43,9 @@ impl Campaign<'_> {
             }
             drop(done);
             for record in finished {
-                let record = match record {
-                    Ok(record) => record,
-                    Err(error) => {
-                        stop.store(true, Ordering::Relaxed);
-                        return Err(error);
-                    }
-                };
-                if let Some(file) = &mut out {
-                    append(*file, &record)?;
-                }
-                if !tell(&record) {
-                    stop.store(true, Ordering::Relaxed);
-                }
+                let told = record.and_then(|record| Ok((tell(&record)?, record)));
+                stop.fetch_or(!told.as_ref().is_ok_and(|(goes_on, _)| *goes_on), Ordering::Relaxed);
+                let (_, record) = told?;
                 records.push(record);
             }
             anyhow::Ok(())

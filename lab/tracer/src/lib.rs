@@ -29,15 +29,16 @@ pub mod parts;
 pub mod profile;
 pub mod protocol;
 pub mod record;
-pub mod records;
+
 pub mod report;
+pub mod result;
 pub mod sample;
 pub mod sei_table;
 mod seized;
 pub mod series;
 pub mod session;
 pub mod single;
-pub mod summary;
+
 pub mod symbols;
 pub mod sys;
 pub mod target;

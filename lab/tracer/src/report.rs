@@ -5,8 +5,10 @@ use report::{Bar, Block, Page, Table};
 use crate::fault::Fault;
 use crate::hooks;
 use crate::record::{InjectionClass, InjectionRecord};
-use crate::records::Records;
-use crate::summary::{By, CHECKER, ClusterComparison, Counts, Group, LARGEST, Summary, ending, largest};
+use crate::result::{
+    By, CHECKER, ClusterComparison, Counts, Group, InjectionResult, InjectionTotals, LARGEST, Records,
+    ending, largest,
+};
 
 /// What a report shows under one title.
 #[derive(Clone, Debug)]
@@ -16,7 +18,7 @@ pub struct Titled {
     /// Name of the file that `crosscheck-lab inject replay` finds its runs in.
     pub file: String,
     /// Its counts.
-    pub summary: Summary,
+    pub result: InjectionResult,
 }
 
 /// The 97.5 % quantile of the normal distribution.
@@ -91,10 +93,10 @@ pub fn rate(count: u64, all: u64) -> String {
 type Section = (String, Vec<Row>);
 
 /// The tables of a campaign.
-fn sections(summary: &Summary) -> Vec<Section> {
-    let section = |(by, group): (&By, &Group)| (heading_of(*by).to_owned(), rows(*by, group, &summary.all));
+fn sections(totals: &InjectionTotals) -> Vec<Section> {
+    let section = |(by, group): (&By, &Group)| (heading_of(*by).to_owned(), rows(*by, group, &totals.all));
     // The counts of SEI's table are shown in its form alone.
-    summary.tables.iter().filter(|(by, _)| **by != By::Sei).map(section).collect()
+    totals.tables.iter().filter(|(by, _)| **by != By::Sei).map(section).collect()
 }
 
 fn heading_of(by: By) -> &'static str {
@@ -215,18 +217,18 @@ pub fn page(campaigns: &[Titled]) -> String {
     page.html()
 }
 
-fn add(page: &mut Page, Titled { title, file, summary }: &Titled) {
-    let classes: Vec<InjectionClass> = summary.all.keys().copied().collect();
-    page.heading(2, format!("{title}: {} records", summary.records()));
-    for (name, rows) in sections(summary) {
+fn add(page: &mut Page, Titled { title, file, result }: &Titled) {
+    let classes: Vec<InjectionClass> = result.totals.all.keys().copied().collect();
+    page.heading(2, format!("{title}: {} records", result.records()));
+    for (name, rows) in sections(&result.totals) {
         let cells = rows.iter().map(|row| row.cells(&classes));
         let table = Table::new(name, heading(&classes)).rows(cells);
         page.table(table.bars("share", rows.iter().map(bar)));
     }
-    if let Some(told) = comparisons(&summary.compared) {
+    if let Some(told) = comparisons(&result.totals.compared) {
         page.text(told);
     }
-    page.extend(list(file, summary));
+    page.extend(list(file, result));
 }
 
 /// How the runs of a row ended.
@@ -252,10 +254,10 @@ fn colour(class: InjectionClass) -> &'static str {
 }
 
 /// The runs that a reader looks at one by one.
-pub fn list(file: &str, summary: &Summary) -> Option<Block> {
-    let suspicious = summary.all.iter().filter(|(class, _)| class.is_suspicious());
+pub fn list(file: &str, result: &InjectionResult) -> Option<Block> {
+    let suspicious = result.totals.all.iter().filter(|(class, _)| class.is_suspicious());
     let all: u64 = suspicious.map(|(_, count)| count).sum();
-    let mut lines = words(file, &summary.full_records);
+    let mut lines = words(file, &result.full_records);
     lines.truncate(LONGEST_LIST);
     let summary = format!("{all} runs that failed, are latent, or stopped the cluster");
     (all > 0).then_some(Block::Folded { summary, lines })
@@ -264,10 +266,10 @@ pub fn list(file: &str, summary: &Summary) -> Option<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::tests::{flip, hook, summary};
+    use crate::result::tests::{flip, hook, result};
 
-    fn text(summary: Summary) -> String {
-        table(&[Titled { title: "t".into(), file: "t.jsonl".into(), summary }])
+    fn text(result: InjectionResult) -> String {
+        table(&[Titled { title: "t".into(), file: "t.json".into(), result }])
     }
 
     #[test]
@@ -283,7 +285,7 @@ mod tests {
     fn fault_types_stand_in_their_order_with_their_sums() {
         let records =
             ["rreg", "wreg", "cf", "wreg"].map(|fault| flip(fault, InjectionClass::Masked)).to_vec();
-        let told = text(summary(Records::Native(records)));
+        let told = text(result(Records::Native(records)));
         let first: Vec<&str> =
             told.lines().skip(2).take(6).filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!(first, ["cf", "wreg", "rreg", "DF", "RD", "all"], "{told}");
@@ -292,7 +294,7 @@ mod tests {
 
     #[test]
     fn hooks_have_tables_of_their_own() {
-        let told = text(summary(Records::Hooks(vec![hook("multi-flip", InjectionClass::Repaired)])));
+        let told = text(result(Records::Hooks(vec![hook("multi-flip", InjectionClass::Repaired)])));
         assert!(told.contains("by what was corrupted") && !told.contains("by fault type"), "{told}");
         assert!(told.contains("multi-flip"), "{told}");
     }
@@ -319,7 +321,8 @@ mod tests {
             record(InjectionClass::Repaired, &[1], true),
             record(InjectionClass::Lost, &[], true),
         ];
-        let told = comparisons(&summary(Records::Native(records)).compared).expect("records of a cluster");
+        let told =
+            comparisons(&result(Records::Native(records)).totals.compared).expect("records of a cluster");
         assert!(
             told.starts_with("Wrong replies in 4 of 6 runs: 1 noticed by a replica, 2 unnoticed"),
             "{told}"
@@ -338,16 +341,16 @@ mod tests {
             record
         };
         let records = vec![of("vote::voter::check"), of("object::walk::seal"), of("order::x")];
-        let summary = summary(Records::Native(records));
-        let rooms = rows(By::Room, &summary.tables[&By::Room], &summary.all);
+        let totals = result(Records::Native(records)).totals;
+        let rooms = rows(By::Room, &totals.tables[&By::Room], &totals.all);
         let last = rooms.last().expect("a row");
         assert!(last.name.starts_with("the checker's own code") && last.runs() == 2, "{last:?}");
     }
 
     #[test]
     fn the_page_names_the_file_that_a_run_is_repeated_from() {
-        let summary = summary(Records::Native(vec![flip("wval", InjectionClass::WrongReply)]));
-        let page = page(&[Titled { title: "t".into(), file: "t.json.gz".into(), summary }]);
+        let result = result(Records::Native(vec![flip("wval", InjectionClass::WrongReply)]));
+        let page = page(&[Titled { title: "t".into(), file: "t.json.gz".into(), result }]);
         assert!(page.contains("crosscheck-lab inject replay --run t.json.gz:wval/0"), "{page}");
         assert!(page.contains("1 runs that failed"), "{page}");
     }

@@ -6,7 +6,7 @@ use report::{Page, Table};
 use crate::fault::Fault;
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::report::{Titled, list, rate};
-use crate::summary::{By, Summary};
+use crate::result::{By, InjectionResult, InjectionTotals};
 
 /// Fault types that are counted together, under the name of the group.
 const GROUPS: [(&str, &[Fault]); 9] = [
@@ -49,7 +49,7 @@ const TABLE_3: [PaperRow; 4] = [
     ("DF", "seil", "mc-seil", [0.28, 58.61, 41.11], 19_088),
 ];
 
-/// The name under which a summary counts a run; none if the fault did not manifest, or hit a cluster.
+/// The name under which a result counts a run; none if the fault did not manifest, or hit a cluster.
 pub fn counted_as(record: &InjectionRecord) -> Option<String> {
     Some(format!("{} {}", record.fault, end(record.class, &record.subclass)?))
 }
@@ -84,8 +84,8 @@ pub fn page(campaigns: &[Titled]) -> Page {
         campaigns.iter().map(row)
     });
     page.table(Table::new("errors, and the paper's".to_owned(), heading()).rows(rows));
-    for Titled { file, summary, .. } in campaigns {
-        page.extend(list(file, summary));
+    for Titled { file, result, .. } in campaigns {
+        page.extend(list(file, result));
     }
     page
 }
@@ -97,16 +97,17 @@ fn heading() -> Vec<String> {
     cells.into_iter().map(str::to_owned).collect()
 }
 
-fn cells(group: &str, faults: &[Fault], Titled { title, summary, .. }: &Titled) -> Vec<String> {
-    let count = |ends: &[&str]| -> u64 { faults.iter().map(|fault| counted(summary, *fault, ends)).sum() };
+fn cells(group: &str, faults: &[Fault], Titled { title, result, .. }: &Titled) -> Vec<String> {
+    let count =
+        |ends: &[&str]| -> u64 { faults.iter().map(|fault| counted(&result.totals, *fault, ends)).sum() };
     let errors = count(&ENDS);
     let share = |count: u64| format!("{count} {:.2} %", 100.0 * count as f64 / errors.max(1) as f64);
     let mut cells =
-        vec![group.to_owned(), title.clone(), runs(summary, faults).to_string(), errors.to_string()];
+        vec![group.to_owned(), title.clone(), runs(&result.totals, faults).to_string(), errors.to_string()];
     cells.push(rate(count(&ENDS[..1]), errors));
     cells.extend([share(count(&BY_SEI)), share(count(&BY_OTHERS))]);
     cells.extend(ENDS[2..].iter().map(|end| count(&[end]).to_string()));
-    match papers_row(group, summary) {
+    match papers_row(group, result) {
         Some((_, _, variant, shares, errors)) => {
             cells.push(format!("{variant} {:.2} %", shares[0]));
             cells.extend(shares[1..].iter().map(|share| format!("{share:.2} %")));
@@ -117,15 +118,15 @@ fn cells(group: &str, faults: &[Fault], Titled { title, summary, .. }: &Titled) 
     cells
 }
 
-fn counted(summary: &Summary, fault: Fault, ends: &[&str]) -> u64 {
-    let Some(table) = summary.tables.get(&By::Sei) else { return 0 };
+fn counted(totals: &InjectionTotals, fault: Fault, ends: &[&str]) -> u64 {
+    let Some(table) = totals.tables.get(&By::Sei) else { return 0 };
     let of = |end: &&str| table.get(&format!("{fault} {end}")).map_or(0, |counts| counts.values().sum());
     ends.iter().map(of).sum()
 }
 
 /// Runs whose fault was injected.
-fn runs(summary: &Summary, faults: &[Fault]) -> u64 {
-    let Some(table) = summary.tables.get(&By::Fault) else { return 0 };
+fn runs(totals: &InjectionTotals, faults: &[Fault]) -> u64 {
+    let Some(table) = totals.tables.get(&By::Fault) else { return 0 };
     let of = |fault: &Fault| table.get(fault.name()).into_iter().flatten();
     let injected =
         |(class, count): (&InjectionClass, &u64)| (*class != InjectionClass::Lost).then_some(*count);
@@ -133,8 +134,8 @@ fn runs(summary: &Summary, faults: &[Fault]) -> u64 {
 }
 
 /// The paper's figures for a campaign, whose target's name ends with the variant.
-fn papers_row(group: &str, summary: &Summary) -> Option<PaperRow> {
-    let target = summary.campaigns.first()?.target.as_str();
+fn papers_row(group: &str, result: &InjectionResult) -> Option<PaperRow> {
+    let target = result.campaigns.first()?.target.as_str();
     let table: &[PaperRow] = if target.contains("threads") { &TABLE_3 } else { &TABLE_2 };
     let is_row = |row: &&PaperRow| {
         row.0 == group && target.strip_suffix(row.1).is_some_and(|rest| rest.ends_with('-'))
@@ -145,16 +146,13 @@ fn papers_row(group: &str, summary: &Summary) -> Option<PaperRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Origin, Records};
-    use crate::summary::tests::flip;
+    use crate::result::Records;
+    use crate::result::tests::{flip, result};
 
     fn titled(target: &str, records: Vec<InjectionRecord>) -> Titled {
-        let origin = Origin { target: target.into(), ..Origin::default() };
-        Titled {
-            title: "t".into(),
-            file: "t.jsonl".into(),
-            summary: Summary::of(origin, Records::Native(records)),
-        }
+        let mut result = result(Records::Native(records));
+        result.campaigns[0].target = target.into();
+        Titled { title: "t".into(), file: "t.json".into(), result }
     }
 
     fn ended(fault: &str, class: InjectionClass, subclass: &str) -> InjectionRecord {
@@ -193,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_campaign_stands_beside_the_papers_row_of_its_variant() {
-        let of = |target, group| papers_row(group, &titled(target, vec![]).summary).map(|row| row.2);
+        let of = |target, group| papers_row(group, &titled(target, vec![]).result).map(|row| row.2);
         assert_eq!(of("memcached-unit-native", "RD"), Some("mc"));
         assert_eq!(of("memcached-threads-seil", "DF"), Some("mc-seil"));
         assert_eq!(of("memcached-unit-seil", "DF"), None, "table 2 has no such row");

@@ -84,7 +84,7 @@ fn is_undisturbed_and_detects(target: &Target) {
         steps_only: false,
     };
     let run = |plan: SingleInjection<'_>, faults: &[Fault], runs: u64| -> Vec<InjectionRecord> {
-        Campaign { plan, faults, runs, jobs: 2 }.run(None, |_| true).expect("a campaign")
+        Campaign { plan, faults, runs, jobs: 2 }.run(|_| Ok(true)).expect("a campaign")
     };
     let null = run(plan, &Fault::ALL, 3);
     if null.iter().any(|record| record.subclass.contains("hardware breakpoints")) {

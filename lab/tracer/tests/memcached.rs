@@ -52,7 +52,7 @@ fn null_is_masked_and_seeds_and_landings_agree() {
         steps_only: false,
     };
     let run = |plan: SingleInjection<'_>, faults: &[Fault], runs: u64| -> Vec<InjectionRecord> {
-        Campaign { plan, faults, runs, jobs: 2 }.run(None, |_| true).expect("a campaign")
+        Campaign { plan, faults, runs, jobs: 2 }.run(|_| Ok(true)).expect("a campaign")
     };
     let null = run(SingleInjection { flips: false, ..plan }, &Fault::ALL, 4);
     let disturbed: Vec<&InjectionRecord> =

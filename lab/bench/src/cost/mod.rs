@@ -8,18 +8,16 @@ mod counted;
 mod load;
 mod memory;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use report::results::{Origin, ResultFile, write};
 use serde::{Deserialize, Serialize};
 
 use ceilings::Ceilings;
 pub use load::{Kind, Load};
 
 use super::definition::{self, Definition, Side};
-use super::measure::{Commit, Machine};
-use super::results::{self, stamp};
+use super::results;
 use super::servers;
 use node::outcome::{CommandOutcome, CommandVerdict, error_text, say, say_json};
 use node::signals::Ending;
@@ -55,7 +53,7 @@ Examples:
   crosscheck-lab bench cost --only 00G0,memcached            two sides
   crosscheck-lab bench cost --only RDGX --keep /tmp/cost     keep callgrind's files, for callgrind_annotate
   crosscheck-lab bench cost --server target/release/crosscheck --no-memory    the program that ships
-  crosscheck-lab bench cost --ceilings lab/bench/cost.toml    exit with status 1 where a request became dearer twice
+  crosscheck-lab bench cost --ceilings lab/bench/cost.toml     exit 1 where a request became dearer in two runs
   crosscheck-lab bench cost --record lab/bench/cost.toml       write that table again, after a change that is meant")]
 pub struct Args {
     /// Only these modes and peers, separated by commas
@@ -104,26 +102,33 @@ pub struct Args {
 }
 
 /// The results.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// Distinguishes this format from that of a run.
-    pub cost_format: u32,
-    /// When it began, in seconds since 1970.
-    pub started_s: u64,
-    /// The machine.
-    pub machine: Machine,
-    /// The commit that was measured.
-    pub commit: Commit,
-    /// Whether the binary was built with optimisation.
-    pub optimised: bool,
-    /// The keys, values and settings.
-    pub definition: Definition,
+    /// What made them.
+    pub origin: Origin,
+    /// What was to be measured.
+    pub settings: CostSettings,
     /// Results per side and operation.
     pub requests: Vec<PerRequest>,
     /// Results per side.
     pub objects: Vec<PerObject>,
+}
+
+/// What was to be measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostSettings {
+    /// The keys, values and settings.
+    pub definition: Definition,
     /// Measurements that failed, and why.
     pub failed: Vec<String>,
+}
+
+/// A row of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum CostRow {
+    Request(PerRequest),
+    Object(PerObject),
 }
 
 /// What a process is in its group.
@@ -184,8 +189,8 @@ pub struct PerObject {
     pub resident: f64,
 }
 
-/// Incremented when old files can no longer be read.
-const FORMAT: u32 = 2;
+/// The kind of these results, and how the names of their files begin.
+pub const KIND: &str = "cost";
 
 /// Counts everything and writes the result.
 pub fn run(args: &Args) -> CommandOutcome {
@@ -193,24 +198,24 @@ pub fn run(args: &Args) -> CommandOutcome {
     let ending = Ending::catch()?;
     let mut cost = Cost::begin()?;
     let wanted = |side: &&Side| args.only.is_empty() || args.only.contains(side);
-    let sides: Vec<Side> = cost.definition.sides.iter().filter(wanted).cloned().collect();
+    let sides: Vec<Side> = cost.settings.definition.sides.iter().filter(wanted).cloned().collect();
     for side in &sides {
         if let Some(why) = servers::missing(side) {
-            cost.failed.push(format!("{side}: {why}"));
+            cost.settings.failed.push(format!("{side}: {why}"));
             continue;
         }
         if matches!(side, Side::Ours(_) | Side::Memcached) {
-            match counted::count(side, args, &cost.definition, &ending) {
+            match counted::count(side, args, &cost.settings.definition, &ending) {
                 Ok(found) => cost.requests.extend(found),
-                Err(error) => cost.failed.push(format!("{side}: {}", error_text(&error))),
+                Err(error) => cost.settings.failed.push(format!("{side}: {}", error_text(&error))),
             }
         }
         if args.no_memory {
             continue;
         }
-        match memory::measure(side, args.objects, &cost.definition, &ending) {
+        match memory::measure(side, args.objects, &cost.settings.definition, &ending) {
             Ok(found) => cost.objects.push(found),
-            Err(error) => cost.failed.push(format!("{side}, memory: {}", error_text(&error))),
+            Err(error) => cost.settings.failed.push(format!("{side}, memory: {}", error_text(&error))),
         }
     }
     let path = cost.write(&args.out)?;
@@ -227,14 +232,14 @@ pub fn run(args: &Args) -> CommandOutcome {
         None => Vec::new(),
     };
     if let Some(file) = &args.record {
-        if cost.failed.is_empty() {
+        if cost.settings.failed.is_empty() {
             Ceilings::of(&cost.requests).write(file)?;
             say(&format!("table: {}", file.display()))?;
         } else {
             say("no table was written: a side was not measured")?;
         }
     }
-    Ok(CommandVerdict::of(cost.failed.is_empty() && dearer.is_empty()))
+    Ok(CommandVerdict::of(cost.settings.failed.is_empty() && dearer.is_empty()))
 }
 
 /// What is dearer than the table allows, told to the user. A side that is gets a second measurement, and each figure is
@@ -248,7 +253,7 @@ fn dearer(ceilings: &Ceilings, cost: &mut Cost, args: &Args, ending: &Ending) ->
     }
     for side in &sides {
         say(&format!("{side} is dearer than the table allows; it is measured once more"))?;
-        let again = counted::count(side, args, &cost.definition, ending)?;
+        let again = counted::count(side, args, &cost.settings.definition, ending)?;
         for one in cost.requests.iter_mut().filter(|one| one.side == *side) {
             let is_same = |other: &&PerRequest| other.process() == one.process() && other.kind == one.kind;
             if let Some(other) = again.iter().find(is_same) {
@@ -294,37 +299,33 @@ impl PerRequest {
 
 impl Cost {
     fn begin() -> anyhow::Result<Self> {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Ok(Cost {
-            cost_format: FORMAT,
-            started_s: now.map_or(0, |since| since.as_secs()),
-            machine: Machine::this(),
-            commit: Commit::here(),
-            optimised: !cfg!(debug_assertions),
-            definition: definition::parse("cost", "cost", SHAPE).map_err(anyhow::Error::msg)?,
-            requests: Vec::new(),
-            objects: Vec::new(),
-            failed: Vec::new(),
-        })
+        let definition = definition::parse("cost", "cost", SHAPE).map_err(anyhow::Error::msg)?;
+        let settings = CostSettings { definition, failed: Vec::new() };
+        Ok(Cost { origin: Origin::now(KIND), settings, requests: Vec::new(), objects: Vec::new() })
     }
 
     fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-        let path = folder.join(format!("cost-{}.json", stamp(self.started_s)));
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        let path = self.origin.path(folder, KIND);
+        let requests = self.requests.iter().cloned().map(CostRow::Request);
+        let rows: Vec<CostRow> = requests.chain(self.objects.iter().cloned().map(CostRow::Object)).collect();
+        write(&path, &self.origin, &self.settings, &(), &rows)?;
         Ok(path)
     }
 
-    /// Reads a file; none when it is the result of another command.
+    /// The result in a file.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        let cost = serde_json::from_slice::<Cost>(&text).ok();
-        Ok(cost.filter(|cost| cost.cost_format == FORMAT))
+    /// It is of another form.
+    pub fn of(file: ResultFile) -> anyhow::Result<Self> {
+        let (origin, settings, (), rows) = file.parts()?;
+        let mut cost = Cost { origin, settings, requests: Vec::new(), objects: Vec::new() };
+        for row in rows {
+            match row {
+                CostRow::Request(one) => cost.requests.push(one),
+                CostRow::Object(one) => cost.objects.push(one),
+            }
+        }
+        Ok(cost)
     }
 
     /// The counted requests, those of one process under one load together.
@@ -355,7 +356,7 @@ impl Cost {
                 one.side, one.resident, one.payload
             ));
         }
-        lines.extend(self.failed.iter().map(|why| format!("not measured: {why}")));
+        lines.extend(self.settings.failed.iter().map(|why| format!("not measured: {why}")));
         lines
     }
 }

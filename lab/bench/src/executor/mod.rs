@@ -33,7 +33,7 @@ pub use judge::AHEAD;
 pub use measure::{ExecutorCase, ExecutorFigures, ExecutorSpan};
 pub use pages::blocks;
 pub use replica::RequestWork;
-pub use results::{ExecutorMeasurement, ExecutorRun};
+pub use results::{ExecutorMeasurement, ExecutorRun, KIND};
 #[cfg(target_os = "linux")]
 pub use shipper::serve_primary;
 pub use times::{StageTimes, TIME_POINTS};
@@ -120,13 +120,13 @@ pub fn run(args: &Args) -> CommandOutcome {
     let ending = Ending::catch()?;
     let figures = if args.figures.is_empty() { ExecutorFigure::value_variants() } else { &args.figures };
     let mut run = args.begin();
-    let rounds = run.repetitions;
-    let sides: usize = figures.iter().map(|figure| figure.plan(run.scale).sides.len()).sum();
+    let rounds = run.settings.repetitions;
+    let sides: usize = figures.iter().map(|figure| figure.plan(run.settings.scale).sides.len()).sum();
     let line = ProgressLine::of(Some((rounds * sides) as u64));
     for &figure in figures {
         if let Some(why) = figure.unavailable() {
             line.aside(|| say(&format!("{} is left out: {why}", figure.name())))?;
-            run.left_out.push((figure, why));
+            run.settings.left_out.push((figure, why));
             continue;
         }
         for round in 1..=rounds {
@@ -179,17 +179,17 @@ fn measure_round(
     ending: &Ending,
     tell: &mut dyn FnMut(&ExecutorMeasurement, usize) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let plan = figure.plan(run.scale);
+    let plan = figure.plan(run.settings.scale);
     let seed = derive(round as u64, figure as u64);
     let mut left = Vec::new();
     for side in &plan.sides {
         if ending.asked() {
             break;
         }
-        let measured = side.case.measure(run.span, seed).with_context(|| side.name.clone())?;
+        let measured = side.case.measure(run.settings.span, seed).with_context(|| side.name.clone())?;
         let figures = measured.figures.clone();
         let one = ExecutorMeasurement { figure, side: side.name.clone(), repetition: round, figures };
-        tell(&one, run.repetitions)?;
+        tell(&one, run.settings.repetitions)?;
         run.measurements.push(one);
         left.push((side, measured));
     }

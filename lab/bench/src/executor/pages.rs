@@ -6,8 +6,8 @@ use node::view::grouped;
 use super::figures::{ExecutorFigure, FigurePlan};
 use super::measure::{ExecutorFigures, RollbackTimes, ShippedPages};
 use super::results::ExecutorRun;
-use crate::results::date;
 use crate::stats::Spread;
+use report::results::date;
 
 /// What every reader needs to interpret the figures.
 const ABOUT: &str = "One executor alone, without network and agreement, on a generated log of SET requests of the \
@@ -18,31 +18,34 @@ const ABOUT: &str = "One executor alone, without network and agreement, on a gen
 
 /// The whole run.
 pub fn blocks(run: &ExecutorRun) -> Vec<Block> {
-    let changed = if run.commit.changed { " and changes" } else { "" };
+    let changed = if run.origin.commit.changed { " and changes" } else { "" };
     let mut blocks = vec![
         Block::Heading(2, "Parallel batches in one executor (executor)".into()),
         Block::Text(ABOUT.into()),
     ];
-    if !run.optimised {
+    if !run.origin.optimised {
         let what = "The binary was built without optimisation: no figure here means anything.";
         blocks.push(Block::Warning(what.into()));
     }
-    if run.scale.less_work > 1 {
-        let what =
-            format!("A quick run: requests had {} times less work than the names say.", run.scale.less_work);
+    if run.settings.scale.less_work > 1 {
+        let what = format!(
+            "A quick run: requests had {} times less work than the names say.",
+            run.settings.scale.less_work
+        );
         blocks.push(Block::Warning(what));
     }
-    let order = if run.scale.any_order { "an order of its own" } else { "the order of the plan" };
+    let machine = &run.origin.machine;
+    let order = if run.settings.scale.any_order { "an order of its own" } else { "the order of the plan" };
     blocks.push(Block::List(vec![
-        format!("Machine: {} cores, {}, Linux {}", run.machine.cores, run.machine.model, run.machine.kernel),
-        format!("Source: commit {}{changed}, {}", run.commit.id, date(run.started_s)),
+        format!("Machine: {} cores, {}, Linux {}", machine.cores, machine.model, machine.kernel),
+        format!("Source: commit {}{changed}, {}", run.origin.commit.id, date(run.origin.started_s)),
         format!(
             "Rounds: {}, of at least {} s for each side; batches of {} requests; two executors each start the \
              requests of a parallel batch in {order}",
-            run.repetitions, run.span.seconds, run.scale.batch
+            run.settings.repetitions, run.settings.span.seconds, run.settings.scale.batch
         ),
     ]));
-    for (figure, why) in &run.left_out {
+    for (figure, why) in &run.settings.left_out {
         blocks.push(Block::Warning(format!("{} was left out: {why}", figure.name())));
     }
     for figure in run.has() {
@@ -54,7 +57,7 @@ pub fn blocks(run: &ExecutorRun) -> Vec<Block> {
 }
 
 fn tables(run: &ExecutorRun, figure: ExecutorFigure) -> Vec<Table> {
-    let plan = figure.plan(run.scale);
+    let plan = figure.plan(run.settings.scale);
     match figure {
         ExecutorFigure::Rollback => vec![rollbacks(run, figure, &plan)],
         ExecutorFigure::Fold => vec![parts(run, figure, &plan), ratios(run, figure, &plan)],
@@ -197,7 +200,7 @@ fn rollbacks(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Ta
         let again = row("run again", point(|one| one.again_p50_us), point(|one| one.again_p99_us));
         taken_back.into_iter().chain(again).collect::<Vec<_>>()
     });
-    let count = run.span.rollbacks;
+    let count = run.settings.span.rollbacks;
     Table::new(format!("{}: {count} rollbacks of a batch in each round", figure.name()), head).rows(rows)
 }
 
@@ -219,7 +222,8 @@ fn parts(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table 
         .collect::<Vec<_>>()
     });
     let head = ["Side", "What", "us per batch", "Range"];
-    Table::new(format!("{}: time per batch of {} requests", figure.name(), run.scale.batch), head).rows(rows)
+    Table::new(format!("{}: time per batch of {} requests", figure.name(), run.settings.scale.batch), head)
+        .rows(rows)
 }
 
 /// From the lowest to the highest round.

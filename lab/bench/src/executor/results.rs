@@ -2,41 +2,37 @@
 
 use std::path::{Path, PathBuf};
 
+use report::results::{Origin, ResultFile, write};
 use serde::{Deserialize, Serialize};
 
 use super::figures::{ExecutorFigure, FigureScale};
 use super::measure::{ExecutorFigures, ExecutorSpan};
-use crate::measure::{Commit, Machine};
-use crate::results::stamp;
 use crate::stats::Spread;
-use report::json_rows;
 
-/// Incremented when old files can no longer be read.
-const FORMAT: u32 = 1;
+/// The kind of these results, and how the names of their files begin.
+pub const KIND: &str = "executor";
 
 /// One run of `bench executor`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ExecutorRun {
-    /// Distinguishes this format from that of other results.
-    pub executor_format: u32,
-    /// When it began, in seconds since 1970.
-    pub started_s: u64,
-    /// The machine.
-    pub machine: Machine,
-    /// The commit that was measured.
-    pub commit: Commit,
-    /// Whether the binary was built with optimisation.
-    pub optimised: bool,
+    /// What made it.
+    pub origin: Origin,
+    /// What was to be measured.
+    pub settings: ExecutorSettings,
+    /// All measurements, in their order.
+    pub measurements: Vec<ExecutorMeasurement>,
+}
+
+/// What was to be measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExecutorSettings {
     /// Rounds: in each, every side is measured once.
     pub repetitions: usize,
     /// How long each side was measured.
     pub span: ExecutorSpan,
     /// Requests of a batch, and what else the command line decides for all sides.
     pub scale: FigureScale,
-    /// All measurements, in their order.
-    pub measurements: Vec<ExecutorMeasurement>,
     /// Figures that this machine cannot measure, and why.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<(ExecutorFigure, String)>,
 }
 
@@ -57,19 +53,8 @@ pub struct ExecutorMeasurement {
 impl ExecutorRun {
     /// An empty run, beginning now.
     pub fn begin(repetitions: usize, span: ExecutorSpan, scale: FigureScale) -> ExecutorRun {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        ExecutorRun {
-            executor_format: FORMAT,
-            started_s: now.map_or(0, |since| since.as_secs()),
-            machine: Machine::this(),
-            commit: Commit::here(),
-            optimised: !cfg!(debug_assertions),
-            repetitions,
-            span,
-            scale,
-            measurements: Vec::new(),
-            left_out: Vec::new(),
-        }
+        let settings = ExecutorSettings { repetitions, span, scale, left_out: Vec::new() };
+        ExecutorRun { origin: Origin::now(KIND), settings, measurements: Vec::new() }
     }
 
     /// Writes the file again.
@@ -77,23 +62,23 @@ impl ExecutorRun {
     /// # Errors
     /// The folder cannot be written.
     pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        let path = folder.join(format!("executor-{}.json", stamp(self.started_s)));
-        json_rows::write(&path, &json_rows::layout(self, 2)?)?;
+        let path = self.origin.path(folder, KIND);
+        write(&path, &self.origin, &self.settings, &(), &self.measurements)?;
         Ok(path)
     }
 
-    /// Reads a file; none when it is the result of another command.
+    /// The run in a file.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn read(path: &Path) -> anyhow::Result<Option<ExecutorRun>> {
-        let run = serde_json::from_slice::<ExecutorRun>(&json_rows::read(path)?).ok();
-        Ok(run.filter(|run| run.executor_format == FORMAT))
+    /// It is of another form.
+    pub fn of_file(file: ResultFile) -> anyhow::Result<ExecutorRun> {
+        let (origin, settings, (), measurements) = file.parts()?;
+        Ok(ExecutorRun { origin, settings, measurements })
     }
 
     /// Whether it was measured with an optimised program, and with all the work that the sides' names tell.
     pub fn is_whole(&self) -> bool {
-        self.optimised && self.scale.less_work == 1
+        self.origin.optimised && self.settings.scale.less_work == 1
     }
 
     /// The figures that it has, in their order.

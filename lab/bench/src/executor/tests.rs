@@ -138,7 +138,7 @@ fn executors_that_differ_after_a_sequential_run_are_an_error() {
 fn bytes_to_a_backup_are_compared_and_reported() {
     let figure = ExecutorFigure::Fig11;
     let mut run = ExecutorRun::begin(1, SPAN, SCALE);
-    run.left_out.push((ExecutorFigure::Fig10, "no such kernel".into()));
+    run.settings.left_out.push((ExecutorFigure::Fig10, "no such kernel".into()));
     let sides = ["append to 1 page, page shipper", "append to 1 page, Eve pair"];
     if let Some(why) = figure.unavailable() {
         eprintln!("skipped: {why}");
@@ -166,12 +166,10 @@ fn results_are_read_back_and_reported() {
     let run = measured(ExecutorFigure::Rollback);
     let dir = tempfile::tempdir().expect("a folder");
     let path = run.write(dir.path()).expect("it is written");
-    assert_eq!(ExecutorRun::read(&path).expect("it is read"), Some(run.clone()));
+    let file = report::results::ResultFile::of_kind(&path, KIND).expect("it is read");
+    assert_eq!(ExecutorRun::of_file(file).expect("a run"), run);
     let [markdown, html] = crate::report::texts_of_executor(&run);
     for text in [markdown, html] {
         assert!(text.contains("taken back") && text.contains("executor: rollback"), "{text}");
     }
-    let other = dir.path().join("other.json");
-    std::fs::write(&other, "{}").expect("it is written");
-    assert_eq!(ExecutorRun::read(&other).expect("it is read"), None);
 }

@@ -85,8 +85,8 @@ impl EveModel {
         let inputs = ModelInputs::new(run, without);
         Ok(EveModel {
             kind: "model",
-            commit: run.commit.id.clone(),
-            measured_cores: run.machine.cores,
+            commit: run.origin.commit.id.clone(),
+            measured_cores: run.origin.machine.cores,
             has_distributions: inputs.has_distributions(),
             seed,
             without: without.to_vec(),

@@ -43,7 +43,7 @@ pub struct ModelInputs<'r> {
 impl<'r> ModelInputs<'r> {
     /// Of a results file, for a model without some of its parts.
     pub fn new(run: &'r ExecutorRun, without: &[ModelPart]) -> ModelInputs<'r> {
-        let sides = ExecutorFigure::Fig4.plan(run.scale).sides;
+        let sides = ExecutorFigure::Fig4.plan(run.settings.scale).sides;
         ModelInputs { run, sides, without: without.to_vec() }
     }
 
@@ -60,7 +60,7 @@ impl<'r> ModelInputs<'r> {
         let mut judged: Vec<JudgedSide> = of_fig4
             .filter_map(|side| self.side(ExecutorFigure::Fig4, side).transpose())
             .collect::<Result<_, _>>()?;
-        for side in &ExecutorFigure::Fig7.plan(self.run.scale).sides {
+        for side in &ExecutorFigure::Fig7.plan(self.run.settings.scale).sides {
             let is_accurate =
                 side.case.setup.errors.imagines == 0.0 && side.case.setup.workers == MOST_WORKERS;
             if is_accurate && let Some(one) = self.side(ExecutorFigure::Fig7, side)? {
@@ -75,7 +75,7 @@ impl<'r> ModelInputs<'r> {
         let Some(measured) = self.run.spread(figure, &side.name, |one| Some(one.throughput())) else {
             return Ok(None);
         };
-        let case = self.case(&side.case, self.run.machine.cores, figure)?;
+        let case = self.case(&side.case, self.run.origin.machine.cores, figure)?;
         Ok(Some(JudgedSide { name: format!("{}: {}", figure.name(), side.name), measured, case }))
     }
 
@@ -140,7 +140,7 @@ impl<'r> ModelInputs<'r> {
         several: &[&ExecutorFigures],
         is_sleeping: bool,
     ) -> ModelTimes {
-        let batch = self.run.scale.batch.max(1) as f64;
+        let batch = self.run.settings.scale.batch.max(1) as f64;
         let busy = mean(several, |one| one.processor_s * 1e6 / one.requests.max(1) as f64);
         ModelTimes {
             request: mean(alone, |one| one.handling_us / batch),

@@ -10,13 +10,12 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use node::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
+use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say, say_json};
 
-use super::executor::ExecutorRun;
+use super::executor::{self, ExecutorRun};
 use super::results;
 use findings::EveModel;
-use report::json_rows;
+use report::results::{ResultFile, files};
 use simulate::ModelPart;
 
 /// What `bench model eve --help` begins with.
@@ -105,27 +104,18 @@ fn eve(args: &EveArgs) -> CommandOutcome {
 }
 
 fn read(path: &Path) -> anyhow::Result<ExecutorRun> {
-    let run = ExecutorRun::read(path).with_context(|| format!("reading {}", path.display()))?;
-    run.ok_or_else(|| {
-        misuse(format!("{} is not a result of `crosscheck-lab bench executor`", path.display()))
-    })
+    ResultFile::of_kind(path, executor::KIND)
+        .and_then(ExecutorRun::of_file)
+        .map_err(|error| misuse(format!("{}: {}", path.display(), error_text(&error))))
 }
 
 /// The newest result of `bench executor` that has times of single requests, or else the newest.
 fn newest(folders: &[PathBuf]) -> anyhow::Result<PathBuf> {
-    let mut files: Vec<(String, PathBuf)> = folders
-        .iter()
-        // A folder without any result does not exist.
-        .filter_map(|folder| std::fs::read_dir(folder).ok())
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .map(|path| (json_rows::stem(&path), path))
-        .filter(|(stem, _)| stem.starts_with("executor-"))
-        .collect();
-    files.sort();
-    let paths = || files.iter().rev().map(|(_, path)| path);
+    let mut files = files(folders)?;
+    files.retain(|name, _| name.starts_with("executor-"));
+    let paths = || files.values().rev();
     let best = paths().find(|path| read(path).is_ok_and(|run| inputs::has_distributions(&run)));
     best.or_else(|| paths().next()).cloned().ok_or_else(|| {
-        misuse("there is no result of `bench executor`; measure: `crosscheck-lab bench executor fig4 fig7`")
+        misuse("there is no result to read; measure one: `crosscheck-lab bench executor fig4 fig7`")
     })
 }

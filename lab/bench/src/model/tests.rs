@@ -139,7 +139,7 @@ fn ideal(figure: ExecutorFigure, side: &ExecutorSide) -> ExecutorMeasurement {
 fn ideal_run() -> ExecutorRun {
     let span = ExecutorSpan { seconds: 1.0, batches: 1, rollbacks: 1 };
     let mut run = ExecutorRun::begin(1, span, SCALE);
-    run.machine.cores = 2;
+    run.origin.machine.cores = 2;
     for figure in [ExecutorFigure::Fig4, ExecutorFigure::Fig7] {
         let sides = figure.plan(SCALE).sides;
         run.measurements.extend(sides.iter().map(|side| ideal(figure, side)));

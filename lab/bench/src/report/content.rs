@@ -8,9 +8,10 @@ use crate::campaign::BUSY_GENERATOR;
 use crate::cost::Cost;
 use crate::definition::{Measure, Ratio, Side, SideStorage, SweepFault, SweepVictim, Workload};
 use crate::executor::{self, ExecutorRun};
-use crate::results::{BenchRun, Figures, date, stamp};
+use crate::results::{BenchRun, Figures};
 use crate::stats::Spread;
 use crate::summary::{spread, throughput_ratio};
+use ::report::results::{date, stamp};
 
 /// Runnable tasks above which a machine was busy with something else.
 const BUSY_MACHINE: f64 = 0.5;
@@ -45,26 +46,26 @@ fn what_it_costs(cost: &Cost) -> Vec<Block> {
                 is not. A set replaces a value by one of the same length. Instructions are those of the program; \
                 what the kernel does for it is not in them. Memory is what a process grows by while more objects \
                 are stored.",
-            cost.definition.workloads.first().map_or(0, |workload| workload.key_bytes)
+            cost.settings.definition.workloads.first().map_or(0, |workload| workload.key_bytes)
         )),
     ];
-    if !cost.optimised {
+    if !cost.origin.optimised {
         let what = "The binary was built without optimisation: no figure here means anything.";
         blocks.push(Block::Warning(what.into()));
     }
-    blocks.extend(cost.failed.iter().map(|why| Block::Warning(format!("Not measured: {why}"))));
-    let changed = if cost.commit.changed { " and changes" } else { "" };
+    blocks.extend(cost.settings.failed.iter().map(|why| Block::Warning(format!("Not measured: {why}"))));
+    let changed = if cost.origin.commit.changed { " and changes" } else { "" };
     blocks.push(Block::List(vec![format!(
         "Source: commit {}{changed}, {}",
-        cost.commit.id,
-        stamp(cost.started_s)
+        cost.origin.commit.id,
+        stamp(cost.origin.started_s)
     )]));
     blocks.extend(tables::cost(cost));
     blocks
 }
 
 fn one(run: &BenchRun) -> Vec<Block> {
-    let definition = &run.definition;
+    let definition = &run.settings.definition;
     let mut blocks = vec![
         Block::Heading(2, format!("{} ({})", definition.title, definition.name)),
         Block::Text(definition.about.clone()),
@@ -123,21 +124,21 @@ fn groups(workloads: &[Workload]) -> Vec<Vec<&Workload>> {
 /// Reasons to doubt the figures of a run.
 fn doubts(run: &BenchRun) -> Vec<String> {
     let mut doubts = Vec::new();
-    if !run.optimised {
+    if !run.origin.optimised {
         doubts.push("The binary was built without optimisation: no figure here means anything.".to_owned());
     }
-    if !run.changed.is_empty() {
-        doubts.push(format!("The command line changed the definition: {}.", run.changed.join("; ")));
+    if !run.settings.changed.is_empty() {
+        doubts.push(format!("The command line changed the definition: {}.", run.settings.changed.join("; ")));
     }
-    if run.definition.repetitions < FEWEST {
+    if run.settings.definition.repetitions < FEWEST {
         doubts.push(format!("Fewer than {FEWEST} repetitions: a first look, not figures to quote."));
     }
-    if run.machine.load_before > BUSY_MACHINE {
-        let load = run.machine.load_before;
+    if run.origin.machine.load_before > BUSY_MACHINE {
+        let load = run.origin.machine.load_before;
         doubts.push(format!("The machine was busy with something else before the run (load {load:.1})."));
     }
-    if run.commit.changed {
-        doubts.push(format!("The source differed from commit {}.", run.commit.id));
+    if run.origin.commit.changed {
+        doubts.push(format!("The source differed from commit {}.", run.origin.commit.id));
     }
     let failed: Vec<_> =
         run.measurements.iter().filter_map(|one| Some((one, one.failed.as_ref()?))).collect();
@@ -153,7 +154,7 @@ fn doubts(run: &BenchRun) -> Vec<String> {
         "measurements in which the generator itself may have been the limit",
         |figures| (figures.generator_cpu_share > BUSY_GENERATOR).then_some(1),
     ));
-    for one in &run.skipped {
+    for one in &run.settings.skipped {
         let of = one.workload.as_ref().map(|name| format!(" under {name}")).unwrap_or_default();
         doubts.push(format!("{} was not measured{of}: {}.", one.side, one.why));
     }
@@ -166,6 +167,7 @@ fn per_side(run: &BenchRun, what: &str, count: impl Fn(&Figures) -> Option<u64>)
         figures.filter_map(|one| count(one.figures.as_ref()?)).sum()
     };
     let told: Vec<String> = run
+        .settings
         .definition
         .sides
         .iter()
@@ -177,7 +179,7 @@ fn per_side(run: &BenchRun, what: &str, count: impl Fn(&Figures) -> Option<u64>)
 }
 
 fn circumstances(run: &BenchRun) -> Vec<String> {
-    let definition = &run.definition;
+    let definition = &run.settings.definition;
     let loops = match definition.rate {
         Some(rate) => format!("open loop, {rate} requests per second, latency from the intended time"),
         None => format!("closed loop, {} on their way per connection", definition.pipeline),
@@ -188,14 +190,28 @@ fn circumstances(run: &BenchRun) -> Vec<String> {
     };
     let checked =
         if definition.verify { "compared byte by byte with a model" } else { "checked for their form" };
-    let versions: Vec<String> =
-        run.versions.values().cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let versions: Vec<String> = run
+        .settings
+        .versions
+        .values()
+        .cloned()
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect();
     let mut list = vec![
         format!(
             "Machine: {} cores, {}, {} MiB of memory, Linux {}",
-            run.machine.cores, run.machine.model, run.machine.memory_mb, run.machine.kernel
+            run.origin.machine.cores,
+            run.origin.machine.model,
+            run.origin.machine.memory_mb,
+            run.origin.machine.kernel
         ),
-        format!("Source: commit {}, {}; definition {}", run.commit.id, date(run.started_s), definition.hash),
+        format!(
+            "Source: commit {}, {}; definition {}",
+            run.origin.commit.id,
+            date(run.origin.started_s),
+            definition.hash
+        ),
         format!(
             "Load: {loops}; {} repetitions of {} s after {} s of warming up; replies {checked}",
             definition.repetitions, definition.seconds, definition.warmup_seconds
@@ -272,7 +288,7 @@ fn in_words(workload: &Workload) -> String {
 fn over_connections(run: &BenchRun, workload: &Workload) -> Vec<Plot> {
     let mut plots = vec![
         over_clients(run, workload, "Throughput", "requests per second", Scale::FromZero, |one| {
-            one.throughput
+            one.throughput()
         }),
         over_clients(run, workload, "Median latency", "µs", Scale::Log, |one| one.latency.p50_us),
         over_clients(run, workload, "99th percentile of latency", "µs", Scale::Log, |one| {
@@ -303,11 +319,11 @@ fn over_clients(
     scale: Scale,
     figure: fn(&Figures) -> f64,
 ) -> Plot {
-    let series = run.definition.sides.iter().enumerate().filter_map(|(number, side)| {
+    let series = run.settings.definition.sides.iter().enumerate().filter_map(|(number, side)| {
         let point = |&clients: &usize| {
             Some(point(clients, spread(run, &workload.name, clients, side, |one| Some(figure(one)))?))
         };
-        let points: Vec<Point> = run.definition.clients.iter().filter_map(point).collect();
+        let points: Vec<Point> = run.settings.definition.clients.iter().filter_map(point).collect();
         (!points.is_empty()).then(|| PlotSeries { name: side.to_string(), look: number, points })
     });
     Plot {
@@ -323,7 +339,7 @@ fn over_clients(
 
 /// Our ratios over clients, with the paper's figures and our targets next to them.
 fn ratio_plot(run: &BenchRun, workload: &Workload) -> Option<Plot> {
-    let definition = &run.definition;
+    let definition = &run.settings.definition;
     let ratio = |pair: &Ratio| -> Vec<Point> {
         let point =
             |&clients: &usize| Some(point(clients, throughput_ratio(run, &workload.name, clients, pair)?));

@@ -15,8 +15,10 @@ use node::view::grouped;
 pub fn plots(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
     let mut plots = Vec::new();
     for workload in group.iter().filter(|workload| workload.failure.is_some()) {
-        for &clients in &run.definition.clients {
-            plots.extend(run.definition.sides.iter().filter_map(|side| plot(run, workload, clients, side)));
+        for &clients in &run.settings.definition.clients {
+            plots.extend(
+                run.settings.definition.sides.iter().filter_map(|side| plot(run, workload, clients, side)),
+            );
         }
     }
     plots
@@ -60,8 +62,10 @@ fn plot(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Opt
 pub fn table(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
     let mut rows = Vec::new();
     for workload in group {
-        for &clients in &run.definition.clients {
-            rows.extend(run.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)));
+        for &clients in &run.settings.definition.clients {
+            rows.extend(
+                run.settings.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)),
+            );
         }
     }
     let head = [

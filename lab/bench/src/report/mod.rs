@@ -6,24 +6,21 @@ mod sweeps;
 mod tables;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-
-use super::cost::Cost;
-use super::executor::ExecutorRun;
+use super::cost::{self, Cost};
+use super::executor::{self, ExecutorRun};
 use super::results::{self, BenchRun};
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
-use report::json_rows;
+use report::results::{ResultFile, files, replace};
 
 /// Options of `bench report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Results or summaries [default: of every definition in the folders the newest whole run]
+    /// Results [default: of every definition in the folders the newest whole run]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Folders of results and summaries, with commas between them
+    /// Folders of results, with commas between them
     #[arg(long, value_name = "DIRS", value_delimiter = ',', default_values = [results::FOLDER, results::RAW])]
     results: Vec<PathBuf>,
     /// Every run in the folders, also older ones of the same definition
@@ -43,15 +40,25 @@ impl Args {
 
 /// Writes both reports.
 pub fn run(args: &Args) -> CommandOutcome {
-    let files = if args.files.is_empty() { files(&args.results)? } else { args.files.clone() };
+    let files: Vec<PathBuf> = match &args.files[..] {
+        [] => files(&args.results)?.into_values().collect(),
+        named => named.to_vec(),
+    };
+    if files.is_empty() {
+        let folders: Vec<String> = args.results.iter().map(|folder| folder.display().to_string()).collect();
+        return Err(misuse(format!(
+            "there are no results in {}; `crosscheck-lab bench run --quick` makes some",
+            folders.join(" and ")
+        )));
+    }
     let (mut runs, mut costs, mut executors) = (Vec::new(), Vec::new(), Vec::new());
-    for file in &files {
-        if let Some(cost) = Cost::read(file)? {
-            costs.push(cost);
-        } else if let Some(run) = ExecutorRun::read(file)? {
-            executors.push(run);
-        } else {
-            runs.push(BenchRun::read(file)?);
+    for path in &files {
+        let file = ResultFile::read(path)?;
+        match file.origin.kind.as_str() {
+            cost::KIND => costs.push(Cost::of(file)?),
+            executor::KIND => executors.push(ExecutorRun::of_file(file)?),
+            results::KIND => runs.push(BenchRun::of(file)?),
+            other => return Err(misuse(format!("{} is a result of kind {other}", path.display()))),
         }
     }
     if args.files.is_empty() && !args.every {
@@ -60,48 +67,23 @@ pub fn run(args: &Args) -> CommandOutcome {
         executors = best_of_each_figure(executors);
     }
     let page = content::of(&runs, &costs, &executors);
-    fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     for (name, text) in [("report.md", page.markdown()), ("report.html", page.html())] {
         let path = args.out.join(name);
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        replace(&path, text.as_bytes())?;
         say(&path.display().to_string())?;
     }
     Ok(CommandVerdict::Holds)
 }
 
-/// Every result in the folders, by name: names end with the time, so that of each definition the last is the newest. A
-/// result in a later folder stands for its summary in an earlier one.
-fn files(folders: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found = BTreeMap::new();
-    for folder in folders {
-        // A folder without any result does not exist.
-        for entry in fs::read_dir(folder).into_iter().flatten() {
-            let path = entry?.path();
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            if name.trim_end_matches(json_rows::COMPRESSED).ends_with(".json") {
-                found.insert(json_rows::stem(&path), path);
-            }
-        }
-    }
-    if found.is_empty() {
-        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        return Err(misuse(format!(
-            "there are no results in {}; `crosscheck-lab bench run --quick` makes some",
-            folders.join(" and ")
-        )));
-    }
-    Ok(found.into_values().collect())
-}
-
 /// One run of each definition: the newest one with exactly the measurements of the definition, or the newest if there
 /// is none.
 fn best(runs: Vec<BenchRun>) -> Vec<BenchRun> {
-    let rank = |run: &BenchRun| (run.is_as_defined(), run.started_s);
+    let rank = |run: &BenchRun| (run.is_as_defined(), run.origin.started_s);
     let mut found: BTreeMap<String, BenchRun> = BTreeMap::new();
     for run in runs {
-        match found.get(&run.definition.name) {
+        match found.get(&run.settings.definition.name) {
             Some(other) if rank(other) > rank(&run) => {}
-            _ => drop(found.insert(run.definition.name.clone(), run)),
+            _ => drop(found.insert(run.settings.definition.name.clone(), run)),
         }
     }
     found.into_values().collect()
@@ -109,7 +91,7 @@ fn best(runs: Vec<BenchRun>) -> Vec<BenchRun> {
 
 /// The runs of executors, each without the figures that a better one has: a whole one, or else a newer one.
 fn best_of_each_figure(mut runs: Vec<ExecutorRun>) -> Vec<ExecutorRun> {
-    runs.sort_by_key(|run| (run.is_whole(), run.started_s));
+    runs.sort_by_key(|run| (run.is_whole(), run.origin.started_s));
     let mut found: Vec<ExecutorRun> = Vec::new();
     for mut run in runs.into_iter().rev() {
         run.measurements.retain(|one| !found.iter().any(|better| better.has().contains(&one.figure)));
@@ -139,22 +121,7 @@ mod tests {
     use super::*;
     use crate::definition::parse;
     use crate::executor::{ExecutorFigure, ExecutorFigures, ExecutorMeasurement, ExecutorSpan, FigureScale};
-
-    #[test]
-    fn a_result_stands_for_its_summary() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let folders = ["kept", "kept/raw", "none"].map(|name| dir.path().join(name));
-        fs::create_dir_all(&folders[1]).expect("a folder");
-        assert!(files(&folders).is_err());
-        for name in
-            ["kept/a-1.json.gz", "kept/b-2.json", "kept/report.md", "kept/raw/a-1.json", "kept/raw/c-3.json"]
-        {
-            fs::write(dir.path().join(name), "").expect("a file");
-        }
-        let found = files(&folders).expect("files");
-        let told: Vec<_> = found.iter().map(|path| path.strip_prefix(dir.path()).expect("inside")).collect();
-        assert_eq!(told, ["kept/raw/a-1.json", "kept/b-2.json", "kept/raw/c-3.json"].map(Path::new));
-    }
+    use ::report::results::Origin;
 
     fn run(name: &str, started_s: u64, changed: &[&str]) -> BenchRun {
         let text = "title = 't'\nabout = 'a'\nmodes = ['RD00']\nclients = [1]\nseconds = 1.0\nrepetitions = 1\n\
@@ -170,7 +137,8 @@ mod tests {
             figures: None,
             failed: None,
         };
-        BenchRun { started_s, optimised: true, measurements: vec![measured], ..run }
+        let origin = Origin { started_s, optimised: true, ..run.origin };
+        BenchRun { origin, measurements: vec![measured], ..run }
     }
 
     #[test]
@@ -185,7 +153,8 @@ mod tests {
             let scale = FigureScale { batch: 100, less_work: if is_whole { 1 } else { 10 }, any_order: true };
             let run = ExecutorRun::begin(1, ExecutorSpan { seconds: 0.0, batches: 1, rollbacks: 1 }, scale);
             let measurements = figures.iter().map(measurement).collect();
-            ExecutorRun { started_s, optimised: true, measurements, ..run }
+            let origin = Origin { started_s, optimised: true, ..run.origin };
+            ExecutorRun { origin, measurements, ..run }
         };
         let [fig4, fold, rollback] = [ExecutorFigure::Fig4, ExecutorFigure::Fold, ExecutorFigure::Rollback];
         let runs = vec![
@@ -194,7 +163,8 @@ mod tests {
             of(3, false, &[fig4, fold]),
             of(4, false, &[fold]),
         ];
-        let told: Vec<_> = best_of_each_figure(runs).iter().map(|run| (run.started_s, run.has())).collect();
+        let told: Vec<_> =
+            best_of_each_figure(runs).iter().map(|run| (run.origin.started_s, run.has())).collect();
         assert_eq!(told, [(4, vec![fold]), (1, vec![fig4]), (2, vec![rollback])]);
     }
 
@@ -212,7 +182,7 @@ mod tests {
             run("c", 7, &["seconds = 1"]),
         ];
         let told: Vec<(String, u64)> =
-            best(runs).into_iter().map(|run| (run.definition.name, run.started_s)).collect();
+            best(runs).into_iter().map(|run| (run.settings.definition.name, run.origin.started_s)).collect();
         assert_eq!(told, [("a".to_owned(), 2), ("b".to_owned(), 4), ("c".to_owned(), 7)]);
     }
 }

@@ -17,12 +17,12 @@ pub fn plots(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
     let Some(axis) = group.first().and_then(|one| one.sweep.as_ref()).map(|sweep| sweep.axis) else {
         return Vec::new();
     };
-    let several = run.definition.clients.len() > 1;
+    let several = run.settings.definition.clients.len() > 1;
     let mut plots = Vec::new();
-    for &clients in &run.definition.clients {
+    for &clients in &run.settings.definition.clients {
         let of = if several { format!(", {clients} connections") } else { String::new() };
         let throughput =
-            |name: &str, side: &Side| spread(run, name, clients, side, |one| Some(one.throughput));
+            |name: &str, side: &Side| spread(run, name, clients, side, |one| Some(one.throughput()));
         plots.push(by_side(run, group, axis, format!("Throughput{of}"), throughput));
         let share = Plot {
             unit: "share of the throughput without".into(),
@@ -34,7 +34,7 @@ pub fn plots(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
         };
         // That more work leaves less throughput needs no plot.
         plots.extend((axis != Axis::WorkUs).then_some(share));
-        for (look, pair) in run.definition.ratios.iter().enumerate() {
+        for (look, pair) in run.settings.definition.ratios.iter().enumerate() {
             let ratio = |one: &Workload| throughput_ratio(run, &one.name, clients, pair);
             let points = points(group, axis, ratio);
             plots.push(Plot {
@@ -59,7 +59,7 @@ fn by_side(
     title: String,
     figure: impl Fn(&str, &Side) -> Option<Spread>,
 ) -> Plot {
-    let series = run.definition.sides.iter().enumerate().map(|(look, side)| PlotSeries {
+    let series = run.settings.definition.sides.iter().enumerate().map(|(look, side)| PlotSeries {
         name: side.to_string(),
         look,
         points: points(group, axis, |one| figure(&one.name, side)),
@@ -120,7 +120,7 @@ fn marks_of(
             Some((look, pair)) => {
                 (figure.of == pair.of && figure.to.as_ref() == Some(&pair.to)).then_some(look)?
             }
-            None => run.definition.sides.iter().position(|side| *side == figure.of)?,
+            None => run.settings.definition.sides.iter().position(|side| *side == figure.of)?,
         };
         let x = place(one.sweep.as_ref()?.axis, number, one);
         (figure.measure == measure && figure.clients == clients).then_some(Mark {
@@ -130,15 +130,15 @@ fn marks_of(
             target: figure.target,
         })
     };
-    run.definition.figures.iter().filter_map(mark).collect()
+    run.settings.definition.figures.iter().filter_map(mark).collect()
 }
 
 /// Replies around the verdict: on average, and around one repair.
 pub fn around(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
     let mut plots = Vec::new();
     for workload in group {
-        for &clients in &run.definition.clients {
-            for side in &run.definition.sides {
+        for &clients in &run.settings.definition.clients {
+            for side in &run.settings.definition.sides {
                 let pooled = run.pooled(&workload.name, clients, side);
                 let name = format!("{}, {side}", workload.name);
                 plots.extend(pooled.around.map(|around| around_one(&name, &around)));
@@ -181,8 +181,10 @@ fn around_one(name: &str, around: &Around) -> Plot {
 pub fn repairs(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
     let mut rows = Vec::new();
     for workload in group {
-        for &clients in &run.definition.clients {
-            rows.extend(run.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)));
+        for &clients in &run.settings.definition.clients {
+            rows.extend(
+                run.settings.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)),
+            );
         }
     }
     (!rows.is_empty()).then(|| {
@@ -218,8 +220,7 @@ fn row(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Opti
     let each = || run.figures(&workload.name, clients, side).filter_map(|(_, one)| one.repairs.as_ref());
     each().next()?;
     let sum = |count: fn(&RepairFigures) -> u64| grouped(each().map(count).sum());
-    let rate =
-        spread(run, &workload.name, clients, side, |one| Some(one.repairs.as_ref()?.repaired_per_second));
+    let rate = spread(run, &workload.name, clients, side, |one| one.repaired_per_second());
     let time = |stretch: Stretch, point: repairs::Point| {
         let found = pooled(run, &workload.name, clients, side, stretch, point);
         found.map_or(String::new(), |found| grouped(found.median as u64))

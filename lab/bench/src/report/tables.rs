@@ -8,9 +8,10 @@ use crate::definition::{Figure, Measure, Ratio, Side, Workload};
 use crate::failures::FailureFigures;
 use crate::measure::EventLoopCycles;
 use crate::repairs::Point;
-use crate::results::{BenchRun, Figures, stamp};
+use crate::results::{BenchRun, Figures};
 use crate::stats::Spread;
 use crate::summary::{Stretch, kept, paired, pooled, spread, throughput_ratio};
+use ::report::results::stamp;
 use node::view::grouped;
 
 /// Every figure of all runs, in short.
@@ -18,12 +19,12 @@ pub fn at_a_glance(runs: &[BenchRun]) -> Option<Block> {
     let row = |run: &BenchRun, figure: &Figure| {
         let mut row = figure_row(run, figure);
         row.truncate(7);
-        row.insert(0, run.definition.name.clone());
+        row.insert(0, run.settings.definition.name.clone());
         row
     };
     let rows: Vec<Vec<String>> = runs
         .iter()
-        .flat_map(|run| run.definition.figures.iter().map(move |figure| row(run, figure)))
+        .flat_map(|run| run.settings.definition.figures.iter().map(move |figure| row(run, figure)))
         .collect();
     (!rows.is_empty()).then(|| {
         Block::Table(
@@ -40,11 +41,11 @@ pub fn at_a_glance(runs: &[BenchRun]) -> Option<Block> {
 pub fn runs(runs: &[BenchRun]) -> Block {
     let row = |run: &BenchRun| {
         vec![
-            run.definition.name.clone(),
-            stamp(run.started_s),
-            run.commit.id.clone() + if run.commit.changed { " and changes" } else { "" },
-            run.definition.hash.chars().take(12).collect(),
-            run.definition.repetitions.to_string(),
+            run.settings.definition.name.clone(),
+            stamp(run.origin.started_s),
+            run.origin.commit.id.clone() + if run.origin.commit.changed { " and changes" } else { "" },
+            run.settings.definition.hash.chars().take(12).collect(),
+            run.settings.definition.repetitions.to_string(),
             if run.is_as_defined() { "yes" } else { "no" }.to_owned(),
         ]
     };
@@ -113,7 +114,7 @@ pub fn cost(cost: &Cost) -> Vec<Block> {
 /// The paper's figures, ours, and the targets.
 pub fn figures(run: &BenchRun) -> Option<Block> {
     let rows: Vec<Vec<String>> =
-        run.definition.figures.iter().map(|figure| figure_row(run, figure)).collect();
+        run.settings.definition.figures.iter().map(|figure| figure_row(run, figure)).collect();
     (!rows.is_empty()).then(|| {
         Block::Table(
             Table::new(
@@ -128,7 +129,7 @@ pub fn figures(run: &BenchRun) -> Option<Block> {
 /// The same as plots, one for each kind of figure.
 pub fn beside(run: &BenchRun) -> Vec<Block> {
     let block = |measure: Measure| {
-        let about = run.definition.figures.iter().filter(|figure| figure.measure == measure);
+        let about = run.settings.definition.figures.iter().filter(|figure| figure.measure == measure);
         let row = |figure: &Figure| ComparedFigure {
             name: in_short(figure),
             paper: figure.paper,
@@ -249,7 +250,7 @@ pub fn sides(run: &BenchRun, group: &[&Workload]) -> Block {
     let rows = cells(run, group, |workload, clients, side| {
         let of =
             |figure: fn(&Figures) -> f64| spread(run, &workload.name, clients, side, |one| Some(figure(one)));
-        let throughput = of(|one| one.throughput)?;
+        let throughput = of(|one| one.throughput())?;
         let whole = |value: f64| grouped(value.max(0.0).round() as u64);
         let misses = spread(run, &workload.name, clients, side, |one| one.miss_ratio);
         Some(vec![
@@ -290,9 +291,9 @@ pub fn sides(run: &BenchRun, group: &[&Workload]) -> Block {
 /// Ratios of throughput with their spread.
 pub fn ratios(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
     let mut rows = Vec::new();
-    for pair in &run.definition.ratios {
+    for pair in &run.settings.definition.ratios {
         for (workload, &clients) in
-            group.iter().flat_map(|one| run.definition.clients.iter().map(move |of| (one, of)))
+            group.iter().flat_map(|one| run.settings.definition.clients.iter().map(move |of| (one, of)))
         {
             let Some(found) = throughput_ratio(run, &workload.name, clients, pair) else { continue };
             let number = |value: f64| format!("{value:.3}");
@@ -409,9 +410,9 @@ pub fn independent(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
     let rows = cells(run, group, |workload, clients, side| {
         let other =
             spread(run, &workload.name, clients, side, |one| Some(one.memaslap.as_ref()?.throughput))?;
-        let own = spread(run, &workload.name, clients, side, |one| Some(one.throughput))?;
+        let own = spread(run, &workload.name, clients, side, |one| Some(one.throughput()))?;
         let ratio = spread(run, &workload.name, clients, side, |one| {
-            Some(one.throughput / one.memaslap.as_ref()?.throughput)
+            Some(one.throughput() / one.memaslap.as_ref()?.throughput)
         })?;
         let whole = |value: f64| grouped(value.max(0.0).round() as u64);
         let number = |value: f64| format!("{value:.3}");
@@ -441,7 +442,7 @@ fn cells(
     group: &[&Workload],
     row: impl Fn(&Workload, usize, &Side) -> Option<Vec<String>>,
 ) -> Vec<Vec<String>> {
-    let definition = &run.definition;
+    let definition = &run.settings.definition;
     let mut rows = Vec::new();
     for workload in group {
         for &clients in &definition.clients {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tracer::campaign::Campaign;
@@ -12,25 +12,25 @@ use tracer::hooks;
 use tracer::parts::parts;
 use tracer::profile::Profile;
 use tracer::record::{InjectionClass, InjectionRecord};
-use tracer::records::{self, Origin, Records};
 use tracer::report::{self, Titled};
+use tracer::result::{self, CampaignSettings, InjectionResult};
 use tracer::sample::SampledInjection;
 use tracer::sei_table;
 use tracer::single::SingleInjection;
-use tracer::summary::{self, Summary};
 use tracer::symbols::Symbols;
 use tracer::target::{RunPlace, Target};
 use tracer::trace::Trace;
 
 use super::{Golden, Hooks, Many, Native, Replay, ReportArgs, Tables};
-use ::report::json_rows;
-use bench::{Commit, Machine, stamp};
+use ::report::results::{Origin, name_of};
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use node::signals::Ending;
 use node::view::{ProgressLine, grouped};
 
-/// Where records go by default, seen from the workspace; git ignores what is there.
+/// Where results go by default, seen from the workspace; git ignores what is there.
 const FOLDER: &str = "lab/bench/results/raw/inject";
+/// How often the result so far is written.
+const SAVED_EVERY: Duration = Duration::from_secs(20);
 
 pub fn run(native: &Native) -> CommandOutcome {
     match native {
@@ -40,7 +40,6 @@ pub fn run(native: &Native) -> CommandOutcome {
         Native::Campaign(args) => many(args, true),
         Native::Hooks(args) => in_process(args),
         Native::Replay(args) => replay(args),
-        Native::Summary(args) => summarise(args),
         Native::Report(args) => tell(args),
     }
 }
@@ -138,32 +137,27 @@ fn many(args: &Many, flips: bool) -> CommandOutcome {
         steps_only: args.steps_only,
     };
     let campaign = Campaign { plan, faults: &faults, runs: args.runs, jobs: args.jobs };
-    let mut watch = CampaignWatch::new(args.seconds)?;
-    let mut out = Out::open(args, if flips { "" } else { "null-" })?;
-    let records = campaign.run(Some(&mut out.file), |record| watch.on_record(record.class))?;
-    drop(watch);
-    let all_masked = records.iter().all(|record| record.class == InjectionClass::Masked);
-    out.close(&target, Records::Native(records))?;
+    let mut out = Out::of_flips(args, flips)?;
+    campaign.run(|record| {
+        out.result.count_flip(record);
+        out.on_record(record.class)
+    })?;
+    let all_masked = out.close(&target)?;
     Ok(CommandVerdict::of(flips || all_masked))
 }
 
 /// A cluster, or one process with several worker threads.
 fn sampled(args: &Many, plan: &SampledInjection<'_>, faults: &[Fault]) -> CommandOutcome {
-    let mut out = Out::open(args, if plan.flips { "" } else { "null-" })?;
-    let mut watch = CampaignWatch::new(args.seconds)?;
-    let mut records = Vec::new();
+    let mut out = Out::of_flips(args, plan.flips)?;
     let on_record = |record: &InjectionRecord| {
-        records::append(&mut out.file, record)?;
-        records.push(record.clone());
-        Ok(watch.on_record(record.class))
+        out.result.count_flip(record);
+        out.on_record(record.class)
     };
     match plan.target.threads {
         Some(_) => tracer::threads::campaign(plan, faults, args.runs, on_record)?,
         None => tracer::cluster::campaign(plan, faults, args.runs, on_record)?,
     }
-    drop(watch);
-    let all_masked = records.iter().all(|record| record.class == InjectionClass::Masked);
-    out.close(plan.target, Records::Native(records))?;
+    let all_masked = out.close(plan.target)?;
     Ok(CommandVerdict::of(plan.flips || all_masked))
 }
 
@@ -174,16 +168,14 @@ fn in_process(args: &Hooks) -> CommandOutcome {
         words => words.iter().map(|word| hooks::kind(word).map_err(misuse)).collect::<Result<_, _>>()?,
     };
     let plan = hooks::HookInjection { target: &target, seed: args.seed };
-    let mut out = Out::create(&args.target, args.out.as_deref(), args.seed, "hooks-")?;
-    let mut watch = CampaignWatch::new(args.seconds)?;
-    let mut records = Vec::new();
+    let Hooks { out, seed, full, seconds, .. } = args;
+    let mut out =
+        Out::create(result::HOOKS, "hooks-", (&args.target, out.as_deref()), (*seed, *full, *seconds))?;
     hooks::campaign(&plan, &kinds, args.runs, |record| {
-        records::append(&mut out.file, record)?;
-        records.push(record.clone());
-        Ok(watch.on_record(record.class))
+        out.result.count_hook(record);
+        out.on_record(record.class)
     })?;
-    drop(watch);
-    out.close(&target, Records::Hooks(records))?;
+    out.close(&target)?;
     Ok(CommandVerdict::Holds)
 }
 
@@ -193,44 +185,62 @@ fn mode(target: &Target) -> &str {
     named.map_or("RDGX", |words| &words[1])
 }
 
-/// The file of a campaign's records.
+/// The result of a campaign, on its way into a file.
 struct Out {
-    file: fs::File,
+    result: InjectionResult,
     path: PathBuf,
-    origin: Origin,
+    watch: CampaignWatch,
+    saved: Instant,
 }
 
 impl Out {
-    fn open(args: &Many, what: &str) -> anyhow::Result<Self> {
-        Out::create(&args.target, args.out.as_deref(), args.seed, what)
+    fn of_flips(args: &Many, flips: bool) -> anyhow::Result<Self> {
+        let what = if flips { "" } else { "null-" };
+        let Many { out, seed, full, seconds, .. } = args;
+        Out::create(result::FLIPS, what, (&args.target, out.as_deref()), (*seed, *full, *seconds))
     }
 
-    /// Opens the file that was asked for, or a new one whose name begins with `what`.
-    fn create(target: &Path, asked: Option<&Path>, seed: u64, what: &str) -> anyhow::Result<Self> {
+    /// Of the file that was asked for, or a new one whose name begins with `what`.
+    fn create(
+        kind: &str,
+        what: &str,
+        (target, asked): (&Path, Option<&Path>),
+        (seed, full, seconds): (u64, bool, Option<u64>),
+    ) -> anyhow::Result<Self> {
         let target = target.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let started_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let name = || format!("{what}{target}-{seed}-{}.jsonl", stamp(started_s));
-        let path = asked.map_or_else(|| Path::new(FOLDER).join(name()), Path::to_owned);
-        let (commit, machine) = (Commit::here(), Machine::this());
-        let origin = Origin {
-            target,
-            command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-            seed,
-            commit: commit.id + if commit.changed { " and changes" } else { "" },
-            machine: format!("{} cores, {}, Linux {}", machine.cores, machine.model, machine.kernel),
-            started_s,
-            ..Origin::default()
+        let origin = Origin::now(kind);
+        let new = || origin.path(Path::new(FOLDER), &format!("{what}{target}-{seed}"));
+        let path = asked.map_or_else(new, Path::to_owned);
+        let settings = CampaignSettings { target, seed, origin, ..CampaignSettings::default() };
+        let out = Out {
+            result: InjectionResult::new(settings, full),
+            path,
+            watch: CampaignWatch::new(seconds)?,
+            saved: Instant::now(),
         };
-        Ok(Out { file: records::create(&path, &origin)?, path, origin })
+        // Whoever cannot write must not learn that in the end.
+        out.result.write(&out.path)?;
+        Ok(out)
     }
 
-    /// Prints the tables.
-    fn close(self, target: &Target, records: Records) -> anyhow::Result<()> {
+    /// A run was counted; false when no more runs shall begin.
+    fn on_record(&mut self, class: InjectionClass) -> anyhow::Result<bool> {
+        if self.saved.elapsed() >= SAVED_EVERY {
+            self.result.write(&self.path)?;
+            self.saved = Instant::now();
+        }
+        Ok(self.watch.on_record(class))
+    }
+
+    /// Writes the file and prints the tables; whether all runs were masked.
+    fn close(self, target: &Target) -> anyhow::Result<bool> {
+        drop(self.watch);
+        self.result.write(&self.path)?;
         let file = self.path.display().to_string();
-        let summary = Summary::of(self.origin, records);
-        let titled = Titled { title: target.title.clone(), file, summary };
+        let titled = Titled { title: target.title.clone(), file, result: self.result };
         say(&report::table(std::slice::from_ref(&titled)))?;
-        Ok(say(&format!("records: {}", titled.file))?)
+        say(&format!("result: {}", titled.file))?;
+        Ok(titled.result.totals.all.keys().all(|class| *class == InjectionClass::Masked))
     }
 }
 
@@ -264,8 +274,8 @@ fn replay(args: &Replay) -> CommandOutcome {
     let (file, name) = args
         .run
         .rsplit_once(':')
-        .ok_or_else(|| misuse("--run is FILE:TYPE/NUMBER, as in mc.jsonl:wreg/17"))?;
-    let record = summary::find(Path::new(file), name)?;
+        .ok_or_else(|| misuse("--run is FILE:TYPE/NUMBER, as in mc.json:wreg/17"))?;
+    let record = result::find(Path::new(file), name)?;
     let target = load(&args.target, args.program.as_deref())?;
     if target.cluster.is_some() {
         return replay_in_cluster(args, &target, &record);
@@ -327,40 +337,17 @@ fn replay_in_cluster(args: &Replay, target: &Target, record: &InjectionRecord) -
     Ok(CommandVerdict::of(repeated > 0))
 }
 
-fn summarise(args: &super::SummaryArgs) -> CommandOutcome {
-    let mut summary = all_of(&args.files)?;
-    for campaign in &mut summary.campaigns {
-        fill(&mut campaign.target, args.target.as_ref());
-        fill(&mut campaign.command, args.command.as_ref());
-        fill(&mut campaign.commit, args.commit.as_ref());
-        fill(&mut campaign.machine, args.machine.as_ref());
-        fill(&mut campaign.remark, args.remark.as_ref());
-    }
-    let (records, summary) = (summary.records(), summary.shortened());
-    // Each group of a table and each full record stands on a line.
-    json_rows::write(&args.out, &json_rows::layout(&summary, 3)?)?;
-    say(&format!(
-        "{}: {} records, {} of them in full",
-        args.out.display(),
-        grouped(records),
-        grouped(summary.full_records.len() as u64)
-    ))?;
-    Ok(CommandVerdict::Holds)
+/// A file's name without its endings.
+fn title_of(path: &Path) -> String {
+    name_of(path).unwrap_or_else(|| path.display().to_string())
 }
 
-/// Values from the records are not changed.
-fn fill(told: &mut String, given: Option<&String>) {
-    if let Some(given) = given.filter(|_| told.is_empty()) {
-        given.clone_into(told);
-    }
-}
-
-fn all_of(files: &[PathBuf]) -> anyhow::Result<Summary> {
+fn all_of(files: &[PathBuf]) -> anyhow::Result<InjectionResult> {
     let mut files = files.iter();
     let first = files.next().context("no file is named")?;
-    let mut all = Summary::read(first)?;
+    let mut all = InjectionResult::read(first)?;
     for file in files {
-        all.add(Summary::read(file)?).with_context(|| file.display().to_string())?;
+        all.add(InjectionResult::read(file)?).with_context(|| file.display().to_string())?;
     }
     Ok(all)
 }
@@ -368,11 +355,11 @@ fn all_of(files: &[PathBuf]) -> anyhow::Result<Summary> {
 fn tell(args: &ReportArgs) -> CommandOutcome {
     let titled = |path: &PathBuf| {
         let file = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        anyhow::Ok(Titled { title: json_rows::stem(path), file, summary: Summary::read(path)? })
+        anyhow::Ok(Titled { title: title_of(path), file, result: InjectionResult::read(path)? })
     };
     let campaigns: Vec<Titled> = if args.together {
-        let titles: Vec<String> = args.files.iter().map(|path| json_rows::stem(path)).collect();
-        vec![Titled { title: titles.join(" and "), file: "FILE".into(), summary: all_of(&args.files)? }]
+        let titles: Vec<String> = args.files.iter().map(|path| title_of(path)).collect();
+        vec![Titled { title: titles.join(" and "), file: "FILE".into(), result: all_of(&args.files)? }]
     } else {
         args.files.iter().map(titled).collect::<Result<_, _>>()?
     };

@@ -1,24 +1,27 @@
-//! `crosscheck-lab sim --campaign DIR`: many seeds over all cells, in a directory that can be continued and merged.
+//! `crosscheck-lab sim --campaign DIR`: many seeds over all cells, kept in a folder that can be continued and merged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use sim::campaign::{CELLS, CampaignShare, Cell, page};
+use sim::campaign::{CELLS, CampaignShare, Cell, Invocation, page};
 use wire::mix;
 
 use super::{Args, clock, command, runs};
-use bench::Commit;
 use node::outcome::{CommandOutcome, CommandVerdict, say};
 use node::signals::Ending;
-use report::json_rows;
+use report::results::{Origin, ResultFile, replace, write};
 
+/// The kind of these results.
+const KIND: &str = "simulation";
+/// The file of all parts together.
+const SUMMARY: &str = "summary.json.gz";
 /// How often the results so far are written.
 const SAVED_EVERY: Duration = Duration::from_secs(20);
 
-/// Runs until `--seeds` or `--minutes` are reached, and writes `part-FIRST.json`; then `summary.json` and `summary.md`
-/// of all parts in the directory and of the parts in the previous summary there.
+/// Runs until `--seeds` or `--minutes` are reached, and writes `part-FIRST.json`; then `summary.json.gz` and
+/// `summary.md` of all parts in the directory and of the parts in the previous summary there.
 pub fn run_campaign(args: &Args, directory: &Path) -> CommandOutcome {
     let cells = cells_with(args.cells.as_deref().unwrap_or_default())?;
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
@@ -26,13 +29,18 @@ pub fn run_campaign(args: &Args, directory: &Path) -> CommandOutcome {
     let ending = Ending::catch()?;
     let begun = Instant::now();
     let until = args.minutes.map(|minutes| begun + Duration::from_secs_f64(minutes * 60.0));
-    let commit = Commit::here();
-    let mut part = CampaignShare {
+    let origin = Origin::now(KIND);
+    let commit = &origin.commit;
+    let mut part = CampaignShare::of(Invocation {
         commit: format!("{}{}", commit.id, if commit.changed { " (changed)" } else { "" }),
         command: invocation(args, first),
         first,
         jobs: args.jobs,
-        ..CampaignShare::default()
+        ..Invocation::default()
+    });
+    let save = |part: &mut CampaignShare, path: &Path| {
+        part.invocations.iter_mut().for_each(|one| one.seconds = begun.elapsed().as_secs());
+        write(path, &origin, &part.invocations, &part.broken, &part.rows())
     };
     let path = directory.join(format!("part-{first}.json"));
     let mut saved = begun;
@@ -54,21 +62,18 @@ pub fn run_campaign(args: &Args, directory: &Path) -> CommandOutcome {
             }
             if saved.elapsed() >= SAVED_EVERY {
                 saved = Instant::now();
-                part.seconds = begun.elapsed().as_secs();
-                json_rows::write(&path, &serde_json::to_vec_pretty(&part)?)?;
+                save(&mut part, &path)?;
             }
             Ok(())
         },
     )?;
-    part.seconds = begun.elapsed().as_secs();
     if part.total().runs > 0 {
-        json_rows::write(&path, &serde_json::to_vec_pretty(&part)?)?;
+        save(&mut part, &path)?;
     }
     let parts = read_parts(directory)?;
     let all = CampaignShare::merged(&parts);
-    // A line for each cell.
-    json_rows::write(&directory.join("summary.json"), &json_rows::layout(&all, 2)?)?;
-    json_rows::write(&directory.join("summary.md"), page(&parts).as_bytes())?;
+    write(&directory.join(SUMMARY), &origin, &all.invocations, &all.broken, &all.rows())?;
+    replace(&directory.join("summary.md"), page(&parts).as_bytes())?;
     let total = all.total();
     say(&format!(
         "{}: {} parts, {} runs, {} broken; {} replies compared, {} activated faults; see summary.md",
@@ -112,11 +117,11 @@ fn read_parts(directory: &Path) -> anyhow::Result<Vec<CampaignShare>> {
     });
     paths.sort();
     let read = |path: &PathBuf| -> anyhow::Result<CampaignShare> {
-        let text = json_rows::read(path)?;
-        serde_json::from_slice(&text).with_context(|| format!("{} is no part of a campaign", path.display()))
+        let (_, invocations, broken, rows) = ResultFile::of_kind(path, KIND)?.parts()?;
+        Ok(CampaignShare::of_rows(invocations, broken, rows))
     };
     let parts = paths.iter().map(read).collect::<anyhow::Result<Vec<CampaignShare>>>()?;
-    let summary = directory.join("summary.json");
+    let summary = directory.join(SUMMARY);
     let summary = summary.exists().then(|| read(&summary)).transpose()?;
     Ok(CampaignShare::to_be_merged(summary, parts))
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use bench::{Commit, Machine};
 use node::outcome::CommandOutcome;
+use report::machine::{Commit, Machine};
 
 /// Where results go by default, relative to the workspace; git ignores this folder.
 const FOLDER: &str = "lab/bench/results/raw/trial";

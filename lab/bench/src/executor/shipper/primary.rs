@@ -84,12 +84,8 @@ const MARK: &str = "CROSSCHECK_BENCH_PRIMARY";
 const ARGUMENTS: [&str; 2] = ["bench", "executor-primary"];
 /// A test binary runs just the test that is a primary.
 #[cfg(test)]
-const ARGUMENTS: [&str; 4] = [
-    "--exact",
-    "bench::executor::shipper::primary::tests::primary_of_another_test",
-    "--nocapture",
-    "--quiet",
-];
+const ARGUMENTS: [&str; 4] =
+    ["--exact", "executor::shipper::primary::tests::primary_of_another_test", "--nocapture", "--quiet"];
 
 /// Whether this process was started as a primary.
 pub fn is_one() -> bool {

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use report::results::ResultFile;
 use serde_json::Value;
 
 /// The attacks that take some seconds each. The others take long, or need the machine for themselves.
@@ -30,11 +31,10 @@ fn what_is_attacked_holds() {
     let folder =
         std::fs::read_dir(out.path()).expect("results").next().expect("one run").expect("a folder").path();
     assert!(folder.join("result.md").is_file() && folder.join("replicas.log").is_file());
-    let text = std::fs::read_to_string(folder.join("result.json")).expect("a result");
-    let result: Value = serde_json::from_str(&text).expect("JSON");
-    let attacks = result["attacks"].as_array().expect("attacks");
+    let file = ResultFile::of_kind(&folder.join("result.json"), "hostile").expect("a result");
+    let (_, (), _, attacks) = file.parts::<_, Value, Value>().expect("attacks");
     assert_eq!(attacks.len(), if is_long { 11 } else { QUICK.split(',').count() });
-    for attack in attacks {
+    for attack in &attacks {
         let cases = attack["cases"].as_array().expect("cases").iter();
         let checks: Vec<&Value> = cases.filter_map(|case| case["checks"].as_array()).flatten().collect();
         let holds = |check: &&Value| check["holds"] == true || check["timed"] == true;

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::Page;
 use crate::machine::{Commit, Machine};
 
 /// Incremented when old files can no longer be read.
@@ -81,6 +82,16 @@ impl Origin {
         }
     }
 
+    /// What made a result, as a paragraph: of some results the repository has the page alone.
+    pub fn made_by(&self) -> String {
+        let Origin { command, commit, machine, .. } = self;
+        let changed = if commit.changed { " and changes" } else { "" };
+        format!(
+            "Made by `crosscheck-lab {command}`, commit {}{changed}; {} cores, {}, Linux {}.",
+            commit.id, machine.cores, machine.model, machine.kernel
+        )
+    }
+
     /// The file of a result with this name: names end with the time, so that the last one is the newest.
     pub fn path(&self, folder: &Path, name: &str) -> PathBuf {
         folder.join(format!("{name}-{}.json", stamp(self.started_s)))
@@ -124,6 +135,22 @@ pub fn write(
         lines.join(",\n")
     );
     replace(path, text.as_bytes())
+}
+
+/// Writes `result.json` into `folder`, and its page beside it.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_with_page(
+    folder: &Path,
+    origin: &Origin,
+    settings: &impl Serialize,
+    totals: &impl Serialize,
+    rows: &[impl Serialize],
+    page: &Page,
+) -> anyhow::Result<()> {
+    write(&folder.join("result.json"), origin, settings, totals, rows)?;
+    replace(&folder.join("result.md"), page.markdown().as_bytes())
 }
 
 impl ResultFile {
@@ -336,6 +363,19 @@ mod tests {
             fs::write(&plain, text.replacen(from, to, 1)).unwrap();
             assert!(ResultFile::read(&plain).is_err(), "{from}");
         }
+    }
+
+    #[test]
+    fn a_page_says_what_made_it() {
+        let told = Origin {
+            commit: Commit { id: "abc".into(), changed: true },
+            machine: Machine { cores: 2, model: "M".into(), kernel: "6.1".into(), ..Machine::default() },
+            ..origin()
+        };
+        assert_eq!(
+            told.made_by(),
+            "Made by `crosscheck-lab look --at sky`, commit abc and changes; 2 cores, M, Linux 6.1."
+        );
     }
 
     #[test]

@@ -1,15 +1,14 @@
 //! What a run leaves behind: JSON for programs, Markdown and a summary for people.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use ::report::results::{Origin, write_with_page};
 use ::report::{Page, Table};
-use anyhow::Context;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::json;
 
 use crate::announce::{Foreseen, Gap, Unanswered, Window, foreseen};
 use crate::check::Checked;
@@ -18,23 +17,25 @@ use crate::keeper::{Death, Totals};
 use crate::plan::Plan;
 use crate::run::{Episode, Options, Scene};
 
-/// Grows when old files can no longer be read.
-const FORMAT: u32 = 1;
+/// The kind of these results.
+pub const KIND: &str = "trial";
 /// Failures that are listed one by one.
 const SHOWN: usize = 50;
 
-/// Everything about one run.
+/// Everything about one run; of a file, the totals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Form of this file.
-    pub format: u32,
-    /// Commit, machine, command line, time.
-    pub context: Value,
+    /// What made it.
+    #[serde(skip)]
+    pub origin: Origin,
     /// What was done.
+    #[serde(skip)]
     pub plan: Plan,
     /// Decides order, victims, faults, requests and lost packets.
+    #[serde(skip)]
     pub seed: u64,
     /// Why there were no namespaces; none: there were.
+    #[serde(skip)]
     pub confined: Option<String>,
     /// How long troubles came.
     pub seconds: f64,
@@ -65,6 +66,7 @@ pub struct Report {
     /// The digest that all replicas had in the end, or why there is none.
     pub final_digest: Result<String, String>,
     /// Every trouble.
+    #[serde(skip)]
     pub episodes: Vec<Episode>,
     /// Announced windows.
     pub windows: Vec<Window>,
@@ -119,8 +121,7 @@ impl Report {
         let said = |number| keeper.with(number, |replica| replica.said("has to be replaced"));
         let sum = |of: fn(&Episode) -> u64| sum_of(&episodes, of);
         let mut report = Report {
-            format: FORMAT,
-            context: options.context.clone(),
+            origin: options.origin.clone(),
             plan: scene.plan.clone(),
             seed: options.seed,
             confined: scene.ground.confined.clone(),
@@ -175,18 +176,14 @@ impl Report {
     /// # Errors
     /// The folder cannot be written.
     pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
-        let json = serde_json::to_string_pretty(self)? + "\n";
-        for (name, text) in [("result.json", json), ("result.md", self.markdown())] {
-            let path = folder.join(name);
-            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
-        Ok(())
+        let settings = json!({ "plan": self.plan, "seed": self.seed, "confined": self.confined });
+        write_with_page(folder, &self.origin, &settings, self, &self.episodes, &self.page())
     }
 
     /// The run on a page.
-    pub fn markdown(&self) -> String {
+    pub fn page(&self) -> Page {
         let mut page = Page::new(format!("Trial `{}`: {}", self.plan.name, self.plan.title));
-        page.text(&self.plan.about).text(made_by(&self.context)).lines(self.summary());
+        page.text(&self.plan.about).text(self.origin.made_by()).lines(self.summary());
         page.text("Troubles, one after the other; corruption of the same replica goes on meanwhile:");
         let row = |episode: &Episode| {
             let healed = match (episode.healed_after, &episode.unwell) {
@@ -206,7 +203,7 @@ impl Report {
         };
         let head = ["#", "Trouble", "Replica", "From", "For", "Healed after", "Faults", "Answered"];
         page.table(Table::new("", head).rows(self.episodes.iter().map(row)));
-        page.markdown()
+        page
     }
 
     /// The run in some lines.
@@ -325,22 +322,6 @@ impl LongestWaits {
     }
 }
 
-/// What made a result, as a paragraph: the result's page alone is kept in the repository. `context` is that
-/// of a [`Report`].
-pub fn made_by(context: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
-    let (commit, machine) = (&context["commit"], &context["machine"]);
-    format!(
-        "Made by `crosscheck {}`, commit {}{}; {} cores, {}, Linux {}.",
-        text(&context["command"]),
-        text(&commit["id"]),
-        if commit["changed"] == Value::Bool(true) { " and changes" } else { "" },
-        machine["cores"],
-        text(&machine["model"]),
-        text(&machine["kernel"])
-    )
-}
-
 /// An episode in a line.
 pub fn episode_line(episode: &Episode) -> String {
     let healed = match (episode.healed_after, &episode.unwell) {
@@ -360,24 +341,4 @@ pub fn episode_line(episode: &Episode) -> String {
         episode.ended - episode.struck,
         episode.faults
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_page_says_what_made_it() {
-        let told = made_by(&json!({
-            "command": "trial run disk --seed 21",
-            "commit": { "id": "abc", "changed": true },
-            "machine": { "cores": 2, "model": "M", "kernel": "6.1" },
-        }));
-        assert_eq!(
-            told,
-            "Made by `crosscheck-lab trial run disk --seed 21`, commit abc and changes; 2 cores, M, Linux 6.1."
-        );
-        assert!(made_by(&Value::Null).contains("commit unknown"));
-    }
 }

@@ -10,9 +10,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use ::report::results::Origin;
 use crosscheck::admin::EvidenceRecord;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::announce::Announcer;
 use crate::check::{Checked, Checker, KeyFinding};
@@ -60,8 +61,8 @@ pub struct Options {
     pub out: PathBuf,
     /// Whether all hosts are this one even where namespaces are allowed.
     pub loopback: bool,
-    /// Commit, machine and command line, given by the caller.
-    pub context: Value,
+    /// What the results name as their origin.
+    pub origin: Origin,
 }
 
 /// One trouble, and how it went.

@@ -6,12 +6,7 @@ mod recovery;
 mod run;
 mod soak;
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
 use node::outcome::CommandOutcome;
-use report::machine::{Commit, Machine};
 
 /// Where results go by default, relative to the workspace; git ignores this folder.
 const FOLDER: &str = "lab/bench/results/raw/trial";
@@ -95,15 +90,4 @@ pub fn run(args: &Args) -> CommandOutcome {
         TrialCommand::List => run::list(),
         TrialCommand::Soak(args) => soak::run(args),
     }
-}
-
-/// The context in every result of the run; it began at `since`, of the Unix epoch.
-fn context(since: Duration) -> Value {
-    json!({
-        "started_s": since.as_secs(),
-        "commit": Commit::here(),
-        "machine": Machine::this(),
-        "optimised": !cfg!(debug_assertions),
-        "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-    })
 }

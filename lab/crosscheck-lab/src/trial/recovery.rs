@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use serde_json::Value;
+use report::results::{Origin, write_with_page};
+use serde_json::json;
 use trial::plan::Plan;
 use trial::recovery::outcome::{self, Recovered};
 use trial::recovery::{CONFIGURATIONS, Configuration, PAIRS, QUICK_PAIRS, Wish};
@@ -43,7 +44,7 @@ pub fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Configuration>> {
 ///
 /// # Errors
 /// A group does not start, or results cannot be written.
-pub fn run(args: &Args, seed: u64, out: &Path, context: &Value, ending: &Ending) -> anyhow::Result<bool> {
+pub fn run(args: &Args, seed: u64, out: &Path, origin: &Origin, ending: &Ending) -> anyhow::Result<bool> {
     let wish = Wish {
         pairs: args.pairs.unwrap_or(if args.quick { QUICK_PAIRS } else { PAIRS }),
         quick: args.quick,
@@ -55,7 +56,7 @@ pub fn run(args: &Args, seed: u64, out: &Path, context: &Value, ending: &Ending)
         seed,
         out: out.to_owned(),
         loopback: args.loopback,
-        context: context.clone(),
+        origin: origin.clone(),
     };
     let mut all: Vec<Recovered> = Vec::new();
     let meant = chosen(&args.only)?;
@@ -69,17 +70,9 @@ pub fn run(args: &Args, seed: u64, out: &Path, context: &Value, ending: &Ending)
             trial::recovery::run(configuration, &options, &wish, ending.flag(), &|line| drop(say(line)))?;
         say(found.summary().trim_end())?;
         all.push(found);
-        write(out, context, seed, &all)?;
+        let page = outcome::page(origin, seed, &all);
+        write_with_page(out, origin, &json!({ "seed": seed }), &(), &all, &page)?;
     }
-    say(&outcome::page(context, seed, &all).plain())?;
+    say(&outcome::page(origin, seed, &all).plain())?;
     Ok(all.len() == meant.len() && all.iter().all(Recovered::holds))
-}
-
-fn write(out: &Path, context: &Value, seed: u64, all: &[Recovered]) -> anyhow::Result<()> {
-    let json = serde_json::to_string_pretty(&outcome::json(context, seed, all))? + "\n";
-    let page = outcome::page(context, seed, all).markdown();
-    for (name, text) in [("result.json", json), ("result.md", page)] {
-        std::fs::write(out.join(name), text)?;
-    }
-    Ok(())
 }

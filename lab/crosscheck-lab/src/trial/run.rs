@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::report::results::Origin;
 use trial::plan::Plan;
+use trial::report;
 use trial::run::Options;
 use wire::mix;
 
@@ -84,8 +86,8 @@ pub fn run(args: &Args) -> CommandOutcome {
         for trouble in &plan.troubles {
             say(&format!("  {}, {:?}, {:?} s", trouble.told(), trouble.victim, trouble.seconds))?;
         }
-        let context = super::context(since);
-        let options = Options { program: program.clone(), plan, seed, out, loopback: args.loopback, context };
+        let origin = Origin::now(report::KIND);
+        let options = Options { program: program.clone(), plan, seed, out, loopback: args.loopback, origin };
         // If the pipe is closed, the run continues without output.
         let report = trial::run::run(&options, ending.flag(), &|line| drop(say(line)))?;
         say(report.summary().trim_end())?;
@@ -94,13 +96,13 @@ pub fn run(args: &Args) -> CommandOutcome {
     if is_hostile && !ending.asked() {
         let out = args.out.join(format!("{}-{}", hostile::NAME, since.as_secs()));
         say(&format!("{} ({}), results in {}", hostile::NAME, hostile::TITLE, out.display()))?;
-        holds &= hostile::run(&args.only, &out, super::context(since), &ending)?;
+        holds &= hostile::run(&args.only, &out, Origin::now(hostile::NAME), &ending)?;
     }
     if is_recovery && !ending.asked() {
         let out = args.out.join(format!("{}-{}-{seed}", recovery::NAME, since.as_secs()));
         std::fs::create_dir_all(&out)?;
         say(&format!("{} ({}), seed {seed}, results in {}", recovery::NAME, recovery::TITLE, out.display()))?;
-        holds &= recovery::run(args, seed, &out, &super::context(since), &ending)?;
+        holds &= recovery::run(args, seed, &out, &Origin::now(recovery::NAME), &ending)?;
     }
     Ok(CommandVerdict::of(holds))
 }

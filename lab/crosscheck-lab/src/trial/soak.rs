@@ -11,8 +11,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use report::Page;
+use report::results::{Origin, write_with_page};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use trial::announce::Announcer;
 use trial::ground::Ground;
 use trial::keeper::{Keeper, Totals};
@@ -222,8 +223,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     let out = args.out.join(format!("soak-{}-{seed}", since.as_secs()));
     std::fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
     let ending = Ending::catch()?;
-    let mut context = super::context(since);
-    context["seed"] = json!(seed);
+    let origin = Origin::now("soak");
     say(&format!("soak, seed {seed}, results in {}", out.display()))?;
     let share = args.requests.div_ceil(args.modes.len() as u64);
     let mut done = Vec::new();
@@ -239,7 +239,7 @@ pub fn run(args: &Args) -> CommandOutcome {
             say(&format!("      {word}"))?;
         }
         done.push(soaked);
-        write(&out, &context, &done)?;
+        write(&out, &origin, seed, &done)?;
     }
     let requests: u64 = done.iter().map(|soaked| soaked.requests).sum();
     let holds = done.len() == args.modes.len() && done.iter().all(Soaked::holds);
@@ -249,17 +249,11 @@ pub fn run(args: &Args) -> CommandOutcome {
     Ok(CommandVerdict::of(holds))
 }
 
-fn write(out: &std::path::Path, context: &Value, done: &[Soaked]) -> anyhow::Result<()> {
+fn write(out: &std::path::Path, origin: &Origin, seed: u64, done: &[Soaked]) -> anyhow::Result<()> {
     let mut page = Page::new("Soak: no fault, restarts and leader changes, every reply checked");
     let lines: Vec<String> = done.iter().map(Soaked::line).collect();
-    page.text(trial::report::made_by(context)).lines(lines.join("\n"));
-    let json =
-        serde_json::to_string_pretty(&json!({ "format": 1, "context": context, "modes": done }))? + "\n";
-    for (name, text) in [("result.md", page.markdown()), ("result.json", json)] {
-        let path = out.join(name);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    }
-    Ok(())
+    page.text(origin.made_by()).lines(lines.join("\n"));
+    write_with_page(out, origin, &json!({ "seed": seed }), &(), done, &page)
 }
 
 /// One mode.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ::report::results::Origin;
 use ::report::{Page, Table};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -10,11 +11,8 @@ use super::Configuration;
 use crate::announce::{Foreseen, Gap, Window, foreseen};
 use crate::check::Checked;
 use crate::keeper::Death;
-use crate::report::made_by;
 use crate::run::Scene;
 
-/// Grows when old files can no longer be read.
-const FORMAT: u32 = 1;
 /// Lines of each replica's output that are kept of a group that hung.
 const LAST_LINES: usize = 15;
 
@@ -341,9 +339,9 @@ impl Recovered {
 }
 
 /// The page of a campaign.
-pub fn page(context: &Value, seed: u64, all: &[Recovered]) -> Page {
+pub fn page(origin: &Origin, seed: u64, all: &[Recovered]) -> Page {
     let mut page = Page::new("Recovery: strike after strike, as soon as the group tolerates it");
-    page.text(made_by(context));
+    page.text(origin.made_by());
     page.text(format!(
         "Seed {seed}. A second replica is struck as soon as the group says that it tolerates one more failure. Waits \
             and times to be whole are counted from the end of the trouble; gaps are those of clients whose replicas \
@@ -362,11 +360,6 @@ pub fn page(context: &Value, seed: u64, all: &[Recovered]) -> Page {
     ];
     page.table(Table::new("", head).rows(all.iter().map(Recovered::row)));
     page
-}
-
-/// A campaign as JSON.
-pub fn json(context: &Value, seed: u64, all: &[Recovered]) -> Value {
-    json!({ "format": FORMAT, "context": context, "seed": seed, "configurations": all })
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ mod wrong_replica;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use report::results::Origin;
 
 use lab::Rig;
 use node::outcome::{error_text, misuse, say};
@@ -115,12 +115,12 @@ pub fn check(only: &[String]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Results cannot be written. A cluster that does not start is a finding.
-pub fn run(only: &[String], out: &Path, context: Value, ending: &Ending) -> anyhow::Result<bool> {
+pub fn run(only: &[String], out: &Path, origin: Origin, ending: &Ending) -> anyhow::Result<bool> {
     let attacks = chosen(only)?;
     std::fs::create_dir_all(out)?;
     node::descriptors::raise();
     let scene = Rig::new(ending, out)?;
-    let mut result = Result::new(context);
+    let mut result = Result::new(origin);
     for attack in attacks {
         if ending.asked() {
             break;

@@ -1,19 +1,15 @@
 //! What an attack came to: what was done, what was seen, what has to hold; printed as it comes, and kept as
 //! JSON and Markdown.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use report::Page;
+use report::results::{Origin, write_with_page};
 use serde::Serialize;
-use serde_json::Value;
 
 use node::outcome::say;
 
-/// Grows when old files can no longer be read.
-const FORMAT: u32 = 1;
 /// Width of what has to hold, before what was seen.
 const WIDTH: usize = 62;
 
@@ -125,22 +121,23 @@ impl Attacked {
     }
 }
 
-/// All attacks of a run.
+/// All attacks of a run; of a file, the totals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Result {
-    format: u32,
-    context: Value,
+    #[serde(skip)]
+    origin: Origin,
     holds: bool,
     /// The operator ended it before all was tried.
     pub ended_early: bool,
     /// What was tried.
+    #[serde(skip)]
     pub attacks: Vec<Attacked>,
 }
 
 impl Result {
     /// Of nothing yet.
-    pub fn new(context: Value) -> Self {
-        Result { format: FORMAT, context, holds: false, ended_early: false, attacks: Vec::new() }
+    pub fn new(origin: Origin) -> Self {
+        Result { origin, holds: false, ended_early: false, attacks: Vec::new() }
     }
 
     /// Whether everything was tried and holds.
@@ -165,22 +162,17 @@ impl Result {
     /// The folder cannot be written.
     pub fn write(&mut self, folder: &Path) -> anyhow::Result<()> {
         self.holds = self.holds();
-        let json = serde_json::to_string_pretty(self)? + "\n";
-        for (name, text) in [("result.json", json), ("result.md", self.markdown())] {
-            let path = folder.join(name);
-            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
-        Ok(())
+        write_with_page(folder, &self.origin, &(), self, &self.attacks, &self.page())
     }
 
-    fn markdown(&self) -> String {
+    fn page(&self) -> Page {
         let mut page = Page::new("Trial `hostile`");
-        page.text(trial::report::made_by(&self.context)).lines(self.summary());
+        page.text(self.origin.made_by()).lines(self.summary());
         for attack in &self.attacks {
             let lines: Vec<String> = attack.cases.iter().flat_map(Case::lines).collect();
             page.heading(2, format!("{}: {}", attack.name, attack.title)).lines(lines.join("\n"));
         }
-        page.markdown()
+        page
     }
 }
 
@@ -196,7 +188,7 @@ mod tests {
     fn a_run_holds_when_every_check_of_it_does_and_it_came_to_its_end() {
         let mut case = Case::new("something");
         case.check(true, "it holds", "1 ms");
-        let mut result = Result::new(Value::Null);
+        let mut result = Result::new(Origin::default());
         assert!(!result.holds(), "nothing was tried");
         result.attacks.push(attacked(vec![case.clone()]));
         assert!(result.holds());
@@ -206,7 +198,7 @@ mod tests {
         case.check(false, "it holds", "900 ms");
         result.attacks.push(attacked(vec![case]));
         assert!(!result.holds() && result.summary().contains("FAILED 1 of 2 checks"), "{}", result.summary());
-        assert!(result.markdown().contains("FAIL  it holds"), "{}", result.markdown());
+        assert!(result.page().markdown().contains("FAIL  it holds"), "{:?}", result.page());
     }
 
     #[test]

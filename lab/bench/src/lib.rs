@@ -1,6 +1,7 @@
 //! `crosscheck-lab bench`: measures definitions side by side and writes reports that an outsider can check.
 
 mod campaign;
+mod cells;
 mod cost;
 mod definition;
 mod executor;
@@ -17,8 +18,6 @@ mod repairs;
 mod report;
 mod results;
 mod servers;
-mod stats;
-mod summary;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -193,12 +192,10 @@ fn measure(args: &RunArgs) -> CommandOutcome {
         let (path, run) = campaign.keeping_times(args.full).run(&mut progress)?;
         drop(progress);
         if !args.json {
-            for line in summary::lines(&run) {
-                say(&line)?;
-            }
+            say(report::short(&run).plain().trim_end())?;
             say(&format!("results: {}", path.display()))?;
         }
-        clean &= summary::is_clean(&run);
+        clean &= cells::is_clean(&run);
     }
     if args.all {
         clean &= cost::run(&cost::Args::into_folder(&args.out, args.unoptimised))? == CommandVerdict::Holds;

@@ -11,12 +11,14 @@
 //! ```
 
 pub mod beside;
+pub mod columns;
 mod html;
 pub mod machine;
 mod markdown;
 mod plain;
 pub mod plot;
 pub mod results;
+pub mod stats;
 mod table;
 mod wrap;
 

@@ -1,5 +1,6 @@
 //! Tables of campaigns: counts next to every percentage, 95 % Wilson intervals, as text and as one self-contained page.
 
+use report::stats::rate;
 use report::{Bar, Block, Page, Table};
 
 use crate::fault::Fault;
@@ -21,22 +22,8 @@ pub struct Titled {
     pub result: InjectionResult,
 }
 
-/// The 97.5 % quantile of the normal distribution.
-const Z: f64 = 1.959_963_985;
 /// Lists of runs are cut here.
 const LONGEST_LIST: usize = 200;
-
-/// The Wilson score interval of `count` in `all`, in percent (Wilson 1927).
-pub fn wilson(count: u64, all: u64) -> (f64, f64) {
-    if all == 0 {
-        return (0.0, 100.0);
-    }
-    let (n, p) = (all as f64, count as f64 / all as f64);
-    let middle = p + Z * Z / (2.0 * n);
-    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    let scale = 100.0 / (1.0 + Z * Z / n);
-    (((middle - half) * scale).max(0.0), ((middle + half) * scale).min(100.0))
-}
 
 /// One line of a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,15 +65,6 @@ impl Row {
         cells.extend([manifested.to_string(), rate(failed, manifested), rate(failed, self.runs())]);
         cells
     }
-}
-
-/// A count with its share and interval.
-pub fn rate(count: u64, all: u64) -> String {
-    if all == 0 {
-        return "-".into();
-    }
-    let (low, high) = wilson(count, all);
-    format!("{count}/{all} {:.2} % [{low:.2}, {high:.2}]", 100.0 * count as f64 / all as f64)
 }
 
 /// A heading and its lines.
@@ -270,15 +248,6 @@ mod tests {
 
     fn text(result: InjectionResult) -> String {
         table(&[Titled { title: "t".into(), file: "t.json".into(), result }])
-    }
-
-    #[test]
-    fn intervals_are_those_of_the_papers_numbers() {
-        // mc-sei of SEI's table 2: CF 4 of 6,515, DF 30 of 20,264.
-        let (low, high) = wilson(4, 6_515);
-        assert!((low - 0.024).abs() < 0.001 && (high - 0.158).abs() < 0.001, "{low} {high}");
-        let (low, high) = wilson(0, 100);
-        assert!(low == 0.0 && (high - 3.70).abs() < 0.01, "{low} {high}");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The table in which SEI's paper counts errors, of our campaigns and beside the paper's figures (Behrens et al., NSDI
 //! 2015, tables 2 and 3).
 
+use report::stats::rate;
 use report::{Page, Table};
 
 use crate::fault::Fault;
 use crate::record::{InjectionClass, InjectionRecord};
-use crate::report::{Titled, list, rate};
+use crate::report::{Titled, list};
 use crate::result::{By, InjectionResult, InjectionTotals};
 
 /// Fault types that are counted together, under the name of the group.

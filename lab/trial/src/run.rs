@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
 use ::report::results::Origin;
+use anyhow::{Context, bail};
 use crosscheck::admin::EvidenceRecord;
 use serde::Serialize;
 use serde_json::json;

@@ -121,6 +121,13 @@ pub struct Workload {
     pub sweep: Option<Sweep>,
 }
 
+impl Workload {
+    /// The value of a sweep's setting, to stand behind a side.
+    pub fn swept_value(&self) -> String {
+        self.sweep.as_ref().map_or(String::new(), |sweep| format!(", {}", sweep.label))
+    }
+}
+
 /// A number that is fixed or drawn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -1,13 +1,14 @@
 //! The results as blocks of a page, for the terminal and for the report.
 
+use ::report::columns::Columns;
 use ::report::{Block, Table};
 use node::view::grouped;
 
-use super::figures::{ExecutorFigure, FigurePlan};
+use super::figures::{ExecutorFigure, ExecutorSide, FigurePlan, SideRatio};
 use super::measure::{ExecutorFigures, RollbackTimes, ShippedPages};
 use super::results::ExecutorRun;
-use crate::stats::Spread;
 use report::results::date;
+use report::stats::Spread;
 
 /// What every reader needs to interpret the figures.
 const ABOUT: &str = "One executor alone, without network and agreement, on a generated log of SET requests of the \
@@ -76,161 +77,142 @@ fn tables(run: &ExecutorRun, figure: ExecutorFigure) -> Vec<Table> {
     }
 }
 
+/// The sides of a figure that were measured.
+fn measured<'p>(run: &ExecutorRun, figure: ExecutorFigure, plan: &'p FigurePlan) -> Vec<&'p ExecutorSide> {
+    plan.sides.iter().filter(|side| run.of(figure, &side.name).next().is_some()).collect()
+}
+
 fn throughputs(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
-    let whole = |value: f64| grouped(value.round() as u64);
-    let head = ["Side", "Requests/s", "Range", "Processor time per request, us"];
-    let rows = plan.sides.iter().filter_map(|side| {
-        let throughput = run.spread(figure, &side.name, |one| Some(one.throughput()))?;
-        let per_request = |one: &ExecutorFigures| Some(one.processor_s * 1e6 / one.requests.max(1) as f64);
-        let processor = run.spread(figure, &side.name, per_request)?;
-        Some(vec![
-            side.name.clone(),
-            whole(throughput.median),
-            range(throughput, whole),
-            format!("{:.1}", processor.median),
-        ])
-    });
-    Table::new(format!("{}: throughput", figure.name()), head).rows(rows)
+    let per_request = |one: &ExecutorFigures| Some(one.processor_s * 1e6 / one.requests.max(1) as f64);
+    Columns::<&ExecutorSide>::default()
+        .text("Side", |side| side.name.clone())
+        .range("Requests/s", whole, |side| run.spread(figure, &side.name, |one| Some(one.throughput())))
+        .median("Processor time per request, us", one_digit, |side| {
+            run.spread(figure, &side.name, per_request)
+        })
+        .table(format!("{}: throughput", figure.name()), &measured(run, figure, plan))
 }
 
 fn ratios(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
-    let number = |value: f64| format!("{value:.2}");
-    let rows = plan.ratios.iter().filter_map(|ratio| {
-        let found = run.ratio(figure, &ratio.of, &ratio.to)?;
-        let (of, to) = (ratio.of.clone(), ratio.to.clone());
-        Some(vec![of, to, number(found.median), range(found, number), ratio.paper.to_owned()])
-    });
-    let head = ["Side", "Divided by", "Ours", "Range", "Paper"];
+    let found =
+        plan.ratios.iter().filter_map(|ratio| Some((ratio, run.ratio(figure, &ratio.of, &ratio.to)?)));
     let what = if figure.compares_bytes() { "bytes per request" } else { "throughput" };
-    Table::new(format!("{}: ratios of {what}", figure.name()), head).rows(rows)
+    Columns::<(&SideRatio, Spread)>::default()
+        .text("Side", |(ratio, _)| ratio.of.clone())
+        .text("Divided by", |(ratio, _)| ratio.to.clone())
+        .range("Ours", |value: f64| format!("{value:.2}"), |(_, found)| Some(*found))
+        .text("Paper", |(ratio, _)| ratio.paper.to_owned())
+        .table(format!("{}: ratios of {what}", figure.name()), &found.collect::<Vec<_>>())
 }
 
 /// What the backup gets for a request.
 fn traffic(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
-    let whole = |value: f64| grouped(value.round() as u64);
-    let head = ["Side", "Bytes per request", "Range", "Requests/s"];
-    let rows = plan.sides.iter().filter_map(|side| {
-        let bytes = run.spread(figure, &side.name, ExecutorFigures::bytes_per_request)?;
-        let throughput = run.spread(figure, &side.name, |one| Some(one.throughput()))?;
-        Some(vec![side.name.clone(), whole(bytes.median), range(bytes, whole), whole(throughput.median)])
-    });
-    Table::new(format!("{}: bytes to and from the backup", figure.name()), head).rows(rows)
+    let bytes = |side: &&ExecutorSide| run.spread(figure, &side.name, ExecutorFigures::bytes_per_request);
+    let mut sides = measured(run, figure, plan);
+    sides.retain(|side| bytes(side).is_some());
+    Columns::<&ExecutorSide>::default()
+        .text("Side", |side| side.name.clone())
+        .range("Bytes per request", whole, bytes)
+        .median("Requests/s", whole, |side| run.spread(figure, &side.name, |one| Some(one.throughput())))
+        .table(format!("{}: bytes to and from the backup", figure.name()), &sides)
 }
 
 /// The epochs of page shippers.
 fn shipments(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
-    let head = [
-        "Side",
-        "Pages per request",
-        "Range",
-        "Epoch, ms",
-        "Primary stopped in it, ms",
-        "MB/s to the backup",
-        "Pages compared at the end",
-    ];
-    let rows = plan.sides.iter().filter_map(|side| {
-        let of = |value: &dyn Fn(&ExecutorFigures, &ShippedPages) -> f64| {
-            run.spread(figure, &side.name, |one| Some(value(one, one.shipped.as_ref()?)))
-        };
-        let each = of(&|one, shipped| shipped.pages as f64 / one.requests.max(1) as f64)?;
-        let epoch = of(&|_, shipped| shipped.epoch_p50_us / 1e3)?;
-        let stopped = of(&|_, shipped| shipped.stopped_p50_us / 1e3)?;
-        let rate = of(&|one, _| one.backup_bytes.unwrap_or_default() as f64 / one.seconds / 1e6)?;
-        let compared = of(&|_, shipped| shipped.compared_pages as f64)?;
-        Some(vec![
-            side.name.clone(),
-            format!("{:.1}", each.median),
-            range(each, |value| format!("{value:.1}")),
-            format!("{:.1}", epoch.median),
-            format!("{:.1}", stopped.median),
-            format!("{:.1}", rate.median),
-            grouped(compared.median.round() as u64),
-        ])
-    });
-    Table::new(format!("{}: shipped pages", figure.name()), head).rows(rows)
+    let of = |side: &ExecutorSide, value: fn(&ExecutorFigures, &ShippedPages) -> f64| {
+        run.spread(figure, &side.name, |one| Some(value(one, one.shipped.as_ref()?)))
+    };
+    let mut sides = measured(run, figure, plan);
+    sides.retain(|side| of(side, |_, shipped| shipped.epoch_p50_us).is_some());
+    Columns::<&ExecutorSide>::default()
+        .text("Side", |side| side.name.clone())
+        .range("Pages per request", one_digit, move |side| {
+            of(side, |one, shipped| shipped.pages as f64 / one.requests.max(1) as f64)
+        })
+        .median("Epoch, ms", one_digit, move |side| of(side, |_, shipped| shipped.epoch_p50_us / 1e3))
+        .median("Primary stopped in it, ms", one_digit, move |side| {
+            of(side, |_, shipped| shipped.stopped_p50_us / 1e3)
+        })
+        .median("MB/s to the backup", one_digit, move |side| {
+            of(side, |one, _| one.backup_bytes.unwrap_or_default() as f64 / one.seconds / 1e6)
+        })
+        .median("Pages compared at the end", whole, move |side| {
+            of(side, |_, shipped| shipped.compared_pages as f64)
+        })
+        .table(format!("{}: shipped pages", figure.name()), &sides)
 }
 
 /// How batches were divided, and how often they were taken back; all rounds together.
 fn divisions(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
-    let head = [
-        "Side",
-        "Parallel batches per batch",
-        "Batches",
-        "Rollbacks",
-        "Foreseen",
-        "Parallel batches per rollback",
-    ];
-    let rows = plan.sides.iter().filter_map(|side| {
-        let sum = |value: fn(&ExecutorFigures) -> u64| -> u64 {
-            run.of(figure, &side.name).map(|(_, figures)| value(figures)).sum()
-        };
-        let (batches, parallel) = (sum(|one| one.batches), sum(|one| one.parallel_batches));
-        let rollbacks = sum(|one| one.rollbacks);
-        let each = |all: u64, of: u64| format!("{:.1}", all as f64 / of as f64);
-        (batches > 0).then(|| {
-            vec![
-                side.name.clone(),
-                each(parallel, batches),
-                grouped(batches),
-                grouped(rollbacks),
-                grouped(sum(|one| one.foreseen)),
-                if rollbacks > 0 { each(parallel, rollbacks) } else { "-".to_owned() },
-            ]
+    let sum = |side: &ExecutorSide, value: fn(&ExecutorFigures) -> u64| -> u64 {
+        run.of(figure, &side.name).map(|(_, figures)| value(figures)).sum()
+    };
+    let each = |all: u64, of: u64| if of > 0 { one_digit(all as f64 / of as f64) } else { "-".to_owned() };
+    let mut sides = measured(run, figure, plan);
+    sides.retain(|side| sum(side, |one| one.batches) > 0);
+    Columns::<&ExecutorSide>::default()
+        .text("Side", |side| side.name.clone())
+        .text("Parallel batches per batch", move |side| {
+            each(sum(side, |one| one.parallel_batches), sum(side, |one| one.batches))
         })
-    });
-    Table::new(format!("{}: parallel batches and rollbacks", figure.name()), head).rows(rows)
+        .text("Batches", move |side| grouped(sum(side, |one| one.batches)))
+        .text("Rollbacks", move |side| grouped(sum(side, |one| one.rollbacks)))
+        .text("Foreseen", move |side| grouped(sum(side, |one| one.foreseen)))
+        .text("Parallel batches per rollback", move |side| {
+            each(sum(side, |one| one.parallel_batches), sum(side, |one| one.rollbacks))
+        })
+        .table(format!("{}: parallel batches and rollbacks", figure.name()), &sides)
 }
 
 fn rollbacks(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
-    let head = ["Side", "What, in us", "Median", "Range", "99 of 100", "Range"];
-    let number = |value: f64| format!("{value:.0}");
-    let rows = plan.sides.iter().flat_map(|side| {
+    let mut rows: Vec<(&str, &str, [Spread; 2])> = Vec::new();
+    for side in &plan.sides {
         let point = |value: fn(&RollbackTimes) -> f64| {
             run.spread(figure, &side.name, |one| one.timed.as_ref().map(value))
         };
-        let row = |what: &str, median: Option<Spread>, most: Option<Spread>| {
-            let (median, most) = (median?, most?);
-            let told =
-                [number(median.median), range(median, number), number(most.median), range(most, number)];
-            let names = [side.name.clone(), what.to_owned()];
-            Some(names.into_iter().chain(told).collect::<Vec<String>>())
+        let mut add = |what, points: [Option<Spread>; 2]| {
+            if let [Some(median), Some(most)] = points {
+                rows.push((&side.name, what, [median, most]));
+            }
         };
-        let taken_back =
-            row("taken back", point(|one| one.taken_back_p50_us), point(|one| one.taken_back_p99_us));
-        let again = row("run again", point(|one| one.again_p50_us), point(|one| one.again_p99_us));
-        taken_back.into_iter().chain(again).collect::<Vec<_>>()
-    });
+        add("taken back", [point(|one| one.taken_back_p50_us), point(|one| one.taken_back_p99_us)]);
+        add("run again", [point(|one| one.again_p50_us), point(|one| one.again_p99_us)]);
+    }
+    let number = |value: f64| format!("{value:.0}");
     let count = run.settings.span.rollbacks;
-    Table::new(format!("{}: {count} rollbacks of a batch in each round", figure.name()), head).rows(rows)
+    Columns::<(&str, &str, [Spread; 2])>::default()
+        .text("Side", |(side, ..)| (*side).to_owned())
+        .text("What, in us", |(_, what, _)| (*what).to_owned())
+        .range("Median", number, |(.., points)| Some(points[0]))
+        .range("99 of 100", number, |(.., points)| Some(points[1]))
+        .table(format!("{}: {count} rollbacks of a batch in each round", figure.name()), &rows)
 }
 
 fn parts(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
-    let number = |value: f64| format!("{value:.1}");
-    let rows = plan.sides.iter().flat_map(|side| {
-        let part = |what: &str, value: fn(&ExecutorFigures) -> f64| {
-            let found = run.spread(figure, &side.name, |one| Some(value(one)))?;
-            let (median, range) = (number(found.median), range(found, number));
-            Some(vec![side.name.clone(), what.to_owned(), median, range])
-        };
-        [
-            part("keys and plan", |one| one.mixing_us),
-            part("handlers", |one| one.handling_us),
-            part("tree, root and token", |one| one.folding_us),
-        ]
+    const PARTS: [(&str, fn(&ExecutorFigures) -> f64); 3] = [
+        ("keys and plan", |one| one.mixing_us),
+        ("handlers", |one| one.handling_us),
+        ("tree, root and token", |one| one.folding_us),
+    ];
+    let rows = measured(run, figure, plan)
         .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-    });
-    let head = ["Side", "What", "us per batch", "Range"];
-    Table::new(format!("{}: time per batch of {} requests", figure.name(), run.settings.scale.batch), head)
-        .rows(rows)
+        .flat_map(|side| PARTS.map(|(what, value)| (side, what, value)));
+    Columns::<(&ExecutorSide, &str, fn(&ExecutorFigures) -> f64)>::default()
+        .text("Side", |(side, ..)| side.name.clone())
+        .text("What", |(_, what, _)| (*what).to_owned())
+        .range("us per batch", one_digit, |(side, _, value)| {
+            run.spread(figure, &side.name, |one| Some(value(one)))
+        })
+        .table(
+            format!("{}: time per batch of {} requests", figure.name(), run.settings.scale.batch),
+            &rows.collect::<Vec<_>>(),
+        )
 }
 
-/// From the lowest to the highest round.
-fn range(spread: Spread, number: impl Fn(f64) -> String) -> String {
-    if spread.count == 1 {
-        "one only".to_owned()
-    } else {
-        format!("{}..{}", number(spread.min), number(spread.max))
-    }
+fn whole(value: f64) -> String {
+    grouped(value.round() as u64)
+}
+
+fn one_digit(value: f64) -> String {
+    format!("{value:.1}")
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::figures::{ExecutorFigure, FigureScale};
 use super::measure::{ExecutorFigures, ExecutorSpan};
-use crate::stats::Spread;
+use report::stats::Spread;
 
 /// The kind of these results, and how the names of their files begin.
 pub const KIND: &str = "executor";

@@ -13,7 +13,7 @@ use super::simulate::{ModelCase, ModelPart, ModelTimes};
 use crate::executor::{
     AHEAD, ExecutorCase, ExecutorFigure, ExecutorFigures, ExecutorRun, ExecutorSide, RequestWork, StageTimes,
 };
-use crate::stats::Spread;
+use report::stats::Spread;
 
 /// Workers of the side from which barriers are taken.
 const BARRIER_WORKERS: usize = 4;

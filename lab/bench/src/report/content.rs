@@ -5,13 +5,13 @@ use ::report::{Block, Page};
 
 use super::{failures, sweeps, tables};
 use crate::campaign::BUSY_GENERATOR;
+use crate::cells::{spread, throughput_ratio};
 use crate::cost::Cost;
 use crate::definition::{Measure, Ratio, Side, SideStorage, SweepFault, SweepVictim, Workload};
 use crate::executor::{self, ExecutorRun};
 use crate::results::{BenchRun, Figures};
-use crate::stats::Spread;
-use crate::summary::{spread, throughput_ratio};
 use ::report::results::{date, stamp};
+use ::report::stats::Spread;
 
 /// Runnable tasks above which a machine was busy with something else.
 const BUSY_MACHINE: f64 = 0.5;
@@ -122,7 +122,7 @@ fn groups(workloads: &[Workload]) -> Vec<Vec<&Workload>> {
 }
 
 /// Reasons to doubt the figures of a run.
-fn doubts(run: &BenchRun) -> Vec<String> {
+pub fn doubts(run: &BenchRun) -> Vec<String> {
     let mut doubts = Vec::new();
     if !run.origin.optimised {
         doubts.push("The binary was built without optimisation: no figure here means anything.".to_owned());

@@ -1,15 +1,15 @@
 //! What a report shows of a replica that fails and comes back: replies over time, and the times without any.
 
+use ::report::Block;
+use ::report::columns::Columns;
 use ::report::plot::{Across, Plot, PlotSeries, Point, Scale};
-use ::report::{Block, Table};
 
-use super::tables::{interval, middle};
+use super::tables::whole;
+use crate::cells::BenchCell;
 use crate::definition::{Side, Workload};
 use crate::failures::FailureFigures;
 use crate::results::BenchRun;
-use crate::stats::Spread;
-use crate::summary::spread;
-use node::view::grouped;
+use ::report::stats::Spread;
 
 /// Throughput over time, the median of the repetitions; one plot for each side and number of clients.
 pub fn plots(run: &BenchRun, group: &[&Workload]) -> Vec<Plot> {
@@ -60,55 +60,26 @@ fn plot(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Opt
 
 /// Throughput before, meanwhile and afterwards, and the longest times without a reply.
 pub fn table(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
-    let mut rows = Vec::new();
-    for workload in group {
-        for &clients in &run.settings.definition.clients {
-            rows.extend(
-                run.settings.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)),
-            );
-        }
-    }
-    let head = [
-        "Failure",
-        "Clients",
-        "Requests/s before",
-        "Alone",
-        "Together again",
-        "Longest time without a reply: before, ms",
-        "After the failure, ms",
-        "Interval",
-        "After the return, ms",
-        "Interval",
-        "Return until together, ms",
-        "Interval",
-    ];
+    let of = |cell: &BenchCell<'_>, part: fn(&FailureFigures) -> Option<f64>| {
+        cell.of(|one| part(one.failure.as_ref()?))
+    };
+    let mut cells = BenchCell::measured(run, group);
+    cells.retain(|cell| of(cell, |one| Some(one.failed_ms)).is_some());
+    let time = |value: f64| format!("{value:.0}");
     let caption =
         "A failure and a return, medians of the repetitions; times without a reply in steps of 2 ms";
-    (!rows.is_empty()).then(|| Block::Table(Table::new(caption, head).rows(rows)))
-}
-
-fn row(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Option<Vec<String>> {
-    let of = |part: fn(&FailureFigures) -> Option<f64>| {
-        spread(run, &workload.name, clients, side, |one| part(one.failure.as_ref()?))
-    };
-    of(|one| Some(one.failed_ms))?;
-    let rate =
-        |part: fn(&FailureFigures) -> Option<f64>| middle(of(part), |value| grouped(value.round() as u64));
-    let whole = |value: f64| format!("{value:.0}");
-    let time = |part: fn(&FailureFigures) -> Option<f64>| {
-        let found = of(part);
-        [middle(found, whole), found.map_or(String::new(), |found| interval(found, whole))]
-    };
-    let mut row = vec![
-        format!("{side}, {}", workload.name),
-        clients.to_string(),
-        rate(|one| Some(one.before)),
-        rate(|one| Some(one.alone)),
-        rate(|one| Some(one.after)),
-        middle(of(|one| Some(one.gap_before_ms)), whole),
-    ];
-    row.extend(time(|one| Some(one.gap_failed_ms)));
-    row.extend(time(|one| Some(one.gap_rejoin_ms)));
-    row.extend(time(FailureFigures::rejoin_ms));
-    Some(row)
+    let table = Columns::<BenchCell<'_>>::default()
+        .text("Failure", |cell| format!("{}, {}", cell.side, cell.workload.name))
+        .text("Clients", |cell| cell.clients.to_string())
+        .median("Requests/s before", whole, move |cell| of(cell, |one| Some(one.before)))
+        .median("Alone", whole, move |cell| of(cell, |one| Some(one.alone)))
+        .median("Together again", whole, move |cell| of(cell, |one| Some(one.after)))
+        .median("Longest time without a reply: before, ms", time, move |cell| {
+            of(cell, |one| Some(one.gap_before_ms))
+        })
+        .spread("After the failure, ms", time, move |cell| of(cell, |one| Some(one.gap_failed_ms)))
+        .spread("After the return, ms", time, move |cell| of(cell, |one| Some(one.gap_rejoin_ms)))
+        .spread("Return until together, ms", time, move |cell| of(cell, FailureFigures::rejoin_ms))
+        .table_of_some(caption, &cells);
+    table.map(Block::Table)
 }

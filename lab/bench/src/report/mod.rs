@@ -13,6 +13,7 @@ use super::executor::{self, ExecutorRun};
 use super::results::{self, BenchRun};
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use report::results::{ResultFile, files, replace};
+use report::{Block, Page};
 
 /// Options of `bench report`.
 #[derive(Clone, Debug, clap::Args)]
@@ -100,6 +101,16 @@ fn best_of_each_figure(mut runs: Vec<ExecutorRun>) -> Vec<ExecutorRun> {
         }
     }
     found
+}
+
+/// The sides of a run and their ratios, for the terminal.
+pub fn short(run: &BenchRun) -> Page {
+    let mut page = Page::new("");
+    for workload in &run.settings.definition.workloads {
+        page.push(tables::sides(run, &[workload])).extend(tables::ratios(run, &[workload]));
+    }
+    page.extend(content::doubts(run).into_iter().map(Block::Warning));
+    page
 }
 
 /// Both forms of the report of a run of executors.

@@ -1,15 +1,15 @@
 //! What a report shows of a setting that was swept, and of repairs: throughput over the setting, replies
 //! around a verdict, times.
 
+use ::report::Block;
+use ::report::columns::Columns;
 use ::report::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
-use ::report::{Block, Table};
 
-use super::tables::{interval, middle};
+use crate::cells::{BenchCell, Stretch, kept, pooled, spread, throughput_ratio};
 use crate::definition::{Axis, Measure, Ratio, Side, Sweep, Workload};
 use crate::repairs::{self, Around, RepairFigures};
-use crate::results::BenchRun;
-use crate::stats::Spread;
-use crate::summary::{Stretch, kept, pooled, spread, throughput_ratio};
+use crate::results::{BenchRun, Figures};
+use ::report::stats::Spread;
 use node::view::grouped;
 
 /// Plots over the setting that the workloads of `group` differ in, for each number of clients.
@@ -179,71 +179,40 @@ fn around_one(name: &str, around: &Around) -> Plot {
 
 /// Times and counts of repairs.
 pub fn repairs(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
-    let mut rows = Vec::new();
-    for workload in group {
-        for &clients in &run.settings.definition.clients {
-            rows.extend(
-                run.settings.definition.sides.iter().filter_map(|side| row(run, workload, clients, side)),
-            );
-        }
-    }
-    (!rows.is_empty()).then(|| {
-        Block::Table(
-            Table::new(
-                "Repairs, of all repetitions together",
-                [
-                    "Faults",
-                    "Clients",
-                    "Due",
-                    "Placed",
-                    "Objects repaired",
-                    "Repaired/s",
-                    "Interval",
-                    "Times known",
-                    "p50 µs",
-                    "p90 µs",
-                    "p99 µs",
-                    "Max µs",
-                    "Longest wait around one: p50 µs",
-                    "Longest wait: max µs",
-                    "As long without a fault: p50 µs",
-                    "Without: max µs",
-                    "Wrong replies",
-                ],
-            )
-            .rows(rows),
-        )
-    })
-}
-
-fn row(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> Option<Vec<String>> {
-    let each = || run.figures(&workload.name, clients, side).filter_map(|(_, one)| one.repairs.as_ref());
-    each().next()?;
-    let sum = |count: fn(&RepairFigures) -> u64| grouped(each().map(count).sum());
-    let rate = spread(run, &workload.name, clients, side, |one| one.repaired_per_second());
-    let time = |stretch: Stretch, point: repairs::Point| {
-        let found = pooled(run, &workload.name, clients, side, stretch, point);
-        found.map_or(String::new(), |found| grouped(found.median as u64))
+    let mut cells = BenchCell::measured(run, group);
+    cells.retain(|cell| cell.figures().any(|one| one.repairs.is_some()));
+    let sum = |cell: &BenchCell<'_>, count: fn(&RepairFigures) -> u64| {
+        grouped(cell.figures().filter_map(|one| one.repairs.as_ref()).map(count).sum())
     };
-    let wrong: u64 = run.figures(&workload.name, clients, side).map(|(_, one)| one.errors.wrong).sum();
-    let one_digit = |value: f64| format!("{value:.1}");
-    Some(vec![
-        format!("{side}, {}", workload.name),
-        clients.to_string(),
-        sum(|one| one.due),
-        sum(|one| one.placed),
-        sum(|one| one.repaired),
-        middle(rate, one_digit),
-        rate.map_or(String::new(), |rate| interval(rate, one_digit)),
-        sum(|one| one.times_us.points().count),
-        time(Stretch::Repair, |points| points.p50),
-        time(Stretch::Repair, |points| points.p90),
-        time(Stretch::Repair, |points| points.p99),
-        time(Stretch::Repair, |points| points.max),
-        time(Stretch::Wait, |points| points.p50),
-        time(Stretch::Wait, |points| points.max),
-        time(Stretch::QuietWait, |points| points.p50),
-        time(Stretch::QuietWait, |points| points.max),
-        grouped(wrong),
-    ])
+    let time = |value: f64| grouped(value as u64);
+    let of = |cell: &BenchCell<'_>, stretch: Stretch, point: repairs::Point| {
+        pooled(cell.run, &cell.workload.name, cell.clients, cell.side, stretch, point)
+    };
+    let table = Columns::<BenchCell<'_>>::default()
+        .text("Faults", |cell| format!("{}, {}", cell.side, cell.workload.name))
+        .text("Clients", |cell| cell.clients.to_string())
+        .text("Due", move |cell| sum(cell, |one| one.due))
+        .text("Placed", move |cell| sum(cell, |one| one.placed))
+        .text("Objects repaired", move |cell| sum(cell, |one| one.repaired))
+        .spread(
+            "Repaired/s",
+            |value: f64| format!("{value:.1}"),
+            |cell| cell.of(Figures::repaired_per_second),
+        )
+        .text("Times known", move |cell| sum(cell, |one| one.times_us.points().count))
+        .median("p50 µs", time, move |cell| of(cell, Stretch::Repair, |points| points.p50))
+        .median("p90 µs", time, move |cell| of(cell, Stretch::Repair, |points| points.p90))
+        .median("p99 µs", time, move |cell| of(cell, Stretch::Repair, |points| points.p99))
+        .median("Max µs", time, move |cell| of(cell, Stretch::Repair, |points| points.max))
+        .median("Longest wait around one: p50 µs", time, move |cell| {
+            of(cell, Stretch::Wait, |points| points.p50)
+        })
+        .median("Longest wait: max µs", time, move |cell| of(cell, Stretch::Wait, |points| points.max))
+        .median("As long without a fault: p50 µs", time, move |cell| {
+            of(cell, Stretch::QuietWait, |points| points.p50)
+        })
+        .median("Without: max µs", time, move |cell| of(cell, Stretch::QuietWait, |points| points.max))
+        .text("Wrong replies", |cell| grouped(cell.figures().map(|one| one.errors.wrong).sum()))
+        .table_of_some("Repairs, of all repetitions together", &cells);
+    table.map(Block::Table)
 }

@@ -1,17 +1,18 @@
 //! The tables of a report: paper and targets, every side, ratios, what requests cost, and the independent generator.
 
 use ::report::beside::ComparedFigure;
+use ::report::columns::Columns;
 use ::report::{Block, Table};
 
+use crate::cells::{BenchCell, Stretch, kept, paired, pooled, spread, throughput_ratio};
 use crate::cost::{Cost, Kind};
 use crate::definition::{Figure, Measure, Ratio, Side, Workload};
 use crate::failures::FailureFigures;
 use crate::measure::EventLoopCycles;
 use crate::repairs::Point;
-use crate::results::{BenchRun, Figures};
-use crate::stats::Spread;
-use crate::summary::{Stretch, kept, paired, pooled, spread, throughput_ratio};
+use crate::results::{BenchRun, Figures, Latency};
 use ::report::results::stamp;
+use ::report::stats::Spread;
 use node::view::grouped;
 
 /// Every figure of all runs, in short.
@@ -238,7 +239,7 @@ fn figure_row(run: &BenchRun, figure: &Figure) -> Vec<String> {
             if low == high { number(low) } else { format!("{}..{}", number(low), number(high)) }
         }),
         found.map_or("not measured".into(), |found| number(found.median)),
-        found.map_or(String::new(), |found| interval(found, number)),
+        found.map_or(String::new(), |found| found.interval(number)),
         figure.target.map_or(String::new(), |target| format!("{sign}{}", number(target))),
         met.map_or("", |met| if met { "yes" } else { "no" }).to_owned(),
         figure.says.clone(),
@@ -247,146 +248,102 @@ fn figure_row(run: &BenchRun, figure: &Figure) -> Vec<String> {
 
 /// Throughput and latency of every side.
 pub fn sides(run: &BenchRun, group: &[&Workload]) -> Block {
-    let rows = cells(run, group, |workload, clients, side| {
-        let of =
-            |figure: fn(&Figures) -> f64| spread(run, &workload.name, clients, side, |one| Some(figure(one)));
-        let throughput = of(|one| one.throughput())?;
-        let whole = |value: f64| grouped(value.max(0.0).round() as u64);
-        let misses = spread(run, &workload.name, clients, side, |one| one.miss_ratio);
-        Some(vec![
-            format!("{side}{}", value_of(workload)),
-            clients.to_string(),
-            whole(throughput.median),
-            interval(throughput, whole),
-            middle(of(|one| one.latency.mean_us), whole),
-            middle(of(|one| one.latency.p50_us), whole),
-            middle(of(|one| one.latency.p99_us), whole),
-            middle(of(|one| one.latency.p999_us), whole),
-            middle(of(|one| one.latency.max_us), whole),
-            middle(misses, |share| format!("{:.1} %", share * 100.0)),
-            of(|one| one.error_count() as f64).map_or(String::new(), |errors| whole(errors.max)),
-        ])
-    });
-    Block::Table(
-        Table::new(
-            format!("{}: throughput and latency", name_of(group)),
-            [
-                "Side",
-                "Clients",
-                "Requests/s",
-                "Interval",
-                "Mean µs",
-                "p50 µs",
-                "p99 µs",
-                "p99.9 µs",
-                "Max µs",
-                "Misses",
-                "Errors, worst",
-            ],
-        )
-        .rows(rows),
-    )
+    let latency = |cell: &BenchCell<'_>, of: fn(&Latency) -> f64| cell.of(|one| Some(of(&one.latency)));
+    let table = Columns::<BenchCell<'_>>::default()
+        .text("Side", BenchCell::name)
+        .text("Clients", |cell| cell.clients.to_string())
+        .spread("Requests/s", whole, |cell| cell.of(|one| Some(one.throughput())))
+        .median("Mean µs", whole, |cell| latency(cell, |one| one.mean_us))
+        .median("p50 µs", whole, |cell| latency(cell, |one| one.p50_us))
+        .median("p99 µs", whole, |cell| latency(cell, |one| one.p99_us))
+        .median("p99.9 µs", whole, |cell| latency(cell, |one| one.p999_us))
+        .median("Max µs", whole, |cell| latency(cell, |one| one.max_us))
+        .median("Misses", |share| format!("{:.1} %", share * 100.0), |cell| cell.of(|one| one.miss_ratio))
+        .text("Errors, worst", |cell| {
+            cell.of(|one| Some(one.error_count() as f64)).map_or(String::new(), |errors| whole(errors.max))
+        })
+        .table(format!("{}: throughput and latency", name_of(group)), &BenchCell::measured(run, group));
+    Block::Table(table)
 }
 
 /// Ratios of throughput with their spread.
 pub fn ratios(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
-    let mut rows = Vec::new();
+    let mut found = Vec::new();
     for pair in &run.settings.definition.ratios {
-        for (workload, &clients) in
-            group.iter().flat_map(|one| run.settings.definition.clients.iter().map(move |of| (one, of)))
-        {
-            let Some(found) = throughput_ratio(run, &workload.name, clients, pair) else { continue };
-            let number = |value: f64| format!("{value:.3}");
-            rows.push(vec![
-                format!("{} / {}{}", pair.of, pair.to, value_of(workload)),
-                clients.to_string(),
-                number(found.median),
-                interval(found, number),
-                format!("{:.1} %", found.coverage * 100.0),
-                format!("{}..{}", number(found.min), number(found.max)),
-                found.count.to_string(),
-            ]);
+        for workload in group {
+            for &clients in &run.settings.definition.clients {
+                let ratio = throughput_ratio(run, &workload.name, clients, pair);
+                let name = || format!("{} / {}{}", pair.of, pair.to, workload.swept_value());
+                found.extend(ratio.map(|ratio| (name(), clients, ratio)));
+            }
         }
     }
-    (!rows.is_empty()).then(|| {
-        Block::Table(
-            Table::new(
-                format!("{}: ratios of throughput, within each repetition", name_of(group)),
-                ["Ratio", "Clients", "Median", "Interval", "Coverage", "Lowest..highest", "Repetitions"],
-            )
-            .rows(rows),
-        )
-    })
+    let number = |value: f64| format!("{value:.3}");
+    let table = Columns::<(String, usize, Spread)>::default()
+        .text("Ratio", |(name, ..)| name.clone())
+        .text("Clients", |(_, clients, _)| clients.to_string())
+        .spread("Median", number, |(.., ratio)| Some(*ratio))
+        .text("Coverage", |(.., ratio)| format!("{:.1} %", ratio.coverage * 100.0))
+        .text("Lowest..highest", move |(.., ratio)| format!("{}..{}", number(ratio.min), number(ratio.max)))
+        .text("Repetitions", |(.., ratio)| ratio.count.to_string())
+        .table_of_some(format!("{}: ratios of throughput, within each repetition", name_of(group)), &found);
+    table.map(Block::Table)
 }
 
 /// Processor time, wire and memory.
 pub fn costs(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
-    let rows = cells(run, group, |workload, clients, side| {
-        let of =
-            |figure: &dyn Fn(&Figures) -> Option<f64>| spread(run, &workload.name, clients, side, figure);
-        let one_digit = |value: f64| format!("{value:.1}");
-        let whole = |value: f64| grouped(value.max(0.0).round() as u64);
-        let per_request = |one: &Figures, count: u64| count as f64 / one.requests.max(1) as f64;
-        Some(vec![
-            format!("{side}{}", value_of(workload)),
-            clients.to_string(),
-            middle(Some(of(&|one| Some(one.cpu_per_million().user_s))?), one_digit),
-            middle(of(&|one| Some(one.cpu_per_million().system_s)), one_digit),
-            by_process(run, workload, clients, side),
-            middle(of(&|one| Some(per_request(one, one.client_bytes))), whole),
-            middle(of(&|one| Some(per_request(one, one.wire?.bytes))), whole),
-            middle(of(&|one| Some(per_request(one, one.wire?.packets))), |value| format!("{value:.2}")),
-            middle(of(&|one| Some(per_request(one, one.sent?.order.bytes))), whole),
-            middle(of(&|one| Some(per_request(one, one.sent?.check.bytes))), one_digit),
-            middle(of(&|one| Some(per_request(one, one.sent?.check.messages))), |value| {
-                format!("{value:.3}")
-            }),
-            middle(of(&|one| Some(one.peak_memory()? as f64 / f64::from(1 << 20))), whole),
-            middle(of(&|one| Some(one.generator_cpu_share * 100.0)), whole),
-        ])
-    });
-    (!rows.is_empty()).then(|| {
-        Block::Table(
-            Table::new(
-                format!("{}: what requests cost", name_of(group)),
-                [
-                    "Side",
-                    "Clients",
-                    "User s/M",
-                    "System s/M",
-                    "User+system s/M by process",
-                    "Client B/request",
-                    "Loopback B/request",
-                    "Loopback packets/request",
-                    "Order B/request, all replicas",
-                    "CHECK B/request, all replicas",
-                    "CHECK messages/request",
-                    "Peak MiB, largest process",
-                    "Generator % of a core",
-                ],
-            )
-            .rows(rows),
+    let one_digit = |value: f64| format!("{value:.1}");
+    let per_request = |cell: &BenchCell<'_>, count: fn(&Figures) -> Option<u64>| {
+        cell.of(|one| Some(count(one)? as f64 / one.requests.max(1) as f64))
+    };
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let table = Columns::<BenchCell<'_>>::default()
+        .text("Side", BenchCell::name)
+        .text("Clients", |cell| cell.clients.to_string())
+        .median("User s/M", one_digit, |cell| cell.of(|one| Some(one.cpu_per_million().user_s)))
+        .median("System s/M", one_digit, |cell| cell.of(|one| Some(one.cpu_per_million().system_s)))
+        .text("User+system s/M by process", by_process)
+        .median("Client B/request", whole, |cell| per_request(cell, |one| Some(one.client_bytes)))
+        .median("Loopback B/request", whole, |cell| per_request(cell, |one| Some(one.wire?.bytes)))
+        .median(
+            "Loopback packets/request",
+            |value| format!("{value:.2}"),
+            |cell| per_request(cell, |one| Some(one.wire?.packets)),
         )
-    })
+        .median("Order B/request, all replicas", whole, |cell| {
+            per_request(cell, |one| Some(one.sent?.order.bytes))
+        })
+        .median("CHECK B/request, all replicas", one_digit, |cell| {
+            per_request(cell, |one| Some(one.sent?.check.bytes))
+        })
+        .median(
+            "CHECK messages/request",
+            |value| format!("{value:.3}"),
+            |cell| per_request(cell, |one| Some(one.sent?.check.messages)),
+        )
+        .median("Peak MiB, largest process", whole, |cell| cell.of(|one| one.peak_memory().map(mebibytes)))
+        .median("Generator % of a core", whole, |cell| cell.of(|one| Some(one.generator_cpu_share * 100.0)))
+        .table_of_some(format!("{}: what requests cost", name_of(group)), &BenchCell::measured(run, group));
+    table.map(Block::Table)
 }
 
 /// User and system seconds per million requests of each process, by the median of the repetitions.
-fn by_process(run: &BenchRun, workload: &Workload, clients: usize, side: &Side) -> String {
-    let names: Vec<String> = run
-        .figures(&workload.name, clients, side)
+fn by_process(cell: &BenchCell<'_>) -> String {
+    let names: Vec<&str> = cell
+        .figures()
         .next()
-        .map(|(_, figures)| figures.processes.iter().map(|process| process.name.clone()).collect())
+        .map(|figures| figures.processes.iter().map(|process| process.name.as_str()).collect())
         .unwrap_or_default();
     if names.len() < 2 {
         return String::new();
     }
     // Another replica may lead in another repetition: processes are distinguished by their part, not by their number.
-    let mut parts: Vec<&str> = names.iter().map(|name| part_of(name)).collect();
+    let mut parts: Vec<&str> = names.into_iter().map(part_of).collect();
     parts.sort_unstable();
     parts.dedup();
     let told = parts.iter().filter_map(|part| {
         let of = |pick: fn(&crate::measure::Cpu) -> f64| {
-            spread(run, &workload.name, clients, side, |one| {
+            cell.of(|one| {
                 let same = one.processes.iter().filter(|process| part_of(&process.name) == *part);
                 let each: Vec<f64> = same.map(|process| pick(&process.cpu)).collect();
                 Some(each.iter().sum::<f64>() / each.len().max(1) as f64 / one.requests.max(1) as f64 * 1e6)
@@ -407,49 +364,24 @@ fn part_of(name: &str) -> &str {
 
 /// Our generator against memaslap.
 pub fn independent(run: &BenchRun, group: &[&Workload]) -> Option<Block> {
-    let rows = cells(run, group, |workload, clients, side| {
-        let other =
-            spread(run, &workload.name, clients, side, |one| Some(one.memaslap.as_ref()?.throughput))?;
-        let own = spread(run, &workload.name, clients, side, |one| Some(one.throughput()))?;
-        let ratio = spread(run, &workload.name, clients, side, |one| {
-            Some(one.throughput() / one.memaslap.as_ref()?.throughput)
-        })?;
-        let whole = |value: f64| grouped(value.max(0.0).round() as u64);
-        let number = |value: f64| format!("{value:.3}");
-        Some(vec![
-            format!("{side}{}", value_of(workload)),
-            clients.to_string(),
-            whole(own.median),
-            whole(other.median),
-            number(ratio.median),
-            interval(ratio, number),
-        ])
-    });
-    (!rows.is_empty()).then(|| {
-        Block::Table(
-            Table::new(
-                format!("{}: the same servers driven by memaslap, just after", name_of(group)),
-                ["Side", "Clients", "Our generator /s", "memaslap /s", "Ours / memaslap", "Interval"],
-            )
-            .rows(rows),
+    let other = |one: &Figures| Some(one.memaslap.as_ref()?.throughput);
+    let mut cells = BenchCell::measured(run, group);
+    cells.retain(|cell| cell.of(other).is_some());
+    let table = Columns::<BenchCell<'_>>::default()
+        .text("Side", BenchCell::name)
+        .text("Clients", |cell| cell.clients.to_string())
+        .median("Our generator /s", whole, |cell| cell.of(|one| Some(one.throughput())))
+        .median("memaslap /s", whole, move |cell| cell.of(other))
+        .spread(
+            "Ours / memaslap",
+            |value: f64| format!("{value:.3}"),
+            move |cell| cell.of(|one| Some(one.throughput() / other(one)?)),
         )
-    })
-}
-
-/// One row per workload, number of clients and side, where there is something to tell.
-fn cells(
-    run: &BenchRun,
-    group: &[&Workload],
-    row: impl Fn(&Workload, usize, &Side) -> Option<Vec<String>>,
-) -> Vec<Vec<String>> {
-    let definition = &run.settings.definition;
-    let mut rows = Vec::new();
-    for workload in group {
-        for &clients in &definition.clients {
-            rows.extend(definition.sides.iter().filter_map(|side| row(workload, clients, side)));
-        }
-    }
-    rows
+        .table_of_some(
+            format!("{}: the same servers driven by memaslap, just after", name_of(group)),
+            &cells,
+        );
+    table.map(Block::Table)
 }
 
 /// What all workloads of a group are called: one alone by its name, those of a sweep by their family's.
@@ -459,21 +391,7 @@ pub fn name_of(group: &[&Workload]) -> String {
         .map_or(String::new(), |one| one.sweep.as_ref().map_or(&one.name, |sweep| &sweep.family).clone())
 }
 
-/// The value of a sweep's setting, to stand behind a side.
-fn value_of(workload: &Workload) -> String {
-    workload.sweep.as_ref().map_or(String::new(), |sweep| format!(", {}", sweep.label))
-}
-
-/// The ends of an interval.
-pub fn interval(spread: Spread, number: impl Fn(f64) -> String) -> String {
-    if spread.count == 1 {
-        "one only".to_owned()
-    } else {
-        format!("{}..{}", number(spread.low), number(spread.high))
-    }
-}
-
-/// The median, where there is one.
-pub fn middle(spread: Option<Spread>, number: impl Fn(f64) -> String) -> String {
-    spread.map_or(String::new(), |spread| number(spread.median))
+/// A number without digits after the point.
+pub fn whole(value: f64) -> String {
+    grouped(value.max(0.0).round() as u64)
 }

@@ -1,14 +1,56 @@
-//! A run in a few lines for the terminal: medians per cell, ratios with their spread, and errors.
+//! The cells of a run, each a side under a workload with a number of clients, and what their repetitions come to.
 
 use super::definition::{Ratio, Side, Workload};
 use super::repairs::{Point, RepairFigures};
 use super::results::{BenchRun, Figures};
-use super::stats::Spread;
-use node::view::{grouped, micros};
+use report::stats::Spread;
 
 /// Whether everything was measured without errors.
 pub fn is_clean(run: &BenchRun) -> bool {
     run.measurements.iter().all(|one| one.figures.as_ref().is_some_and(|figures| figures.error_count() == 0))
+}
+
+/// One side under one workload with one number of clients.
+#[derive(Clone, Copy, Debug)]
+pub struct BenchCell<'r> {
+    /// The run.
+    pub run: &'r BenchRun,
+    /// The workload.
+    pub workload: &'r Workload,
+    /// Connections.
+    pub clients: usize,
+    /// The side.
+    pub side: &'r Side,
+}
+
+impl<'r> BenchCell<'r> {
+    /// The cells of some workloads that were measured, sides turning fastest.
+    pub fn measured(run: &'r BenchRun, workloads: &[&'r Workload]) -> Vec<BenchCell<'r>> {
+        let definition = &run.settings.definition;
+        let mut cells = Vec::new();
+        for &workload in workloads {
+            for &clients in &definition.clients {
+                cells.extend(definition.sides.iter().map(|side| BenchCell { run, workload, clients, side }));
+            }
+        }
+        cells.retain(|cell| cell.figures().next().is_some());
+        cells
+    }
+
+    /// The repetitions that succeeded.
+    pub fn figures(&self) -> impl Iterator<Item = &'r Figures> {
+        self.run.figures(&self.workload.name, self.clients, self.side).map(|(_, figures)| figures)
+    }
+
+    /// The spread of one figure over the repetitions.
+    pub fn of(&self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<Spread> {
+        spread(self.run, &self.workload.name, self.clients, self.side, figure)
+    }
+
+    /// The side, and the value of a sweep's setting behind it.
+    pub fn name(&self) -> String {
+        format!("{}{}", self.side, self.workload.swept_value())
+    }
 }
 
 /// The spread of one figure over the repetitions of a cell.
@@ -106,49 +148,4 @@ pub fn pooled(
         Stretch::QuietWait => all.quiet_waits_us,
     };
     Some(Spread { median: all.at(point)?, ..each })
-}
-
-/// The lines.
-pub fn lines(run: &BenchRun) -> Vec<String> {
-    let definition = &run.settings.definition;
-    let mut lines = vec![format!("{}: {}", definition.name, definition.title)];
-    for workload in &definition.workloads {
-        for &clients in &definition.clients {
-            for side in &definition.sides {
-                lines.extend(cell(run, &workload.name, clients, side));
-            }
-            for pair in &definition.ratios {
-                let Some(ratio) = throughput_ratio(run, &workload.name, clients, pair) else { continue };
-                lines.push(format!(
-                    "{:<8} {clients:>4}  {} / {} = {:.3}  ({:.3}..{:.3} over {})",
-                    workload.name, pair.of, pair.to, ratio.median, ratio.min, ratio.max, ratio.count
-                ));
-            }
-        }
-    }
-    let failed: Vec<_> = run.measurements.iter().filter_map(|one| one.failed.as_ref()).collect();
-    if let Some(first) = failed.first() {
-        lines.push(format!("{} measurements failed; the first: {first}", failed.len()));
-    }
-    lines
-}
-
-fn cell(run: &BenchRun, workload: &str, clients: usize, side: &Side) -> Option<String> {
-    let spread = |figure: fn(&Figures) -> f64| spread(run, workload, clients, side, |one| Some(figure(one)));
-    let throughput = spread(|figures| figures.throughput())?;
-    let p50 = spread(|figures| figures.latency.p50_us)?;
-    let p99 = spread(|figures| figures.latency.p99_us)?;
-    let cpu = spread(|figures| {
-        let cpu = figures.cpu_per_million();
-        cpu.user_s + cpu.system_s
-    })?;
-    Some(format!(
-        "{workload:<8} {clients:>4}  {side:<9} {:>9}/s ({}..{})  p50 {}  p99 {}  CPU {:.1} s per million",
-        grouped(throughput.median.round() as u64),
-        grouped(throughput.min.round() as u64),
-        grouped(throughput.max.round() as u64),
-        micros(p50.median as u64),
-        micros(p99.median as u64),
-        cpu.median
-    ))
 }

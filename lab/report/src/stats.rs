@@ -1,7 +1,9 @@
-//! Medians with their spread: the conclusions that a few repetitions allow, and their confidence.
+//! Medians with their spread and shares with their interval: what a few repetitions or runs allow to conclude.
 
 use serde::{Deserialize, Serialize};
 
+/// The 97.5 % quantile of the normal distribution.
+const Z: f64 = 1.959_963_985;
 /// Coverage that an interval should have.
 const WANTED: f64 = 0.95;
 
@@ -48,6 +50,41 @@ impl Spread {
             count,
         })
     }
+
+    /// The ends of the interval of the true median.
+    pub fn interval(&self, number: impl Fn(f64) -> String) -> String {
+        self.ends(self.low, self.high, number)
+    }
+
+    /// The lowest and the highest value.
+    pub fn range(&self, number: impl Fn(f64) -> String) -> String {
+        self.ends(self.min, self.max, number)
+    }
+
+    fn ends(&self, low: f64, high: f64, number: impl Fn(f64) -> String) -> String {
+        if self.count == 1 { "one only".to_owned() } else { format!("{}..{}", number(low), number(high)) }
+    }
+}
+
+/// The Wilson score interval of `count` in `all`, in percent (Wilson 1927).
+pub fn wilson(count: u64, all: u64) -> (f64, f64) {
+    if all == 0 {
+        return (0.0, 100.0);
+    }
+    let (n, p) = (all as f64, count as f64 / all as f64);
+    let middle = p + Z * Z / (2.0 * n);
+    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let scale = 100.0 / (1.0 + Z * Z / n);
+    (((middle - half) * scale).max(0.0), ((middle + half) * scale).min(100.0))
+}
+
+/// A count with its share and its interval.
+pub fn rate(count: u64, all: u64) -> String {
+    if all == 0 {
+        return "-".into();
+    }
+    let (low, high) = wilson(count, all);
+    format!("{count}/{all} {:.2} % [{low:.2}, {high:.2}]", 100.0 * count as f64 / all as f64)
 }
 
 /// The rank (from 0) of the narrowest interval with the required coverage, or of the widest one, and its coverage.
@@ -96,5 +133,14 @@ mod tests {
             assert_eq!(found, rank, "{count}");
             assert!((covered - coverage).abs() < 1e-3, "{count}: {covered}");
         }
+    }
+
+    #[test]
+    fn intervals_of_shares_are_those_of_the_papers_numbers() {
+        // mc-sei of SEI's table 2: CF 4 of 6,515, DF 30 of 20,264.
+        let (low, high) = wilson(4, 6_515);
+        assert!((low - 0.024).abs() < 0.001 && (high - 0.158).abs() < 0.001, "{low} {high}");
+        let (low, high) = wilson(0, 100);
+        assert!(low == 0.0 && (high - 3.70).abs() < 0.01, "{low} {high}");
     }
 }

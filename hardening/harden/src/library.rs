@@ -53,7 +53,7 @@ pub fn find(offered: Option<&Path>, variant: Variant, out: &Path) -> Result<Path
         }
         return Ok(file);
     }
-    if let Some(workspace) = probe::hardened::workspace() {
+    if let Some(workspace) = memcached_client::hardened::workspace() {
         return build(&workspace, variant, out);
     }
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name(ARCHIVE));

@@ -31,7 +31,7 @@ pub struct Places {
 impl Places {
     /// Where the tracer and the benchmarks look for programs.
     pub fn default_out() -> PathBuf {
-        probe::hardened::folder()
+        memcached_client::hardened::folder()
     }
 }
 

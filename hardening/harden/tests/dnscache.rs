@@ -266,8 +266,8 @@ fn compare_throughput(what: &str, programs: &[PathBuf; 2], bytes: u32, hosts: u6
     medians[0]
 }
 
-/// The bound is that of the paper's Deadwood; docs/performance.md has figures. Only in a long run, which has the machine
-/// for itself: beside other programs a ratio of times says nothing.
+/// The bound is that of the paper's Deadwood; docs/performance.md has figures. Only in a long run, which has the
+/// machine for itself: beside other programs a ratio of times says nothing.
 #[test]
 fn throughput_is_at_least_half_of_that_without_protection() {
     if std::env::var_os("CROSSCHECK_LONG").is_none() {

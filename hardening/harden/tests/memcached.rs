@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use harden::compile::Variant;
-use probe::Client;
+use memcached_client::Client;
 use wire::SplitMix64;
 
 use crate::support::{DETECTED, Server, address_of, built, exchange, requests, skipped};
@@ -246,8 +246,9 @@ fn hot_keys_in_any_order() {
                     }
                     let values = client.gets(&keys).expect("values");
                     for (key, value) in keys.iter().zip(values) {
-                        let is_own =
-                            |value: &probe::Value| value.bytes.starts_with(format!("{key}:").as_bytes());
+                        let is_own = |value: &memcached_client::Value| {
+                            value.bytes.starts_with(format!("{key}:").as_bytes())
+                        };
                         assert!(value.as_ref().is_none_or(is_own), "{key} has {value:?}");
                     }
                 }

@@ -26,8 +26,8 @@ pub enum LabCommand {
     #[command(long_about = bench::ABOUT)]
     Bench(bench::Args),
     /// Put a load on a cluster, measure it, and check every byte of every reply
-    #[command(long_about = load::ABOUT)]
-    Load(load::Args),
+    #[command(long_about = crate::load::ABOUT)]
+    Load(crate::load::Args),
     /// Run whole simulated clusters from seeds, with faults, and check every promise after every step
     #[cfg(feature = "inject")]
     #[command(long_about = crate::sim::ABOUT)]

@@ -4,6 +4,7 @@
 mod args;
 #[cfg(feature = "inject")]
 mod inject;
+mod load;
 #[cfg(feature = "inject")]
 mod sim;
 #[cfg(all(feature = "inject", target_os = "linux"))]

@@ -6,7 +6,7 @@ use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use probe::hardened;
+use memcached_client::hardened;
 use serde::Deserialize;
 use xxhash_rust::xxh3::Xxh3;
 

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use probe::{Client as Connection, Failure as NoReply, StoreVerb, Value};
+use memcached_client::history::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
+use memcached_client::{Client as Connection, Failure as NoReply, StoreVerb, Value};
 use wire::SplitMix64;
 
 use crate::announce::{Announcer, Gap, SHORT, Unanswered};
 use crate::draw::stream;
-use crate::history::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
 
 /// How long a replica may take to accept; a host that is cut off never answers.
 const CONNECT: Duration = Duration::from_millis(700);

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::connect;
 use crosscheck::admin::{AdminCommand, AdminStream, CorruptionKind, Inject, Injected, line};
+use memcached_client::history::Key;
 use wire::SplitMix64;
 
 use crate::client::{KEYS, SharedRun};
 use crate::draw::stream;
 use crate::ground::Ground;
-use crate::history::Key;
 use crate::plan::Corruption;
 
 /// Connections used in turn: a replica answers one command of a connection after the other. It takes

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 
 use ::report::results::{Origin, write_with_page};
 use ::report::{Page, Table};
+use memcached_client::history::check::Checked;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::announce::{Foreseen, Gap, Unanswered, Window, foreseen};
-use crate::check::Checked;
 use crate::client::SharedRun;
 use crate::keeper::{Death, Totals};
 use crate::plan::Plan;

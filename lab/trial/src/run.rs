@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use ::report::results::Origin;
 use anyhow::{Context, bail};
 use crosscheck::admin::EvidenceRecord;
+use memcached_client::history::check::{Checked, Checker, KeyFinding};
+use memcached_client::history::{Key, Note, Operation, OperationRecord};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::announce::Announcer;
-use crate::check::{Checked, Checker, KeyFinding};
 use crate::client::{SharedRun, TrialClient, fold};
 use crate::corrupt::{Corrupter, Placed};
 use crate::ground::Ground;
-use crate::history::{Key, Note, Operation, OperationRecord};
 use crate::keeper::{Keeper, Threads};
 use crate::plan::{Plan, Stroke};
 use crate::replica::ReplicaProcess;
@@ -545,7 +545,7 @@ impl Judge {
 /// Reads keys some generations after the last write: acknowledged writes must have survived all troubles since.
 struct LateReader {
     shared: Arc<SharedRun>,
-    connection: Option<probe::Client>,
+    connection: Option<memcached_client::Client>,
     at: usize,
 }
 
@@ -558,7 +558,8 @@ impl LateReader {
         if self.connection.is_none() {
             self.at = (self.at + 1) % replicas.len();
             self.connection =
-                probe::Client::connect_within(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE).ok();
+                memcached_client::Client::connect_within(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE)
+                    .ok();
         }
         let asked = self.shared.announcer.now();
         let found = self.connection.as_mut()?.gets(&[key.name(self.shared.run)]);
@@ -568,7 +569,7 @@ impl LateReader {
             return None;
         };
         let found = found.into_iter().next().flatten();
-        let found = found.map(|found| probe::Value { bytes: fold(&found.bytes), ..found });
+        let found = found.map(|found| memcached_client::Value { bytes: fold(&found.bytes), ..found });
         if !self.shared.value_bytes.is_empty() && found.is_some() {
             // Long values would fill the memory, and be evicted.
             let _ = self.connection.as_mut()?.delete(&key.name(self.shared.run));

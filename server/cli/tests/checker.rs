@@ -1,7 +1,7 @@
 //! The byte-checking load itself: it agrees with stock memcached, and it detects every wrong reply of a proxy.
 
-use crate::support::checker::{Draw, Load};
 use crate::support::stock::Stock;
+use memcached_client::load::{CheckedLoad, LoadDraw};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 #[test]
 fn agrees_with_stock_memcached() {
     let Some(stock) = Stock::start() else { return };
-    let load = Load { commands: Some(4_000), ..on(&[stock.server]) };
+    let load = CheckedLoad { commands: Some(4_000), ..on(&[stock.server]) };
     let report = load.start().join_and_audit(&[stock.server]);
     println!("{report}");
     report.assert_undisturbed();
@@ -26,11 +26,11 @@ fn agrees_with_stock_memcached() {
 #[test]
 fn sees_every_single_flip() {
     let Some(stock) = Stock::start() else { return };
-    let mut draw = Draw::new(7);
+    let mut draw = LoadDraw::new(7);
     for round in 0..40 {
         let proxy =
             Proxy::start(stock.server, Lie::FlipBit { at: draw.below(40_000), bit: draw.below(8) as u8 });
-        let load = Load {
+        let load = CheckedLoad {
             clients: 1,
             keys: 9,
             shared: 0,
@@ -52,7 +52,7 @@ fn sees_every_single_flip() {
 fn sees_a_flip_among_many_clients() {
     let Some(stock) = Stock::start() else { return };
     let proxy = Proxy::start(stock.server, Lie::FlipBit { at: 300_000, bit: 2 });
-    let report = Load { prefix: "many-".into(), ..on(&[proxy.address]) }.start().join_and_audit(&[]);
+    let report = CheckedLoad { prefix: "many-".into(), ..on(&[proxy.address]) }.start().join_and_audit(&[]);
     println!("{report}: {}", report.wrong[0]);
     assert!(proxy.told.load(Ordering::SeqCst));
 }
@@ -62,7 +62,7 @@ fn sees_a_flip_among_many_clients() {
 fn survives_cut_connections_and_misses_lost_writes() {
     let Some(stock) = Stock::start() else { return };
     let proxy = Proxy::start(stock.server, Lie::Cut { every: 20_000 });
-    let running = Load { prefix: "cut-".into(), ..on(&[proxy.address]) }.start();
+    let running = CheckedLoad { prefix: "cut-".into(), ..on(&[proxy.address]) }.start();
     assert!(running.wait_for(20_000, Duration::from_secs(60)), "no progress through a proxy that cuts");
     let report = running.stop_and_audit(&[stock.server]);
     println!("{report}");
@@ -70,7 +70,7 @@ fn survives_cut_connections_and_misses_lost_writes() {
     assert!(report.disconnects > 20, "the proxy cut nothing: {report}");
 
     let proxy = Proxy::start(stock.server, Lie::Cut { every: 20_000 });
-    let running = Load { prefix: "gone-".into(), ..on(&[proxy.address]) }.start();
+    let running = CheckedLoad { prefix: "gone-".into(), ..on(&[proxy.address]) }.start();
     assert!(running.wait_for(5_000, Duration::from_secs(60)));
     command(stock.server, "flush_all\r\n");
     let report = running.stop_and_audit(&[stock.server]);
@@ -81,15 +81,15 @@ fn survives_cut_connections_and_misses_lost_writes() {
 #[test]
 fn sees_a_doubled_increment() {
     let Some(stock) = Stock::start() else { return };
-    let running = Load { prefix: "twice-".into(), ..on(&[stock.server]) }.start();
+    let running = CheckedLoad { prefix: "twice-".into(), ..on(&[stock.server]) }.start();
     assert!(running.wait_for(2_000, Duration::from_secs(60)));
     command(stock.server, "incr twice-count0 1\r\n");
     let report = running.stop_and_audit(&[stock.server]);
     assert!(!report.wrong.is_empty(), "a doubled increment went unnoticed: {report}");
 }
 
-fn on(servers: &[SocketAddr]) -> Load {
-    Load { huge_numbers: false, ..Load::on(servers) }
+fn on(servers: &[SocketAddr]) -> CheckedLoad {
+    CheckedLoad { huge_numbers: false, ..CheckedLoad::on(servers) }
 }
 
 fn command(server: SocketAddr, line: &str) {

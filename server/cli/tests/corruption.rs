@@ -1,8 +1,8 @@
 //! Random corruption of one replica at a time under load: no client receives a wrong byte, and the right replica and
 //! object are named and repaired.
 
-use crate::support::checker::{Draw, Load, Running};
 use crate::support::cluster::{Cluster, PATIENCE, Wish};
+use memcached_client::load::{CheckedLoad, LoadDraw, RunningLoad};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -39,9 +39,14 @@ fn random_corruption_under_load() {
 fn campaign(victims: &[usize], faults: u64, seed: u64, by_kind: &mut BTreeMap<String, u64>) {
     // One thread that runs all stages, and threads that pass requests to each other, in turn.
     let cluster = Cluster::up(&Wish { workers: 1 + seed as usize % 2, ..Wish::default() });
-    let running = Load { seed, ..Load::on(cluster.clients()) }.start();
-    let mut campaign =
-        Campaign { cluster: &cluster, running: &running, draw: Draw::new(seed), victims, placed: by_kind };
+    let running = CheckedLoad { seed, ..CheckedLoad::on(cluster.clients()) }.start();
+    let mut campaign = Campaign {
+        cluster: &cluster,
+        running: &running,
+        draw: LoadDraw::new(seed),
+        victims,
+        placed: by_kind,
+    };
     let mut placed = 0;
     while placed < faults {
         placed += campaign.round();
@@ -141,7 +146,7 @@ fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {
         there.iter().all(|replica| cluster.status(*replica).is_some_and(|status| status["alone"] == true))
     });
     let clients: Vec<_> = there.iter().map(|replica| cluster.clients()[*replica]).collect();
-    let running = Load { seed: 9, ..Load::on(&clients) }.start();
+    let running = CheckedLoad { seed: 9, ..CheckedLoad::on(&clients) }.start();
     running.must_go_on(500, "before the faults");
     for (seed, victim) in (0..20).zip(there.iter().cycle()) {
         let injected = cluster.ask(*victim, &json!({"cmd": "inject", "kind": "in-request", "seed": seed}));
@@ -197,8 +202,8 @@ fn a_request_that_is_wrong_for_all_costs_its_client_the_reply_and_nobody_a_state
 /// Injects faults into one replica at a time, and waits until the group is healthy before the next one.
 struct Campaign<'a> {
     cluster: &'a Cluster,
-    running: &'a Running,
-    draw: Draw,
+    running: &'a RunningLoad,
+    draw: LoadDraw,
     victims: &'a [usize],
     placed: &'a mut BTreeMap<String, u64>,
 }

@@ -1,8 +1,8 @@
 //! Replicas with several workers end bit-identical in every deterministic mode, and demonstrably not without
 //! determinism.
 
-use crate::support::checker::{Draw, Load};
 use crate::support::cluster::{Cluster, Wish};
+use memcached_client::load::{CheckedLoad, LoadDraw};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -14,13 +14,13 @@ fn mixed_requests_leave_equal_states() {
     let requests = crate::support::size("CROSSCHECK_REQUESTS", 200_000, 10_000_000);
     for mode in ["RD00", "RDG0", "RDGX", "R0GV"] {
         let cluster = Cluster::up(&Wish { mode, workers: 4, ..Wish::default() });
-        let load = Load {
+        let load = CheckedLoad {
             clients: CLIENTS as usize,
             commands: Some(requests / 3 / CLIENTS),
             pipeline: 16,
             longest_value: 4096,
             patience: Duration::from_secs(20),
-            ..Load::on(cluster.clients())
+            ..CheckedLoad::on(cluster.clients())
         };
         let report = load.start().join_and_audit(cluster.clients());
         println!("{mode}: {report}");
@@ -58,7 +58,7 @@ fn conflict(servers: &[SocketAddr], round: u64) {
         for client in 0..16 {
             let server = servers[client as usize % servers.len()];
             scope.spawn(move || {
-                let mut draw = Draw::new(round << 32 | client);
+                let mut draw = LoadDraw::new(round << 32 | client);
                 let mut stream = TcpStream::connect(server).expect("the replica accepts clients");
                 stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout can be set");
                 for burst in 0..40 {

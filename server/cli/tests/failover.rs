@@ -1,8 +1,8 @@
 //! Replicas are killed and stopped under load: no acknowledged write is lost, no increment is counted twice, and the
 //! replica comes back with an equal state.
 
-use crate::support::checker::{Load, Running};
 use crate::support::cluster::{Cluster, PATIENCE, Wish};
+use memcached_client::load::{CheckedLoad, RunningLoad};
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::Duration;
@@ -144,7 +144,7 @@ pub(crate) fn kill_while(cluster: &Cluster, victim: usize, while_down: impl FnOn
 }
 
 /// Ends the load: every acknowledged write is there, and all replicas have the same state.
-pub(crate) fn end_right(cluster: Cluster, running: Running) {
+pub(crate) fn end_right(cluster: Cluster, running: RunningLoad) {
     let report = running.stop_and_audit(cluster.clients());
     println!("{report}");
     report.assert_right();
@@ -153,6 +153,6 @@ pub(crate) fn end_right(cluster: Cluster, running: Running) {
 }
 
 /// Clients that connect to another replica when one does not answer.
-pub(crate) fn load(cluster: &Cluster) -> Load {
-    Load { patience: CLIENT_PATIENCE, ..Load::on(cluster.clients()) }
+pub(crate) fn load(cluster: &Cluster) -> CheckedLoad {
+    CheckedLoad { patience: CLIENT_PATIENCE, ..CheckedLoad::on(cluster.clients()) }
 }

@@ -1,8 +1,8 @@
 //! Mode `R0GV`, with real processes: batches run first and are verified afterwards, through kills and faults.
 
 use crate::failover::{end_right, kill_while, load};
-use crate::support::checker::Running;
 use crate::support::cluster::{Cluster, Wish};
+use memcached_client::load::RunningLoad;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Write};
@@ -68,7 +68,7 @@ fn wait_together(cluster: &Cluster) {
 }
 
 /// Kills a process, while the others go on; waits until it is back.
-fn kill(cluster: &Cluster, running: &Running, victim: usize) {
+fn kill(cluster: &Cluster, running: &RunningLoad, victim: usize) {
     running.must_go_on(500, "before a kill");
     kill_while(cluster, victim, || running.must_go_on(300, "while a process is down"));
     wait_together(cluster);

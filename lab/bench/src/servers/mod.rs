@@ -151,7 +151,7 @@ fn program_of(side: &Side) -> Option<(Option<PathBuf>, String, String)> {
 
 /// The variants that the definitions name are of this one program.
 fn hardened_memcached(variant: &str) -> PathBuf {
-    probe::hardened::program("memcached", variant, "memcached")
+    memcached_client::hardened::program("memcached", variant, "memcached")
 }
 
 /// Why a side cannot be measured here, if that is so: its program is not installed.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use ::report::results::Origin;
 use ::report::{Page, Table};
+use memcached_client::history::check::Checked;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Configuration;
 use crate::announce::{Foreseen, Gap, Window, foreseen};
-use crate::check::Checked;
 use crate::keeper::Death;
 use crate::run::Scene;
 

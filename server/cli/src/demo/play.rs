@@ -9,7 +9,7 @@ use crosscheck::admin::EvidenceRecord;
 use super::scenes::{Object, Proof, Scene};
 use super::stage::Stage;
 use super::tale::Tale;
-use load::LoadCounts;
+use memcached_client::load::LoadCounts;
 use node::cluster::SupervisorEvent;
 use node::evidence::told;
 use node::inject::place;
@@ -54,8 +54,8 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
     stage.news();
     let dropped = stage.dropped_frames();
     let repairs = stage.status(victim).map_or(0, |status| status.repairs);
-    let before = stage.load.tally.seen();
-    stage.load.tally.take_longest();
+    let before = stage.load.counts();
+    stage.load.tally().take_longest();
     let target = stage.replicas[usize::from(victim - 1)].clone();
     let injected = place(&target, &scene.fault(SEED))?;
     let done = if injected.done { Tone::Notable } else { Tone::Bad };
@@ -132,12 +132,12 @@ fn read_everywhere(object: Object, stage: &mut Stage, tale: &Tale) -> anyhow::Re
 /// in less time than a busy machine leaves the load aside, so its first reply is waited for.
 fn load_since(before: &LoadCounts, stage: &Stage) -> (Duration, u64, u64) {
     let deadline = Instant::now() + LONGEST_WAIT;
-    let mut after = stage.load.tally.seen();
+    let mut after = stage.load.counts();
     while after.answered == before.answered && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
-        after = stage.load.tally.seen();
+        after = stage.load.counts();
     }
-    let longest = stage.load.tally.take_longest();
+    let longest = stage.load.tally().take_longest();
     (longest, after.answered - before.answered, after.wrong - before.wrong)
 }
 

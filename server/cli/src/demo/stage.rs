@@ -8,16 +8,18 @@ use crosscheck::admin::{EvidenceRecord, Status};
 
 use super::scenes::Object;
 use cli::service::{ClusterOptions, ClusterPlan};
-use load::{Load, PARTS, Shape};
+use memcached_client::Client;
+use memcached_client::load::{CheckedLoad, LoadCounts, RunningLoad};
 use node::cluster::{Keeper, ReplicaHandle, ReplicaRow};
 use node::evidence::EvidenceWatch;
 use node::signals::Ending;
-use probe::Client;
 
 /// How long a client of the demonstration waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the cluster may take to come up.
 const START: Duration = Duration::from_secs(30);
+/// Longest value of the background load, in bytes.
+const LONGEST_VALUE: usize = 400;
 /// Connections of the background load.
 const CONNECTIONS: usize = 6;
 
@@ -26,7 +28,7 @@ pub struct Stage {
     /// The replicas.
     pub replicas: Vec<ReplicaHandle>,
     /// The load that runs during every scene and checks every reply.
-    pub load: Load,
+    pub load: RunningLoad,
     keeper: Keeper,
     clients: Vec<Client>,
     watch: EvidenceWatch,
@@ -50,9 +52,16 @@ impl Stage {
         for object in [Object::LongValue, Object::LongKey] {
             clients[0].set(&object.key(), 0, &object.value())?;
         }
-        let shape =
-            Shape { keys: 50, value_size: 200, sets: PARTS / 5, incrs: PARTS / 10, pipeline: 1, check: true };
-        let load = Load::start(&shape, CONNECTIONS, &addresses, u64::from(std::process::id()))?;
+        let load = CheckedLoad {
+            clients: CONNECTIONS,
+            keys: 50,
+            pipeline: 1,
+            longest_value: LONGEST_VALUE,
+            patience: PATIENCE,
+            prefix: "load:".to_owned(),
+            ..CheckedLoad::on(&addresses)
+        };
+        let load = load.try_start()?;
         let watch = EvidenceWatch::new(&replicas);
         Ok(Stage { replicas, load, keeper, clients, watch })
     }
@@ -116,11 +125,10 @@ impl Stage {
     }
 
     /// Ends the load and keeps the cluster, for the last comparison.
-    pub fn quiet(self) -> (load::LoadCounts, Keeper) {
-        let tally = std::sync::Arc::clone(&self.load.tally);
-        self.load.end();
+    pub fn quiet(self) -> (LoadCounts, Keeper) {
+        let seen = self.load.stop();
         // The last repairs end within a moment.
         thread::sleep(Duration::from_millis(300));
-        (tally.seen(), self.keeper)
+        (seen, self.keeper)
     }
 }

@@ -1,6 +1,5 @@
 //! Shared code of the cluster tests: clusters of real processes, a load that checks every byte, and external programs.
 
-pub mod checker;
 pub mod cluster;
 pub mod stock;
 

@@ -9,8 +9,8 @@ use super::told::Case;
 use super::watch::HostileWatch;
 use super::{ms, wire};
 use cli::service::NodeConfig;
+use memcached_client::Client;
 use node::cluster::Dress;
-use probe::Client;
 
 /// The usual limit of a process.
 const FILES: usize = 1024;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::lab::{Lab, PATIENCE, REPLICAS, Rig, Setup};
 use super::ms;
 use super::told::Case;
-use probe::Client;
+use memcached_client::Client;
 
 /// How long until each replica reports what it waits for.
 const SAID: Duration = Duration::from_secs(8);

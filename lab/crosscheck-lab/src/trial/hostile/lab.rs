@@ -18,9 +18,9 @@ use super::told::Case;
 use super::watch;
 use cli::service::NodeConfig;
 use cli::service::{ClusterOptions, ClusterPlan};
+use memcached_client::{Client, Failure, KeyCommand};
 use node::cluster::{Dress, Keeper, ReplicaHandle, ReplicaRow, SupervisorEvent, once};
 use node::signals::Ending;
-use probe::{Client, Failure};
 
 /// How long a cluster may take to come up.
 const START: Duration = Duration::from_secs(30);
@@ -398,7 +398,7 @@ impl Lab<'_> {
         let mut client = Client::connect(self.clients(number), PATIENCE)?;
         let (mut missing, numbers) = (0, Vec::from_iter(0..count));
         for some in numbers.chunks(AT_ONCE) {
-            some.iter().for_each(|number| client.queue_get(&format!("{name}-{number}")));
+            some.iter().for_each(|number| client.queue(format!("{name}-{number}"), KeyCommand::GET));
             client.flush()?;
             for number in some {
                 let found = client.take_value(&format!("{name}-{number}"))?;

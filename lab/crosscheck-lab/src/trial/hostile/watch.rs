@@ -12,8 +12,8 @@ use super::lab::{Lab, REPLICAS};
 use super::ms;
 use super::told::Case;
 use bench::peak_memory_of;
+use memcached_client::{Client, Failure};
 use node::view::grouped;
-use probe::{Client, Failure};
 
 /// Between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(10);

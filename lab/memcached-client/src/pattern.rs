@@ -2,7 +2,7 @@
 
 /// A piece of an expected reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum PatternPiece {
     /// Exactly these bytes.
     Bytes(Vec<u8>),
     /// A decimal number of 1 to 20 digits that is not the one given: the CAS unique of a changed item.
@@ -11,7 +11,7 @@ enum Piece {
 
 /// One whole reply that would be right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pattern(Vec<Piece>);
+pub struct Pattern(Vec<PatternPiece>);
 
 /// How received bytes match a pattern.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,23 +32,23 @@ impl Pattern {
 
     /// Followed by this text.
     pub fn and(mut self, text: impl AsRef<[u8]>) -> Self {
-        if let Some(Piece::Bytes(last)) = self.0.last_mut() {
+        if let Some(PatternPiece::Bytes(last)) = self.0.last_mut() {
             last.extend_from_slice(text.as_ref());
         } else {
-            self.0.push(Piece::Bytes(text.as_ref().to_vec()));
+            self.0.push(PatternPiece::Bytes(text.as_ref().to_vec()));
         }
         self
     }
 
     /// Followed by a number that cannot be predicted; only that it is not `stale`.
     pub fn fresh_number(mut self, stale: Option<u64>) -> Self {
-        self.0.push(Piece::FreshNumber(stale));
+        self.0.push(PatternPiece::FreshNumber(stale));
         self
     }
 
     /// Whether the right reply is no byte at all.
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|piece| matches!(piece, Piece::Bytes(bytes) if bytes.is_empty()))
+        self.0.iter().all(|piece| matches!(piece, PatternPiece::Bytes(bytes) if bytes.is_empty()))
     }
 
     /// Compares from the start of `received`.
@@ -58,7 +58,7 @@ impl Pattern {
         for piece in &self.0 {
             let rest = &received[at..];
             match piece {
-                Piece::Bytes(bytes) => {
+                PatternPiece::Bytes(bytes) => {
                     let common = bytes.len().min(rest.len());
                     if bytes[..common] != rest[..common] {
                         return Match::No;
@@ -68,7 +68,7 @@ impl Pattern {
                     }
                     at += common;
                 }
-                Piece::FreshNumber(stale) => {
+                PatternPiece::FreshNumber(stale) => {
                     let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
                     if digits > 20 || (digits == 0 && !rest.is_empty()) {
                         return Match::No;
@@ -88,14 +88,23 @@ impl Pattern {
         Match::Full(at, number)
     }
 
+    /// The only bytes that fit; none if a number in them cannot be predicted.
+    pub fn bytes(mut self) -> Option<Vec<u8>> {
+        match self.0.pop() {
+            None => Some(Vec::new()),
+            Some(PatternPiece::Bytes(bytes)) => self.0.is_empty().then_some(bytes),
+            Some(PatternPiece::FreshNumber(_)) => None,
+        }
+    }
+
     /// For messages: escaped, cut after 120 characters.
     pub fn shown(&self) -> String {
         let text: String = self
             .0
             .iter()
             .map(|piece| match piece {
-                Piece::Bytes(bytes) => shown(bytes),
-                Piece::FreshNumber(stale) => format!("<number, not {stale:?}>"),
+                PatternPiece::Bytes(bytes) => shown(bytes),
+                PatternPiece::FreshNumber(stale) => format!("<number, not {stale:?}>"),
             })
             .collect();
         text.chars().take(120).collect()

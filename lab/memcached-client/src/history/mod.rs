@@ -1,9 +1,12 @@
 //! The histories of clients: operations on keys with the time of the request, the time of the answer, and the answer.
 
+pub mod check;
+
 use std::sync::Arc;
 
-use probe::CasReply;
 use serde::Serialize;
+
+use crate::blocking::CasReply;
 
 /// Time of an answer that never came: the operation may have taken effect at any time since its request.
 pub const NEVER: u64 = u64::MAX;

@@ -1,19 +1,22 @@
 //! One client: draws commands, sends them a few at a time, and compares every byte of every reply with the model.
 
-use super::draw::Draw;
-use super::model::{Act, Key, State};
-use super::pattern::{Pattern, shown};
-use super::shared::{Seen, Shared};
-use super::wire::{Failure, Wire};
-use super::{Load, Tally};
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::draw::LoadDraw;
+use super::shared::{Seen, Shared};
+use super::wire::{ExchangeFailure, Wire};
+use super::{CheckedLoad, LoadTally};
+use crate::model::{State, States};
+use crate::pattern::{Pattern, shown};
+use crate::request::{KeyCommand, KeyRequest, StoreVerb, write_get};
+
 /// The next action of this client.
-enum Step {
+enum SessionStep {
     /// A command on one of its own keys.
-    Own(usize, Act),
+    Own(usize, KeyRequest<'static>),
     /// One command on several of its own keys.
     Many(Vec<usize>, Many),
     /// `incr` by one of a counter that all clients use.
@@ -36,20 +39,21 @@ enum Many {
 }
 
 /// One client with its keys.
+#[derive(Debug)]
 pub struct Session {
     number: usize,
-    load: Arc<Load>,
+    load: Arc<CheckedLoad>,
     shared: Arc<Shared>,
-    tally: Arc<Tally>,
-    draw: Draw,
-    keys: Vec<Key>,
-    set_aside: Vec<Key>,
+    tally: Arc<LoadTally>,
+    draw: LoadDraw,
+    keys: Vec<States>,
+    set_aside: Vec<States>,
     generation: u64,
     endpoint: usize,
     wire: Option<Wire>,
     seen: Seen,
     /// States before commands without a reply, until a later reply shows that they were executed.
-    unconfirmed: Vec<(usize, Vec<State>, Act)>,
+    unconfirmed: Vec<(usize, Vec<State>, KeyRequest<'static>)>,
 }
 
 /// Every third key of a client holds numbers.
@@ -59,8 +63,8 @@ fn holds_number(key: usize) -> bool {
 
 impl Session {
     /// A client that has not connected yet.
-    pub fn new(number: usize, load: Arc<Load>, shared: Arc<Shared>, tally: Arc<Tally>) -> Self {
-        let draw = Draw::new(load.seed.wrapping_mul(0x1_0000_01B3) ^ number as u64);
+    pub fn new(number: usize, load: Arc<CheckedLoad>, shared: Arc<Shared>, tally: Arc<LoadTally>) -> Self {
+        let draw = LoadDraw::new(load.seed.wrapping_mul(0x1_0000_01B3) ^ number as u64);
         let endpoint = number % load.endpoints.len();
         let mut session = Session {
             number,
@@ -80,8 +84,8 @@ impl Session {
         session
     }
 
-    fn fresh_key(&self, place: usize) -> Key {
-        Key::unused(format!("{}c{}k{place}g{}", self.load.prefix, self.number, self.generation))
+    fn fresh_key(&self, place: usize) -> States {
+        States::unused(format!("{}c{}k{place}g{}", self.load.prefix, self.number, self.generation))
     }
 
     /// Works until the load is stopped or its commands are sent; false after a wrong byte.
@@ -98,15 +102,15 @@ impl Session {
             }
             match self.exchange(&steps, &request) {
                 Ok(()) => done += steps.len() as u64,
-                Err(Failure::Wrong { received, expected }) => {
+                Err(ExchangeFailure::Wrong { received, expected }) => {
                     self.report(&request, &received, &expected);
                     return false;
                 }
-                Err(Failure::Refused(line)) => {
+                Err(ExchangeFailure::Refused(line)) => {
                     self.tally.refused(line);
                     self.leave();
                 }
-                Err(Failure::Lost { timeout }) => {
+                Err(ExchangeFailure::Lost { timeout }) => {
                     self.tally.lost(timeout);
                     self.leave();
                 }
@@ -118,16 +122,16 @@ impl Session {
     /// Reads every key that it ever used at `server`, and compares it with all possible states.
     pub fn audit(&mut self, server: SocketAddr, deadline: Instant) -> bool {
         self.wire = None;
-        let mut keys: Vec<Key> = std::mem::take(&mut self.set_aside);
+        let mut keys: Vec<States> = std::mem::take(&mut self.set_aside);
         keys.append(&mut self.keys);
         let right = keys.iter_mut().all(|key| self.audit_key(key, server, deadline));
         self.keys = keys;
         right
     }
 
-    fn audit_key(&mut self, key: &mut Key, server: SocketAddr, deadline: Instant) -> bool {
-        let act = Act::Get { cas: true, touch: None };
-        let request = act.request(&key.name);
+    fn audit_key(&mut self, key: &mut States, server: SocketAddr, deadline: Instant) -> bool {
+        let act = KeyCommand::GETS.classic();
+        let request = act.bytes(key.name.as_bytes());
         loop {
             key.settle();
             let outcome = match &mut self.wire {
@@ -137,12 +141,12 @@ impl Session {
                         self.wire = Some(wire);
                         continue;
                     }
-                    Err(_) => Err(Failure::Lost { timeout: false }),
+                    Err(_) => Err(ExchangeFailure::Lost { timeout: false }),
                 },
             };
             match outcome {
                 Ok(()) => return true,
-                Err(Failure::Wrong { received, expected }) => {
+                Err(ExchangeFailure::Wrong { received, expected }) => {
                     self.tally
                         .wrong(format!("audit of {} at {server}: {received}; may be {expected}", key.name));
                     return false;
@@ -159,80 +163,84 @@ impl Session {
         }
     }
 
-    fn draw_steps(&mut self) -> Vec<Step> {
+    fn draw_steps(&mut self) -> Vec<SessionStep> {
         let count = 1 + self.draw.below(self.load.pipeline as u64);
-        let mut steps: Vec<Step> = (0..count).map(|_| self.draw_step()).collect();
-        if !steps.iter().next_back().is_some_and(Step::answered) {
-            steps.push(Step::Own(0, Act::Get { cas: false, touch: None }));
+        let mut steps: Vec<SessionStep> = (0..count).map(|_| self.draw_step()).collect();
+        if !steps.iter().next_back().is_some_and(SessionStep::answered) {
+            steps.push(SessionStep::Own(0, KeyCommand::GET.classic()));
         }
         steps
     }
 
-    fn draw_step(&mut self) -> Step {
+    fn draw_step(&mut self) -> SessionStep {
         let shared = self.shared.count() as u64;
         if shared > 0 && self.draw.once_in(8) {
             let which = self.draw.below(shared) as usize;
             match self.draw.below(4) {
-                0 | 1 => return Step::Count(which),
+                0 | 1 => return SessionStep::Count(which),
                 2 => {
                     if let Some((flags, value)) = self.shared.next_value(self.number) {
-                        return Step::Put(which, flags, value);
+                        return SessionStep::Put(which, flags, value);
                     }
                 }
-                _ => return Step::Look(which),
+                _ => return SessionStep::Look(which),
             }
         }
         let key = self.draw.below(self.keys.len() as u64) as usize;
         if self.draw.once_in(12) {
             let span = 2 + self.draw.below(6) as usize;
             let keys = (0..span.min(self.keys.len())).map(|n| (key + n) % self.keys.len()).collect();
-            return Step::Many(keys, [Many::Get, Many::Gets, Many::Quiet][self.draw.below(3) as usize]);
+            return SessionStep::Many(
+                keys,
+                [Many::Get, Many::Gets, Many::Quiet][self.draw.below(3) as usize],
+            );
         }
         let act = if holds_number(key) {
-            self.draw.number_act(self.load.huge_numbers)
+            self.draw.number_request(self.load.huge_numbers)
         } else {
-            self.draw.text_act(&self.keys[key], self.load.longest_value)
+            self.draw.text_request(&self.keys[key], self.load.longest_value)
         };
-        Step::Own(key, act)
+        SessionStep::Own(key, act)
     }
 
-    fn render(&self, step: &Step, request: &mut Vec<u8>) {
+    fn render(&self, step: &SessionStep, request: &mut Vec<u8>) {
         match step {
-            Step::Own(key, act) => request.extend(act.request(&self.keys[*key].name)),
-            Step::Many(keys, Many::Quiet) => {
+            SessionStep::Own(key, act) => act.write(self.keys[*key].name.as_bytes(), request),
+            SessionStep::Many(keys, Many::Quiet) => {
                 for &key in keys {
                     request.extend(format!("mg {} v q k\r\n", self.keys[key].name).bytes());
                 }
                 request.extend(b"mn\r\n");
             }
-            Step::Many(keys, how) => {
-                request.extend(if matches!(how, Many::Gets) { &b"gets"[..] } else { b"get" });
-                for &key in keys {
-                    request.extend(format!(" {}", self.keys[key].name).bytes());
-                }
-                request.extend(b"\r\n");
+            SessionStep::Many(keys, how) => {
+                let names: Vec<&str> = keys.iter().map(|&key| &self.keys[key].name[..]).collect();
+                write_get(matches!(how, Many::Gets), &names, request);
             }
-            Step::Count(counter) => {
-                request.extend(format!("incr {} 1\r\n", self.shared.counter_key(*counter)).bytes());
+            SessionStep::Count(counter) => {
+                let by_one = KeyCommand::Count { up: true, by: 1 }.classic();
+                by_one.write(self.shared.counter_key(*counter).as_bytes(), request);
             }
-            Step::Put(key, flags, value) => {
-                let head = format!("set {} {flags} 0 {}\r\n", self.shared.value_key(*key), value.len());
-                request.extend(head.bytes());
-                request.extend(value);
-                request.extend(b"\r\n");
+            SessionStep::Put(key, flags, value) => {
+                let value = Cow::Borrowed(&value[..]);
+                let put =
+                    KeyCommand::Store { verb: StoreVerb::Set, flags: *flags, expiry: 0, value }.classic();
+                put.write(self.shared.value_key(*key).as_bytes(), request);
             }
-            Step::Look(key) => request.extend(format!("get {}\r\n", self.shared.value_key(*key)).bytes()),
+            SessionStep::Look(key) => {
+                KeyCommand::GET.classic().write(self.shared.value_key(*key).as_bytes(), request)
+            }
         }
     }
 
     /// Sends and judges; commands that were not judged when the connection broke are noted as possibly executed.
-    fn exchange(&mut self, steps: &[Step], request: &[u8]) -> Result<(), Failure> {
+    fn exchange(&mut self, steps: &[SessionStep], request: &[u8]) -> Result<(), ExchangeFailure> {
         let mut wire = self.wire.take().expect("connected");
+        let begun = Instant::now();
         let sent = wire.send(request);
         for (at, step) in steps.iter().enumerate() {
             let judged = match &sent {
-                Ok(()) => self.judge(&mut wire, step),
-                Err(_) => Err(Failure::Lost { timeout: false }),
+                Ok(()) => self.judge(&mut wire, step, begun),
+                Err(_) => Err(ExchangeFailure::Lost { timeout: false }),
             };
             if let Err(failure) = judged {
                 self.roll_back_unconfirmed();
@@ -242,18 +250,18 @@ impl Session {
         }
         if wire.has_leftovers() {
             let expected = "nothing more".into();
-            return Err(Failure::Wrong { received: "bytes behind the last reply".into(), expected });
+            return Err(ExchangeFailure::Wrong { received: "bytes behind the last reply".into(), expected });
         }
         self.wire = Some(wire);
         Ok(())
     }
 
-    fn judge(&mut self, wire: &mut Wire, step: &Step) -> Result<(), Failure> {
+    fn judge(&mut self, wire: &mut Wire, step: &SessionStep, begun: Instant) -> Result<(), ExchangeFailure> {
         match step {
-            Step::Own(place, act) => {
+            SessionStep::Own(place, act) => {
                 let key = &mut self.keys[*place];
                 key.settle();
-                if !act.answered() {
+                if !act.is_answered() {
                     self.unconfirmed.push((*place, key.states.clone(), act.clone()));
                     let states = key.outcomes(act).into_iter().map(|(state, _)| state).collect();
                     key.keep(states);
@@ -261,21 +269,21 @@ impl Session {
                 }
                 read_own(wire, key, act)?;
             }
-            Step::Many(keys, how) => self.judge_many(wire, keys, *how)?,
-            Step::Count(counter) => {
+            SessionStep::Many(keys, how) => self.judge_many(wire, keys, *how)?,
+            SessionStep::Count(counter) => {
                 let reply = Pattern::default().fresh_number(None).and("\r\n");
                 let value = wire.next(&[&reply])?[0].1.expect("the pattern captures");
                 self.shared.counted(*counter, value);
             }
-            Step::Put(..) => drop(wire.next(&[&Pattern::text("STORED\r\n")])?),
-            Step::Look(key) => self.judge_look(wire, *key)?,
+            SessionStep::Put(..) => drop(wire.next(&[&Pattern::text("STORED\r\n")])?),
+            SessionStep::Look(key) => self.judge_look(wire, *key)?,
         }
         self.unconfirmed.clear();
-        self.tally.answered();
+        self.tally.answered(begun.elapsed());
         Ok(())
     }
 
-    fn judge_many(&mut self, wire: &mut Wire, keys: &[usize], how: Many) -> Result<(), Failure> {
+    fn judge_many(&mut self, wire: &mut Wire, keys: &[usize], how: Many) -> Result<(), ExchangeFailure> {
         for &place in keys {
             let key = &mut self.keys[place];
             key.settle();
@@ -295,14 +303,13 @@ impl Session {
         wire.next(&[&Pattern::text(end)]).map(drop)
     }
 
-    fn judge_look(&mut self, wire: &mut Wire, key: usize) -> Result<(), Failure> {
+    fn judge_look(&mut self, wire: &mut Wire, key: usize) -> Result<(), ExchangeFailure> {
         let name = self.shared.value_key(key);
         let head = Pattern::text(format!("VALUE {name} ")).fresh_number(None);
         let fits = wire.next(&[&Pattern::text("END\r\n"), &head])?;
         let Some(flags) = fits[0].1 else { return Ok(()) };
-        let value = self.shared.expected(key, flags, &mut self.seen).map_err(|expected| Failure::Wrong {
-            received: format!("{name} with flags {flags}"),
-            expected,
+        let value = self.shared.expected(key, flags, &mut self.seen).map_err(|expected| {
+            ExchangeFailure::Wrong { received: format!("{name} with flags {flags}"), expected }
         })?;
         let rest = Pattern::text(format!(" {}\r\n", value.len())).and(value).and("\r\nEND\r\n");
         wire.next(&[&rest]).map(drop)
@@ -315,12 +322,12 @@ impl Session {
         }
     }
 
-    fn note_lost(&mut self, step: &Step) {
+    fn note_lost(&mut self, step: &SessionStep) {
         match step {
-            Step::Own(key, act) => self.keys[*key].lost(act),
-            Step::Count(counter) => self.shared.maybe_counted(*counter),
-            Step::Put(..) => self.shared.write_lost(self.number),
-            Step::Many(..) | Step::Look(_) => {}
+            SessionStep::Own(key, act) => self.keys[*key].lost(act),
+            SessionStep::Count(counter) => self.shared.maybe_counted(*counter),
+            SessionStep::Put(..) => self.shared.write_lost(self.number),
+            SessionStep::Many(..) | SessionStep::Look(_) => {}
         }
     }
 
@@ -359,19 +366,23 @@ impl Session {
     }
 }
 
-impl Step {
+impl SessionStep {
     fn answered(&self) -> bool {
-        !matches!(self, Step::Own(_, act) if !act.answered())
+        !matches!(self, SessionStep::Own(_, act) if !act.is_answered())
     }
 }
 
 /// Reads the reply to `act` and keeps the states that it leaves possible.
-fn read_own(wire: &mut Wire, key: &mut Key, act: &Act) -> Result<(), Failure> {
+fn read_own(wire: &mut Wire, key: &mut States, act: &KeyRequest<'static>) -> Result<(), ExchangeFailure> {
     let outcomes = key.outcomes(act);
     keep_what_fits(wire, key, outcomes)
 }
 
-fn keep_what_fits(wire: &mut Wire, key: &mut Key, outcomes: Vec<(State, Pattern)>) -> Result<(), Failure> {
+fn keep_what_fits(
+    wire: &mut Wire,
+    key: &mut States,
+    outcomes: Vec<(State, Pattern)>,
+) -> Result<(), ExchangeFailure> {
     let patterns: Vec<&Pattern> = outcomes.iter().map(|(_, pattern)| pattern).collect();
     let fits = wire.next(&patterns)?;
     let states = fits.into_iter().map(|(place, number)| {

@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
-use probe::CasReply;
 use serde::Serialize;
 use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-use crate::history::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
+use super::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
+use crate::blocking::CasReply;
 
 /// Steps of the search for one key; a history that needs more is reported as undecided, never as right.
 const MOST_STEPS: u64 = 200_000;

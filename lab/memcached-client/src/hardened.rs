@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn these_tests_run_in_the_workspace() {
-        assert!(workspace().is_some_and(|folder| folder.join("lab/probe/Cargo.toml").is_file()));
+        assert!(workspace().is_some_and(|folder| folder.join("lab/memcached-client/Cargo.toml").is_file()));
         assert!(program("memcached", "sei", "server").ends_with("memcached/sei/server"));
     }
 }

@@ -1,15 +1,15 @@
 //! A blocking memcached client (text protocol). Every byte of a reply is checked against what the request
 //! allows; a reply that no memcached server gives is a [`Failure::Malformed`], never a value.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Longest line that is accepted, in bytes: a `VALUE` line with a 250-byte key is far shorter.
-const LONGEST_LINE: u64 = 4096;
-/// Longest value that is accepted, in bytes.
-const LONGEST_VALUE: usize = 128 << 20;
+use crate::connection::BufferedStream;
+use crate::reply::{self, LONGEST, TakenReply, TextReply, ValueRead};
+use crate::request::{KeyCommand, StoreVerb, write_get};
 
 /// Why a request has no reply that counts.
 #[derive(Debug)]
@@ -51,30 +51,6 @@ pub struct Value {
     pub unique: u64,
 }
 
-/// Commands that store a value regardless of its version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreVerb {
-    /// `set`
-    Set,
-    /// `add`
-    Add,
-    /// `replace`
-    Replace,
-    /// `append`
-    Append,
-}
-
-impl StoreVerb {
-    const fn word(self) -> &'static str {
-        match self {
-            StoreVerb::Set => "set",
-            StoreVerb::Add => "add",
-            StoreVerb::Replace => "replace",
-            StoreVerb::Append => "append",
-        }
-    }
-}
-
 /// The reply to a `cas`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum CasReply {
@@ -89,7 +65,7 @@ pub enum CasReply {
 /// One connection. Requests are queued, sent together by [`Client::flush`], and answered in their order.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    connection: BufferedStream,
     queued: Vec<u8>,
 }
 
@@ -107,37 +83,12 @@ impl Client {
     /// # Errors
     /// The server does not accept in time.
     pub fn connect_within(address: SocketAddr, connect: Duration, reply: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, connect)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(reply))?;
-        stream.set_write_timeout(Some(reply))?;
-        Ok(Client { stream: BufReader::with_capacity(16 << 10, stream), queued: Vec::new() })
+        Ok(Client { connection: BufferedStream::open(address, connect, reply)?, queued: Vec::new() })
     }
 
-    /// Queues `set`, without expiry.
-    pub fn queue_set(&mut self, key: &str, flags: u32, value: &[u8]) {
-        self.queue_with_value(format_args!("set {key} {flags} 0 {}", value.len()), value);
-    }
-
-    /// Queues `get` of one key.
-    pub fn queue_get(&mut self, key: &str) {
-        self.queue_line(format_args!("get {key}"));
-    }
-
-    /// Queues `incr`.
-    pub fn queue_incr(&mut self, key: &str, by: u64) {
-        self.queue_line(format_args!("incr {key} {by}"));
-    }
-
-    fn queue_line(&mut self, line: fmt::Arguments<'_>) {
-        // Writing into a vector cannot fail.
-        let _ = write!(self.queued, "{line}\r\n");
-    }
-
-    fn queue_with_value(&mut self, line: fmt::Arguments<'_>, value: &[u8]) {
-        self.queue_line(line);
-        self.queued.extend_from_slice(value);
-        self.queued.extend_from_slice(b"\r\n");
+    /// Queues a request in its classic syntax.
+    pub fn queue(&mut self, key: impl AsRef<[u8]>, command: KeyCommand<'_>) {
+        command.classic().write(key.as_ref(), &mut self.queued);
     }
 
     /// Sends the queued requests.
@@ -146,14 +97,76 @@ impl Client {
     /// [`Failure::Connection`] when the connection broke, [`Failure::Malformed`] when the server has already sent bytes
     /// that answer no request.
     pub fn flush(&mut self) -> Result<(), Failure> {
-        let unread = self.stream.buffer();
+        let unread = self.connection.unread();
         if !unread.is_empty() {
             let unread = String::from_utf8_lossy(unread).into_owned();
             return Err(Failure::Malformed(format!("{unread:?} before any request")));
         }
-        let sent = self.stream.get_mut().write_all(&self.queued);
+        let sent = self.connection.send(&self.queued);
         self.queued.clear();
         Ok(sent?)
+    }
+
+    /// Takes the next reply, and makes of it what `read` says; none is a reply to another request. A reply that the end
+    /// of the connection cuts short is none: the server may have been killed while it wrote.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn take<T>(
+        &mut self,
+        read: impl FnOnce(TextReply<'_>) -> Result<Option<T>, Failure>,
+    ) -> Result<T, Failure> {
+        loop {
+            let unread = self.connection.unread();
+            match reply::take(unread, LONGEST) {
+                TakenReply::Incomplete => self.connection.fill()?,
+                TakenReply::Malformed(why) => {
+                    let head = String::from_utf8_lossy(&unread[..unread.len().min(200)]);
+                    return Err(Failure::Malformed(format!("{head:?}: {why}")));
+                }
+                TakenReply::Whole(length, whole) => {
+                    let taken = match (read(whole)?, whole) {
+                        (Some(taken), _) => Ok(taken),
+                        (None, TextReply::Error(line)) => Err(unexpected(line)),
+                        (None, _) => Err(unexpected(&unread[..length])),
+                    };
+                    self.connection.take(length);
+                    return taken;
+                }
+            }
+        }
+    }
+
+    /// Sends one request, and takes its reply.
+    fn once<T>(
+        &mut self,
+        key: &str,
+        command: KeyCommand<'_>,
+        read: impl FnOnce(TextReply<'_>) -> Option<T>,
+    ) -> Result<T, Failure> {
+        self.queue(key, command);
+        self.flush()?;
+        self.take(|reply| Ok(read(reply)))
+    }
+
+    /// Takes the values of `keys`, in their order.
+    fn take_values<K: AsRef<str>>(&mut self, keys: &[K]) -> Result<Vec<Option<Value>>, Failure> {
+        self.take(|reply| {
+            let TextReply::Values(found) = reply else { return Ok(None) };
+            let mut values: Vec<Option<Value>> = vec![None; keys.len()];
+            let mut next = 0;
+            for read in found {
+                // Values come in the order of the keys; a key that has none is left out.
+                let asked = keys[next..].iter().position(|asked| asked.as_ref().as_bytes() == read.key);
+                let (Some(place), Some(value)) = (asked, Value::of(&read)) else {
+                    let key = String::from_utf8_lossy(read.key);
+                    return Err(Failure::Malformed(format!("the value of {key:?}, which was not asked for")));
+                };
+                values[next + place] = Some(value);
+                next += place + 1;
+            }
+            Ok(Some(values))
+        })
     }
 
     /// Takes the reply to a `set`.
@@ -161,20 +174,7 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub fn take_stored(&mut self) -> Result<(), Failure> {
-        let line = self.line()?;
-        if line == "STORED" { Ok(()) } else { Err(unexpected(line)) }
-    }
-
-    /// Takes the reply to an `incr`: the new number, or `None` when there is no such key.
-    ///
-    /// # Errors
-    /// See [`Failure`].
-    pub fn take_number(&mut self) -> Result<Option<u64>, Failure> {
-        let line = self.line()?;
-        if line == "NOT_FOUND" {
-            return Ok(None);
-        }
-        line.parse().map(Some).map_err(|_| unexpected(line))
+        self.take(|reply| Ok(reply.is("STORED").then_some(())))
     }
 
     /// Takes the reply to a `get` of `key`.
@@ -182,51 +182,13 @@ impl Client {
     /// # Errors
     /// See [`Failure`]; the value of another key is [`Failure::Malformed`].
     pub fn take_value(&mut self, key: &str) -> Result<Option<Value>, Failure> {
-        let mut values = self.take_values(&[key])?;
-        Ok(values.pop().flatten())
+        Ok(self.take_values(&[key])?.pop().flatten())
     }
 
-    /// Takes the values of `keys`, in their order, up to the line `END`.
-    fn take_values<K: AsRef<str>>(&mut self, keys: &[K]) -> Result<Vec<Option<Value>>, Failure> {
-        let mut values: Vec<Option<Value>> = vec![None; keys.len()];
-        let mut next = 0;
-        loop {
-            let line = self.line()?;
-            if line == "END" {
-                return Ok(values);
-            }
-            let (key, value) = self.value_after(line)?;
-            // Values come in the order of the keys; a key that has none is left out.
-            let Some(place) = keys[next..].iter().position(|asked| asked.as_ref() == key) else {
-                return Err(Failure::Malformed(format!("the value of {key:?}, which was not asked for")));
-            };
-            values[next + place] = Some(value);
-            next += place + 1;
-        }
-    }
-
-    /// The value whose head is `line`: `VALUE key flags length [unique]`.
-    fn value_after(&mut self, line: String) -> Result<(String, Value), Failure> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let (key, flags, length, unique) = match words.as_slice() {
-            ["VALUE", key, flags, length] => (*key, flags, length, "0"),
-            ["VALUE", key, flags, length, unique] => (*key, flags, length, *unique),
-            _ => return Err(unexpected(line)),
-        };
-        let (Ok(flags), Ok(length), Ok(unique)) = (flags.parse(), length.parse(), unique.parse()) else {
-            return Err(unexpected(line));
-        };
-        if length > LONGEST_VALUE {
-            return Err(Failure::Malformed(format!("{line}: longer than any value")));
-        }
-        let key = key.to_owned();
-        let mut bytes = vec![0; length + 2];
-        self.stream.read_exact(&mut bytes)?;
-        if !bytes.ends_with(b"\r\n") {
-            return Err(Failure::Malformed(format!("{line}, and a value of another length")));
-        }
-        bytes.truncate(length);
-        Ok((key, Value { flags, bytes, unique }))
+    /// Queues `set`, without expiry.
+    pub fn queue_set(&mut self, key: &str, flags: u32, value: &[u8]) {
+        let value = Cow::Borrowed(value);
+        self.queue(key, KeyCommand::Store { verb: StoreVerb::Set, flags, expiry: 0, value });
     }
 
     /// `set`, with its reply.
@@ -242,9 +204,9 @@ impl Client {
     /// `get`, with its reply.
     ///
     /// # Errors
-    /// See [`Failure`].
+    /// See [`Failure`]; the value of another key is [`Failure::Malformed`].
     pub fn get(&mut self, key: &str) -> Result<Option<Value>, Failure> {
-        self.queue_get(key);
+        self.queue(key, KeyCommand::GET);
         self.flush()?;
         self.take_value(key)
     }
@@ -254,7 +216,7 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub fn gets(&mut self, keys: &[String]) -> Result<Vec<Option<Value>>, Failure> {
-        self.queue_line(format_args!("gets {}", keys.join(" ")));
+        write_get(true, keys, &mut self.queued);
         self.flush()?;
         self.take_values(keys)
     }
@@ -264,14 +226,11 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub fn store(&mut self, verb: StoreVerb, key: &str, value: &[u8]) -> Result<bool, Failure> {
-        self.queue_with_value(format_args!("{} {key} 0 0 {}", verb.word(), value.len()), value);
-        self.flush()?;
-        let line = self.line()?;
-        match line.as_str() {
-            "STORED" => Ok(true),
-            "NOT_STORED" if verb != StoreVerb::Set => Ok(false),
-            _ => Err(unexpected(line)),
-        }
+        self.once(key, KeyCommand::store(verb, value), |reply| match reply {
+            TextReply::Word(b"STORED") => Some(true),
+            TextReply::Word(b"NOT_STORED") if verb != StoreVerb::Set => Some(false),
+            _ => None,
+        })
     }
 
     /// `cas` with the number from [`Client::gets`].
@@ -279,15 +238,13 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub fn cas(&mut self, key: &str, value: &[u8], unique: u64) -> Result<CasReply, Failure> {
-        self.queue_with_value(format_args!("cas {key} 0 0 {} {unique}", value.len()), value);
-        self.flush()?;
-        let line = self.line()?;
-        match line.as_str() {
-            "STORED" => Ok(CasReply::Stored),
-            "EXISTS" => Ok(CasReply::Exists),
-            "NOT_FOUND" => Ok(CasReply::Missing),
-            _ => Err(unexpected(line)),
-        }
+        let command = KeyCommand::Cas { unique, flags: 0, expiry: 0, value: Cow::Borrowed(value) };
+        self.once(key, command, |reply| match reply {
+            TextReply::Word(b"STORED") => Some(CasReply::Stored),
+            TextReply::Word(b"EXISTS") => Some(CasReply::Exists),
+            TextReply::Word(b"NOT_FOUND") => Some(CasReply::Missing),
+            _ => None,
+        })
     }
 
     /// `delete`: whether there was such a key.
@@ -295,14 +252,11 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub fn delete(&mut self, key: &str) -> Result<bool, Failure> {
-        self.queue_line(format_args!("delete {key}"));
-        self.flush()?;
-        let line = self.line()?;
-        match line.as_str() {
-            "DELETED" => Ok(true),
-            "NOT_FOUND" => Ok(false),
-            _ => Err(unexpected(line)),
-        }
+        self.once(key, KeyCommand::Delete, |reply| match reply {
+            TextReply::Word(b"DELETED") => Some(true),
+            TextReply::Word(b"NOT_FOUND") => Some(false),
+            _ => None,
+        })
     }
 
     /// `incr`: the new number, or `None` when there is no such key.
@@ -310,28 +264,28 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub fn incr(&mut self, key: &str, by: u64) -> Result<Option<u64>, Failure> {
-        self.queue_incr(key, by);
-        self.flush()?;
-        self.take_number()
-    }
-
-    /// One line without its end. A line that the end of the connection cuts short is no reply: the server
-    /// may have been killed while it wrote.
-    fn line(&mut self) -> Result<String, Failure> {
-        let mut line = Vec::new();
-        Read::take(&mut self.stream, LONGEST_LINE).read_until(b'\n', &mut line)?;
-        match line.strip_suffix(b"\r\n") {
-            Some(content) => Ok(String::from_utf8_lossy(content).into_owned()),
-            None if line.ends_with(b"\n") || line.len() as u64 >= LONGEST_LINE => {
-                Err(Failure::Malformed(String::from_utf8_lossy(&line).into_owned()))
-            }
-            None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server").into()),
-        }
+        self.once(key, KeyCommand::Count { up: true, by }, |reply| match reply {
+            TextReply::Number(digits) => reply::number(digits).map(Some),
+            TextReply::Word(b"NOT_FOUND") => Some(None),
+            _ => None,
+        })
     }
 }
 
-fn unexpected(line: String) -> Failure {
-    if line.starts_with("SERVER_ERROR") { Failure::Refused(line) } else { Failure::Malformed(line) }
+impl Value {
+    /// None where a number is larger than the protocol's.
+    fn of(read: &ValueRead<'_>) -> Option<Self> {
+        Some(Value {
+            flags: u32::try_from(reply::number(read.flags)?).ok()?,
+            bytes: read.data.to_vec(),
+            unique: read.unique.map_or(Some(0), reply::number)?,
+        })
+    }
+}
+
+fn unexpected(line: &[u8]) -> Failure {
+    let text = String::from_utf8_lossy(line).into_owned();
+    if line.starts_with(b"SERVER_ERROR") { Failure::Refused(text) } else { Failure::Malformed(text) }
 }
 
 #[cfg(test)]

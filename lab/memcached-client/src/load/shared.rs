@@ -1,15 +1,17 @@
 //! Keys that all clients use at once: counters, each of whose values is returned once, and values that prove their own
 //! bytes.
 
-use super::draw::Draw;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::draw::LoadDraw;
 
 /// Bits of a shared value's flags that number the writer's writes; the rest is the writer.
 const WRITE_BITS: u32 = 20;
 
 /// State that all clients of one load share.
+#[derive(Debug)]
 pub struct Shared {
     /// Name of this load, the beginning of every key.
     pub prefix: String,
@@ -18,7 +20,7 @@ pub struct Shared {
     issued: Vec<(AtomicU64, AtomicBool)>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct CounterBook {
     values: BTreeSet<u64>,
     maybe: u64,
@@ -27,7 +29,7 @@ struct CounterBook {
 
 /// The account of one shared counter.
 #[derive(Clone, Debug)]
-pub struct Counter {
+pub struct CounterAccount {
     /// Its key.
     pub key: String,
     /// Increments that were acknowledged.
@@ -79,10 +81,10 @@ impl Shared {
     }
 
     /// The accounts of all counters.
-    pub fn accounts(&self) -> Vec<Counter> {
+    pub fn accounts(&self) -> Vec<CounterAccount> {
         let account = |(number, book): (usize, &Mutex<CounterBook>)| {
             let book = book.lock().expect("no panic while it is held");
-            Counter {
+            CounterAccount {
                 key: self.counter_key(number),
                 acknowledged: book.values.len() as u64 + book.doubled.len() as u64,
                 maybe: book.maybe,
@@ -129,5 +131,5 @@ impl Shared {
 
 /// A value that follows from its flags.
 fn certified(flags: u32) -> Vec<u8> {
-    Draw::new(u64::from(flags)).value(4096)
+    LoadDraw::new(u64::from(flags)).value(4096)
 }

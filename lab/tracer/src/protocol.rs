@@ -2,6 +2,7 @@
 //! CRCs, DNS, MQTT, or plain lines.
 
 use crc32c::{crc32c, crc32c_append};
+use memcached_client::reply::{self, Longest, TakenReply, TextReply, ValueRead};
 use serde::{Deserialize, Serialize};
 use zone::{Question, WrongAnswer};
 
@@ -92,23 +93,8 @@ impl Wrong {
 /// The line with a reply's CRC, `@` and eight hexadecimal digits.
 const SUM_LINE: usize = 11;
 
-/// Longest line that is accepted.
-const LONGEST_LINE: usize = 2048;
-/// Lines that are whole replies.
-const WORDS: [&str; 10] =
-    ["STORED", "NOT_STORED", "EXISTS", "NOT_FOUND", "DELETED", "TOUCHED", "OK", "END", "MN", "RESET"];
-const ERRORS: [&str; 3] = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR"];
-
-/// One value of a reply to `get`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value<'a> {
-    /// Its key.
-    pub key: &'a [u8],
-    /// Flags, and the unique number that `gets` shows.
-    pub rest: &'a [u8],
-    /// Its bytes.
-    pub data: &'a [u8],
-}
+/// The longest line and value that are accepted.
+const LONGEST: Longest = Longest { line: 2048, value: 1 << 20 };
 
 impl From<WrongAnswer> for Wrong {
     fn from(wrong: WrongAnswer) -> Self {
@@ -192,31 +178,15 @@ impl Protocol {
     }
 
     fn plain_frame(self, bytes: &[u8]) -> ReplyFrame {
-        let mut at = 0;
-        loop {
-            let line = match line(&bytes[at..]) {
-                Ok(Some(line)) => line,
-                Ok(None) => return ReplyFrame::Part,
-                Err(()) => return ReplyFrame::Malformed,
-            };
-            if self == Protocol::Lines {
-                return ReplyFrame::Whole(at + line.len() + 1);
-            }
-            let Some(line) = line.strip_suffix(b"\r") else { return ReplyFrame::Malformed };
-            let begin = at;
-            at += line.len() + 2;
-            if let Some(header) = line.strip_prefix(b"VALUE ") {
-                let Some((_, _, length)) = value_header(header) else { return ReplyFrame::Malformed };
-                match bytes.get(at + length..at + length + 2) {
-                    Some(b"\r\n") => at += length + 2,
-                    Some(_) => return ReplyFrame::Malformed,
-                    None => return ReplyFrame::Part,
-                }
-                continue;
-            }
-            // After a value only the end of the list may follow.
-            let known = if begin > 0 { line == b"END" } else { is_reply(line) };
-            return if known { ReplyFrame::Whole(at) } else { ReplyFrame::Malformed };
+        if self == Protocol::Lines {
+            let end = bytes.iter().take(LONGEST.line).position(|&byte| byte == b'\n');
+            let part = if bytes.len() >= LONGEST.line { ReplyFrame::Malformed } else { ReplyFrame::Part };
+            return end.map_or(part, |end| ReplyFrame::Whole(end + 1));
+        }
+        match reply::take(bytes, LONGEST) {
+            TakenReply::Whole(length, _) => ReplyFrame::Whole(length),
+            TakenReply::Incomplete => ReplyFrame::Part,
+            TakenReply::Malformed(_) => ReplyFrame::Malformed,
         }
     }
 
@@ -243,12 +213,12 @@ impl Protocol {
                 };
             }
         }
-        if is_error(got) {
-            return Some(Wrong::ErrorReply);
-        }
-        match (values(right), values(got)) {
-            (Some(right), Some(got)) => Some(value_difference(keys, &right, &got)),
-            (None, None) if is_number(right) && is_number(got) => Some(Wrong::Value),
+        match (parsed(right), parsed(got)) {
+            (_, Some(TextReply::Error(_))) => Some(Wrong::ErrorReply),
+            (Some(TextReply::Values(right)), Some(TextReply::Values(got))) => {
+                Some(value_difference(keys, &right.collect::<Vec<_>>(), &got.collect::<Vec<_>>()))
+            }
+            (Some(TextReply::Number(_)), Some(TextReply::Number(_))) => Some(Wrong::Value),
             _ => Some(Wrong::Status),
         }
     }
@@ -317,12 +287,21 @@ fn without_sum(reply: &[u8], seed: u32) -> Option<&[u8]> {
     (Protocol::MemcachedSummed.reply(seed, body.to_vec()).ends_with(last)).then_some(body)
 }
 
-fn value_difference(keys: &[Vec<u8>], right: &[Value<'_>], got: &[Value<'_>]) -> Wrong {
+fn parsed(bytes: &[u8]) -> Option<TextReply<'_>> {
+    match reply::take(bytes, LONGEST) {
+        TakenReply::Whole(_, reply) => Some(reply),
+        TakenReply::Incomplete | TakenReply::Malformed(_) => None,
+    }
+}
+
+fn value_difference(keys: &[Vec<u8>], right: &[ValueRead<'_>], got: &[ValueRead<'_>]) -> Wrong {
     if got.iter().any(|value| !keys.iter().any(|key| key == value.key)) {
         return Wrong::ForeignKey;
     }
-    let is_in = |value: &Value<'_>, list: &[Value<'_>]| list.iter().any(|other| other.key == value.key);
-    let altered = |value: &&Value<'_>| right.iter().any(|other| other.key == value.key && other != *value);
+    let is_in =
+        |value: &ValueRead<'_>, list: &[ValueRead<'_>]| list.iter().any(|other| other.key == value.key);
+    let altered =
+        |value: &&ValueRead<'_>| right.iter().any(|other| other.key == value.key && other != *value);
     if got.iter().any(|value| altered(&value)) {
         Wrong::Value
     } else if got.iter().any(|value| !is_in(value, right)) || got.len() > right.len() {
@@ -332,56 +311,6 @@ fn value_difference(keys: &[Vec<u8>], right: &[Value<'_>], got: &[Value<'_>]) ->
     } else {
         // The same values in another order.
         Wrong::Value
-    }
-}
-
-/// The values of a reply to `get`; none if it is another reply.
-pub fn values(reply: &[u8]) -> Option<Vec<Value<'_>>> {
-    let mut values = Vec::new();
-    let mut at = 0;
-    loop {
-        let line = line(&reply[at..]).ok()??.strip_suffix(b"\r")?;
-        at += line.len() + 2;
-        if line == b"END" {
-            return Some(values);
-        }
-        let (key, rest, length) = value_header(line.strip_prefix(b"VALUE ")?)?;
-        values.push(Value { key, rest, data: reply.get(at..at + length)? });
-        at += length + 2;
-    }
-}
-
-/// Whether the server reports a failure.
-pub fn is_error(reply: &[u8]) -> bool {
-    ERRORS.iter().any(|word| reply.starts_with(word.as_bytes()))
-}
-
-fn is_number(reply: &[u8]) -> bool {
-    let digits = reply.strip_suffix(b"\r\n").unwrap_or(reply);
-    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
-}
-
-fn is_reply(line: &[u8]) -> bool {
-    WORDS.iter().any(|word| line == word.as_bytes()) || is_number(line) || is_error(line)
-}
-
-fn value_header(header: &[u8]) -> Option<(&[u8], &[u8], usize)> {
-    let mut words = header.split(|&byte| byte == b' ');
-    let (key, flags, length) = (words.next()?, words.next()?, words.next()?);
-    let cas = words.next();
-    let sound = !key.is_empty() && is_number(flags) && cas.is_none_or(is_number) && words.next().is_none();
-    let length =
-        std::str::from_utf8(length).ok()?.parse::<usize>().ok().filter(|&length| length <= 1 << 20)?;
-    // Flags and unique number together, with all bytes between them.
-    sound.then(|| (key, &header[key.len()..], length))
-}
-
-/// The first line without its end; none if there is no end yet.
-fn line(bytes: &[u8]) -> Result<Option<&[u8]>, ()> {
-    match bytes.iter().take(LONGEST_LINE).position(|&byte| byte == b'\n') {
-        Some(end) => Ok(Some(&bytes[..end])),
-        None if bytes.len() >= LONGEST_LINE => Err(()),
-        None => Ok(None),
     }
 }
 

@@ -1,10 +1,10 @@
 //! A client that sends an exact number of requests, and compares nothing: other programs check replies.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use memcached_client::BufferedStream;
 
 use crate::definition::{Op, Workload};
 use crate::generator::KeyName;
@@ -15,11 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One connection.
 pub struct CostClient {
-    stream: TcpStream,
+    connection: BufferedStream,
     name: KeyName,
     value: Vec<u8>,
     out: Vec<u8>,
-    input: Vec<u8>,
 }
 
 impl CostClient {
@@ -28,12 +27,11 @@ impl CostClient {
     /// # Errors
     /// No process accepts.
     pub fn connect(address: SocketAddr, workload: &Workload) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let connection = BufferedStream::open(address, PATIENCE, PATIENCE);
+        let connection = connection.with_context(|| format!("connecting to {address}"))?;
         let length = usize::try_from(workload.value_bytes.highest())?;
         let (name, value) = (KeyName::new(workload.key_bytes), vec![b'v'; length]);
-        Ok(CostClient { stream, name, value, out: Vec::new(), input: Vec::new() })
+        Ok(CostClient { connection, name, value, out: Vec::new() })
     }
 
     /// Sends a request for each key, all in one write.
@@ -47,7 +45,7 @@ impl CostClient {
             let request = WireRequest { op, key: self.name.of(*key), value, ttl: 0, unique: 0 };
             Dialect::Memcached.write(&request, &mut self.out);
         }
-        Ok(self.stream.write_all(&self.out)?)
+        Ok(self.connection.send(&self.out)?)
     }
 
     /// Waits for the replies to `waiting` requests.
@@ -55,23 +53,16 @@ impl CostClient {
     /// # Errors
     /// The connection breaks, an answer is malformed, or a read finds nothing.
     pub fn hear(&mut self, op: Op, mut waiting: usize) -> anyhow::Result<()> {
-        let mut piece = [0; 16 << 10];
         while waiting > 0 {
-            match Dialect::Memcached.take(op, &self.input) {
+            match Dialect::Memcached.take(op, self.connection.unread()) {
                 Taken::Whole(_, Reply::Refused(words)) => bail!("{}", String::from_utf8_lossy(&words)),
                 Taken::Whole(_, Reply::Missing) => bail!("an item that was stored is not there"),
                 Taken::Whole(used, _) => {
-                    self.input.drain(..used);
+                    self.connection.take(used);
                     waiting -= 1;
                 }
                 Taken::Nonsense(what) => bail!(what),
-                Taken::Incomplete => {
-                    let count = self.stream.read(&mut piece).context("waiting for a reply")?;
-                    if count == 0 {
-                        bail!("the server closed the connection");
-                    }
-                    self.input.extend_from_slice(&piece[..count]);
-                }
+                Taken::Incomplete => self.connection.fill().context("waiting for a reply")?,
             }
         }
         Ok(())

@@ -8,6 +8,8 @@ mod tests;
 
 use std::borrow::Cow;
 
+use memcached_client::reply::number;
+
 use super::definition::Op;
 
 /// One request, ready to be written in any dialect.
@@ -101,15 +103,4 @@ fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr::memchr(b'\n', bytes)?;
     let content = &bytes[..end];
     Some((content.strip_suffix(b"\r").unwrap_or(content), end + 1))
-}
-
-/// A decimal number and nothing else.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 20 {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |number, digit| match digit {
-        b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
-        _ => None,
-    })
 }

@@ -1,7 +1,6 @@
 //! memcached under simulation: its settings, its clients and its model.
 
 mod memory;
-mod meta;
 mod model;
 mod source;
 

@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use memcached_client::model::{CachedItem, Cas, CommandOutcome};
+use memcached_client::request::write_get;
+use memcached_client::{KeyCommand, KeyRequest};
 use vote::Place;
 
 use super::memory::Memory;
-use super::meta;
 use crate::workload::{ReferenceModel, Turn, same_bytes};
 
 /// One command as a client means it.
@@ -20,105 +22,47 @@ pub enum ModelCommand {
         /// Whether uniques are requested.
         unique: bool,
     },
-    /// `set`, `add`, `replace`, `append`, `prepend`.
-    Store {
-        /// The mode.
-        mode: StoringMode,
-        /// The key.
-        key: String,
-        /// The client's flags.
-        flags: u32,
-        /// Seconds until it expires: 0 is never, negative is at once.
-        expiry: i64,
-        /// The bytes.
-        value: Vec<u8>,
-    },
-    /// `cas`.
-    Cas {
-        /// The key.
-        key: String,
-        /// The client's flags.
-        flags: u32,
-        /// The unique from a `gets`.
-        unique: u64,
-        /// The bytes.
-        value: Vec<u8>,
-    },
-    /// `delete`.
-    Delete(String),
-    /// `incr` or `decr`.
-    Step {
-        /// The counter.
-        key: String,
-        /// Up or down.
-        up: bool,
-        /// By how much.
-        delta: u64,
-    },
-    /// `touch`.
-    Touch {
-        /// The key or keys.
-        key: String,
-        /// Seconds until it expires, as in [`ModelCommand::Store`].
-        expiry: i64,
-    },
+    /// Any other command on one key.
+    One(String, KeyRequest<'static>),
     /// `flush_all`.
     Flush,
-    /// One of the others, in the syntax of the meta protocol.
-    Meta(Box<ModelCommand>),
-}
-
-/// The modes of storing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoringMode {
-    /// In any case.
-    Set,
-    /// If there is none.
-    Add,
-    /// If there is one.
-    Replace,
-    /// Behind the existing value.
-    Append,
-    /// Before the existing value.
-    Prepend,
 }
 
 impl ModelCommand {
     /// The bytes a client sends.
     pub fn text(&self) -> Vec<u8> {
-        let with = |head: String, value: &[u8]| [head.as_bytes(), b"\r\n", value, b"\r\n"].concat();
         match self {
             ModelCommand::Get { keys, unique } => {
-                format!("{} {}\r\n", if *unique { "gets" } else { "get" }, keys.join(" ")).into_bytes()
+                let mut text = Vec::new();
+                write_get(*unique, keys, &mut text);
+                text
             }
-            ModelCommand::Store { mode, key, flags, expiry, value } => {
-                let name = match mode {
-                    StoringMode::Set => "set",
-                    StoringMode::Add => "add",
-                    StoringMode::Replace => "replace",
-                    StoringMode::Append => "append",
-                    StoringMode::Prepend => "prepend",
-                };
-                with(format!("{name} {key} {flags} {expiry} {}", value.len()), value)
-            }
-            ModelCommand::Cas { key, flags, unique, value } => {
-                with(format!("cas {key} {flags} 0 {} {unique}", value.len()), value)
-            }
-            ModelCommand::Delete(key) => format!("delete {key}\r\n").into_bytes(),
-            ModelCommand::Step { key, up, delta } => {
-                format!("{} {key} {delta}\r\n", if *up { "incr" } else { "decr" }).into_bytes()
-            }
-            ModelCommand::Touch { key, expiry } => format!("touch {key} {expiry}\r\n").into_bytes(),
+            ModelCommand::One(key, request) => request.bytes(key.as_bytes()),
             ModelCommand::Flush => b"flush_all\r\n".to_vec(),
-            ModelCommand::Meta(inner) => meta::text(inner).unwrap_or_else(|| inner.text()),
         }
+    }
+
+    /// The same in the syntax of the meta protocol, if it has that form.
+    pub fn meta(self) -> Self {
+        let (key, command) = match self {
+            ModelCommand::Get { mut keys, unique: false } if keys.len() == 1 => {
+                (keys.remove(0), KeyCommand::GET)
+            }
+            ModelCommand::One(key, request) => (key, request.command),
+            other => return other,
+        };
+        let flags = match &command {
+            KeyCommand::Read { .. } => "f v",
+            KeyCommand::Count { .. } => "v",
+            _ => "",
+        };
+        ModelCommand::One(key, command.meta(flags))
     }
 }
 
 #[derive(Clone, Debug)]
-struct Item {
-    flags: u32,
-    value: Vec<u8>,
+struct DatedItem {
+    item: CachedItem,
     /// Ordered time from which on it is gone, in microseconds; none is never.
     deadline_us: Option<u64>,
     /// Counts the changes of all items; each unique corresponds to one count.
@@ -150,7 +94,7 @@ pub struct MayMiss {
 /// The items, and the unique that each version was found to have.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    items: BTreeMap<String, Item>,
+    items: BTreeMap<String, DatedItem>,
     versions: u64,
     /// Version of every unique that a client has received.
     uniques: BTreeMap<u64, u64>,
@@ -167,87 +111,76 @@ impl Model {
     /// Executes the command, ordered at `now_us`, and returns the answer that the service must give.
     fn execute(&mut self, command: &ModelCommand, now_us: u64) -> Expected {
         self.items.retain(|_, item| item.deadline_us.is_none_or(|deadline_us| deadline_us > now_us));
-        let text = |text: &str| Expected::Bytes(text.as_bytes().to_vec());
-        if self.memory.is_some() {
-            return self.execute_short(command, now_us);
-        }
         match command {
-            ModelCommand::Meta(inner) => match self.execute(inner, now_us) {
-                Expected::Bytes(classic) => Expected::Bytes(meta::reply(inner, &classic)),
-                other => other,
-            },
+            ModelCommand::Get { keys, .. } if self.memory.is_some() => {
+                Expected::Items(self.may_miss(keys), b"END\r\n")
+            }
             ModelCommand::Get { keys, unique: true } => Expected::Uniques(self.uniques_of(keys)),
             ModelCommand::Get { keys, unique: false } => Expected::Bytes(self.get(keys)),
-            ModelCommand::Store { mode, key, flags, expiry, value } => {
-                text(self.store(*mode, key, *flags, deadline_us(*expiry, now_us), value))
-            }
-            ModelCommand::Cas { key, flags, unique, value } => match self.items.get(key) {
-                None => text("NOT_FOUND\r\n"),
-                Some(item) if self.uniques.get(unique) != Some(&item.version) => text("EXISTS\r\n"),
-                Some(_) => text(self.store(StoringMode::Set, key, *flags, None, value)),
-            },
-            ModelCommand::Delete(key) => {
-                text(self.items.remove(key).map_or("NOT_FOUND\r\n", |_| "DELETED\r\n"))
-            }
-            ModelCommand::Step { key, up, delta } => {
-                Expected::Bytes(self.step(key, *up, *delta).into_bytes())
-            }
-            ModelCommand::Touch { key, expiry } => match self.items.get_mut(key) {
-                Some(item) => {
-                    item.deadline_us = deadline_us(*expiry, now_us);
-                    text("TOUCHED\r\n")
-                }
-                None => text("NOT_FOUND\r\n"),
-            },
+            ModelCommand::One(key, request) => self.one(key, request, now_us),
             ModelCommand::Flush => {
                 self.items.clear();
-                text("OK\r\n")
+                Expected::Bytes(b"OK\r\n".to_vec())
             }
         }
     }
 
-    fn put(&mut self, key: &str, flags: u32, deadline_us: Option<u64>, value: Vec<u8>) {
+    fn one(&mut self, key: &str, request: &KeyRequest<'static>, now_us: u64) -> Expected {
+        let before = self.items.get(key).cloned();
+        let item = before.as_ref().map(|stored| {
+            let cas = match &request.command {
+                KeyCommand::Cas { unique, .. } if self.uniques.get(unique) == Some(&stored.version) => {
+                    Cas::Known(*unique)
+                }
+                _ => Cas::Not(None),
+            };
+            CachedItem { cas, ..stored.item.clone() }
+        });
+        let (after, outcome) = request.command.apply(&item);
+        let told = |outcome| request.reply(key, &item, outcome).bytes().unwrap_or_default();
+        let reply = told(outcome);
+        let old_deadline_us = before.as_ref().and_then(|stored| stored.deadline_us);
+        match (&request.command, outcome, after) {
+            (_, _, None) => drop(self.items.remove(key)),
+            (KeyCommand::Store { verb, expiry, .. }, CommandOutcome::Done, Some(item)) => {
+                let deadline_us =
+                    if verb.sets_expiry() { deadline_us(*expiry, now_us) } else { old_deadline_us };
+                self.put(key, item, deadline_us);
+            }
+            (KeyCommand::Cas { .. }, CommandOutcome::Done, Some(item)) => self.put(key, item, None),
+            (KeyCommand::Count { .. }, CommandOutcome::Number(_), Some(item)) => {
+                self.put(key, item, old_deadline_us);
+            }
+            (KeyCommand::Touch { expiry }, ..) => {
+                if let Some(stored) = self.items.get_mut(key) {
+                    stored.deadline_us = deadline_us(*expiry, now_us);
+                }
+            }
+            _ => {}
+        }
+        // Where memory is short, what is there may be gone.
+        match (&self.memory, &request.command, before) {
+            (Some(_), KeyCommand::Read { .. }, Some(DatedItem { version, .. })) => {
+                let otherwise = self.may_be_gone(version).then_some(&b"EN\r\n"[..]);
+                Expected::Items(vec![MayMiss { bytes: reply, version, otherwise }], b"")
+            }
+            (Some(_), KeyCommand::Delete, Some(_)) => {
+                Expected::Either([reply, told(CommandOutcome::Missing)])
+            }
+            _ => Expected::Bytes(reply),
+        }
+    }
+
+    fn put(&mut self, key: &str, item: CachedItem, deadline_us: Option<u64>) {
         self.versions += 1;
         if let Some(memory) = &mut self.memory {
-            memory.write(self.versions, value.len());
+            memory.write(self.versions, item.value.len());
         }
-        self.items.insert(key.to_owned(), Item { flags, value, deadline_us, version: self.versions });
+        self.items.insert(key.to_owned(), DatedItem { item, deadline_us, version: self.versions });
     }
 
-    /// As [`Model::execute`], where items may have been evicted: each command is about single items.
-    fn execute_short(&mut self, command: &ModelCommand, now_us: u64) -> Expected {
-        let (inner, is_meta) = match command {
-            ModelCommand::Meta(inner) => (&**inner, true),
-            command => (command, false),
-        };
-        let said = |classic: &str| {
-            if is_meta { meta::reply(inner, classic.as_bytes()) } else { classic.as_bytes().to_vec() }
-        };
-        match inner {
-            ModelCommand::Get { keys, .. } if is_meta => match self.get(keys) {
-                miss if miss == b"END\r\n" => Expected::Bytes(said("END\r\n")),
-                item => {
-                    let mut items = self.may_miss(keys);
-                    items.iter_mut().for_each(|one| {
-                        one.bytes = meta::reply(inner, &item);
-                        one.otherwise = one.otherwise.map(|_| &b"EN\r\n"[..]);
-                    });
-                    Expected::Items(items, b"")
-                }
-            },
-            ModelCommand::Get { keys, .. } => Expected::Items(self.may_miss(keys), b"END\r\n"),
-            ModelCommand::Delete(key) if self.items.remove(key).is_some() => {
-                Expected::Either([said("DELETED\r\n"), said("NOT_FOUND\r\n")])
-            }
-            ModelCommand::Delete(_) => Expected::Bytes(said("NOT_FOUND\r\n")),
-            ModelCommand::Store { mode, key, flags, expiry, value } => {
-                Expected::Bytes(said(self.store(*mode, key, *flags, deadline_us(*expiry, now_us), value)))
-            }
-            _ => {
-                self.items.clear();
-                Expected::Bytes(said("OK\r\n"))
-            }
-        }
+    fn may_be_gone(&self, version: u64) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.may_miss(version))
     }
 
     fn may_miss(&self, keys: &[String]) -> Vec<MayMiss> {
@@ -255,8 +188,7 @@ impl Model {
         let block = |(key, version): (&String, u64)| {
             let bytes = self.get(std::slice::from_ref(key));
             let bytes = bytes[..bytes.len() - b"END\r\n".len()].to_vec();
-            let can_go = self.memory.as_ref().is_some_and(|memory| memory.may_miss(version));
-            MayMiss { bytes, version, otherwise: can_go.then_some(b"") }
+            MayMiss { bytes, version, otherwise: self.may_be_gone(version).then_some(b"") }
         };
         present.map(block).collect()
     }
@@ -295,11 +227,8 @@ impl Model {
     /// The answer to a `get` now.
     fn get(&self, keys: &[String]) -> Vec<u8> {
         let mut reply = Vec::new();
-        for (key, item) in keys.iter().filter_map(|key| Some((key, self.items.get(key)?))) {
-            reply
-                .extend_from_slice(format!("VALUE {key} {} {}\r\n", item.flags, item.value.len()).as_bytes());
-            reply.extend_from_slice(&item.value);
-            reply.extend_from_slice(b"\r\n");
+        for (key, stored) in keys.iter().filter_map(|key| Some((key, self.items.get(key)?))) {
+            reply.extend(stored.item.rendered(key, false).bytes().unwrap_or_default());
         }
         reply.extend_from_slice(b"END\r\n");
         reply
@@ -307,48 +236,10 @@ impl Model {
 
     fn uniques_of(&self, keys: &[String]) -> Vec<(String, u32, Vec<u8>, u64)> {
         let item = |key: &String| {
-            let item = self.items.get(key)?;
-            Some((key.clone(), item.flags, item.value.clone(), item.version))
+            let DatedItem { item, version, .. } = self.items.get(key)?;
+            Some((key.clone(), item.flags, item.value.clone(), *version))
         };
         keys.iter().filter_map(item).collect()
-    }
-
-    fn store(
-        &mut self,
-        mode: StoringMode,
-        key: &str,
-        flags: u32,
-        deadline_us: Option<u64>,
-        value: &[u8],
-    ) -> &'static str {
-        let old = self.items.get(key).cloned();
-        match (mode, old) {
-            (StoringMode::Set, _) | (StoringMode::Add, None) | (StoringMode::Replace, Some(_)) => {
-                self.put(key, flags, deadline_us, value.to_vec())
-            }
-            (StoringMode::Append, Some(old)) => {
-                self.put(key, old.flags, old.deadline_us, [&old.value, value].concat())
-            }
-            (StoringMode::Prepend, Some(old)) => {
-                self.put(key, old.flags, old.deadline_us, [value, &old.value].concat())
-            }
-            _ => return "NOT_STORED\r\n",
-        }
-        "STORED\r\n"
-    }
-
-    /// A number keeps the width it had: memcached pads a shorter one with spaces.
-    fn step(&mut self, key: &str, up: bool, delta: u64) -> String {
-        let Some(old) = self.items.get(key).cloned() else { return "NOT_FOUND\r\n".into() };
-        let text = String::from_utf8_lossy(&old.value).into_owned();
-        let number = text.split_whitespace().next().and_then(|digits| digits.parse::<u64>().ok());
-        let Some(number) = number else {
-            return "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".into();
-        };
-        let number = if up { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
-        let value = format!("{number:<width$}", width = old.value.len()).into_bytes();
-        self.put(key, old.flags, old.deadline_us, value);
-        format!("{number}\r\n")
     }
 }
 
@@ -413,6 +304,10 @@ fn deadline_us(expiry: i64, now_us: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
+    use memcached_client::StoreVerb;
+
     use super::*;
 
     fn bytes(model: &mut Model, command: ModelCommand) -> String {
@@ -426,14 +321,13 @@ mod tests {
         }
     }
 
-    fn set(key: &str, value: &str) -> ModelCommand {
-        ModelCommand::Store {
-            mode: StoringMode::Set,
-            key: key.into(),
-            flags: 3,
-            expiry: 0,
-            value: value.into(),
-        }
+    fn one(key: &str, command: KeyCommand<'static>) -> ModelCommand {
+        ModelCommand::One(key.into(), command.classic())
+    }
+
+    fn set(key: &str, value: &'static str) -> ModelCommand {
+        let (verb, value) = (StoreVerb::Set, Cow::Borrowed(value.as_bytes()));
+        one(key, KeyCommand::Store { verb, flags: 3, expiry: 0, value })
     }
 
     #[test]
@@ -442,31 +336,29 @@ mod tests {
         let get = || ModelCommand::Get { keys: vec!["a".into(), "b".into()], unique: false };
         assert_eq!(bytes(&mut model, get()), "END\r\n");
         assert_eq!(bytes(&mut model, set("a", "100")), "STORED\r\n");
-        assert_eq!(bytes(&mut model, ModelCommand::Step { key: "a".into(), up: false, delta: 1 }), "99\r\n");
+        assert_eq!(bytes(&mut model, one("a", KeyCommand::Count { up: false, by: 1 })), "99\r\n");
         assert_eq!(bytes(&mut model, get()), "VALUE a 3 3\r\n99 \r\nEND\r\n");
-        assert_eq!(bytes(&mut model, ModelCommand::Delete("a".into())), "DELETED\r\n");
-        let touch = ModelCommand::Touch { key: "a".into(), expiry: 0 };
+        assert_eq!(bytes(&mut model, one("a", KeyCommand::Delete)), "DELETED\r\n");
+        let touch = one("a", KeyCommand::Touch { expiry: 0 });
         assert_eq!(bytes(&mut model, touch), "NOT_FOUND\r\n");
     }
 
     #[test]
     fn what_has_a_deadline_is_gone_then_whatever_was_done_to_it() {
         let mut model = Model::default();
-        let store = |mode, expiry| {
-            let (key, flags, value) = ("a".into(), 0, b"1".to_vec());
-            ModelCommand::Store { mode, key, flags, expiry, value }
-        };
+        let store =
+            |verb, expiry| one("a", KeyCommand::Store { verb, flags: 0, expiry, value: Cow::Borrowed(b"1") });
         let get = || ModelCommand::Get { keys: vec!["a".into()], unique: false };
-        at(&mut model, store(StoringMode::Set, 1), 10);
-        at(&mut model, store(StoringMode::Append, 9), 20);
-        at(&mut model, ModelCommand::Step { key: "a".into(), up: true, delta: 1 }, 30);
+        at(&mut model, store(StoreVerb::Set, 1), 10);
+        at(&mut model, store(StoreVerb::Append, 9), 20);
+        at(&mut model, one("a", KeyCommand::Count { up: true, by: 1 }), 30);
         assert!(model.fades(&["a".into()]));
         assert_eq!(at(&mut model, get(), 1_000_009), "VALUE a 0 2\r\n12\r\nEND\r\n");
         assert_eq!(at(&mut model, get(), 1_000_010), "END\r\n");
-        assert_eq!(at(&mut model, store(StoringMode::Set, -1), 2_000_000), "STORED\r\n");
+        assert_eq!(at(&mut model, store(StoreVerb::Set, -1), 2_000_000), "STORED\r\n");
         assert_eq!(at(&mut model, get(), 2_000_000), "END\r\n");
-        at(&mut model, store(StoringMode::Set, 0), 2_000_001);
-        at(&mut model, ModelCommand::Touch { key: "a".into(), expiry: 2 }, 2_000_002);
+        at(&mut model, store(StoreVerb::Set, 0), 2_000_001);
+        at(&mut model, one("a", KeyCommand::Touch { expiry: 2 }), 2_000_002);
         assert_eq!(at(&mut model, get(), 4_000_002), "END\r\n");
     }
 
@@ -477,7 +369,7 @@ mod tests {
         let gets = ModelCommand::Get { keys: vec!["a".into()], unique: true };
         let first = model.execute(&gets, 1);
         model.compare(&first, Place::new(1, 0), b"VALUE a 3 1 7\r\nx\r\nEND\r\n").unwrap();
-        let cas = ModelCommand::Cas { key: "a".into(), flags: 0, unique: 7, value: b"y".to_vec() };
+        let cas = one("a", KeyCommand::Cas { unique: 7, flags: 0, expiry: 0, value: Cow::Borrowed(b"y") });
         assert_eq!(bytes(&mut model, cas.clone()), "STORED\r\n");
         assert_eq!(bytes(&mut model, cas), "EXISTS\r\n");
         let second = model.execute(&gets, 1);

@@ -1,9 +1,9 @@
 //! The commands of one memcached client: classic and meta, on a few keys that all clients share.
 
+use memcached_client::{KeyCommand, StoreVerb};
 use wire::SplitMix64;
 
-use super::meta;
-use super::model::{ModelCommand, StoringMode};
+use super::model::ModelCommand;
 use crate::workload::CommandSource;
 
 /// Keys that all clients share; few, so that they conflict.
@@ -34,8 +34,7 @@ impl CommandSource for Source {
 
     fn draw(&mut self, draws: &mut SplitMix64) -> ModelCommand {
         let command = if self.crowds { self.crowd(draws) } else { self.any(draws) };
-        let is_meta = draws.chance(300) && meta::text(&command).is_some();
-        if is_meta { ModelCommand::Meta(Box::new(command)) } else { command }
+        if draws.chance(300) { command.meta() } else { command }
     }
 
     fn learn(&mut self, command: &ModelCommand, reply: &[u8]) {
@@ -77,42 +76,32 @@ impl Source {
             }
             30..38 => ModelCommand::Get { keys: vec![value_key(draws)], unique: true },
             38..44 => match self.unique.take() {
-                Some((key, unique)) => ModelCommand::Cas { key, flags, unique, value: self.value(draws) },
+                Some((key, unique)) => {
+                    one(key, KeyCommand::Cas { unique, flags, expiry: 0, value: self.value(draws).into() })
+                }
                 None => ModelCommand::Get { keys: vec![value_key(draws)], unique: true },
             },
-            44..62 => {
-                let key = value_key(draws);
-                ModelCommand::Store {
-                    mode: StoringMode::Set,
-                    key,
-                    flags,
-                    expiry: expiry(draws),
-                    value: self.value(draws),
-                }
-            }
-            62..70 => {
-                let mode = *draws.pick(&[StoringMode::Add, StoringMode::Replace]);
-                let key = value_key(draws);
-                ModelCommand::Store { mode, key, flags, expiry: expiry(draws), value: self.value(draws) }
-            }
-            70..76 => {
-                let mode = *draws.pick(&[StoringMode::Append, StoringMode::Prepend]);
-                let key = value_key(draws);
-                ModelCommand::Store { mode, key, flags, expiry: expiry(draws), value: self.value(draws) }
-            }
+            44..62 => self.store(StoreVerb::Set, flags, draws),
+            62..70 => self.store(*draws.pick(&[StoreVerb::Add, StoreVerb::Replace]), flags, draws),
+            70..76 => self.store(*draws.pick(&[StoreVerb::Append, StoreVerb::Prepend]), flags, draws),
             76..80 => {
                 let key = counter_key(draws);
-                let value = draws.modulo(1000).to_string().into_bytes();
-                ModelCommand::Store { mode: StoringMode::Set, key, flags, expiry: 0, value }
+                let value = draws.modulo(1000).to_string().into_bytes().into();
+                one(key, KeyCommand::Store { verb: StoreVerb::Set, flags, expiry: 0, value })
             }
             80..92 => {
                 let (key, up) = (counter_key(draws), draws.chance(700));
-                ModelCommand::Step { key, up, delta: draws.modulo(1 << 40) }
+                one(key, KeyCommand::Count { up, by: draws.modulo(1 << 40) })
             }
-            92..96 => ModelCommand::Delete(any_key(draws)),
-            96..99 => ModelCommand::Touch { key: any_key(draws), expiry: expiry(draws) },
+            92..96 => one(any_key(draws), KeyCommand::Delete),
+            96..99 => one(any_key(draws), KeyCommand::Touch { expiry: expiry(draws) }),
             _ => ModelCommand::Flush,
         }
+    }
+
+    fn store(&mut self, verb: StoreVerb, flags: u32, draws: &mut SplitMix64) -> ModelCommand {
+        let (key, expiry) = (value_key(draws), expiry(draws));
+        one(key, KeyCommand::Store { verb, flags, expiry, value: self.value(draws).into() })
     }
 
     /// Many large values, under many keys, with commands about single items only, since any other may be gone.
@@ -122,15 +111,19 @@ impl Source {
             0..50 => {
                 let flags = draws.modulo(1 << 16) as u32;
                 let (key, value) = (key(draws), self.value(draws));
-                ModelCommand::Store { mode: StoringMode::Set, key, flags, expiry: 0, value }
+                one(key, KeyCommand::Store { verb: StoreVerb::Set, flags, expiry: 0, value: value.into() })
             }
             50..90 => {
                 let keys = (0..draws.within(1, 4)).map(|_| key(draws)).collect();
                 ModelCommand::Get { keys, unique: false }
             }
-            _ => ModelCommand::Delete(key(draws)),
+            _ => one(key(draws), KeyCommand::Delete),
         }
     }
+}
+
+fn one(key: String, command: KeyCommand<'static>) -> ModelCommand {
+    ModelCommand::One(key, command.classic())
 }
 
 fn value_key(draws: &mut SplitMix64) -> String {

@@ -188,8 +188,11 @@ fn rollbacks(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Ta
         .table(format!("{}: {count} rollbacks of a batch in each round", figure.name()), &rows)
 }
 
+/// A part of the time of a batch, in microseconds.
+type TimeOfBatch = fn(&ExecutorFigures) -> f64;
+
 fn parts(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
-    const PARTS: [(&str, fn(&ExecutorFigures) -> f64); 3] = [
+    const PARTS: [(&str, TimeOfBatch); 3] = [
         ("keys and plan", |one| one.mixing_us),
         ("handlers", |one| one.handling_us),
         ("tree, root and token", |one| one.folding_us),
@@ -197,7 +200,7 @@ fn parts(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table 
     let rows = measured(run, figure, plan)
         .into_iter()
         .flat_map(|side| PARTS.map(|(what, value)| (side, what, value)));
-    Columns::<(&ExecutorSide, &str, fn(&ExecutorFigures) -> f64)>::default()
+    Columns::<(&ExecutorSide, &str, TimeOfBatch)>::default()
         .text("Side", |(side, ..)| side.name.clone())
         .text("What", |(_, what, _)| (*what).to_owned())
         .range("us per batch", one_digit, |(side, _, value)| {

@@ -172,7 +172,6 @@ impl<W: Workload> Role<W> {
             watchdog: Duration::from_secs(5),
             hold_replies: true,
             witness: false,
-            alone_after_silence: false,
             extra_protection: self.workers > 1,
             reads: self.reads,
             on_detection: crosscheck::OnDetection::default(),

@@ -193,9 +193,6 @@ pub struct Settings {
     /// With V and three processes: the last one is a witness. It verifies, and has no service and no clients; the other
     /// two are the replicas.
     pub witness: bool,
-    /// With V and two processes: the primary goes on without its peer when it hears nothing of it. Where only the link
-    /// has failed, both go on, and clients see two histories.
-    pub alone_after_silence: bool,
     /// With V: once all replicas have agreed in time for a while, a batch waits a moment for the tokens of all of them
     /// (Eve, section 6.3). Without it, as many as agree are enough, and one that differs is repaired afterwards.
     pub extra_protection: bool,

@@ -163,7 +163,6 @@ fn settings(me: u8, addresses: &[SocketAddr], directory: &Path, key: &GroupKey) 
         hold_replies: true,
         on_detection: OnDetection::Answer,
         witness: false,
-        alone_after_silence: false,
         extra_protection: false,
         reads: Reads::Batch,
     }

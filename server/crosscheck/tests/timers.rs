@@ -126,7 +126,6 @@ fn rings_while_idle(mode: &str, workers: usize) {
         hold_replies: true,
         on_detection: OnDetection::Answer,
         witness: false,
-        alone_after_silence: false,
         extra_protection: false,
         reads: Reads::Batch,
     };

@@ -43,7 +43,6 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         watchdog: Duration::from_millis(500),
         hold_replies: true,
         witness: false,
-        alone_after_silence: false,
         extra_protection: true,
         reads: crosscheck::Reads::Batch,
         on_detection: crosscheck::OnDetection::default(),

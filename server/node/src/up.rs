@@ -94,10 +94,6 @@ pub struct Args<O: ServiceOptions> {
     /// one of the two goes on without the other whatever happened, and no operator has to decide
     #[arg(long)]
     pub witness: bool,
-    /// With --mode R0GV and two replicas without a witness: the primary goes on alone when it hears nothing of the
-    /// other. Where only the link has failed, both go on, and clients see two histories
-    #[arg(long)]
-    pub alone_after_silence: bool,
     /// With --mode R0GV: whether a batch waits a moment for the results of all replicas, so that a bug that shows in
     /// some interleavings and hits a majority alike is seen [default: yes with several workers, no with one]
     #[arg(long, value_name = "yes|no", value_parser = clap::builder::BoolishValueParser::new())]
@@ -193,7 +189,6 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         hold_replies: !args.free_replies,
         on_detection: args.on_detection.map(OnDetection::from),
         witness: args.witness,
-        alone_after_silence: args.alone_after_silence,
         extra_protection: args.extra_protection,
         reads: args.reads.into(),
         ..ClusterOptions::default()

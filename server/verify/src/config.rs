@@ -75,7 +75,6 @@ pub struct Config {
     pub(crate) genesis: StateToken,
     pub(crate) begins: bool,
     pub(crate) extra_after: Option<u32>,
-    pub(crate) alone_after_silence: bool,
     pub(crate) rules: Rules,
 }
 
@@ -91,9 +90,8 @@ impl Config {
             assert!((1..=7).contains(&failures), "a group tolerates 1 to 7 failures, not {failures}");
         }
         assert!(me < layout.verifiers() && layout.verifiers() as usize <= MAX_SLOTS, "no process {me}");
-        let (begins, alone_after_silence) = (false, false);
         let extra_after = Some(EXTRA_AFTER_BATCHES);
-        Config { layout, me, life, genesis, begins, extra_after, alone_after_silence, rules: Rules::ALL }
+        Config { layout, me, life, genesis, begins: false, extra_after, rules: Rules::ALL }
     }
 
     /// The same process, with the operator's permission to begin a new group where nobody has one.
@@ -106,13 +104,6 @@ impl Config {
     /// all in time (Eve, section 6.3); with none, it never does.
     pub fn with_extra_protection(mut self, after_batches: Option<u32>) -> Config {
         self.extra_after = after_batches;
-        self
-    }
-
-    /// The same process of a pair, whose primary goes on alone when it hears nothing, as in the paper. Where only the
-    /// link has failed, both go on, and clients see two histories.
-    pub fn that_goes_on_alone_after_silence(mut self) -> Config {
-        self.alone_after_silence = true;
         self
     }
 

@@ -55,8 +55,6 @@ pub struct ClusterOptions<O> {
     pub on_detection: Option<OnDetection>,
     /// Whether a witness verifies what two replicas execute.
     pub witness: bool,
-    /// Whether the primary of two goes on alone after silence.
-    pub alone_after_silence: bool,
     /// Whether, with V, a batch waits a moment for the tokens of all replicas; none: the default.
     pub extra_protection: Option<bool>,
     /// How requests that only read are answered.
@@ -81,7 +79,6 @@ impl<O: Default> Default for ClusterOptions<O> {
             hold_replies: true,
             on_detection: None,
             witness: false,
-            alone_after_silence: false,
             extra_protection: None,
             reads: Reads::default(),
             service: O::default(),
@@ -130,9 +127,6 @@ fn check_options<O>(wish: &ClusterOptions<O>, processes: usize) -> anyhow::Resul
         let workers = wish.workers.unwrap_or(config::DEFAULT_WORKERS);
         config::check_client_threads(threads, workers, config::DEFAULT_BUFFER_MB)
             .map_err(|(what, remedy)| misuse(format!("{what}; {remedy} (--client-threads, --workers)")))?;
-    }
-    if wish.alone_after_silence && !(wish.mode.verified && processes == 2 && !wish.witness) {
-        return Err(misuse("--alone-after-silence is for two replicas in mode R0GV, without a witness"));
     }
     if wish.extra_protection.is_some() && !wish.mode.verified {
         let mode = wish.mode;
@@ -199,8 +193,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             node.before_images = wish.before_images;
             node.hold_replies = wish.hold_replies;
             node.on_detection = wish.on_detection.unwrap_or_default();
-            (node.witness, node.alone_after_silence) = (wish.witness, wish.alone_after_silence);
-            node.extra_protection = wish.extra_protection;
+            (node.witness, node.extra_protection) = (wish.witness, wish.extra_protection);
             node.reads = wish.reads;
             node.durability = match &durability {
                 Durability::Memory => Durability::Memory,

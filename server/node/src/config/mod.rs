@@ -89,8 +89,6 @@ pub struct NodeConfig<O> {
     pub on_detection: OnDetection,
     /// Whether the last of the replicas is a witness: with V it verifies, and has no service and no clients.
     pub witness: bool,
-    /// Whether, with V, the primary of two goes on alone after silence.
-    pub alone_after_silence: bool,
     /// Whether, with V, a batch waits a moment for the tokens of all replicas; none: where it runs on several workers.
     pub extra_protection: Option<bool>,
     /// With V: how requests that only read are answered.
@@ -155,7 +153,6 @@ impl<O: ServiceOptions> NodeConfig<O> {
             hold_replies: true,
             on_detection: OnDetection::default(),
             witness: false,
-            alone_after_silence: false,
             extra_protection: None,
             reads: Reads::default(),
             service: O::default(),
@@ -206,7 +203,6 @@ impl<O: ServiceOptions> NodeConfig<O> {
             hold_replies: self.hold_replies,
             on_detection: self.on_detection,
             witness: self.witness,
-            alone_after_silence: self.alone_after_silence,
             extra_protection: self.has_extra_protection(),
             reads: self.reads,
         }
@@ -226,7 +222,6 @@ impl<O: ServiceOptions> NodeConfig<O> {
         settings.push(("before_images".to_owned(), self.before_images_word().to_owned()));
         if self.mode.verified {
             settings.push(("witness".to_owned(), self.witness.to_string()));
-            settings.push(("alone_after_silence".to_owned(), self.alone_after_silence.to_string()));
             settings.push(("extra_protection".to_owned(), self.has_extra_protection().to_string()));
         }
         settings
@@ -281,9 +276,6 @@ impl<O: ServiceOptions> NodeConfig<O> {
                 OnDetection::Exit => "exit",
             };
             let _ = writeln!(text, "on_detection = \"{word}\"");
-        }
-        if self.alone_after_silence {
-            text.push_str("alone_after_silence = \"yes\"\n");
         }
         if let Some(waits) = self.extra_protection {
             let _ = writeln!(text, "extra_protection = \"{}\"", if waits { "yes" } else { "no" });

@@ -14,7 +14,7 @@ use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 26] = [
+const FIELDS: [&str; 25] = [
     "this_replica",
     "listen",
     "client_socket",
@@ -37,7 +37,6 @@ const FIELDS: [&str; 26] = [
     "before_images",
     "replies",
     "on_detection",
-    "alone_after_silence",
     "extra_protection",
     "reads",
     "replica",
@@ -125,7 +124,6 @@ fn read<O: ServiceOptions>(
         let what = format!("mode {mode} keeps no log on disk");
         reader.report(reader.offset("durability"), "durability", &what, "write \"memory\", or use mode RDGX");
     }
-    let alone_after_silence = read_either(reader, "alone_after_silence", "yes", "no").unwrap_or_default();
     let extra_protection = read_either(reader, "extra_protection", "yes", "no");
     if extra_protection.is_some() && !mode.verified {
         let what = format!("mode {mode} compares each request, and has no batches that wait");
@@ -133,10 +131,6 @@ fn read<O: ServiceOptions>(
     }
     let (replicas, witness) = read_replicas(text, reader);
     check_count(reader, mode, (replicas.len(), witness), this_replica);
-    if alone_after_silence && !(mode.verified && replicas.len() == 2) {
-        let what = "is for two replicas without a witness, in a mode with V";
-        reader.report(reader.offset("alone_after_silence"), "alone_after_silence", what, "remove it");
-    }
     let reads = read_reads(reader, mode, (replicas.len(), witness));
     check_ports(reader, listen, endpoint, &replicas, this_replica);
 
@@ -158,8 +152,7 @@ fn read<O: ServiceOptions>(
     config.before_images = before_images.unwrap_or(config.before_images);
     config.hold_replies = hold_replies.unwrap_or(config.hold_replies);
     config.on_detection = on_detection;
-    (config.witness, config.alone_after_silence) = (witness, alone_after_silence);
-    config.extra_protection = extra_protection;
+    (config.witness, config.extra_protection) = (witness, extra_protection);
     (config.reads, config.service) = (reads, service);
     if let Err(Wrong { field, what, remedy, .. }) = config.service.check() {
         reader.report(reader.offset(field), field, &what, &remedy);

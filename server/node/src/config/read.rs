@@ -9,6 +9,13 @@ use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, line_of, meant};
 
+/// Fields of earlier releases: what became of each, and what to do.
+const REMOVED: [(&str, &str, &str); 1] = [(
+    "alone_after_silence",
+    "was removed: where only the link had failed, both replicas went on, and clients saw two histories",
+    "remove it; add a witness, and either replica goes on without the other",
+)];
+
 /// One table of the file, and the problems found in it so far.
 pub struct TableReader<'t> {
     text: &'t str,
@@ -33,7 +40,9 @@ impl<'t> TableReader<'t> {
         let mut reader = TableReader { text, table, prefix: prefix.to_owned(), head, problems: Vec::new() };
         for key in table.keys() {
             let name: &str = key.get_ref();
-            if !known.contains(&name) {
+            if let Some((_, what, remedy)) = REMOVED.iter().find(|(removed, ..)| *removed == name) {
+                reader.report(Some(key.span().start), name, what, remedy);
+            } else if !known.contains(&name) {
                 let remedy = match meant(name, known) {
                     Some(meant) => format!("did you mean `{meant}`?"),
                     None => format!("remove it; known here are {}", known.join(", ")),

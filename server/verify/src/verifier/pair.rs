@@ -131,11 +131,7 @@ impl PairState {
 
     /// The peer was not heard for long.
     pub(super) fn on_silence(&self, recorder: &Recorder) -> Option<PairView> {
-        if self.is_backup(recorder) {
-            return Some(self.takeover(recorder));
-        }
-        let may = needs_both(recorder) && recorder.config.alone_after_silence;
-        may.then(|| alone(recorder, 2, recorder.record.version))
+        self.is_backup(recorder).then(|| self.takeover(recorder))
     }
 
     /// The peer's process has ended.

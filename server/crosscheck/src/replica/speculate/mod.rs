@@ -202,9 +202,6 @@ impl SpeculateStage {
         if settings.begins {
             config = config.that_begins();
         }
-        if settings.alone_after_silence {
-            config = config.that_goes_on_alone_after_silence();
-        }
         if !settings.extra_protection {
             config = config.with_extra_protection(None);
         }

@@ -34,7 +34,7 @@ impl From<Bytes> for FrameBody {
 
 /// Writes a body: fields are written one behind the other, and shared bytes are added in between.
 #[derive(Debug)]
-pub(crate) struct BodyWriter {
+pub struct BodyWriter {
     /// All fields.
     fields: Vec<u8>,
     /// How many bytes of the fields come before each of the shared parts.

@@ -581,126 +581,25 @@ pub trait OrderEngine: Send {
     fn stable(&mut self, number: u64) {
         let _ = number;
     }
+}
 
-    /// Changes one byte of the entry at `index` at rest in memory, for tests and fault injection. False when it has no
-    /// such byte.
+/// Faults that tests and simulations inject into an engine; one that cannot have a fault says so.
+#[cfg(feature = "inject")]
+pub trait EngineFaults {
+    /// Changes one byte of the entry at `index` at rest in memory. False when it has no such byte.
     fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
         let _ = (index, at);
         false
     }
 
-    /// Loses the bodies of all batches that were delivered, for tests and fault injection; false if there was none.
+    /// Loses the bodies of all batches that were delivered; false if there was none.
     fn lose_entries(&mut self) -> bool {
         false
     }
 
-    /// Flips a bit of one of the engine's own numbers, for tests and fault injection, and returns its name. `None` when
-    /// there are not so many.
+    /// Flips a bit of one of the engine's own numbers, and returns its name. `None` when there are not so many.
     fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
         let _ = (ordinal, bit);
         None
-    }
-}
-
-impl<E: OrderEngine + ?Sized> OrderEngine for Box<E> {
-    fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
-        (**self).propose(entry)
-    }
-    fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame> {
-        (**self).on_frame(from, kind, body)
-    }
-    fn tick(&mut self) {
-        (**self).tick();
-    }
-    fn peer_up(&mut self, peer: u8) {
-        (**self).peer_up(peer);
-    }
-    fn peer_down(&mut self, peer: u8) {
-        (**self).peer_down(peer);
-    }
-    fn pump(&mut self, out: &mut EngineOut) {
-        (**self).pump(out);
-    }
-    fn needs_persist(&self) -> bool {
-        (**self).needs_persist()
-    }
-    fn persist(&mut self, out: &mut EngineOut) {
-        (**self).persist(out);
-    }
-    fn standing(&self) -> Standing {
-        (**self).standing()
-    }
-
-    fn leadership(&self) -> Leadership {
-        (**self).leadership()
-    }
-    fn hands_on(&self) -> bool {
-        (**self).hands_on()
-    }
-    fn backlog(&self) -> u64 {
-        (**self).backlog()
-    }
-    fn tolerance(&self) -> Option<Tolerance> {
-        (**self).tolerance()
-    }
-    fn delivered(&mut self, index: u64) {
-        (**self).delivered(index);
-    }
-    fn state_available(&mut self, checkpoint: u64) {
-        (**self).state_available(checkpoint);
-    }
-    fn state_freed(&mut self, checkpoint: u64) {
-        (**self).state_freed(checkpoint);
-    }
-    fn installed(&mut self, checkpoint: u64) -> bool {
-        (**self).installed(checkpoint)
-    }
-    fn state_lost(&mut self, checkpoint: u64) {
-        (**self).state_lost(checkpoint);
-    }
-    fn want_state_after(&mut self, number: u64) {
-        (**self).want_state_after(number);
-    }
-    fn forget(&mut self) -> Result<(), LogError> {
-        (**self).forget()
-    }
-    fn compact_to(&mut self, index: u64) -> bool {
-        (**self).compact_to(index)
-    }
-    fn compaction_floor(&self) -> u64 {
-        (**self).compaction_floor()
-    }
-    fn transfer_leader(&mut self, slot: u8) {
-        (**self).transfer_leader(slot);
-    }
-    fn campaign(&mut self) {
-        (**self).campaign();
-    }
-    fn life_of(&self, slot: u8) -> Option<u32> {
-        (**self).life_of(slot)
-    }
-    fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
-        (**self).decide(decision)
-    }
-    fn accept_stamps(&mut self, until_us: u64) {
-        (**self).accept_stamps(until_us);
-    }
-    fn begin_view(&mut self, view: PrimaryView) -> bool {
-        (**self).begin_view(view)
-    }
-    fn rewind_to(&mut self, index: u64) {
-        (**self).rewind_to(index);
-    }
-    fn stable(&mut self, number: u64) {
-        (**self).stable(number);
-    }
-    fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
-        (**self).corrupt_entry(index, at)
-    }
-    fn lose_entries(&mut self) -> bool {
-        (**self).lose_entries()
-    }
-    fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
-        (**self).corrupt_number(ordinal, bit)
     }
 }

@@ -7,14 +7,13 @@
 //! - [`batch`]: the unit that gets a position.
 //! - [`Orderer`]: driven by the pipeline; exactly-once from any origin to every replica.
 //! - [`OrderEngine`]: the exchangeable engine below it: [`RaftEngine`], [`PrimaryEngine`],
-//!   [`SingleEngine`], [`FanoutEngine`].
+//!   [`SingleEngine`].
 //! - [`LogStore`]: the storage of the log: [`MemoryLog`], [`FileLog`], the latter on any [`Disk`].
 
 pub mod batch;
 mod batcher;
 mod body;
 mod engine;
-mod fanout;
 pub mod frame;
 pub mod limits;
 mod log;
@@ -29,12 +28,13 @@ mod stamps;
 
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};
-pub use body::FrameBody;
+pub use body::{BodyWriter, FrameBody};
+#[cfg(feature = "inject")]
+pub use engine::EngineFaults;
 pub use engine::{
     Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Leadership, MemberSet, NotNow,
     OrderEngine, Output, Outside, PrimaryView, Standing, Tolerance,
 };
-pub use fanout::FanoutEngine;
 pub use frame::{Decoder, Frame, FrameError, FrameKind};
 pub use log::{
     Disk, DiskFile, FileLog, FileOptions, LogError, LogStore, MemoryLog, NAMES, Record, System,

@@ -146,34 +146,12 @@ impl<E: OrderEngine> Orderer<E> {
     }
 
     /// A client's request, with the result of `batch::checksum` when it was decoded. `tag` is returned with its
-    /// delivery.
+    /// delivery. It takes `cost` bytes while it is on its way, with its expected reply. Its stream is in the batch if
+    /// [`Config::streams`].
     ///
     /// # Errors
     /// [`Refused`] when the queue is full or the request too long; it was then not taken.
-    pub fn submit(&mut self, request: Bytes, checksum: u32, tag: u64) -> Result<(), Refused> {
-        let cost = request.len();
-        self.submit_at_cost(request, checksum, tag, cost)
-    }
-
-    /// As [`Orderer::submit`], for a request that takes `cost` bytes while it is on its way, with its expected reply.
-    ///
-    /// # Errors
-    /// Those of [`Orderer::submit`].
-    pub fn submit_at_cost(
-        &mut self,
-        request: Bytes,
-        checksum: u32,
-        tag: u64,
-        cost: usize,
-    ) -> Result<(), Refused> {
-        self.submit_request(Request { checksum, stream: 0, bytes: request }, tag, cost)
-    }
-
-    /// As [`Orderer::submit_at_cost`], for a request that may have a stream. It is in the batch if [`Config::streams`].
-    ///
-    /// # Errors
-    /// Those of [`Orderer::submit`].
-    pub fn submit_request(&mut self, request: Request, tag: u64, cost: usize) -> Result<(), Refused> {
+    pub fn submit(&mut self, request: Request, tag: u64, cost: usize) -> Result<(), Refused> {
         if self.stopped { Err(Refused::Full) } else { self.batcher.submit(request, tag, cost) }
     }
 
@@ -405,6 +383,7 @@ impl<E: OrderEngine> Orderer<E> {
     }
 
     /// Flips bits of the next stamp of this replica as a leader, for tests and fault injection.
+    #[cfg(feature = "inject")]
     pub fn corrupt_stamp(&mut self, bits: u64) {
         self.queue.wrong_stamp = Some(bits);
     }
@@ -606,8 +585,9 @@ mod tests {
         for corrupt in [false, true] {
             let engine = crate::SingleEngine::new(0, 1, 0);
             let mut orderer = Orderer::new(Config::new(0, 1, 1), engine, State::default());
-            let request = Bytes::from_static(b"request");
-            orderer.submit(request.clone(), crate::batch::checksum(&request), 1).unwrap();
+            let bytes = Bytes::from_static(b"request");
+            let request = Request { checksum: crate::batch::checksum(&bytes), stream: 0, bytes };
+            orderer.submit(request, 1, 7).unwrap();
             orderer.batcher.form(0, 1).unwrap();
             if corrupt {
                 orderer.batcher.corrupt_first();
@@ -630,7 +610,8 @@ mod tests {
             orderer.engine.campaigns
         };
         assert_eq!(ticks(&mut orderer, 10_000), 0, "nothing is waited for");
-        orderer.submit(Bytes::from_static(b"request"), 0, 1).unwrap();
+        let request = Request { checksum: 0, stream: 0, bytes: Bytes::from_static(b"request") };
+        orderer.submit(request, 1, 7).unwrap();
         assert_eq!(ticks(&mut orderer, 79), 0);
         assert_eq!(ticks(&mut orderer, 80), 1);
         assert_eq!(ticks(&mut orderer, 160), 2);

@@ -1,7 +1,7 @@
 //! Messages of a corrupted peer, with right checksums and the group's key, are checked for plausibility: no term,
 //! incarnation or request to join is accepted that no healthy replica can have.
 
-use crate::harness::Cluster;
+use crate::harness::{Cluster, request};
 use bytes::Bytes;
 use order::batch::{Batch, Request, checksum};
 use order::{FrameKind, Output};
@@ -38,8 +38,7 @@ fn assert_goes_on(cluster: &mut Cluster, leader: u8) {
 /// The group's number, from a frame of the engine.
 fn group_of(cluster: &mut Cluster, leader: u8) -> u64 {
     let orderer = &mut cluster.replica(leader).orderer;
-    let request = Bytes::from_static(b"\0abcdefgh");
-    orderer.submit(request.clone(), checksum(&request), 0).unwrap();
+    orderer.submit(request(Bytes::from_static(b"\0abcdefgh")), 0, 9).unwrap();
     orderer.pump(1_000_000_000);
     let mut group = None;
     while let Some(output) = orderer.poll_output() {

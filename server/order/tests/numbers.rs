@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use order::OrderEngine;
+use order::EngineFaults;
 
 use crate::harness::Cluster;
 

@@ -1,8 +1,8 @@
 //! Replicas that lost their memory, fell behind the log, or hold a corrupt one: each comes back, and no replica founds
 //! a second group.
 
-use crate::harness::{Cluster, Weather};
-use order::{FrameKind, OrderEngine, Output};
+use crate::harness::{Cluster, Weather, request};
+use order::{EngineFaults, FrameKind, Output};
 
 fn established(replicas: u8, seed: u64) -> Cluster {
     let mut cluster = Cluster::new(replicas, seed);
@@ -439,8 +439,7 @@ fn frames_that_no_healthy_peer_sends_are_blamed_and_stop_nobody() {
     let follower = (leader + 1) % 3;
     // A real frame of the leader, with each byte changed in turn after its frame checksum was verified.
     let orderer = &mut cluster.replica(leader).orderer;
-    let request = bytes::Bytes::from_static(b"\0abcdefgh");
-    orderer.submit(request.clone(), order::batch::checksum(&request), 0).unwrap();
+    orderer.submit(request(bytes::Bytes::from_static(b"\0abcdefgh")), 0, 9).unwrap();
     orderer.pump(1);
     let mut body = None;
     while let Some(output) = orderer.poll_output() {

@@ -42,7 +42,7 @@ use crate::clock::GroupClock;
 use crate::counters::ClientCounters;
 use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::{Identity, PeerEvent, Peers};
-use crate::self_check::{self, Check};
+use crate::self_check::Check;
 use crate::service::Service;
 use crate::settings::{Durability, Mode, Settings};
 use crate::state::Base;
@@ -374,14 +374,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// wrong repeatedly, however often it is repaired.
     fn check_oneself(&mut self) {
         // Every check is made at every tick: some continue where their last run stopped.
-        for check in self_check::at_tick() {
+        for check in Check::ALL {
             if !self.holds(check) {
                 self.env.replace(check.corrupted());
             }
         }
     }
 
-    /// Whether the state that this check of `self_check::GUARDS` covers is correct.
+    /// Whether the state that this check covers is correct.
     fn holds(&mut self, check: Check) -> bool {
         let Mode { guarded, .. } = self.env.settings.mode;
         // A tool may change all replicas' programs at about the same time (a probe that is set on all hosts). The votes

@@ -123,8 +123,7 @@ impl<E: OrderEngine> OrderStage<E> {
         let cost = owner.client().map_or(request.bytes.len(), |to| to.cost as usize);
         // From 1: a request of the pipeline itself has none.
         let stream = owner.client().map_or(0, |to| to.slot + 1);
-        match self.orderer.submit_request(order::Request { stream, ..request }, self.pending.next_tag(), cost)
-        {
+        match self.orderer.submit(order::Request { stream, ..request }, self.pending.next_tag(), cost) {
             Ok(()) => {
                 self.pending.push(owner);
                 Ok(())

@@ -1,6 +1,7 @@
 //! A replica that a simulation steps: the shipped pipeline without a thread, a socket or a clock of its own. The
 //! simulation decides with one seed when each event happens.
 
+mod engine;
 #[cfg(feature = "inject")]
 mod faults;
 
@@ -9,12 +10,11 @@ use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use mio::Token;
-use order::{
-    LogStore, OrderEngine, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEngine, Record, Standing,
-};
+use order::{LogStore, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEngine, Record, Standing};
 use vote::Voter;
 pub use vote::limits::Occupancy;
 
+use self::engine::SteppedEngine;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::{Frontend, Input, Judged, Replica, Watchdog};
@@ -29,8 +29,6 @@ pub use crate::peers::probe::PeerProgress;
 use crate::peers::{Identity, PeerEvent, Peers};
 pub use crate::world::{Observation, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
-
-type Engine = Box<dyn OrderEngine>;
 
 /// The initial data of one process of a replica.
 pub struct Startup {
@@ -79,7 +77,7 @@ pub const LISTENER: Token = Token(crate::peers::FIRST_TOKEN);
 
 /// One replica, stepped from outside: its workers too, one at a time. Dropping it is a crash.
 pub struct Stepped<S: Service, W: World> {
-    replica: Replica<S, Engine, W>,
+    replica: Replica<S, SteppedEngine, W>,
     /// Receives the input that other threads would send.
     mailbox: Mailbox<Input>,
     answers: Mailbox<ThreadInput>,
@@ -121,11 +119,13 @@ impl<S: Service, W: World> Stepped<S, W> {
         let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
         let seed = birth.engine.seed;
         let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
-        let engine: Engine = if verified {
+        let engine = if verified {
             let config = PrimaryConfig { slot: me, replicas: ordering, life: birth.life, start: 1 };
-            Box::new(PrimaryEngine::new(config, order_state.index).with_scale(birth.engine.scale))
+            let engine = PrimaryEngine::new(config, order_state.index).with_scale(birth.engine.scale);
+            SteppedEngine::Primary(Box::new(engine))
         } else {
-            Box::new(RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?)
+            let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
+            SteppedEngine::Raft(Box::new(engine))
         };
         let orderer = Orderer::new(config, engine, order_state);
         let peers = Peers::over(Identity::of(&settings, Some(seed))?, replicas, net);

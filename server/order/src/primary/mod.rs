@@ -406,6 +406,15 @@ impl PrimaryEngine {
     }
 }
 
+#[cfg(feature = "inject")]
+impl crate::EngineFaults for PrimaryEngine {
+    fn lose_entries(&mut self) -> bool {
+        let had = self.held.first_number().is_some_and(|first| first <= self.delivered);
+        self.held.forget(self.delivered, self.delivered);
+        had
+    }
+}
+
 impl OrderEngine for PrimaryEngine {
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
         let (requests, _) = Encoded::claimed_size(&entry.head).ok_or(NotNow)?;
@@ -609,12 +618,6 @@ impl OrderEngine for PrimaryEngine {
         self.asking.restart();
         self.hand_on();
         self.ask_missing();
-    }
-
-    fn lose_entries(&mut self) -> bool {
-        let had = self.held.first_number().is_some_and(|first| first <= self.delivered);
-        self.held.forget(self.delivered, self.delivered);
-        had
     }
 
     fn stable(&mut self, number: u64) {

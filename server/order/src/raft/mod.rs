@@ -248,7 +248,8 @@ fn incarnation<L: LogStore>(node: &Node<L>) -> u64 {
     u64::from(incarnation_of(node.id())) << 32 | u64::from(node.mirror().identity.boots)
 }
 
-impl<L: LogStore> OrderEngine for RaftEngine<L> {
+#[cfg(feature = "inject")]
+impl<L: LogStore> crate::EngineFaults for RaftEngine<L> {
     fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
         self.node.as_mut().is_some_and(|node| node.raw.mut_store().corrupt(index, at))
     }
@@ -256,7 +257,9 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
     fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
         self.node.as_mut()?.corrupt_number(ordinal, bit)
     }
+}
 
+impl<L: LogStore> OrderEngine for RaftEngine<L> {
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
         self.node.as_mut().ok_or(NotNow)?.propose(entry)
     }

@@ -260,6 +260,7 @@ impl<L: LogStore> Mirror<L> {
     }
 
     /// Changes a byte of an entry at rest, for tests and fault injection.
+    #[cfg(feature = "inject")]
     pub fn corrupt(&mut self, index: u64, at: usize) -> bool {
         let Some(position) = index.checked_sub(self.start.0 + 1) else { return false };
         let Some(stored) = self.entries.get_mut(position as usize) else { return false };

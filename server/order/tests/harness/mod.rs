@@ -11,6 +11,11 @@ use wire::SplitMix64;
 
 pub type Engine = RaftEngine<Box<dyn LogStore>>;
 
+/// A client's request as it was decoded.
+pub fn request(bytes: Bytes) -> order::Request {
+    order::Request { checksum: order::batch::checksum(&bytes), stream: 0, bytes }
+}
+
 /// How the network misbehaves, in frames per thousand.
 #[derive(Clone, Copy, Default)]
 pub struct Weather {
@@ -209,8 +214,8 @@ impl Cluster {
     }
 
     fn submit_bytes(&mut self, slot: u8, bytes: Bytes, tag: u64) -> bool {
-        let checksum = order::batch::checksum(&bytes);
-        self.replica(slot).orderer.submit(bytes, checksum, tag).is_ok()
+        let cost = bytes.len();
+        self.replica(slot).orderer.submit(request(bytes), tag, cost).is_ok()
     }
 
     pub fn reconnect(&mut self, a: u8, b: u8) {

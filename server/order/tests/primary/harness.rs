@@ -10,7 +10,7 @@ use order::{
 };
 use wire::{SplitMix64, mix};
 
-use crate::harness::Weather;
+use crate::harness::{Weather, request};
 
 /// Batches that a replica executes beyond the stable one.
 pub const AHEAD: usize = 8;
@@ -210,7 +210,7 @@ impl Cluster {
         let id = replica.next_id + 1;
         let bytes = Bytes::copy_from_slice(&[&[0u8][..], &id.to_le_bytes()].concat());
         let request = Request { checksum: order::batch::checksum(&bytes), stream: stream_of(id), bytes };
-        if replica.orderer.submit_request(request, id, 9).is_ok() {
+        if replica.orderer.submit(request, id, 9).is_ok() {
             replica.next_id = id;
             self.submitted.insert(id);
         }
@@ -461,8 +461,7 @@ impl Cluster {
                 }
                 Output::CheckpointWanted { .. } => {
                     let bytes = Bytes::from_static(b"\x01cut");
-                    let checksum = order::batch::checksum(&bytes);
-                    let _ = self.replica(slot).orderer.submit(bytes, checksum, 0);
+                    let _ = self.replica(slot).orderer.submit(request(bytes), 0, 4);
                 }
                 Output::NeedState { index, .. } => self.replica(slot).fetching = Some(index),
                 Output::Skipped { tags } => {

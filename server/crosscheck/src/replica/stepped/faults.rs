@@ -2,7 +2,6 @@
 //! promises.
 
 use object::{Home, ObjectId};
-use order::OrderEngine;
 use verify::Rules;
 
 use super::Stepped;
@@ -48,14 +47,14 @@ impl<S: Service, W: World> Stepped<S, W> {
     pub fn corrupt_entry(&mut self, seed: u64) -> bool {
         let last = self.replica.order.orderer.standing().last_index;
         let index = last.saturating_sub(seed % 64);
-        self.replica.order.orderer.engine_mut().corrupt_entry(index, (seed >> 32) as usize % 16)
+        self.replica.order.orderer.engine_mut().faults().corrupt_entry(index, (seed >> 32) as usize % 16)
     }
 
     /// Flips a bit of one of the order engine's own numbers; false when there is none.
     pub fn corrupt_number(&mut self, seed: u64) -> bool {
         let numbers = NUMBERS + NUMBERS_PER_PEER * self.replica.env.settings.peers.len();
         let engine = self.replica.order.orderer.engine_mut();
-        engine.corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
+        engine.faults().corrupt_number((seed >> 32) as usize % numbers, seed as u32).is_some()
     }
 
     /// Flips a bit of its clock's offset from the monotonic time: an injected fault.
@@ -101,7 +100,7 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// With V: loses the bodies of all batches that were delivered.
     pub fn lose_bodies(&mut self) -> bool {
-        self.replica.order.orderer.engine_mut().lose_entries()
+        self.replica.order.orderer.engine_mut().faults().lose_entries()
     }
 
     /// With V: its verifier wants another view.

@@ -117,6 +117,7 @@ impl<L: LogStore> Node<L> {
     }
 
     /// Flips a bit of the number with this ordinal, and returns its name. `None` when there are not so many.
+    #[cfg(feature = "inject")]
     pub(crate) fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
         let (mut place, mut hit) = (0, None);
         let mut strike = |name: &'static str, number: &mut u64| {

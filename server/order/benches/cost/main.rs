@@ -3,12 +3,15 @@
 //! `cargo bench -p order --bench cost` prints nanoseconds on the CPU per batch, all three replicas together, as the
 //! median and range of nine runs. CPU time, not wall time: it hardly depends on other load of the machine.
 
+mod fanout;
+
 use std::fs;
 
 use bytes::Bytes;
+use fanout::FanoutEngine;
 use order::{
-    Config, Decoder, FanoutEngine, MemoryLog, OrderEngine, Orderer, Output, PrimaryConfig, PrimaryEngine,
-    PrimaryView, RaftConfig, RaftEngine, State, batch, frame,
+    Config, Decoder, MemoryLog, OrderEngine, Orderer, Output, PrimaryConfig, PrimaryEngine, PrimaryView,
+    RaftConfig, RaftEngine, Request, State, batch, frame,
 };
 
 const REPLICAS: u8 = 3;
@@ -102,13 +105,13 @@ impl<E: OrderEngine> Group<E> {
 /// CPU nanoseconds per batch of `requests` requests, one batch outstanding, submitted at the leader or at a follower.
 fn measure<E: OrderEngine>(group: &mut Group<E>, requests: usize, at_leader: bool) -> u64 {
     let slot = (group.leader() + usize::from(!at_leader)) % usize::from(REPLICAS);
-    let request = Bytes::from(vec![5u8; REQUEST]);
-    let checksum = batch::checksum(&request);
+    let bytes = Bytes::from(vec![5u8; REQUEST]);
+    let request = Request { checksum: batch::checksum(&bytes), stream: 0, bytes };
     let start = cpu_ns();
     for _ in 0..BATCHES {
         let done = group.delivered + usize::from(REPLICAS);
         for tag in 0..requests {
-            group.replicas[slot].submit(request.clone(), checksum, tag as u64).expect("there is room");
+            group.replicas[slot].submit(request.clone(), tag as u64, REQUEST).expect("there is room");
         }
         while group.delivered < done {
             group.round();

@@ -5,12 +5,12 @@
 //! this one.
 
 use bytes::Bytes;
-use wire::{Put, Reader};
-
-use crate::batch::{Encoded, HEAD};
-use crate::body::BodyWriter;
-use crate::engine::{Blame, Committed, EngineOut, MemberSet, NotNow, OrderEngine, Output, Outside, Standing};
-use crate::frame::FrameKind;
+use order::batch::HEAD;
+use order::{
+    Blame, BodyWriter, Committed, Encoded, EngineOut, FrameKind, MemberSet, NotNow, OrderEngine, Output,
+    Outside, Standing,
+};
+use wire::{Malformed, Put, Reader};
 
 /// Sends every proposal once, without any acknowledgement.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ impl FanoutEngine {
     }
 }
 
+/// Each entry has a number to itself.
+fn committed(index: u64, entry: Encoded) -> Committed {
+    Committed { index, entry, number: index, ends: true, sequential: false }
+}
+
 impl OrderEngine for FanoutEngine {
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
         if self.slot != 0 {
@@ -44,25 +49,27 @@ impl OrderEngine for FanoutEngine {
         body.share(&entry.body);
         let body = body.finish();
         for to in 1..self.replicas {
-            self.ready.send(to, FrameKind::Order, body.clone());
+            let (kind, body) = (FrameKind::Order, body.clone());
+            self.ready.outputs.push_back(Output::Send { to, kind, body, deferrable: false });
         }
-        self.ready.committed.push_back(Committed::whole(self.index, entry));
+        self.ready.committed.push_back(committed(self.index, entry));
         Ok(())
     }
 
     fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame> {
         if kind != FrameKind::Order || from != 0 || self.slot == 0 {
-            return Err(Blame::new(from, "only slot 0 sends, and only batches"));
+            return Err(Blame { peer: from, why: "only slot 0 sends, and only batches" });
         }
+        let malformed = |error: Malformed| Blame { peer: from, why: error.0 };
         let mut reader = Reader::shared(&body);
-        let index = reader.u64().map_err(Blame::malformed(from))?;
-        let head = reader.bytes(HEAD).map_err(Blame::malformed(from))?;
+        let index = reader.u64().map_err(malformed)?;
+        let head = reader.bytes(HEAD).map_err(malformed)?;
         if index != self.index + 1 {
-            return Err(Blame::new(from, "batches out of order"));
+            return Err(Blame { peer: from, why: "batches out of order" });
         }
         self.index = index;
         let entry = Encoded { head, body: reader.rest_bytes() };
-        self.ready.committed.push_back(Committed::whole(index, entry));
+        self.ready.committed.push_back(committed(index, entry));
         Ok(())
     }
 
@@ -73,7 +80,8 @@ impl OrderEngine for FanoutEngine {
     fn peer_down(&mut self, _peer: u8) {}
 
     fn pump(&mut self, out: &mut EngineOut) {
-        out.take_over(&mut self.ready);
+        out.outputs.append(&mut self.ready.outputs);
+        out.committed.append(&mut self.ready.committed);
     }
 
     fn standing(&self) -> Standing {

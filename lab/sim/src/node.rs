@@ -170,7 +170,6 @@ impl<W: Workload> Role<W> {
             begins: self.verified && self.begins,
             election: (Duration::from_millis(300), Duration::from_millis(600)),
             watchdog: Duration::from_secs(5),
-            hold_replies: true,
             witness: false,
             extra_protection: self.workers > 1,
             reads: self.reads,

@@ -1,10 +1,15 @@
 //! memcached as the service of this program: its settings, and how a replica of it is built.
 
+#[cfg(feature = "lab")]
+mod lab;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crosscheck::MakeProtocol;
+#[cfg(feature = "lab")]
+pub use lab::Experiment;
 use memcached::Passwords;
 use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use node::config::{TableReader, quoted};
@@ -39,7 +44,8 @@ Member 0 of an item is its key and the value behind it: bits from 32 on, after t
     type Options = MemcachedOptions;
 
     fn build(options: &MemcachedOptions) -> Result<ReplicaParts<Self>, String> {
-        options.protect_only()?;
+        #[cfg(feature = "lab")]
+        options.experiment.apply();
         let config = options.config();
         let service = memcached::Memcached::new(config).map_err(|error| error.to_string())?;
         let stats = service.stats().clone();
@@ -72,12 +78,10 @@ pub struct MemcachedOptions {
     /// Clients must log in with a line NAME:PASSWORD of this file
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     pub password_file: Option<PathBuf>,
-    /// Processor time that every request uses in addition, in microseconds. For benchmarks.
+    /// What an experiment changes.
+    #[cfg(feature = "lab")]
     #[arg(skip)]
-    pub work_us: u32,
-    /// Classes that the letter G protects; none = all. For benchmarks.
-    #[arg(skip)]
-    pub guarded_classes: Option<Vec<String>>,
+    pub experiment: Experiment,
 }
 
 impl Default for MemcachedOptions {
@@ -86,8 +90,8 @@ impl Default for MemcachedOptions {
             memory_limit_mb: DEFAULT_MEMORY_MB,
             item_size_max: 1 << 20,
             password_file: None,
-            work_us: 0,
-            guarded_classes: None,
+            #[cfg(feature = "lab")]
+            experiment: Experiment::default(),
         }
     }
 }
@@ -98,7 +102,6 @@ impl MemcachedOptions {
         let mut config = memcached::Config {
             memory: self.memory_limit_mb << 20,
             item_bytes: usize::try_from(self.item_size_max).unwrap_or(usize::MAX),
-            work_us: self.work_us,
             ..memcached::Config::default()
         };
         while config.shards > 1 && config.check().is_err() {
@@ -112,37 +115,11 @@ impl MemcachedOptions {
         let opened = self.password_file.as_deref().map(Passwords::open).transpose();
         Ok(opened.map_err(|error| format!("password_file: {error}"))?.map(Arc::new))
     }
-
-    /// `guarded_classes` in the file's format.
-    fn classes(&self) -> String {
-        match &self.guarded_classes {
-            None => "all".to_owned(),
-            Some(names) if names.is_empty() => "none".to_owned(),
-            Some(names) => names.join(","),
-        }
-    }
-
-    /// Switches off the protections whose cost a benchmark measures.
-    fn protect_only(&self) -> Result<(), String> {
-        let Some(names) = &self.guarded_classes else { return Ok(()) };
-        #[cfg(feature = "inject")]
-        {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            memcached::protect_only(&names);
-            crosscheck::message(format_args!("only these classes are protected: {names:?}"));
-            Ok(())
-        }
-        #[cfg(not(feature = "inject"))]
-        Err(format!(
-            "guarded_classes = {names:?} is for benchmarks, and this build has all protections; remove it, or \
-             build with --features inject"
-        ))
-    }
 }
 
 impl node::ServiceOptions for MemcachedOptions {
-    const FIELDS: &'static [&'static str] =
-        &["memory_limit_mb", "item_size_max", "password_file", "work_us", "guarded_classes"];
+    const FIELDS: &'static [&'static str] = &["memory_limit_mb", "item_size_max", "password_file"];
+    const LAB_FIELDS: &'static [&'static str] = &["work_us", "guarded_classes"];
     const EXAMPLE: &'static str = include_str!("service.toml");
 
     fn read(file: &mut TableReader<'_>) -> Self {
@@ -150,14 +127,12 @@ impl node::ServiceOptions for MemcachedOptions {
         let memory = file.integer("memory_limit_mb", 1..=1 << 20, "MiB");
         let item = file.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
         let passwords = file.parsed("password_file", "give the path of a file, or nothing", read_path);
-        let work = file.integer("work_us", 0..=100_000, "µs");
-        let classes = file.parsed("guarded_classes", "name them as the example does", read_classes);
         MemcachedOptions {
             memory_limit_mb: memory.unwrap_or(default.memory_limit_mb),
             item_size_max: item.unwrap_or(default.item_size_max),
             password_file: passwords.unwrap_or_default(),
-            work_us: work.map_or(default.work_us, |us| us as u32),
-            guarded_classes: classes.unwrap_or_default(),
+            #[cfg(feature = "lab")]
+            experiment: Experiment::read(file),
         }
     }
 
@@ -167,8 +142,8 @@ impl node::ServiceOptions for MemcachedOptions {
         let _ = writeln!(file, "item_size_max = {}", self.item_size_max);
         let passwords = self.password_file.as_deref().unwrap_or(Path::new(""));
         let _ = writeln!(file, "password_file = {}", quoted(&passwords.to_string_lossy()));
-        let _ = writeln!(file, "work_us = {}", self.work_us);
-        let _ = writeln!(file, "guarded_classes = {}", quoted(&self.classes()));
+        #[cfg(feature = "lab")]
+        self.experiment.write(file);
     }
 
     /// Memory must have space for a few of the longest items, or they could never be stored.
@@ -185,14 +160,13 @@ impl node::ServiceOptions for MemcachedOptions {
     }
 
     fn equal_on_all_replicas(&self) -> Vec<(String, String)> {
-        let classes = self.guarded_classes.as_ref().map_or_else(|| "all".to_owned(), |names| names.join(","));
-        [
-            ("memory_limit_mb", self.memory_limit_mb.to_string()),
-            ("item_size_max", self.item_size_max.to_string()),
-            ("guarded_classes", classes),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        let memory = ("memory_limit_mb".to_owned(), self.memory_limit_mb.to_string());
+        let item = ("item_size_max".to_owned(), self.item_size_max.to_string());
+        #[cfg(feature = "lab")]
+        let of_experiment = self.experiment.equal_settings();
+        #[cfg(not(feature = "lab"))]
+        let of_experiment = None;
+        [memory, item].into_iter().chain(of_experiment).collect()
     }
 
     fn request_bytes(&self) -> usize {
@@ -208,21 +182,6 @@ fn absolute(path: &str) -> Result<PathBuf, String> {
 /// A path; empty for none.
 fn read_path(text: &str) -> Result<Option<PathBuf>, String> {
     Ok(Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty()))
-}
-
-/// `all`, `none`, or classes of the service, separated by commas.
-fn read_classes(text: &str) -> Result<Option<Vec<String>>, String> {
-    match text {
-        "all" => Ok(None),
-        "none" => Ok(Some(Vec::new())),
-        names => {
-            let names: Vec<&str> = names.split(',').map(str::trim).collect();
-            match names.iter().find(|name| !memcached::CLASSES.contains(name)) {
-                Some(unknown) => Err(format!("there is no class `{unknown}`")),
-                None => Ok(Some(names.into_iter().map(str::to_owned).collect())),
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -264,8 +223,6 @@ mod tests {
             ("memory_limit_mb", default.memory_limit_mb.to_string()),
             ("item_size_max", default.item_size_max.to_string()),
             ("password_file", quoted("")),
-            ("work_us", default.work_us.to_string()),
-            ("guarded_classes", quoted(&default.classes())),
         ] {
             let head = example.split(&format!("\n{name} = ")).next().unwrap_or_default();
             let told = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());
@@ -277,10 +234,11 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         let mut config = parse(&example::<MemcachedOptions>()).expect("the example");
-        for classes in [None, Some(Vec::new()), Some(vec!["Item".to_owned(), "Bucket".to_owned()])] {
-            config.service.guarded_classes = classes;
-            config.service.work_us = 7;
-            config.service.password_file = Some(PathBuf::from("/etc/pass\"words"));
+        config.service.password_file = Some(PathBuf::from("/etc/pass\"words"));
+        assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+        #[cfg(feature = "lab")]
+        for guarded_classes in [None, Some(Vec::new()), Some(vec!["Item".to_owned(), "Bucket".to_owned()])] {
+            config.service.experiment = Experiment { work_us: 7, guarded_classes };
             assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
         }
     }
@@ -297,8 +255,9 @@ mod tests {
             problem_with("item_size_max = 1048576", "item_size_max = 5")
                 .contains("from 4096 to 3145728 bytes")
         );
-        let told = problem_with("guarded_classes = \"all\"", "guarded_classes = \"Items\"");
-        assert!(told.contains("there is no class `Items`"), "{told}");
+        let told = problem_with("password_file", "guarded_classes = \"Items\"\npassword_file");
+        let expected = if cfg!(feature = "lab") { "there is no class `Items`" } else { "crosscheck-lab" };
+        assert!(told.contains(expected), "{told}");
         let wish = ClusterOptions {
             port: Some(0),
             service: MemcachedOptions { memory_limit_mb: 1, ..MemcachedOptions::default() },
@@ -315,8 +274,6 @@ mod tests {
             ("service", concat!("crosscheck ", env!("CARGO_PKG_VERSION"))),
             ("memory_limit_mb", "1024"),
             ("item_size_max", "1048576"),
-            ("guarded_classes", "all"),
-            ("before_images", "kept"),
         ];
         assert_eq!(settings.service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }

@@ -9,9 +9,15 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Messages of the injector, and the names of its functions, which the linker keeps in a build that has them.
-const TRACES: [&str; 4] =
-    ["armed; it happens at the next occasion", "10crosscheck6faults", "6object6inject", "PendingFaults"];
+/// Messages of the injector and of experiments, and the names of the injector's functions, which the linker keeps in a
+/// build that has them.
+const TRACES: [&str; 5] = [
+    "armed; it happens at the next occasion",
+    "10crosscheck6faults",
+    "6object6inject",
+    "PendingFaults",
+    "only these classes are protected",
+];
 
 /// The binary to be tested.
 fn production() -> Option<PathBuf> {
@@ -63,6 +69,29 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_production_server_has_no_setting_of_an_experiment() {
+    let Some(production) = production() else { return };
+    let example = run(&production, &["serve", "--example-config"]);
+    let example = String::from_utf8_lossy(&example.stdout).into_owned();
+    let folder = tempfile::tempdir().expect("a directory");
+    let config = folder.path().join("node.toml");
+    for (field, value) in [
+        ("work_us", "5"),
+        ("guarded_classes", "\"Item\""),
+        ("before_images", "\"none\""),
+        ("replies", "\"free\""),
+    ] {
+        assert!(!example.lines().any(|line| line.contains(&format!("{field} = "))), "{field}: {example}");
+        std::fs::write(&config, format!("{field} = {value}\n{example}")).expect("written");
+        let output = run(&production, &["serve", "--config", &config.to_string_lossy()]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{field}: {said}");
+        assert!(said.contains(&format!("{field}: is for experiments")), "{field}: {said}");
+        assert!(said.contains("crosscheck-lab"), "{field}: {said}");
     }
 }
 

@@ -205,11 +205,6 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         stamp
     }
 
-    /// The voter's configuration; `hold_replies` is the setting of that name.
-    fn on_voter(&self, config: vote::Config, _hold_replies: bool) -> vote::Config {
-        config
-    }
-
     /// Whether the voter receives its peers' messages.
     fn hears_votes(&self) -> bool {
         true

@@ -21,6 +21,8 @@ mod group_key;
 mod hooks;
 mod image;
 mod job;
+#[cfg(feature = "lab")]
+mod lab;
 pub mod limits;
 mod mailbox;
 mod message;
@@ -62,6 +64,8 @@ pub use counters::ClientCounters;
 pub use cx::Cx;
 pub use group_key::GroupKey;
 pub use job::Job;
+#[cfg(feature = "lab")]
+pub use lab::without_reply_gate;
 pub use message::message;
 pub use object;
 pub use outcome::{ServeError, Stop};

@@ -185,9 +185,6 @@ pub struct Settings {
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.
     pub watchdog: Duration,
-    /// With X: whether a reply waits for its vote. Only a build with the injector lets it leave at once, to measure the
-    /// errors that a later comparison would have let through.
-    pub hold_replies: bool,
     /// With T: what happens when a fault is detected.
     pub on_detection: OnDetection,
     /// With V and three processes: the last one is a witness. It verifies, and has no service and no clients; the other

@@ -160,7 +160,6 @@ fn settings(me: u8, addresses: &[SocketAddr], directory: &Path, key: &GroupKey) 
         begins: false,
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
-        hold_replies: true,
         on_detection: OnDetection::Answer,
         witness: false,
         extra_protection: false,

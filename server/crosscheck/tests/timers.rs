@@ -123,7 +123,6 @@ fn rings_while_idle(mode: &str, workers: usize) {
         begins: true,
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
-        hold_replies: true,
         on_detection: OnDetection::Answer,
         witness: false,
         extra_protection: false,

@@ -16,8 +16,6 @@ pub struct Config {
     pub item_bytes: usize,
     /// Shards, each with its own lock; a power of two.
     pub shards: u32,
-    /// Processor time that every request spends in its handler, in microseconds: for benchmarks of slower services.
-    pub work_us: u32,
 }
 
 /// A combination of settings that cannot work.
@@ -45,16 +43,14 @@ pub enum ConfigError {
 
 impl Sealable for Config {
     fn mix(&self, code: &mut Code) {
-        let Config { memory, item_bytes, shards, work_us } = self;
-        [*memory, *item_bytes as u64, u64::from(*shards), u64::from(*work_us)]
-            .into_iter()
-            .for_each(|setting| code.word(setting));
+        let Config { memory, item_bytes, shards } = self;
+        [*memory, *item_bytes as u64, u64::from(*shards)].into_iter().for_each(|setting| code.word(setting));
     }
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { memory: MEMORY_DEFAULT, item_bytes: ITEM_BYTES_DEFAULT, shards: SHARDS_DEFAULT, work_us: 0 }
+        Config { memory: MEMORY_DEFAULT, item_bytes: ITEM_BYTES_DEFAULT, shards: SHARDS_DEFAULT }
     }
 }
 

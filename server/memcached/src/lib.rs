@@ -15,6 +15,7 @@ pub mod sizes;
 pub mod stats;
 pub mod store;
 pub mod watch;
+#[cfg(feature = "lab")]
 pub mod work;
 
 pub use config::Config;
@@ -22,5 +23,5 @@ pub use passwords::Passwords;
 pub use protocol::Connection;
 pub use service::Memcached;
 pub use store::CLASSES;
-#[cfg(feature = "inject")]
+#[cfg(feature = "lab")]
 pub use store::protect_only;

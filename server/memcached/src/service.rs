@@ -16,6 +16,7 @@ use crate::protocol::TOO_LARGE;
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::{PAST, deadline};
 use crate::store::{Misshapen, Shard, ShardTurn};
+#[cfg(feature = "lab")]
 use crate::work;
 
 /// The end of a retrieval's reply.
@@ -289,9 +290,8 @@ impl Service for Memcached {
 
     fn execute(&self, cx: &Cx<'_, Self>, command: &Command, reply: &mut Vec<u8>) -> Result<(), Retry> {
         let start = reply.len();
-        if self.config.as_is().work_us > 0 {
-            work::burn(self.config.as_is().work_us);
-        }
+        #[cfg(feature = "lab")]
+        work::burn();
         self.run(cx, command, reply)?;
         if command.is_quiet() {
             reply.truncate(start);
@@ -316,9 +316,8 @@ impl Service for Memcached {
             return Err(NeedsBatch);
         };
         let (form, start) = (form_of(command, *with_unique), reply.len());
-        if self.config.as_is().work_us > 0 {
-            work::burn(self.config.as_is().work_us);
-        }
+        #[cfg(feature = "lab")]
+        work::burn();
         let turn = self.turn(cx);
         for key in keys {
             let shard = cx.lock(&self.shards[self.home(key) as usize])?;

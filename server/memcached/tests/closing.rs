@@ -41,7 +41,6 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         begins: true,
         election: (Duration::from_millis(150), Duration::from_millis(300)),
         watchdog: Duration::from_millis(500),
-        hold_replies: true,
         witness: false,
         extra_protection: true,
         reads: crosscheck::Reads::Batch,

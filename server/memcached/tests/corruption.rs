@@ -6,7 +6,7 @@ use memcached::Config;
 use memcached::command::{Command, Key, StoreMode, encode};
 
 /// Small enough to evict, so that both ends of the queues are in use.
-const SMALL: Config = Config { memory: 512 << 10, item_bytes: 64 << 10, shards: 1, work_us: 0 };
+const SMALL: Config = Config { memory: 512 << 10, item_bytes: 64 << 10, shards: 1 };
 
 fn set(key: &str, length: usize) -> Vec<u8> {
     encode(&Command::Store {

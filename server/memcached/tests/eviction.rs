@@ -6,7 +6,7 @@ use crate::support::{Ran, Replica};
 use memcached::Config;
 use wire::SplitMix64;
 
-const SMALL: Config = Config { memory: 2 << 20, item_bytes: 64 << 10, shards: 2, work_us: 0 };
+const SMALL: Config = Config { memory: 2 << 20, item_bytes: 64 << 10, shards: 2 };
 
 fn set(replica: &mut Replica, key: &str, length: usize) {
     let answer = replica.ask(&format!("set {key} 0 0 {length}\r\n{}\r\n", "v".repeat(length)));

@@ -11,7 +11,7 @@ use wire::SplitMix64;
 use crate::support::Replica;
 
 /// Little memory, so that requests evict and reclaim.
-const SMALL: Config = Config { memory: 256 << 10, item_bytes: 32 << 10, shards: 2, work_us: 0 };
+const SMALL: Config = Config { memory: 256 << 10, item_bytes: 32 << 10, shards: 2 };
 
 /// A random request on few or many keys.
 fn ask(replica: &mut Replica, random: &mut SplitMix64) {

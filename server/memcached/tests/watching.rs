@@ -48,7 +48,7 @@ fn each_kind_is_told_to_those_who_watch_it() {
 
 #[test]
 fn evictions_are_told_and_a_watcher_that_left_is_forgotten() {
-    let mut replica = Replica::new(Config { memory: 64 << 10, item_bytes: 4 << 10, shards: 1, work_us: 0 });
+    let mut replica = Replica::new(Config { memory: 64 << 10, item_bytes: 4 << 10, shards: 1 });
     let mut watcher = replica.connect();
     replica.talk(&mut watcher, b"watch evictions\r\n");
     for number in 0..200 {

@@ -45,6 +45,8 @@ pub type ReplicaParts<A> = (<A as Application>::Service, MakeProtocol<<A as Appl
 pub trait ServiceOptions: clap::Args + Clone + Debug + Default + PartialEq + Send + Sync + 'static {
     /// Names of the fields in the file.
     const FIELDS: &'static [&'static str] = &[];
+    /// Names of further fields, which only builds of the laboratory have.
+    const LAB_FIELDS: &'static [&'static str] = &[];
     /// The fields as `serve --example-config` prints them, each below a comment that explains it.
     const EXAMPLE: &'static str = "";
 

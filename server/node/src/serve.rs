@@ -188,30 +188,6 @@ fn until_stdin_closes() {
     std::process::exit(1);
 }
 
-/// Switches off the protections whose cost a benchmark measures.
-#[cfg(feature = "inject")]
-fn leave_out<O: ServiceOptions>(config: &NodeConfig<O>) -> anyhow::Result<()> {
-    if !config.before_images {
-        crosscheck::object::exempt::without_before_images();
-        message(format_args!("no before-images are kept"));
-    }
-    if !config.hold_replies {
-        message(format_args!("replies leave before they are compared"));
-    }
-    Ok(())
-}
-
-#[cfg(not(feature = "inject"))]
-fn leave_out<O: ServiceOptions>(config: &NodeConfig<O>) -> anyhow::Result<()> {
-    if !config.before_images || !config.hold_replies {
-        return Err(misuse(
-            "before_images and replies are for benchmarks, and this build has all protections; remove them, or \
-                build with --features inject",
-        ));
-    }
-    Ok(())
-}
-
 /// The exit code distinguishes errors that an operator has to correct from errors that a restart may resolve.
 fn failure(error: crosscheck::ServeError) -> anyhow::Error {
     if error.is_operators() { misuse(error.to_string()) } else { error.into() }
@@ -231,7 +207,8 @@ fn run_replica<A: Application>(
     begins: bool,
     signals: Signals,
 ) -> CommandOutcome {
-    leave_out(config)?;
+    #[cfg(feature = "lab")]
+    config.left_out.apply();
     let signals = Signals { tls: config.access.tls.clone(), ..signals };
     let (service, make_protocol) = A::build(&config.service).map_err(misuse)?;
     let started = move |stopper: crosscheck::Stopper| {

@@ -11,6 +11,8 @@ use crate::cluster::{
     ClusterOptions, ClusterPlan, Layout, Observer, ReplicaHandle, ReplicaRow, Supervisor, SupervisorEvent,
 };
 use crate::config::DEFAULT_WORKERS;
+#[cfg(feature = "lab")]
+use crate::config::LeftOut;
 use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 use crate::signals::Ending;
@@ -109,6 +111,7 @@ pub struct Args<O: ServiceOptions> {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub restart_after: Option<u64>,
     /// Let replies leave before they are compared, to measure what a comparison that comes afterwards would have missed
+    #[cfg(feature = "lab")]
     #[arg(long, hide = true)]
     pub free_replies: bool,
     /// Print JSON, one value per line
@@ -186,7 +189,8 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         on_disk: args.durability == Durable::Disk,
         data: args.data.clone(),
         service: args.service.clone(),
-        hold_replies: !args.free_replies,
+        #[cfg(feature = "lab")]
+        left_out: LeftOut { reply_gate: args.free_replies, before_images: false },
         on_detection: args.on_detection.map(OnDetection::from),
         witness: args.witness,
         extra_protection: args.extra_protection,

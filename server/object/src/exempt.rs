@@ -1,17 +1,17 @@
 //! The parts of the protection that a benchmark leaves out, to measure their cost (workshop paper, Fig. 5). The
-//! switches are for the whole process, are set before the first request, and exist only where faults can be
-//! injected: nothing that ships has them.
+//! switches are for the whole process, are set before the first request, and exist only in builds of the laboratory:
+//! nothing that ships has them.
 
 use crate::any::Class;
-#[cfg(feature = "inject")]
+#[cfg(feature = "lab")]
 pub use switches::{protect_only, without_before_images};
 
 /// Whether objects of the class are neither checked nor summed.
 #[inline]
 pub(crate) fn is_exempt(class: &Class) -> bool {
-    #[cfg(feature = "inject")]
+    #[cfg(feature = "lab")]
     return switches::is_exempt(class);
-    #[cfg(not(feature = "inject"))]
+    #[cfg(not(feature = "lab"))]
     {
         let _ = class;
         false
@@ -21,13 +21,13 @@ pub(crate) fn is_exempt(class: &Class) -> bool {
 /// Whether before-images are kept where a request's terms ask for them.
 #[inline]
 pub(crate) fn keeps_before_images() -> bool {
-    #[cfg(feature = "inject")]
+    #[cfg(feature = "lab")]
     return switches::keeps_before_images();
-    #[cfg(not(feature = "inject"))]
+    #[cfg(not(feature = "lab"))]
     true
 }
 
-#[cfg(feature = "inject")]
+#[cfg(feature = "lab")]
 mod switches {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

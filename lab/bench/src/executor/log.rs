@@ -56,7 +56,7 @@ impl LogShape {
         let shards = (2 * self.items() as u32).next_power_of_two().min(SHARDS_MAX);
         let item_bytes = (2 * self.value_bytes).max(ITEM_BYTES_MIN);
         let memory = u64::from(shards) * 2 * LARGEST_ITEMS_PER_SHARD * item_bytes as u64;
-        memcached::Config { memory, item_bytes, shards, work_us: 0 }
+        memcached::Config { memory, item_bytes, shards }
     }
 
     /// Most items that a log can have: more would not find a shard each.

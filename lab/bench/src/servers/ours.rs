@@ -21,6 +21,12 @@ pub fn start(
 ) -> anyhow::Result<Running> {
     let mode: crosscheck::Mode = mode.parse().map_err(anyhow::Error::msg)?;
     let on_disk = definition.durability == SideStorage::Disk && mode.replicated;
+    #[cfg(not(feature = "lab"))]
+    anyhow::ensure!(
+        workload.before_images.is_none() && workload.guarded_classes.is_none() && workload.work_us == 0,
+        "the definition has before_images, guarded_classes or work_us, and this build has all protections; build \
+         crosscheck-lab with the feature `lab`, which is on by default"
+    );
     let wish = ClusterOptions {
         replicas: mode.replicated.then_some(definition.replicas),
         port: Some(0),
@@ -28,15 +34,16 @@ pub fn start(
         workers: Some(definition.workers),
         on_disk,
         data: on_disk.then(|| data.to_path_buf()),
-        before_images: workload.before_images.is_none_or(|kept| kept && mode.guarded),
+        #[cfg(feature = "lab")]
+        left_out: node::config::LeftOut {
+            before_images: workload.before_images.is_some_and(|kept| !(kept && mode.guarded)),
+            reply_gate: false,
+        },
         extra_protection: workload.extra_protection.filter(|_| mode.verified),
         service: MemcachedOptions {
             memory_limit_mb: definition.memory_mb,
-            work_us: workload.work_us,
-            guarded_classes: workload.guarded_classes.as_ref().map(|classes| match classes.as_str() {
-                "none" => Vec::new(),
-                names => names.split(',').map(str::to_owned).collect(),
-            }),
+            #[cfg(feature = "lab")]
+            experiment: experiment(workload),
             ..MemcachedOptions::default()
         },
         ..ClusterOptions::default()
@@ -60,4 +67,14 @@ pub fn start(
         processes,
         keep: Keep::Ours { keeper, leader, failing: None },
     })
+}
+
+/// What the workload changes in the service.
+#[cfg(feature = "lab")]
+fn experiment(workload: &Workload) -> cli::service::Experiment {
+    let guarded_classes = workload.guarded_classes.as_ref().map(|classes| match classes.as_str() {
+        "none" => Vec::new(),
+        names => names.split(',').map(str::to_owned).collect(),
+    });
+    cli::service::Experiment { work_us: workload.work_us, guarded_classes }
 }

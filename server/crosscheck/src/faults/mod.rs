@@ -297,10 +297,6 @@ impl Hooks for Injector {
         if self.0.sabotaged.has(Sabotage::UndoesUnsorted) { u64::MAX - stamp } else { stamp }
     }
 
-    fn on_voter(&self, config: vote::Config, hold_replies: bool) -> vote::Config {
-        config.with_protections(vote::Protections { reply_gate: hold_replies, ..vote::Protections::ALL })
-    }
-
     fn hears_votes(&self) -> bool {
         !self.0.sabotaged.has(Sabotage::MutesVotes)
     }

@@ -49,7 +49,8 @@ impl VoteStage {
             .with_kept_reply_bytes(buffers / 8)
             // Replies meet the bound of `KeptReplies` first.
             .with_owed_reply_bytes(buffers / 2 + vote::limits::LARGEST_BATCH_BYTES);
-        let config = env.hooks.on_voter(config, env.settings.hold_replies);
+        #[cfg(feature = "lab")]
+        let config = crate::lab::on_voter(config);
         self.voter = Some(Voter::new(config));
     }
 

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use memcached::Config;
 use support::Replica;
 
-const TINY: Config = Config { memory: 64 << 10, item_bytes: 4 << 10, shards: 2, work_us: 0 };
+const TINY: Config = Config { memory: 64 << 10, item_bytes: 4 << 10, shards: 2 };
 
 fuzz_target!(|input: &[u8]| {
     let mut replica = Replica::new(TINY);

@@ -558,7 +558,7 @@ impl Shard {
 pub const CLASSES: [&str; 4] = ["Shard", "Item", "Bucket", "QueuePage"];
 
 /// Protects objects of these classes only, in the whole process from now on: for benchmarks.
-#[cfg(feature = "inject")]
+#[cfg(feature = "lab")]
 pub fn protect_only(names: &[&str]) {
     let known = crosscheck::object::exempt::protect_only::<Shard>(names);
     debug_assert!(known.iter().all(|class| CLASSES.contains(class)), "{known:?}");

@@ -47,10 +47,9 @@ pub struct ClusterOptions<O> {
     pub on_disk: bool,
     /// Directory for the logs.
     pub data: Option<PathBuf>,
-    /// Whether before-images are kept. For benchmarks.
-    pub before_images: bool,
-    /// Whether a reply waits for its vote. For measurements.
-    pub hold_replies: bool,
+    /// Protections that an experiment leaves out.
+    #[cfg(feature = "lab")]
+    pub left_out: config::LeftOut,
     /// What mode `00GT` does when it detects a fault; none = the default.
     pub on_detection: Option<OnDetection>,
     /// Whether a witness verifies what two replicas execute.
@@ -75,8 +74,8 @@ impl<O: Default> Default for ClusterOptions<O> {
             client_threads: None,
             on_disk: false,
             data: None,
-            before_images: true,
-            hold_replies: true,
+            #[cfg(feature = "lab")]
+            left_out: config::LeftOut::default(),
             on_detection: None,
             witness: false,
             extra_protection: None,
@@ -190,8 +189,10 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             node.workers = wish.workers.unwrap_or(config::DEFAULT_WORKERS);
             node.client_threads = wish.client_threads;
             node.service = wish.service.clone();
-            node.before_images = wish.before_images;
-            node.hold_replies = wish.hold_replies;
+            #[cfg(feature = "lab")]
+            {
+                node.left_out = wish.left_out;
+            }
             node.on_detection = wish.on_detection.unwrap_or_default();
             (node.witness, node.extra_protection) = (wish.witness, wish.extra_protection);
             node.reads = wish.reads;

@@ -1,6 +1,8 @@
 //! The configuration of one replica: read by `serve --config`, and written by `up` for each child.
 
 mod access;
+#[cfg(feature = "lab")]
+mod lab;
 mod parse;
 mod problem;
 mod read;
@@ -16,6 +18,8 @@ use crosscheck::{Address, ClientAccess, Durability, GroupKey, Mode, OnDetection,
 pub use access::DEFAULT_SOCKET_MODE;
 #[cfg(test)]
 pub use access::made_certificate;
+#[cfg(feature = "lab")]
+pub use lab::LeftOut;
 pub use parse::{check_group, may_read_locally, parse};
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};
 pub use read::{TableReader, resolve};
@@ -81,10 +85,9 @@ pub struct NodeConfig<O> {
     pub election_ms: (u64, u64),
     /// Longest turn, in milliseconds.
     pub watchdog_ms: u64,
-    /// Whether before-images are kept. For benchmarks.
-    pub before_images: bool,
-    /// Whether a reply waits for its vote. For measurements.
-    pub hold_replies: bool,
+    /// Protections that an experiment leaves out.
+    #[cfg(feature = "lab")]
+    pub left_out: LeftOut,
     /// What mode `00GT` does when it detects a fault.
     pub on_detection: OnDetection,
     /// Whether the last of the replicas is a witness: with V it verifies, and has no service and no clients.
@@ -149,8 +152,8 @@ impl<O: ServiceOptions> NodeConfig<O> {
             buffer_limit_mb: DEFAULT_BUFFER_MB,
             election_ms: (300, 600),
             watchdog_ms: 5_000,
-            before_images: true,
-            hold_replies: true,
+            #[cfg(feature = "lab")]
+            left_out: LeftOut::default(),
             on_detection: OnDetection::default(),
             witness: false,
             extra_protection: None,
@@ -200,7 +203,6 @@ impl<O: ServiceOptions> NodeConfig<O> {
             begins: false,
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
-            hold_replies: self.hold_replies,
             on_detection: self.on_detection,
             witness: self.witness,
             extra_protection: self.has_extra_protection(),
@@ -219,7 +221,8 @@ impl<O: ServiceOptions> NodeConfig<O> {
         let program::Program { name, version, .. } = program::program();
         let mut settings = vec![(crosscheck::SERVICE.to_owned(), format!("{name} {version}"))];
         settings.extend(self.service.equal_on_all_replicas());
-        settings.push(("before_images".to_owned(), self.before_images_word().to_owned()));
+        #[cfg(feature = "lab")]
+        settings.extend(self.left_out.equal_settings());
         if self.mode.verified {
             settings.push(("witness".to_owned(), self.witness.to_string()));
             settings.push(("extra_protection".to_owned(), self.has_extra_protection().to_string()));
@@ -230,10 +233,6 @@ impl<O: ServiceOptions> NodeConfig<O> {
     /// One worker runs requests one at a time: no interleaving can be wrong at several replicas alike.
     fn has_extra_protection(&self) -> bool {
         self.extra_protection.unwrap_or(self.workers > 1)
-    }
-
-    fn before_images_word(&self) -> &'static str {
-        if self.before_images { "kept" } else { "none" }
     }
 
     /// The file whose parsing gives this configuration.
@@ -268,8 +267,8 @@ impl<O: ServiceOptions> NodeConfig<O> {
         let _ = writeln!(text, "buffer_limit_mb = {}", self.buffer_limit_mb);
         let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
         let _ = writeln!(text, "watchdog_ms = {}", self.watchdog_ms);
-        let _ = writeln!(text, "before_images = \"{}\"", self.before_images_word());
-        let _ = writeln!(text, "replies = \"{}\"", if self.hold_replies { "held" } else { "free" });
+        #[cfg(feature = "lab")]
+        self.left_out.write(&mut text);
         if self.mode.twice {
             let word = match self.on_detection {
                 OnDetection::Answer => "answer",

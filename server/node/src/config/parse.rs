@@ -14,7 +14,7 @@ use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 25] = [
+const FIELDS: [&str; 23] = [
     "this_replica",
     "listen",
     "client_socket",
@@ -34,13 +34,13 @@ const FIELDS: [&str; 25] = [
     "buffer_limit_mb",
     "election_ms",
     "watchdog_ms",
-    "before_images",
-    "replies",
     "on_detection",
     "extra_protection",
     "reads",
     "replica",
 ];
+/// Fields of the laboratory's builds.
+const LAB_FIELDS: [&str; 2] = ["before_images", "replies"];
 const REPLICA_FIELDS: [&str; 3] = ["number", "address", "part"];
 /// Replica numbers are small: the vote is quadratic in their count, and no known deployment needs more than f = 4.
 pub const MOST_REPLICAS: u64 = crosscheck::limits::REPLICAS as u64;
@@ -62,7 +62,8 @@ pub fn parse<O: ServiceOptions>(
         Problems { file: file.to_owned(), list }
     };
     let root = DeTable::parse(text).map_err(|error| fail(vec![syntax(text, &error)]))?;
-    let mut reader = TableReader::new(text, root.get_ref(), "", None, &known::<O>());
+    let lab = [&LAB_FIELDS, O::LAB_FIELDS].concat();
+    let mut reader = TableReader::of_file(text, root.get_ref(), &known::<O>(), &lab);
     let config = read(text, &mut reader, secret);
     match config {
         Some(config) if reader.problems.is_empty() => Ok(config),
@@ -113,13 +114,9 @@ fn read<O: ServiceOptions>(
     let client_threads = read_client_threads(reader, workers, buffer_limit_mb);
     let election_ms = reader.span_of("election_ms", 50..=60_000, "ms");
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
-    let before_images = read_either(reader, "before_images", "kept", "none");
-    let hold_replies = read_either(reader, "replies", "held", "free");
+    #[cfg(feature = "lab")]
+    let left_out = super::LeftOut::read(reader, mode);
     let on_detection = read_on_detection(reader, mode);
-    if mode.twice && before_images == Some(false) {
-        let what = format!("mode {mode} undoes the first run of each request, which needs before-images");
-        reader.report(reader.offset("before_images"), "before_images", &what, "write \"kept\"");
-    }
     if mode.verified && matches!(durability, Some(Durability::Disk(_))) {
         let what = format!("mode {mode} keeps no log on disk");
         reader.report(reader.offset("durability"), "durability", &what, "write \"memory\", or use mode RDGX");
@@ -149,8 +146,10 @@ fn read<O: ServiceOptions>(
     config.buffer_limit_mb = buffer_limit_mb.unwrap_or(config.buffer_limit_mb);
     config.election_ms = election_ms.unwrap_or(config.election_ms);
     config.watchdog_ms = watchdog_ms.unwrap_or(config.watchdog_ms);
-    config.before_images = before_images.unwrap_or(config.before_images);
-    config.hold_replies = hold_replies.unwrap_or(config.hold_replies);
+    #[cfg(feature = "lab")]
+    {
+        config.left_out = left_out;
+    }
     config.on_detection = on_detection;
     (config.witness, config.extra_protection) = (witness, extra_protection);
     (config.reads, config.service) = (reads, service);
@@ -210,7 +209,12 @@ fn read_on_detection(reader: &mut TableReader<'_>, mode: Mode) -> OnDetection {
 }
 
 /// Whether a field has the value `yes` or the value `no`.
-fn read_either(reader: &mut TableReader<'_>, field: &'static str, yes: &str, no: &str) -> Option<bool> {
+pub(super) fn read_either(
+    reader: &mut TableReader<'_>,
+    field: &'static str,
+    yes: &str,
+    no: &str,
+) -> Option<bool> {
     reader.parsed(field, &format!("write \"{yes}\" or \"{no}\""), |word| match word {
         word if word == yes => Ok(true),
         word if word == no => Ok(false),

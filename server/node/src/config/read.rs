@@ -38,19 +38,43 @@ impl<'t> TableReader<'t> {
         known: &[&str],
     ) -> Self {
         let mut reader = TableReader { text, table, prefix: prefix.to_owned(), head, problems: Vec::new() };
-        for key in table.keys() {
+        reader.check_names(known, &[]);
+        reader
+    }
+
+    /// Reads the whole file, of which only builds of the laboratory know the names in `lab`.
+    pub(super) fn of_file(text: &'t str, table: &'t DeTable<'t>, known: &[&str], lab: &[&str]) -> Self {
+        let mut reader = TableReader { text, table, prefix: String::new(), head: None, problems: Vec::new() };
+        if cfg!(feature = "lab") {
+            reader.check_names(&[known, lab].concat(), &[]);
+        } else {
+            reader.check_names(known, lab);
+        }
+        reader
+    }
+
+    fn check_names(&mut self, known: &[&str], lab: &[&str]) {
+        for key in self.table.keys() {
             let name: &str = key.get_ref();
+            let at = Some(key.span().start);
             if let Some((_, what, remedy)) = REMOVED.iter().find(|(removed, ..)| *removed == name) {
-                reader.report(Some(key.span().start), name, what, remedy);
+                self.report(at, name, what, remedy);
+            } else if lab.contains(&name) {
+                let what = "is for experiments, and this build has all protections";
+                self.report(
+                    at,
+                    name,
+                    what,
+                    "remove it, or run the file with crosscheck-lab, the laboratory's build",
+                );
             } else if !known.contains(&name) {
                 let remedy = match meant(name, known) {
                     Some(meant) => format!("did you mean `{meant}`?"),
                     None => format!("remove it; known here are {}", known.join(", ")),
                 };
-                reader.report(Some(key.span().start), name, "there is no such field", &remedy);
+                self.report(at, name, "there is no such field", &remedy);
             }
         }
-        reader
     }
 
     /// Notes a problem at a byte offset of the file, or at the table's head.

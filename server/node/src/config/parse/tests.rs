@@ -21,6 +21,7 @@ struct Shelf {
 
 impl ServiceOptions for Shelf {
     const FIELDS: &'static [&'static str] = &["books"];
+    const LAB_FIELDS: &'static [&'static str] = &["lent"];
     const EXAMPLE: &'static str = "# How many books the shelf takes, 0 to 9. default: 0\nbooks = 3\n";
 
     fn read(file: &mut TableReader<'_>) -> Self {
@@ -224,7 +225,7 @@ fn the_example_of_a_service_without_settings_is_whole() {
     let example = example::<()>();
     let parsed = super::parse::<()>("example", &example, &|_| Ok(key().to_text())).expect("the example");
     assert!(!example.contains('{') && !example.contains("\n\n\n"), "{example}");
-    let expected = [("service", SERVICE), ("before_images", "kept")];
+    let expected = [("service", SERVICE)];
     assert_eq!(parsed.settings().service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 
@@ -237,8 +238,30 @@ fn fields_of_the_service_are_checked_with_the_others() {
     assert!(problem_with("books = 3", "books = 10").contains("from 0 to 9 books"));
     assert!(problem_with("books = 3", "bocks = 3").contains("did you mean `books`?"));
     let settings = parse("example", &shelf()).expect("the example").settings();
-    let expected = [("service", SERVICE), ("books", "3"), ("before_images", "kept")];
+    let expected = [("service", SERVICE), ("books", "3")];
     assert_eq!(settings.service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[cfg(not(feature = "lab"))]
+#[test]
+fn a_field_of_an_experiment_is_refused_with_the_build_that_has_it() {
+    for line in ["before_images = \"none\"", "replies = \"free\"", "lent = 2"] {
+        let told = parse("node.toml", &format!("{line}\n{}", shelf())).expect_err(line).to_string();
+        let (field, _) = line.split_once(' ').expect("a field");
+        assert!(told.starts_with(&format!("node.toml:1: {field}: is for experiments")), "{told}");
+        assert!(told.contains("crosscheck-lab") && !told.contains("did you mean"), "{told}");
+    }
+}
+
+#[cfg(feature = "lab")]
+#[test]
+fn what_an_experiment_leaves_out_is_read_and_equal_on_all_replicas() {
+    let text = format!("before_images = \"none\"\nreplies = \"free\"\n{}", shelf());
+    let config = parse("node.toml", &text).expect("an experiment");
+    assert_eq!(config.left_out, super::super::LeftOut { before_images: true, reply_gate: true });
+    let expected = ("before_images".to_owned(), "none".to_owned());
+    assert_eq!(config.settings().service.last(), Some(&expected));
+    assert_eq!(parse("copy", &config.to_toml()), Ok(config));
 }
 
 #[test]
@@ -344,7 +367,7 @@ fn alone_twice(more: &str) -> String {
 }
 
 #[test]
-fn a_node_that_compares_with_itself_answers_or_exits_and_keeps_before_images() {
+fn a_node_that_compares_with_itself_answers_or_exits() {
     for (more, expected) in [
         ("", OnDetection::Answer),
         ("on_detection = \"answer\"", OnDetection::Answer),
@@ -356,10 +379,12 @@ fn a_node_that_compares_with_itself_answers_or_exits_and_keeps_before_images() {
     }
     let told = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
     assert!(told(&alone_twice("on_detection = \"abort\"")).contains("`abort` is neither"));
-    let example = shelf().replacen("replies =", "on_detection = \"exit\"\nreplies =", 1);
+    let example = format!("on_detection = \"exit\"\n{}", shelf());
     assert!(told(&example).contains("on_detection: mode RDGX does not compare a node with itself"));
-    let without = alone_twice("").replacen("before_images = \"kept\"", "before_images = \"none\"", 1);
-    assert!(told(&without).contains("before_images: mode 00GT undoes"), "{}", told(&without));
+    if cfg!(feature = "lab") {
+        let without = told(&alone_twice("before_images = \"none\""));
+        assert!(without.contains("before_images: mode 00GT undoes"), "{without}");
+    }
     assert!(problem_with("mode = \"RDGX\"", "mode = \"00GT\"").contains("does not replicate"));
     assert!(problem_with("mode = \"RDGX\"", "mode = \"RDGT\"").contains("one replica alone"));
 }

@@ -177,7 +177,7 @@ pub const CASES: &[Case] = &[
     same("set a 0 0 1\r\nx\r\nflush_all\r\nget a\r\nadd a 0 0 1\r\ny\r\nget a\r\n", "STORED\r\nOK\r\nEND\r\nSTORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n"),
     same("set a 0 0 1\r\nx\r\nflush_all 100\r\nget a\r\nflush_all\r\nset a 0 0 1\r\ny\r\nget a\r\n", "STORED\r\nOK\r\nVALUE a 0 1\r\nx\r\nEND\r\nOK\r\nSTORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n"),
     // Answered at once.
-    differs("version\r\n", "VERSION 1.6.18-crosscheck-0.1.0\r\n", "D4", "VERSION 1.6.18\r\n"),
+    differs("version\r\n", concat!("VERSION 1.6.18-crosscheck-", env!("CARGO_PKG_VERSION"), "\r\n"), "D4", "VERSION 1.6.18\r\n"),
     same("verbosity\r\nverbosity 1\r\nverbosity x\r\nverbosity 1 noreply\r\nverbosity x noreply\r\nverbosity 1 x\r\nverbosity 1 2 3\r\n", "ERROR\r\nOK\r\nCLIENT_ERROR bad command line format\r\nOK\r\nERROR\r\n"),
     same("quit\r\nversion\r\n", ""),
     same("quit x\r\n", ""),

@@ -141,7 +141,7 @@ pub struct Many {
 /// Options of `hooks`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Hooks {
-    /// The target's file, TOML; it needs a [cluster] section, which may have one replica
+    /// The target's file, TOML; it needs a section for the cluster, which may have one replica
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
     /// Program instead of {crosscheck} or {harden}/... in the target's file

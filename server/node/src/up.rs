@@ -195,7 +195,6 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         witness: args.witness,
         extra_protection: args.extra_protection,
         reads: args.reads.into(),
-        ..ClusterOptions::default()
     };
     let ending = Ending::catch()?;
     let plan = ClusterPlan::new(&wish)?;

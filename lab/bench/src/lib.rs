@@ -31,6 +31,11 @@ use node::signals::Ending;
 use overrides::Overrides;
 use progress::BenchProgress;
 
+/// The allocator of the servers: the page shipper's tests make this program a primary, whose memory is shipped.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 // What the soak of `crosscheck-lab trial` uses: the same load, the same checking of replies.
 pub use {
     self::wire::Dialect,

@@ -164,7 +164,8 @@ mod tests {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a workspace");
         let mut sources = String::new();
         let crates = ["crosscheck", "order", "schedule", "object", "execute", "vote", "memcached"];
-        let mut folders: Vec<_> = crates.iter().map(|name| root.join(name).join("src")).collect();
+        let mut folders: Vec<_> =
+            crates.iter().map(|name| root.join("server").join(name).join("src")).collect();
         while let Some(folder) = folders.pop() {
             for path in
                 std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path())

@@ -140,7 +140,7 @@ pub fn write(
 /// Writes `result.json` into `folder`, and its page beside it.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_with_page(
     folder: &Path,
     origin: &Origin,

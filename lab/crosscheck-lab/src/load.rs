@@ -160,26 +160,11 @@ fn checked(args: &Args, addresses: &[SocketAddr], ending: &Ending) -> anyhow::Re
 fn measured(args: &Args, addresses: Vec<SocketAddr>, ending: &Ending) -> anyhow::Result<Figures> {
     let gets = (100 - args.sets - args.incrs) as f64;
     let mix = BTreeMap::from([(Op::Get, gets), (Op::Set, args.sets as f64), (Op::Incr, args.incrs as f64)]);
+    let keys = usize::try_from(args.keys.unwrap_or(10_000))?;
     let setup = Setup {
         dialect: Dialect::Memcached,
         addresses,
-        workload: Workload {
-            name: "load".into(),
-            key_bytes: KEY_BYTES,
-            value_bytes: Amount::Fixed(args.value_size),
-            mix,
-            keys: usize::try_from(args.keys.unwrap_or(10_000))?,
-            zipf: 0.0,
-            ttl_seconds: Amount::Fixed(0),
-            prefill_percent: 100.0,
-            work_us: 0,
-            faults: None,
-            failure: None,
-            guarded_classes: None,
-            before_images: None,
-            extra_protection: None,
-            sweep: None,
-        },
+        workload: Workload::plain("load", KEY_BYTES, Amount::Fixed(args.value_size), mix, keys),
         connections: usize::try_from(args.connections)?,
         pipeline: usize::try_from(args.pipeline)?,
         rate: None,

@@ -122,6 +122,34 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// A load of one mix on keys that are all stored before it and asked for equally often, without faults and with all
+    /// protections.
+    pub fn plain(
+        name: &str,
+        key_bytes: usize,
+        value_bytes: Amount,
+        mix: BTreeMap<Op, f64>,
+        keys: usize,
+    ) -> Self {
+        Workload {
+            name: name.to_owned(),
+            key_bytes,
+            value_bytes,
+            mix,
+            keys,
+            zipf: 0.0,
+            ttl_seconds: Amount::Fixed(0),
+            prefill_percent: 100.0,
+            work_us: 0,
+            faults: None,
+            failure: None,
+            guarded_classes: None,
+            before_images: None,
+            extra_protection: None,
+            sweep: None,
+        }
+    }
+
     /// The value of a sweep's setting, to stand behind a side.
     pub fn swept_value(&self) -> String {
         self.sweep.as_ref().map_or(String::new(), |sweep| format!(", {}", sweep.label))

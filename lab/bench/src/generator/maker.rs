@@ -195,23 +195,8 @@ mod tests {
     use crate::definition::Amount;
 
     fn workload(mix: &[(Op, f64)]) -> Workload {
-        Workload {
-            name: "w".into(),
-            key_bytes: 12,
-            value_bytes: Amount::Between { from: 10, to: 20 },
-            mix: mix.iter().copied().collect::<BTreeMap<_, _>>(),
-            keys: 100,
-            zipf: 0.9,
-            ttl_seconds: Amount::Fixed(0),
-            prefill_percent: 100.0,
-            work_us: 0,
-            faults: None,
-            failure: None,
-            guarded_classes: None,
-            before_images: None,
-            extra_protection: None,
-            sweep: None,
-        }
+        let mix = mix.iter().copied().collect::<BTreeMap<_, _>>();
+        Workload { zipf: 0.9, ..Workload::plain("w", 12, Amount::Between { from: 10, to: 20 }, mix, 100) }
     }
 
     fn maker(mix: &[(Op, f64)], verify: bool) -> Maker {

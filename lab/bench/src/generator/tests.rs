@@ -90,25 +90,13 @@ fn serve(stream: TcpStream, vice: Vice, begin: Instant, stalled: &AtomicBool) {
 }
 
 fn setup(address: SocketAddr) -> Setup {
+    let mix = BTreeMap::from([(Op::Get, 3.0), (Op::Set, 1.0)]);
     Setup {
         dialect: Dialect::Memcached,
         addresses: vec![address],
         workload: Workload {
-            name: "w".into(),
-            key_bytes: 20,
-            value_bytes: Amount::Between { from: 4, to: 300 },
-            mix: BTreeMap::from([(Op::Get, 3.0), (Op::Set, 1.0)]),
-            keys: 200,
             zipf: 0.9,
-            ttl_seconds: Amount::Fixed(0),
-            prefill_percent: 100.0,
-            work_us: 0,
-            faults: None,
-            failure: None,
-            guarded_classes: None,
-            before_images: None,
-            extra_protection: None,
-            sweep: None,
+            ..Workload::plain("w", 20, Amount::Between { from: 4, to: 300 }, mix, 200)
         },
         connections: 4,
         pipeline: 1,

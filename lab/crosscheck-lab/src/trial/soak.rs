@@ -321,23 +321,10 @@ impl Soak<'_> {
             (Op::Delete, 4.0),
             (Op::Incr, 12.0),
         ];
-        let workload = Workload {
-            name: "soak".into(),
-            key_bytes: 16,
-            value_bytes: Amount::Between { from: 8, to: 400 },
-            mix: mix.into_iter().collect(),
-            keys: 2_000 * self.args.clients,
-            zipf: 0.9,
-            ttl_seconds: Amount::Fixed(0),
-            prefill_percent: 100.0,
-            work_us: 0,
-            faults: None,
-            failure: None,
-            guarded_classes: None,
-            before_images: None,
-            extra_protection: None,
-            sweep: None,
-        };
+        let values = Amount::Between { from: 8, to: 400 };
+        let keys = 2_000 * self.args.clients;
+        let workload =
+            Workload { zipf: 0.9, ..Workload::plain("soak", 16, values, mix.into_iter().collect(), keys) };
         Setup {
             dialect: Dialect::Memcached,
             addresses,

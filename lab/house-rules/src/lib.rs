@@ -1,122 +1,94 @@
-//! The house rules as pure functions from text to breaches, so that each can be shown to fail on a bad sample.
+//! The house rules as functions from a workspace's files to breaches, so that each is shown to fail on a bad sample.
 
-pub mod cite;
-pub mod manifest;
-pub mod names;
-pub mod sizes;
+mod code;
+pub mod documents;
+pub mod manifests;
 pub mod source;
-pub mod symbols;
-pub mod text;
-pub mod types;
-pub mod width;
+#[cfg(test)]
+mod tests;
 
-use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use code::SourceToken;
+use std::{fs, path::Path, process::Command};
 
-/// One place where the house rules are not kept, with its remedy.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Breach {
-    /// File, relative to the workspace.
-    pub file: String,
-    /// Line, from 1; 0 when the whole file is meant.
-    pub line: usize,
-    /// The error.
-    pub what: String,
-    /// The remedy.
-    pub remedy: &'static str,
+/// Places where a rule is not kept: file, line (0 when the whole file is meant), error and remedy.
+pub type Breaches = Vec<(String, usize, String)>;
+
+fn add(out: &mut Breaches, file: &TextFile, line: usize, what: impl Into<String>) {
+    out.push((file.path.clone(), line, what.into()));
 }
 
-impl fmt::Display for Breach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}\n      remedy: {}", self.file, self.line, self.what, self.remedy)
-    }
-}
-
-/// One text file of the workspace.
+/// One text file.
 pub struct TextFile {
-    /// Path relative to the workspace, with `/`.
-    pub path: String,
-    /// Content; files that are not UTF-8 are not read.
-    pub text: String,
+    path: String,
+    text: String,
+    /// Its tokens, if it is Rust source.
+    code: Vec<SourceToken>,
 }
 
 impl TextFile {
-    /// Whether this is Rust source.
-    pub fn is_rust(&self) -> bool {
-        self.path.ends_with(".rs")
+    fn new(path: &str, text: String) -> Self {
+        let code = if path.ends_with(".rs") { code::tokens(path, &text) } else { Vec::new() };
+        TextFile { path: path.to_owned(), text, code }
     }
 
-    /// Whether this is C: source, or a header.
-    pub fn is_c(&self) -> bool {
+    fn is_c(&self) -> bool {
         self.path.ends_with(".c") || self.path.ends_with(".h")
     }
 
     /// The folder of the crate whose code this file has, in what ships and in the tools; none for tests.
-    pub fn package(&self) -> Option<&str> {
-        let (package, _) = self.path.split_once("/src/")?;
+    fn package(&self) -> Option<&str> {
+        let (package, _) = self.path.split_once("/src/").filter(|_| self.path.ends_with(".rs"))?;
         (!self.path.contains("tests")).then_some(package)
     }
-}
 
-/// The workspace's root directory.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .expect("lab/house-rules is in the workspace")
-        .to_path_buf()
-}
-
-/// Every file that is tracked, or would be if it were added now.
-pub fn tracked() -> Vec<String> {
-    let root = root();
-    let mut paths = git_listing(&root).unwrap_or_else(|| walk(&root));
-    paths.sort();
-    paths.dedup();
-    paths
-}
-
-/// Those of them that are text.
-pub fn files() -> Vec<TextFile> {
-    let root = root();
-    tracked()
-        .into_iter()
-        .filter_map(|path| {
-            let text = fs::read_to_string(root.join(&path)).ok()?;
-            Some(TextFile { path, text })
-        })
-        .collect()
-}
-
-/// The listing of git, or nothing when this is an unpacked archive.
-fn git_listing(root: &Path) -> Option<Vec<String>> {
-    let listing = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .ok()?;
-    let names = String::from_utf8(listing.stdout).ok()?;
-    let paths: Vec<String> = names.lines().map(str::to_owned).collect();
-    (listing.status.success() && !paths.is_empty()).then_some(paths)
-}
-
-fn walk(root: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut open = vec![root.to_path_buf()];
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let name = entry.file_name();
-            if path.is_dir() {
-                if name != "target" && name != ".git" && name != "raw" {
-                    open.push(path);
-                }
-            } else if let Ok(relative) = path.strip_prefix(root) {
-                found.push(relative.to_string_lossy().replace('\\', "/"));
-            }
-        }
+    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(self.text.lines())
     }
-    found
+
+    /// Whether the comment above the line, or above a block of assertions, has `// KEYWORD: reason of some words`.
+    fn has_reason(&self, line: usize, keyword: &str) -> bool {
+        let above: Vec<&str> = self.text.lines().take(line - 1).map(str::trim).collect();
+        let is_above = |text: &&str| text.starts_with("//") || text.starts_with("assert");
+        let mut comment = above.into_iter().rev().take_while(is_above);
+        let keyword = format!("// {keyword}: ");
+        comment.any(|text| text.strip_prefix(&keyword).is_some_and(|reason| reason.split(' ').count() >= 3))
+    }
+}
+
+/// All files of a workspace.
+#[derive(Default)]
+pub struct Workspace {
+    /// Those that are UTF-8.
+    files: Vec<TextFile>,
+    /// Path and length in bytes of each.
+    sizes: Vec<(String, usize)>,
+}
+
+impl Workspace {
+    /// Reads every file of this workspace that is tracked by git, or would be if it were added now.
+    pub fn read() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it is in the workspace");
+        let arguments = ["ls-files", "--cached", "--others", "--exclude-standard"];
+        let listing = Command::new("git").args(arguments).current_dir(root).output().expect("git can be run");
+        assert!(listing.status.success(), "the rules are about what git tracks: {listing:?}");
+        let mut workspace = Workspace::default();
+        for path in String::from_utf8_lossy(&listing.stdout).lines() {
+            // One that is deleted and not yet committed is passed over.
+            let _ = fs::read(root.join(path)).map(|bytes| workspace.add(path, bytes));
+        }
+        workspace
+    }
+
+    fn add(&mut self, path: &str, bytes: Vec<u8>) {
+        self.sizes.push((path.to_owned(), bytes.len()));
+        self.files.extend(String::from_utf8(bytes).map(|text| TextFile::new(path, text)));
+    }
+
+    fn rust(&self) -> impl Iterator<Item = &TextFile> {
+        self.files.iter().filter(|file| file.path.ends_with(".rs"))
+    }
+
+    fn file(&self, path: &str) -> Option<&TextFile> {
+        self.files.iter().find(|file| file.path == path)
+    }
 }

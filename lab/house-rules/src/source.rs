@@ -1,221 +1,193 @@
-//! House rules about Rust, C and tracked text: purpose, length, `unsafe`, sources of nondeterminism, private places.
+//! Rules on Rust and C files: purpose, lengths, `unsafe`, determinism, panics, and the size and names of types.
 
-use super::text;
-use super::{Breach, TextFile};
+use super::code::{SourceToken, body, find, word};
+use super::{Breaches, TextFile, Workspace, add};
+use std::collections::BTreeMap;
 
-/// Longest file, in lines.
+/// Lines of a file at most.
 pub const MAX_FILE_LINES: usize = 800;
-/// Longest function, in lines, tests included. Aim at 70.
+/// Lines of a function at most, tests included. Aim at 70.
 pub const MAX_FUNCTION_LINES: usize = 80;
+/// Members of a struct, and methods of a type, at most: of all its `impl` blocks that are of no trait.
+pub const MAX_MEMBERS: (usize, usize) = (25, 40);
+/// Keywords of types.
+const TYPES: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
+/// Names of types that mean the same in every crate.
+const SHARED_NAMES: [&str; 3] = ["Args", "Config", "Error"];
 
-/// An exception for one file, with its reason.
-pub struct Permit {
-    /// The file.
-    pub file: &'static str,
-    /// The word it may use.
-    pub word: &'static str,
-    /// Why there is no other way.
-    pub reason: &'static str,
-}
-
-/// Words that make a result depend on the clock, the machine or chance.
-pub const NONDETERMINISM: [&str; 14] = [
-    "HashMap::new",
-    "HashMap::with_capacity",
-    "HashSet::new",
-    "HashSet::with_capacity",
-    "RandomState",
-    "DefaultHasher",
-    "SystemTime",
-    "Instant",
-    "thread::current",
-    "ThreadId",
-    "rand::",
-    "thread_rng",
-    "getrandom",
-    "sched_getcpu",
+/// The only files with `unsafe`, each with the reason at its head: one per crate, but for `sei`, whose interface is C.
+#[rustfmt::skip] // a line for each folder
+pub const UNSAFE: [&str; 9] = [
+    "hardening/sei/src/abi.rs", "hardening/sei/src/api.rs", "hardening/sei/src/shims.rs",
+    "lab/bench/src/executor/shipper/sys.rs", "lab/tracer/src/sys.rs", "server/object-macros/src/impls.rs",
+    "server/object/src/crc.rs", "server/schedule/src/cell.rs", "server/wire/src/sum.rs",
 ];
 
-/// Ways to panic.
-const PANICS: [&str; 7] =
-    ["assert!", "assert_eq!", "assert_ne!", "panic!", "unreachable!", ".expect(", ".unwrap("];
-
-/// How often the code of a file may panic, with the reason.
-pub struct Panics {
-    /// The file.
-    pub file: &'static str,
-    /// How often.
-    pub count: usize,
-    /// Why that is no reaction to memory that a fault may have hit.
-    pub reason: &'static str,
+/// Words that some crates do not use, but where `// KEYWORD: reason` stands above; tests may.
+pub struct Forbidden {
+    crates: &'static [&'static str],
+    pub(super) words: &'static [&'static str],
+    pub(super) keyword: &'static str,
+    remedy: &'static str,
 }
 
-/// Every Rust and C file opens with one sentence on why it exists.
-pub fn purpose(file: &TextFile) -> Vec<Breach> {
-    let (opening, remedy) = if file.is_c() {
-        ("/* ", "open the file with `/* ` and one sentence on why it exists")
-    } else {
-        ("//! ", "open the file with `//! ` and one sentence on why it exists")
-    };
-    let first = file.text.lines().next().unwrap_or("");
-    let sentence = first.strip_prefix(opening).unwrap_or("").trim_end_matches("*/");
-    if sentence.split_whitespace().count() >= 4 {
-        return Vec::new();
-    }
-    breach(file, 1, "no purpose line".into(), remedy)
-}
+/// All of them.
+#[rustfmt::skip] // lists of many short words
+pub const FORBIDDEN: [Forbidden; 2] = [
+    // Crates whose results reach state or replies read no clock, no chance, no thread's name, and no map whose order
+    // depends on them.
+    Forbidden {
+        crates: &[
+            "server/wire", "server/object", "server/tree", "server/schedule", "server/verify", "server/vote",
+            "server/order", "server/execute", "server/memcached", "examples/bank",
+        ],
+        words: &[
+            "HashMap : : new", "HashMap : : with_capacity", "HashSet : : new", "HashSet : : with_capacity",
+            "RandomState", "DefaultHasher", "SystemTime", "Instant", "thread : : current", "ThreadId", "rand : :",
+            "thread_rng", "getrandom", "sched_getcpu",
+        ],
+        keyword: "bookkeeping",
+        remedy: "order it, or use a BTreeMap; what reaches no state or reply has `// bookkeeping: reason` above",
+    },
+    // Crates whose memory native faults hit find corruption as a value.
+    Forbidden {
+        crates: &["server/order", "server/crosscheck", "server/schedule", "server/vote"],
+        words: &["assert !", "assert_eq !", "assert_ne !", "panic !", "unreachable !", ". expect (", ". unwrap ("],
+        keyword: "panics",
+        remedy: "make it a ReplaceReason::Corrupted; what no fault can cause has `// panics: reason` above",
+    },
+];
+/// Where code for tests is: what loom runs, and what tests of services run.
+const OF_TESTS: [&str; 5] = ["tests", "testing/", "fuzzing.rs", "model.rs", "server/schedule/src/sync.rs"];
 
-/// No file is too long to be read in one sitting.
-pub fn file_length(file: &TextFile) -> Vec<Breach> {
-    let lines = file.text.lines().count();
-    if lines <= MAX_FILE_LINES {
-        return Vec::new();
+/// Every Rust and C file opens with one sentence on why it exists, and is not too long to be read in one sitting.
+pub fn files(tree: &Workspace, out: &mut Breaches) {
+    for file in tree.files.iter().filter(|file| file.is_c() || file.path.ends_with(".rs")) {
+        let first = file.text.lines().next().unwrap_or("");
+        let sentence = first.strip_prefix(if file.is_c() { "/* " } else { "//! " }).unwrap_or("");
+        if sentence.trim_end_matches("*/").split_whitespace().count() < 4 {
+            add(out, file, 1, "open it with `//! ` (in C, `/* `) and one sentence on why it exists");
+        }
+        let lines = file.text.lines().count();
+        if lines > MAX_FILE_LINES {
+            add(out, file, 0, format!("{lines} lines: split it where it changes its subject"));
+        }
     }
-    let what = format!("{lines} lines, more than {MAX_FILE_LINES}");
-    breach(file, 0, what, "split it where it begins to talk about something else")
 }
 
 /// No function is longer than a screen.
-pub fn function_length(file: &TextFile) -> Vec<Breach> {
-    text::functions(&text::mask(&file.text))
-        .into_iter()
-        .filter(|function| function.length > MAX_FUNCTION_LINES)
-        .map(|function| Breach {
-            file: file.path.clone(),
-            line: function.line,
-            what: format!(
-                "fn {} has {} lines, more than {MAX_FUNCTION_LINES}",
-                function.name, function.length
-            ),
-            remedy: "give its steps names: one function per step, called in order",
-        })
-        .collect()
-}
-
-/// `unsafe` is only in files with a permit and its reason.
-pub fn unsafe_code(file: &TextFile, permits: &[Permit]) -> Vec<Breach> {
-    if permits.iter().any(|permit| permit.file == file.path) {
-        return Vec::new();
-    }
-    let masked = text::mask(&file.text);
-    words(
-        file,
-        &masked,
-        &["unsafe"],
-        "do without, or move it into the crate's one permitted file (list: lab/house-rules/tests/house_rules.rs)",
-    )
-}
-
-/// Crates that decide read no clock, no chance, no thread's name, and no map whose order depends on them.
-pub fn nondeterminism(file: &TextFile, permits: &[Permit]) -> Vec<Breach> {
-    let code = text::without_tests(&text::mask(&file.text));
-    let forbidden: Vec<&str> = NONDETERMINISM
-        .into_iter()
-        .filter(|&word| !permits.iter().any(|permit| permit.file == file.path && permit.word == word))
-        .collect();
-    words(
-        file,
-        &code,
-        &forbidden,
-        "take it from the ordered log, or use a BTreeMap or a hasher with a fixed seed; \
-         bookkeeping that cannot reach state or reply is listed with its reason in tests/house_rules.rs",
-    )
-}
-
-/// Memory that a fault may have hit is no reason to panic: corruption is a value. Tests may panic.
-pub fn panics(file: &TextFile, permits: &[Panics]) -> Vec<Breach> {
-    let code = text::without_tests(&text::mask(&file.text));
-    let found = PANICS.iter().flat_map(|word| text::find_words(&code, word));
-    let lines: Vec<usize> = found.map(|at| text::line_of(&code, at)).collect();
-    let permitted = permits.iter().find(|permit| permit.file == file.path).map_or(0, |permit| permit.count);
-    if lines.len() == permitted {
-        return Vec::new();
-    }
-    breach(
-        file,
-        lines.iter().copied().min().unwrap_or(1),
-        format!("has {} places that panic, and {permitted} are listed", lines.len()),
-        "return a value that leads to ReplaceReason::Corrupted; what no fault can cause is listed with its \
-         reason in lab/house-rules/tests/house_rules.rs",
-    )
-}
-
-/// Nothing is left to be written later.
-pub fn unfinished(file: &TextFile) -> Vec<Breach> {
-    words(file, &text::mask(&file.text), &["todo!", "unimplemented!", "dbg!"], "write it now or leave it out")
-}
-
-/// Tracked text names no place that exists on one machine only.
-pub fn private_places(file: &TextFile, hosts: &[&str]) -> Vec<Breach> {
-    let mut found = Vec::new();
-    for (number, line) in file.text.lines().enumerate() {
-        for place in MACHINE_PATHS {
-            if line.match_indices(place).any(|(at, _)| begins_path(line, at)) {
-                found.push(Breach {
-                    file: file.path.clone(),
-                    line: number + 1,
-                    what: format!("names {place}, a path of one machine"),
-                    remedy: "use a path relative to the workspace, or a temporary directory made at run time",
-                });
-            }
+pub fn functions(tree: &Workspace, out: &mut Breaches) {
+    for (file, at) in places(tree, "fn") {
+        let code = &file.code;
+        let lines = body(code, at).map_or(0, |(_, close)| code[close].line - code[at].line + 1);
+        if let Some(name) = word(code, at + 1).filter(|_| lines > MAX_FUNCTION_LINES) {
+            add(out, file, code[at].line, format!("fn {name} has {lines} lines: give its steps names"));
         }
-        for host in url_hosts(line) {
-            if !hosts.contains(&host) && !host.starts_with("127.0.0.") && host != "localhost" {
-                found.push(Breach {
-                    file: file.path.clone(),
-                    line: number + 1,
-                    what: format!("names the host {host}"),
-                    remedy: "leave hosts of registries and mirrors to the tools' own settings; a documentation host \
-                             goes on the list in lab/house-rules/tests/house_rules.rs",
-                });
+    }
+}
+
+fn places<'a>(tree: &'a Workspace, pattern: &'a str) -> impl Iterator<Item = (&'a TextFile, usize)> {
+    tree.rust().flat_map(move |file| find(&file.code, pattern).into_iter().map(move |at| (file, at)))
+}
+
+/// `unsafe` is in the files that are listed, and in no other one.
+pub fn unsafe_code(tree: &Workspace, out: &mut Breaches) {
+    for file in tree.rust() {
+        let first = find(&file.code, "unsafe").first().map(|at| file.code[*at].line);
+        if first.is_some() != UNSAFE.contains(&file.path.as_str()) {
+            let what = "do without, or move it into the crate's one file of UNSAFE; list no file without it";
+            add(out, file, first.unwrap_or(0), what);
+        }
+    }
+}
+
+/// No crate uses a word that it must not use.
+pub fn words(tree: &Workspace, out: &mut Breaches) {
+    for Forbidden { crates, words, keyword, remedy } in &FORBIDDEN {
+        let uses = words.iter().flat_map(|word| places(tree, word).map(move |place| (word, place)));
+        for (word, (file, at)) in uses.filter(|(_, (file, at))| !file.code[*at].is_exempt) {
+            let line = file.code[at].line;
+            let is_in = crates.iter().any(|name| file.path.starts_with(&format!("{name}/src/")));
+            let is_test = OF_TESTS.iter().any(|name| file.path.contains(name));
+            if is_in && !is_test && !file.has_reason(line, keyword) {
+                add(out, file, line, format!("uses `{word}`: {remedy}"));
             }
         }
     }
-    found
 }
 
-/// Written in halves, so that this file keeps the rule it states.
-const MACHINE_PATHS: [&str; 6] = [
-    concat!("/ro", "ot/"),
-    concat!("/wo", "rk/"),
-    concat!("/ho", "me/"),
-    concat!("/tmp/", "target"),
-    concat!("/opt/", "wheels"),
-    concat!("/Us", "ers/"),
-];
-
-/// Whether a path may begin here: `src/work/x` is a folder of ours, not of the machine.
-fn begins_path(line: &str, at: usize) -> bool {
-    !line[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '}' | ')'))
+/// All types of one name at the top of files of one crate, in what ships and in the tools.
+#[derive(Default)]
+struct CountedType<'a> {
+    /// Where they are defined: file and line.
+    definitions: Vec<(&'a TextFile, usize)>,
+    fields: usize,
+    methods: usize,
 }
 
-fn url_hosts(line: &str) -> impl Iterator<Item = &str> {
-    line.match_indices("://")
-        .map(|(at, _)| {
-            let rest = &line[at + 3..];
-            let end = rest
-                .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-')))
-                .unwrap_or(rest.len());
-            rest[..end].trim_end_matches('.')
-        })
-        .filter(|host| host.contains('.') || *host == "localhost")
-}
-
-fn words(file: &TextFile, masked: &str, forbidden: &[&str], remedy: &'static str) -> Vec<Breach> {
-    let mut found = Vec::new();
-    for word in forbidden {
-        for at in text::find_words(masked, word) {
-            found.push(Breach {
-                file: file.path.clone(),
-                line: text::line_of(masked, at),
-                what: format!("uses `{word}`"),
-                remedy,
-            });
+/// By name, and folder of the crate.
+fn types(tree: &Workspace) -> BTreeMap<(&str, &str), CountedType<'_>> {
+    let mut types: BTreeMap<_, CountedType<'_>> = BTreeMap::new();
+    let files = || tree.rust().filter_map(|file| Some((file, &file.code, file.package()?)));
+    for (file, code, package) in files() {
+        for at in (0..code.len()).filter(|at| code[*at].depth == 0 && !code[*at].is_exempt) {
+            let keyword = code[at].text.as_str();
+            let name = word(code, at + 1).filter(|_| TYPES.contains(&keyword));
+            let Some(counted) = name.map(|name| types.entry((name, package)).or_default()) else { continue };
+            counted.definitions.push((file, code[at].line));
+            let fields = body(code, at).filter(|_| keyword == "struct");
+            counted.fields = counted.fields.max(fields.map_or(0, |body| inside(code, body, ":")));
         }
     }
-    found
+    for (_, code, package) in files() {
+        for (name, body) in find(code, "impl").into_iter().filter_map(|at| implemented(code, at)) {
+            let methods = inside(code, body, "fn");
+            types.entry((name, package)).and_modify(|counted| counted.methods += methods);
+        }
+    }
+    types
 }
 
-fn breach(file: &TextFile, line: usize, what: String, remedy: &'static str) -> Vec<Breach> {
-    vec![Breach { file: file.path.clone(), line, what, remedy }]
+/// How often a word or a single colon is right inside of a pair of brackets, outside of tests.
+fn inside(code: &[SourceToken], (open, close): (usize, usize), text: &str) -> usize {
+    let depth = code[open].depth + 1;
+    let is_path = |at: usize| text == ":" && (code[at - 1].text == ":" || code[at + 1].text == ":");
+    let is_one = |at: &usize| code[*at].depth == depth && code[*at].text == text && !code[*at].is_exempt;
+    (open + 1..close).filter(|at| is_one(at) && !is_path(*at)).count()
+}
+
+/// The type whose `impl` block begins at index `at`, and the block's braces; none if it is of a trait.
+fn implemented(code: &[SourceToken], at: usize) -> Option<(&str, (usize, usize))> {
+    let before = at.checked_sub(1).map_or("", |before| &code[before].text);
+    let (open, close) = body(code, at).filter(|_| ["", "unsafe", ";", "{", "}", "]"].contains(&before))?;
+    let (mut angles, mut name) = (0, "");
+    for at in at + 1..open {
+        match code[at].text.as_str() {
+            "<" => angles += 1,
+            ">" if code[at - 1].text != "-" => angles -= 1,
+            "for" if angles == 0 => return None,
+            "where" => break,
+            _ if angles == 0 => name = word(code, at).unwrap_or(name),
+            _ => {}
+        }
+    }
+    Some((name, (open, close)))
+}
+
+/// A type that is larger than a reader can hold in mind has parts that should be types. At most two crates have a type
+/// of the same name: a reader would look up each time which one is meant.
+pub fn type_limits(tree: &Workspace, out: &mut Breaches) {
+    let types = types(tree);
+    for ((name, _), CountedType { definitions, fields, methods }) in &types {
+        let (file, line) = definitions[0];
+        let is_large = *fields > MAX_MEMBERS.0 || *methods > MAX_MEMBERS.1;
+        if is_large != definitions.iter().any(|(file, line)| file.has_reason(*line, "large")) {
+            let remedy = "give parts types of their own; what has to be large has `// large: reason` above";
+            add(out, file, line, format!("{name} has {fields} members and {methods} methods: {remedy}"));
+        }
+        let crates = types.keys().filter(|(other, _)| other == name).count();
+        if crates > 2 && !SHARED_NAMES.contains(name) {
+            add(out, file, line, format!("{crates} crates have a type {name}: say which one it is"));
+        }
+    }
 }

@@ -282,6 +282,7 @@ enum Phase {
     Reading,
 }
 
+// large: a simulated world, in which every event may reach everything
 struct Run<W: Workload> {
     workload: W,
     seed: u64,

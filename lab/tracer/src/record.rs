@@ -85,6 +85,7 @@ impl InjectionClass {
 
 /// One injection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+// large: a line of a results file, whose members are its columns
 pub struct InjectionRecord {
     /// Number within its campaign and fault.
     pub id: u64,

@@ -209,6 +209,7 @@ impl VerificationStatus {
 
 /// One replica at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+// large: the answer of `status`, whose members are its JSON
 pub struct Status {
     /// This replica, from 1.
     pub replica: u8,

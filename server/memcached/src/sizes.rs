@@ -8,7 +8,6 @@
 //! Of several keys with one slot, the one with the longer value keeps it, since long values matter. Each use of another
 //! key lowers the slot's estimate by a quarter. So a key without a slot has none of the recently used long values.
 
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -30,7 +29,9 @@ pub struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        let secret = RandomState::new().hash_one(SLOTS);
+        // bookkeeping: lengths decide when a request is admitted, and no reply; clients must not know which keys share
+        // a slot
+        let secret = std::collections::hash_map::RandomState::new().hash_one(SLOTS);
         Sizes { slots: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(), secret }
     }
 }

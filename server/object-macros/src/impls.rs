@@ -3,7 +3,7 @@
 //! A method becomes two. The outer one has the author's signature; it gets the members from `object::Protected`, which
 //! checks them, and calls the inner one, whose body is the author's and whose `self` is the hidden struct of members.
 //! There the members are plain places (the borrow checker distinguishes them), and a call of another method of the same
-//! object costs no second check.
+//! object costs no second check. `unsafe` stands in expanded text only, where the author's own method is `unsafe`.
 
 use crate::parse::Arguments;
 use crate::{check, home, parse};

@@ -3,7 +3,8 @@
 //!
 //! The method is folding with carry-less multiplication (Intel, "Fast CRC Computation for Generic Polynomials Using
 //! PCLMULQDQ Instruction", 2009); the compiler computes the constants from the polynomial. A processor without these
-//! instructions, and any other architecture, gets the same code from the crate `crc-fast`.
+//! instructions, and any other architecture, gets the same code from the crate `crc-fast`. The instructions are
+//! `unsafe`, behind a check whether the processor has them.
 
 use crc_fast::CrcAlgorithm;
 

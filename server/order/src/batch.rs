@@ -98,6 +98,7 @@ impl Batch {
     pub fn new(origin: u8, incarnation: u64, number: u64, requests: &[Request]) -> Self {
         match Batch::of(origin, incarnation, number, requests, false) {
             Some(batch) => batch,
+            // panics: tests and tools make batches by it; a replica uses `Batch::of`
             None => panic!("no batch has {} such requests", requests.len()),
         }
     }

@@ -139,6 +139,7 @@ impl FrameError {
 /// When the body is over [`limits::FRAME_BODY`]: every crate bounds its messages far below.
 pub fn encode(kind: FrameKind, from: u8, body: &[u8], out: &mut Vec<u8>) {
     if let Err(error) = encode_parts(kind, from, &[body], out) {
+        // panics: tests and tools frame by it; a replica uses `encode_parts`
         panic!("{error}");
     }
 }

@@ -61,6 +61,7 @@ pub mod fuzzing {
     /// Decodes a founding or joining message, and encodes it again; returns whether it was one.
     pub fn control(bytes: Bytes) -> bool {
         let Ok(control) = crate::raft::boot::Control::decode(bytes.clone()) else { return false };
+        // panics: the entrance of a fuzz target
         assert_eq!(control.encode(), bytes);
         true
     }
@@ -69,9 +70,11 @@ pub mod fuzzing {
     pub fn primary_message(bytes: &Bytes) -> bool {
         use crate::primary::message::BatchMessage;
         let Ok(message) = BatchMessage::decode(bytes) else { return false };
+        // panics: the entrance of a fuzz target
         assert_eq!(message.encode(), bytes);
         if let BatchMessage::Execute(batch) = message {
             let parts: usize = batch.parts.iter().map(|part| 4 + part.len()).sum();
+            // panics: the entrance of a fuzz target
             assert_eq!(crate::primary::message::EXECUTE_HEAD + parts, bytes.len());
             let _ = batch.verify(3);
         }
@@ -81,6 +84,7 @@ pub mod fuzzing {
     /// Decodes what replicas with a primary tell each other besides, and encodes it again; returns whether it was that.
     pub fn primary_control(bytes: &Bytes) -> bool {
         let Ok(control) = crate::primary::control::PrimaryControl::decode(bytes) else { return false };
+        // panics: the entrance of a fuzz target
         assert_eq!(control.encode(), bytes);
         true
     }
@@ -89,6 +93,7 @@ pub mod fuzzing {
     pub fn segment(bytes: &Bytes, last: bool) -> usize {
         let start = crate::log::segment::made_with(bytes).map_or(0, |_| crate::log::segment::FILE_HEADER);
         let found = crate::log::segment::scan(bytes, start, 0, last).found.len();
+        // panics: the entrance of a fuzz target
         assert!(found == 0 || crate::log::segment::has_record(&bytes.slice(start..)));
         found
     }
@@ -96,8 +101,10 @@ pub mod fuzzing {
     /// Reads the files next to a log, its owner and how far it is durable; returns which of them the bytes are.
     pub fn beside_log(bytes: &[u8]) -> (bool, bool) {
         let owner = crate::log::owner::Owner::decode(bytes);
+        // panics: the entrance of a fuzz target
         assert!(owner.is_err() || owner.is_ok_and(|owner| owner.encode().as_bytes() == bytes));
         let claim = crate::log::synced::Claim::decode(bytes);
+        // panics: the entrance of a fuzz target
         assert!(claim.is_none_or(|claim| bytes.starts_with(&claim.encode())));
         (owner.is_ok(), claim.is_some())
     }

@@ -50,6 +50,7 @@ pub struct Config {
 impl Config {
     /// The defaults for the replica in `slot` of `replicas`.
     pub fn new(slot: u8, replicas: u8, seed: u64) -> Self {
+        // panics: the configuration at the start, which the operator chose
         assert!(slot < replicas && usize::from(replicas) <= limits::SLOTS);
         Config {
             slot,

@@ -51,6 +51,7 @@ impl Bound {
         // The registry's mutex orders the end of the old schedule before this claim.
         let live = LIVE.lock();
         let old = self.0.load(Ordering::Relaxed);
+        // panics: a service that gives its locks to two schedules
         assert!(old == brand.0 || !live.0.contains(&old), "a lock is used by two schedules at once");
         self.0.store(brand.0, Ordering::Relaxed);
     }

@@ -79,6 +79,7 @@ impl Slot {
     /// # Panics
     /// If a guard on the lock is alive.
     pub fn give_up(&self) {
+        // panics: a handler that breaks the rules of locks; its worker catches it
         assert!(self.borrows.get() == 0, "lock {} is released while a guard on it is alive", self.lock);
         self.set_passed();
     }
@@ -112,8 +113,10 @@ impl Slot {
 
     #[inline]
     fn borrow(&self) -> Borrow<'_> {
+        // panics: a handler that breaks the rules of locks; its worker catches it
         assert!(self.owned.get(), "lock {} is not owned", self.lock);
         let borrows = self.borrows.get();
+        // panics: a handler that breaks the rules of locks; its worker catches it
         assert!(borrows >= 0, "lock {} is read while a guard for writing is alive", self.lock);
         self.borrows.set(borrows + 1);
         Borrow(self)
@@ -121,6 +124,7 @@ impl Slot {
 
     #[inline]
     fn borrow_mut(&self) -> BorrowMut<'_> {
+        // panics: a handler that breaks the rules of locks; its worker catches it
         assert!(self.owned.get() && !self.shared, "lock {} is not owned for writing", self.lock);
         assert!(self.borrows.get() == 0, "lock {} is taken while another guard on it is alive", self.lock);
         self.borrows.set(-1);

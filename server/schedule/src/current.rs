@@ -85,6 +85,7 @@ impl<R> CurrentRequest<R> {
         match (&self.stored, entry) {
             (Some(again), _) => again.source.request(),
             (None, Some(entry)) => &entry.requests[self.number].request,
+            // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }
     }
@@ -102,6 +103,7 @@ impl<R> CurrentRequest<R> {
         match (&self.stored, entry) {
             (Some(again), _) => again.source.declared(),
             (None, Some(entry)) => &entry.requests[self.number].footprint,
+            // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }
     }

@@ -275,6 +275,7 @@ impl Run {
     fn slot(&self, lock: LockId) -> Option<&Slot> {
         if self.kind == RunKind::Alone {
             let slot = self.slots.get(lock as usize);
+            // panics: a handler that breaks the rules of locks; its worker catches it
             assert!(slot.is_some(), "lock {lock} is beyond Config::locks");
             slot
         } else {
@@ -285,6 +286,7 @@ impl Run {
     /// Waits until the lock is granted.
     #[inline]
     pub fn await_turn(&self, slot: &Slot) {
+        // panics: a handler that breaks the rules of locks; its worker catches it
         assert!(!slot.is_passed(), "lock {} is taken again after release_early", slot.lock);
         self.turns.may_pause(self.worker);
         if self.kind == RunKind::Ordered && !self.turns.is_turn(slot.lock, slot.ticket, slot.shared) {
@@ -298,6 +300,7 @@ impl Run {
 
     #[cold]
     fn miss(&self, lock: LockId, shared: bool) -> Retry {
+        // panics: a handler that breaks the rules of locks; its worker catches it
         assert!(!self.released.get(), "lock {lock} is outside the footprint after release_early");
         Retry { lock, shared }
     }

@@ -196,6 +196,7 @@ impl<R> Dispatcher<R> {
         match (&self.current, &self.feed.entry) {
             (Some(again), _) => again.source.request(),
             (None, Some(entry)) => &entry.requests[self.current_open].request,
+            // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }
     }
@@ -205,6 +206,7 @@ impl<R> Dispatcher<R> {
         match (&self.current, &self.feed.entry) {
             (Some(again), _) => again.source.clone(),
             (None, Some(entry)) => Source::Entry(Arc::clone(entry), self.current_open as u32),
+            // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }
     }
@@ -215,6 +217,7 @@ impl<R> Dispatcher<R> {
             _ if self.is_predicted => &self.forecast,
             (Some(again), _) => &again.footprint,
             (None, Some(entry)) => &entry.requests[self.current_open].footprint,
+            // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }
     }

@@ -106,6 +106,7 @@ pub fn resume_paced<R: Any + Send + Sync>(
     yield_point: Option<Arc<dyn YieldPoint>>,
 ) -> (Schedule<R>, Vec<Worker<R>>) {
     let workers = if config.mode == LockRules::Sequential { 1 } else { config.workers };
+    // panics: the configuration at the start, which the operator chose
     assert!((1..=64).contains(&workers), "workers: {workers} is not in 1..=64");
     assert!(config.lag >= 1, "lag: must be at least 1");
     let footprint: FootprintOf<R> = Arc::new(footprint);

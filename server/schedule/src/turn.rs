@@ -148,6 +148,7 @@ impl<'w, R> Turn<'w, R> {
         let run = self.driver.run();
         for slot in run.slots.iter().filter(|slot| slot.is_owned()) {
             if let Some(lock) = locks.get(slot.lock as usize) {
+                // panics: a service whose locks are in another order than their numbers
                 assert!(lock.id() == slot.lock, "locks[{}] has the number {}", slot.lock, lock.id());
                 lock.show(&run.turns.brand, slot, &mut |access| visit(slot.lock, access));
             }

@@ -142,6 +142,7 @@ pub enum VerifierCommand {
 
 /// One verifier. It owns no socket, clock or thread: an event and the time go in, commands come out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+// large: the only entrance to the verifier's rules, which its events call
 pub struct Verifier {
     recorder: Recorder,
     /// The questions of a verifier without memory.

@@ -31,6 +31,7 @@ impl Config {
     /// # Panics
     /// When `replicas` is even or too large, or `me` is not one of them: the operator misconfigured the group.
     pub fn new(replicas: u8, me: Replica, homes: u32, first_batch: u64) -> Self {
+        // panics: the configuration at the start, which the operator chose
         assert!(replicas % 2 == 1, "a group has 2f+1 replicas, not {replicas}");
         assert!(replicas as usize <= MAX_REPLICAS, "at most {MAX_REPLICAS} replicas, not {replicas}");
         assert!(me < replicas, "replica {me} is not one of {replicas}");

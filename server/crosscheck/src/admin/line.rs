@@ -49,6 +49,7 @@ pub(super) fn of_token(token: &Token) -> String {
 }
 
 fn written(value: &impl Serialize) -> String {
+    // panics: a command is a plain struct, which always has a text
     let mut line = serde_json::to_string(value).expect("commands have no maps with odd keys");
     line.push('\n');
     line

@@ -83,6 +83,7 @@ pub(crate) enum Input {
 }
 
 /// One replica: the state of its order thread.
+// large: the order thread, where the stages, which are types of their own, meet
 pub(crate) struct Replica<S: Service, E, W: World = Os> {
     env: Environment<W>,
     order: OrderStage<E>,

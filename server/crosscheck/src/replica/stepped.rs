@@ -104,6 +104,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         net: W::Net,
         birth: Startup,
     ) -> Result<Self, ServeError> {
+        // panics: a simulation that is set up wrongly
         assert!(
             settings.is_solo() || settings.mode.deterministic || settings.mode.verified,
             "ordinary locks come in the order of the threads"

@@ -59,6 +59,7 @@ impl RaftConfig {
     /// The defaults for the replica in `slot` of `replicas`: elections after 300 to 600 ms without a leader
     /// at 25 ms ticks.
     pub fn new(slot: u8, replicas: u8, seed: u64, nonce: u64) -> Self {
+        // panics: the configuration at the start, which the operator chose
         assert!(slot < replicas && usize::from(replicas) <= limits::SLOTS);
         RaftConfig {
             slot,

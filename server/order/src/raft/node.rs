@@ -51,6 +51,7 @@ pub(crate) struct Peer {
 }
 
 /// A member of a group. `raw` is changed only inside [`Node::guard`].
+// large: the rules of Raft all read and write the same numbers, which one seal covers
 pub(crate) struct Node<L: LogStore> {
     pub config: RaftConfig,
     pub raw: RawNode<Mirror<L>>,

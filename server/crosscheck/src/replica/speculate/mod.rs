@@ -67,6 +67,7 @@ use crate::state::StateProof;
 use crate::world::{Observation, World};
 
 /// The state of a replica that verifies after execution.
+// large: what a replica in verified mode knows, which all parts of its stage ask for
 pub(super) struct SpeculateStage {
     verifier: Verifier,
     executor: Executor,
@@ -479,6 +480,7 @@ impl SpeculateStage {
 }
 
 /// The stage with the parts of its replica that it acts on.
+// large: the stage with what it acts on, where decisions of both machines are performed
 pub(super) struct Speculator<'r, S: Service, E, W: World> {
     stage: &'r mut SpeculateStage,
     env: &'r mut Environment<W>,

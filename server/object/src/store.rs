@@ -173,13 +173,6 @@ impl<T: Critical> Store<T> {
         self.all().into_iter().map(|to| (to, self.expect(to)))
     }
 
-    /// Like [`Store::iter`], to change the objects.
-    pub fn for_each_mut(&mut self, mut change: impl FnMut(Ref<T>, &mut T)) {
-        for to in self.all() {
-            change(to, self.expect_mut(to));
-        }
-    }
-
     /// Removes the objects for which `keep` returns false. It enters all of them, as [`Store::iter`] does.
     pub fn retain(&mut self, mut keep: impl FnMut(Ref<T>, &T) -> bool) {
         for to in self.all() {
@@ -187,25 +180,6 @@ impl<T: Critical> Store<T> {
                 self.remove(to);
             }
         }
-    }
-
-    /// Two objects at once, checked, to change both; `None` if one of them is not here, or they are the same.
-    pub fn get_two_mut(&mut self, first: Ref<T>, second: Ref<T>) -> Option<(&mut T, &mut T)> {
-        let slots = [self.slot_of(first)?, self.slot_of(second)?];
-        if slots[0] == slots[1] {
-            return None;
-        }
-        self.get_mut(first)?;
-        self.get_mut(second)?;
-        let [chunks, places] =
-            [slots.map(|slot| slot as usize / CHUNK), slots.map(|slot| slot as usize % CHUNK)];
-        let (first, second) = if chunks[0] == chunks[1] {
-            self.chunks.get_mut(chunks[0])?.get_disjoint_mut(places).ok()?.into()
-        } else {
-            let [one, other] = self.chunks.get_disjoint_mut(chunks).ok()?;
-            (one.get_mut(places[0])?, other.get_mut(places[1])?)
-        };
-        Some((first.as_mut()?, second.as_mut()?))
     }
 
     #[inline]

@@ -207,8 +207,7 @@ pub struct ReadGuard<'c, T> {
     _borrow: Borrow<'c>,
 }
 
-/// Access to the values of two locks, or of one that was requested twice ([`Cx::lock_two`](crate::Cx::lock_two),
-/// [`Cx::write_two`](crate::Cx::write_two)).
+/// Access to the values of two locks, or of one that was requested twice ([`Cx::lock_two`](crate::Cx::lock_two)).
 pub struct TwoGuards<'c, T> {
     first: DetGuard<'c, T>,
     /// None if it is the same lock.
@@ -241,12 +240,6 @@ impl<'c, T> TwoGuards<'c, T> {
     /// The value of the second lock, which may be the first one.
     pub fn second(&mut self) -> &mut T {
         self.second.as_mut().unwrap_or(&mut self.first)
-    }
-
-    /// Both values at once; `None` if they are one and the same.
-    pub fn both(&mut self) -> Option<(&mut T, &mut T)> {
-        let second = self.second.as_mut()?;
-        Some((&mut self.first, second))
     }
 }
 

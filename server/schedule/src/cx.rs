@@ -103,20 +103,6 @@ impl<'a, R> Cx<'a, R> {
         TwoGuards::take((first.id(), second.id()), || self.lock(first), || self.lock(second))
     }
 
-    /// Takes two locks for writing; as [`Cx::lock_two`].
-    ///
-    /// # Errors
-    /// [`Retry`] if one of them is outside the footprint, or in it for reading only.
-    /// # Panics
-    /// As [`Cx::lock`].
-    pub fn write_two<'c, T>(
-        &'c self,
-        first: &'c DetRwLock<T>,
-        second: &'c DetRwLock<T>,
-    ) -> Result<TwoGuards<'c, T>, Retry> {
-        TwoGuards::take((first.id(), second.id()), || self.write(first), || self.write(second))
-    }
-
     /// Passes the turn at `lock` before the request ends (shrinking phase of two-phase locking): its objects are
     /// sealed now. From here on the request must succeed, because its effects there can no longer be undone. (A request
     /// that is run more than once keeps its turns to the end: see [`Turn::repeat`](crate::Turn::repeat).)

@@ -191,11 +191,6 @@ impl StoreMode {
         StoreMode::Prepend,
         StoreMode::Cas,
     ];
-
-    /// Whether the existing value remains, in part.
-    pub fn extends(self) -> bool {
-        matches!(self, StoreMode::Append | StoreMode::Prepend)
-    }
 }
 
 impl Command {

@@ -32,37 +32,19 @@ pub(crate) enum Check {
     PendingReplies,
 }
 
-impl Check {
-    /// All of them, in the order in which they are made.
-    pub(crate) const ALL: [Check; 10] = [
-        Check::Checksums,
-        Check::Digests,
-        Check::Peers,
-        Check::ClientsDriven,
-        Check::Clients,
-        Check::ServiceSettings,
-        Check::Program,
-        Check::Schedule,
-        Check::RequestQueue,
-        Check::PendingReplies,
-    ];
-
-    /// The reason for which a replica is replaced if this check fails.
-    pub(crate) fn corrupted(self) -> Corrupted {
-        match self {
-            Check::Checksums => Corrupted::Checksums,
-            Check::Digests => Corrupted::Digests,
-            Check::Peers => Corrupted::Peers,
-            Check::ClientsDriven => Corrupted::ClientsStopped,
-            Check::Clients => Corrupted::ClientSockets,
-            Check::ServiceSettings => Corrupted::ServiceSettings,
-            Check::Program => Corrupted::Program,
-            Check::Schedule => Corrupted::Schedule,
-            Check::RequestQueue => Corrupted::RequestQueue,
-            Check::PendingReplies => Corrupted::PendingReplies,
-        }
-    }
-}
+/// All of them, in the order in which they are made, each with the reason for which a replica is replaced if it fails.
+pub(crate) const CHECKS: [(Check, Corrupted); 10] = [
+    (Check::Checksums, Corrupted::Checksums),
+    (Check::Digests, Corrupted::Digests),
+    (Check::Peers, Corrupted::Peers),
+    (Check::ClientsDriven, Corrupted::ClientsStopped),
+    (Check::Clients, Corrupted::ClientSockets),
+    (Check::ServiceSettings, Corrupted::ServiceSettings),
+    (Check::Program, Corrupted::Program),
+    (Check::Schedule, Corrupted::Schedule),
+    (Check::RequestQueue, Corrupted::RequestQueue),
+    (Check::PendingReplies, Corrupted::PendingReplies),
+];
 
 #[cfg(test)]
 mod tests {
@@ -91,13 +73,15 @@ mod tests {
 
     #[test]
     fn the_document_names_every_check_of_a_tick_in_order() {
-        let made: Vec<String> = Check::ALL.iter().map(|check| format!("{:?}", check.corrupted())).collect();
-        assert_eq!(documented(), made, "the rows of a tick in {DOCUMENT}, and Check::ALL");
+        let made: Vec<String> = CHECKS.iter().map(|(_, found)| format!("{found:?}")).collect();
+        assert_eq!(documented(), made, "the rows of a tick in {DOCUMENT}, and CHECKS");
     }
 
     #[test]
-    fn each_check_names_what_it_found() {
-        let reactions: Vec<Corrupted> = Check::ALL.into_iter().map(Check::corrupted).collect();
-        assert!((1..reactions.len()).all(|at| !reactions[..at].contains(&reactions[at])));
+    fn every_check_is_made_and_names_what_it_found() {
+        assert!(CHECKS.iter().enumerate().all(|(at, (check, _))| *check as usize == at));
+        assert_eq!(CHECKS.len(), Check::PendingReplies as usize + 1);
+        let reasons = CHECKS.map(|(_, found)| found);
+        assert!((1..reasons.len()).all(|at| !reasons[..at].contains(&reasons[at])));
     }
 }

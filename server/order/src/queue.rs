@@ -10,7 +10,7 @@ use crate::limits;
 use crate::sessions::State;
 
 /// The batches that the leader has to propose. Empty at a follower.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LeaderQueue {
     waiting: VecDeque<Encoded>,
     /// Per origin and incarnation: the last number that was queued in this term.
@@ -18,19 +18,20 @@ pub(crate) struct LeaderQueue {
     seed: u64,
     stamps: u64,
     /// Changes the next stamp: an injected fault.
+    #[cfg(feature = "inject")]
     pub wrong_stamp: Option<u64>,
 }
 
 impl LeaderQueue {
     pub fn new(seed: u64) -> Self {
-        LeaderQueue { waiting: VecDeque::new(), queued: BTreeMap::new(), seed, stamps: 0, wrong_stamp: None }
+        LeaderQueue { seed, ..LeaderQueue::default() }
     }
 
     /// Another term: the new leader starts with an empty queue, and the origins hand over again.
     pub fn clear(&mut self) {
         self.waiting.clear();
         self.queued.clear();
-        self.wrong_stamp = None;
+        self.correct_stamps();
     }
 
     /// Batches that wait.
@@ -61,7 +62,7 @@ impl LeaderQueue {
         while engine.backlog() < window {
             let Some(encoded) = self.waiting.front() else { break };
             // `State::admit` makes time grow from batch to batch, at every replica alike.
-            let time_us = now_us ^ self.wrong_stamp.unwrap_or(0);
+            let time_us = self.stamp_us(now_us);
             let drain = self.waiting.len() == 1;
             let seed = mix(self.seed ^ mix(self.stamps));
             let Ok(stamped) = encoded.stamped(time_us, seed, drain) else {
@@ -73,8 +74,22 @@ impl LeaderQueue {
                 break;
             }
             self.waiting.pop_front();
-            self.wrong_stamp = None;
+            self.correct_stamps();
             self.stamps += 1;
+        }
+    }
+
+    fn stamp_us(&self, now_us: u64) -> u64 {
+        #[cfg(feature = "inject")]
+        return now_us ^ self.wrong_stamp.unwrap_or(0);
+        #[cfg(not(feature = "inject"))]
+        now_us
+    }
+
+    fn correct_stamps(&mut self) {
+        #[cfg(feature = "inject")]
+        {
+            self.wrong_stamp = None;
         }
     }
 }

@@ -42,7 +42,7 @@ use crate::clock::GroupClock;
 use crate::counters::ClientCounters;
 use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::{Identity, PeerEvent, Peers};
-use crate::self_check::Check;
+use crate::self_check::{CHECKS, Check};
 use crate::service::Service;
 use crate::settings::{Durability, Mode, Settings};
 use crate::state::Base;
@@ -375,9 +375,9 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
     /// wrong repeatedly, however often it is repaired.
     fn check_oneself(&mut self) {
         // Every check is made at every tick: some continue where their last run stopped.
-        for check in Check::ALL {
+        for (check, corrupted) in CHECKS {
             if !self.holds(check) {
-                self.env.replace(check.corrupted());
+                self.env.replace(corrupted);
             }
         }
     }

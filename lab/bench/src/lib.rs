@@ -111,21 +111,28 @@ struct RunArgs {
     /// Folder of the definitions
     #[arg(long, value_name = "DIR", default_value = definition::FOLDER)]
     definitions: PathBuf,
-    /// Folder for the results
-    #[arg(long, value_name = "DIR", default_value = results::RAW)]
-    out: PathBuf,
     /// Where sides store what they must; decides the disk of `durability = "disk"` [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Measure although this binary was built without optimisation
-    #[arg(long)]
-    unoptimised: bool,
     /// Keep the time of every repair in the result, instead of their distribution
     #[arg(long)]
     full: bool,
-    /// Print every measurement as one line of JSON
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Options of every command that measures.
+#[derive(Clone, Debug, clap::Args)]
+struct OutputArgs {
+    /// Folder for what it writes
+    #[arg(long, value_name = "DIR", default_value = results::RAW)]
+    out: PathBuf,
+    /// Measure although this binary was built without optimisation
+    #[arg(long)]
+    unoptimised: bool,
+    /// Print JSON, each measurement as it ends
     #[arg(long)]
     json: bool,
 }
@@ -168,7 +175,7 @@ fn refuse_unoptimised(permitted: bool) -> anyhow::Result<()> {
 }
 
 fn measure(args: &RunArgs) -> CommandOutcome {
-    refuse_unoptimised(args.unoptimised)?;
+    refuse_unoptimised(args.output.unoptimised)?;
     // All are read first: a mistake in the last one should not show after an hour.
     let read = |name: &String| args.overrides.apply(definition::read(&args.definitions, name)?);
     let names = chosen(args)?;
@@ -192,22 +199,23 @@ fn measure(args: &RunArgs) -> CommandOutcome {
     let estimates: Vec<f64> = definitions.iter().map(|(one, _)| progress::estimate(one)).collect();
     for (number, (definition, changed)) in definitions.into_iter().enumerate() {
         let later = estimates[number + 1..].iter().sum::<f64>();
-        let mut progress = BenchProgress::new(args.json, (number + 1, estimates.len()), later);
-        let campaign = BenchCampaign::new(definition, changed, &args.out, &data, &ending);
+        let mut progress = BenchProgress::new(args.output.json, (number + 1, estimates.len()), later);
+        let campaign = BenchCampaign::new(definition, changed, &args.output.out, &data, &ending);
         let (path, run) = campaign.keeping_times(args.full).run(&mut progress)?;
         drop(progress);
-        if !args.json {
+        if !args.output.json {
             say(report::short(&run).plain().trim_end())?;
             say(&format!("results: {}", path.display()))?;
         }
         clean &= cells::is_clean(&run);
     }
     if args.all {
-        clean &= cost::run(&cost::Args::into_folder(&args.out, args.unoptimised))? == CommandVerdict::Holds;
-        profile::run(&profile::Args::into_folder(&args.out, args.unoptimised))?;
+        let output = OutputArgs { json: false, ..args.output.clone() };
+        clean &= cost::run(&cost::Args::of_everything(output.clone()))? == CommandVerdict::Holds;
+        profile::run(&profile::Args::of_everything(output))?;
     }
     if args.all || args.quick {
-        report::run(&report::Args::of_folder(&args.out))?;
+        report::run(&report::Args::of_folder(&args.output.out))?;
     }
     Ok(CommandVerdict::of(clean))
 }

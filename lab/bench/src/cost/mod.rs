@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use ceilings::Ceilings;
 pub use load::{Kind, Load};
 
+use super::OutputArgs;
 use super::definition::{self, Definition, Side};
-use super::results;
 use super::servers;
 use node::outcome::{CommandOutcome, CommandVerdict, error_text, say, say_json};
 use node::signals::Ending;
@@ -41,6 +41,11 @@ mix = { get = 1, set = 1 }
 keys = 200000
 prefill_percent = 0
 "#;
+
+/// The workload, read.
+pub(super) fn shape() -> anyhow::Result<Definition> {
+    definition::parse("cost", "cost", SHAPE).map_err(anyhow::Error::msg)
+}
 
 /// Options of `bench cost`.
 #[derive(Clone, Debug, clap::Args)]
@@ -90,15 +95,8 @@ pub struct Args {
     /// Keep callgrind's files in this folder
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Folder for the result
-    #[arg(long, value_name = "DIR", default_value = results::RAW)]
-    out: PathBuf,
-    /// Count although this binary was built without optimisation
-    #[arg(long)]
-    unoptimised: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// The results.
@@ -194,7 +192,7 @@ pub const KIND: &str = "cost";
 
 /// Counts everything and writes the result.
 pub fn run(args: &Args) -> CommandOutcome {
-    super::refuse_unoptimised(args.unoptimised || args.server.is_some())?;
+    super::refuse_unoptimised(args.output.unoptimised || args.server.is_some())?;
     let ending = Ending::catch()?;
     let mut cost = Cost::begin()?;
     let wanted = |side: &&Side| args.only.is_empty() || args.only.contains(side);
@@ -218,8 +216,8 @@ pub fn run(args: &Args) -> CommandOutcome {
             Err(error) => cost.settings.failed.push(format!("{side}, memory: {}", error_text(&error))),
         }
     }
-    let path = cost.write(&args.out)?;
-    if args.json {
+    let path = cost.write(&args.output.out)?;
+    if args.output.json {
         say_json(&cost)?;
     } else {
         for line in cost.lines() {
@@ -272,8 +270,8 @@ fn dearer(ceilings: &Ceilings, cost: &mut Cost, args: &Args, ending: &Ending) ->
 }
 
 impl Args {
-    /// Options for a full measurement, into `out`.
-    pub fn into_folder(out: &Path, unoptimised: bool) -> Self {
+    /// Options for a full measurement.
+    pub(super) fn of_everything(output: OutputArgs) -> Self {
         Args {
             only: Vec::new(),
             requests: 2_000,
@@ -283,9 +281,7 @@ impl Args {
             ceilings: None,
             record: None,
             keep: None,
-            out: out.to_owned(),
-            unoptimised,
-            json: false,
+            output,
         }
     }
 }
@@ -299,8 +295,7 @@ impl PerRequest {
 
 impl Cost {
     fn begin() -> anyhow::Result<Self> {
-        let definition = definition::parse("cost", "cost", SHAPE).map_err(anyhow::Error::msg)?;
-        let settings = CostSettings { definition, failed: Vec::new() };
+        let settings = CostSettings { definition: shape()?, failed: Vec::new() };
         Ok(Cost { origin: Origin::now(KIND), settings, requests: Vec::new(), objects: Vec::new() })
     }
 

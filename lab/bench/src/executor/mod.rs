@@ -16,8 +16,6 @@ mod tests;
 mod times;
 mod traffic;
 
-use std::path::PathBuf;
-
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use node::outcome::{CommandOutcome, CommandVerdict, say, say_json};
@@ -25,7 +23,7 @@ use node::signals::Ending;
 use node::view::{ProgressLine, grouped};
 use wire::derive;
 
-use super::results::RAW;
+use super::OutputArgs;
 use measure::MeasuredSide;
 
 pub use figures::{ExecutorFigure, ExecutorSide, FigureScale};
@@ -98,15 +96,8 @@ pub struct Args {
     /// For a try: one round, a tenth of the work, and a tenth of the time
     #[arg(long)]
     quick: bool,
-    /// Folder for the result
-    #[arg(long, value_name = "DIR", default_value = RAW)]
-    out: PathBuf,
-    /// Measure although this binary was built without optimisation
-    #[arg(long)]
-    unoptimised: bool,
-    /// Print every measurement as one line of JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -116,7 +107,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Measures, and writes the result after each side.
 pub fn run(args: &Args) -> CommandOutcome {
-    super::refuse_unoptimised(args.unoptimised)?;
+    super::refuse_unoptimised(args.output.unoptimised)?;
     let ending = Ending::catch()?;
     let figures = if args.figures.is_empty() { ExecutorFigure::value_variants() } else { &args.figures };
     let mut run = args.begin();
@@ -134,15 +125,15 @@ pub fn run(args: &Args) -> CommandOutcome {
                 line.step();
                 let throughput = grouped(one.figures.throughput().round() as u64);
                 line.tell(&format!("{:<8} {round}/{of} {:<34} {throughput:>9}/s", figure.name(), one.side));
-                if args.json { line.aside(|| say_json(one)) } else { Ok(()) }
+                if args.output.json { line.aside(|| say_json(one)) } else { Ok(()) }
             });
-            run.write(&args.out)?;
+            run.write(&args.output.out)?;
             told.with_context(|| format!("{}, round {round}", figure.name()))?;
         }
     }
     drop(line);
-    let path = run.write(&args.out)?;
-    if !args.json {
+    let path = run.write(&args.output.out)?;
+    if !args.output.json {
         let mut page = ::report::Page::new("");
         page.extend(blocks(&run));
         say(page.plain().trim_end())?;

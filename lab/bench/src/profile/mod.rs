@@ -9,7 +9,7 @@ mod stacks;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::Serialize;
 
-use super::definition::{self, Definition, Side};
+use super::OutputArgs;
+use super::cost;
+use super::definition::{Amount, Definition, Op, Side, Workload};
 use super::generator::{Generator, Pattern, Setup};
-use super::results;
 use super::servers::{self, Running};
+use cli::service::DEFAULT_MEMORY_MB;
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
 use node::signals::Ending;
 use stacks::{Stack, StackStage};
@@ -32,24 +34,12 @@ const STACK: &str = "dwarf,8192";
 /// The message when it is missing.
 const INSTALL: &str = "perf is not installed; install it with: apt-get install linux-perf";
 
-/// The load: the paper's lengths and mix.
-const SHAPE: &str = r#"
-title = "Profile of a request"
-about = "Processor time per request, by stage."
-modes = ["0000", "00G0", "00GT", "R000", "RD00", "RDG0", "RDGX"]
-peers = ["memcached"]
-clients = [100]
-workers = 1
-seconds = 1.0
-repetitions = 1
-
-[[workload]]
-name = "mixed"
-key_bytes = 100
-value_bytes = 400
-mix = { get = 75, set = 25 }
-keys = 10000
-"#;
+/// The load: the paper's lengths, as in `bench cost`, and its mix.
+fn shape() -> anyhow::Result<Definition> {
+    let mix = BTreeMap::from([(Op::Get, 75.0), (Op::Set, 25.0)]);
+    let workload = Workload::plain("mixed", 100, Amount::Fixed(400), mix, 10_000);
+    Ok(Definition { workers: 1, memory_mb: DEFAULT_MEMORY_MB, workloads: vec![workload], ..cost::shape()? })
+}
 
 /// Options of `bench profile`.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,22 +60,15 @@ pub struct Args {
     /// Seconds to sample
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
-    /// Folder for the flame graphs
-    #[arg(long, value_name = "DIR", default_value = results::RAW)]
-    out: PathBuf,
-    /// Sample although this binary was built without optimisation
-    #[arg(long)]
-    unoptimised: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl Args {
-    /// Options for one process without replicas, and three of them without and with all protections, into `out`.
-    pub fn into_folder(out: &Path, unoptimised: bool) -> Self {
+    /// Options for one process without replicas, and three of them without and with all protections.
+    pub(super) fn of_everything(output: OutputArgs) -> Self {
         let only = ["0000", "RD00", "RDGX"].map(|mode| Side::Ours(mode.to_owned())).to_vec();
-        Args { only, clients: 100, seconds: 5, out: out.to_owned(), unoptimised, json: false }
+        Args { only, clients: 100, seconds: 5, output }
     }
 }
 
@@ -109,28 +92,28 @@ struct Time {
 
 /// Profiles one side after the other.
 pub fn run(args: &Args) -> CommandOutcome {
-    super::refuse_unoptimised(args.unoptimised)?;
+    super::refuse_unoptimised(args.output.unoptimised)?;
     let perf = servers::find("perf").ok_or_else(|| misuse(INSTALL))?;
     let ending = Ending::catch()?;
-    let definition = definition::parse("profile", "profile", SHAPE).map_err(anyhow::Error::msg)?;
-    fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
+    let definition = shape()?;
+    fs::create_dir_all(&args.output.out).with_context(|| format!("making {}", args.output.out.display()))?;
     let mut profiles = Vec::new();
     for side in &args.only {
         if let Some(why) = servers::missing(side) {
             return Err(misuse(why));
         }
         let (profile, stacks) = sample(&perf, side, args, &definition, &ending)?;
-        let path = args.out.join(format!("profile-{side}.svg"));
+        let path = args.output.out.join(format!("profile-{side}.svg"));
         let us = profile.us_per_sample(args.seconds);
         fs::write(&path, flame::svg(&profile.title(), &stacks, us))
             .with_context(|| format!("writing {}", path.display()))?;
-        if !args.json {
+        if !args.output.json {
             profile.lines().iter().try_for_each(|line| say(line))?;
             say(&format!("flame graph: {}\n", path.display()))?;
         }
         profiles.push(profile);
     }
-    if args.json {
+    if args.output.json {
         say_json(&profiles)?;
     }
     Ok(CommandVerdict::Holds)

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use crosscheck::admin::client::connect;
-use crosscheck::admin::{AdminCommand, AdminStream, CorruptionKind, Inject, line};
+use crosscheck::admin::{AdminCommand, AdminStream, Corruption, Inject, line};
 
-use super::definition::{SweepFault, SweepFaults, Workload};
+use super::definition::{SweepFaults, Workload};
 use super::generator::{Draw, KeyName};
 use node::cluster::ReplicaHandle;
 
@@ -104,7 +104,7 @@ fn conclude(due: u64, mut lanes: Vec<Lane>) -> Placed {
 
 /// Draws the items that are corrupted.
 struct Targets {
-    kind: CorruptionKind,
+    kind: Corruption,
     draw: Draw,
     name: KeyName,
     keys: u32,
@@ -112,11 +112,7 @@ struct Targets {
 }
 
 impl Targets {
-    fn new(fault: SweepFault, workload: &Workload, seed: u64) -> Self {
-        let kind = match fault {
-            SweepFault::Flip => CorruptionKind::Flip,
-            SweepFault::InRequest => CorruptionKind::InRequest,
-        };
+    fn new(kind: Corruption, workload: &Workload, seed: u64) -> Self {
         let keys = workload.keys as u32;
         let (draw, name) = (Draw::new(workload, workload.keys, seed), KeyName::new(workload.key_bytes));
         Targets { kind, draw, name, keys, seed }

@@ -272,10 +272,11 @@ fn longest(steps: &[TimelineStep]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{SweepFault, SweepVictim};
+    use crate::definition::SweepVictim;
+    use crosscheck::admin::Corruption;
 
     fn faults(per_second: f64) -> SweepFaults {
-        SweepFaults { per_second, fault: SweepFault::Flip, victim: SweepVictim::Follower }
+        SweepFaults { per_second, fault: Corruption::Flip, victim: SweepVictim::Follower }
     }
 
     fn record(stage: &str, replica: u8, time_us: u64, took_us: Option<u64>) -> EvidenceRecord {

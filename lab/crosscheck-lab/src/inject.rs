@@ -49,8 +49,9 @@ Then:
             were meant for another
 one), sticky, erratic (a core that is wrong every n-th time, or sometimes), skip, twice (a handler
 that does not run, or runs again), image (a before-image), footprint (another lock), position (the
-count of turns). Without --kind: all that the target's mode has a target for, except those that affect
-more than one replica (asked, repair).
+count of turns); in mode R0GV also kept (what a request would be taken back with), groups, flag (a
+plan, or a batch, that runs in another order). Without --kind: all that the target's mode has a target
+for, except those that affect more than one replica (asked, repair), kept, groups and flag.
 
 Examples:
   crosscheck-lab inject hooks --target lab/tracer/targets/cluster-RDGX.toml --runs 500 --out hooks-RDGX.json
@@ -74,15 +75,38 @@ Exit code: 0 when everything recorded repeats, 1 when not. Of a cluster: 0 when 
     Report(ReportArgs),
 }
 
-/// Options of `golden` and `profile`.
+/// The server that faults are injected into.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Golden {
+pub struct TargetArgs {
     /// The target's file, TOML
     #[arg(long, short, value_name = "FILE")]
     pub target: PathBuf,
     /// Program instead of {crosscheck} or {harden}/... in the target's file
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
+}
+
+/// The result of a campaign, and its end.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OutArgs {
+    /// File for the result; compressed if the name ends in .gz [default: a new file in lab/bench/results/raw/inject]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Keep the full record of every run, and not only of those that failed and the first ones that were latent or made
+    /// no progress
+    #[arg(long)]
+    pub full: bool,
+    /// Stop beginning new runs after this many seconds
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+}
+
+/// Options of `golden` and `profile`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Golden {
+    /// The server.
+    #[command(flatten)]
+    pub server: TargetArgs,
     /// Number of runs (golden)
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub repeat: u32,
@@ -94,12 +118,9 @@ pub struct Golden {
 /// Options of `null` and `campaign`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Many {
-    /// The target's file, TOML
-    #[arg(long, short, value_name = "FILE")]
-    pub target: PathBuf,
-    /// Program instead of {crosscheck} or {harden}/... in the target's file
-    #[arg(long, value_name = "FILE")]
-    pub program: Option<PathBuf>,
+    /// The server.
+    #[command(flatten)]
+    pub server: TargetArgs,
     /// Fault types, separated by commas
     #[arg(
         long,
@@ -126,27 +147,17 @@ pub struct Many {
     /// Reach the site by single steps alone: slow, to verify the use of breakpoints
     #[arg(long)]
     pub steps_only: bool,
-    /// File for the result; compressed if the name ends in .gz [default: a new file in lab/bench/results/raw/inject]
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
-    /// Keep the full record of every run, and not only of those that failed and the first ones that were latent or made
-    /// no progress
-    #[arg(long)]
-    pub full: bool,
-    /// Stop beginning new runs after this many seconds
-    #[arg(long, value_name = "S")]
-    pub seconds: Option<u64>,
+    /// The result.
+    #[command(flatten)]
+    pub result: OutArgs,
 }
 
 /// Options of `hooks`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Hooks {
-    /// The target's file, TOML; it needs a section for the cluster, which may have one replica
-    #[arg(long, short, value_name = "FILE")]
-    pub target: PathBuf,
-    /// Program instead of {crosscheck} or {harden}/... in the target's file
-    #[arg(long, value_name = "FILE")]
-    pub program: Option<PathBuf>,
+    /// The server; its target's file needs a section for the cluster, which may have one replica.
+    #[command(flatten)]
+    pub server: TargetArgs,
     /// Kinds of faults, separated by commas [default: those that the target's mode has a target for]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub kind: Vec<String>,
@@ -156,27 +167,17 @@ pub struct Hooks {
     /// Decides where and when each fault is injected
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// File for the result; compressed if the name ends in .gz [default: a new file in lab/bench/results/raw/inject]
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
-    /// Keep the full record of every run, and not only of those that failed and the first ones that were latent or made
-    /// no progress
-    #[arg(long)]
-    pub full: bool,
-    /// Stop beginning new runs after this many seconds
-    #[arg(long, value_name = "S")]
-    pub seconds: Option<u64>,
+    /// The result.
+    #[command(flatten)]
+    pub result: OutArgs,
 }
 
 /// Options of `replay`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Replay {
-    /// The target's file, TOML
-    #[arg(long, short, value_name = "FILE")]
-    pub target: PathBuf,
-    /// Program instead of {crosscheck} or {harden}/... in the target's file
-    #[arg(long, value_name = "FILE")]
-    pub program: Option<PathBuf>,
+    /// The server.
+    #[command(flatten)]
+    pub server: TargetArgs,
     /// FILE:TYPE/NUMBER, as in the report; without --full, a result has the runs that failed
     #[arg(long, value_name = "RUN")]
     pub run: String,

@@ -1,12 +1,12 @@
 //! The catalogue of faults: the possible faults of a run, and how each is detected and repaired.
 
-use crosscheck::admin::CorruptionKind;
+use crosscheck::admin::Corruption;
 use serde::{Deserialize, Serialize};
 
 /// One kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum Fault {
+pub enum SimFault {
     /// The process ends, its memory is lost, and it starts again.
     Crash,
     /// The process stops for a while.
@@ -100,13 +100,13 @@ pub enum Fault {
     /// Requests take long at it, so that it lags, and no request takes long enough for a watchdog.
     SlowExecutor,
     /// Its memory or its computation is corrupted, as by `crosscheck inject`.
-    Corruption(CorruptionKind),
+    Corruption(Corruption),
 }
 
 /// A row of the catalogue.
 pub struct CatalogueRow {
     /// The fault.
-    pub fault: Fault,
+    pub fault: SimFault,
     /// Its name on the command line and in reports.
     pub name: &'static str,
     /// Its effect.
@@ -118,7 +118,7 @@ pub struct CatalogueRow {
 }
 
 const fn entry(
-    fault: Fault,
+    fault: SimFault,
     name: &'static str,
     what: &'static str,
     notices: &'static str,
@@ -127,217 +127,222 @@ const fn entry(
     CatalogueRow { fault, name, what, notices, repairs }
 }
 
-use CorruptionKind as C;
-use Fault::Corruption;
+use Corruption as C;
 
 /// Every fault there is.
 pub const CATALOGUE: [CatalogueRow; 70] = [
     entry(
-        Fault::Crash,
+        SimFault::Crash,
         "crash",
         "the process ends; it starts again with empty memory",
         "peers: its connections end",
         "state transfer, each piece on f+1 equal digests; with its log on disk: the log",
     ),
     entry(
-        Fault::Pause,
+        SimFault::Pause,
         "pause",
         "the process stands still for up to 2 s",
         "peers: silence",
         "catches up from the log",
     ),
     entry(
-        Fault::Partition,
+        SimFault::Partition,
         "partition",
         "nothing comes or goes",
         "peers: silence; a leader steps down",
         "what was on its way arrives later",
     ),
     entry(
-        Fault::Mute,
+        SimFault::Mute,
         "mute",
         "nothing it sends arrives",
         "peers: silence; it: no acknowledgements",
         "what was on its way arrives later",
     ),
     entry(
-        Fault::Deaf,
+        SimFault::Deaf,
         "deaf",
         "nothing arrives at it",
         "it: silence; peers: no acknowledgements",
         "what was on its way arrives later",
     ),
     entry(
-        Fault::Reset,
+        SimFault::Reset,
         "reset",
         "its connections break, and what was on its way is lost",
         "both ends",
         "the higher number dials again; both ends say again what is owed",
     ),
     entry(
-        Fault::Loss,
+        SimFault::Loss,
         "loss",
         "messages vanish although the connection holds",
         "gaps in the log; votes that stay open",
         "the leader probes; voters ask again",
     ),
     entry(
-        Fault::Duplication,
+        SimFault::Duplication,
         "duplication",
         "messages arrive twice",
         "nobody: they say nothing new",
         "not needed",
     ),
     entry(
-        Fault::Reordering,
+        SimFault::Reordering,
         "reordering",
         "messages are overtaken by later ones",
         "gaps in the log",
         "the leader probes",
     ),
-    entry(Fault::Delay, "delay", "messages take up to 40 ms longer", "nobody, or an election", "not needed"),
     entry(
-        Fault::Noise,
+        SimFault::Delay,
+        "delay",
+        "messages take up to 40 ms longer",
+        "nobody, or an election",
+        "not needed",
+    ),
+    entry(
+        SimFault::Noise,
         "noise",
         "bits flip between two replicas",
         "the frame's checksum",
         "the connection is reset",
     ),
     entry(
-        Fault::ClockJump,
+        SimFault::ClockJump,
         "clock-jump",
         "the wall clock is off by up to a day for a while; a process that starts meanwhile begins with it",
         "nobody, unless a process starts with it: the clocks of f+1 others",
         "the replica takes over what f+1 others agree on",
     ),
     entry(
-        Fault::Suspend,
+        SimFault::Suspend,
         "suspend",
         "the machine stands still for up to 2 s, and its clocks with it",
         "peers: silence; it: the clocks of f+1 others",
         "the replica takes over what f+1 others agree on, and catches up",
     ),
     entry(
-        Fault::Clock,
+        SimFault::Clock,
         "clock",
         "a bit of the replica's clock flips: it is off by anything between microseconds and forever",
         "it: the clocks of f+1 others",
         "the replica takes over what f+1 others agree on",
     ),
     entry(
-        Fault::Stamp,
+        SimFault::Stamp,
         "stamp",
         "a bit of the stamp flips that a leader gives to a batch",
         "followers: later than f+1 clocks allow; nobody, where it is earlier",
         "the followers elect another leader; ordered time never goes back",
     ),
     entry(
-        Corruption(C::Flip),
+        SimFault::Corruption(C::Flip),
         "flip",
         "a bit of a resting object",
         "the entry check, or a scrub",
         "RECOVER of the object",
     ),
     entry(
-        Corruption(C::MultiFlip),
+        SimFault::Corruption(C::MultiFlip),
         "multi-flip",
         "several bits of a resting object",
         "the entry check, or a scrub",
         "RECOVER of the object",
     ),
     entry(
-        Corruption(C::InRequest),
+        SimFault::Corruption(C::InRequest),
         "in-request",
         "a bit of an object in use, before it is sealed",
         "the vote: digests differ",
         "RECOVER of the object",
     ),
     entry(
-        Corruption(C::Checksum),
+        SimFault::Corruption(C::Checksum),
         "checksum",
         "an object's stored checksum",
         "the entry check, or a scrub",
         "RECOVER of the object",
     ),
     entry(
-        Corruption(C::Id),
+        SimFault::Corruption(C::Id),
         "id",
         "an object's own id",
         "the entry check, or a scrub",
         "RECOVER of the object",
     ),
     entry(
-        Corruption(C::Length),
+        SimFault::Corruption(C::Length),
         "length",
         "a sequence in an object gains or loses an element",
         "the entry check, or a scrub",
         "RECOVER of the object",
     ),
     entry(
-        Corruption(C::Lost),
+        SimFault::Corruption(C::Lost),
         "lost",
         "an object vanishes from its store",
         "the request that misses it, or a scrub",
         "RECOVER of the object or its region",
     ),
     entry(
-        Corruption(C::Doubled),
+        SimFault::Corruption(C::Doubled),
         "doubled",
         "an object stands in its store twice",
         "a scrub",
         "RECOVER of the object or its region",
     ),
     entry(
-        Corruption(C::Reseal),
+        SimFault::Corruption(C::Reseal),
         "reseal",
         "a bit of a resting object flips, and its checksum is made to fit (R0GV)",
         "a scrub that compares the objects with the tree; the token of a batch that enters it",
         "the objects of another replica, of which the tree says that they are right; or its whole state",
     ),
     entry(
-        Corruption(C::Digest),
+        SimFault::Corruption(C::Digest),
         "digest",
         "the digest of a request's result",
         "the vote",
         "the reply of the others stands",
     ),
     entry(
-        Corruption(C::Check),
+        SimFault::Corruption(C::Check),
         "check",
         "the digest that a CHECK carries",
         "the vote",
         "voters compare request by request",
     ),
     entry(
-        Corruption(C::Reply),
+        SimFault::Corruption(C::Reply),
         "reply",
         "the bytes of a reply before they are digested",
         "the vote",
         "the reply that f+1 others agree on",
     ),
     entry(
-        Corruption(C::Message),
+        SimFault::Corruption(C::Message),
         "message",
         "a frame on its way out",
         "the frame's checksum",
         "the connection is reset",
     ),
     entry(
-        Corruption(C::Request),
+        SimFault::Corruption(C::Request),
         "request",
         "an ordered request before it is executed",
         "its checksum",
         "RECOVER of what it should have changed",
     ),
     entry(
-        Corruption(C::Asked),
+        SimFault::Corruption(C::Asked),
         "asked",
         "the checksum of a client's request before it is ordered: wrong for everybody",
         "every replica, when it decodes the request",
         "nobody runs it, everybody names its origin, and its client's connection is closed",
     ),
     entry(
-        Fault::Power,
+        SimFault::Power,
         "power",
         "the machine loses its power in the middle of its work: writes that were not synced are lost, or \
             torn inside a sector (log on disk)",
@@ -345,49 +350,49 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
         "comes back from its log and catches up",
     ),
     entry(
-        Fault::DiskLost,
+        SimFault::DiskLost,
         "disk-lost",
         "the process ends, and its disk is empty (log on disk)",
         "peers: it has no log",
         "state transfer under a new incarnation",
     ),
     entry(
-        Fault::DiskFlip,
+        SimFault::DiskFlip,
         "disk-flip",
         "a bit of its log or its saved state flips at rest, and the process ends (log on disk)",
         "the checksums of records and of the state",
         "its operator empties the disk; state transfer",
     ),
     entry(
-        Fault::DiskFull,
+        SimFault::DiskFull,
         "disk-full",
         "its disk has no room for up to 2 s (log on disk)",
         "it: the write fails, and it stops",
         "comes back from its log and catches up",
     ),
     entry(
-        Fault::DiskError,
+        SimFault::DiskError,
         "disk-error",
         "a sync of its log fails (log on disk)",
         "it: it stops, since trying again would prove nothing",
         "comes back from its log and catches up",
     ),
     entry(
-        Fault::Blackout,
+        SimFault::Blackout,
         "blackout",
         "all machines lose their power at about the same time, each in the middle of its work (log on disk)",
         "everybody",
         "the logs: what was acknowledged is on a majority of disks",
     ),
     entry(
-        Fault::Founding,
+        SimFault::Founding,
         "founding",
         "while the group is being founded, processes end and lose what they had, any number of them",
         "peers: another process answers, or none",
         "the founding waits for all; once too few are left that took part in it: an operator's word",
     ),
     entry(
-        Fault::Memories,
+        SimFault::Memories,
         "memories",
         "more than f replicas lose their memory (or disk), one after the other or at once: beyond what the \
             group can survive by itself",
@@ -395,14 +400,14 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
         "nobody, until an operator says `group keep`, or, where nothing is left, `group begin`",
     ),
     entry(
-        Fault::Settings,
+        SimFault::Settings,
         "settings",
         "it is started again with a setting that its peers have otherwise, and after some seconds with the right one",
         "both ends, when they meet: each names the setting",
         "its operator, who reads that; the group serves meanwhile, and blames nobody",
     ),
     entry(
-        Fault::Stranger,
+        SimFault::Stranger,
         "stranger",
         "somebody without the group's key calls it: with noise, with what peers have said before, as a \
             peer, with many connections",
@@ -410,119 +415,119 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
         "not needed: nothing of it gets further, and no peer loses its place",
     ),
     entry(
-        Fault::Forged,
+        SimFault::Forged,
         "forged",
         "records are put into a connection of two replicas: forged ones, or some that were recorded there or elsewhere",
         "the receiver: the seal of the record; one that it has had already is left out",
         "the connection is reset",
     ),
     entry(
-        Fault::Slow,
+        SimFault::Slow,
         "slow",
         "a request takes longer than the watchdog allows, at all replicas or at f+1 of them",
         "every watchdog; f+1 others have not executed more either",
         "not needed: all wait until the request has ended",
     ),
     entry(
-        Fault::Hang,
+        SimFault::Hang,
         "hang",
         "a handler does not end, at one replica",
         "its watchdog: f+1 others have executed more",
         "the replica ends itself and joins anew, or comes back from its log",
     ),
     entry(
-        Fault::SlowCore,
+        SimFault::SlowCore,
         "slow-core",
         "a row of requests takes long at one replica, none of them longer than the watchdog allows",
         "peers: its votes are late",
         "not needed, unless it falls behind the group's log",
     ),
     entry(
-        Fault::Stuck,
+        SimFault::Stuck,
         "stuck",
         "the same bit of an object flips again after every repair, up to 12 times",
         "the entry check, or a scrub",
         "RECOVER of the object; the region; at last the replica is replaced",
     ),
     entry(
-        Fault::Entry,
+        SimFault::Entry,
         "entry",
         "a bit of an ordered entry that rests in the log's memory",
         "its checksum, when the entry is read",
         "the replica stops and joins anew, or comes back from its log",
     ),
     entry(
-        Fault::Number,
+        SimFault::Number,
         "number",
         "a bit of a number of the order engine: a term, a position, what it believes about a peer",
         "the seal of the numbers, when the engine is entered; nobody, where it does no harm",
         "the replica stops and joins anew, or comes back from its log",
     ),
     entry(
-        Fault::Queue,
+        SimFault::Queue,
         "queue",
         "a queue of requests that are not ordered yet gives one a second time",
         "the count of what goes through the queue",
         "the replica stops and joins anew",
     ),
     entry(
-        Corruption(C::Stray),
+        SimFault::Corruption(C::Stray),
         "stray",
         "up to eight bytes of a resting object, as a write that was meant for another one leaves them",
         "the entry check, or a scrub",
         "RECOVER of the object",
     ),
     entry(
-        Corruption(C::Skip),
+        SimFault::Corruption(C::Skip),
         "skip",
         "the handler of a request does nothing",
         "the vote",
         "RECOVER of what it should have changed; the reply that f+1 others agree on",
     ),
     entry(
-        Corruption(C::Twice),
+        SimFault::Corruption(C::Twice),
         "twice",
         "the handler of a request runs twice",
         "the vote, unless twice is as good as once",
         "RECOVER of what it changed; the reply that f+1 others agree on",
     ),
     entry(
-        Corruption(C::Sticky),
+        SimFault::Corruption(C::Sticky),
         "sticky-core",
         "every n-th request changes a bit of what it has written, 8 times",
         "the vote",
         "RECOVER of the objects",
     ),
     entry(
-        Corruption(C::Erratic),
+        SimFault::Corruption(C::Erratic),
         "erratic-core",
         "now and then a request changes a bit of what it has written, 8 times",
         "the vote",
         "RECOVER of the objects",
     ),
     entry(
-        Corruption(C::Footprint),
+        SimFault::Corruption(C::Footprint),
         "footprint",
         "a request gets its tickets for another lock than it asked for",
         "the handler: the lock it wants is not in its footprint",
         "the replica blames itself; RECOVER of what it should have changed",
     ),
     entry(
-        Corruption(C::Position),
+        SimFault::Corruption(C::Position),
         "position",
         "a worker counts one position too many, so that what it creates has other ids from then on",
         "the vote: the digest of a request covers its position",
         "the replica replaces itself: no repair of objects sets a counter right",
     ),
     entry(
-        Corruption(C::Image),
+        SimFault::Corruption(C::Image),
         "image",
         "a bit of what a request would be undone with; the request then fails at this replica, and is undone",
         "the vote; the entry check, or a scrub",
         "RECOVER of what the request should have changed",
     ),
     entry(
-        Corruption(C::Repair),
+        SimFault::Corruption(C::Repair),
         "repair",
         "a REPAIR leaves with a wrong value under a right frame checksum (5 replicas: another one must be \
             under repair)",
@@ -530,7 +535,7 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
         "the packets of the others",
     ),
     entry(
-        Fault::Interleave,
+        SimFault::Interleave,
         "interleave",
         "the service's keys miss conflicts in up to 12,000 batches, at all replicas: who overtakes whom decides what \
             requests write (R0GV, several workers)",
@@ -538,21 +543,21 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
         "a view in which the batch runs one request at a time; where two agree, the third takes their state",
     ),
     entry(
-        Fault::Token,
+        SimFault::Token,
         "token",
         "a bit of a VERIFY, under a right frame checksum (R0GV)",
         "the receiver: malformed; or the verifiers, which count the tokens of the others",
         "not needed: executors act on a quorum of verifiers, of which one may count wrong",
     ),
     entry(
-        Fault::Tally,
+        SimFault::Tally,
         "tally",
         "a bit of a token that a verifier has counted (R0GV)",
         "nobody, or that verifier, which asks for another view",
         "not needed: the other verifiers record",
     ),
     entry(
-        Fault::Leaf,
+        SimFault::Leaf,
         "leaf",
         "a bit of a leaf of the tree over all objects (R0GV)",
         "verifiers: its token is another one",
@@ -560,14 +565,14 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
             it before that: the simulation restarts a replica where it stays hidden",
     ),
     entry(
-        Fault::Node,
+        SimFault::Node,
         "node",
         "a bit of a node of that tree, until it is hashed again (R0GV)",
         "verifiers: its token is another one; nobody, if the node is hashed again first",
         "as after `leaf`, or not needed",
     ),
     entry(
-        Fault::Kept,
+        SimFault::Kept,
         "kept",
         "a bit of the before-images with which a request would be taken back (R0GV)",
         "nobody, unless it is taken back: then the replica",
@@ -575,49 +580,49 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
             hidden",
     ),
     entry(
-        Fault::Groups,
+        SimFault::Groups,
         "groups",
         "two parallel batches of a plan become one, at one replica (R0GV)",
         "verifiers: its token is another one, if two requests that conflict swap",
         "the batch runs again at that replica, one request at a time",
     ),
     entry(
-        Fault::Flag,
+        SimFault::Flag,
         "flag",
         "the next batch that is to run one request at a time runs as any other, at one replica (R0GV)",
         "nobody, or the verifiers",
         "not needed, or as after `groups`",
     ),
     entry(
-        Fault::BodyLost,
+        SimFault::BodyLost,
         "body-lost",
         "the bodies of all batches that the replica has delivered are lost (R0GV)",
         "the replica, when it runs one again; peers that ask for them",
         "others that hold them",
     ),
     entry(
-        Fault::ViewStorm,
+        SimFault::ViewStorm,
         "view-storm",
         "a verifier wants up to 21 views one after the other (R0GV)",
         "nobody: each view begins and continues",
         "not needed",
     ),
     entry(
-        Fault::Forgets,
+        SimFault::Forgets,
         "forgets",
         "a verifier loses its memory, and its executor does not (R0GV)",
         "the verifier",
         "it recovers from a quorum, as another life",
     ),
     entry(
-        Fault::TwoLives,
+        SimFault::TwoLives,
         "two-lives",
         "the process ends, and the next one up to 1.5 s later",
         "peers: its connections end",
         "as after `crash`; messages of each life are distinguished",
     ),
     entry(
-        Fault::SlowExecutor,
+        SimFault::SlowExecutor,
         "slow-executor",
         "up to 30 requests take up to 120 ms each at one replica, so that it lags",
         "nobody",
@@ -626,7 +631,7 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
 ];
 
 /// Whether a resting object of a given name can be hit.
-pub fn rests(kind: CorruptionKind) -> bool {
+pub fn rests(kind: Corruption) -> bool {
     matches!(
         kind,
         C::Stray
@@ -641,13 +646,13 @@ pub fn rests(kind: CorruptionKind) -> bool {
     )
 }
 
-impl From<Fault> for String {
-    fn from(fault: Fault) -> String {
+impl From<SimFault> for String {
+    fn from(fault: SimFault) -> String {
         fault.entry().name.to_owned()
     }
 }
 
-impl TryFrom<String> for Fault {
+impl TryFrom<String> for SimFault {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
@@ -656,7 +661,7 @@ impl TryFrom<String> for Fault {
     }
 }
 
-impl Fault {
+impl SimFault {
     /// Its row of the catalogue.
     pub fn entry(self) -> &'static CatalogueRow {
         CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
@@ -664,20 +669,20 @@ impl Fault {
 
     /// Whether a node that runs each request twice masks it: it hits one run of one request.
     pub fn is_masked_by_a_second_run(&self) -> bool {
-        matches!(self, Corruption(C::InRequest | C::Skip | C::Twice))
+        matches!(self, SimFault::Corruption(C::InRequest | C::Skip | C::Twice))
     }
 
     /// Whether the simulation of mode `R0GV` has it. Not yet: what only a scrub of all replicas together finds; a
     /// wrong footprint, since the model takes the mixer's plan from the
     /// first replica where a batch is stable; and losses of more memories than f.
     pub fn is_survived_by_verification(&self) -> bool {
-        use Fault::{Entry, Founding, Memories, Number, Settings, Stuck};
+        use SimFault::{Entry, Founding, Memories, Number, Settings, Stuck};
         match self {
-            Corruption(C::Stray) => false,
-            Corruption(
+            SimFault::Corruption(C::Stray) => false,
+            SimFault::Corruption(
                 C::InRequest | C::Digest | C::Reply | C::Message | C::Request | C::Skip | C::Twice,
             ) => true,
-            Corruption(kind) => rests(*kind),
+            SimFault::Corruption(kind) => rests(*kind),
             Entry | Founding | Memories | Number | Settings | Stuck => false,
             _ => !self.needs_disk(),
         }
@@ -690,81 +695,85 @@ impl Fault {
         match self {
             // Of two objects that fit their checksums, the trees tell which is right; but not once a request has
             // entered one.
-            Corruption(kind) => {
+            SimFault::Corruption(kind) => {
                 !matches!(kind, C::InRequest | C::Digest | C::Reply | C::Skip | C::Twice | C::Reseal)
             }
-            Fault::Clock | Fault::Stamp => false,
-            _ => self.is_of_memory() || self == Fault::Interleave,
+            SimFault::Clock | SimFault::Stamp => false,
+            _ => self.is_of_memory() || self == SimFault::Interleave,
         }
     }
 
     /// Whether a read that takes no batch gives the right reply after it, or none: no other replica computes the reply,
     /// and the objects' checksums are all that protects it.
     pub fn is_survived_by_local_reads(self) -> bool {
-        self != Corruption(C::Reseal)
+        self != SimFault::Corruption(C::Reseal)
     }
 
     /// Whether only mode `R0GV` has it.
     pub fn needs_verification(self) -> bool {
-        use Fault::{BodyLost, Flag, Forgets, Groups, Interleave, Kept, Leaf, Node, Tally, Token};
-        use Fault::{SlowExecutor, TwoLives, ViewStorm};
+        use SimFault::{BodyLost, Flag, Forgets, Groups, Interleave, Kept, Leaf, Node, Tally, Token};
+        use SimFault::{SlowExecutor, TwoLives, ViewStorm};
         let is_in_memory = matches!(
             self,
             Interleave | Token | Tally | Leaf | Node | Kept | Groups | Flag | BodyLost | Forgets
         );
-        is_in_memory || matches!(self, ViewStorm | TwoLives | SlowExecutor | Corruption(C::Reseal))
+        is_in_memory || matches!(self, ViewStorm | TwoLives | SlowExecutor | SimFault::Corruption(C::Reseal))
     }
 
     /// Whether it shows where batches have many requests.
     pub fn needs_large_batches(self) -> bool {
-        matches!(self, Fault::Interleave | Fault::Groups)
+        matches!(self, SimFault::Interleave | SimFault::Groups)
     }
 
     /// Whether it hits computations and nothing else: no message, no process, and nothing that is not computed again.
     pub fn is_of_computation(self) -> bool {
-        matches!(self, Fault::Interleave | Fault::Groups | Corruption(C::InRequest | C::Skip | C::Twice))
+        matches!(
+            self,
+            SimFault::Interleave | SimFault::Groups | SimFault::Corruption(C::InRequest | C::Skip | C::Twice)
+        )
     }
 
     /// Whether it corrupts memory, computation or messages.
     pub fn is_of_memory(self) -> bool {
-        use Fault::{Clock, Corruption, Entry, Number, Queue, Stamp, Stuck};
-        use Fault::{Flag, Groups, Kept, Leaf, Node, Tally, Token};
+        use SimFault::{Clock, Entry, Number, Queue, Stamp, Stuck};
+        use SimFault::{Flag, Groups, Kept, Leaf, Node, Tally, Token};
         let is_of_verification = matches!(self, Flag | Groups | Kept | Leaf | Node | Tally | Token);
-        is_of_verification || matches!(self, Corruption(_) | Stuck | Entry | Number | Queue | Clock | Stamp)
+        is_of_verification
+            || matches!(self, SimFault::Corruption(_) | Stuck | Entry | Number | Queue | Clock | Stamp)
     }
 
     /// Whether it is a fault of memory after whose repair the replica continues: a replica is seldom replaced, so that
     /// the next fault follows at once.
     pub fn is_mended(self) -> bool {
-        matches!(self, Fault::Corruption(kind) if kind != C::Position)
+        matches!(self, SimFault::Corruption(kind) if kind != C::Position)
     }
 
     /// Whether it needs a log on disk.
     pub fn needs_disk(self) -> bool {
-        use Fault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};
+        use SimFault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};
         matches!(self, Power | DiskLost | DiskFlip | DiskFull | DiskError | Blackout)
     }
 
     /// Whether it affects any number of replicas, and is therefore injected alone.
     pub fn is_of_all(self) -> bool {
-        matches!(self, Fault::Blackout | Fault::Memories | Fault::Interleave)
+        matches!(self, SimFault::Blackout | SimFault::Memories | SimFault::Interleave)
     }
 
     /// Whether an episode has no other fault with it. A replica that is slow for long sends nothing to its peers
     /// meanwhile, and counts as away: with another faulty replica there would be more than f.
     pub fn comes_alone(self) -> bool {
-        self.is_of_all() || self == Fault::Slow
+        self.is_of_all() || self == SimFault::Slow
     }
 
     /// Whether a watchdog may end a process that no other fault has hit.
     pub fn may_end(self) -> bool {
-        !matches!(self, Fault::Slow | Fault::SlowCore | Fault::Stranger | Fault::SlowExecutor)
+        !matches!(self, SimFault::Slow | SimFault::SlowCore | SimFault::Stranger | SimFault::SlowExecutor)
     }
 
     /// Whether evidence about the replica is expected, and no false alarm.
     pub fn is_corruption(self) -> bool {
         self.is_of_memory()
-            || matches!(self, Fault::Noise | Fault::Forged | Fault::ClockJump | Fault::Suspend)
+            || matches!(self, SimFault::Noise | SimFault::Forged | SimFault::ClockJump | SimFault::Suspend)
     }
 }
 

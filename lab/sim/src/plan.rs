@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use crosscheck::Reads;
 use wire::SplitMix64;
 
-use crate::fault::{CATALOGUE, Fault, rests};
+use crate::fault::{CATALOGUE, SimFault, rests};
 use crate::rng::stream;
 use crate::run::Options;
 use crate::world::RunScale;
@@ -35,7 +35,7 @@ pub enum Faults {
     /// Every kind.
     All,
     /// These.
-    Only(Vec<Fault>),
+    Only(Vec<SimFault>),
 }
 
 impl Faults {
@@ -45,7 +45,7 @@ impl Faults {
     /// # Errors
     /// The unknown name, and the known ones.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let only = |fits: fn(&Fault) -> bool| {
+        let only = |fits: fn(&SimFault) -> bool| {
             Faults::Only(CATALOGUE.iter().map(|entry| entry.fault).filter(fits).collect())
         };
         match text {
@@ -54,7 +54,9 @@ impl Faults {
             "network" => return Ok(only(|fault| !fault.is_of_memory() && !fault.needs_disk())),
             "disk" => return Ok(only(|fault| fault.needs_disk())),
             "memory" => return Ok(only(|fault| fault.is_of_memory())),
-            "at-rest" => return Ok(only(|fault| matches!(fault, Fault::Corruption(kind) if rests(*kind)))),
+            "at-rest" => {
+                return Ok(only(|fault| matches!(fault, SimFault::Corruption(kind) if rests(*kind))));
+            }
             "mended" => return Ok(only(|fault| fault.is_mended())),
             _ => {}
         }
@@ -66,7 +68,7 @@ impl Faults {
                 names.join(", ")
             )
         };
-        let faults: Result<Vec<Fault>, String> =
+        let faults: Result<Vec<SimFault>, String> =
             text.split(',').map(|name| find(name.trim()).ok_or_else(|| unknown(name))).collect();
         faults.map(Faults::Only)
     }
@@ -77,7 +79,7 @@ impl Faults {
     }
 
     /// Whether this kind is among them.
-    pub fn has(&self, fault: Fault) -> bool {
+    pub fn has(&self, fault: SimFault) -> bool {
         match self {
             Faults::None => false,
             Faults::All => true,
@@ -86,20 +88,20 @@ impl Faults {
     }
 
     /// Those that can be injected, with logs on disk or in memory.
-    fn kinds(&self, on_disk: bool) -> Vec<Fault> {
+    fn kinds(&self, on_disk: bool) -> Vec<SimFault> {
         let mut kinds = match self {
             Faults::None => Vec::new(),
             Faults::All => CATALOGUE.iter().map(|entry| entry.fault).collect(),
             Faults::Only(faults) => faults.clone(),
         };
-        kinds.retain(|fault| (on_disk || !fault.needs_disk()) && *fault != Fault::Founding);
+        kinds.retain(|fault| (on_disk || !fault.needs_disk()) && *fault != SimFault::Founding);
         kinds
     }
 
     /// Whether faults are injected into the founding of the group in the run of `seed`: one in four times, where all
     /// faults are mixed.
     fn strikes_founding(&self, draws: &mut SplitMix64) -> bool {
-        self.has(Fault::Founding) && (*self != Faults::All || draws.chance(250))
+        self.has(SimFault::Founding) && (*self != Faults::All || draws.chance(250))
     }
 }
 
@@ -124,7 +126,7 @@ pub struct Stroke {
     /// Its victim.
     pub victim: u8,
     /// Its kind.
-    pub fault: Fault,
+    pub fault: SimFault,
     /// Decides all details.
     pub seed: u64,
 }
@@ -182,7 +184,7 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
     strokes.sort_by_key(|stroke| stroke.at_us);
     if let Some(alone) = strokes.iter().find(|stroke| stroke.fault.comes_alone()).cloned() {
         strokes =
-            if alone.fault == Fault::Memories { lost_memories(&mut rng, replicas) } else { vec![alone] };
+            if alone.fault == SimFault::Memories { lost_memories(&mut rng, replicas) } else { vec![alone] };
     }
     // No fault of one episode falls into the next, which has other victims.
     let lasts_us = strokes.last().map_or(lasts_us, |last| lasts_us.max(last.at_us));
@@ -198,7 +200,7 @@ fn lost_memories(rng: &mut SplitMix64, replicas: u8) -> Vec<Stroke> {
     let mut stroke = |_| Stroke {
         at_us: rng.modulo(within_us),
         victim: left.remove(rng.modulo(left.len() as u64) as usize),
-        fault: Fault::Memories,
+        fault: SimFault::Memories,
         seed: rng.next_u64(),
     };
     let mut strokes: Vec<Stroke> = (0..lost).map(&mut stroke).collect();
@@ -220,7 +222,7 @@ pub fn founding(seed: u64, options: &Options) -> Vec<Stroke> {
     let stroke = |_| Stroke {
         at_us: from_us + rng.modulo(within_us),
         victim: rng.modulo(replicas) as u8,
-        fault: Fault::Founding,
+        fault: SimFault::Founding,
         seed: rng.next_u64(),
     };
     (0..count).map(stroke).collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use report::Page;
 use serde::{Deserialize, Serialize};
 
-use crate::fault::{CATALOGUE, Fault};
+use crate::fault::{CATALOGUE, SimFault};
 use crate::mutation::MUTATIONS;
 use crate::promises;
 use crate::run::{Chains, Count, RunSummary, Verified};
@@ -70,7 +70,7 @@ pub struct CampaignTotals {
     /// Longest time until everything had healed.
     pub longest_heal_us: u64,
     /// By kind.
-    pub faults: BTreeMap<Fault, Count>,
+    pub faults: BTreeMap<SimFault, Count>,
     /// Network chunks that met a fault.
     pub chunks_struck: u64,
     /// Evidence by the stage that noticed.
@@ -143,7 +143,7 @@ impl CampaignTotals {
 
     /// Corruptions of memory, computation and messages that were injected.
     pub fn corruptions(&self) -> u64 {
-        let corrupts = |(fault, _): &(&Fault, &Count)| fault.is_of_memory();
+        let corrupts = |(fault, _): &(&SimFault, &Count)| fault.is_of_memory();
         self.faults.iter().filter(corrupts).map(|(_, count)| count.struck).sum()
     }
 
@@ -169,7 +169,7 @@ const FAULTS: [&str; 3] = [
 ];
 
 /// What `sim --catalogue` prints: one campaign per kind of fault, alone, and one with all of them; `command` made it.
-pub fn faults(alone: &[(Fault, CampaignTotals)], all: &CampaignTotals, command: &str) -> String {
+pub fn faults(alone: &[(SimFault, CampaignTotals)], all: &CampaignTotals, command: &str) -> String {
     let mut page = Page::new("Faults");
     page.text(format!("{} `{command}`; {}", FAULTS[0], FAULTS[1])).text(FAULTS[2]);
     for (fault, campaign) in alone {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crosscheck::Stop;
-use crosscheck::admin::{CorruptionKind, Inject};
+use crosscheck::admin::{Corruption, Inject};
 use crosscheck::faults::Sabotage;
 use serde::{Deserialize, Serialize};
 use wire::{ReplicaId, SplitMix64};
@@ -11,7 +11,7 @@ use wire::{ReplicaId, SplitMix64};
 use crate::client::Client;
 use crate::disk::Platter;
 use crate::facts::Facts;
-use crate::fault::Fault;
+use crate::fault::SimFault;
 use crate::log::{Opened, Storage, Unusable};
 use crate::net::Fabric;
 use crate::node::{Process, Role, Unlike};
@@ -176,7 +176,7 @@ pub struct RunSummary {
     /// Number of events.
     pub steps: u64,
     /// By kind.
-    pub faults: BTreeMap<Fault, Count>,
+    pub faults: BTreeMap<SimFault, Count>,
     /// Chunks of the network that met a network fault.
     pub chunks_struck: u64,
     /// Evidence records, by the stage where the error was noticed.
@@ -197,12 +197,13 @@ pub struct RunSummary {
 
 impl RunSummary {
     /// Armed faults that will not take effect any more.
-    fn uncount(&mut self, pending: Vec<CorruptionKind>) {
+    fn uncount(&mut self, pending: Vec<Corruption>) {
         // A wrong core is armed many times and counts once.
-        let once = |kind: &CorruptionKind| !matches!(kind, CorruptionKind::Sticky | CorruptionKind::Erratic);
+        let once = |kind: &Corruption| !matches!(kind, Corruption::Sticky | Corruption::Erratic);
         for kind in pending.into_iter().filter(once) {
-            let count = self.faults.entry(Fault::Corruption(kind)).or_default();
-            count.struck = count.struck.saturating_sub(1);
+            if let Some(count) = self.faults.get_mut(&SimFault::Corruption(kind)) {
+                count.struck = count.struck.saturating_sub(1);
+            }
         }
     }
 }
@@ -231,7 +232,7 @@ struct ReplicaSlot<W: Workload> {
     /// The time since which no fault has hit this replica.
     calm_us: u64,
     /// The faults that have hit it since all replicas were equal.
-    struck_by: BTreeSet<Fault>,
+    struck_by: BTreeSet<SimFault>,
     /// With V: the process, by number, in which a fault may be hidden that no check looks for.
     hidden_in: Option<u64>,
     /// Outlives processes; none where logs are in memory.
@@ -307,7 +308,7 @@ struct Run<W: Workload> {
     /// Network faults and blocks in effect, per injected fault.
     lasting: u64,
     /// The reports of armed faults.
-    placed: Vec<(u8, Fault, std::sync::mpsc::Receiver<serde_json::Value>)>,
+    placed: Vec<(u8, SimFault, std::sync::mpsc::Receiver<serde_json::Value>)>,
     /// The position at which digests are compared, and the digests so far.
     digests: BTreeMap<(u64, u64), BTreeMap<u8, u128>>,
     /// With V: the states that replicas have come to lately.
@@ -339,7 +340,7 @@ impl<W: Workload> Run<W> {
         let mut rng = stream(seed, 0);
         let replicas = options.replicas;
         let fabric = Fabric::new(replicas, stream(seed, 2));
-        if options.faults.has(Fault::Stranger) || options.faults.has(Fault::Forged) {
+        if options.faults.has(SimFault::Stranger) || options.faults.has(SimFault::Forged) {
             fabric.tap();
         }
         let clients = (0..options.clients)
@@ -549,7 +550,7 @@ impl<W: Workload> Run<W> {
     fn end(&mut self, replica: u8, why: &str) {
         self.trace.note(self.now_us, format_args!("replica {} ended: {why}", ReplicaId(replica)));
         *self.summary.replaced.entry(kind_of(why)).or_default() += 1;
-        let is_slow = self.slots[usize::from(replica)].struck_by.contains(&Fault::Slow);
+        let is_slow = self.slots[usize::from(replica)].struck_by.contains(&SimFault::Slow);
         if !self.is_hit(replica) && !is_slow {
             let how = format!(
                 "replica {} ended, and nothing had struck it since all was equal: {why}",

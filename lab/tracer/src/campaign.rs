@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use anyhow::Context;
 
-use crate::fault::Fault;
+use crate::fault::TracerFault;
 use crate::record::InjectionRecord;
 use crate::single::SingleInjection;
 use crate::symbols::Symbols;
@@ -16,7 +16,7 @@ pub struct Campaign<'a> {
     /// The settings that all runs share.
     pub plan: SingleInjection<'a>,
     /// The types of the faults.
-    pub faults: &'a [Fault],
+    pub faults: &'a [TracerFault],
     /// Runs of each type.
     pub runs: u64,
     /// Runs at the same time.

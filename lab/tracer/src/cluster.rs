@@ -14,7 +14,7 @@ use wire::SplitMix64;
 use crate::callers::names;
 use crate::code::Code;
 use crate::draw;
-use crate::fault::Fault;
+use crate::fault::TracerFault;
 use crate::group::Cluster;
 use crate::inject::Flip;
 use crate::judge::{BACK, Judged, WatchedCluster};
@@ -32,7 +32,7 @@ const DRAWS: u32 = 100_000;
 /// When no cluster comes up.
 pub fn campaign(
     plan: &SampledInjection<'_>,
-    faults: &[Fault],
+    faults: &[TracerFault],
     runs: u64,
     tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
@@ -138,7 +138,7 @@ struct ClusterRun<'a> {
 
 /// One injection, drawn.
 struct Drawn<'a> {
-    fault: Fault,
+    fault: TracerFault,
     id: u64,
     /// Number of the step in the sample.
     index: u64,
@@ -152,7 +152,7 @@ impl ClusterRun<'_> {
     fn inject(
         &self,
         sample: &Sample,
-        fault: Fault,
+        fault: TracerFault,
         id: u64,
         symbols: &mut Symbols,
     ) -> anyhow::Result<(InjectionRecord, bool)> {
@@ -219,7 +219,7 @@ impl ClusterRun<'_> {
     fn inject_at_site(
         &self,
         sample: &Sample,
-        fault: Fault,
+        fault: TracerFault,
         code: &Code,
         stream: &mut SplitMix64,
     ) -> Result<(Flip, Vec<u64>), String> {

@@ -5,7 +5,7 @@ use iced_x86::{
     OpAccess, OpKind, Register, UsedMemory,
 };
 
-use crate::fault::Fault;
+use crate::fault::TracerFault;
 
 /// Longest x86 instruction, in bytes.
 pub const LONGEST: usize = 15;
@@ -87,12 +87,13 @@ impl Code {
             read.push(FaultPlace::Flags(mask));
         }
         let mut code = Code { address, bytes, instruction, written, read, stores, loads, can: 0 };
-        code.can = Fault::ALL.iter().filter(|fault| code.carries(**fault)).map(|fault| fault.bit()).sum();
+        code.can =
+            TracerFault::ALL.iter().filter(|fault| code.carries(**fault)).map(|fault| fault.bit()).sum();
         code
     }
 
     /// Whether this instruction has a place for `fault`.
-    pub fn can(&self, fault: Fault) -> bool {
+    pub fn can(&self, fault: TracerFault) -> bool {
         self.can & fault.bit() != 0
     }
 
@@ -113,13 +114,13 @@ impl Code {
         text
     }
 
-    fn carries(&self, fault: Fault) -> bool {
+    fn carries(&self, fault: TracerFault) -> bool {
         match fault {
-            Fault::Cf => true,
-            Fault::Wreg => !self.written.is_empty(),
-            Fault::Rreg => !self.read.is_empty(),
-            Fault::Wval | Fault::Waddr => !self.stores.is_empty(),
-            Fault::Rval | Fault::Raddr => !self.loads.is_empty(),
+            TracerFault::Cf => true,
+            TracerFault::Wreg => !self.written.is_empty(),
+            TracerFault::Rreg => !self.read.is_empty(),
+            TracerFault::Wval | TracerFault::Waddr => !self.stores.is_empty(),
+            TracerFault::Rval | TracerFault::Raddr => !self.loads.is_empty(),
         }
     }
 }
@@ -176,8 +177,8 @@ mod tests {
         let code = decode(&[0x89, 0xd8]); // mov eax, ebx
         assert_eq!(code.written, [register(Register::EAX, 32)]);
         assert_eq!(code.read, [register(Register::EBX, 32)]);
-        let can: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| code.can(*fault)).collect();
-        assert_eq!(can, [Fault::Cf, Fault::Wreg, Fault::Rreg]);
+        let can: Vec<TracerFault> = TracerFault::ALL.into_iter().filter(|fault| code.can(*fault)).collect();
+        assert_eq!(can, [TracerFault::Cf, TracerFault::Wreg, TracerFault::Rreg]);
     }
 
     #[test]
@@ -186,7 +187,7 @@ mod tests {
         assert!(code.written.contains(&register(Register::RSP, 64)));
         assert_eq!(code.stores.len(), 1);
         assert_eq!(code.stores[0].memory_size().size(), 8);
-        assert!(!code.can(Fault::Rval));
+        assert!(!code.can(TracerFault::Rval));
     }
 
     #[test]

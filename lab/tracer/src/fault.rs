@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Where the flipped bit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Fault {
+pub enum TracerFault {
     /// Control flow: the instruction pointer, before the instruction is executed.
     Cf,
     /// A register that the instruction has written.
@@ -26,10 +26,17 @@ pub enum Fault {
     Rval,
 }
 
-impl Fault {
+impl TracerFault {
     /// All of them, in the order of the tables.
-    pub const ALL: [Fault; 7] =
-        [Fault::Cf, Fault::Wreg, Fault::Wval, Fault::Waddr, Fault::Raddr, Fault::Rreg, Fault::Rval];
+    pub const ALL: [TracerFault; 7] = [
+        TracerFault::Cf,
+        TracerFault::Wreg,
+        TracerFault::Wval,
+        TracerFault::Waddr,
+        TracerFault::Raddr,
+        TracerFault::Rreg,
+        TracerFault::Rval,
+    ];
 
     /// Its bit in a set of faults.
     pub fn bit(self) -> u8 {
@@ -44,28 +51,28 @@ impl Fault {
     /// Its name in the tables.
     pub fn name(self) -> &'static str {
         match self {
-            Fault::Cf => "cf",
-            Fault::Wreg => "wreg",
-            Fault::Wval => "wval",
-            Fault::Waddr => "waddr",
-            Fault::Raddr => "raddr",
-            Fault::Rreg => "rreg",
-            Fault::Rval => "rval",
+            TracerFault::Cf => "cf",
+            TracerFault::Wreg => "wreg",
+            TracerFault::Wval => "wval",
+            TracerFault::Waddr => "waddr",
+            TracerFault::Raddr => "raddr",
+            TracerFault::Rreg => "rreg",
+            TracerFault::Rval => "rval",
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for TracerFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Fault {
+impl FromStr for TracerFault {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        Fault::ALL.into_iter().find(|fault| fault.name() == word).ok_or_else(|| {
+        TracerFault::ALL.into_iter().find(|fault| fault.name() == word).ok_or_else(|| {
             format!("there is no fault {word}; there are cf, wreg, wval, waddr, raddr, rreg and rval")
         })
     }
@@ -125,11 +132,11 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for fault in Fault::ALL {
+        for fault in TracerFault::ALL {
             assert_eq!(fault.name().parse(), Ok(fault));
         }
-        assert!("flip".parse::<Fault>().is_err());
-        let set: u8 = Fault::ALL.iter().map(|fault| fault.bit()).sum();
+        assert!("flip".parse::<TracerFault>().is_err());
+        let set: u8 = TracerFault::ALL.iter().map(|fault| fault.bit()).sum();
         assert_eq!(set, 0x7f, "each has a bit of its own");
     }
 

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use crosscheck::admin::{AdminCommand, CorruptionKind, Inject, Injected};
+use crosscheck::admin::{AdminCommand, Corruption, Inject, Injected};
 use serde::{Deserialize, Serialize};
 
 use crate::draw;
@@ -35,7 +35,7 @@ pub struct HookRecord {
     /// The campaign's seed: with `kind` and `id` it decides everything except timing.
     pub seed: u64,
     /// The kind of corruption.
-    pub kind: CorruptionKind,
+    pub kind: Corruption,
     /// The corrupted place, as the replica reported it.
     pub hit: String,
     /// How it ended.
@@ -57,10 +57,7 @@ pub struct HookRecord {
 impl HookRecord {
     /// The kind's name, as the admin protocol has it.
     pub fn name(&self) -> String {
-        serde_json::to_value(self.kind)
-            .ok()
-            .and_then(|name| Some(name.as_str()?.to_owned()))
-            .unwrap_or_default()
+        self.kind.to_string()
     }
 }
 
@@ -74,34 +71,34 @@ pub struct HookInjection<'a> {
 }
 
 /// The kinds that affect one replica alone, in any mode: objects, handlers, requests and replies.
-const ANYWHERE: [CorruptionKind; 16] = [
-    CorruptionKind::Flip,
-    CorruptionKind::MultiFlip,
-    CorruptionKind::Stray,
-    CorruptionKind::InRequest,
-    CorruptionKind::Sticky,
-    CorruptionKind::Erratic,
-    CorruptionKind::Checksum,
-    CorruptionKind::Id,
-    CorruptionKind::Length,
-    CorruptionKind::Lost,
-    CorruptionKind::Doubled,
-    CorruptionKind::Reply,
-    CorruptionKind::Request,
-    CorruptionKind::Skip,
-    CorruptionKind::Twice,
-    CorruptionKind::Image,
+const ANYWHERE: [Corruption; 16] = [
+    Corruption::Flip,
+    Corruption::MultiFlip,
+    Corruption::Stray,
+    Corruption::InRequest,
+    Corruption::Sticky,
+    Corruption::Erratic,
+    Corruption::Checksum,
+    Corruption::Id,
+    Corruption::Length,
+    Corruption::Lost,
+    Corruption::Doubled,
+    Corruption::Reply,
+    Corruption::Request,
+    Corruption::Skip,
+    Corruption::Twice,
+    Corruption::Image,
 ];
 
 /// The kinds that have a target in mode `mode` (the paper's letters). Not included are kinds that affect several
 /// replicas or need a second fault: a request's checksum before it is ordered, and a REPAIR packet.
-pub fn kinds(mode: &str) -> Vec<CorruptionKind> {
+pub fn kinds(mode: &str) -> Vec<Corruption> {
     let mut kinds = ANYWHERE.to_vec();
     if mode.starts_with("RD") {
-        kinds.extend([CorruptionKind::Footprint, CorruptionKind::Message]);
+        kinds.extend([Corruption::Footprint, Corruption::Message]);
     }
     if mode.contains('X') {
-        kinds.extend([CorruptionKind::Position, CorruptionKind::Digest, CorruptionKind::Check]);
+        kinds.extend([Corruption::Position, Corruption::Digest, Corruption::Check]);
     }
     kinds
 }
@@ -110,8 +107,8 @@ pub fn kinds(mode: &str) -> Vec<CorruptionKind> {
 ///
 /// # Errors
 /// When there is none.
-pub fn kind(word: &str) -> Result<CorruptionKind, String> {
-    serde_json::from_value(word.into())
+pub fn kind(word: &str) -> Result<Corruption, String> {
+    word.parse()
         .map_err(|_| format!("there is no kind {word}; `crosscheck-lab inject hooks --help` has them"))
 }
 
@@ -121,7 +118,7 @@ pub fn kind(word: &str) -> Result<CorruptionKind, String> {
 /// When no cluster comes up, or its replicas have no injector.
 pub fn campaign(
     plan: &HookInjection<'_>,
-    kinds: &[CorruptionKind],
+    kinds: &[Corruption],
     runs: u64,
     tell: impl FnMut(&HookRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
@@ -138,7 +135,7 @@ impl HookInjection<'_> {
     fn carry_out(
         &self,
         watch: &WatchedCluster<'_>,
-        kind: CorruptionKind,
+        kind: Corruption,
         id: u64,
     ) -> anyhow::Result<(HookRecord, bool)> {
         let begun = Instant::now();
@@ -185,7 +182,7 @@ impl HookInjection<'_> {
 
 /// The command is sent once: a fault whose answer was lost may have been placed, and a second one like it would undo
 /// it. `None` when the victim serves and has not answered.
-fn place(watch: &WatchedCluster<'_>, before: &Before, kind: CorruptionKind, seed: u64) -> Option<Injected> {
+fn place(watch: &WatchedCluster<'_>, before: &Before, kind: Corruption, seed: u64) -> Option<Injected> {
     let inject = Inject { kind, object: None, bit: None, member: None, seed };
     if let Some(answer) = watch.cluster.ask(watch.victim(), &AdminCommand::Inject(inject), PLACING) {
         return Some(answer);

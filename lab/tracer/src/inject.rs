@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
 
 use crate::code::{Code, FaultPlace, Named};
-use crate::fault::{Bits, Fault};
+use crate::fault::{Bits, TracerFault};
 use crate::memory::Memory;
 use crate::sys::{self, Registers};
 
@@ -78,29 +78,29 @@ impl TargetThread<'_> {
     /// See [`Missed`].
     pub fn inject(
         mut self,
-        fault: Fault,
+        fault: TracerFault,
         code: &Code,
         bits: Bits,
         stream: &mut SplitMix64,
     ) -> Result<Flip, Missed> {
         match fault {
-            Fault::Cf => self.instruction_pointer(bits, stream),
-            Fault::Rreg => self.place(&code.read, bits, stream),
-            Fault::Wreg => {
+            TracerFault::Cf => self.instruction_pointer(bits, stream),
+            TracerFault::Rreg => self.place(&code.read, bits, stream),
+            TracerFault::Wreg => {
                 self.stepped()?;
                 self.place(&code.written, bits, stream)
             }
-            Fault::Rval => {
+            TracerFault::Rval => {
                 let (address, length) = self.operand(&code.loads, stream)?;
                 self.value(address, length, stream)
             }
-            Fault::Wval => {
+            TracerFault::Wval => {
                 let (address, length) = self.operand(&code.stores, stream)?;
                 self.stepped()?;
                 self.value(address, length, stream)
             }
-            Fault::Waddr => self.wrong_store(code, bits, stream),
-            Fault::Raddr => self.wrong_load(code, bits, stream),
+            TracerFault::Waddr => self.wrong_store(code, bits, stream),
+            TracerFault::Raddr => self.wrong_load(code, bits, stream),
         }
     }
 

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::client::{RunPhase, RunProgress};
 use crate::code::{Code, LONGEST};
-use crate::fault::Fault;
+use crate::fault::TracerFault;
 use crate::memory::Module;
 use crate::session::{self, TracedServer};
 use crate::sys::{self, Resume};
@@ -193,7 +193,7 @@ impl Profile {
     }
 
     /// Draws a step, uniformly among those that can carry `fault`. None if there is none.
-    pub fn draw(&self, fault: Fault, stream: &mut SplitMix64) -> Option<usize> {
+    pub fn draw(&self, fault: TracerFault, stream: &mut SplitMix64) -> Option<usize> {
         if !self.codes.iter().any(|code| code.can(fault)) || self.steps.is_empty() {
             return None;
         }
@@ -231,7 +231,7 @@ impl Profile {
     }
 
     /// How many steps can carry `fault`.
-    pub fn carriers(&self, fault: Fault) -> usize {
+    pub fn carriers(&self, fault: TracerFault) -> usize {
         let can: Vec<bool> = self.codes.iter().map(|code| code.can(fault)).collect();
         self.steps.iter().filter(|&&step| can[step as usize]).count()
     }

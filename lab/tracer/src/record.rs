@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::{Bits, Fault};
+use crate::fault::{Bits, TracerFault};
 use crate::inject::Flip;
 use crate::parts::HandlerPart;
 
@@ -92,7 +92,7 @@ pub struct InjectionRecord {
     /// The campaign's seed: with `fault` and `id` it decides everything.
     pub seed: u64,
     /// Its type.
-    pub fault: Fault,
+    pub fault: TracerFault,
     /// The range from which the bit was drawn.
     pub bits: Bits,
     /// False in a null campaign.

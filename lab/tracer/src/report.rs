@@ -3,7 +3,7 @@
 use report::stats::rate;
 use report::{Bar, Block, Page, Table};
 
-use crate::fault::Fault;
+use crate::fault::TracerFault;
 use crate::hooks;
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::result::{
@@ -95,19 +95,22 @@ fn rows(by: By, group: &Group, all: &Counts) -> Vec<Row> {
     let mut rows: Vec<Row> = match by {
         By::Kind => group.iter().map(|(name, counts)| Row::of(name, counts)).collect(),
         By::Fault => {
-            let row = |fault: Fault| Some(Row::of(fault.name(), group.get(fault.name())?));
-            Fault::ALL.into_iter().filter_map(row).collect()
+            let row = |fault: TracerFault| Some(Row::of(fault.name(), group.get(fault.name())?));
+            TracerFault::ALL.into_iter().filter_map(row).collect()
         }
         _ => largest(group).into_iter().take(LARGEST).map(|(name, counts)| Row::of(name, counts)).collect(),
     };
     match by {
         By::Kind => rows.push(Row::of("all", all)),
         By::Fault => {
-            let sum = |name: &str, faults: &[Fault]| {
+            let sum = |name: &str, faults: &[TracerFault]| {
                 Row::sum(name.to_owned(), group, &faults.iter().map(|fault| fault.name()).collect::<Vec<_>>())
             };
-            rows.push(sum("DF", &[Fault::Wreg, Fault::Wval, Fault::Waddr, Fault::Raddr]));
-            rows.push(sum("RD", &[Fault::Rreg, Fault::Rval]));
+            rows.push(sum(
+                "DF",
+                &[TracerFault::Wreg, TracerFault::Wval, TracerFault::Waddr, TracerFault::Raddr],
+            ));
+            rows.push(sum("RD", &[TracerFault::Rreg, TracerFault::Rval]));
             rows.push(Row::of("all", all));
         }
         By::Room => {

@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use report::results::{Origin, ResultFile, write};
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
+use crate::fault::TracerFault;
 use crate::hooks;
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::sei_table;
@@ -402,10 +402,10 @@ fn bit_range(record: &InjectionRecord) -> String {
     let Some(flip) = &record.flip else { return "none".into() };
     let kind = match record.fault {
         _ if flip.place == "flags" => return "flags".into(),
-        Fault::Cf => "instruction pointer",
-        Fault::Wreg | Fault::Rreg => "register",
-        Fault::Waddr | Fault::Raddr => "address",
-        Fault::Wval | Fault::Rval => return "memory".into(),
+        TracerFault::Cf => "instruction pointer",
+        TracerFault::Wreg | TracerFault::Rreg => "register",
+        TracerFault::Waddr | TracerFault::Raddr => "address",
+        TracerFault::Wval | TracerFault::Rval => return "memory".into(),
     };
     let range = match flip.bit {
         0..8 => "0-7",
@@ -464,7 +464,7 @@ pub(crate) mod tests {
         let classes =
             InjectionClass::ALL.into_iter().filter(|class| *class != InjectionClass::Undetected).cycle();
         let record = |(id, class): (usize, InjectionClass)| {
-            let mut record = flip(Fault::ALL[id % 7].name(), class);
+            let mut record = flip(TracerFault::ALL[id % 7].name(), class);
             record.id = id as u64;
             record.seed = 77;
             record.symbol = match id % 3 {

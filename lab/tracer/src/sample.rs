@@ -11,7 +11,7 @@ use wire::SplitMix64;
 
 use crate::callers::callers;
 use crate::code::{Code, LONGEST};
-use crate::fault::{Bits, Fault};
+use crate::fault::{Bits, TracerFault};
 use crate::inject::{Flip, Missed, TargetThread};
 use crate::memory::{Memory, Module};
 use crate::record::InjectionRecord;
@@ -56,7 +56,7 @@ pub struct SampledInjection<'a> {
 
 impl SampledInjection<'_> {
     /// One of its faults.
-    pub fn fault_in<'a>(&self, fault: Fault, code: &'a Code) -> SampledFault<'a> {
+    pub fn fault_in<'a>(&self, fault: TracerFault, code: &'a Code) -> SampledFault<'a> {
         SampledFault { fault, code, bits: self.bits, flips: self.flips }
     }
 }
@@ -65,7 +65,7 @@ impl SampledInjection<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct SampledFault<'a> {
     /// Its type.
-    pub fault: Fault,
+    pub fault: TracerFault,
     /// The instruction.
     pub code: &'a Code,
     /// Which bits are flipped.
@@ -140,7 +140,7 @@ impl Sample {
     }
 
     /// Draws a step, uniformly among those that can carry `fault`. None if there is none.
-    pub fn draw(&self, fault: Fault, stream: &mut SplitMix64) -> Option<(usize, &Code)> {
+    pub fn draw(&self, fault: TracerFault, stream: &mut SplitMix64) -> Option<(usize, &Code)> {
         if !self.codes.iter().any(|code| code.can(fault)) {
             return None;
         }

@@ -4,22 +4,22 @@
 use report::stats::rate;
 use report::{Page, Table};
 
-use crate::fault::Fault;
+use crate::fault::TracerFault;
 use crate::record::{InjectionClass, InjectionRecord};
 use crate::report::{Titled, list};
 use crate::result::{By, InjectionResult, InjectionTotals};
 
 /// Fault types that are counted together, under the name of the group.
-const GROUPS: [(&str, &[Fault]); 9] = [
-    ("CF", &[Fault::Cf]),
-    ("DF", &[Fault::Wreg, Fault::Wval, Fault::Waddr, Fault::Raddr]),
-    ("RD", &[Fault::Rreg, Fault::Rval]),
-    ("WREG", &[Fault::Wreg]),
-    ("WVAL", &[Fault::Wval]),
-    ("WADDR", &[Fault::Waddr]),
-    ("RADDR", &[Fault::Raddr]),
-    ("RREG", &[Fault::Rreg]),
-    ("RVAL", &[Fault::Rval]),
+const GROUPS: [(&str, &[TracerFault]); 9] = [
+    ("CF", &[TracerFault::Cf]),
+    ("DF", &[TracerFault::Wreg, TracerFault::Wval, TracerFault::Waddr, TracerFault::Raddr]),
+    ("RD", &[TracerFault::Rreg, TracerFault::Rval]),
+    ("WREG", &[TracerFault::Wreg]),
+    ("WVAL", &[TracerFault::Wval]),
+    ("WADDR", &[TracerFault::Waddr]),
+    ("RADDR", &[TracerFault::Raddr]),
+    ("RREG", &[TracerFault::Rreg]),
+    ("RVAL", &[TracerFault::Rval]),
 ];
 
 /// How a manifested fault ended, in the order of the columns.
@@ -98,7 +98,7 @@ fn heading() -> Vec<String> {
     cells.into_iter().map(str::to_owned).collect()
 }
 
-fn cells(group: &str, faults: &[Fault], Titled { title, result, .. }: &Titled) -> Vec<String> {
+fn cells(group: &str, faults: &[TracerFault], Titled { title, result, .. }: &Titled) -> Vec<String> {
     let count =
         |ends: &[&str]| -> u64 { faults.iter().map(|fault| counted(&result.totals, *fault, ends)).sum() };
     let errors = count(&ENDS);
@@ -119,16 +119,16 @@ fn cells(group: &str, faults: &[Fault], Titled { title, result, .. }: &Titled) -
     cells
 }
 
-fn counted(totals: &InjectionTotals, fault: Fault, ends: &[&str]) -> u64 {
+fn counted(totals: &InjectionTotals, fault: TracerFault, ends: &[&str]) -> u64 {
     let Some(table) = totals.tables.get(&By::Sei) else { return 0 };
     let of = |end: &&str| table.get(&format!("{fault} {end}")).map_or(0, |counts| counts.values().sum());
     ends.iter().map(of).sum()
 }
 
 /// Runs whose fault was injected.
-fn runs(totals: &InjectionTotals, faults: &[Fault]) -> u64 {
+fn runs(totals: &InjectionTotals, faults: &[TracerFault]) -> u64 {
     let Some(table) = totals.tables.get(&By::Fault) else { return 0 };
-    let of = |fault: &Fault| table.get(fault.name()).into_iter().flatten();
+    let of = |fault: &TracerFault| table.get(fault.name()).into_iter().flatten();
     let injected =
         |(class, count): (&InjectionClass, &u64)| (*class != InjectionClass::Lost).then_some(*count);
     faults.iter().flat_map(of).filter_map(injected).sum()

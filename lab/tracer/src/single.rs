@@ -9,7 +9,7 @@ use crate::callers::{callers, names};
 use crate::client::ClientOutcome;
 use crate::code::Code;
 use crate::draw;
-use crate::fault::{Bits, Fault};
+use crate::fault::{Bits, TracerFault};
 use crate::inject::{Flip, Missed, TargetThread};
 use crate::parts::HandlerPart;
 use crate::profile::{Profile, Route, file_name, module_of};
@@ -59,7 +59,7 @@ impl SingleInjection<'_> {
     /// When the target does not run.
     pub fn inject(
         &self,
-        fault: Fault,
+        fault: TracerFault,
         id: u64,
         dir: &Path,
         number: u64,
@@ -114,7 +114,7 @@ impl SingleInjection<'_> {
     fn inject_at_site(
         &self,
         session: &mut TracedServer,
-        fault: Fault,
+        fault: TracerFault,
         code: &Code,
         stream: &mut SplitMix64,
     ) -> std::io::Result<InjectionAttempt> {
@@ -137,7 +137,7 @@ impl SingleInjection<'_> {
     #[allow(clippy::too_many_arguments, reason = "they are the record's parts")]
     fn record(
         &self,
-        fault: Fault,
+        fault: TracerFault,
         id: u64,
         site: usize,
         route: Route,

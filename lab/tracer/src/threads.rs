@@ -20,7 +20,7 @@ use wire::SplitMix64;
 use crate::callers::names;
 use crate::code::Code;
 use crate::draw;
-use crate::fault::Fault;
+use crate::fault::TracerFault;
 use crate::inject::Flip;
 use crate::model::{self, ModelClient, Tally, WrongReply};
 use crate::profile::{file_name, module_of};
@@ -64,7 +64,7 @@ const LONGEST_PAUSE_US: u64 = 5_000;
 /// When the target is another kind, or its process does not serve.
 pub fn campaign(
     plan: &SampledInjection<'_>,
-    faults: &[Fault],
+    faults: &[TracerFault],
     runs: u64,
     mut tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
@@ -233,7 +233,7 @@ impl ThreadedProcess<'_> {
     fn inject(
         &mut self,
         sample: &Sample,
-        fault: Fault,
+        fault: TracerFault,
         id: u64,
         symbols: &mut Symbols,
     ) -> anyhow::Result<(InjectionRecord, Before)> {
@@ -302,7 +302,7 @@ impl ThreadedProcess<'_> {
     fn inject_at_site(
         &self,
         sample: &Sample,
-        fault: Fault,
+        fault: TracerFault,
         code: &Code,
         stream: &mut SplitMix64,
     ) -> Result<(Flip, Vec<u64>), String> {

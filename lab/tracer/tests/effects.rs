@@ -12,7 +12,7 @@ use iced_x86::InstructionInfoFactory;
 use iced_x86::code_asm::{CodeAssembler, eax, edi, qword_ptr, rax, rdi, rsp, xmm0};
 use tracer::code::{Code, LONGEST};
 use tracer::draw;
-use tracer::fault::{Bits, Fault};
+use tracer::fault::{Bits, TracerFault};
 use tracer::inject::{Flip, Missed, TargetThread};
 use tracer::memory::Memory;
 use tracer::sys::{self, Resume, ThreadEvent};
@@ -67,7 +67,7 @@ fn elf(code: &[u8]) -> Vec<u8> {
 
 /// How the program ended after an injection before its instruction `at`; none where this machine permits no tracing.
 fn run_with_fault(
-    fault: Fault,
+    fault: TracerFault,
     at: usize,
     bits: &str,
     seed: u64,
@@ -120,7 +120,7 @@ fn wait(thread: i32) -> ThreadEvent {
 }
 
 /// The exit code after an injection.
-fn exit(fault: Fault, at: usize, bits: &str) -> Option<i32> {
+fn exit(fault: TracerFault, at: usize, bits: &str) -> Option<i32> {
     let (end, flip) = run_with_fault(fault, at, bits, 1, true)?;
     let flip = flip.expect("injected");
     assert!(!flip.nowhere, "{flip:?}");
@@ -132,29 +132,29 @@ fn exit(fault: Fault, at: usize, bits: &str) -> Option<i32> {
 
 #[test]
 fn a_written_register_has_its_bit_flipped() {
-    let Some(code) = exit(Fault::Wreg, MOVE, "1..1") else { return };
+    let Some(code) = exit(TracerFault::Wreg, MOVE, "1..1") else { return };
     assert_eq!(code, 5 ^ 2);
 }
 
 #[test]
 fn a_read_register_is_flipped_before_it_is_read() {
-    let Some(code) = exit(Fault::Rreg, MOVE, "3..3") else { return };
+    let Some(code) = exit(TracerFault::Rreg, MOVE, "3..3") else { return };
     assert_eq!(code, 5 ^ 8);
 }
 
 #[test]
 fn vector_registers_are_flipped_too() {
-    let Some(code) = exit(Fault::Wreg, TO_VECTOR, "4..4") else { return };
+    let Some(code) = exit(TracerFault::Wreg, TO_VECTOR, "4..4") else { return };
     assert_eq!(code, 5 ^ 16);
-    assert_eq!(exit(Fault::Rreg, FROM_VECTOR, "5..5"), Some(5 ^ 32));
-    assert_eq!(exit(Fault::Rreg, FROM_VECTOR, "64..127"), Some(5), "the upper half goes nowhere");
+    assert_eq!(exit(TracerFault::Rreg, FROM_VECTOR, "5..5"), Some(5 ^ 32));
+    assert_eq!(exit(TracerFault::Rreg, FROM_VECTOR, "64..127"), Some(5), "the upper half goes nowhere");
 }
 
 #[test]
 fn a_written_value_is_flipped_in_memory() {
     // Memory has no range of bits: the seed decides, and the exit code shows the bits of the lowest byte only.
     for seed in 0..6 {
-        let Some((end, flip)) = run_with_fault(Fault::Wval, STORE, "full", seed, true) else { return };
+        let Some((end, flip)) = run_with_fault(TracerFault::Wval, STORE, "full", seed, true) else { return };
         let flip = flip.expect("injected");
         let right = 5_u64 ^ (1 << flip.bit);
         assert_eq!(
@@ -169,7 +169,7 @@ fn a_written_value_is_flipped_in_memory() {
 #[test]
 fn a_read_value_is_flipped_before_it_is_read() {
     for seed in 0..6 {
-        let Some((end, flip)) = run_with_fault(Fault::Rval, LOAD, "full", seed, true) else { return };
+        let Some((end, flip)) = run_with_fault(TracerFault::Rval, LOAD, "full", seed, true) else { return };
         let right = 5_u64 ^ (1 << flip.expect("injected").bit);
         assert_eq!(end, ThreadEvent::Exited { thread: end.thread(), code: (right & 0xff) as i32 });
     }
@@ -178,7 +178,8 @@ fn a_read_value_is_flipped_before_it_is_read() {
 #[test]
 fn a_wrong_address_takes_the_value_elsewhere() {
     // The stack is aligned to 16 bytes, so that flipping bit 3 reaches 8 bytes up: neither 5 nor 9 is there.
-    let Some((ThreadEvent::Exited { code, .. }, flip)) = run_with_fault(Fault::Waddr, STORE, "3..3", 1, true)
+    let Some((ThreadEvent::Exited { code, .. }, flip)) =
+        run_with_fault(TracerFault::Waddr, STORE, "3..3", 1, true)
     else {
         return;
     };
@@ -191,7 +192,7 @@ fn a_wrong_address_takes_the_value_elsewhere() {
 
 #[test]
 fn a_wrong_address_reads_what_is_elsewhere() {
-    let Some((end, flip)) = run_with_fault(Fault::Raddr, LOAD, "4..4", 1, true) else { return };
+    let Some((end, flip)) = run_with_fault(TracerFault::Raddr, LOAD, "4..4", 1, true) else { return };
     let flip = flip.expect("injected");
     let (right, wrong) = (u64::from_str_radix(&flip.old, 16), u64::from_str_radix(&flip.new, 16));
     let (right, wrong) = (right.expect("an address"), wrong.expect("an address"));
@@ -204,8 +205,8 @@ fn a_wrong_address_reads_what_is_elsewhere() {
 
 #[test]
 fn an_address_that_leads_nowhere_is_a_fault_of_the_processor() {
-    for fault in [Fault::Waddr, Fault::Raddr] {
-        let at = if fault == Fault::Waddr { STORE } else { LOAD };
+    for fault in [TracerFault::Waddr, TracerFault::Raddr] {
+        let at = if fault == TracerFault::Waddr { STORE } else { LOAD };
         let Some((end, flip)) = run_with_fault(fault, at, "46..46", 1, true) else { return };
         assert!(flip.expect("injected").nowhere);
         assert_eq!(end, ThreadEvent::Killed { thread: end.thread(), signal: libc::SIGSEGV });
@@ -214,18 +215,18 @@ fn an_address_that_leads_nowhere_is_a_fault_of_the_processor() {
 
 #[test]
 fn control_flow_goes_where_the_flipped_pointer_points() {
-    let Some((end, flip)) = run_with_fault(Fault::Cf, MOVE, "40..40", 1, true) else { return };
+    let Some((end, flip)) = run_with_fault(TracerFault::Cf, MOVE, "40..40", 1, true) else { return };
     assert_eq!(flip.expect("injected").place, "rip");
     assert_eq!(end, ThreadEvent::Killed { thread: end.thread(), signal: libc::SIGSEGV });
 }
 
 #[test]
 fn everything_but_the_flip_changes_nothing() {
-    for fault in Fault::ALL {
+    for fault in TracerFault::ALL {
         let at = match fault {
-            Fault::Raddr | Fault::Rval => LOAD,
-            Fault::Wval | Fault::Waddr => STORE,
-            Fault::Cf | Fault::Wreg | Fault::Rreg => MOVE,
+            TracerFault::Raddr | TracerFault::Rval => LOAD,
+            TracerFault::Wval | TracerFault::Waddr => STORE,
+            TracerFault::Cf | TracerFault::Wreg | TracerFault::Rreg => MOVE,
         };
         for seed in 0..4 {
             let Some((end, flip)) = run_with_fault(fault, at, "full", seed, false) else { return };

@@ -11,7 +11,7 @@ use harden::recipe::App;
 use harden::tool::is_lack;
 use skipped::skipped;
 use tracer::campaign::Campaign;
-use tracer::fault::{Bits, Fault};
+use tracer::fault::{Bits, TracerFault};
 use tracer::parts::{HandlerPart, parts};
 use tracer::profile::Profile;
 use tracer::record::{InjectionClass, InjectionRecord};
@@ -83,10 +83,10 @@ fn is_undisturbed_and_detects(target: &Target) {
         flips: false,
         steps_only: false,
     };
-    let run = |plan: SingleInjection<'_>, faults: &[Fault], runs: u64| -> Vec<InjectionRecord> {
+    let run = |plan: SingleInjection<'_>, faults: &[TracerFault], runs: u64| -> Vec<InjectionRecord> {
         Campaign { plan, faults, runs, jobs: 2 }.run(|_| Ok(true)).expect("a campaign")
     };
-    let null = run(plan, &Fault::ALL, 3);
+    let null = run(plan, &TracerFault::ALL, 3);
     if null.iter().any(|record| record.subclass.contains("hardware breakpoints")) {
         return skipped("this machine permits no hardware breakpoints");
     }
@@ -94,7 +94,7 @@ fn is_undisturbed_and_detects(target: &Target) {
     assert!(disturbed.is_empty(), "{disturbed:#?}");
     // Low bits lead to wrong results more often than to crashes.
     let plan = SingleInjection { flips: true, bits: "0..7".parse().expect("bits"), ..plan };
-    let struck = run(plan, &[Fault::Wreg, Fault::Wval, Fault::Rreg], 20);
+    let struck = run(plan, &[TracerFault::Wreg, TracerFault::Wval, TracerFault::Rreg], 20);
     let exits = struck.iter().filter(|record| record.class == InjectionClass::Detected);
     assert!(exits.filter(|record| record.exit == Some(86)).count() >= 5, "the library detects faults");
     let undetected: Vec<_> = struck.iter().filter(|record| record.class.is_failure()).collect();
@@ -108,7 +108,7 @@ fn four_workers_are_undisturbed() {
     (threads.windows, threads.window_steps) = (16, 200);
     let plan = SampledInjection { target: &target, seed: 5, bits: Bits::FULL, flips: false };
     let mut records = Vec::new();
-    let done = threads::campaign(&plan, &[Fault::Wreg, Fault::Rval], 3, |record| {
+    let done = threads::campaign(&plan, &[TracerFault::Wreg, TracerFault::Rval], 3, |record| {
         records.push(record.clone());
         Ok(true)
     });

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use tracer::campaign::Campaign;
-use tracer::fault::{Bits, Fault};
+use tracer::fault::{Bits, TracerFault};
 use tracer::profile::Profile;
 use tracer::record::{InjectionClass, InjectionRecord};
 use tracer::single::SingleInjection;
@@ -51,10 +51,10 @@ fn null_is_masked_and_seeds_and_landings_agree() {
         flips: true,
         steps_only: false,
     };
-    let run = |plan: SingleInjection<'_>, faults: &[Fault], runs: u64| -> Vec<InjectionRecord> {
+    let run = |plan: SingleInjection<'_>, faults: &[TracerFault], runs: u64| -> Vec<InjectionRecord> {
         Campaign { plan, faults, runs, jobs: 2 }.run(|_| Ok(true)).expect("a campaign")
     };
-    let null = run(SingleInjection { flips: false, ..plan }, &Fault::ALL, 4);
+    let null = run(SingleInjection { flips: false, ..plan }, &TracerFault::ALL, 4);
     let disturbed: Vec<&InjectionRecord> =
         null.iter().filter(|record| record.class != InjectionClass::Masked).collect();
     if disturbed.iter().any(|record| record.subclass.contains("hardware breakpoints")) {
@@ -63,10 +63,10 @@ fn null_is_masked_and_seeds_and_landings_agree() {
     }
     assert!(disturbed.is_empty(), "{disturbed:#?}");
 
-    let first = run(plan, &Fault::ALL, 4);
+    let first = run(plan, &TracerFault::ALL, 4);
     assert!(first.iter().any(|record| record.class.is_manifested()), "faults that never show are none");
-    let again = run(plan, &Fault::ALL, 4);
-    let stepped = run(SingleInjection { steps_only: true, ..plan }, &[Fault::Cf, Fault::Wreg], 2);
+    let again = run(plan, &TracerFault::ALL, 4);
+    let stepped = run(SingleInjection { steps_only: true, ..plan }, &[TracerFault::Cf, TracerFault::Wreg], 2);
     for record in again.iter().chain(&stepped) {
         let same = first.iter().find(|other| (other.fault, other.id) == (record.fault, record.id));
         assert_eq!(same.expect("a twin").essence(), record.essence());

@@ -7,14 +7,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::connect;
-use crosscheck::admin::{AdminCommand, AdminStream, CorruptionKind, Inject, Injected, line};
+use crosscheck::admin::{AdminCommand, AdminStream, Corruption, Inject, Injected, line};
 use memcached_client::history::Key;
 use wire::SplitMix64;
 
 use crate::client::{KEYS, SharedRun};
 use crate::draw::stream;
 use crate::ground::Ground;
-use crate::plan::Corruption;
+use crate::plan::CorruptionPlan;
 
 /// Connections used in turn: a replica answers one command of a connection after the other. It takes
 /// [`crosscheck::limits::ADMIN_CONNECTIONS`], and other threads connect too.
@@ -56,7 +56,7 @@ impl Corrupter {
     pub fn start(
         ground: &Arc<Ground>,
         victim: usize,
-        corruption: &Corruption,
+        corruption: &CorruptionPlan,
         shared: &Arc<SharedRun>,
         seed: u64,
     ) -> anyhow::Result<Self> {
@@ -95,15 +95,15 @@ impl Drop for Corrupter {
 }
 
 /// Whether a fault of this kind is placed at an ordered turn, and is confirmed then.
-fn takes_a_turn(kind: CorruptionKind) -> bool {
-    use CorruptionKind::{Checksum, Doubled, Flip, Id, Length, Lost, MultiFlip};
+fn takes_a_turn(kind: Corruption) -> bool {
+    use Corruption::{Checksum, Doubled, Flip, Id, Length, Lost, MultiFlip};
     matches!(kind, Flip | MultiFlip | Checksum | Id | Length | Lost | Doubled)
 }
 
 struct CorruptionSeries {
     ground: Arc<Ground>,
     victim: usize,
-    kinds: Vec<CorruptionKind>,
+    kinds: Vec<Corruption>,
     shared: Arc<SharedRun>,
     draw: SplitMix64,
     lanes: Vec<Lane>,
@@ -117,7 +117,7 @@ struct CorruptionSeries {
 #[derive(Debug, Default)]
 struct Lane {
     stream: Option<AdminStream>,
-    asked: Option<CorruptionKind>,
+    asked: Option<Corruption>,
     answer: Vec<u8>,
 }
 
@@ -172,7 +172,7 @@ impl CorruptionSeries {
     /// An item of the present generation, every second time; otherwise the replica chooses from all objects. A fault
     /// that waits for a request names no object: with a key that no client uses any more, it would wait until another
     /// replica is wrong.
-    fn object(&mut self, kind: CorruptionKind) -> Option<String> {
+    fn object(&mut self, kind: Corruption) -> Option<String> {
         if !takes_a_turn(kind) || self.draw.below(2) == 0 {
             return None;
         }
@@ -194,7 +194,7 @@ impl CorruptionSeries {
 }
 
 impl Lane {
-    fn ask(&mut self, kind: CorruptionKind, command: &AdminCommand) -> bool {
+    fn ask(&mut self, kind: Corruption, command: &AdminCommand) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let sent = stream
             .set_nonblocking(true)

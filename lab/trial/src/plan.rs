@@ -2,7 +2,7 @@
 //! order of the troubles, drawn from a seed.
 
 use anyhow::{Context, bail};
-use crosscheck::admin::CorruptionKind;
+use crosscheck::admin::Corruption;
 use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
 
@@ -74,7 +74,7 @@ pub struct Plan {
     pub expect_wrong: bool,
     /// The corruption of the victim's state; none: no corruption.
     #[serde(default)]
-    pub corruption: Option<Corruption>,
+    pub corruption: Option<CorruptionPlan>,
     /// The troubles; each comes once before any is repeated.
     #[serde(rename = "trouble")]
     pub troubles: Vec<Trouble>,
@@ -83,11 +83,11 @@ pub struct Plan {
 /// Corruption of the state, in the victim of the trouble only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Corruption {
+pub struct CorruptionPlan {
     /// Faults per second.
     pub per_second: f64,
     /// The kinds of faults, equally likely.
-    pub kinds: Vec<CorruptionKind>,
+    pub kinds: Vec<Corruption>,
     /// Shortest and longest time of corruption alone before the trouble begins, in seconds.
     pub before_seconds: [f64; 2],
 }
@@ -97,7 +97,7 @@ pub struct Corruption {
 #[serde(deny_unknown_fields)]
 pub struct Trouble {
     /// Its kind.
-    pub kind: Kinds,
+    pub kind: TroubleKind,
     /// Its victim.
     #[serde(default)]
     pub victim: Victim,
@@ -132,7 +132,7 @@ pub struct Trouble {
 /// Kinds of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kinds {
+pub enum TroubleKind {
     /// No trouble: corruption alone.
     Calm,
     /// No packet arrives.
@@ -327,7 +327,7 @@ impl Plan {
             if corruption.kinds.is_empty() || !(0.1..=10_000.0).contains(&corruption.per_second) {
                 bail!("[corruption] needs kinds, and per_second from 0.1 to 10000");
             }
-            if corruption.kinds.contains(&CorruptionKind::Repair) {
+            if corruption.kinds.contains(&Corruption::Repair) {
                 bail!(
                     "corruption of `repair` packets needs another replica that is wrong: two at a time, beyond f = 1"
                 );
@@ -340,16 +340,16 @@ impl Plan {
     fn check_trouble(&self, trouble: &Trouble) -> anyhow::Result<()> {
         range("seconds", trouble.seconds)?;
         match trouble.kind {
-            Kinds::DiskFull | Kinds::SlowDisk if self.disk_mb.is_none() => {
+            TroubleKind::DiskFull | TroubleKind::SlowDisk if self.disk_mb.is_none() => {
                 bail!("{} needs disk_mb, the size of the disks", trouble.kind.word())
             }
-            Kinds::SlowDisk if !(1..=60_000).contains(&trouble.sync_ms) => {
+            TroubleKind::SlowDisk if !(1..=60_000).contains(&trouble.sync_ms) => {
                 bail!("slow-disk needs sync_ms, from 1 to 60000")
             }
-            Kinds::Loss if !(0.0..=100.0).contains(&trouble.percent) || trouble.percent == 0.0 => {
+            TroubleKind::Loss if !(0.0..=100.0).contains(&trouble.percent) || trouble.percent == 0.0 => {
                 bail!("loss needs percent, above 0 and up to 100")
             }
-            Kinds::Delay if trouble.delay_ms + trouble.jitter_ms <= 0.0 => {
+            TroubleKind::Delay if trouble.delay_ms + trouble.jitter_ms <= 0.0 => {
                 bail!("delay needs delay_ms or jitter_ms")
             }
             _ => Ok(()),
@@ -409,25 +409,25 @@ impl Iterator for Sequence<'_> {
     }
 }
 
-impl Kinds {
+impl TroubleKind {
     /// Its name in plans.
     pub fn word(self) -> &'static str {
         match self {
-            Kinds::Calm => "calm",
-            Kinds::Partition => "partition",
-            Kinds::Loss => "loss",
-            Kinds::Delay => "delay",
-            Kinds::Kill => "kill",
-            Kinds::Pause => "pause",
-            Kinds::DiskFull => "disk-full",
-            Kinds::SlowDisk => "slow-disk",
-            Kinds::Memory => "memory",
+            TroubleKind::Calm => "calm",
+            TroubleKind::Partition => "partition",
+            TroubleKind::Loss => "loss",
+            TroubleKind::Delay => "delay",
+            TroubleKind::Kill => "kill",
+            TroubleKind::Pause => "pause",
+            TroubleKind::DiskFull => "disk-full",
+            TroubleKind::SlowDisk => "slow-disk",
+            TroubleKind::Memory => "memory",
         }
     }
 
     /// Whether it needs a network between the hosts.
     pub fn needs_network(self) -> bool {
-        matches!(self, Kinds::Partition | Kinds::Loss | Kinds::Delay)
+        matches!(self, TroubleKind::Partition | TroubleKind::Loss | TroubleKind::Delay)
     }
 }
 
@@ -445,17 +445,17 @@ impl Trouble {
             Direction::Out => "one way, from it",
         };
         match self.kind {
-            Kinds::Calm => "no trouble but corruption".to_owned(),
-            Kinds::Partition => format!("partition: {links} cut, {way}"),
-            Kinds::Loss => format!("loss: {} % of the packets on {links}, {way}", self.percent),
-            Kinds::Delay => {
+            TroubleKind::Calm => "no trouble but corruption".to_owned(),
+            TroubleKind::Partition => format!("partition: {links} cut, {way}"),
+            TroubleKind::Loss => format!("loss: {} % of the packets on {links}, {way}", self.percent),
+            TroubleKind::Delay => {
                 format!("delay: {} ms and up to {} more on {links}, {way}", self.delay_ms, self.jitter_ms)
             }
-            Kinds::Kill => "kill -9, and a restart".to_owned(),
-            Kinds::Pause => "pause (SIGSTOP, SIGCONT)".to_owned(),
-            Kinds::DiskFull => "disk full".to_owned(),
-            Kinds::SlowDisk => format!("slow disk: {} ms more per checkpoint", self.sync_ms),
-            Kinds::Memory => format!("memory limit, {} MiB above what it has", self.more_mb),
+            TroubleKind::Kill => "kill -9, and a restart".to_owned(),
+            TroubleKind::Pause => "pause (SIGSTOP, SIGCONT)".to_owned(),
+            TroubleKind::DiskFull => "disk full".to_owned(),
+            TroubleKind::SlowDisk => format!("slow disk: {} ms more per checkpoint", self.sync_ms),
+            TroubleKind::Memory => format!("memory limit, {} MiB above what it has", self.more_mb),
         }
     }
 }
@@ -472,7 +472,7 @@ mod tests {
         assert!(plans.iter().any(|plan| plan.expect_wrong), "one is wrong on purpose");
         let covered =
             |kind| plans.iter().any(|plan| plan.troubles.iter().any(|trouble| trouble.kind == kind));
-        use Kinds::{Calm, Delay, DiskFull, Kill, Loss, Memory, Partition, Pause};
+        use TroubleKind::{Calm, Delay, DiskFull, Kill, Loss, Memory, Partition, Pause};
         for kind in [Calm, Partition, Loss, Delay, Kill, Pause, DiskFull, Memory] {
             assert!(covered(kind), "{kind:?} is in no plan");
         }

@@ -199,7 +199,7 @@ impl<'a> Scene<'a> {
         if let Some(why) = &ground.confined {
             tell(&format!("no namespaces here ({why}): all on loopback"));
             let left_out = |trouble: &crate::plan::Trouble| {
-                trouble.kind.needs_network() || trouble.kind == crate::plan::Kinds::DiskFull
+                trouble.kind.needs_network() || trouble.kind == crate::plan::TroubleKind::DiskFull
             };
             for trouble in plan.troubles.extract_if(.., |trouble| left_out(trouble)) {
                 tell(&format!("left out: {}", trouble.told()));
@@ -273,7 +273,7 @@ impl<'a> Scene<'a> {
         };
         sleep(stroke.before, ending);
         let what = stroke.trouble.told();
-        let is_calm = stroke.trouble.kind == crate::plan::Kinds::Calm;
+        let is_calm = stroke.trouble.kind == crate::plan::TroubleKind::Calm;
         let window = (!is_calm).then(|| self.announcer.open(replica, &what));
         self.note(
             "strike",

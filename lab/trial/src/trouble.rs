@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::ground::Ground;
 use crate::keeper::Keeper;
-use crate::plan::{Direction, Kinds, Links, Stroke, Trouble, Victim};
+use crate::plan::{Direction, Links, Stroke, Trouble, TroubleKind, Victim};
 use crate::switch::Way;
 
 /// The victim of a trouble that begins now, from 0; never `spared`.
@@ -60,25 +60,25 @@ impl Active {
     fn begin(&mut self) {
         let trouble = &self.trouble;
         match trouble.kind {
-            Kinds::Calm => {}
-            Kinds::Partition => self.set_links(Way { cut: true, ..Way::default() }),
-            Kinds::Loss => self.set_links(Way { loss: trouble.percent / 100.0, ..Way::default() }),
-            Kinds::Delay => self.set_links(Way {
+            TroubleKind::Calm => {}
+            TroubleKind::Partition => self.set_links(Way { cut: true, ..Way::default() }),
+            TroubleKind::Loss => self.set_links(Way { loss: trouble.percent / 100.0, ..Way::default() }),
+            TroubleKind::Delay => self.set_links(Way {
                 delay: Duration::from_secs_f64(trouble.delay_ms / 1e3),
                 jitter: Duration::from_secs_f64(trouble.jitter_ms / 1e3),
                 ..Way::default()
             }),
-            Kinds::Kill => self.keeper.keep_down(self.victim, true),
-            Kinds::Pause => self.keeper.with(self.victim, |replica| replica.freeze(true)),
-            Kinds::DiskFull => {
+            TroubleKind::Kill => self.keeper.keep_down(self.victim, true),
+            TroubleKind::Pause => self.keeper.with(self.victim, |replica| replica.freeze(true)),
+            TroubleKind::DiskFull => {
                 let written = self.keeper.with(self.victim, |replica| replica.fill_disk(true));
                 self.note = Some(format!("{written} bytes filled the disk"));
             }
-            Kinds::SlowDisk => {
+            TroubleKind::SlowDisk => {
                 let pause = Duration::from_millis(trouble.sync_ms);
                 self.keeper.with(self.victim, |replica| replica.slow_disk(pause));
             }
-            Kinds::Memory => {
+            TroubleKind::Memory => {
                 let more = trouble.more_mb << 20;
                 self.keeper.with(self.victim, |replica| replica.limit_memory(Some(more)));
             }
@@ -91,13 +91,15 @@ impl Active {
             return;
         }
         match self.trouble.kind {
-            Kinds::Calm => {}
-            Kinds::Partition | Kinds::Loss | Kinds::Delay => self.set_links(Way::default()),
-            Kinds::Kill => self.keeper.keep_down(self.victim, false),
-            Kinds::Pause => self.keeper.with(self.victim, |replica| replica.freeze(false)),
-            Kinds::DiskFull => drop(self.keeper.with(self.victim, |replica| replica.fill_disk(false))),
-            Kinds::SlowDisk => self.keeper.with(self.victim, |replica| replica.slow_disk(Duration::ZERO)),
-            Kinds::Memory => self.keeper.with(self.victim, |replica| replica.limit_memory(None)),
+            TroubleKind::Calm => {}
+            TroubleKind::Partition | TroubleKind::Loss | TroubleKind::Delay => self.set_links(Way::default()),
+            TroubleKind::Kill => self.keeper.keep_down(self.victim, false),
+            TroubleKind::Pause => self.keeper.with(self.victim, |replica| replica.freeze(false)),
+            TroubleKind::DiskFull => drop(self.keeper.with(self.victim, |replica| replica.fill_disk(false))),
+            TroubleKind::SlowDisk => {
+                self.keeper.with(self.victim, |replica| replica.slow_disk(Duration::ZERO))
+            }
+            TroubleKind::Memory => self.keeper.with(self.victim, |replica| replica.limit_memory(None)),
         }
     }
 

@@ -4,10 +4,12 @@
 //! line presents the endpoint's secret, as `{"token":"SECRET"}`, and has no answer of its own.
 
 pub mod client;
+mod corruption;
 mod endpoint;
 pub mod line;
 mod stream;
 
+pub use corruption::Corruption;
 pub use endpoint::{Endpoint, Token};
 pub use stream::AdminStream;
 
@@ -55,7 +57,7 @@ pub enum AdminCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inject {
     /// The kind of corruption, and its time.
-    pub kind: CorruptionKind,
+    pub kind: Corruption,
     /// The object, by the service's name (`item:KEY`, `slot:KEY`); none = a random one of a region chosen by `seed`.
     #[serde(default)]
     pub object: Option<String>,
@@ -68,62 +70,6 @@ pub struct Inject {
     /// Chooses all values that are not set, so that an injection can be repeated.
     #[serde(default)]
     pub seed: u64,
-}
-
-/// The kind of corruption, and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CorruptionKind {
-    /// One bit of a resting object.
-    Flip,
-    /// Several bits of a resting object.
-    MultiFlip,
-    /// One bit of an object between a handler's check and the seal: the seal then covers the wrong content.
-    InRequest,
-    /// An object's stored checksum.
-    Checksum,
-    /// An object's own id.
-    Id,
-    /// A length: a member sequence loses or gains an element.
-    Length,
-    /// An object is removed from its store.
-    Lost,
-    /// An object is in its store twice.
-    Doubled,
-    /// The digest of the next request, in the state delta.
-    Digest,
-    /// The digest that the next CHECK message carries; with V, a bit of the next VERIFY.
-    Check,
-    /// The reply of the next request with a reply, after it was rendered and before it was digested.
-    Reply,
-    /// The next frame to a peer, before it is sent.
-    Message,
-    /// The next REPAIR packet that this replica sends.
-    Repair,
-    /// The next ordered request, between its delivery and its execution.
-    Request,
-    /// The checksum of the next client request, before it is ordered: wrong for every replica.
-    Asked,
-    /// One bit of a resting object, whose checksum is made to fit: no check finds it.
-    Reseal,
-    /// Some bytes of a resting object, as if a write to another object had hit this one.
-    Stray,
-    /// The handler of the next request does nothing.
-    Skip,
-    /// The handler of the next request runs twice.
-    Twice,
-    /// Every n-th request changes a bit of what it has written, some times in a row: a core that is wrong in
-    /// a fixed way.
-    Sticky,
-    /// As [`CorruptionKind::Sticky`], at irregular intervals: a core that is wrong sometimes.
-    Erratic,
-    /// The locks that the next request gets tickets for, between its decoding and the dispatcher.
-    Footprint,
-    /// The worker's count of positions: one too high from the next request on.
-    Position,
-    /// A bit of the before-images of the next request that has kept some; its handler then fails, and is undone from
-    /// them.
-    Image,
 }
 
 /// Answer to [`AdminCommand::Inject`].

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crosscheck::admin::client::{NoAnswer, ask};
-use crosscheck::admin::{AdminCommand, CorruptionKind, Inject, Injected};
+use crosscheck::admin::{AdminCommand, Corruption, Inject, Injected};
 use serde_json::json;
 use wire::mix;
 
@@ -46,8 +47,8 @@ Then:
 Exit code: 0 when every fault was placed, 1 when one could not be, 2 for a server without the injector."))]
 pub struct Args {
     /// The kind of fault
-    #[arg(value_enum, required_unless_present = "random", conflicts_with = "random")]
-    pub kind: Option<FaultKind>,
+    #[arg(value_parser = offered(), required_unless_present = "random", conflicts_with = "random")]
+    pub kind: Option<Corruption>,
     /// The cluster.
     #[command(flatten)]
     pub target: ClusterTarget,
@@ -80,85 +81,56 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The faults, as the command line names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum FaultKind {
-    /// One bit of an object that no request uses: detected by the next request that enters it, before it reads it
-    Flip,
-    /// Several bits of an object that no request uses
-    MultiFlip,
-    /// One bit of an object in use, after the entry check and before the seal: only the other replicas can detect it
-    InRequest,
-    /// An object's stored checksum: the object is right, and looks corrupted
-    Checksum,
-    /// An object's own id
-    Id,
-    /// A length: a sequence within an object loses or gains an element
-    Length,
-    /// An object is removed from its store
-    Lost,
-    /// An object is in its store twice
-    Doubled,
-    /// The digest of the next request
-    Digest,
-    /// The digest in the next CHECK message to the peers; with V, a bit of the next VERIFY
-    Check,
-    /// The reply of the next request, after it was rendered
-    Reply,
-    /// The next frame to a peer, on its way out
-    Message,
-    /// The next REPAIR packet that this replica sends to a corrupted one
-    Repair,
-    /// The next ordered request, between delivery and execution
-    Request,
-    /// The checksum of the next client request, before it is ordered: no replica can run it
-    Asked,
-}
+/// The corruptions that the command line offers, with their names in the admin protocol and their help, in the order of
+/// the help.
+const OFFERED: [(Corruption, &str, &str); 15] = [
+    (
+        Corruption::Flip,
+        "flip",
+        "One bit of an object that no request uses: detected by the next request that enters it, before \
+         it reads it",
+    ),
+    (Corruption::MultiFlip, "multi-flip", "Several bits of an object that no request uses"),
+    (
+        Corruption::InRequest,
+        "in-request",
+        "One bit of an object in use, after the entry check and before the seal: only the other replicas \
+         can detect it",
+    ),
+    (
+        Corruption::Checksum,
+        "checksum",
+        "An object's stored checksum: the object is right, and looks corrupted",
+    ),
+    (Corruption::Id, "id", "An object's own id"),
+    (Corruption::Length, "length", "A length: a sequence within an object loses or gains an element"),
+    (Corruption::Lost, "lost", "An object is removed from its store"),
+    (Corruption::Doubled, "doubled", "An object is in its store twice"),
+    (Corruption::Digest, "digest", "The digest of the next request"),
+    (
+        Corruption::Check,
+        "check",
+        "The digest in the next CHECK message to the peers; with V, a bit of the next VERIFY",
+    ),
+    (Corruption::Reply, "reply", "The reply of the next request, after it was rendered"),
+    (Corruption::Message, "message", "The next frame to a peer, on its way out"),
+    (Corruption::Repair, "repair", "The next REPAIR packet that this replica sends to a corrupted one"),
+    (Corruption::Request, "request", "The next ordered request, between delivery and execution"),
+    (
+        Corruption::Asked,
+        "asked",
+        "The checksum of the next client request, before it is ordered: no replica can run it",
+    ),
+];
 
-impl FaultKind {
-    /// Every kind, in the order of the help.
-    pub const ALL: [FaultKind; 15] = [
-        FaultKind::Flip,
-        FaultKind::MultiFlip,
-        FaultKind::InRequest,
-        FaultKind::Checksum,
-        FaultKind::Id,
-        FaultKind::Length,
-        FaultKind::Lost,
-        FaultKind::Doubled,
-        FaultKind::Digest,
-        FaultKind::Check,
-        FaultKind::Reply,
-        FaultKind::Message,
-        FaultKind::Repair,
-        FaultKind::Request,
-        FaultKind::Asked,
-    ];
+/// How many of them a random series draws from: all but the last. A request that is wrong at all replicas is no fault
+/// of one of them, and its client notices it.
+const DRAWN: u64 = OFFERED.len() as u64 - 1;
 
-    /// The kinds of a random series: faults of one replica. A request that is wrong at all replicas is different, and
-    /// its client notices it.
-    const DRAWN: &[FaultKind] = FaultKind::ALL.split_at(FaultKind::ALL.len() - 1).0;
-
-    /// The kind in the admin protocol.
-    pub fn kind(self) -> CorruptionKind {
-        match self {
-            FaultKind::Flip => CorruptionKind::Flip,
-            FaultKind::MultiFlip => CorruptionKind::MultiFlip,
-            FaultKind::InRequest => CorruptionKind::InRequest,
-            FaultKind::Checksum => CorruptionKind::Checksum,
-            FaultKind::Id => CorruptionKind::Id,
-            FaultKind::Length => CorruptionKind::Length,
-            FaultKind::Lost => CorruptionKind::Lost,
-            FaultKind::Doubled => CorruptionKind::Doubled,
-            FaultKind::Digest => CorruptionKind::Digest,
-            FaultKind::Check => CorruptionKind::Check,
-            FaultKind::Reply => CorruptionKind::Reply,
-            FaultKind::Message => CorruptionKind::Message,
-            FaultKind::Repair => CorruptionKind::Repair,
-            FaultKind::Request => CorruptionKind::Request,
-            FaultKind::Asked => CorruptionKind::Asked,
-        }
-    }
+/// Reads the name of a corruption, and lists all of them in the help.
+fn offered() -> impl TypedValueParser<Value = Corruption> {
+    let values = OFFERED.map(|(_, name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Corruption>())
 }
 
 /// Places the faults.
@@ -176,12 +148,9 @@ pub fn run(args: &Args) -> CommandOutcome {
             break;
         }
         let (victim, fault) = match args.kind {
-            Some(fault) => {
+            Some(kind) => {
                 let object = args.object.clone();
-                (
-                    victims[0].clone(),
-                    Inject { kind: fault.kind(), object, bit: args.bit, member: args.member, seed },
-                )
+                (victims[0].clone(), Inject { kind, object, bit: args.bit, member: args.member, seed })
             }
             None => random(&victims, seed.wrapping_add(number)),
         };
@@ -284,8 +253,8 @@ fn victims(replicas: &[ReplicaHandle], chosen: Option<u8>) -> anyhow::Result<Vec
 fn random(victims: &[ReplicaHandle], seed: u64) -> (ReplicaHandle, Inject) {
     let first = mix(seed);
     let victim = victims[(first % victims.len() as u64) as usize].clone();
-    let fault = FaultKind::DRAWN[(mix(first) % FaultKind::DRAWN.len() as u64) as usize];
-    (victim, Inject { kind: fault.kind(), object: None, bit: None, member: None, seed })
+    let (kind, ..) = OFFERED[(mix(first) % DRAWN) as usize];
+    (victim, Inject { kind, object: None, bit: None, member: None, seed })
 }
 
 fn another_seed() -> u64 {
@@ -304,28 +273,25 @@ fn tell(json: bool, victim: &ReplicaHandle, fault: &Inject, injected: &Injected)
     if json {
         return say_json(&json!({"replica": victim.number, "fault": fault, "injected": injected}));
     }
-    let word = serde_json::to_value(fault.kind)?;
-    let Some(word) = word.as_str() else { bail!("a fault without a name") };
     let done = if injected.done { "" } else { "NOT PLACED: " };
     let id = injected.id.as_ref().map(|id| format!("  id {id}")).unwrap_or_default();
-    let seed = fault.seed;
-    Ok(say(&format!("replica {}  {word}  {done}{}{id}  (seed {seed})", victim.number, injected.what))?)
+    let Inject { kind, seed, .. } = fault;
+    Ok(say(&format!("replica {}  {kind}  {done}{}{id}  (seed {seed})", victim.number, injected.what))?)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
     use crosscheck::admin::Endpoint;
 
     use super::*;
 
     #[test]
     fn every_kind_is_offered_under_the_protocols_word_and_explained() {
-        assert_eq!(FaultKind::value_variants(), FaultKind::ALL);
-        for fault in FaultKind::ALL {
-            let offered = fault.to_possible_value().expect("an offered value");
-            assert_eq!(serde_json::json!(fault.kind()), serde_json::json!(offered.get_name()));
-            assert!(offered.get_help().is_some());
+        let values: Vec<_> = offered().possible_values().expect("a list").collect();
+        assert_eq!(values.len(), OFFERED.len());
+        for (value, (kind, ..)) in values.iter().zip(OFFERED) {
+            assert_eq!(value.get_name(), kind.to_string());
+            assert!(value.get_help().is_some());
         }
     }
 
@@ -337,12 +303,10 @@ mod tests {
         let series = |seed: u64| (0..300).map(|number| random(&victims, seed + number)).collect::<Vec<_>>();
         assert_eq!(series(7), series(7));
         for victim in &victims {
-            for fault in FaultKind::ALL {
-                let hit = |(other, inject): &(ReplicaHandle, Inject)| {
-                    other == victim && inject.kind == fault.kind()
-                };
+            for (kind, ..) in OFFERED {
+                let hit = |(other, inject): &(ReplicaHandle, Inject)| other == victim && inject.kind == kind;
                 let is_drawn = series(7).iter().any(hit);
-                assert_eq!(is_drawn, fault != FaultKind::Asked, "{fault:?} at replica {}", victim.number);
+                assert_eq!(is_drawn, kind != Corruption::Asked, "{kind} at replica {}", victim.number);
             }
         }
     }

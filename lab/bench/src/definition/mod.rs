@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use failure::{FailingReplica, FailureKind, ReplicaFailure};
 pub use figure::{Figure, Measure};
 pub use parse::parse;
-pub use sweep::{Axis, Sweep, SweepFault, SweepFaults, SweepVictim};
+pub use sweep::{Axis, Sweep, SweepFaults, SweepVictim};
 
 use node::config::meant;
 use node::outcome::misuse;

@@ -12,6 +12,7 @@ use super::raw::{RawFigure, RawFile, RawWorkload};
 use super::sweep::{Axis, Numbers, Sweep, SweepFaults, Words};
 use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, SideStorage, Workload};
 use cli::service::DEFAULT_MEMORY_MB;
+use crosscheck::admin::Corruption;
 use node::config::{check_group, meant};
 
 /// Every field of the file and its tables, for guesses at the intended one.
@@ -288,6 +289,12 @@ impl TableCheck<'_> {
             let remedy = "add `faults_per_second = 4`, or remove `fault` and `victim`";
             self.tell(raw.keys.span(), "fault", "no fault is placed", remedy);
         }
+        if let Some(fault) = &raw.fault
+            && !matches!(fault.get_ref(), Corruption::Flip | Corruption::InRequest)
+        {
+            let what = format!("`{}` does not hit an item's value alone", fault.get_ref());
+            self.tell(fault.span(), "fault", &what, "use `flip` or `in-request`");
+        }
         made
     }
 
@@ -527,7 +534,8 @@ fn with(one: &Workload, raw: &RawWorkload, axis: Axis, x: f64, several: bool) ->
     if axis == Axis::WorkUs {
         made.work_us = x as u32;
     } else {
-        let (fault, victim) = (raw.fault.unwrap_or_default(), raw.victim.unwrap_or_default());
+        let fault = raw.fault.as_ref().map_or(Corruption::Flip, |fault| *fault.get_ref());
+        let victim = raw.victim.unwrap_or_default();
         made.faults = Some(SweepFaults { per_second: x, fault, victim });
     }
     if several {

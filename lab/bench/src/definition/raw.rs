@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use crosscheck::admin::Corruption;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::failure::ReplicaFailure;
-use super::sweep::{Numbers, SweepFault, SweepVictim, Words};
+use super::sweep::{Numbers, SweepVictim, Words};
 use super::{Amount, Connect, Measure, SideStorage};
 
 /// The whole file.
@@ -55,7 +56,7 @@ pub struct RawWorkload {
     pub prefill_percent: Option<Spanned<f64>>,
     pub work_us: Option<Spanned<Numbers>>,
     pub faults_per_second: Option<Spanned<Numbers>>,
-    pub fault: Option<SweepFault>,
+    pub fault: Option<Spanned<Corruption>>,
     pub victim: Option<SweepVictim>,
     pub failure: Option<Spanned<ReplicaFailure>>,
     pub guarded_classes: Option<Spanned<Words>>,

@@ -1,6 +1,7 @@
 //! One setting of a workload that is measured with several values: each value becomes a workload of its own, in
 //! addition to the others.
 
+use crosscheck::admin::Corruption;
 use serde::{Deserialize, Serialize};
 
 /// Faults that are placed while it is measured.
@@ -8,21 +9,10 @@ use serde::{Deserialize, Serialize};
 pub struct SweepFaults {
     /// Faults per second, at equal intervals.
     pub per_second: f64,
-    /// The kind of fault.
-    pub fault: SweepFault,
+    /// The corruption, `flip` or `in-request`: always of an item, drawn like the keys of requests.
+    pub fault: Corruption,
     /// The victim.
     pub victim: SweepVictim,
-}
-
-/// The corruption: always of an item, drawn like the keys of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SweepFault {
-    /// A bit of its value while no request uses it: detected by the entry check of the next request.
-    #[default]
-    Flip,
-    /// A bit while a request changes it: detected by the other replicas only, like the paper's fault.
-    InRequest,
 }
 
 /// The victim; the same replica during a whole measurement.

@@ -1,6 +1,7 @@
 //! A wrong definition is refused with file, line and remedy; every definition that ships is right.
 
 use super::*;
+use crosscheck::admin::Corruption;
 
 const GOOD: &str = r#"
 title = "t"
@@ -122,7 +123,7 @@ fn several_values_of_a_setting_make_several_workloads() {
     let last = &found.workloads[1];
     assert_eq!(
         last.faults,
-        Some(SweepFaults { per_second: 4.0, fault: SweepFault::InRequest, victim: SweepVictim::Follower })
+        Some(SweepFaults { per_second: 4.0, fault: Corruption::InRequest, victim: SweepVictim::Follower })
     );
     assert_eq!(last.sweep.as_ref().map(|sweep| (sweep.family.as_str(), sweep.x)), Some(("SET", 4.0)));
     let one = with_fields("work_us = 30").expect("right");
@@ -154,6 +155,10 @@ fn mistakes_about_faults_and_work_are_told() {
         ("work_us = [0, 1e9]", "write a number from 0 to 100000"),
         ("work_us = [0, 10]\nfaults_per_second = [0, 4]", "only one setting can have several values"),
         ("victim = \"leader\"", "no fault is placed"),
+        (
+            "faults_per_second = 4\nfault = \"lost\"",
+            "x.toml:16: fault: `lost` does not hit an item's value alone",
+        ),
         ("guarded_classes = [\"Items\"]", "there is no class `Items`"),
         ("guarded_classes = [\"none\", \"all\"]\nwork_us = [0, 10]", "only one setting can have several"),
     ] {

@@ -2,12 +2,13 @@
 
 use ::report::plot::{Across, Mark, Plot, PlotSeries, Point, Scale};
 use ::report::{Block, Page};
+use crosscheck::admin::Corruption;
 
 use super::{failures, sweeps, tables};
 use crate::campaign::BUSY_GENERATOR;
 use crate::cells::{spread, throughput_ratio};
 use crate::cost::Cost;
-use crate::definition::{Measure, Ratio, Side, SideStorage, SweepFault, SweepVictim, Workload};
+use crate::definition::{Measure, Ratio, Side, SideStorage, SweepVictim, Workload};
 use crate::executor::{self, ExecutorRun};
 use crate::results::{BenchRun, Figures};
 use ::report::results::{date, stamp};
@@ -264,8 +265,8 @@ fn in_words(workload: &Workload) -> String {
     };
     let faults = workload.faults.map_or(String::new(), |faults| {
         let what = match faults.fault {
-            SweepFault::Flip => "bits of items at rest",
-            SweepFault::InRequest => "bits of items in use",
+            Corruption::InRequest => "bits of items in use",
+            _ => "bits of items at rest",
         };
         let victim = match faults.victim {
             SweepVictim::Follower => "a follower",

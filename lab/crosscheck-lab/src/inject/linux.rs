@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tracer::campaign::Campaign;
-use tracer::fault::{Bits, Fault};
+use tracer::fault::{Bits, TracerFault};
 use tracer::hooks;
 use tracer::parts::parts;
 use tracer::profile::Profile;
@@ -21,7 +21,7 @@ use tracer::symbols::Symbols;
 use tracer::target::{RunPlace, Target};
 use tracer::trace::Trace;
 
-use super::{Golden, Hooks, Many, Native, Replay, ReportArgs, Tables};
+use super::{Golden, Hooks, Many, Native, OutArgs, Replay, ReportArgs, Tables, TargetArgs};
 use ::report::results::{Origin, name_of};
 use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use node::signals::Ending;
@@ -45,7 +45,7 @@ pub fn run(native: &Native) -> CommandOutcome {
 }
 
 fn golden(args: &Golden) -> CommandOutcome {
-    let target = single(&args.target, args.program.as_deref())?;
+    let target = single(&args.server)?;
     let trace = Trace::new(&target.trace);
     let mut runs = Vec::new();
     for number in 0..args.repeat.max(1) {
@@ -77,7 +77,7 @@ fn golden(args: &Golden) -> CommandOutcome {
 }
 
 fn profile(args: &Golden) -> CommandOutcome {
-    let target = single(&args.target, args.program.as_deref())?;
+    let target = single(&args.server)?;
     let profile = obtain(&target, &Trace::new(&target.trace), args.profile.as_deref())?;
     let all = profile.steps.len();
     say(&format!(
@@ -87,7 +87,7 @@ fn profile(args: &Golden) -> CommandOutcome {
         grouped(profile.codes.len() as u64),
         profile.head.hash
     ))?;
-    for fault in Fault::ALL {
+    for fault in TracerFault::ALL {
         let carriers = profile.carriers(fault);
         say(&format!(
             "  can carry {:<6} {:>12}  {:5.1} %",
@@ -115,8 +115,8 @@ fn share(part: usize, all: usize) -> f64 {
 }
 
 fn many(args: &Many, flips: bool) -> CommandOutcome {
-    let target = load(&args.target, args.program.as_deref())?;
-    let faults: Vec<Fault> =
+    let target = load(&args.server)?;
+    let faults: Vec<TracerFault> =
         args.fault.iter().map(|word| word.parse().map_err(misuse)).collect::<Result<_, _>>()?;
     let bits: Bits = args.bits.parse().map_err(misuse)?;
     if target.is_sampled() {
@@ -147,7 +147,7 @@ fn many(args: &Many, flips: bool) -> CommandOutcome {
 }
 
 /// A cluster, or one process with several worker threads.
-fn sampled(args: &Many, plan: &SampledInjection<'_>, faults: &[Fault]) -> CommandOutcome {
+fn sampled(args: &Many, plan: &SampledInjection<'_>, faults: &[TracerFault]) -> CommandOutcome {
     let mut out = Out::of_flips(args, plan.flips)?;
     let on_record = |record: &InjectionRecord| {
         out.result.count_flip(record);
@@ -162,15 +162,13 @@ fn sampled(args: &Many, plan: &SampledInjection<'_>, faults: &[Fault]) -> Comman
 }
 
 fn in_process(args: &Hooks) -> CommandOutcome {
-    let target = load(&args.target, args.program.as_deref())?;
+    let target = load(&args.server)?;
     let kinds = match args.kind.as_slice() {
         [] => hooks::kinds(mode(&target)),
         words => words.iter().map(|word| hooks::kind(word).map_err(misuse)).collect::<Result<_, _>>()?,
     };
     let plan = hooks::HookInjection { target: &target, seed: args.seed };
-    let Hooks { out, seed, full, seconds, .. } = args;
-    let mut out =
-        Out::create(result::HOOKS, "hooks-", (&args.target, out.as_deref()), (*seed, *full, *seconds))?;
+    let mut out = Out::create(result::HOOKS, "hooks-", &args.server, args.seed, &args.result)?;
     hooks::campaign(&plan, &kinds, args.runs, |record| {
         out.result.count_hook(record);
         out.on_record(record.class)
@@ -196,26 +194,27 @@ struct Out {
 impl Out {
     fn of_flips(args: &Many, flips: bool) -> anyhow::Result<Self> {
         let what = if flips { "" } else { "null-" };
-        let Many { out, seed, full, seconds, .. } = args;
-        Out::create(result::FLIPS, what, (&args.target, out.as_deref()), (*seed, *full, *seconds))
+        Out::create(result::FLIPS, what, &args.server, args.seed, &args.result)
     }
 
     /// Of the file that was asked for, or a new one whose name begins with `what`.
     fn create(
         kind: &str,
         what: &str,
-        (target, asked): (&Path, Option<&Path>),
-        (seed, full, seconds): (u64, bool, Option<u64>),
+        server: &TargetArgs,
+        seed: u64,
+        args: &OutArgs,
     ) -> anyhow::Result<Self> {
-        let target = target.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let target =
+            server.target.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let origin = Origin::now(kind);
         let new = || origin.path(Path::new(FOLDER), &format!("{what}{target}-{seed}"));
-        let path = asked.map_or_else(new, Path::to_owned);
+        let path = args.out.clone().unwrap_or_else(new);
         let settings = CampaignSettings { target, seed, origin, ..CampaignSettings::default() };
         let out = Out {
-            result: InjectionResult::new(settings, full),
+            result: InjectionResult::new(settings, args.full),
             path,
-            watch: CampaignWatch::new(seconds)?,
+            watch: CampaignWatch::new(args.seconds)?,
             saved: Instant::now(),
         };
         // Whoever cannot write must not learn that in the end.
@@ -276,7 +275,7 @@ fn replay(args: &Replay) -> CommandOutcome {
         .rsplit_once(':')
         .ok_or_else(|| misuse("--run is FILE:TYPE/NUMBER, as in mc.json:wreg/17"))?;
     let record = result::find(Path::new(file), name)?;
-    let target = load(&args.target, args.program.as_deref())?;
+    let target = load(&args.server)?;
     if target.cluster.is_some() {
         return replay_in_cluster(args, &target, &record);
     }
@@ -377,16 +376,16 @@ fn tell(args: &ReportArgs) -> CommandOutcome {
     Ok(CommandVerdict::Holds)
 }
 
-fn load(path: &Path, program: Option<&Path>) -> anyhow::Result<Target> {
-    let mut target = Target::load(path)?;
-    if let Some(program) = program.filter(|_| target.has_open_program()) {
+fn load(args: &TargetArgs) -> anyhow::Result<Target> {
+    let mut target = Target::load(&args.target)?;
+    if let Some(program) = args.program.as_ref().filter(|_| target.has_open_program()) {
         target.argv[0] = std::path::absolute(program)?.display().to_string();
     }
     Ok(target)
 }
 
-fn single(path: &Path, program: Option<&Path>) -> anyhow::Result<Target> {
-    let target = load(path, program)?;
+fn single(args: &TargetArgs) -> anyhow::Result<Target> {
+    let target = load(args)?;
     if target.cluster.is_some() {
         return Err(misuse("a cluster has no golden run: there are `null`, `campaign` and `replay` for it"));
     }

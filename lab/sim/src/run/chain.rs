@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use wire::ReplicaId;
 
 use super::{Breach, Event, Phase, Run};
-use crate::fault::Fault;
+use crate::fault::SimFault;
 use crate::promises::tolerates::{Struck, Tolerates};
 use crate::rng::stream;
 use crate::strikes::{self, Blow, Strike, Trigger, Whom};
@@ -352,7 +352,7 @@ impl<W: Workload> Run<W> {
     }
 
     fn hit(&mut self, victim: u8, strike: &Strike) {
-        self.slots[usize::from(victim)].struck_by.insert(Fault::Crash);
+        self.slots[usize::from(victim)].struck_by.insert(SimFault::Crash);
         match strike.blow {
             Blow::Kill => {
                 self.chain.killed.insert(victim);
@@ -372,7 +372,7 @@ impl<W: Workload> Run<W> {
                 self.at(strike.lasts_us, Event::Nothing);
             }
             Blow::Cut => {
-                self.set_blocked(victim, Fault::Partition, true);
+                self.set_blocked(victim, SimFault::Partition, true);
                 self.chain.cut.insert(victim, self.now_us + strike.lasts_us);
                 self.slots[usize::from(victim)].calm_us = self.now_us + strike.lasts_us;
                 self.at(strike.lasts_us, Event::Nothing);
@@ -386,10 +386,10 @@ impl<W: Workload> Run<W> {
             self.chain.cut.iter().filter(|(_, at)| **at <= now_us).map(|(one, _)| *one).collect();
         for victim in over {
             self.chain.cut.remove(&victim);
-            self.set_blocked(victim, Fault::Partition, false);
+            self.set_blocked(victim, SimFault::Partition, false);
             // The other victims that are still cut off stay so.
             let cut: Vec<u8> = self.chain.cut.keys().copied().collect();
-            cut.into_iter().for_each(|other| self.set_blocked(other, Fault::Partition, true));
+            cut.into_iter().for_each(|other| self.set_blocked(other, SimFault::Partition, true));
         }
     }
 

@@ -1,6 +1,6 @@
 //! From one episode to the next, and to the end: all replicas have to heal in between.
 
-use crosscheck::admin::{AdminCommand, CorruptionKind, ReplicaPhase as Life};
+use crosscheck::admin::{AdminCommand, Corruption, ReplicaPhase as Life};
 use wire::ReplicaId;
 
 use super::operator::Operator;
@@ -89,11 +89,13 @@ impl<W: Workload> Run<W> {
     /// waits until a client comes back to the victim.
     fn disarm(&mut self) {
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
-            for kind in [CorruptionKind::Repair, CorruptionKind::Asked] {
+            for kind in [Corruption::Repair, Corruption::Asked] {
                 let count = process.replica.disarm(kind);
                 self.summary.uncount(vec![kind; count]);
             }
-            process.replica.disarm_verified();
+            for kind in [Corruption::Check, Corruption::Kept, Corruption::Groups, Corruption::Flag] {
+                process.replica.disarm(kind);
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use crosscheck::admin::{AdminCommand, ReplicaPhase as Life, Status};
 use wire::ReplicaId;
 
 use super::{Event, ReplicaSlot, Run};
-use crate::fault::Fault;
+use crate::fault::SimFault;
 use crate::plan::Stroke;
 use crate::promises;
 use crate::reference::Reference;
@@ -43,15 +43,15 @@ impl<W: Workload> Run<W> {
         let mut draws = stream(seed, 8);
         self.operator.may_decide = true;
         let longest_us = match fault {
-            Fault::Memories if !self.leaves_everything(victim) => {
+            SimFault::Memories if !self.leaves_everything(victim) => {
                 self.lasting += 1;
                 return self.at(1_000, Event::Lost(stroke.clone()));
             }
-            Fault::Memories => 2_000_000,
+            SimFault::Memories => 2_000_000,
             _ => 500_000,
         };
         self.stop(victim, draws.modulo(longest_us));
-        let is_lost = fault == Fault::Memories || draws.chance(500);
+        let is_lost = fault == SimFault::Memories || draws.chance(500);
         if let (Some(storage), true) = (&self.slots[usize::from(victim)].storage, is_lost) {
             storage.wipe();
         }

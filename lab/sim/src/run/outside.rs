@@ -213,7 +213,7 @@ impl<W: Workload> Run<W> {
             _ => (0..draws.within(1, 2000)).map(|_| draws.next_u64() as u8).collect(),
         };
         let hit = self.fabric.inject(from, victim, &bytes);
-        if let Some(count) = self.summary.faults.get_mut(&crate::fault::Fault::Forged).filter(|_| !hit) {
+        if let Some(count) = self.summary.faults.get_mut(&crate::fault::SimFault::Forged).filter(|_| !hit) {
             count.struck -= 1;
         }
     }

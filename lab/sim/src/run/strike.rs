@@ -1,10 +1,10 @@
 //! Injects faults, and ends lasting ones.
 
-use crosscheck::admin::{AdminCommand, CorruptionKind, Inject};
+use crosscheck::admin::{AdminCommand, Corruption, Inject};
 use wire::{ReplicaId, SplitMix64};
 
 use super::{Event, Run};
-use crate::fault::{Fault, rests};
+use crate::fault::{SimFault, rests};
 use crate::net::Weather;
 use crate::plan::Stroke;
 use crate::rng::stream;
@@ -23,42 +23,45 @@ impl<W: Workload> Run<W> {
         }
         for (number, slot) in (0..).zip(&mut self.slots) {
             slot.calm_us = slot.calm_us.max(self.now_us);
-            if number == victim || matches!(fault, Fault::Blackout | Fault::Slow | Fault::Interleave) {
+            if number == victim || matches!(fault, SimFault::Blackout | SimFault::Slow | SimFault::Interleave)
+            {
                 slot.struck_by.insert(fault);
             }
         }
         let count = self.summary.faults.entry(fault).or_default();
         count.tried += 1;
         count.struck += u64::from(!fault.is_of_memory());
-        self.lasting -= u64::from(fault == Fault::Founding);
-        if fault == Fault::Interleave {
+        self.lasting -= u64::from(fault == SimFault::Founding);
+        if fault == SimFault::Interleave {
             self.facts.corrupted.extend(0..self.options.replicas);
         } else if fault.is_corruption() {
             self.facts.corrupted.insert(victim);
         }
         let lasts = match fault {
-            Fault::Settings => self.set_wrong(victim, &mut draws),
-            Fault::Stranger => Some(self.call_as_stranger(victim, &mut draws)),
-            Fault::DiskFull => {
+            SimFault::Settings => self.set_wrong(victim, &mut draws),
+            SimFault::Stranger => Some(self.call_as_stranger(victim, &mut draws)),
+            SimFault::DiskFull => {
                 self.set_full(victim, true);
                 Some(draws.within(10_000, 2_000_000))
             }
-            Fault::ClockJump => {
+            SimFault::ClockJump => {
                 let day = 24 * 3_600_000_000;
                 self.set_clock(victim, draws.within(0, 2 * day) as i64 - day as i64);
                 Some(draws.within(10_000, 4_000_000))
             }
-            Fault::Partition | Fault::Mute | Fault::Deaf => {
+            SimFault::Partition | SimFault::Mute | SimFault::Deaf => {
                 self.set_blocked(victim, fault, true);
                 Some(draws.within(10_000, 4_000_000))
             }
-            Fault::TwoLives => {
+            SimFault::TwoLives => {
                 self.stop(victim, 0);
                 Some(draws.within(300_000, 1_500_000))
             }
-            Fault::Loss | Fault::Duplication | Fault::Reordering | Fault::Delay | Fault::Noise => {
-                Some(self.set_weather(victim, fault, &mut draws))
-            }
+            SimFault::Loss
+            | SimFault::Duplication
+            | SimFault::Reordering
+            | SimFault::Delay
+            | SimFault::Noise => Some(self.set_weather(victim, fault, &mut draws)),
             _ => {
                 self.strike_once(stroke, &mut draws);
                 None
@@ -74,61 +77,66 @@ impl<W: Workload> Run<W> {
     fn strike_once(&mut self, stroke: &Stroke, draws: &mut SplitMix64) {
         let Stroke { victim, fault, .. } = *stroke;
         match fault {
-            Fault::Crash => self.stop(victim, draws.modulo(2_000_000)),
-            Fault::Founding | Fault::Memories => self.lose_memory(stroke),
-            Fault::Token | Fault::Tally | Fault::Leaf | Fault::Node | Fault::Kept | Fault::Groups => {
+            SimFault::Crash => self.stop(victim, draws.modulo(2_000_000)),
+            SimFault::Founding | SimFault::Memories => self.lose_memory(stroke),
+            SimFault::Token
+            | SimFault::Tally
+            | SimFault::Leaf
+            | SimFault::Node
+            | SimFault::Kept
+            | SimFault::Groups => {
                 self.corrupt_verification(victim, fault, draws.next_u64());
             }
-            Fault::Flag | Fault::BodyLost | Fault::Forgets => {
+            SimFault::Flag | SimFault::BodyLost | SimFault::Forgets => {
                 self.corrupt_verification(victim, fault, draws.next_u64());
             }
-            Fault::Interleave => self.overlook(draws),
-            Fault::ViewStorm => self.storm(victim, draws.within(2, 20)),
-            Fault::SlowExecutor => {
+            SimFault::Interleave => self.overlook(draws),
+            SimFault::ViewStorm => self.storm(victim, draws.within(2, 20)),
+            SimFault::SlowExecutor => {
                 let count = draws.within(2, 30);
                 let times: Vec<u64> = (0..count).map(|_| draws.within(2_000, 120_000)).collect();
                 self.slow.slow_down(victim, times.into_iter());
             }
-            Fault::Slow | Fault::Hang | Fault::SlowCore => self.slow_down(victim, fault, draws),
-            Fault::Forged => self.forge(victim, draws),
-            Fault::Power | Fault::Blackout => {
-                if fault == Fault::Blackout {
+            SimFault::Slow | SimFault::Hang | SimFault::SlowCore => self.slow_down(victim, fault, draws),
+            SimFault::Forged => self.forge(victim, draws),
+            SimFault::Power | SimFault::Blackout => {
+                if fault == SimFault::Blackout {
                     self.look_after_blackout();
                 }
                 self.cut_power(victim, fault, draws);
             }
-            Fault::DiskLost | Fault::DiskFlip => {
+            SimFault::DiskLost | SimFault::DiskFlip => {
                 self.stop(victim, draws.modulo(2_000_000));
                 self.damage_disk(victim, fault, draws);
             }
-            Fault::DiskError => {
+            SimFault::DiskError => {
                 if let Some(storage) = &self.slots[usize::from(victim)].storage {
                     storage.disk.fail_sync();
                 }
             }
-            Fault::Stuck => self.stick(victim, draws),
-            Fault::Entry | Fault::Number | Fault::Queue | Fault::Clock | Fault::Stamp => {
+            SimFault::Stuck => self.stick(victim, draws),
+            SimFault::Entry | SimFault::Number | SimFault::Queue | SimFault::Clock | SimFault::Stamp => {
                 self.corrupt_order(victim, fault, draws.next_u64())
             }
-            Fault::Pause => {
+            SimFault::Pause => {
                 let slot = &mut self.slots[usize::from(victim)];
                 slot.paused_us = slot.paused_us.max(self.now_us + draws.within(1_000, 2_000_000));
             }
-            Fault::Reset => self.fabric.reset(victim),
-            Fault::Suspend => self.suspend(victim, draws.within(1_000, 2_000_000)),
-            Fault::Corruption(kind) => self.corrupt(victim, fault, kind, draws),
+            SimFault::Reset => self.fabric.reset(victim),
+            SimFault::Suspend => self.suspend(victim, draws.within(1_000, 2_000_000)),
+            SimFault::Corruption(kind) => self.corrupt(victim, fault, kind, draws),
             _ => unreachable!("it lasts"),
         }
     }
 
     /// A bit of an ordered entry in memory, or of a number of the order engine; or a request that waits to be ordered.
-    fn corrupt_order(&mut self, victim: u8, fault: Fault, seed: u64) {
+    fn corrupt_order(&mut self, victim: u8, fault: SimFault, seed: u64) {
         let process = self.slots[usize::from(victim)].process.as_mut();
         let hit = process.is_some_and(|process| match fault {
-            Fault::Entry => process.replica.corrupt_entry(seed),
-            Fault::Queue => process.replica.corrupt_queue(),
-            Fault::Stamp => process.replica.corrupt_stamp(seed as u32),
-            Fault::Clock => {
+            SimFault::Entry => process.replica.corrupt_entry(seed),
+            SimFault::Queue => process.replica.corrupt_queue(),
+            SimFault::Stamp => process.replica.corrupt_stamp(seed as u32),
+            SimFault::Clock => {
                 process.replica.corrupt_clock(seed as u32);
                 true
             }
@@ -158,14 +166,14 @@ impl<W: Workload> Run<W> {
     }
 
     /// Network faults around a replica; returns how long they last.
-    fn set_weather(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) -> u64 {
+    fn set_weather(&mut self, victim: u8, fault: SimFault, draws: &mut SplitMix64) -> u64 {
         let chance = draws.within(5, 150);
         let mut weather = Weather::default();
         match fault {
-            Fault::Loss => weather.loss = chance,
-            Fault::Duplication => weather.duplication = chance,
-            Fault::Reordering => weather.reordering = chance,
-            Fault::Noise => weather.corruption = chance / 5 + 1,
+            SimFault::Loss => weather.loss = chance,
+            SimFault::Duplication => weather.duplication = chance,
+            SimFault::Reordering => weather.reordering = chance,
+            SimFault::Noise => weather.corruption = chance / 5 + 1,
             _ => weather.delay_us = draws.within(100, 40_000),
         }
         self.fabric.set_weather(victim, weather);
@@ -179,27 +187,27 @@ impl<W: Workload> Run<W> {
             format_args!("{} at replica {} is over", stroke.fault.entry().name, ReplicaId(stroke.victim)),
         );
         self.lasting -= 1;
-        if !matches!(stroke.fault, Fault::Settings | Fault::Stranger) {
+        if !matches!(stroke.fault, SimFault::Settings | SimFault::Stranger) {
             self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(self.now_us));
         }
         match stroke.fault {
-            Fault::Partition | Fault::Mute | Fault::Deaf => {
+            SimFault::Partition | SimFault::Mute | SimFault::Deaf => {
                 self.set_blocked(stroke.victim, stroke.fault, false);
             }
-            Fault::DiskFull => self.set_full(stroke.victim, false),
-            Fault::TwoLives => self.stop(stroke.victim, 0),
-            Fault::Settings => self.set_right(stroke.victim),
-            Fault::Stranger => self.count_strangers(stroke.victim),
-            Fault::ClockJump => self.set_clock(stroke.victim, 0),
+            SimFault::DiskFull => self.set_full(stroke.victim, false),
+            SimFault::TwoLives => self.stop(stroke.victim, 0),
+            SimFault::Settings => self.set_right(stroke.victim),
+            SimFault::Stranger => self.count_strangers(stroke.victim),
+            SimFault::ClockJump => self.set_clock(stroke.victim, 0),
             _ => self.fabric.set_weather(stroke.victim, Weather::default()),
         }
     }
 
     /// The power fails at some operation on the disk from now on, or a moment later if there is none.
-    fn cut_power(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) {
+    fn cut_power(&mut self, victim: u8, fault: SimFault, draws: &mut SplitMix64) {
         for replica in 0..self.options.replicas {
             let slot = &self.slots[usize::from(replica)];
-            let struck = replica == victim || fault == Fault::Blackout;
+            let struck = replica == victim || fault == SimFault::Blackout;
             let (Some(storage), true) = (&slot.storage, struck && slot.process.is_some()) else { continue };
             storage.disk.fail_power_in(draws.within(1, 12));
             let life = slot.life;
@@ -207,9 +215,9 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    fn damage_disk(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) {
+    fn damage_disk(&mut self, victim: u8, fault: SimFault, draws: &mut SplitMix64) {
         let Some(storage) = &self.slots[usize::from(victim)].storage else { return };
-        if fault == Fault::DiskLost {
+        if fault == SimFault::DiskLost {
             return storage.wipe();
         }
         let flipped = storage.disk.flip(draws.next_u64());
@@ -224,18 +232,18 @@ impl<W: Workload> Run<W> {
         }
     }
 
-    pub(super) fn set_blocked(&mut self, victim: u8, fault: Fault, blocked: bool) {
+    pub(super) fn set_blocked(&mut self, victim: u8, fault: SimFault, blocked: bool) {
         for other in (0..self.options.replicas).filter(|other| *other != victim) {
-            if fault != Fault::Deaf {
+            if fault != SimFault::Deaf {
                 self.fabric.set_blocked(victim, other, blocked);
             }
-            if fault != Fault::Mute {
+            if fault != SimFault::Mute {
                 self.fabric.set_blocked(other, victim, blocked);
             }
         }
     }
 
-    fn corrupt(&mut self, victim: u8, fault: Fault, kind: CorruptionKind, draws: &mut SplitMix64) {
+    fn corrupt(&mut self, victim: u8, fault: SimFault, kind: Corruption, draws: &mut SplitMix64) {
         let object = self.workload.object(draws).filter(|_| rests(kind));
         self.inject(victim, fault, Inject { kind, object, bit: None, member: None, seed: draws.next_u64() });
     }
@@ -247,8 +255,7 @@ impl<W: Workload> Run<W> {
         let mut after = 0;
         for _ in 0..draws.within(4, 12) {
             after += draws.within(5_000, 60_000);
-            let inject =
-                Inject { kind: CorruptionKind::Flip, object: object.clone(), bit, member: None, seed };
+            let inject = Inject { kind: Corruption::Flip, object: object.clone(), bit, member: None, seed };
             self.lasting += 1;
             self.at(after, Event::Again { victim, inject });
         }
@@ -257,10 +264,10 @@ impl<W: Workload> Run<W> {
     /// A stuck bit is wrong again.
     pub(super) fn again(&mut self, victim: u8, inject: Inject) {
         self.lasting -= 1;
-        self.inject(victim, Fault::Stuck, inject);
+        self.inject(victim, SimFault::Stuck, inject);
     }
 
-    fn inject(&mut self, victim: u8, fault: Fault, inject: Inject) {
+    fn inject(&mut self, victim: u8, fault: SimFault, inject: Inject) {
         let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
         self.placed.push((victim, fault, process.replica.call(AdminCommand::Inject(inject))));
         let slot = &mut self.slots[usize::from(victim)];
@@ -278,12 +285,12 @@ impl<W: Workload> Run<W> {
                     self.summary.faults.entry(fault).or_default().struck += u64::from(done);
                     let home = answer.get("home").and_then(serde_json::Value::as_u64);
                     let id = answer.get("id").and_then(serde_json::Value::as_str);
-                    if fault == Fault::Corruption(CorruptionKind::Image) {
+                    if fault == SimFault::Corruption(Corruption::Image) {
                         self.facts.unknown.insert(victim);
                     }
                     if let (Some(home), Some(id)) = (home, id) {
                         self.facts.note_hit(victim, home, id);
-                        if fault == Fault::Corruption(CorruptionKind::Id) {
+                        if fault == SimFault::Corruption(Corruption::Id) {
                             self.facts.renamed.insert((victim, home.to_string()));
                         }
                     }

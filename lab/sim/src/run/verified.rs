@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crosscheck::faults::{OverlookedKeys, VerifiedFault};
+use crosscheck::admin::Corruption;
+use crosscheck::faults::OverlookedKeys;
 use serde::{Deserialize, Serialize};
 use verify::{StateToken, Version};
 use wire::SplitMix64;
 
 use super::{Event, Run};
-use crate::fault::Fault;
+use crate::fault::SimFault;
 use crate::workload::Workload;
 use crate::world::What;
 
@@ -109,28 +110,28 @@ impl std::fmt::Display for ShownVersion<'_> {
 /// Faults in what V adds to a replica.
 impl<W: Workload> Run<W> {
     /// In state that is no object.
-    pub(super) fn corrupt_verification(&mut self, victim: u8, fault: Fault, seed: u64) {
+    pub(super) fn corrupt_verification(&mut self, victim: u8, fault: SimFault, seed: u64) {
         let slot = &mut self.slots[usize::from(victim)];
         slot.wake_us = slot.wake_us.min(self.now_us);
         let Some(replica) = slot.process.as_mut().map(|process| &mut process.replica) else { return };
         let armed = |kind| {
-            replica.arm_verified(kind, seed);
+            replica.arm_next(kind, seed);
             true
         };
         let hit = match fault {
-            Fault::Token => armed(VerifiedFault::Token),
-            Fault::Kept => armed(VerifiedFault::Kept),
-            Fault::Groups => armed(VerifiedFault::Groups),
-            Fault::Flag => armed(VerifiedFault::Flag),
-            Fault::Tally => replica.corrupt_tally(seed),
-            Fault::Leaf | Fault::Node => replica.corrupt_tree(fault == Fault::Leaf, seed),
-            Fault::BodyLost => replica.lose_bodies(),
+            SimFault::Token => armed(Corruption::Check),
+            SimFault::Kept => armed(Corruption::Kept),
+            SimFault::Groups => armed(Corruption::Groups),
+            SimFault::Flag => armed(Corruption::Flag),
+            SimFault::Tally => replica.corrupt_tally(seed),
+            SimFault::Leaf | SimFault::Node => replica.corrupt_tree(fault == SimFault::Leaf, seed),
+            SimFault::BodyLost => replica.lose_bodies(),
             _ => {
                 replica.forget_verifier(seed);
                 true
             }
         };
-        if matches!(fault, Fault::Leaf | Fault::Node | Fault::Kept) {
+        if matches!(fault, SimFault::Leaf | SimFault::Node | SimFault::Kept) {
             let slot = &mut self.slots[usize::from(victim)];
             slot.hidden_in = Some(slot.life);
         }

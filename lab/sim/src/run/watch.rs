@@ -7,7 +7,7 @@ use crosscheck::{ReplaceReason, limits};
 use wire::{ReplicaId, SplitMix64};
 
 use super::{Event, Run};
-use crate::fault::Fault;
+use crate::fault::SimFault;
 use crate::promises::PATIENCE;
 use crate::workload::Workload;
 
@@ -18,12 +18,12 @@ pub(super) const NEVER_US: u64 = 1_000_000_000;
 
 impl<W: Workload> Run<W> {
     /// Requests take long from now on: the next one at all replicas or at f+1, or the next ones at one.
-    pub(super) fn slow_down(&mut self, victim: u8, fault: Fault, draws: &mut SplitMix64) {
+    pub(super) fn slow_down(&mut self, victim: u8, fault: SimFault, draws: &mut SplitMix64) {
         match fault {
-            Fault::Hang => self.slow.slow_down(victim, [NEVER_US].into_iter()),
+            SimFault::Hang => self.slow.slow_down(victim, [NEVER_US].into_iter()),
             // A replica's only worker takes up to 24 s for the requests of one, and a heal with V may take 30 s.
-            Fault::SlowCore if self.slow_in == self.summary.episodes => {}
-            Fault::SlowCore => {
+            SimFault::SlowCore if self.slow_in == self.summary.episodes => {}
+            SimFault::SlowCore => {
                 self.slow_in = self.summary.episodes;
                 let count = draws.within(4, 10);
                 let times: Vec<u64> = (0..count).map(|_| draws.within(1_200_000, 2_400_000)).collect();

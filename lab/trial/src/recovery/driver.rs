@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crosscheck::admin::ReplicaPhase;
 
-use crate::plan::{Kinds, Sequence, Stroke};
+use crate::plan::{Sequence, Stroke, TroubleKind};
 use crate::run::{Scene, TrialLoad};
 use crate::trouble::{Active, victim};
 
@@ -49,7 +49,7 @@ pub(super) enum Stop {
 /// A strike of the present pair.
 struct Strike {
     active: Active,
-    kind: Kinds,
+    kind: TroubleKind,
     victim: usize,
     windows: Vec<usize>,
     at: Instant,
@@ -65,13 +65,14 @@ struct Strike {
 impl Strike {
     /// Whether it keeps its victim from carrying the group on. A slow disk does not.
     fn takes_away(&self) -> bool {
-        self.kind != Kinds::SlowDisk
+        self.kind != TroubleKind::SlowDisk
     }
 
     /// Whether what the group says now takes account of it. A pause that nobody noticed has cost nothing once it is
     /// over; a kill has cost a memory.
     fn is_accounted(&self) -> bool {
-        let is_past = self.ended.is_some() && (self.kind != Kinds::Kill || self.at.elapsed() >= NOTICED);
+        let is_past =
+            self.ended.is_some() && (self.kind != TroubleKind::Kill || self.at.elapsed() >= NOTICED);
         !self.takes_away() || self.is_noticed || is_past
     }
 }
@@ -177,8 +178,8 @@ impl<'a> Driver<'a> {
         record
     }
 
-    fn is_silence(&self, kind: Kinds) -> bool {
-        matches!(kind, Kinds::Pause | Kinds::Partition)
+    fn is_silence(&self, kind: TroubleKind) -> bool {
+        matches!(kind, TroubleKind::Pause | TroubleKind::Partition)
     }
 
     /// How many more may be struck now: what the group says, less those of which it does not know yet.

@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::plan::{Kinds, Plan, Sequence};
+use crate::plan::{Plan, Sequence, TroubleKind};
 use crate::run::{Options, Scene, TrialLoad};
 
 use driver::{Driver, Stop, Terms};
@@ -73,7 +73,7 @@ impl Configuration {
         (plan.replicas, plan.witness) = (self.replicas, self.witness);
         if !self.disk {
             plan.disk_mb = None;
-            plan.troubles.retain(|trouble| trouble.kind != Kinds::SlowDisk);
+            plan.troubles.retain(|trouble| trouble.kind != TroubleKind::SlowDisk);
         }
         if wish.quick {
             plan.value_bytes.truncate(1);
@@ -84,7 +84,7 @@ impl Configuration {
         }
         if wish.blindly {
             // Two memories that are lost at once: more than any group of three can bear.
-            plan.troubles.retain(|trouble| trouble.kind == Kinds::Kill);
+            plan.troubles.retain(|trouble| trouble.kind == TroubleKind::Kill);
             plan.heal_seconds = BLIND_HEAL_SECONDS;
         }
         plan.check()?;
@@ -219,8 +219,8 @@ mod tests {
                 let wish = Wish { pairs: 1, quick, blindly: false };
                 let plan = configuration.plan(&wish).expect("right");
                 let has = |kind| plan.troubles.iter().any(|trouble| trouble.kind == kind);
-                assert!(has(Kinds::Kill) && has(Kinds::Pause) && has(Kinds::Partition));
-                assert_eq!(has(Kinds::SlowDisk), configuration.name == "rdgx-disk");
+                assert!(has(TroubleKind::Kill) && has(TroubleKind::Pause) && has(TroubleKind::Partition));
+                assert_eq!(has(TroubleKind::SlowDisk), configuration.name == "rdgx-disk");
                 assert_eq!(plan.executors(), if configuration.witness { 2 } else { plan.replicas });
                 let longest = plan.troubles.iter().map(|trouble| trouble.seconds[1]).fold(0.0, f64::max);
                 assert_eq!(longest, if quick { QUICK_SECONDS } else { 30.0 });

@@ -1,6 +1,6 @@
 //! The faults that the demonstration shows, as data: the text, the fault and its victim, and the expected outcome.
 
-use crosscheck::admin::{CorruptionKind, Inject};
+use crosscheck::admin::{Corruption, Inject};
 
 /// Length of the long value: several pieces of a value that is summed in pieces.
 const LONG_VALUE: usize = 3000;
@@ -13,7 +13,7 @@ pub struct Scene {
     /// The text shown before the fault is injected.
     pub tale: &'static str,
     /// The kind of corruption.
-    pub kind: CorruptionKind,
+    pub kind: Corruption,
     /// The object, by the service's name.
     pub object: Option<Object>,
     /// The part of the item with the fault; none = any bit of the object.
@@ -79,7 +79,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a bit of a value",
         tale: "A bit flips in a stored value while no request uses it. The next request that enters the item checks it \
                first, and does not use the value.",
-        kind: CorruptionKind::Flip,
+        kind: Corruption::Flip,
         object: Some(Object::LongValue),
         part: Some(Part::Value),
         stores: false,
@@ -89,7 +89,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a bit of a key",
         tale: "A bit flips in a key. Without a check the item would no longer be found, or be found under a key that \
                no client stored.",
-        kind: CorruptionKind::Flip,
+        kind: Corruption::Flip,
         object: Some(Object::LongKey),
         part: Some(Part::Key),
         stores: false,
@@ -99,7 +99,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a table slot",
         tale: "A bit flips in the hash table itself: the entry of an item now refers to another place. The table is \
                protected like the data.",
-        kind: CorruptionKind::Flip,
+        kind: Corruption::Flip,
         object: Some(Object::Slot),
         part: None,
         stores: false,
@@ -109,7 +109,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a bit while a request runs",
         tale: "A bit flips after the check and before the seal: the replica itself cannot detect it. Its \
                result differs from the others', which outvote it before its reply leaves.",
-        kind: CorruptionKind::InRequest,
+        kind: Corruption::InRequest,
         object: Some(Object::LongValue),
         part: None,
         stores: true,
@@ -119,7 +119,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a digest",
         tale: "The replica's state is right, but a bit of its digest flips. The replica is outvoted, and \
                no object needs a repair.",
-        kind: CorruptionKind::Digest,
+        kind: Corruption::Digest,
         object: None,
         part: None,
         stores: false,
@@ -129,7 +129,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a reply",
         tale: "A bit of a reply flips after it was rendered, on its way to the client. It never leaves; the client \
                receives the reply of the majority.",
-        kind: CorruptionKind::Reply,
+        kind: Corruption::Reply,
         object: None,
         part: None,
         stores: false,
@@ -139,7 +139,7 @@ pub const SCENES: [Scene; 7] = [
         title: "a message to a peer",
         tale: "A bit of a frame between replicas flips on the wire. The receiver drops the frame, and the sender sends \
                it again.",
-        kind: CorruptionKind::Message,
+        kind: Corruption::Message,
         object: None,
         part: None,
         stores: false,
@@ -195,9 +195,9 @@ mod tests {
     fn the_story_covers_what_it_promises() {
         let has = |kind, part| SCENES.iter().any(|scene| scene.kind == kind && scene.part == part);
         let parts = [Some(Part::Value), Some(Part::Key), None];
-        assert!(parts.into_iter().all(|part| has(CorruptionKind::Flip, part)));
+        assert!(parts.into_iter().all(|part| has(Corruption::Flip, part)));
         assert!(
-            [CorruptionKind::Digest, CorruptionKind::Reply, CorruptionKind::Message]
+            [Corruption::Digest, Corruption::Reply, Corruption::Message]
                 .into_iter()
                 .all(|kind| has(kind, None))
         );

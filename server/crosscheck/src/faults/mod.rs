@@ -3,10 +3,10 @@
 
 mod caller;
 mod objects;
+mod overlooked;
 mod pending;
 mod sabotage;
 mod slow_disk;
-mod verified;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -20,19 +20,19 @@ use schedule::{Footprint, Lock, ParallelBatches, Turn};
 use verify::{StateToken, VerifyMessage};
 use vote::{Message, Packed, Place, RequestResult};
 
-use crate::admin::{CorruptionKind, EvidenceRecord, Inject, Injected};
+use crate::admin::{Corruption, EvidenceRecord, Inject, Injected};
 use crate::hooks::{Arming, Hooks};
 use crate::job::Job;
 use crate::service::Service;
 use objects::InRequest;
+use overlooked::Overlooked;
 use pending::{Armed, Occasion, PendingFaults, Target};
 use sabotage::Sabotaged;
-use verified::VerifiedFaults;
 
 pub use crate::hooks::ThreadRole;
 pub use caller::Caller;
+pub use overlooked::OverlookedKeys;
 pub use sabotage::Sabotage;
-pub use verified::{OverlookedKeys, VerifiedFault};
 
 /// Wrong results of a core that is wrong repeatedly.
 const WRONG_IN_A_ROW: u64 = 8;
@@ -49,7 +49,7 @@ pub(crate) struct Injector(Arc<Faults>);
 struct Faults {
     pending: PendingFaults,
     sabotaged: Sabotaged,
-    verified: VerifiedFaults,
+    overlooked: Overlooked,
     /// The slowness of the service's requests, in a simulation.
     slowness: OnceLock<Slowness>,
 }
@@ -67,28 +67,23 @@ impl Injector {
         self.0.sabotaged.begin(sabotage);
     }
 
-    /// With V: a fault that waits for its occasion.
-    pub fn arm_verified(&self, fault: VerifiedFault, seed: u64) {
-        self.0.verified.arm(fault, seed);
-    }
-
-    /// With V: disarms faults whose occasion may never come.
-    pub fn disarm_verified(&self) {
-        self.0.verified.disarm();
+    /// A fault that waits for its next occasion.
+    pub fn arm_next(&self, kind: Corruption, seed: u64) {
+        self.0.pending.arm(Armed::at_next(kind, seed));
     }
 
     /// With V: the mixer misses keys in these batches.
     pub fn overlook(&self, keys: OverlookedKeys) {
-        self.0.verified.overlook(keys);
+        self.0.overlooked.set(keys);
     }
 
     /// Faults that wait for their occasion.
-    pub fn kinds(&self) -> Vec<CorruptionKind> {
+    pub fn kinds(&self) -> Vec<Corruption> {
         self.0.pending.kinds()
     }
 
     /// Disarms the faults of a kind; returns how many.
-    pub fn disarm(&self, kind: CorruptionKind) -> usize {
+    pub fn disarm(&self, kind: Corruption) -> usize {
         self.0.pending.disarm(kind)
     }
 
@@ -97,7 +92,7 @@ impl Injector {
         self.0.pending.take_damaged()
     }
 
-    fn take<R>(&self, turn: &Turn<'_, R>, kind: CorruptionKind) -> Option<Armed> {
+    fn take<R>(&self, turn: &Turn<'_, R>, kind: Corruption) -> Option<Armed> {
         let pending = &self.0.pending;
         let counted = pending.requests();
         pending.take(|armed| {
@@ -110,7 +105,7 @@ impl Injector {
         let pending = &self.0.pending;
         let every = 2 + inject.seed % 14;
         let gap = |number: u64| match inject.kind {
-            CorruptionKind::Sticky => every,
+            Corruption::Sticky => every,
             _ => 1 + inject.seed.rotate_left(number as u32 * 5) % 24,
         };
         let mut at = pending.requests();
@@ -136,18 +131,18 @@ impl Hooks for Injector {
             None => (inject.seed % u64::from(locks)) as u32,
         };
         match inject.kind {
-            CorruptionKind::Flip
-            | CorruptionKind::MultiFlip
-            | CorruptionKind::Checksum
-            | CorruptionKind::Id
-            | CorruptionKind::Length
-            | CorruptionKind::Lost
-            | CorruptionKind::Stray
-            | CorruptionKind::Reseal
-            | CorruptionKind::Doubled => return Arming::NeedsTurn(home),
+            Corruption::Flip
+            | Corruption::MultiFlip
+            | Corruption::Checksum
+            | Corruption::Id
+            | Corruption::Length
+            | Corruption::Lost
+            | Corruption::Stray
+            | Corruption::Reseal
+            | Corruption::Doubled => return Arming::NeedsTurn(home),
             // The object of a name is known at an ordered turn only.
-            CorruptionKind::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),
-            CorruptionKind::Sticky | CorruptionKind::Erratic => {
+            Corruption::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),
+            Corruption::Sticky | Corruption::Erratic => {
                 self.arm_repeatedly(inject, home);
                 return Arming::Armed("armed; it happens again and again");
             }
@@ -156,10 +151,8 @@ impl Hooks for Injector {
         let occasion = if inject.object.is_some() { Occasion::RequestOnHome } else { Occasion::AnyRequest };
         self.0.pending.arm(Armed { kind: inject.kind, occasion, target: Target::of(inject, home) });
         Arming::Armed(match inject.kind {
-            CorruptionKind::Message => "the next frame to a peer will be corrupt",
-            CorruptionKind::Check | CorruptionKind::Repair => {
-                "the next such message will carry a wrong value"
-            }
+            Corruption::Message => "the next frame to a peer will be corrupt",
+            Corruption::Check | Corruption::Repair => "the next such message will carry a wrong value",
             _ => "armed; it happens at the next occasion",
         })
     }
@@ -200,7 +193,7 @@ impl Hooks for Injector {
 
     /// A client's request with another checksum than its bytes have.
     fn on_submit(&self, request: Request) -> Request {
-        let Some(armed) = self.0.pending.take_kind(CorruptionKind::Asked) else { return request };
+        let Some(armed) = self.0.pending.take_kind(Corruption::Asked) else { return request };
         Request { checksum: request.checksum ^ 1 << (armed.target.seed % 32), ..request }
     }
 
@@ -214,7 +207,7 @@ impl Hooks for Injector {
 
     fn on_batch(&self, batch: u64) {
         if self.0.sabotaged.loses_count(batch) {
-            self.0.pending.arm(Armed::at_next(CorruptionKind::Position));
+            self.0.pending.arm(Armed::at_next(Corruption::Position, 0));
         }
     }
 
@@ -259,7 +252,7 @@ impl Hooks for Injector {
     }
 
     fn overlooks(&self, place: Place) -> bool {
-        self.0.verified.overlooks(place)
+        self.0.overlooked.has(place)
     }
 
     fn keeps_streams(&self) -> bool {
@@ -267,19 +260,27 @@ impl Hooks for Injector {
     }
 
     fn runs_sequentially(&self, sequential: bool) -> bool {
-        sequential && !self.0.sabotaged.has(Sabotage::IgnoresSequential) && self.0.verified.keeps_flag()
+        sequential
+            && !self.0.sabotaged.has(Sabotage::IgnoresSequential)
+            && self.0.pending.take_kind(Corruption::Flag).is_none()
     }
 
-    fn on_plan(&self, plan: ParallelBatches) -> ParallelBatches {
-        self.0.verified.plan(plan)
+    /// A plan of several parallel batches loses an end: requests run beside each other that conflict.
+    fn on_plan(&self, mut plan: ParallelBatches) -> ParallelBatches {
+        if plan.ends.len() > 1
+            && let Some(armed) = self.0.pending.take_kind(Corruption::Groups)
+        {
+            plan.ends.remove(armed.target.seed as usize % (plan.ends.len() - 1));
+        }
+        plan
     }
 
     fn on_verify_message(&self, message: &VerifyMessage, body: &mut [u8]) {
-        self.0.verified.message(message, body);
         if matches!(message, VerifyMessage::Verify { .. })
-            && let Some(armed) = self.0.pending.take_kind(CorruptionKind::Check)
+            && let Some(armed) = self.0.pending.take_kind(Corruption::Check)
         {
-            verified::flip(body, armed.target.seed);
+            let bit = armed.target.seed as usize % (body.len().max(1) * 8);
+            body[bit / 8] ^= 1 << (bit % 8);
         }
     }
 
@@ -289,7 +290,11 @@ impl Hooks for Injector {
 
     fn on_kept(&self, place: Option<Place>, kept: KeptRequest) -> KeptRequest {
         let mut kept = self.0.sabotaged.kept(place, kept);
-        self.0.verified.kept(&mut kept);
+        if let Some(armed) = self.0.pending.take_kind(Corruption::Kept)
+            && !kept.kept.damage(armed.target.seed)
+        {
+            self.0.pending.arm(armed);
+        }
         kept
     }
 
@@ -305,8 +310,8 @@ impl Hooks for Injector {
     fn on_vote_message(&self, message: &Message, body: &mut [u8]) -> bool {
         let kind = match message {
             Message::Check { .. } if self.0.sabotaged.has(Sabotage::MutesVotes) => return false,
-            Message::Check { .. } => CorruptionKind::Check,
-            Message::Repair(_) => CorruptionKind::Repair,
+            Message::Check { .. } => Corruption::Check,
+            Message::Repair(_) => Corruption::Repair,
             _ => return true,
         };
         if let Some(last) = body.last_mut()
@@ -335,7 +340,7 @@ impl Hooks for Injector {
     }
 
     fn on_frame(&self, frame: &mut [u8]) {
-        if let Some(armed) = self.0.pending.take_kind(CorruptionKind::Message) {
+        if let Some(armed) = self.0.pending.take_kind(Corruption::Message) {
             let bit = armed.target.seed % (frame.len() as u64 * 8);
             frame[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
@@ -355,19 +360,19 @@ impl Hooks for Injector {
 
     /// Makes a worker count one position too many, from this request on.
     fn on_turn<R>(&self, turn: &mut Turn<'_, R>) {
-        if self.take(turn, CorruptionKind::Position).is_some() {
+        if self.take(turn, Corruption::Position).is_some() {
             turn.lose_count();
         }
     }
 
     fn damages_request<R>(&self, turn: &Turn<'_, R>) -> bool {
-        self.take(turn, CorruptionKind::Request).is_some()
+        self.take(turn, Corruption::Request).is_some()
     }
 
     fn runs<R>(&self, turn: &Turn<'_, R>) -> Option<u32> {
         self.0.pending.note_request();
-        let skipped = self.take(turn, CorruptionKind::Skip).map(|_| 0);
-        skipped.or_else(|| self.take(turn, CorruptionKind::Twice).map(|_| 2))
+        let skipped = self.take(turn, Corruption::Skip).map(|_| 0);
+        skipped.or_else(|| self.take(turn, Corruption::Twice).map(|_| 2))
     }
 
     fn between(&self) -> impl Between + '_ {
@@ -376,7 +381,7 @@ impl Hooks for Injector {
 
     fn on_reply<R>(&self, turn: &Turn<'_, R>, reply: &mut [u8]) {
         if !reply.is_empty()
-            && let Some(armed) = self.take(turn, CorruptionKind::Reply)
+            && let Some(armed) = self.take(turn, Corruption::Reply)
         {
             let bit = (armed.target.seed % (reply.len() as u64 * 8)) as usize;
             reply[bit / 8] ^= 1 << (bit % 8);
@@ -384,7 +389,7 @@ impl Hooks for Injector {
     }
 
     fn wrong_digest_bits<R>(&self, turn: &Turn<'_, R>) -> u128 {
-        self.take(turn, CorruptionKind::Digest).map_or(0, |armed| 1 << (armed.target.seed % 128))
+        self.take(turn, Corruption::Digest).map_or(0, |armed| 1 << (armed.target.seed % 128))
     }
 
     fn on_noop<S: Service>(

@@ -5,7 +5,7 @@ use object::{Home, ObjectId, Region};
 use schedule::{Access, Lock, LockId, Turn};
 
 use super::pending::{Armed, Occasion, PendingFaults, Target};
-use crate::admin::{CorruptionKind, Injected};
+use crate::admin::{Corruption, Injected};
 use crate::job::Job;
 use crate::service::Service;
 
@@ -16,9 +16,8 @@ impl Between for InRequest<'_> {
     fn before_seal(&self, lock: LockId, access: &mut Access<'_>) {
         let Access::Exclusive(region) = access else { return };
         self.damage_images(lock);
-        let computes = |kind| {
-            matches!(kind, CorruptionKind::InRequest | CorruptionKind::Sticky | CorruptionKind::Erratic)
-        };
+        let computes =
+            |kind| matches!(kind, Corruption::InRequest | Corruption::Sticky | Corruption::Erratic);
         let counted = self.0.requests();
         let here = |armed: &Armed| computes(armed.kind) && armed.is_due(counted, |home| home == lock);
         if let Some(armed) = self.0.take(here) {
@@ -46,7 +45,7 @@ impl InRequest<'_> {
     fn damage_images(&self, lock: LockId) {
         let counted = self.0.requests();
         let here =
-            |armed: &Armed| armed.kind == CorruptionKind::Image && armed.is_due(counted, |home| home == lock);
+            |armed: &Armed| armed.kind == Corruption::Image && armed.is_due(counted, |home| home == lock);
         let Some(armed) = self.0.take(here) else { return };
         if object::request::damage_images(armed.target.seed) {
             // Like a panic of the handler, but without its message on the terminal.
@@ -72,7 +71,7 @@ pub(super) fn at_turn<S: Service>(
         },
         None => None,
     };
-    if let (CorruptionKind::InRequest, Some(id)) = (armed.kind, named) {
+    if let (Corruption::InRequest, Some(id)) = (armed.kind, named) {
         let target = Target { id: Some(id), ..armed.target };
         pending.arm(Armed { kind: armed.kind, occasion: Occasion::RequestOnHome, target });
         let what = "armed; it happens when a request changes the object".to_owned();
@@ -113,7 +112,7 @@ fn corrupt(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> O
         let id = choose(&objects, target.seed)?;
         if let Some(injected) = region.inject(id, &target.injection(armed.kind)) {
             // A write rarely has only one byte.
-            for more in (1..target.seed % 8).filter(|_| armed.kind == CorruptionKind::Stray) {
+            for more in (1..target.seed % 8).filter(|_| armed.kind == Corruption::Stray) {
                 let seed = target.seed.wrapping_add(more);
                 let _ = region.inject(id, &Target { seed, ..target.clone() }.injection(armed.kind));
             }

@@ -7,7 +7,7 @@ use object::{Home, ObjectId};
 use parking_lot::Mutex;
 use schedule::Footprint;
 
-use crate::admin::{CorruptionKind, Inject};
+use crate::admin::{Corruption, Inject};
 
 /// Most damaged objects that are recorded until they are taken. Only a simulation takes them.
 const REMEMBERED: usize = 64;
@@ -16,7 +16,7 @@ const REMEMBERED: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Armed {
     /// Its kind.
-    pub kind: CorruptionKind,
+    pub kind: Corruption,
     /// Its occasion.
     pub occasion: Occasion,
     /// Its target.
@@ -24,9 +24,9 @@ pub(crate) struct Armed {
 }
 
 impl Armed {
-    /// A fault of the next request that has any lock.
-    pub fn at_next(kind: CorruptionKind) -> Self {
-        let target = Target { home: 0, name: None, id: None, bit: None, member: None, seed: 0 };
+    /// A fault of the next occasion, whatever the lock.
+    pub fn at_next(kind: Corruption, seed: u64) -> Self {
+        let target = Target { home: 0, name: None, id: None, bit: None, member: None, seed };
         Armed { kind, occasion: Occasion::AnyRequest, target }
     }
 
@@ -79,18 +79,18 @@ impl Target {
     }
 
     /// The damage to the object for `kind`.
-    pub fn injection(&self, kind: CorruptionKind) -> object::Injection {
+    pub fn injection(&self, kind: Corruption) -> object::Injection {
         use object::Injection;
         let (seed, bit) = (self.seed, self.bit.unwrap_or(self.seed) as u32);
         match kind {
-            CorruptionKind::MultiFlip => Injection::Bits { count: 2 + (seed % 7) as u32, seed },
-            CorruptionKind::Checksum => Injection::Sum { bit },
-            CorruptionKind::Id => Injection::Id { bit },
-            CorruptionKind::Length => Injection::Length { seed },
-            CorruptionKind::Stray => Injection::Byte { seed },
-            CorruptionKind::Reseal => Injection::Reseal { seed },
-            CorruptionKind::Lost => Injection::Lose,
-            CorruptionKind::Doubled => Injection::Double,
+            Corruption::MultiFlip => Injection::Bits { count: 2 + (seed % 7) as u32, seed },
+            Corruption::Checksum => Injection::Sum { bit },
+            Corruption::Id => Injection::Id { bit },
+            Corruption::Length => Injection::Length { seed },
+            Corruption::Stray => Injection::Byte { seed },
+            Corruption::Reseal => Injection::Reseal { seed },
+            Corruption::Lost => Injection::Lose,
+            Corruption::Doubled => Injection::Double,
             _ => Injection::Flip { member: self.member.map(usize::from), bit: self.bit, seed },
         }
     }
@@ -131,7 +131,7 @@ impl PendingFaults {
     }
 
     /// Faults that wait for their occasion.
-    pub fn kinds(&self) -> Vec<CorruptionKind> {
+    pub fn kinds(&self) -> Vec<Corruption> {
         self.armed.lock().iter().map(|armed| armed.kind).collect()
     }
 
@@ -140,7 +140,7 @@ impl PendingFaults {
         if footprint.is_all() || footprint.iter().next().is_none() {
             return footprint;
         }
-        let Some(armed) = self.take_kind(CorruptionKind::Footprint) else { return footprint };
+        let Some(armed) = self.take_kind(Corruption::Footprint) else { return footprint };
         let mut wrong = Footprint::new();
         let hit = armed.target.seed as usize % footprint.iter().count();
         for (number, (lock, shared)) in footprint.iter().enumerate() {
@@ -155,7 +155,7 @@ impl PendingFaults {
     }
 
     /// Disarms the faults of a kind; returns how many.
-    pub fn disarm(&self, kind: CorruptionKind) -> usize {
+    pub fn disarm(&self, kind: Corruption) -> usize {
         std::iter::from_fn(|| self.take_kind(kind)).count()
     }
 
@@ -179,7 +179,7 @@ impl PendingFaults {
     }
 
     /// Takes the first fault of a kind.
-    pub fn take_kind(&self, kind: CorruptionKind) -> Option<Armed> {
+    pub fn take_kind(&self, kind: Corruption) -> Option<Armed> {
         self.take(|armed| armed.kind == kind)
     }
 

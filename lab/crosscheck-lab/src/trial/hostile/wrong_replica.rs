@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::Link;
-use crosscheck::admin::{AdminCommand, CorruptionKind, EvidenceRecord, Inject, Injected};
+use crosscheck::admin::{AdminCommand, Corruption, EvidenceRecord, Inject, Injected};
 
 use super::lab::{Lab, PATIENCE, REPLICAS, Rig, Setup};
 use super::ms;
@@ -29,7 +29,7 @@ const VICTIM: u8 = 2;
 pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
     let lab = scene.cluster(Setup::default())?;
     lab.store(1, "kept", 100, 100)?;
-    for kind in [CorruptionKind::Sticky, CorruptionKind::Erratic] {
+    for kind in [Corruption::Sticky, Corruption::Erratic] {
         computes_wrongly(scene, &lab, kind)?;
     }
     answers_wrongly(scene, &lab)?;
@@ -42,7 +42,7 @@ pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
 
 fn place(
     link: &mut Link,
-    kind: CorruptionKind,
+    kind: Corruption,
     object: Option<&str>,
     bit: Option<u64>,
     seed: u64,
@@ -74,8 +74,8 @@ fn check_healed(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn computes_wrongly(scene: &Rig<'_>, lab: &Lab<'_>, kind: CorruptionKind) -> anyhow::Result<()> {
-    let word = if kind == CorruptionKind::Sticky { "every n-th" } else { "now and then a" };
+fn computes_wrongly(scene: &Rig<'_>, lab: &Lab<'_>, kind: Corruption) -> anyhow::Result<()> {
+    let word = if kind == Corruption::Sticky { "every n-th" } else { "now and then a" };
     let mut case = Case::new(format!(
         "{word} request of replica {VICTIM} changes a bit of what it has written, for {}",
         ms(LASTS)
@@ -105,7 +105,7 @@ fn answers_wrongly(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let watch = HostileWatch::start(lab)?;
     let mut link = Link::new(lab.replica(VICTIM).admin.clone());
     let armed = (0..REPLIES)
-        .take_while(|seed| place(&mut link, CorruptionKind::Reply, None, None, *seed).is_ok())
+        .take_while(|seed| place(&mut link, Corruption::Reply, None, None, *seed).is_ok())
         .count();
     let gone = lab.until(REPLACED, |lab| lab.pid(VICTIM) != before)?;
     let watched = watch.finish();
@@ -133,13 +133,8 @@ fn all_differ(scene: &Rig<'_>, workers: usize) -> anyhow::Result<()> {
     let watch = HostileWatch::start(&lab)?;
     for number in REPLICAS {
         let mut link = Link::new(lab.replica(number).admin.clone());
-        let injected = place(
-            &mut link,
-            CorruptionKind::InRequest,
-            Some("item:differs"),
-            Some(200 + u64::from(number)),
-            0,
-        )?;
+        let injected =
+            place(&mut link, Corruption::InRequest, Some("item:differs"), Some(200 + u64::from(number)), 0)?;
         case.check(injected.done, format!("armed at replica {number}"), injected.what);
     }
     let began = Instant::now();

@@ -5,8 +5,8 @@ use object::{Home, ObjectId};
 use verify::Rules;
 
 use super::Stepped;
-use crate::admin::CorruptionKind;
-use crate::faults::{OverlookedKeys, Sabotage, Slowness, VerifiedFault};
+use crate::admin::Corruption;
+use crate::faults::{OverlookedKeys, Sabotage, Slowness};
 use crate::replica::Input;
 use crate::replica::speculate::Speculator;
 use crate::service::Service;
@@ -28,12 +28,17 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// Faults that were armed and have not been injected yet.
-    pub fn pending_faults(&self) -> Vec<CorruptionKind> {
+    pub fn pending_faults(&self) -> Vec<Corruption> {
         self.replica.env.hooks.kinds()
     }
 
+    /// Arms a fault for its next occasion.
+    pub fn arm_next(&self, kind: Corruption, seed: u64) {
+        self.replica.env.hooks.arm_next(kind, seed);
+    }
+
     /// Disarms faults whose occasion may never come; returns how many.
-    pub fn disarm(&self, kind: CorruptionKind) -> usize {
+    pub fn disarm(&self, kind: Corruption) -> usize {
         self.replica.env.hooks.disarm(kind)
     }
 
@@ -69,16 +74,6 @@ impl<S: Service, W: World> Stepped<S, W> {
             self.replica.order.orderer.corrupt_stamp(1 << (bit % 64));
         }
         leads
-    }
-
-    /// With V: arms a fault that waits for its occasion.
-    pub fn arm_verified(&self, fault: VerifiedFault, seed: u64) {
-        self.replica.env.hooks.arm_verified(fault, seed);
-    }
-
-    /// With V: disarms faults whose occasion may never come.
-    pub fn disarm_verified(&self) {
-        self.replica.env.hooks.disarm_verified();
     }
 
     /// With V: the mixer misses keys in these batches.

@@ -157,16 +157,6 @@ pub fn resume(thread: i32, how: Resume, signal: i32) -> io::Result<()> {
     request(what, thread, 0, signal as usize).map(drop)
 }
 
-/// The id of the new thread in the clone event of `thread`.
-///
-/// # Errors
-/// See the file's comment.
-pub fn new_thread(thread: i32) -> io::Result<i32> {
-    let mut id: libc::c_ulong = 0;
-    request(libc::PTRACE_GETEVENTMSG, thread, 0, &raw mut id as usize)?;
-    Ok(id as i32)
-}
-
 /// The general registers of a stopped thread.
 ///
 /// # Errors

@@ -299,8 +299,6 @@ pub struct Receiver {
     /// For each requested piece, when it is requested again, and its donor.
     asked: BTreeMap<u32, (u64, u8)>,
     asked_manifests_us: Option<u64>,
-    /// Pieces that came with a wrong digest, by sender: evidence.
-    pub rejected: u64,
 }
 
 impl Receiver {
@@ -321,7 +319,6 @@ impl Receiver {
             believes: None,
             asked: BTreeMap::new(),
             asked_manifests_us: None,
-            rejected: 0,
         }
     }
 
@@ -473,7 +470,6 @@ impl Receiver {
         }
         if packed_state::digest(&bytes) != wanted {
             // The next poll sends the request to another donor.
-            self.rejected += 1;
             if let Some((again_us, _)) = self.asked.get_mut(&piece) {
                 *again_us = 0;
             }

@@ -90,12 +90,8 @@ pub struct Delivered {
 /// Counters for status and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OrderCounters {
-    /// Batches delivered.
-    pub delivered: u64,
     /// Committed batches that the exactly-once rule dropped.
     pub dropped: u64,
-    /// Times this replica's batches in flight were handed over again.
-    pub resends: u64,
     /// Times this replica campaigned against a leader that ordered none of its batches.
     pub impatient: u64,
     /// Frames refused, by the slot of their sender.
@@ -414,7 +410,6 @@ impl<E: OrderEngine> Orderer<E> {
     fn send_again(&mut self) {
         self.patience.handed_over();
         if self.batcher.undelivered() > 0 {
-            self.counters.resends += 1;
             self.batcher.send_again();
         }
     }
@@ -473,7 +468,6 @@ impl<E: OrderEngine> Orderer<E> {
                 return is_told.then_some(Delivered { index, number, ends, sequential, batch, tags });
             }
         }
-        self.counters.delivered += 1;
         let mut tags = Vec::new();
         if own {
             self.patience.served();

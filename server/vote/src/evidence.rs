@@ -159,30 +159,12 @@ impl Classifier {
 /// Running totals of one voter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VoteCounters {
-    /// Batches this replica executed and voted on.
-    pub batches: u64,
     /// Batches on which at least two replicas' digests differed.
     pub mismatched_batches: u64,
-    /// Requests on which at least two replicas' digests differed.
-    pub disputed_requests: u64,
-    /// Replies released.
-    pub replies_released: u64,
     /// Replies replaced by a peer's bytes.
     pub replies_repaired: u64,
-    /// Replies that could not leave at all.
-    pub replies_dropped: u64,
-    /// Requests held for lack of a majority.
-    pub requests_held: u64,
-    /// Batches closed by the window's bounds before every replica had voted.
-    pub batches_closed_early: u64,
     /// Evidence records about each replica.
     pub blamed: [u64; crate::limits::MAX_REPLICAS],
-    /// Evidence records with `digest/vote`: results were equal, a fault hit the checker itself.
-    pub digest_faults: u64,
-    /// Corrupt or invalid messages received.
-    pub bad_messages: u64,
-    /// RECOVERs proposed by this replica.
-    pub recovers_proposed: u64,
     /// RECOVERs that had their turn.
     pub recovers_done: u64,
     /// RECOVERs that would have settled on a version, for a request about which this replica knows of no disagreement.
@@ -191,8 +173,6 @@ pub struct VoteCounters {
     pub settled: u64,
     /// Objects and regions installed at this replica.
     pub objects_installed: u64,
-    /// CHECK messages sent.
-    pub checks_sent: u64,
     /// Messages requested again.
     pub asks_sent: u64,
 }

@@ -125,8 +125,8 @@ impl Voter {
     /// Sends the collected CHECKs, and RECOVERs for the findings of this round.
     pub fn flush(&mut self, now_us: u64, commands: &mut Vec<Command>) {
         let round = &mut Round { now_us, commands };
-        self.checks.send(&mut self.ballots.counters, round);
-        self.repairs.propose(self.ballots.live, &mut self.ballots.counters, round);
+        self.checks.send(round);
+        self.repairs.propose(self.ballots.live, round);
     }
 
     /// Running totals.
@@ -217,7 +217,6 @@ impl Voter {
 
     fn on_message(&mut self, from: Replica, message: Message, round: &mut Round<'_>) {
         if from >= self.ballots.config.replicas() || from == self.ballots.config.me() {
-            self.ballots.counters.bad_messages += 1;
             return;
         }
         match message {
@@ -305,9 +304,8 @@ impl Ballots {
         }
     }
 
-    /// A frame or message was invalid: it is counted and reported, and its content will be requested again.
+    /// A frame or message was invalid: it is reported, and its content will be requested again.
     fn on_garbled(&mut self, from: Replica, round: &mut Round<'_>) {
-        self.counters.bad_messages += 1;
         if from < self.config.replicas() {
             let case = Case { batch: self.window.base(), request: None, kind: 0, stage: FaultStage::Message };
             self.evidence(from, case, None, &[], round);
@@ -318,7 +316,6 @@ impl Ballots {
     fn report_repairs(&mut self, repairs: &mut Repairs, round: &mut Round<'_>) {
         self.counters.objects_installed = repairs.installed();
         for (from, turn) in repairs.take_bad_pieces() {
-            self.counters.bad_messages += 1;
             let (batch, request) = (turn.batch, Some(turn.request));
             let case = Case { batch, request, kind: 0, stage: FaultStage::Message };
             self.evidence(from, case, None, &[], round);
@@ -369,7 +366,6 @@ impl Ballots {
     ) -> Evidence {
         let class = self.classifier.classify(finding);
         self.counters.blamed[finding.replica as usize] += 1;
-        self.counters.digest_faults += (case.stage == FaultStage::Digest) as u64;
         Evidence {
             replica: finding.replica,
             batch: case.batch,

@@ -37,7 +37,7 @@ mod replica_id;
 mod sum;
 mod writer;
 
-pub use random::{GOLDEN, SplitMix64, derive, mix, scramble, unit};
+pub use random::{SplitMix64, derive, mix, scramble, unit};
 pub use reader::{Malformed, Reader, SharedReader};
 pub use replica_id::ReplicaId;
 pub use sum::{crc32c, crc32c_append};

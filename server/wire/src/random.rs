@@ -4,7 +4,7 @@
 //! and no secret: one number is enough to compute all others.
 
 /// The difference of two states of [`SplitMix64`]: the odd constant of the golden ratio.
-pub const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Spreads the bits of a number over all of them; 0 stays 0. [`SplitMix64`] applies this to each of its states.
 #[inline]

@@ -78,7 +78,7 @@ impl Repairs {
     }
 
     /// Proposes a RECOVER for every replica with wrong objects, if it is this replica's turn to propose.
-    pub(crate) fn propose(&mut self, live: Set, counters: &mut VoteCounters, round: &mut Round<'_>) {
+    pub(crate) fn propose(&mut self, live: Set, round: &mut Round<'_>) {
         if self.cases.iter().all(Case::is_quiet) {
             return;
         }
@@ -94,7 +94,6 @@ impl Repairs {
             }
             let proposed = self.cases[faulty as usize].propose(self.me, faulty, senders, round.now_us);
             if let Some(recover) = proposed {
-                counters.recovers_proposed += 1;
                 round.commands.push(Command::ProposeRecover(recover));
             }
         }

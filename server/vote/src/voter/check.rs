@@ -8,7 +8,7 @@ use crate::command::{BeyondRepair, Command, Dropped, To};
 use crate::config::{Replica, Set};
 use crate::digest;
 use crate::event::{Place, RequestResult, keeps_reply};
-use crate::evidence::{FaultStage, VoteCounters};
+use crate::evidence::FaultStage;
 use crate::gate::{Withheld, reply_may_leave};
 use crate::limits::*;
 use crate::message::{Ask, Message};
@@ -31,9 +31,8 @@ impl Voter {
         }
         let me = self.ballots.config.me();
         let Some(record) = self.ballots.window.open(batch) else {
-            return self.ballots.executed_too_late(batch, &requests, round);
+            return executed_too_late(batch, &requests, round);
         };
-        self.ballots.counters.batches += 1;
         let digest = fold(batch, me, &requests, &mut self.ballots.scratch);
         record.set_digest(me, digest);
         record.owed = requests.iter().filter(|result| result.asked.mine).count() as u16;
@@ -52,7 +51,7 @@ impl Voter {
         self.ballots.window.bytes += bytes;
         self.ballots.window.owe(batch, owed);
         self.ballots.window.keep_replies(batch, kept, self.ballots.config.kept_reply_bytes());
-        self.checks.collect(batch, digest, &mut self.ballots.counters, round);
+        self.checks.collect(batch, digest, round);
         self.evaluate(batch, round);
         self.advance(round);
     }
@@ -154,7 +153,7 @@ impl Voter {
     fn unpark_oldest(&mut self, round: &mut Round<'_>) {
         let Some((batch, record)) = self.ballots.window.parked.pop_first() else { return };
         self.ballots.window.on_gone(batch, &record);
-        self.replies.drop_owed(batch, record, &mut self.ballots, round);
+        self.replies.drop_owed(batch, &record, round);
     }
 
     /// Closes the oldest batch, in any state, because the window is full.
@@ -170,7 +169,7 @@ impl Voter {
         let agreed = agreed_digest(front, quorum);
         let Some((batch, record)) = self.ballots.window.pop(agreed) else { return };
         self.ballots.window.on_gone(batch, &record);
-        self.replies.drop_owed(batch, record, &mut self.ballots, round);
+        self.replies.drop_owed(batch, &record, round);
     }
 
     /// Closes executed batches, as happens over time.
@@ -257,20 +256,12 @@ impl OwedReplies {
         record.owed -= 1;
         // Only the owner of a reply requests it, and the owner is this replica.
         let Some(reply) = ballots.window.take_owed(place) else { return Ok(()) };
-        ballots.counters.replies_released += 1;
         round.commands.push(Command::Release { place, reply, digest });
         Ok(())
     }
 
     /// Drops a batch; replies still owed can never leave, and held requests are not held any more.
-    pub(super) fn drop_owed(
-        &mut self,
-        batch: u64,
-        record: Record,
-        ballots: &mut Ballots,
-        round: &mut Round<'_>,
-    ) {
-        ballots.counters.batches_closed_early += !record.finished as u64;
+    pub(super) fn drop_owed(&mut self, batch: u64, record: &Record, round: &mut Round<'_>) {
         let disputes = record.drill.iter().flat_map(|drill| &drill.disputes);
         let held =
             disputes.filter(|(_, dispute)| dispute.held).map(|(request, _)| Place::new(batch, *request));
@@ -278,7 +269,6 @@ impl OwedReplies {
         for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.asked.mine) {
             let place = Place::new(batch, index as u16);
             self.remove(place);
-            ballots.counters.replies_dropped += 1;
             round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
         }
     }
@@ -294,10 +284,10 @@ pub(super) struct Checks {
 
 impl Checks {
     /// Stores a digest for the next CHECK; consecutive batches of one round share a message.
-    fn collect(&mut self, batch: u64, digest: u128, counters: &mut VoteCounters, round: &mut Round<'_>) {
+    fn collect(&mut self, batch: u64, digest: u128, round: &mut Round<'_>) {
         let next = self.first + self.digests.len() as u64;
         if !self.digests.is_empty() && (batch != next || self.digests.len() == MAX_DIGESTS_PER_CHECK) {
-            self.send(counters, round);
+            self.send(round);
         }
         if self.digests.is_empty() {
             self.first = batch;
@@ -306,10 +296,9 @@ impl Checks {
     }
 
     /// Sends the collected digests.
-    pub(super) fn send(&mut self, counters: &mut VoteCounters, round: &mut Round<'_>) {
+    pub(super) fn send(&mut self, round: &mut Round<'_>) {
         if !self.digests.is_empty() {
             let digests = std::mem::take(&mut self.digests);
-            counters.checks_sent += 1;
             round.send(To::All, Message::Check { first: self.first, digests });
         }
     }
@@ -359,16 +348,15 @@ impl LateVotes {
     }
 }
 
-impl Ballots {
-    /// Results of a batch that was closed without them: none of its replies can leave.
-    fn executed_too_late(&mut self, batch: u64, requests: &[RequestResult], round: &mut Round<'_>) {
-        for (index, _) in requests.iter().enumerate().filter(|(_, result)| result.asked.mine) {
-            let place = Place::new(batch, index as u16);
-            self.counters.replies_dropped += 1;
-            round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
-        }
+/// Results of a batch that was closed without them: none of its replies can leave.
+fn executed_too_late(batch: u64, requests: &[RequestResult], round: &mut Round<'_>) {
+    for (index, _) in requests.iter().enumerate().filter(|(_, result)| result.asked.mine) {
+        let place = Place::new(batch, index as u16);
+        round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
     }
+}
 
+impl Ballots {
     /// Marks that a digest fault of `replica` in this batch is reported; false when it was before.
     pub(super) fn report_once(&mut self, batch: u64, replica: Replica) -> bool {
         let Some(drill) = self.window.get_mut(batch).and_then(|record| record.drill.as_mut()) else {

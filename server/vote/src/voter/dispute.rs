@@ -190,7 +190,6 @@ impl Ballots {
         let record = self.window.open(place.batch)?;
         let bound = record.own.as_ref().map_or(MAX_REQUESTS_PER_BATCH, Vec::len);
         if place.request as usize >= bound {
-            self.counters.bad_messages += 1;
             return None;
         }
         if record.own.is_none() && crowded {
@@ -251,7 +250,6 @@ impl Ballots {
     fn announce_pairs(&mut self, place: Place, round: &mut Round<'_>) {
         let Some(dispute) = self.dispute_mut(place, round) else { return };
         if !std::mem::replace(&mut dispute.announced, true) {
-            self.counters.disputed_requests += 1;
             self.send_pairs(To::All, place, 0, round);
         }
     }

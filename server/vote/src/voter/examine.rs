@@ -75,7 +75,6 @@ impl Settling {
         };
         let told = std::mem::replace(&mut dispute.held, true);
         if !told {
-            ballots.counters.requests_held += 1;
             ballots.report_held(place, blamed, blamed == 0 && !too_late, round);
         }
         if too_late {

@@ -180,7 +180,6 @@ impl OwedReplies {
                 return self.reply_repaired(place, ballots, round);
             }
         }
-        ballots.counters.bad_messages += 1;
         let case =
             Case { batch: place.batch, request: Some(place.request), kind: 0, stage: FaultStage::Message };
         ballots.evidence(from, case, None, &[], round);
@@ -287,7 +286,6 @@ impl OwedReplies {
     ) {
         self.remove(place);
         if ballots.settle_owed(place) {
-            ballots.counters.replies_dropped += 1;
             round.commands.push(Command::DropReply { place, why });
         }
         ballots.resume(place, round);

@@ -39,7 +39,6 @@ impl Voter {
             self.settling.close_undecided(place, &mut self.replies, &mut self.ballots, round);
         }
         if let Some(recover) = self.settling.propose(self.ballots.config.me(), round.now_us) {
-            self.ballots.counters.recovers_proposed += 1;
             round.commands.push(Command::ProposeRecover(recover));
         }
     }

@@ -96,9 +96,10 @@ use clients::Clients;
 use clients::accepting::Acceptor;
 use clients::thread::{ClientThread, ThreadInput};
 use mailbox::Mailbox;
+use order::Orderer;
 use parking_lot::Mutex;
 use peers::probe::Probe;
-use replica::{Frontend, Input, Judged, Replica, Watchdog};
+use replica::{Engine, Frontend, Input, Judged, Replica, Watchdog};
 use slow::SlowBatch;
 
 /// Stops a running replica from another thread.
@@ -133,8 +134,8 @@ pub fn serve<S: Service, P: Protocol>(
         return Err(ServeError::Operator(why.into()));
     }
     if !settings.mode.replicated {
-        let engine = order::SingleEngine::new(me, 1, 0);
-        let orderer = order::Orderer::new(config, engine, order::State::default());
+        let engine = Engine::Single(order::SingleEngine::new(me, 1, 0));
+        let orderer = Orderer::new(config, engine, order::State::default());
         return run(settings, service, None, orderer, make_protocol, started);
     }
     if settings.mode.verified {
@@ -146,14 +147,15 @@ pub fn serve<S: Service, P: Protocol>(
         let life = u32::try_from(started_us / 1_000_000).unwrap_or(u32::MAX);
         let start = (started_us % 1_000_000) as u32 + 1;
         let engine = order::PrimaryEngine::new(order::PrimaryConfig { slot: me, replicas, life, start }, 0);
+        let engine = Engine::Primary(Box::new(engine));
         let config = order::Config { rewinds: true, streams: true, ..config };
-        let orderer = order::Orderer::new(config, engine, order::State::default());
+        let orderer = Orderer::new(config, engine, order::State::default());
         return run(settings, service, None, orderer, make_protocol, started);
     }
     match settings.durability.clone() {
         Durability::Memory => {
-            let engine = replica::raft(&settings, order::MemoryLog, Vec::new(), 0)?;
-            let orderer = order::Orderer::new(config, engine, order::State::default());
+            let engine = Engine::raft(&settings, order::MemoryLog, Vec::new(), 0)?;
+            let orderer = Orderer::new(config, engine, order::State::default());
             run(settings, service, None, orderer, make_protocol, started)
         }
         Durability::Disk(directory) => {
@@ -166,18 +168,18 @@ pub fn serve<S: Service, P: Protocol>(
             };
             let order_state =
                 base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
-            let engine = replica::raft(&settings, log, records, order_state.index)?;
-            let orderer = order::Orderer::new(config, engine, order_state);
+            let engine = Engine::raft(&settings, log, records, order_state.index)?;
+            let orderer = Orderer::new(config, engine, order_state);
             run(settings, service, base, orderer, make_protocol, started)
         }
     }
 }
 
-fn run<S: Service, P: Protocol, E: order::OrderEngine + 'static>(
+fn run<S: Service, P: Protocol>(
     settings: Settings,
     service: S,
     base: Option<state::Base<S>>,
-    orderer: order::Orderer<E>,
+    orderer: Orderer<Engine>,
     make_protocol: MakeProtocol<P>,
     started: impl FnOnce(Stopper),
 ) -> Result<Stop, ServeError> {
@@ -266,8 +268,8 @@ fn open_clients<C: clients::ClientSide + 'static>(
 
 /// Runs the replica on its order thread, and detects if that thread makes no progress for longer than `limit` while its
 /// peers do, as `probe` learns.
-fn watch<S: Service, E: order::OrderEngine + 'static>(
-    replica: Replica<S, E>,
+fn watch<S: Service>(
+    replica: Replica<S>,
     open_clients: replica::OpenClients<world::Os>,
     limit: Duration,
     mut slow: SlowBatch,

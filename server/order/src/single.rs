@@ -25,6 +25,10 @@ impl SingleEngine {
     }
 }
 
+/// It has no entries at rest, and no numbers to agree on.
+#[cfg(feature = "inject")]
+impl crate::EngineFaults for SingleEngine {}
+
 impl OrderEngine for SingleEngine {
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
         self.index += 1;

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use order::OrderEngine;
-
 use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
@@ -118,11 +116,11 @@ impl Calls {
 
 impl Calls {
     /// A fault in a resting object is injected at an ordered turn on its lock, which is requested here.
-    fn on_inject<S: Service, E: OrderEngine, W: World>(
+    fn on_inject<S: Service, W: World>(
         &mut self,
         call: Call,
         execution: Option<&Execution<S>>,
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
         env: &Environment<W>,
     ) {
         let AdminCommand::Inject(inject) = call.command.clone() else { return };
@@ -143,7 +141,7 @@ impl Calls {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+impl<S: Service, W: World> Replica<S, W> {
     pub(super) fn on_call(&mut self, call: Call) {
         let env = &mut self.env;
         match &call.command {

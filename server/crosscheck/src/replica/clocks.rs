@@ -1,7 +1,6 @@
 //! Ordered time needs the agreement of f+1 clocks. This module handles a clock, or a leader's stamps, that contradict
 //! them.
 
-use order::OrderEngine;
 use wire::ReplicaId;
 
 use super::environment::Environment;
@@ -112,10 +111,10 @@ impl Timekeeper {
 
     /// Deposes a leader that orders batches whose stamps stand still: nothing would expire. `time_us` is the stamp of
     /// the batch that was just delivered, the last one so far. Returns whether to ask for another primary, with V.
-    pub(super) fn mind_ordered_time<E: OrderEngine, W: World>(
+    pub(super) fn mind_ordered_time<W: World>(
         &mut self,
         time_us: u64,
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
         env: &mut Environment<W>,
     ) -> bool {
         // The batch was stamped before the peers' frames were last read, however long a handler or a disk has taken

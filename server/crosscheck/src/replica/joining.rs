@@ -2,7 +2,7 @@
 //! watchdog.
 
 use bytes::Bytes;
-use order::{FailStop, FrameKind, OrderEngine, Output};
+use order::{FailStop, FrameKind, Output};
 use vote::Event;
 use wire::ReplicaId;
 
@@ -22,7 +22,7 @@ use crate::state::StateProof;
 use crate::world::World;
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, snapshot, state, transfer};
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+impl<S: Service, W: World> Replica<S, W> {
     /// Performs the output of the ordering engine.
     pub(super) fn perform_outputs(&mut self) {
         while let Some(output) = self.order.orderer.poll_output() {

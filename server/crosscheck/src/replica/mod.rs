@@ -5,6 +5,7 @@ mod barrier;
 mod calls;
 mod clocks;
 mod disk_states;
+mod engine;
 mod environment;
 mod execute_stage;
 mod execution;
@@ -33,7 +34,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use mio::Events;
-use order::{OrderEngine, Orderer};
+use order::Orderer;
 
 use crate::admin::ReplicaPhase;
 use crate::admin_server::Call;
@@ -50,6 +51,7 @@ use crate::worker::Report;
 use crate::world::{Lockstep, Os, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, limits};
 use clocks::Timekeeper;
+pub(crate) use engine::Engine;
 use environment::Environment;
 use execute_stage::ExecuteStage;
 use group::Group;
@@ -84,9 +86,9 @@ pub(crate) enum Input {
 
 /// One replica: the state of its order thread.
 // large: the order thread, where the stages, which are types of their own, meet
-pub(crate) struct Replica<S: Service, E, W: World = Os> {
+pub(crate) struct Replica<S: Service, W: World = Os> {
     env: Environment<W>,
-    order: OrderStage<E>,
+    order: OrderStage,
     clients: OwnClients<W>,
     executor: ExecuteStage<S>,
     votes: VoteStage,
@@ -113,24 +115,7 @@ pub(crate) fn seed() -> u64 {
     crate::world::wall_us().rotate_left(20) ^ u64::from(std::process::id())
 }
 
-/// The consensus engine over its log. The pipeline's state includes the entries up to `applied`.
-pub(crate) fn raft<L: order::LogStore>(
-    settings: &Settings,
-    log: L,
-    records: Vec<order::Record>,
-    applied: u64,
-) -> Result<order::RaftEngine<L>, order::LogError> {
-    let replicas = settings.peers.len() as u8;
-    let ticks = |time: Duration| (time.as_micros() / limits::TICK.as_micros()).max(2) as usize;
-    let mut config = order::RaftConfig::new(settings.me, replicas, seed(), seed().rotate_left(7));
-    config.found = settings.begins || replicas == 1;
-    config.scale.kept_bytes = settings.buffer_limit as u64 / 4;
-    config.election_ticks =
-        (ticks(settings.election.0), ticks(settings.election.1).max(ticks(settings.election.0) + 1));
-    order::RaftEngine::new(config, log, records, applied)
-}
-
-impl<S: Service, E: OrderEngine> Replica<S, E> {
+impl<S: Service> Replica<S> {
     /// A replica whose sockets are open and which has not found its group yet. It executes batches up to log index
     /// `unwatched` without a watchdog.
     ///
@@ -140,7 +125,7 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
         settings: Settings,
         service: S,
         base: Option<Base<S>>,
-        orderer: Orderer<E>,
+        orderer: Orderer<Engine>,
         counters: Arc<ClientCounters>,
         unwatched: u64,
     ) -> Result<Self, ServeError> {
@@ -197,12 +182,12 @@ impl<S: Service, E: OrderEngine> Replica<S, E> {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+impl<S: Service, W: World> Replica<S, W> {
     fn over(
         env: Environment<W>,
         service: S,
         base: Option<Base<S>>,
-        orderer: Orderer<E>,
+        orderer: Orderer<Engine>,
         counters: Arc<ClientCounters>,
     ) -> Self {
         let (me, replicas) = (env.settings.me, env.settings.peers.len());
@@ -407,14 +392,14 @@ impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
 }
 
 /// What this replica waits for and cannot go on without, with the remedy.
-fn waits_for<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> Option<String> {
+fn waits_for<S: Service, W: World>(replica: &Replica<S, W>) -> Option<String> {
     let Replica { speculate, group, order, transfer, env, .. } = replica;
     let of_operator = speculate.as_ref().and_then(|stage| stage.waits_for_operator(group, env));
     waits::waits_for(order, (group, of_operator), transfer, env)
 }
 
 /// How many further replicas may fail, as far as this replica knows.
-fn tolerates<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> Tolerates {
+fn tolerates<S: Service, W: World>(replica: &Replica<S, W>) -> Tolerates {
     let Replica { group, env, .. } = replica;
     let replicas = env.settings.peers.len();
     if !env.settings.mode.replicated || replicas < 2 {
@@ -432,7 +417,7 @@ fn tolerates<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -
 }
 
 /// The leader that this replica follows, from 0; with V the primary.
-fn leader<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> Option<u8> {
+fn leader<S: Service, W: World>(replica: &Replica<S, W>) -> Option<u8> {
     match &replica.speculate {
         Some(stage) if replica.env.settings.is_witness() => {
             stage.record().map(|record| record.lineup.primary)
@@ -442,9 +427,7 @@ fn leader<S: Service, E: OrderEngine, W: World>(replica: &Replica<S, E, W>) -> O
 }
 
 /// As the leader, with V the primary: how many further replicas may fail.
-fn own_tolerance<S: Service, E: OrderEngine, W: World>(
-    replica: &Replica<S, E, W>,
-) -> Option<order::Tolerance> {
+fn own_tolerance<S: Service, W: World>(replica: &Replica<S, W>) -> Option<order::Tolerance> {
     let Replica { speculate, group, order, env, .. } = replica;
     match speculate {
         None => order.orderer.tolerance(),

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use object::SealedQueue;
-use order::{OrderEngine, Orderer};
+use order::Orderer;
 
+use super::engine::Engine;
 use super::environment::Environment;
 use super::in_order::ByConnection;
 use super::own_clients::OwnClients;
@@ -16,8 +17,8 @@ use crate::world::World;
 use crate::{Corrupted, ReplaceReason, Stop};
 
 /// The ordering engine, and the requests that this replica submits to it.
-pub(super) struct OrderStage<E> {
-    pub(super) orderer: Orderer<E>,
+pub(super) struct OrderStage {
+    pub(super) orderer: Orderer<Engine>,
     /// Own requests in the order in which they were submitted, which is the order of their delivery.
     pending: PendingReplies,
     /// Own requests that the orderer had no room for yet, of each client thread, under the numbers that they got when
@@ -33,9 +34,9 @@ pub(super) struct OrderStage<E> {
 pub(super) type SortsReads<'r> =
     Box<dyn FnMut(Submission, &mut ByConnection, &mut VecDeque<Submission>) + 'r>;
 
-impl<E: OrderEngine> OrderStage<E> {
+impl OrderStage {
     /// A stage whose orderer has no request of this replica yet; requests will come from so many client threads.
-    pub(super) fn new(orderer: Orderer<E>, client_threads: usize) -> Self {
+    pub(super) fn new(orderer: Orderer<Engine>, client_threads: usize) -> Self {
         OrderStage {
             orderer,
             pending: PendingReplies::default(),
@@ -195,8 +196,9 @@ mod tests {
     use crate::world::Os;
 
     /// A stage for requests of two client threads, at the only replica.
-    fn stage() -> OrderStage<SingleEngine> {
-        let orderer = Orderer::new(Config::new(0, 1, 1), SingleEngine::new(0, 1, 0), State::default());
+    fn stage() -> OrderStage {
+        let orderer =
+            Orderer::new(Config::new(0, 1, 1), Engine::Single(SingleEngine::new(0, 1, 0)), State::default());
         OrderStage::new(orderer, 2)
     }
 
@@ -207,13 +209,13 @@ mod tests {
         Submission { number, to, request: ordered::summed(text.into()) }
     }
 
-    fn submit(stage: &mut OrderStage<SingleEngine>) -> Result<(), Corrupted> {
+    fn submit(stage: &mut OrderStage) -> Result<(), Corrupted> {
         let mut clients = OwnClients::<Os>::new(Arc::new(ClientCounters::with_threads(2)));
         stage.submit_waiting(&hooks::Active::default(), &mut clients, None)
     }
 
     /// Orders what was submitted; returns the threads and numbers of the requests, in their order.
-    fn ordered_now(stage: &mut OrderStage<SingleEngine>) -> Vec<(u8, u8)> {
+    fn ordered_now(stage: &mut OrderStage) -> Vec<(u8, u8)> {
         let mut all = Vec::new();
         loop {
             stage.orderer.pump(1);

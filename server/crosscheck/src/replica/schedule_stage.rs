@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use order::{Batch, Delivered, OrderEngine};
+use order::{Batch, Delivered};
 use schedule::Footprint;
 use vote::Place;
 
@@ -20,7 +20,7 @@ use crate::service::{Service, declared};
 use crate::state;
 use crate::world::{Observation, World};
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+impl<S: Service, W: World> Replica<S, W> {
     /// Executes delivered batches, as far as the workers have room.
     pub(super) fn execute(&mut self) {
         self.take_deliveries();

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use order::OrderEngine;
-
 use super::order_stage::OrderStage;
 use crate::limits;
 use crate::ordered::Control;
@@ -23,12 +21,7 @@ pub(super) struct Scrubs {
 
 impl Scrubs {
     /// If this replica leads and a scrub is due, orders a SCRUB of the next of so many regions.
-    pub(super) fn order_next<E: OrderEngine>(
-        &mut self,
-        regions: u32,
-        order: &mut OrderStage<E>,
-        now_us: u64,
-    ) {
+    pub(super) fn order_next(&mut self, regions: u32, order: &mut OrderStage, now_us: u64) {
         if order.orderer.standing().is_leader
             && let Some(home) = self.next_due(regions, now_us)
         {

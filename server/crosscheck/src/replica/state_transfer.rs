@@ -1,7 +1,7 @@
 //! State transfer and checkpoints: which replica sends its state to which, when the state is on disk, and how far the
 //! log may then be dropped.
 
-use order::{FrameKind, OrderEngine};
+use order::FrameKind;
 use wire::ReplicaId;
 
 use super::Input;
@@ -50,11 +50,7 @@ pub(super) struct Arrived {
 
 impl StateTransfer {
     /// A replica needs a state that does not exist yet: the leader orders a CHECKPOINT.
-    pub(super) fn want_checkpoint<E: OrderEngine, W: World>(
-        &mut self,
-        order: &mut OrderStage<E>,
-        env: &Environment<W>,
-    ) {
+    pub(super) fn want_checkpoint<W: World>(&mut self, order: &mut OrderStage, env: &Environment<W>) {
         let now_us = env.world.now_us();
         let patience_us = env.world.scale().cut_patience.as_micros() as u64;
         if self.checkpoint_asked_us.is_none_or(|asked_us| now_us > asked_us + patience_us) {
@@ -90,11 +86,11 @@ impl StateTransfer {
     }
 
     /// The workers made the checkpoint. With a disk, it has to be there before the log up to it may be dropped.
-    pub(super) fn on_checkpoint<E: OrderEngine, W: World>(
+    pub(super) fn on_checkpoint<W: World>(
         &mut self,
         head: &state::CheckpointHead,
         state: PackedState,
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
         self.checkpoint_asked_us = None;
@@ -103,12 +99,12 @@ impl StateTransfer {
 
     /// With V: the same. It may have to be dropped before replicas agree on its batch; `proof` is that of the batch if
     /// they have.
-    pub(super) fn on_checkpoint_of<E: OrderEngine, W: World>(
+    pub(super) fn on_checkpoint_of<W: World>(
         &mut self,
         head: &state::CheckpointHead,
         state: PackedState,
         proof: Option<StateProof>,
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
         self.checkpoint_asked_us = None;
@@ -119,11 +115,11 @@ impl StateTransfer {
     }
 
     /// With V: replicas have agreed on the version after this batch. Its checkpoint is offered, with the proof.
-    pub(super) fn on_stable<E: OrderEngine, W: World>(
+    pub(super) fn on_stable<W: World>(
         &mut self,
         stable: u64,
         proof: StateProof,
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
         if let Some((_, index, state)) = self.unstable.take_if(|(batch, ..)| *batch == stable) {
@@ -148,11 +144,11 @@ impl StateTransfer {
     }
 
     /// The state after entry `index` may be fetched from here.
-    fn offer<E: OrderEngine, W: World>(
+    fn offer<W: World>(
         &mut self,
         index: u64,
         state: PackedState,
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
         if let Some((manifest, waiting)) = self.donor.offer(index, state.clone(), env.world.now_us()) {
@@ -281,11 +277,7 @@ impl StateTransfer {
 
     /// Gives up a state that the others do not offer alike: objects were corrupted when they packed it, or they do not
     /// keep it any more. A later one is requested: until then they repair theirs.
-    pub(super) fn give_up_disagreed<E: OrderEngine, W: World>(
-        &mut self,
-        order: &mut OrderStage<E>,
-        env: &Environment<W>,
-    ) {
+    pub(super) fn give_up_disagreed<W: World>(&mut self, order: &mut OrderStage, env: &Environment<W>) {
         // Without V all make it at the same position, and a slow one of them takes longer.
         let patience = match env.settings.mode.verified {
             true => limits::AGREEMENT_PATIENCE,
@@ -308,12 +300,12 @@ impl StateTransfer {
 
     /// Handles a peer's message about a state. Returns a state that is complete and can be installed. With V, `knows`
     /// tells whether a version is known here that verifiers have recorded: a state can be compared with it.
-    pub(super) fn on_message<E: OrderEngine, W: World>(
+    pub(super) fn on_message<W: World>(
         &mut self,
         from: u8,
         message: Message,
         knows: Option<bool>,
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
         env: &mut Environment<W>,
     ) -> Option<Arrived> {
         let standing = order.orderer.standing();
@@ -367,9 +359,9 @@ impl StateTransfer {
 
     /// With its log on disk, the leader orders a checkpoint from time to time, so that logs stay short. Then entries
     /// that no replica needs are dropped, a few at a time.
-    pub(super) fn compact<E: OrderEngine, W: World>(
+    pub(super) fn compact<W: World>(
         &mut self,
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
         env: &mut Environment<W>,
         is_executing: bool,
     ) {

@@ -1,7 +1,6 @@
 //! A replica that a simulation steps: the shipped pipeline without a thread, a socket or a clock of its own. The
 //! simulation decides with one seed when each event happens.
 
-mod engine;
 #[cfg(feature = "inject")]
 mod faults;
 
@@ -14,10 +13,9 @@ use order::{LogStore, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEng
 use vote::Voter;
 pub use vote::limits::Occupancy;
 
-use self::engine::SteppedEngine;
 use super::environment::Environment;
 use super::execution::Execution;
-use super::{Frontend, Input, Judged, Replica, Watchdog};
+use super::{Engine, Frontend, Input, Judged, Replica, Watchdog};
 use crate::admin::{AdminCommand, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
@@ -77,7 +75,7 @@ pub const LISTENER: Token = Token(crate::peers::FIRST_TOKEN);
 
 /// One replica, stepped from outside: its workers too, one at a time. Dropping it is a crash.
 pub struct Stepped<S: Service, W: World> {
-    replica: Replica<S, SteppedEngine, W>,
+    replica: Replica<S, W>,
     /// Receives the input that other threads would send.
     mailbox: Mailbox<Input>,
     answers: Mailbox<ThreadInput>,
@@ -123,10 +121,10 @@ impl<S: Service, W: World> Stepped<S, W> {
         let engine = if verified {
             let config = PrimaryConfig { slot: me, replicas: ordering, life: birth.life, start: 1 };
             let engine = PrimaryEngine::new(config, order_state.index).with_scale(birth.engine.scale);
-            SteppedEngine::Primary(Box::new(engine))
+            Engine::Primary(Box::new(engine))
         } else {
             let engine = RaftEngine::new(birth.engine, birth.log, birth.records, order_state.index)?;
-            SteppedEngine::Raft(Box::new(engine))
+            Engine::Raft(Box::new(engine))
         };
         let orderer = Orderer::new(config, engine, order_state);
         let peers = Peers::over(Identity::of(&settings, Some(seed))?, replicas, net);

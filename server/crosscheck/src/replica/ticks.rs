@@ -1,7 +1,5 @@
 //! Ordered time while nothing is ordered: a timer fires when a batch has its time, so an idle node makes one.
 
-use order::OrderEngine;
-
 use super::order_stage::OrderStage;
 use crate::limits;
 use crate::ordered::Control;
@@ -15,11 +13,11 @@ pub(super) struct Ticks {
 
 impl Ticks {
     /// If this replica leads and a timer is due at `stamp_us`, orders a request that only passes time.
-    pub(super) fn order_due<E: OrderEngine>(
+    pub(super) fn order_due(
         &mut self,
         deadline_us: u64,
         (stamp_us, now_us): (u64, u64),
-        order: &mut OrderStage<E>,
+        order: &mut OrderStage,
     ) {
         let patience_us = limits::TIMER_PATIENCE.as_micros() as u64;
         let is_asked =

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use order::OrderEngine;
 use verify::VerifierEvent;
 use vote::{Command, Event, Message, Place, Reexecution, To, Voter};
 use wire::ReplicaId;
@@ -124,7 +123,7 @@ impl VoteStage {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Replica<S, E, W> {
+impl<S: Service, W: World> Replica<S, W> {
     /// Handles a worker's report.
     pub(super) fn on_report(&mut self, report: Report) {
         if self.executor.is_retiring() {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use order::{Decision, OrderEngine, Standing};
+use order::{Decision, Standing};
 use wire::ReplicaId;
 
 use super::environment::Environment;
@@ -277,8 +277,8 @@ pub(super) fn bits(replicas: impl Iterator<Item = u8>) -> u16 {
 }
 
 /// The condition that this replica waits for, and the remedy; `of_operator` is what a verified group waits for.
-pub(super) fn waits_for<E: OrderEngine, W: World>(
-    order: &OrderStage<E>,
+pub(super) fn waits_for<W: World>(
+    order: &OrderStage,
     (group, of_operator): (&Group, Option<Wait>),
     transfer: &StateTransfer,
     env: &Environment<W>,
@@ -291,8 +291,8 @@ pub(super) fn waits_for<E: OrderEngine, W: World>(
     )
 }
 
-fn of_order<E: OrderEngine, W: World>(
-    order: &OrderStage<E>,
+fn of_order<W: World>(
+    order: &OrderStage,
     group: &Group,
     transfer: &StateTransfer,
     env: &Environment<W>,
@@ -337,10 +337,10 @@ impl Waits {
 }
 
 /// Carries out an operator's decision about the group. Returns whether the ordering engine has output to perform now.
-pub(super) fn decide<E: OrderEngine, W: World>(
+pub(super) fn decide<W: World>(
     call: Call,
     is_executing: bool,
-    order: &mut OrderStage<E>,
+    order: &mut OrderStage,
     transfer: &mut StateTransfer,
     env: &mut Environment<W>,
 ) -> bool {
@@ -394,7 +394,7 @@ fn is_kept(standing: &Standing, me: u8, connected: u16) -> bool {
 }
 
 /// Reports that the group continues with this replica's state, as an operator decided; returns the message.
-fn keep_own_state<E: OrderEngine, W: World>(order: &OrderStage<E>, env: &Environment<W>) -> String {
+fn keep_own_state<W: World>(order: &OrderStage, env: &Environment<W>) -> String {
     let index = order.orderer.standing().last_index;
     let kept = format!("the group goes on with what this replica has, its log up to entry {index}");
     env.world.say(format_args!("an operator decided that {kept}"));
@@ -410,12 +410,7 @@ fn take_from<W: World>(replica: u8, transfer: &mut StateTransfer, env: &Environm
 }
 
 /// Makes the group continue with another replica's state instead of this one's, as an operator decided.
-fn give_up_for<E: OrderEngine, W: World>(
-    replica: u8,
-    call: Call,
-    order: &mut OrderStage<E>,
-    env: &mut Environment<W>,
-) {
+fn give_up_for<W: World>(replica: u8, call: Call, order: &mut OrderStage, env: &mut Environment<W>) {
     if let Some(leader) = order.orderer.standing().leader {
         return call.refuse(&order::Declined::Led(leader).to_string());
     }

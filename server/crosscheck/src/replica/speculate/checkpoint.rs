@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use object::Home;
-use order::OrderEngine;
 
 use super::{GoingBack, Speculator};
 use crate::boundary::{BoundaryWork, PackingRegions};
@@ -43,18 +42,16 @@ impl OpenCheckpoint {
 }
 
 /// What a checkpoint in parts acts on.
-pub(in crate::replica) struct CheckpointStage<'s, 'r, S: Service, E, W: World>(
-    &'s mut Speculator<'r, S, E, W>,
-);
+pub(in crate::replica) struct CheckpointStage<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
 
-impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+impl<'r, S: Service, W: World> Speculator<'r, S, W> {
     /// The checkpoint that is made in parts.
-    pub(in crate::replica) fn checkpoint(&mut self) -> CheckpointStage<'_, 'r, S, E, W> {
+    pub(in crate::replica) fn checkpoint(&mut self) -> CheckpointStage<'_, 'r, S, W> {
         CheckpointStage(self)
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> CheckpointStage<'_, '_, S, E, W> {
+impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
     /// The batch has run, and this is what is in no region. While another checkpoint is made, there is no further one:
     /// who needs it asks again.
     pub(in crate::replica) fn begin(&mut self, head: Arc<CheckpointHead>, begun: PackWriter) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use execute::TokenParts;
-use order::{Delivered, OrderEngine};
+use order::Delivered;
 use schedule::{Entry, Footprint, Keys, Mixed, Mixer, ParallelBatches};
 use vote::Place;
 
@@ -30,7 +30,7 @@ struct Collected<R> {
     is_long: bool,
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+impl<S: Service, W: World> Speculator<'_, S, W> {
     /// A part of the next batch. With the last one the batch is scheduled.
     pub(in crate::replica) fn deliver_part(&mut self, delivered: Delivered) {
         let stage = &mut *self.stage;

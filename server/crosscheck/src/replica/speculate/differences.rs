@@ -4,8 +4,6 @@
 //! one goes on, or both have checked themselves and found nothing (`undecided.rs`). However often a batch is run again,
 //! it has one record at each of the two.
 
-use order::OrderEngine;
-
 use super::{SpeculateStage, Speculator};
 use crate::evidence::{self, Outcome};
 use crate::replica::environment::Environment;
@@ -55,7 +53,7 @@ impl SpeculateStage {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+impl<S: Service, W: World> Speculator<'_, S, W> {
     /// The verifier has seen that the two executors differ. A witness has no part in it.
     pub(super) fn on_two_differ(&mut self, batch: u64) {
         if !self.stage.executes {

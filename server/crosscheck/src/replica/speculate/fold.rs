@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use execute::{KeptRequest, Speculation};
 use object::{Home, Kept};
-use order::OrderEngine;
 use schedule::EntryEnd;
 use verify::{ExecutorEvent, Version};
 use vote::{Failure, RequestResult};
@@ -103,7 +102,7 @@ fn order_of(kept: &[KeptRequest]) -> Vec<u32> {
     order
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+impl<S: Service, W: World> Speculator<'_, S, W> {
     /// All requests of a batch have ended: its token goes to the verifiers, once those before have ended too. Two
     /// workers may tell the ends of two batches in the other order, and that of a batch which was dropped late.
     pub(in crate::replica) fn on_batch_ended(&mut self, ended: EntryEnd) {

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use order::OrderEngine;
 use wire::ReplicaId;
 
 use super::{SpeculateStage, Speculator, layout};
@@ -156,7 +155,7 @@ impl SpeculateStage {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+impl<S: Service, W: World> Speculator<'_, S, W> {
     /// Time passes: notes since when too few verifiers have their memory.
     pub(super) fn mind_memories(&mut self) {
         let are_too_few =

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use execute::{Speculation, TokenParts};
 use object::{Home, ObjectId};
-use order::{Delivered, FrameKind, OrderEngine, PrimaryView};
+use order::{Delivered, FrameKind, PrimaryView};
 use schedule::{EntryEnd, Mixer};
 use verify::{
     Executor, ExecutorEvent, Layout, Reason, Recipients, Slot, Verifier, VerifierEvent, VerifyMessage,
@@ -481,10 +481,10 @@ impl SpeculateStage {
 
 /// The stage with the parts of its replica that it acts on.
 // large: the stage with what it acts on, where decisions of both machines are performed
-pub(super) struct Speculator<'r, S: Service, E, W: World> {
+pub(super) struct Speculator<'r, S: Service, W: World> {
     stage: &'r mut SpeculateStage,
     env: &'r mut Environment<W>,
-    order: &'r mut OrderStage<E>,
+    order: &'r mut OrderStage,
     executor: &'r mut ExecuteStage<S>,
     clients: &'r mut OwnClients<W>,
     transfer: &'r mut StateTransfer,
@@ -494,9 +494,9 @@ pub(super) struct Speculator<'r, S: Service, E, W: World> {
     calls: &'r mut Calls,
 }
 
-impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+impl<'r, S: Service, W: World> Speculator<'r, S, W> {
     /// With V: the stage of this replica, and what it acts on.
-    pub(super) fn of(replica: &'r mut Replica<S, E, W>) -> Option<Self> {
+    pub(super) fn of(replica: &'r mut Replica<S, W>) -> Option<Self> {
         Some(Speculator {
             stage: replica.speculate.as_mut()?,
             env: &mut replica.env,
@@ -512,7 +512,7 @@ impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+impl<S: Service, W: World> Speculator<'_, S, W> {
     /// A frame of another process's machines.
     pub(super) fn on_verify_message(&mut self, from: u8, body: &[u8]) {
         match VerifyMessage::decode_all(body) {

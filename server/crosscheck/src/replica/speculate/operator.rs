@@ -1,6 +1,6 @@
 //! What the replicas of a verified group cannot decide, and an operator does: what each waits for, and the remedy.
 
-use order::{Declined, OrderEngine};
+use order::Declined;
 use verify::limits::IDENTITY_VIEWS;
 use verify::{Layout, Lineup, TokenRecord, VerifierEvent, Version};
 use wire::ReplicaId;
@@ -164,7 +164,7 @@ fn undecided(number: u64, me: u8) -> Wait {
     )
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+impl<S: Service, W: World> Speculator<'_, S, W> {
     /// Carries out an operator's decision about the group.
     pub(in crate::replica) fn decide(&mut self, call: Call) {
         let decided = match call.command {
@@ -194,9 +194,7 @@ impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
     }
 }
 
-fn begin_group<S: Service, E: OrderEngine, W: World>(
-    this: &mut Speculator<'_, S, E, W>,
-) -> Result<String, String> {
+fn begin_group<S: Service, W: World>(this: &mut Speculator<'_, S, W>) -> Result<String, String> {
     if this.env.settings.me != 0 {
         return Err(Declined::NotFirst.to_string());
     }
@@ -208,10 +206,7 @@ fn begin_group<S: Service, E: OrderEngine, W: World>(
     Ok("the group begins as soon as all replicas are there and none has data of one".to_owned())
 }
 
-fn keep_state<S: Service, E: OrderEngine, W: World>(
-    this: &mut Speculator<'_, S, E, W>,
-    replica: u8,
-) -> Result<String, String> {
+fn keep_state<S: Service, W: World>(this: &mut Speculator<'_, S, W>, replica: u8) -> Result<String, String> {
     let me = this.env.settings.me;
     if this.env.settings.is_witness() {
         return Ok("the witness follows the replica that is kept".to_owned());
@@ -235,7 +230,7 @@ fn keep_state<S: Service, E: OrderEngine, W: World>(
 
 /// An operator decided for another replica. One that has no state takes that one's, on its word alone: nobody else has
 /// any.
-fn follow<S: Service, E: OrderEngine, W: World>(this: &mut Speculator<'_, S, E, W>, replica: u8) -> String {
+fn follow<S: Service, W: World>(this: &mut Speculator<'_, S, W>, replica: u8) -> String {
     let is_empty = this.executor.running.is_none();
     if is_empty && matches!(layout(&this.env.settings), Layout::Crash { .. }) {
         this.transfer.trust(replica - 1);
@@ -248,8 +243,8 @@ fn follow<S: Service, E: OrderEngine, W: World>(this: &mut Speculator<'_, S, E, 
 }
 
 /// Goes on with what this one of three or more replicas has, where too few verifiers have their memory.
-fn keep_one_of_many<S: Service, E: OrderEngine, W: World>(
-    this: &mut Speculator<'_, S, E, W>,
+fn keep_one_of_many<S: Service, W: World>(
+    this: &mut Speculator<'_, S, W>,
     record: &TokenRecord,
 ) -> Result<String, String> {
     let replica = ReplicaId(this.env.settings.me);
@@ -272,8 +267,8 @@ fn is_kept(record: &TokenRecord, me: u8) -> bool {
 }
 
 /// Goes on with what this one of two replicas has.
-fn keep_one_of_two<S: Service, E: OrderEngine, W: World>(
-    this: &mut Speculator<'_, S, E, W>,
+fn keep_one_of_two<S: Service, W: World>(
+    this: &mut Speculator<'_, S, W>,
     record: &TokenRecord,
 ) -> Result<String, String> {
     let me = this.env.settings.me;

@@ -1,7 +1,7 @@
 //! What the verification stage has decided: replies leave, batches are taken back, a state is fetched.
 
 use execute::{NotTakenBack, Speculation};
-use order::{OrderEngine, PrimaryView};
+use order::PrimaryView;
 use verify::limits::IDENTITY_VIEWS;
 use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, VerifierCommand, VerifyMessage, Version};
 use vote::{Place, Withheld};
@@ -19,7 +19,7 @@ use crate::state::StateProof;
 use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+impl<S: Service, W: World> Speculator<'_, S, W> {
     /// Performs a command of this replica's verifier.
     pub(super) fn perform_of_verifier(&mut self, command: VerifierCommand) {
         match command {

@@ -25,7 +25,6 @@
 use std::collections::VecDeque;
 
 use execute::Speculation;
-use order::OrderEngine;
 use verify::ExecutorEvent;
 use verify::limits::RESEND_US;
 
@@ -229,16 +228,16 @@ impl SpeculateStage {
 }
 
 /// What reads without a batch act on.
-pub(in crate::replica) struct ReadStage<'s, 'r, S: Service, E, W: World>(&'s mut Speculator<'r, S, E, W>);
+pub(in crate::replica) struct ReadStage<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
 
-impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+impl<'r, S: Service, W: World> Speculator<'r, S, W> {
     /// The reads that take no batch.
-    pub(in crate::replica) fn reads(&mut self) -> ReadStage<'_, 'r, S, E, W> {
+    pub(in crate::replica) fn reads(&mut self) -> ReadStage<'_, 'r, S, W> {
         ReadStage(self)
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> ReadStage<'_, '_, S, E, W> {
+impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
     /// Asks for reads, and runs those that may. Returns whether there is work for the workers or the orderer.
     pub(in crate::replica) fn advance(&mut self) -> bool {
         let now_us = self.0.env.world.now_us();

@@ -13,7 +13,7 @@
 
 use execute::Speculation;
 use object::{Home, ObjectId};
-use order::{FrameKind, OrderEngine};
+use order::FrameKind;
 use verify::{ExecutorEvent, Slots, Version};
 use vote::{Failure, Packed, RequestResult};
 
@@ -235,7 +235,7 @@ pub(in crate::replica) struct ObjectRepair<'r, S: Service, W: World> {
     scrubs: &'r mut Scrubs,
 }
 
-impl<S: Service, E: OrderEngine, W: World> Speculator<'_, S, E, W> {
+impl<S: Service, W: World> Speculator<'_, S, W> {
     /// The repair of objects.
     pub(in crate::replica) fn repair(&mut self) -> ObjectRepair<'_, S, W> {
         let Speculator { stage, env, executor, group, transfer, scrubs, .. } = self;

@@ -11,7 +11,6 @@
 
 use execute::Speculation;
 use object::{Home, ObjectId};
-use order::OrderEngine;
 
 use super::repair::{ObjectRepair, RepairStep, Repairing};
 use super::yielding::turns_to_yield;
@@ -79,16 +78,16 @@ impl SpeculateStage {
 }
 
 /// What one of two executors that doubts itself acts on.
-pub(super) struct Undecided<'s, 'r, S: Service, E, W: World>(&'s mut Speculator<'r, S, E, W>);
+pub(super) struct Undecided<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
 
-impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+impl<'r, S: Service, W: World> Speculator<'r, S, W> {
     /// States of two executors that differ.
-    pub(super) fn undecided(&mut self) -> Undecided<'_, 'r, S, E, W> {
+    pub(super) fn undecided(&mut self) -> Undecided<'_, 'r, S, W> {
         Undecided(self)
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> Undecided<'_, '_, S, E, W> {
+impl<S: Service, W: World> Undecided<'_, '_, S, W> {
     /// Checks this replica, if two executors have come to different states one request at a time.
     pub(super) fn doubt_oneself(&mut self) {
         let Speculator { stage, env, .. } = &mut *self.0;

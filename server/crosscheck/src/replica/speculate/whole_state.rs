@@ -12,7 +12,7 @@
 //! instead, which lets the other one go on alone, and joins it.
 
 use execute::Speculation;
-use order::{FrameKind, OrderEngine, PrimaryView};
+use order::{FrameKind, PrimaryView};
 use verify::{ExecutorEvent, Reason, VerifierEvent};
 
 use super::{SpeculateStage, Speculator};
@@ -94,16 +94,16 @@ impl SpeculateStage {
 }
 
 /// What a whole state from the others takes the place of.
-pub(in crate::replica) struct WholeState<'s, 'r, S: Service, E, W: World>(&'s mut Speculator<'r, S, E, W>);
+pub(in crate::replica) struct WholeState<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
 
-impl<'r, S: Service, E: OrderEngine, W: World> Speculator<'r, S, E, W> {
+impl<'r, S: Service, W: World> Speculator<'r, S, W> {
     /// A whole state from the others, in place of the own one.
-    pub(in crate::replica) fn whole_state(&mut self) -> WholeState<'_, 'r, S, E, W> {
+    pub(in crate::replica) fn whole_state(&mut self) -> WholeState<'_, 'r, S, W> {
         WholeState(self)
     }
 }
 
-impl<S: Service, E: OrderEngine, W: World> WholeState<'_, '_, S, E, W> {
+impl<S: Service, W: World> WholeState<'_, '_, S, W> {
     /// This replica lags too far, or cannot go back: it takes the whole state, in place if that is possible.
     pub(in crate::replica) fn take(&mut self, otherwise: ReplaceReason) {
         if !is_possible(&self.0.env.settings) || self.0.executor.running.is_none() {

@@ -1,13 +1,22 @@
-//! The two engines that order what a stepped replica runs, as one type: its mode decides when it starts.
+//! The engines that may order a replica's requests, as one type: the mode decides which one when the replica starts.
+//! The rest of a replica is compiled once, not once for each engine.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use order::{
     Blame, Decision, Declined, Encoded, EngineOut, FrameKind, Leadership, LogError, LogStore, NotNow,
-    OrderEngine, PrimaryEngine, PrimaryView, RaftEngine, Standing, Tolerance,
+    OrderEngine, PrimaryEngine, PrimaryView, RaftConfig, RaftEngine, Record, SingleEngine, Standing,
+    Tolerance,
 };
 
-/// The engine of a stepped replica.
-pub enum SteppedEngine {
+use super::seed;
+use crate::{Settings, limits};
+
+/// The engine of a replica.
+pub enum Engine {
+    /// The only replica numbers its requests itself.
+    Single(SingleEngine),
     /// Positions are agreed on before execution.
     Raft(Box<RaftEngine<Box<dyn LogStore>>>),
     /// With V: a primary numbers batches.
@@ -15,29 +24,31 @@ pub enum SteppedEngine {
 }
 
 /// Each method of the trait, by the engine that there is.
-macro_rules! by_either {
+macro_rules! by_variant {
     (
         reads { $($read:ident($($arg:ident: $type:ty),*) -> $found:ty;)* }
         changes { $($change:ident($($with:ident: $of:ty),*) -> $result:ty;)* }
     ) => {
-        impl OrderEngine for SteppedEngine {
+        impl OrderEngine for Engine {
             $(fn $read(&self $(, $arg: $type)*) -> $found {
                 match self {
-                    SteppedEngine::Raft(engine) => engine.$read($($arg),*),
-                    SteppedEngine::Primary(engine) => engine.$read($($arg),*),
+                    Engine::Single(engine) => engine.$read($($arg),*),
+                    Engine::Raft(engine) => engine.$read($($arg),*),
+                    Engine::Primary(engine) => engine.$read($($arg),*),
                 }
             })*
             $(fn $change(&mut self $(, $with: $of)*) -> $result {
                 match self {
-                    SteppedEngine::Raft(engine) => engine.$change($($with),*),
-                    SteppedEngine::Primary(engine) => engine.$change($($with),*),
+                    Engine::Single(engine) => engine.$change($($with),*),
+                    Engine::Raft(engine) => engine.$change($($with),*),
+                    Engine::Primary(engine) => engine.$change($($with),*),
                 }
             })*
         }
     };
 }
 
-by_either! {
+by_variant! {
     reads {
         needs_persist() -> bool;
         standing() -> Standing;
@@ -74,13 +85,37 @@ by_either! {
     }
 }
 
+impl Engine {
+    /// The consensus engine over its log. The pipeline's state includes the entries up to `applied`.
+    ///
+    /// # Errors
+    /// When the log cannot be used.
+    pub(crate) fn raft(
+        settings: &Settings,
+        log: impl LogStore + 'static,
+        records: Vec<Record>,
+        applied: u64,
+    ) -> Result<Self, LogError> {
+        let replicas = settings.peers.len() as u8;
+        let ticks = |time: Duration| (time.as_micros() / limits::TICK.as_micros()).max(2) as usize;
+        let mut config = RaftConfig::new(settings.me, replicas, seed(), seed().rotate_left(7));
+        config.found = settings.begins || replicas == 1;
+        config.scale.kept_bytes = settings.buffer_limit as u64 / 4;
+        config.election_ticks =
+            (ticks(settings.election.0), ticks(settings.election.1).max(ticks(settings.election.0) + 1));
+        let log: Box<dyn LogStore> = Box::new(log);
+        Ok(Engine::Raft(Box::new(RaftEngine::new(config, log, records, applied)?)))
+    }
+}
+
 #[cfg(feature = "inject")]
-impl SteppedEngine {
+impl Engine {
     /// Where a simulation injects faults.
     pub fn faults(&mut self) -> &mut dyn order::EngineFaults {
         match self {
-            SteppedEngine::Raft(engine) => &mut **engine,
-            SteppedEngine::Primary(engine) => &mut **engine,
+            Engine::Single(engine) => engine,
+            Engine::Raft(engine) => &mut **engine,
+            Engine::Primary(engine) => &mut **engine,
         }
     }
 }

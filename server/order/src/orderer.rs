@@ -232,6 +232,7 @@ impl<E: OrderEngine> Orderer<E> {
     }
 
     /// Whether the log waits for the disk. Write the sockets before answering with [`Orderer::persist`].
+    #[inline]
     pub fn needs_persist(&self) -> bool {
         !self.stopped && self.engine.needs_persist()
     }
@@ -338,6 +339,7 @@ impl<E: OrderEngine> Orderer<E> {
     }
 
     /// The engine's progress.
+    #[inline]
     pub fn standing(&self) -> Standing {
         self.engine.standing()
     }

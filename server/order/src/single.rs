@@ -30,6 +30,7 @@ impl SingleEngine {
 impl crate::EngineFaults for SingleEngine {}
 
 impl OrderEngine for SingleEngine {
+    #[inline]
     fn propose(&mut self, entry: Encoded) -> Result<(), NotNow> {
         self.index += 1;
         self.ready.committed.push_back(Committed::whole(self.index, entry));
@@ -46,6 +47,7 @@ impl OrderEngine for SingleEngine {
 
     fn peer_down(&mut self, _peer: u8) {}
 
+    #[inline]
     fn pump(&mut self, out: &mut EngineOut) {
         out.take_over(&mut self.ready);
     }
@@ -54,6 +56,7 @@ impl OrderEngine for SingleEngine {
         false
     }
 
+    #[inline]
     fn standing(&self) -> Standing {
         Standing {
             leader: Some(self.slot),

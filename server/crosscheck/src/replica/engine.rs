@@ -23,21 +23,24 @@ pub enum Engine {
     Primary(Box<PrimaryEngine>),
 }
 
-/// Each method of the trait, by the engine that there is.
+/// Each method of the trait, by the engine that there is. In line: a round asks a dozen times, and most answers of the
+/// only replica are constants.
 macro_rules! by_variant {
     (
         reads { $($read:ident($($arg:ident: $type:ty),*) -> $found:ty;)* }
         changes { $($change:ident($($with:ident: $of:ty),*) -> $result:ty;)* }
     ) => {
         impl OrderEngine for Engine {
-            $(fn $read(&self $(, $arg: $type)*) -> $found {
+            $(#[inline]
+            fn $read(&self $(, $arg: $type)*) -> $found {
                 match self {
                     Engine::Single(engine) => engine.$read($($arg),*),
                     Engine::Raft(engine) => engine.$read($($arg),*),
                     Engine::Primary(engine) => engine.$read($($arg),*),
                 }
             })*
-            $(fn $change(&mut self $(, $with: $of)*) -> $result {
+            $(#[inline]
+            fn $change(&mut self $(, $with: $of)*) -> $result {
                 match self {
                     Engine::Single(engine) => engine.$change($($with),*),
                     Engine::Raft(engine) => engine.$change($($with),*),

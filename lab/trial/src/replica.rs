@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ impl ReplicaProcess {
             .run(move || {
                 let mut command = Command::new(program);
                 serve(&mut command, &config, begins);
-                Process::spawn(command, log)
+                Process::spawn(command, Stdio::null(), log)
             })
             .with_context(|| format!("starting replica {}", self.number + 1))?;
         Ok(self.process.insert(process).pid())

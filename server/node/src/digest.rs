@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use crosscheck::admin::client::{NoAnswer, ask};
+use crosscheck::admin::client::NoAnswer;
 use crosscheck::admin::{AdminCommand, Position, StateDigest};
 use serde_json::json;
 
@@ -83,21 +83,24 @@ fn row_json((replica, answer): &DigestAnswer) -> serde_json::Value {
 
 /// The digests of all replicas, made at one position of the log.
 pub fn collect(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
-    let mut answers = round(replicas);
+    let mut answers = round(replicas, PATIENCE);
     for _ in 1..ATTEMPTS {
         let refused = answers.iter().any(|(_, answer)| matches!(answer, Err(NoAnswer::Refused(_))));
         if !refused || answers.iter().all(|(_, answer)| answer.is_err()) {
             break;
         }
         thread::sleep(PAUSE);
-        answers = round(replicas);
+        answers = round(replicas, PATIENCE);
     }
     answers
 }
 
-/// The first replica that answers has the digest ordered; the others are then asked for the digest of the same
-/// position.
-fn round(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
+/// The same in one attempt: the first replica that answers has the digest ordered; the others are then asked for the
+/// digest of the same position. Each has `patience` to answer.
+pub fn round(replicas: &[ReplicaHandle], patience: Duration) -> Vec<DigestAnswer> {
+    let digest = |replica: &ReplicaHandle, at: Option<Position>| -> DigestAnswer {
+        (replica.clone(), replica.ask(&AdminCommand::Digest { at }, patience))
+    };
     let mut answers: Vec<DigestAnswer> = Vec::new();
     let mut others = replicas.iter();
     let mut at = None;
@@ -116,11 +119,6 @@ fn round(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
         asked.into_iter().map(answer).collect::<Vec<_>>()
     }));
     answers
-}
-
-/// One replica's digest: at a given position, or at a new one.
-fn digest(replica: &ReplicaHandle, at: Option<Position>) -> DigestAnswer {
-    (replica.clone(), ask(&replica.admin, &AdminCommand::Digest { at }, PATIENCE))
 }
 
 /// Whether all answers are equal; otherwise a sentence with the reason.

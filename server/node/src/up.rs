@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::ServiceOptions;
 use crate::cluster::{
-    ClusterOptions, ClusterPlan, Layout, Observer, ReplicaHandle, ReplicaRow, Supervisor, SupervisorEvent,
+    ClusterOptions, ClusterPlan, Keeper, KeeperOptions, Layout, ReplicaRow, SupervisorEvent,
 };
 use crate::config::DEFAULT_WORKERS;
 #[cfg(feature = "lab")]
@@ -18,7 +18,7 @@ use crate::program::text;
 use crate::signals::Ending;
 use crate::view::{Live, Paint, Tone, block, millis, one_line, row_json};
 
-/// Between two looks at the children.
+/// Between two looks at what happened.
 const TICK: Duration = Duration::from_millis(25);
 /// Between two drawings of the live block.
 const REDRAW: Duration = Duration::from_millis(250);
@@ -198,17 +198,15 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
     };
     let ending = Ending::catch()?;
     let plan = ClusterPlan::new(&wish)?;
-    let mut supervisor = Supervisor::new(&plan)?;
-    let pause = args.restart_after.map(Duration::from_millis);
-    pause.into_iter().for_each(|pause| supervisor.restart_after(pause));
-    let replicas: Vec<ReplicaHandle> = plan.replicas();
-    let observer = Observer::start(&replicas)?;
+    let restart_after = args.restart_after.map(Duration::from_millis);
+    let options = KeeperOptions { restart_after, ..KeeperOptions::new(STOP_PATIENCE) };
+    let keeper = Keeper::start_with(&plan, options)?;
     let mut teller = Teller::new(args.json);
-    teller.places(supervisor.layout());
-    let outcome =
-        watch(&mut supervisor, &observer, &mut teller, &ending, pause.map_or(TICK, |pause| pause.min(TICK)));
+    teller.places(&plan.layout);
+    let tick = restart_after.map_or(TICK, |pause| pause.min(TICK));
+    let outcome = watch(&keeper, &plan.layout, &mut teller, &ending, tick);
     teller.stopping();
-    let killed = supervisor.stop(STOP_PATIENCE);
+    let killed = keeper.stop();
     teller.stopped(&killed);
     Ok(match outcome? {
         CommandVerdict::Holds => CommandVerdict::of(killed.is_empty()),
@@ -217,8 +215,8 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
 }
 
 fn watch(
-    supervisor: &mut Supervisor,
-    observer: &Observer,
+    keeper: &Keeper,
+    layout: &Layout,
     teller: &mut Teller,
     ending: &Ending,
     tick: Duration,
@@ -227,19 +225,16 @@ fn watch(
     let mut ready = false;
     loop {
         let now = Instant::now();
-        for event in supervisor.tick(now) {
+        for event in keeper.events.take() {
             teller.event(&event);
             if let SupervisorEvent::Hopeless { replica, why } = event {
                 anyhow::bail!("replica {replica} does not come up: {why}");
             }
         }
-        let rows = observer.rows();
-        for row in rows.iter().filter(|row| row.serving().is_some()) {
-            supervisor.note_serving(row.replica.number, now);
-        }
+        let rows = keeper.observer.rows();
         if !ready && rows.iter().all(ReplicaRow::is_ready) {
             ready = true;
-            teller.ready(supervisor.layout(), now - start);
+            teller.ready(layout, now - start);
         }
         teller.status(&rows, now, ready);
         if ending.sleep(tick) {
@@ -302,28 +297,16 @@ impl Teller {
     }
 
     fn event(&mut self, event: &SupervisorEvent) {
-        match event {
-            SupervisorEvent::Started { replica, pid } => {
-                let text = format!("replica {replica}: started, process {pid}");
-                self.line(&text, json!({"event": "started", "replica": replica, "pid": pid}));
+        let text = match event {
+            SupervisorEvent::Started { replica, pid } => format!("replica {replica}: started, process {pid}"),
+            SupervisorEvent::Died { replica, how, pause_ms } => {
+                let pause = millis(Duration::from_millis(*pause_ms));
+                format!("replica {replica}: ended with {how}; starts again in {pause}")
             }
-            SupervisorEvent::Died { replica, how, pause } => {
-                let text = format!("replica {replica}: ended with {how}; starts again in {}", millis(*pause));
-                let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                self.line(
-                    &text,
-                    json!({"event": "died", "replica": replica, "how": how, "pause_ms": pause_ms}),
-                );
-            }
-            SupervisorEvent::Hopeless { replica, why } => {
-                let text = format!("replica {replica}: {why}");
-                self.line(&text, json!({"event": "hopeless", "replica": replica, "why": why}));
-            }
-            SupervisorEvent::Said { replica, line } => {
-                let text = format!("replica {replica}: {line}");
-                self.line(&text, json!({"event": "said", "replica": replica, "line": line}));
-            }
-        }
+            SupervisorEvent::Hopeless { replica, why } => format!("replica {replica}: {why}"),
+            SupervisorEvent::Said { replica, line } => format!("replica {replica}: {line}"),
+        };
+        self.line(&text, json!(event));
     }
 
     fn status(&mut self, rows: &[ReplicaRow], now: Instant, ready: bool) {

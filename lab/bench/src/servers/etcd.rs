@@ -65,7 +65,7 @@ pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::R
         (format!("{name} ({})", if index == leader { "leader" } else { "follower" }), pid)
     };
     let processes = peers.iter().enumerate().map(process).collect();
-    let keep = Keep::Stored(peers, folder);
+    let keep = Keep::Peers(peers, Some(folder));
     Ok(Running { addresses, dialect: Dialect::Etcd, processes, keep })
 }
 

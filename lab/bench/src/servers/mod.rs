@@ -41,9 +41,8 @@ enum Keep {
         /// The replica whose death is part of the measurement.
         failing: Option<u8>,
     },
-    Peers(Vec<Peer>),
     /// With a directory that is removed after they have ended.
-    Stored(Vec<Peer>, tempfile::TempDir),
+    Peers(Vec<Peer>, Option<tempfile::TempDir>),
 }
 
 impl Running {
@@ -73,19 +72,11 @@ impl Running {
     pub fn trouble(&mut self) -> Option<String> {
         match &mut self.keep {
             Keep::Ours { keeper, failing, .. } => {
-                let died = |event| match event {
-                    node::cluster::SupervisorEvent::Died { replica, .. } if Some(replica) == *failing => None,
-                    node::cluster::SupervisorEvent::Died { replica, how, .. } => {
-                        Some(format!("replica {replica} ended: {how}"))
-                    }
-                    node::cluster::SupervisorEvent::Hopeless { replica, why } => {
-                        Some(format!("replica {replica}: {why}"))
-                    }
-                    _ => None,
-                };
-                keeper.events().into_iter().find_map(died)
+                let mut deaths = keeper.events.deaths().into_iter();
+                let (replica, how) = deaths.find(|(replica, _)| Some(*replica) != *failing)?;
+                Some(format!("replica {replica} ended: {how}"))
             }
-            Keep::Peers(peers) | Keep::Stored(peers, _) => peers.iter_mut().find_map(Peer::trouble),
+            Keep::Peers(peers, _) => peers.iter_mut().find_map(Peer::trouble),
         }
     }
 
@@ -93,7 +84,7 @@ impl Running {
     pub fn replicas(&self) -> (&[ReplicaHandle], Option<u8>) {
         match &self.keep {
             Keep::Ours { keeper, leader, .. } => (&keeper.replicas, Some(*leader)),
-            Keep::Peers(_) | Keep::Stored(..) => (&[], None),
+            Keep::Peers(..) => (&[], None),
         }
     }
 
@@ -120,8 +111,7 @@ impl Running {
             Keep::Ours { keeper, .. } => {
                 keeper.stop().iter().map(|number| format!("replica {number}")).collect()
             }
-            Keep::Peers(peers) => peers.into_iter().filter_map(Peer::stop).collect(),
-            Keep::Stored(peers, folder) => {
+            Keep::Peers(peers, folder) => {
                 let killed = peers.into_iter().filter_map(Peer::stop).collect();
                 drop(folder);
                 killed

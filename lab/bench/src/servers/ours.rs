@@ -51,7 +51,7 @@ pub fn start(
     let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;
     let rows = keeper.until_ready(START, ending)?;
     // Events of a process after this point are errors.
-    keeper.events();
+    keeper.events.take();
     let leader = rows.iter().find_map(|row| row.serving()?.leader).context("no replica knows a leader")?;
     let wanted = |number: u8| definition.connect == Connect::All || number == leader;
     let meant = keeper.replicas.iter().filter(|replica| wanted(replica.number));

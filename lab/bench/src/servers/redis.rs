@@ -38,7 +38,7 @@ pub fn start(definition: &Definition, data: &Path, ending: &Ending) -> anyhow::R
         addresses: vec![addresses[0]],
         dialect: Dialect::Redis { wait: WAIT },
         processes: peers.iter().map(Peer::process).collect(),
-        keep: Keep::Peers(peers),
+        keep: Keep::Peers(peers, None),
     })
 }
 

@@ -55,6 +55,6 @@ pub fn start_program(
         addresses: vec![address],
         dialect: Dialect::Memcached,
         processes: vec![peer.process()],
-        keep: Keep::Peers(vec![peer]),
+        keep: Keep::Peers(vec![peer], None),
     })
 }

@@ -44,7 +44,7 @@ impl Stage {
         let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;
         keeper.until_ready(START, ending)?;
         // The starts are shown elsewhere; events of a process after this point are errors.
-        keeper.events();
+        keeper.events.take();
         let replicas = keeper.replicas.clone();
         let addresses: Vec<_> = replicas.iter().filter_map(|replica| replica.clients).collect();
         let connect = |address: &std::net::SocketAddr| Client::connect(*address, PATIENCE);
@@ -121,7 +121,7 @@ impl Stage {
 
     /// The events of the processes since the last call.
     pub fn events(&self) -> Vec<node::cluster::SupervisorEvent> {
-        self.keeper.events()
+        self.keeper.events.take()
     }
 
     /// Ends the load and keeps the cluster, for the last comparison.

@@ -9,6 +9,10 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::hooks::ClusterHooks;
+
 /// The flag of `serve` that ends the replica when its standard input closes.
 const TETHER: &str = "--until-stdin-closes";
 /// The flag that makes replica 1 begin the group.
@@ -58,11 +62,12 @@ impl Process {
         config: &Path,
         begins: bool,
         dress: &Dress,
+        hooks: &dyn ClusterHooks,
         said: Sender<(u8, String)>,
     ) -> io::Result<Self> {
         let mut command = dress.command();
         serve(&mut command, config, begins);
-        Self::heard(command, number, said)
+        hooks.spawn(number, command)?.heard(number, said)
     }
 
     /// A shell instead of a replica, for tests of the supervision alone.
@@ -70,17 +75,21 @@ impl Process {
     pub fn of_shell(script: &str, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
         let mut command = Command::new("sh");
         command.arg("-c").arg(script);
-        Self::heard(command, number, said)
+        Self::spawn(command, Stdio::null(), Stdio::piped())?.heard(number, said)
     }
 
-    /// Starts `command`, as [`serve`] completes it; its stderr goes to `stderr`.
+    /// Starts `command`, as [`serve`] completes it, or another server; its output goes to `stdout` and `stderr`.
     ///
     /// # Errors
     /// The operating system cannot start one more process, or cannot start this one.
-    pub fn spawn(mut command: Command, stderr: impl Into<Stdio>) -> io::Result<Self> {
+    pub fn spawn(
+        mut command: Command,
+        stdout: impl Into<Stdio>,
+        stderr: impl Into<Stdio>,
+    ) -> io::Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(stdout)
             .stderr(stderr)
             // Ctrl-C in a terminal signals the whole process group: a replica has a group of its own, and its
             // supervisor stops it in order.
@@ -90,9 +99,9 @@ impl Process {
         Ok(Process { child, tether })
     }
 
-    fn heard(command: Command, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
-        let mut process = Self::spawn(command, Stdio::piped())?;
-        if let Some(stderr) = process.child.stderr.take() {
+    /// Sends each line of its stderr, where that is piped, to `said`.
+    fn heard(mut self, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
+        if let Some(stderr) = self.child.stderr.take() {
             thread::Builder::new().name(format!("replica-{number}-stderr")).spawn(move || {
                 for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line).into_owned();
@@ -102,7 +111,7 @@ impl Process {
                 }
             })?;
         }
-        Ok(process)
+        Ok(self)
     }
 
     /// Its process id.
@@ -162,6 +171,12 @@ pub fn serve(command: &mut Command, config: &Path, begins: bool) {
     if begins {
         command.arg(BEGINS);
     }
+}
+
+/// Sends a signal to a process; false when it has ended.
+pub fn send_signal(pid: u32, signal: Signal) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
 /// Our own binary, even after it was replaced on disk.

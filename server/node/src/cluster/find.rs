@@ -3,15 +3,21 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::bail;
-use crosscheck::admin::{Endpoint, Token};
+use crosscheck::admin::client::{NoAnswer, ask};
+use crosscheck::admin::{AdminCommand, Endpoint, Status, Token};
 use crosscheck::private;
+use serde::de::DeserializeOwned;
 
 use super::runfile::{self, RunFile};
 use crate::config::resolve;
 use crate::outcome::misuse;
 use crate::program;
+
+/// A replica that does not answer for this long hangs, or is down.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Identifies the cluster that a command is about.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -39,6 +45,32 @@ pub struct ReplicaHandle {
     pub admin: Endpoint,
     /// Where clients connect, where known.
     pub clients: Option<SocketAddr>,
+}
+
+impl ReplicaHandle {
+    /// Sends it an operator's command, and waits at most `patience` for the answer.
+    ///
+    /// # Errors
+    /// See [`NoAnswer`].
+    pub fn ask<T: DeserializeOwned>(
+        &self,
+        command: &AdminCommand,
+        patience: Duration,
+    ) -> Result<T, NoAnswer> {
+        ask(&self.admin, command, patience)
+    }
+
+    /// Its status; none while it is down, or hangs.
+    pub fn status(&self) -> Option<Status> {
+        self.ask(&AdminCommand::Status, PATIENCE).ok()
+    }
+}
+
+/// The replica that most of these statuses name as the leader.
+pub fn named_leader<'a>(statuses: impl IntoIterator<Item = &'a Status>) -> Option<u8> {
+    let named: Vec<u8> = statuses.into_iter().filter_map(|status| status.leader).collect();
+    let votes = |leader: &u8| named.iter().filter(|named| *named == leader).count();
+    named.iter().copied().max_by_key(votes)
 }
 
 impl ClusterTarget {

@@ -1,15 +1,16 @@
 //! Runs a supervisor in the background, for commands that need a cluster while they do other work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
+use super::events::EventLog;
 use super::find::ReplicaHandle;
-use super::observer::{Observer, ReplicaRow};
+use super::hooks::ClusterHooks;
+use super::observer::{Observer, Polling, ReplicaRow};
 use super::plan::ClusterPlan;
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::ServiceOptions;
@@ -18,6 +19,26 @@ use crate::signals::Ending;
 /// Pause between two checks of the children.
 const TICK: Duration = Duration::from_millis(20);
 
+/// How a cluster is kept.
+#[derive(Clone, Debug)]
+pub struct KeeperOptions {
+    /// How long replicas may take to end by themselves when the cluster is stopped.
+    pub stop: Duration,
+    /// Pause before a dead replica is started again; none: longer each time that it dies again soon.
+    pub restart_after: Option<Duration>,
+    /// How often statuses are requested.
+    pub polling: Polling,
+    /// Additions to the supervision.
+    pub hooks: Arc<dyn ClusterHooks>,
+}
+
+impl KeeperOptions {
+    /// The defaults.
+    pub fn new(stop: Duration) -> Self {
+        KeeperOptions { stop, restart_after: None, polling: Polling::default(), hooks: Arc::new(()) }
+    }
+}
+
 /// A cluster that is supervised until this is stopped or dropped.
 #[derive(Debug)]
 pub struct Keeper {
@@ -25,10 +46,11 @@ pub struct Keeper {
     pub replicas: Vec<ReplicaHandle>,
     /// Their statuses.
     pub observer: Arc<Observer>,
+    /// What happened to them.
+    pub events: EventLog,
     supervisor: Arc<Mutex<Supervisor>>,
-    events: Receiver<SupervisorEvent>,
     over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Vec<u8>>>,
+    thread: Mutex<Option<JoinHandle<Vec<u8>>>>,
 }
 
 impl Keeper {
@@ -37,29 +59,43 @@ impl Keeper {
     /// # Errors
     /// The plan's files cannot be written, or there are no more threads.
     pub fn start<O: ServiceOptions>(plan: &ClusterPlan<O>, patience: Duration) -> anyhow::Result<Self> {
+        Self::start_with(plan, KeeperOptions::new(patience))
+    }
+
+    /// The same with further options.
+    ///
+    /// # Errors
+    /// As for [`Keeper::start`].
+    pub fn start_with<O: ServiceOptions>(
+        plan: &ClusterPlan<O>,
+        options: KeeperOptions,
+    ) -> anyhow::Result<Self> {
         let replicas = plan.replicas();
-        let observer = Arc::new(Observer::start(&replicas)?);
-        let supervisor = Arc::new(Mutex::new(Supervisor::new(plan)?));
+        let KeeperOptions { stop, restart_after, polling, hooks } = options;
+        let observer = Arc::new(Observer::start_with(&replicas, polling, &hooks)?);
+        let mut supervisor = Supervisor::new(plan, hooks)?;
+        restart_after.into_iter().for_each(|pause| supervisor.restart_after(pause));
+        let supervisor = Arc::new(Mutex::new(supervisor));
         let over = Arc::new(AtomicBool::new(false));
-        let (tell, events) = mpsc::channel();
+        let events = EventLog::default();
+        let tick = restart_after.map_or(TICK, |pause| pause.min(TICK));
         let (asked, seen, own) = (Arc::clone(&over), Arc::clone(&observer), Arc::clone(&supervisor));
+        let log = events.clone();
         let thread = thread::Builder::new().name("keeper".into()).spawn(move || {
             while !asked.load(Ordering::Relaxed) {
                 let now = Instant::now();
                 let mut supervisor = lock(&own);
-                for event in supervisor.tick(now) {
-                    // If the receiver is gone, the event is no longer needed.
-                    let _ = tell.send(event);
-                }
+                supervisor.tick(now).into_iter().for_each(|event| log.push(event));
                 for row in seen.rows().iter().filter(|row| row.serving().is_some()) {
                     supervisor.note_serving(row.replica.number, now);
                 }
                 drop(supervisor);
-                thread::sleep(TICK);
+                thread::sleep(tick);
             }
-            lock(&own).stop(patience)
+            lock(&own).stop(stop)
         })?;
-        Ok(Keeper { replicas, observer, supervisor, events, over, thread: Some(thread) })
+        let thread = Mutex::new(Some(thread));
+        Ok(Keeper { replicas, observer, events, supervisor, over, thread })
     }
 
     /// Waits until every replica serves.
@@ -73,7 +109,7 @@ impl Keeper {
             if rows.iter().all(ReplicaRow::is_ready) {
                 return Ok(rows);
             }
-            for event in self.events() {
+            for event in self.events.all() {
                 if let SupervisorEvent::Hopeless { replica, why } = event {
                     bail!("replica {replica} does not come up: {why}");
                 }
@@ -93,19 +129,11 @@ impl Keeper {
         lock(&self.supervisor)
     }
 
-    /// The events since the last call.
-    pub fn events(&self) -> Vec<SupervisorEvent> {
-        self.events.try_iter().collect()
-    }
-
     /// Stops the cluster; returns the replicas that had to be killed.
-    pub fn stop(mut self) -> Vec<u8> {
-        self.finish()
-    }
-
-    fn finish(&mut self) -> Vec<u8> {
+    pub fn stop(&self) -> Vec<u8> {
         self.over.store(true, Ordering::Relaxed);
-        let killed = self.thread.take().map(JoinHandle::join);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let killed = thread.map(JoinHandle::join);
         // A panic of the keeper's thread is a bug of this program; its replicas end because their pipes close.
         killed.map_or_else(Vec::new, |killed| killed.unwrap_or_default())
     }
@@ -113,7 +141,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.finish();
+        self.stop();
     }
 }
 

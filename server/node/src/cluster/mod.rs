@@ -2,7 +2,10 @@
 
 mod backoff;
 mod child;
+mod detached;
+mod events;
 mod find;
+mod hooks;
 mod keeper;
 mod observer;
 mod plan;
@@ -10,12 +13,15 @@ pub mod ports;
 mod runfile;
 mod supervisor;
 
-pub use child::{Dress, Process, in_words, serve};
-pub use find::{ClusterTarget, ReplicaHandle};
-pub use keeper::Keeper;
+pub use child::{Dress, Process, in_words, send_signal, serve};
+pub use detached::DetachedCluster;
+pub use events::EventLog;
+pub use find::{ClusterTarget, ReplicaHandle, named_leader};
+pub use hooks::ClusterHooks;
+pub use keeper::{Keeper, KeeperOptions};
 #[cfg(test)]
 pub use observer::tests::status as test_status;
-pub use observer::{Observer, ReplicaRow, once};
+pub use observer::{Observer, Polling, ReplicaRow, once};
 pub use plan::{ClusterOptions, ClusterPlan, Layout};
 pub use runfile::ReplicaAddresses;
 pub use supervisor::{Supervisor, SupervisorEvent};

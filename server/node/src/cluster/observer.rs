@@ -10,9 +10,8 @@ use crosscheck::admin::client::{Link, ask};
 use crosscheck::admin::{AdminCommand, ReplicaPhase, Status};
 
 use super::find::ReplicaHandle;
+use super::hooks::ClusterHooks;
 
-/// Pause between two requests.
-const PERIOD: Duration = Duration::from_millis(100);
 /// A replica that does not answer for this long is shown as down.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Interval over which the rate of requests is computed.
@@ -58,6 +57,21 @@ pub fn once(replicas: &[ReplicaHandle]) -> Vec<ReplicaRow> {
     })
 }
 
+/// How often statuses are requested.
+#[derive(Clone, Copy, Debug)]
+pub struct Polling {
+    /// Pause between two requests.
+    pub pause: Duration,
+    /// A replica that does not answer for this long is down.
+    pub patience: Duration,
+}
+
+impl Default for Polling {
+    fn default() -> Self {
+        Polling { pause: Duration::from_millis(100), patience: PATIENCE }
+    }
+}
+
 /// The newest [`ReplicaRow`] of every replica; updated until the observer is dropped.
 #[derive(Debug)]
 pub struct Observer {
@@ -71,6 +85,18 @@ impl Observer {
     /// # Errors
     /// The operating system has no more threads.
     pub fn start(replicas: &[ReplicaHandle]) -> std::io::Result<Self> {
+        Self::start_with(replicas, Polling::default(), &(Arc::new(()) as Arc<dyn ClusterHooks>))
+    }
+
+    /// The same at another interval; `hooks` learns of every status.
+    ///
+    /// # Errors
+    /// As for [`Observer::start`].
+    pub fn start_with(
+        replicas: &[ReplicaHandle],
+        polling: Polling,
+        hooks: &Arc<dyn ClusterHooks>,
+    ) -> std::io::Result<Self> {
         let unknown = |replica: &ReplicaHandle| ReplicaRow {
             replica: replica.clone(),
             seen: Err("no status received yet".into()),
@@ -80,19 +106,22 @@ impl Observer {
             Arc::new(replicas.iter().map(|replica| Mutex::new(unknown(replica))).collect());
         let over = Arc::new(AtomicBool::new(false));
         for (index, replica) in replicas.iter().enumerate() {
-            let (rows, over, admin) = (Arc::clone(&rows), Arc::clone(&over), replica.admin.clone());
+            let (rows, over, replica) = (Arc::clone(&rows), Arc::clone(&over), replica.clone());
+            let hooks = Arc::clone(hooks);
             thread::Builder::new().name(format!("observe-{}", index + 1)).spawn(move || {
-                let mut link = Link::new(admin);
+                let mut link = Link::new(replica.admin);
                 let mut rate = Rate::default();
                 while !over.load(Ordering::Relaxed) {
-                    let seen =
-                        link.ask::<Status>(&AdminCommand::Status, PATIENCE).map_err(|why| why.to_string());
+                    let asked = Instant::now();
+                    let seen = link.ask::<Status>(&AdminCommand::Status, polling.patience);
+                    let seen = seen.map_err(|why| why.to_string());
+                    seen.iter().for_each(|status| hooks.status(replica.number, asked, status));
                     let per_second = rate.after(seen.as_ref().ok(), Instant::now());
                     let mut row = lock(&rows[index]);
                     row.seen = seen;
                     row.rate = per_second;
                     drop(row);
-                    thread::sleep(PERIOD);
+                    thread::sleep(polling.pause);
                 }
             })?;
         }

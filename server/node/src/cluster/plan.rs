@@ -153,6 +153,14 @@ impl<O: ServiceOptions> ClusterPlan<O> {
     /// # Errors
     /// The options contradict each other, a port is in use, or such a cluster runs already.
     pub fn new(wish: &ClusterOptions<O>) -> anyhow::Result<Self> {
+        Self::within(wish, &runfile::directory()?)
+    }
+
+    /// The same, whose files are in another directory than this user's: commands find it with that directory only.
+    ///
+    /// # Errors
+    /// As for [`ClusterPlan::new`].
+    pub fn within(wish: &ClusterOptions<O>, directory: &Path) -> anyhow::Result<Self> {
         let default = match wish.mode.replicated {
             true if wish.witness => 2,
             true => DEFAULT_REPLICAS,
@@ -170,13 +178,12 @@ impl<O: ServiceOptions> ClusterPlan<O> {
                 "mode {mode} keeps no log on disk; leave out --durability and --data, or use --mode RDGX"
             )));
         }
-        let directory = runfile::directory()?;
-        let places = place(wish.port.unwrap_or(program().port), (count, wish.witness), &directory)?;
+        let places = place(wish.port.unwrap_or(program().port), (count, wish.witness), directory)?;
         let peers: Vec<_> = places.iter().map(|place| place.peers).collect();
         let port = places.first().map_or(0, |place| place.clients.port());
         let key = match &durability {
             _ if !wish.mode.replicated => None,
-            Durability::Memory => Some(runfile::config_directory(&directory, port).join(KEY)),
+            Durability::Memory => Some(runfile::config_directory(directory, port).join(KEY)),
             Durability::Disk(data) => Some(data.join(KEY)),
         };
         let node = |place: &ReplicaAddresses| {
@@ -208,7 +215,8 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             misuse(format!("{what}; {remedy}{flag}"))
         })?;
         let dresses = vec![Dress::default(); nodes.len()];
-        Ok(ClusterPlan { layout: Layout { mode: wish.mode, places, directory }, nodes, dresses, key })
+        let layout = Layout { mode: wish.mode, places, directory: directory.to_owned() };
+        Ok(ClusterPlan { layout, nodes, dresses, key })
     }
 
     /// The configurations of the replicas; index = number - 1.

@@ -2,11 +2,15 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::backoff::Backoff;
 use super::child::{Dress, Process, in_words};
+use super::hooks::ClusterHooks;
 use super::plan::{ClusterPlan, Layout};
 use crate::ServiceOptions;
 
@@ -17,8 +21,9 @@ const HOPELESS: u32 = 5;
 /// Exit code of a replica whose configuration is wrong: starting it again does not help.
 const MISCONFIGURED: i32 = 2;
 
-/// What happened to a replica.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What happened to a replica, and a line of `up --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
 pub enum SupervisorEvent {
     /// A process was started.
     Started {
@@ -33,8 +38,8 @@ pub enum SupervisorEvent {
         replica: u8,
         /// Its exit status as text.
         how: String,
-        /// Pause until the next start.
-        pause: Duration,
+        /// Pause until the next start, in milliseconds.
+        pause_ms: u64,
     },
     /// A replica never served and is not started again.
     Hopeless {
@@ -59,6 +64,7 @@ pub struct Supervisor {
     wards: Vec<Ward>,
     say: Sender<(u8, String)>,
     said: Receiver<(u8, String)>,
+    hooks: Arc<dyn ClusterHooks>,
 }
 
 #[derive(Debug)]
@@ -68,6 +74,8 @@ struct Ward {
     dress: Dress,
     process: Option<Process>,
     start_at: Option<Instant>,
+    /// Whether it was asked to end, and stays down then.
+    is_released: bool,
     serving_since: Option<Instant>,
     has_served: bool,
     deaths: u32,
@@ -80,7 +88,10 @@ impl Supervisor {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn new<O: ServiceOptions>(plan: &ClusterPlan<O>) -> anyhow::Result<Self> {
+    pub fn new<O: ServiceOptions>(
+        plan: &ClusterPlan<O>,
+        hooks: Arc<dyn ClusterHooks>,
+    ) -> anyhow::Result<Self> {
         let configs = plan.write()?;
         let (say, said) = mpsc::channel();
         let now = Instant::now();
@@ -90,6 +101,7 @@ impl Supervisor {
             dress: plan.dress(number),
             process: None,
             start_at: Some(now),
+            is_released: false,
             serving_since: None,
             has_served: false,
             deaths: 0,
@@ -97,17 +109,12 @@ impl Supervisor {
             last_words: VecDeque::new(),
         };
         let wards = (1..).zip(configs).map(ward).collect();
-        Ok(Supervisor { layout: plan.layout.clone(), wards, say, said })
+        Ok(Supervisor { layout: plan.layout.clone(), wards, say, said, hooks })
     }
 
     /// Dead replicas are started again after `pause`, every time: for tests that kill them continuously.
     pub fn restart_after(&mut self, pause: Duration) {
         self.wards.iter_mut().for_each(|ward| ward.backoff = Backoff::fixed(pause));
-    }
-
-    /// The addresses and directory of its cluster.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
     }
 
     /// Notes that a replica serves: only a replica that has served is restarted without limit.
@@ -135,8 +142,9 @@ impl Supervisor {
         let has_begun = self.wards.iter().any(|ward| ward.has_served);
         for ward in &mut self.wards {
             events.extend(ward.bury(now));
-            events.extend(ward.raise(now, !has_begun, &self.say));
+            events.extend(ward.raise(now, !has_begun, &*self.hooks, &self.say));
         }
+        events.iter().for_each(|event| self.hooks.event(event));
         events
     }
 
@@ -168,7 +176,15 @@ impl Supervisor {
     pub fn keep_down(&mut self, replica: u8) {
         if let Some(ward) = self.ward(replica) {
             ward.process.take().iter_mut().for_each(Process::kill);
-            (ward.start_at, ward.serving_since) = (None, None);
+            (ward.start_at, ward.serving_since, ward.is_released) = (None, None, false);
+        }
+    }
+
+    /// Requests a clean end of a replica, as an operator does; it is not started again before [`Supervisor::let_up`].
+    pub fn release(&mut self, replica: u8) {
+        if let Some(ward) = self.ward(replica) {
+            ward.process.iter_mut().for_each(Process::release);
+            (ward.start_at, ward.is_released) = (None, ward.process.is_some());
         }
     }
 
@@ -197,6 +213,10 @@ impl Ward {
     fn bury(&mut self, now: Instant) -> Option<SupervisorEvent> {
         let status = self.process.as_mut()?.ended()?;
         self.process = None;
+        if std::mem::take(&mut self.is_released) {
+            self.serving_since = None;
+            return None;
+        }
         self.deaths += 1;
         let served = self.serving_since.take().map_or(Duration::ZERO, |since| now - since);
         let how = in_words(status);
@@ -209,16 +229,27 @@ impl Ward {
         }
         let pause = self.backoff.after(served);
         self.start_at = Some(now + pause);
-        Some(SupervisorEvent::Died { replica: self.number, how, pause })
+        Some(self.died(how, pause))
+    }
+
+    fn died(&self, how: String, pause: Duration) -> SupervisorEvent {
+        let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        SupervisorEvent::Died { replica: self.number, how, pause_ms }
     }
 
     /// Starts the process when its pause is over.
-    fn raise(&mut self, now: Instant, begins: bool, say: &Sender<(u8, String)>) -> Option<SupervisorEvent> {
+    fn raise(
+        &mut self,
+        now: Instant,
+        begins: bool,
+        hooks: &dyn ClusterHooks,
+        say: &Sender<(u8, String)>,
+    ) -> Option<SupervisorEvent> {
         if self.process.is_some() || self.start_at.is_none_or(|at| now < at) {
             return None;
         }
-        match Process::start(self.number, &self.config, begins && self.number == 1, &self.dress, say.clone())
-        {
+        let begins = begins && self.number == 1;
+        match Process::start(self.number, &self.config, begins, &self.dress, hooks, say.clone()) {
             Ok(process) => {
                 let pid = process.pid();
                 self.process = Some(process);
@@ -228,11 +259,7 @@ impl Ward {
             Err(error) => {
                 let pause = self.backoff.after(Duration::ZERO);
                 self.start_at = Some(now + pause);
-                Some(SupervisorEvent::Died {
-                    replica: self.number,
-                    how: format!("no process: {error}"),
-                    pause,
-                })
+                Some(self.died(format!("no process: {error}"), pause))
             }
         }
     }
@@ -253,6 +280,7 @@ mod tests {
             dress: Dress::default(),
             process: Some(process),
             start_at: None,
+            is_released: false,
             serving_since: None,
             has_served: false,
             deaths: 0,
@@ -276,11 +304,11 @@ mod tests {
     fn a_death_is_noticed_with_its_cause_and_the_pause_grows() {
         let mut ward = ward_running("exit 7");
         let event = wait_for_burial(&mut ward);
-        let pause = Duration::from_millis(100);
-        assert_eq!(event, SupervisorEvent::Died { replica: 1, how: "exit code 7".into(), pause });
+        let died = |how: &str, pause_ms| SupervisorEvent::Died { replica: 1, how: how.into(), pause_ms };
+        assert_eq!(event, died("exit code 7", 100));
         ward.process = ward_running("kill -9 $$").process;
         let event = wait_for_burial(&mut ward);
-        assert_eq!(event, SupervisorEvent::Died { replica: 1, how: "signal 9".into(), pause: pause * 2 });
+        assert_eq!(event, died("signal 9", 200));
     }
 
     #[test]
@@ -304,5 +332,19 @@ mod tests {
         assert!(
             matches!(wait_for_burial(&mut ward), SupervisorEvent::Died { how, .. } if how == "exit code 3")
         );
+    }
+
+    #[test]
+    fn a_released_replica_has_not_died_and_stays_down() {
+        let mut ward = ward_running("cat > /dev/null");
+        ward.process.iter_mut().for_each(Process::release);
+        ward.is_released = true;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while ward.process.is_some() && Instant::now() < deadline {
+            assert_eq!(ward.bury(Instant::now()), None);
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(ward.process.is_none() && !ward.is_released);
+        assert_eq!((ward.deaths, ward.start_at), (0, None));
     }
 }

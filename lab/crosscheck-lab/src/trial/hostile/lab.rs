@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use crosscheck::admin::client::ask;
 use crosscheck::admin::{AdminCommand, EvidenceList, EvidenceRecord, Status};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
@@ -19,7 +18,7 @@ use super::watch;
 use cli::service::NodeConfig;
 use cli::service::{ClusterOptions, ClusterPlan};
 use memcached_client::{Client, Failure, KeyCommand};
-use node::cluster::{Dress, Keeper, ReplicaHandle, ReplicaRow, SupervisorEvent, once};
+use node::cluster::{Dress, Keeper, ReplicaHandle, ReplicaRow, SupervisorEvent, named_leader, once};
 use node::signals::Ending;
 
 /// How long a cluster may take to come up.
@@ -92,7 +91,7 @@ impl<'a> Rig<'a> {
         let peers = plan.layout.places.iter().map(|place| place.peers).collect();
         let keeper = Keeper::start(&plan, STOP)?;
         let plan = RefCell::new(plan);
-        let lab = Lab { scene: self, plan, keeper, peers, data, scratch, heard: RefCell::default() };
+        let lab = Lab { scene: self, plan, keeper, peers, data, scratch };
         let ready = lab.until(START, |lab| lab.is_whole() || !lab.deaths().is_empty())?;
         match lab.deaths().pop() {
             Some((number, how)) => bail!("replica {number} does not come up: {how}"),
@@ -139,13 +138,6 @@ impl Default for Setup<'_> {
     }
 }
 
-/// The events of a cluster since [`Lab::forget`].
-#[derive(Default)]
-struct Heard {
-    deaths: Vec<(u8, String)>,
-    said: Vec<(u8, String)>,
-}
-
 /// A running cluster.
 pub struct Lab<'a> {
     scene: &'a Rig<'a>,
@@ -155,7 +147,6 @@ pub struct Lab<'a> {
     peers: Vec<SocketAddr>,
     data: Option<PathBuf>,
     scratch: TempDir,
-    heard: RefCell<Heard>,
 }
 
 impl Lab<'_> {
@@ -200,7 +191,7 @@ impl Lab<'_> {
 
     /// A replica's status now; none while it is down.
     pub fn status(&self, number: u8) -> Option<Status> {
-        ask(&self.replica(number).admin, &AdminCommand::Status, Duration::from_secs(1)).ok()
+        self.replica(number).status()
     }
 
     /// The replica that the others follow.
@@ -208,14 +199,14 @@ impl Lab<'_> {
     /// # Errors
     /// There is none.
     pub fn leader(&self) -> anyhow::Result<u8> {
-        let led = |number: &u8| self.status(*number)?.leader;
-        REPLICAS.iter().find_map(led).context("no replica knows a leader")
+        let statuses: Vec<_> = self.replicas().iter().filter_map(ReplicaHandle::status).collect();
+        named_leader(&statuses).context("no replica knows a leader")
     }
 
     /// The evidence records of a replica.
     pub fn evidence(&self, number: u8) -> Vec<EvidenceRecord> {
         let asked: Result<EvidenceList, _> =
-            ask(&self.replica(number).admin, &AdminCommand::Evidence { after: 0 }, PATIENCE);
+            self.replica(number).ask(&AdminCommand::Evidence { after: 0 }, PATIENCE);
         asked.map(|list| list.records).unwrap_or_default()
     }
 
@@ -276,7 +267,6 @@ impl Lab<'_> {
     ) -> anyhow::Result<Option<Duration>> {
         let began = Instant::now();
         loop {
-            self.listen();
             if is_so(self) {
                 return Ok(Some(began.elapsed()));
             }
@@ -318,38 +308,23 @@ impl Lab<'_> {
 
     /// Lines of a replica's stderr with these words.
     pub fn said(&self, number: u8, words: &str) -> Vec<String> {
-        self.listen();
-        let heard = self.heard.borrow();
-        let lines = heard.said.iter().filter(|(said, line)| *said == number && line.contains(words));
-        lines.map(|(_, line)| line.clone()).collect()
+        let mut lines = self.keeper.events.lines(number);
+        lines.retain(|line| line.contains(words));
+        lines
     }
 
     /// Processes that ended by themselves: the replica, and how it ended.
     pub fn deaths(&self) -> Vec<(u8, String)> {
-        self.listen();
-        self.heard.borrow().deaths.clone()
+        self.keeper.events.deaths()
     }
 
-    /// Discards the events so far.
+    /// Discards the events so far; what replicas said is written to the log.
     pub fn forget(&self) {
-        self.listen();
-        self.heard.take();
-    }
-
-    /// Collects the supervisor's events.
-    fn listen(&self) {
-        let mut heard = self.heard.borrow_mut();
-        for event in self.keeper.events() {
-            match event {
-                SupervisorEvent::Started { .. } => {}
-                SupervisorEvent::Died { replica, how, .. } => heard.deaths.push((replica, how)),
-                SupervisorEvent::Hopeless { replica, why } => heard.deaths.push((replica, why)),
-                SupervisorEvent::Said { replica, line } => {
-                    let mut log = self.scene.log.borrow_mut();
-                    // Without the file, the events are still evaluated.
-                    let _ = writeln!(log, "{}: replica {replica}: {line}", self.scene.attack.get());
-                    heard.said.push((replica, line));
-                }
+        let mut log = self.scene.log.borrow_mut();
+        for event in self.keeper.events.take() {
+            if let SupervisorEvent::Said { replica, line } = event {
+                // Without the file, the events are still evaluated.
+                let _ = writeln!(log, "{}: replica {replica}: {line}", self.scene.attack.get());
             }
         }
     }
@@ -406,6 +381,12 @@ impl Lab<'_> {
             }
         }
         Ok(missing)
+    }
+}
+
+impl Drop for Lab<'_> {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs every process of a side under callgrind, and reads its counters around a known number of requests. What a
 //! process does on its own, with no client, is counted too and subtracted: under valgrind a second has so few requests
-//! that periodic work would be a large part of each.
+//! that periodic work would be a large part of each. For the same reason its replicas have no supervisor, which would
+//! ask them for their status.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,17 +1,16 @@
-//! One process of another program's server: its output is kept in a file, and it is requested to stop before it is
-//! killed.
+//! One process of another program's server: it has no admin socket to ask, keeps its output in a file, and is requested
+//! to stop by a signal before it is killed.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
 use super::START;
-use node::cluster::ports;
+use node::cluster::{Process, in_words, ports, send_signal};
 use node::signals::Ending;
 
 /// Pause between two checks whether a server is ready.
@@ -25,7 +24,7 @@ const LAST_WORDS: usize = 5;
 #[derive(Debug)]
 pub struct Peer {
     name: String,
-    child: Child,
+    process: Process,
     log: PathBuf,
 }
 
@@ -34,29 +33,22 @@ impl Peer {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(name: &str, mut command: Command, log: PathBuf) -> anyhow::Result<Self> {
+    pub fn start(name: &str, command: Command, log: PathBuf) -> anyhow::Result<Self> {
         let file = File::create(&log).with_context(|| format!("making {}", log.display()))?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            // Ctrl-C in a terminal signals the whole process group: a server has a group of its own, and this program
-            // stops it in order.
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("starting {name}"))?;
-        Ok(Peer { name: name.to_owned(), child, log })
+        let process = Process::spawn(command, file.try_clone()?, file);
+        let process = process.with_context(|| format!("starting {name}"))?;
+        Ok(Peer { name: name.to_owned(), process, log })
     }
 
     /// Its process id and its name.
     pub fn process(&self) -> (String, u32) {
-        (self.name.clone(), self.child.id())
+        (self.name.clone(), self.process.pid())
     }
 
     /// How it ended, if it has.
     pub fn trouble(&mut self) -> Option<String> {
-        let status = self.child.try_wait().ok().flatten()?;
-        Some(format!("{} ended ({status}): {}", self.name, self.last_words()))
+        let how = in_words(self.process.ended()?);
+        Some(format!("{} ended with {how}: {}", self.name, self.last_words()))
     }
 
     /// Calls `ready` until it returns true.
@@ -99,18 +91,9 @@ impl Peer {
 
     /// The same with another timeout.
     pub fn stop_within(mut self, patience: Duration) -> Option<String> {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // If it has ended by itself already, the signal is not needed.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
-            if self.child.try_wait().ok().flatten().is_some() {
-                return None;
-            }
-            std::thread::sleep(RETRY);
-        }
-        Some(self.name.clone())
+        // If it has ended by itself already, the signal is not needed.
+        send_signal(self.process.pid(), rustix::process::Signal::TERM);
+        self.process.end_by(Instant::now() + patience).then_some(self.name)
     }
 
     fn last_words(&self) -> String {
@@ -118,15 +101,6 @@ impl Peer {
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().rev().take(LAST_WORDS).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        if self.child.try_wait().ok().flatten().is_none() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
     }
 }
 

@@ -6,7 +6,6 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::support::cluster::{Cluster, PATIENCE, Wish};
 use rustix::process::Signal;
-use serde_json::Value;
 
 /// Sends text, and reads `lines` lines of the answer.
 fn say(address: SocketAddr, text: &str, lines: usize) -> Vec<String> {
@@ -36,12 +35,8 @@ fn waits(cluster: &Cluster, replica: usize, words: &str) {
     cluster.wait_until(&format!("replica {} says: {words}", replica + 1), |cluster| {
         let told =
             cluster.status(replica).and_then(|status| Some(status["waits_for"].as_str()?.contains(words)));
-        let number = Value::from(replica + 1);
-        let said = |event: &Value| {
-            let line = event["line"].as_str().unwrap_or_default();
-            event["replica"] == number && line.contains("this replica waits") && line.contains(words)
-        };
-        told == Some(true) && cluster.told().iter().any(said)
+        let said = |line: &String| line.contains("this replica waits") && line.contains(words);
+        told == Some(true) && cluster.lines(replica).iter().any(said)
     });
 }
 

@@ -5,8 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use node::cluster::Process;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Messages of the injector and of experiments, and the names of the injector's functions, which the linker keeps in a
@@ -62,16 +64,6 @@ fn commands_that_need_the_injector_say_how_to_build_it() {
     }
 }
 
-/// A process that is killed when the test ends.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_production_server_has_no_setting_of_an_experiment() {
     let Some(production) = production() else { return };
@@ -111,8 +103,8 @@ fn a_production_server_refuses_to_corrupt_itself_and_serves_on() {
     let config = folder.path().join("node.toml");
     std::fs::write(&config, text).expect("written");
     let mut serve = Command::new(&production);
-    let serve = serve.arg("serve").arg("--config").arg(&config).stdout(Stdio::null()).stderr(Stdio::null());
-    let _running = Running(serve.spawn().expect("it starts"));
+    serve.arg("serve").arg("--config").arg(&config);
+    let _running = Process::spawn(serve, Stdio::null(), Stdio::null()).expect("it starts");
     let deadline = Instant::now() + PATIENCE;
     let mut stream = loop {
         match UnixStream::connect(&admin) {

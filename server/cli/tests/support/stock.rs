@@ -1,11 +1,13 @@
 //! Other programs that tests run: found, or reported with the command that installs them.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use node::cluster::{Process, ports};
 
 #[path = "../../../../hardening/sei/tests/support/skipped.rs"]
 mod skipped;
@@ -46,22 +48,18 @@ fn missing(what: &str, install: &str) {
     skipped::skipped(&format!("{what} is not installed; install it with: {install}"));
 }
 
-/// A port on loopback that was free a moment ago.
-pub fn free_port() -> u16 {
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let number = std::process::id().wrapping_mul(131) + TAKEN.fetch_add(1, Ordering::Relaxed);
-        // Below the ports that the kernel assigns to outgoing connections and to listeners without a fixed port.
-        let port = 20_000 + (number % 12_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+/// A port on loopback that was free a moment ago, and another one each time.
+fn free_port() -> u16 {
+    static TAKEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let port = ports::pick(1, &taken).expect("a free port")[0];
+    taken.push(port);
+    port
 }
 
 /// A stock memcached on loopback that ends when this value is dropped.
 pub struct Stock {
-    child: Child,
+    process: Process,
     /// Its address.
     pub server: SocketAddr,
 }
@@ -71,18 +69,16 @@ impl Stock {
     pub fn start() -> Option<Stock> {
         let program = find("memcached", "apt-get install memcached")?;
         loop {
-            let server = SocketAddr::from(([127, 0, 0, 1], free_port()));
+            let server = ports::loopback(free_port());
             // It refuses to run as root without a user to switch to.
-            let child = Command::new(&program)
-                .args(["-u", "nobody", "-l", "127.0.0.1", "-U", "0", "-m", "256", "-c", "2048", "-p"])
-                .arg(server.port().to_string())
-                .stdin(Stdio::null())
-                .spawn()
-                .expect("memcached starts");
-            let mut stock = Stock { child, server };
+            let mut command = Command::new(&program);
+            command.args(["-u", "nobody", "-l", "127.0.0.1", "-U", "0", "-m", "256", "-c", "2048", "-p"]);
+            command.arg(server.port().to_string());
+            let process = Process::spawn(command, Stdio::null(), Stdio::inherit()).expect("memcached starts");
+            let mut stock = Stock { process, server };
             let deadline = Instant::now() + Duration::from_secs(10);
-            // The test that checked whether the port is free may still hold it, through a process that was just forked.
-            while stock.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            // Another test program may have picked the same port.
+            while stock.process.ended().is_none() {
                 if is_memcached(server) {
                     return Some(stock);
                 }
@@ -101,11 +97,4 @@ fn is_memcached(server: SocketAddr) -> bool {
         && stream.write_all(b"version\r\n").is_ok()
         && stream.read_exact(&mut answer).is_ok()
         && answer == *b"VERSION "
-}
-
-impl Drop for Stock {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

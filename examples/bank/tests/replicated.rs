@@ -8,13 +8,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use node::cluster::DetachedCluster;
 use tempfile::TempDir;
 
 /// Generous: machines of CI are slow, not wrong.
@@ -22,58 +20,29 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `bank up`, which never outlives the test.
 struct Group {
-    supervisor: Child,
-    told: Arc<Mutex<Vec<Value>>>,
+    up: DetachedCluster,
     directory: TempDir,
 }
 
 impl Group {
     fn up() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut supervisor = program(&directory)
-            .args(["up", "--json", "--port", "0", "--replicas", "3"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let told = Arc::<Mutex<Vec<Value>>>::default();
-        let (heard, output) = (told.clone(), supervisor.stdout.take().expect("it is piped"));
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                heard.lock().expect("nobody panics with it").push(event);
-            }
-        });
-        let group = Group { supervisor, told, directory };
-        wait_until("the group is ready", || !group.events("ready").is_empty());
-        group
-    }
-
-    fn events(&self, kind: &str) -> Vec<Value> {
-        let told = self.told.lock().expect("nobody panics with it");
-        told.iter().filter(|event| event["event"] == kind).cloned().collect()
+        let mut command = program(&directory);
+        command.args(["up", "--json", "--port", "0", "--replicas", "3"]);
+        let up = DetachedCluster::start(&mut command, PATIENCE).expect("the group is ready");
+        Group { up, directory }
     }
 
     /// A client's connection to each replica.
     fn clients(&self) -> Vec<Client> {
-        let address =
-            |event: &Value| event["clients"].as_str().expect("an address").parse().expect("host and port");
-        self.events("replica").iter().map(|event| Client::connect(address(event))).collect()
+        let addresses = self.up.replicas.iter().filter_map(|replica| replica.clients);
+        addresses.map(Client::connect).collect()
     }
 
     /// The output of another command of the program for this group.
     fn command(&self, arguments: &[&str]) -> String {
         let output = program(&self.directory).args(arguments).output().expect("the program starts");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(pid) = Pid::from_raw(self.supervisor.id() as i32) {
-            let _ = kill_process(pid, Signal::INT);
-        }
-        let _ = self.supervisor.wait();
     }
 }
 

@@ -1,18 +1,14 @@
-//! A running cluster: its supervisor, the supervisor's output, and the admin sockets of its replicas.
+//! A running cluster as the campaigns see it: which processes its replicas had, how they ended, and whether they serve
+//! and are equal.
 
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use crosscheck::admin::client::ask;
-use crosscheck::admin::{AdminCommand, Endpoint, EvidenceList, ReplicaPhase, StateDigest, Status};
-use rustix::process::{Pid, Signal, kill_process};
-use serde::de::DeserializeOwned;
+use crosscheck::admin::{ReplicaPhase, Status};
+use node::cluster::{DetachedCluster, ReplicaHandle, send_signal};
+use node::digest::{self, DigestAnswer};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::profile::file_name;
 use crate::session;
@@ -56,20 +52,21 @@ fn heals() -> bool {
 
 /// How long a cluster may take until all its replicas serve.
 const START: Duration = Duration::from_secs(60);
+/// How long a replica may take to compute the digest of its state.
+const DIGEST: Duration = Duration::from_secs(8);
 /// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(10);
 /// Pauses between requests for digests while a replica receives its state or is repaired: from the first on, each twice
 /// as long.
 const DIGESTS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(640)];
 
-/// A cluster that is stopped when this value is dropped.
+/// A cluster that is stopped when this value is dropped. Its supervisor is a process of its own: the tracer waits for
+/// stops of the victim's threads, and would take the ends of its own children for them.
 #[derive(Debug)]
 pub struct Cluster {
-    supervisor: Child,
-    told: Arc<Mutex<Vec<Value>>>,
+    up: DetachedCluster,
     /// The addresses for clients, by replica.
     pub clients: Vec<SocketAddr>,
-    admin: Vec<Endpoint>,
 }
 
 /// The result of comparing the replicas' digests.
@@ -91,59 +88,27 @@ impl Cluster {
     /// When the cluster does not start.
     pub fn up(target: &Target, place: &RunPlace) -> anyhow::Result<Self> {
         let mut command = session::command(target, place)?;
-        command.env("XDG_RUNTIME_DIR", &place.dir).stdout(Stdio::piped());
-        let mut supervisor = sys::spawn_fixed(&mut command).context("starting the cluster")?;
-        let out = supervisor.stdout.take().context("the cluster's output")?;
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let sink = told.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if let Ok(value) = serde_json::from_str::<Value>(&line)
-                    && value["event"] != "status"
-                {
-                    sink.lock().unwrap_or_else(PoisonError::into_inner).push(value);
-                }
-            }
-        });
-        let mut cluster = Cluster { supervisor, told, clients: vec![], admin: vec![] };
-        let begun = Instant::now();
-        while cluster.events("ready").is_empty() {
-            if begun.elapsed() > START {
-                bail!("the cluster is not ready after {} s", START.as_secs());
-            }
-            std::thread::sleep(LOOK);
-        }
-        for event in cluster.events("replica") {
-            let text = |name: &str| event[name].as_str().unwrap_or("").to_owned();
-            cluster.clients.push(text("clients").parse().context("an address of the cluster")?);
-            cluster.admin.push(Endpoint::Unix(text("admin").into()));
-        }
-        Ok(cluster)
-    }
-
-    fn events(&self, kind: &str) -> Vec<Value> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter().filter(|event| event["event"] == kind).cloned().collect()
+        command.env("XDG_RUNTIME_DIR", &place.dir);
+        let up = DetachedCluster::start(sys::fix_addresses(&mut command), START)?;
+        let clients = up.replicas.iter().filter_map(|replica| replica.clients).collect();
+        Ok(Cluster { up, clients })
     }
 
     /// Processes of replica `number` so far, the present one last.
     pub fn processes(&self, number: u8) -> Vec<i32> {
-        let started = self.events("started");
-        let ours = started.iter().filter(|event| event["replica"] == number);
-        ours.filter_map(|event| Some(event["pid"].as_i64()? as i32)).collect()
+        self.up.events.pids(number).into_iter().map(|pid| pid as i32).collect()
     }
 
     /// How often replica `number` has ended, and how it ended last.
     pub fn deaths(&self, number: u8) -> (usize, String) {
-        let died: Vec<Value> =
-            self.events("died").into_iter().filter(|event| event["replica"] == number).collect();
-        (died.len(), died.last().and_then(|event| event["how"].as_str()).unwrap_or("").to_owned())
+        let mut deaths = self.up.events.deaths();
+        deaths.retain(|(replica, _)| *replica == number);
+        (deaths.len(), deaths.pop().map_or_else(String::new, |(_, how)| how))
     }
 
     /// The lines that replica `number` has written so far, in all its processes.
     pub fn lines(&self, number: u8) -> Vec<String> {
-        let said = self.events("said").into_iter().filter(|event| event["replica"] == number);
-        said.filter_map(|event| Some(event["line"].as_str()?.to_owned())).collect()
+        self.up.events.lines(number)
     }
 
     /// The last lines of replica `number`, without the first `before` lines.
@@ -155,29 +120,19 @@ impl Cluster {
         lines.take(3).map(|line| words(line)).collect::<Vec<_>>().join(" | ")
     }
 
-    /// Sends a command to a replica, from 1.
-    pub fn ask<T: DeserializeOwned>(
-        &self,
-        number: u8,
-        command: &AdminCommand,
-        patience: Duration,
-    ) -> Option<T> {
-        ask(&self.admin[usize::from(number) - 1], command, patience).ok()
+    /// A replica, from 1.
+    pub fn replica(&self, number: u8) -> &ReplicaHandle {
+        &self.up.replicas[usize::from(number) - 1]
     }
 
     /// A replica's status; none while it is down, or hangs.
     pub fn status(&self, number: u8) -> Option<Status> {
-        self.ask(number, &AdminCommand::Status, Duration::from_secs(2))
-    }
-
-    /// Evidence records of `replica` after record `after`.
-    pub fn evidence(&self, number: u8, after: u64) -> Option<EvidenceList> {
-        self.ask(number, &AdminCommand::Evidence { after }, Duration::from_secs(2))
+        self.replica(number).status()
     }
 
     /// How many replicas there are.
     pub fn size(&self) -> u8 {
-        self.admin.len() as u8
+        self.up.replicas.len() as u8
     }
 
     /// Waits until all replicas serve; false at a timeout.
@@ -208,41 +163,28 @@ impl Cluster {
     }
 
     fn digests_once(&self, last: u8) -> Digests {
-        let patience = Duration::from_secs(8);
-        let mut order: Vec<u8> = (1..=self.size()).filter(|number| *number != last).collect();
-        order.push(last);
-        let mut at = None;
-        let mut digests: Vec<(u8, Option<String>)> = Vec::new();
-        for number in order {
-            let digest = self.ask::<StateDigest>(number, &AdminCommand::Digest { at }, patience);
-            at = at.or(digest.as_ref().map(|digest| digest.position));
-            digests.push((number, digest.map(|digest| digest.digest)));
+        let mut order = self.up.replicas.clone();
+        order.sort_by_key(|replica| replica.number == last);
+        let answers = digest::round(&order, DIGEST);
+        let digest = |(_, answer): &DigestAnswer| answer.as_ref().ok().map(|found| found.digest.clone());
+        let first = digest(&answers[0]);
+        let whose = |is_meant: &dyn Fn(Option<String>) -> bool| -> Vec<u8> {
+            let meant = answers.iter().filter(|answer| is_meant(digest(answer)));
+            meant.map(|(replica, _)| replica.number).collect()
+        };
+        let (silent, other) = (whose(&|digest| digest.is_none()), whose(&|digest| digest != first));
+        match () {
+            () if !silent.is_empty() => Digests::Silent(silent),
+            () if !other.is_empty() => Digests::Different(other),
+            () => Digests::Equal,
         }
-        let silent: Vec<u8> =
-            digests.iter().filter(|(_, digest)| digest.is_none()).map(|(number, _)| *number).collect();
-        if !silent.is_empty() {
-            return Digests::Silent(silent);
-        }
-        let first = digests[0].1.clone();
-        let other: Vec<u8> =
-            digests.iter().filter(|(_, digest)| *digest != first).map(|(number, _)| *number).collect();
-        if other.is_empty() { Digests::Equal } else { Digests::Different(other) }
     }
 
     /// Kills a replica; the supervisor restarts it.
     pub fn kill(&self, number: u8) {
-        if let Some(process) = self.processes(number).last().and_then(|id| Pid::from_raw(*id)) {
-            let _ = kill_process(process, Signal::KILL);
+        if let Some(pid) = self.up.events.pids(number).last() {
+            send_signal(*pid, Signal::KILL);
         }
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if let Some(process) = Pid::from_raw(self.supervisor.id() as i32) {
-            let _ = kill_process(process, Signal::TERM);
-        }
-        let _ = self.supervisor.wait();
     }
 }
 

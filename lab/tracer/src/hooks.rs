@@ -184,7 +184,7 @@ impl HookInjection<'_> {
 /// it. `None` when the victim serves and has not answered.
 fn place(watch: &WatchedCluster<'_>, before: &Before, kind: Corruption, seed: u64) -> Option<Injected> {
     let inject = Inject { kind, object: None, bit: None, member: None, seed };
-    if let Some(answer) = watch.cluster.ask(watch.victim(), &AdminCommand::Inject(inject), PLACING) {
+    if let Ok(answer) = watch.cluster.replica(watch.victim()).ask(&AdminCommand::Inject(inject), PLACING) {
         return Some(answer);
     }
     // The fault may have been placed before the timeout, and end the victim only now.

@@ -81,13 +81,10 @@ pub fn spawn_traced(command: &mut Command) -> io::Result<Child> {
     unsafe { command.pre_exec(prepare) }.spawn()
 }
 
-/// Starts `command` untraced, without randomized addresses.
-///
-/// # Errors
-/// When it cannot be started.
-pub fn spawn_fixed(command: &mut Command) -> io::Result<Child> {
+/// Makes the process of `command`, and those that it starts, have no randomized addresses.
+pub fn fix_addresses(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec one system call is made and nothing is allocated, as pre_exec asks.
-    unsafe { command.pre_exec(fixed_addresses) }.spawn()
+    unsafe { command.pre_exec(fixed_addresses) }
 }
 
 fn fixed_addresses() -> io::Result<()> {

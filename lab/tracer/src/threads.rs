@@ -135,8 +135,9 @@ fn with_process<T>(
         .strip_prefix("tcp:")
         .and_then(|address| address.parse().ok())
         .with_context(|| format!("{address}: a target with [threads] listens on tcp:ADDRESS:PORT"))?;
-    let child =
-        sys::spawn_fixed(&mut session::command(plan.target, &place)?).context("starting the target")?;
+    let child = sys::fix_addresses(&mut session::command(plan.target, &place)?)
+        .spawn()
+        .context("starting the target")?;
     let clients: Vec<Tally> = (0..workers.connections).map(|_| Tally::default()).collect();
     let mut process = ThreadedProcess { plan, workers, id: child.id() as i32, child, clients: &clients };
     let stop = AtomicBool::new(false);

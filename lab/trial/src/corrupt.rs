@@ -7,13 +7,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::connect;
-use crosscheck::admin::{AdminCommand, AdminStream, Corruption, Inject, Injected, line};
+use crosscheck::admin::{AdminCommand, AdminStream, Corruption, Endpoint, Inject, Injected, line};
 use memcached_client::history::Key;
+use node::cluster::ReplicaHandle;
 use wire::SplitMix64;
 
 use crate::client::{KEYS, SharedRun};
 use crate::draw::stream;
-use crate::ground::Ground;
 use crate::plan::CorruptionPlan;
 
 /// Connections used in turn: a replica answers one command of a connection after the other. It takes
@@ -49,21 +49,19 @@ pub struct Corrupter {
 }
 
 impl Corrupter {
-    /// Begins to corrupt replica `victim`, from 0. Every second fault in an object hits one that clients use.
+    /// Begins to corrupt a replica. Every second fault in an object hits one that clients use.
     ///
     /// # Errors
     /// No thread can be started.
     pub fn start(
-        ground: &Arc<Ground>,
-        victim: usize,
+        victim: &ReplicaHandle,
         corruption: &CorruptionPlan,
         shared: &Arc<SharedRun>,
         seed: u64,
     ) -> anyhow::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let series = CorruptionSeries {
-            ground: Arc::clone(ground),
-            victim,
+            victim: victim.admin.clone(),
             kinds: corruption.kinds.clone(),
             shared: Arc::clone(shared),
             draw: stream(seed, 0xFA17),
@@ -101,8 +99,7 @@ fn takes_a_turn(kind: Corruption) -> bool {
 }
 
 struct CorruptionSeries {
-    ground: Arc<Ground>,
-    victim: usize,
+    victim: Endpoint,
     kinds: Vec<Corruption>,
     shared: Arc<SharedRun>,
     draw: SplitMix64,
@@ -154,7 +151,7 @@ impl CorruptionSeries {
             if Instant::now() < self.retry_at {
                 return;
             }
-            match connect(&self.ground.places[self.victim].admin, CONNECT) {
+            match connect(&self.victim, CONNECT) {
                 Ok(stream) => self.lanes[free].stream = Some(stream),
                 Err(_) => {
                     self.retry_at = Instant::now() + RECONNECT;

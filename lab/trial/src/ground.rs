@@ -5,14 +5,13 @@
 //! network and its mounts, also after a `kill -9` of the run itself (replicas end when their standard input closes).
 //! Where namespaces are not allowed, all hosts are this one, on loopback addresses, and there is no network to disturb.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, anyhow, bail};
-use crosscheck::admin::Endpoint;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use tun_rs::{DeviceBuilder, SyncDevice};
@@ -69,24 +68,11 @@ impl Drop for Host {
     }
 }
 
-/// The addresses of a replica.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicaHost {
-    /// For clients.
-    pub clients: SocketAddr,
-    /// For other replicas.
-    pub peers: SocketAddr,
-    /// For this program, over a socket file, which no trouble of the network affects.
-    pub admin: Endpoint,
-}
-
 /// The hosts of a run, and their network.
 #[derive(Debug)]
 pub struct Ground {
     /// Replicas' hosts first, then the clients'.
     pub hosts: Vec<Host>,
-    /// The addresses of each replica.
-    pub places: Vec<ReplicaHost>,
     /// The network; none on loopback.
     pub switch: Option<Switch>,
     /// Directory of a small disk on each replica's host; none on loopback, or without one in the plan.
@@ -113,8 +99,7 @@ impl Ground {
     /// # Errors
     /// When the machine does not allow them, with the step that failed.
     pub fn namespaces(replicas: usize, dir: &Path, disk: Option<u64>, seed: u64) -> anyhow::Result<Self> {
-        let mut ground =
-            Ground { hosts: vec![], places: vec![], switch: None, disks: vec![], confined: None };
+        let mut ground = Ground { hosts: vec![], switch: None, disks: vec![], confined: None };
         let mut devices = Vec::new();
         for number in 0..=replicas {
             let disk = disk.filter(|_| number < replicas).map(|bytes| (disk_of(dir, number), bytes));
@@ -126,59 +111,34 @@ impl Ground {
             devices.push(device);
         }
         ground.switch = Some(Switch::start(devices, seed)?);
-        let at = |number: usize, port: u16| SocketAddr::from((switch::address(number), port));
-        let place = |number| -> anyhow::Result<ReplicaHost> {
-            let admin = admin_of(dir, number)?;
-            Ok(ReplicaHost { clients: at(number, 11211), peers: at(number, 12211), admin })
-        };
-        ground.places = (0..replicas).map(place).collect::<anyhow::Result<_>>()?;
         Ok(ground)
     }
 
-    /// All on this machine's loopback addresses.
+    /// All are this machine.
     ///
     /// # Errors
-    /// When there are no more free ports.
+    /// When there are no more threads, or a disk's directory cannot be made.
     pub fn loopback(replicas: usize, dir: &Path, disk: Option<u64>, why: String) -> anyhow::Result<Self> {
         let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let host = |number| Ok(Host::start(number, localhost, || Ok(()))?.0);
         let hosts = (0..=replicas).map(host).collect::<anyhow::Result<_>>()?;
-        // Held until all are drawn, so that none is drawn twice.
-        let held =
-            (0..2 * replicas).map(|_| TcpListener::bind((localhost, 0))).collect::<Result<Vec<_>, _>>()?;
-        let ports = held.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
-        let place = |(number, two): (usize, &[SocketAddr])| -> anyhow::Result<ReplicaHost> {
-            Ok(ReplicaHost { clients: two[0], peers: two[1], admin: admin_of(dir, number)? })
-        };
         let mut disks: Vec<_> = (0..replicas).map(|number| disk.map(|_| disk_of(dir, number))).collect();
         for path in disks.iter().flatten() {
             std::fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
         }
         disks.push(None);
-        Ok(Ground {
-            hosts,
-            places: ports.chunks(2).enumerate().map(place).collect::<anyhow::Result<_>>()?,
-            switch: None,
-            disks,
-            confined: Some(why),
-        })
+        Ok(Ground { hosts, switch: None, disks, confined: Some(why) })
     }
 
     /// The number of replicas.
     pub fn replicas(&self) -> usize {
-        self.places.len()
+        self.hosts.len() - 1
     }
 
     /// The clients' host.
     pub fn clients(&self) -> &Host {
-        &self.hosts[self.places.len()]
+        &self.hosts[self.replicas()]
     }
-}
-
-/// In the run's directory, which all hosts share and which no other user may enter.
-fn admin_of(dir: &Path, number: usize) -> anyhow::Result<Endpoint> {
-    Endpoint::unix(dir.join(format!("admin-{}.sock", number + 1)))
-        .map_err(|(what, _)| anyhow!("{what}; set TMPDIR to a directory with a shorter path"))
 }
 
 fn disk_of(dir: &Path, number: usize) -> PathBuf {

@@ -1,31 +1,39 @@
-//! Keeps the replicas running as an operator's supervisor would, and collects their statuses.
+//! The replicas of a run as a supervisor keeps them, and what their statuses said so far.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use crosscheck::admin::client::{Link, ask};
+use anyhow::Context;
 use crosscheck::admin::{
-    AdminCommand, EvidenceList, EvidenceRecord, Position, ReplicaPhase, StateDigest, Status,
-    VerificationStatus,
+    AdminCommand, EvidenceList, EvidenceRecord, ReplicaPhase, StateDigest, Status, VerificationStatus,
 };
-use node::cluster::in_words;
+use node::cluster::{
+    self, ClusterHooks, KeeperOptions, Polling, Process, ReplicaHandle, SupervisorEvent, named_leader,
+    send_signal,
+};
+use node::digest;
+use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::announce::Announcer;
 use crate::ground::Ground;
-use crate::replica::ReplicaProcess;
+use crate::plan::Plan;
+use crate::replica::{self, limit_memory};
 
-/// Pause between two checks of the processes.
-const TICK: Duration = Duration::from_millis(20);
 /// Pause between two requests for a status.
 const WATCH: Duration = Duration::from_millis(20);
 /// A status that is older does not count.
 const FRESH: Duration = Duration::from_secs(1);
 /// A replica that ended by itself is restarted after this long.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long replicas may take to stop.
+const STOP: Duration = Duration::from_secs(5);
 /// How long a replica that replaced itself may have been faulty before its process ended.
 const UNWELL: Duration = Duration::from_secs(1);
 /// How long its clients may take to move to other replicas.
@@ -74,90 +82,162 @@ struct WatchedReplica {
     incarnations: BTreeSet<u64>,
 }
 
+/// What was seen of the replicas, and where they are started.
 #[derive(Debug)]
-struct Ward {
-    replica: ReplicaProcess,
-    /// False while a trouble keeps it down.
-    wanted: bool,
-    start_at: Instant,
-}
-
-/// The replicas of a run; they end when this is dropped.
-#[derive(Debug)]
-pub struct Keeper {
+struct Sight {
     ground: Arc<Ground>,
-    wards: Vec<Mutex<Ward>>,
     watched: Vec<Mutex<WatchedReplica>>,
     deaths: Mutex<Vec<Death>>,
     announcer: Arc<Announcer>,
-    over: AtomicBool,
+    logs: Vec<Mutex<File>>,
 }
 
-/// Threads of a [`Keeper`].
-#[derive(Debug)]
-pub struct Threads(Arc<Keeper>, Vec<JoinHandle<()>>);
+impl Sight {
+    fn watched(&self, number: usize) -> MutexGuard<'_, WatchedReplica> {
+        self.watched[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
-impl Keeper {
-    /// Starts the replicas, and threads that supervise them.
-    ///
-    /// # Errors
-    /// No thread can be started.
-    pub fn start(
-        ground: Arc<Ground>,
-        replicas: Vec<ReplicaProcess>,
-        announcer: Arc<Announcer>,
-    ) -> anyhow::Result<(Arc<Self>, Threads)> {
-        let now = Instant::now();
-        let ward = |replica| Mutex::new(Ward { replica, wanted: true, start_at: now });
-        let keeper = Arc::new(Keeper {
-            watched: replicas.iter().map(|_| Mutex::default()).collect(),
-            wards: replicas.into_iter().map(ward).collect(),
-            ground,
-            deaths: Mutex::default(),
-            announcer,
-            over: AtomicBool::new(false),
-        });
-        let mut threads = Vec::new();
-        let own = Arc::clone(&keeper);
-        threads.push(thread::Builder::new().name("keeper".into()).spawn(move || own.keep())?);
-        for number in 0..keeper.wards.len() {
-            let own = Arc::clone(&keeper);
-            let name = format!("watch-{}", number + 1);
-            threads.push(thread::Builder::new().name(name).spawn(move || own.watch(number))?);
-        }
-        Ok((Arc::clone(&keeper), Threads(keeper, threads)))
+impl ClusterHooks for Sight {
+    fn spawn(&self, replica: u8, command: Command) -> std::io::Result<Process> {
+        self.ground.hosts[usize::from(replica) - 1]
+            .run(move || Process::spawn(command, Stdio::null(), Stdio::piped()))
     }
 
-    /// The replicas that execute requests, from 0: a witness does not.
+    fn event(&self, event: &SupervisorEvent) {
+        match event {
+            SupervisorEvent::Started { .. } => {}
+            SupervisorEvent::Died { replica, how, .. } | SupervisorEvent::Hopeless { replica, why: how } => {
+                self.announcer.replaced(*replica, UNWELL, SETTLE, how);
+                let death = Death { replica: *replica, at: self.announcer.now(), how: how.clone() };
+                self.deaths.lock().unwrap_or_else(PoisonError::into_inner).push(death);
+            }
+            SupervisorEvent::Said { replica, line } => {
+                let mut log =
+                    self.logs[usize::from(*replica) - 1].lock().unwrap_or_else(PoisonError::into_inner);
+                // The line is also kept in memory.
+                let _ = writeln!(log, "{line}");
+            }
+        }
+    }
+
+    fn status(&self, replica: u8, asked: Instant, status: &Status) {
+        if self.watched(usize::from(replica) - 1).note(asked, status.clone()) {
+            self.announcer.replaced(replica, UNWELL, SETTLE, "it took the state of the others in place");
+        }
+    }
+}
+
+/// The replicas of a run, counted from 0; they end when this is dropped.
+#[derive(Debug)]
+pub struct Keeper {
+    cluster: cluster::Keeper,
+    sight: Arc<Sight>,
+}
+
+impl Keeper {
+    /// Starts the replicas of `plan` on their hosts, and supervises them; their files are below `dir`, and their output
+    /// goes to the files that `log` names.
+    ///
+    /// # Errors
+    /// A file cannot be written, or no thread can be started.
+    pub fn start(
+        ground: &Arc<Ground>,
+        plan: &Plan,
+        dir: &Path,
+        log: impl Fn(usize) -> PathBuf,
+        announcer: &Arc<Announcer>,
+    ) -> anyhow::Result<Arc<Self>> {
+        let planned = replica::cluster(ground, plan, dir)?;
+        let open = |number| {
+            let path = log(number);
+            let file = OpenOptions::new().create(true).write(true).truncate(true).open(&path);
+            file.map(Mutex::new).with_context(|| format!("making {}", path.display()))
+        };
+        let sight = Arc::new(Sight {
+            ground: Arc::clone(ground),
+            watched: (0..plan.replicas).map(|_| Mutex::default()).collect(),
+            deaths: Mutex::default(),
+            announcer: Arc::clone(announcer),
+            logs: (0..plan.replicas).map(open).collect::<anyhow::Result<_>>()?,
+        });
+        let options = KeeperOptions {
+            restart_after: Some(PAUSE),
+            polling: Polling { pause: WATCH, patience: FRESH / 2 },
+            hooks: Arc::clone(&sight) as Arc<dyn ClusterHooks>,
+            ..KeeperOptions::new(STOP)
+        };
+        Ok(Arc::new(Keeper { cluster: cluster::Keeper::start_with(&planned, options)?, sight }))
+    }
+
+    /// The replicas, as commands see them.
+    pub fn replicas(&self) -> &[ReplicaHandle] {
+        &self.cluster.replicas
+    }
+
+    /// The replicas that execute requests: a witness does not.
     pub fn executors(&self) -> Vec<usize> {
-        (0..self.size()).filter(|number| self.with(*number, |replica| replica.executes)).collect()
+        (0..self.size()).filter(|number| self.replicas()[*number].clients.is_some()).collect()
     }
 
     /// The number of replicas.
     pub fn size(&self) -> usize {
-        self.wards.len()
-    }
-
-    /// Calls `act` with a replica, from 0.
-    pub fn with<T>(&self, number: usize, act: impl FnOnce(&mut ReplicaProcess) -> T) -> T {
-        act(&mut self.ward(number).replica)
+        self.replicas().len()
     }
 
     /// Kills a replica and keeps it down, or lets it come back.
     pub fn keep_down(&self, number: usize, down: bool) {
-        let mut ward = self.ward(number);
-        ward.wanted = !down;
-        ward.start_at = Instant::now();
-        if down {
-            ward.replica.kill();
+        let (mut supervisor, replica) = (self.cluster.supervisor(), number as u8 + 1);
+        match down {
+            true => supervisor.keep_down(replica),
+            false => supervisor.let_up(replica, Instant::now()),
         }
     }
 
     /// Stops a replica as an operator would, and keeps it down.
     pub fn shut_down(&self, number: usize, patience: Duration) {
-        let mut ward = self.ward(number);
-        ward.wanted = false;
-        ward.replica.stop(patience);
+        self.cluster.supervisor().release(number as u8 + 1);
+        let deadline = Instant::now() + patience;
+        while self.pid(number).is_some() && Instant::now() < deadline {
+            thread::sleep(WATCH);
+        }
+        self.keep_down(number, true);
+    }
+
+    /// Stops a replica's process where it is, or lets it continue.
+    pub fn freeze(&self, number: usize, freeze: bool) {
+        // If it has ended already, there is no process to stop.
+        self.pid(number).map(|pid| send_signal(pid, if freeze { Signal::STOP } else { Signal::CONT }));
+    }
+
+    /// Limits a replica's address space to its present size and `more` bytes; none: no limit.
+    pub fn limit_memory(&self, number: usize, more: Option<u64>) {
+        // If it has ended already, there is no process to limit.
+        let _ = self.pid(number).map(|pid| limit_memory(pid, more));
+    }
+
+    /// The process of a replica, while it runs.
+    pub fn pid(&self, number: usize) -> Option<u32> {
+        self.cluster.supervisor().pid(number as u8 + 1)
+    }
+
+    /// Lines of a replica's output that contain `word`.
+    pub fn said(&self, number: usize, word: &str) -> Vec<String> {
+        let mut lines = self.cluster.events.lines(number as u8 + 1);
+        lines.retain(|line| line.contains(word));
+        lines
+    }
+
+    /// The last `count` lines of a replica's output.
+    pub fn last_lines(&self, number: usize, count: usize) -> Vec<String> {
+        let mut lines = self.said(number, "");
+        lines.split_off(lines.len().saturating_sub(count))
+    }
+
+    /// Stops the replicas.
+    pub fn stop(&self) {
+        (0..self.size()).for_each(|number| self.freeze(number, false));
+        self.cluster.stop();
     }
 
     /// A replica's latest status, unless it is old.
@@ -188,9 +268,7 @@ impl Keeper {
         let told: Vec<Option<Status>> =
             (0..self.size()).map(|number| self.told_since(number, since)).collect();
         let told_at_all = told.iter().flatten().next().is_some();
-        let named: Vec<u8> = told.iter().flatten().filter_map(|status| status.leader).collect();
-        let votes = |leader: &u8| named.iter().filter(|named| *named == leader).count();
-        let Some(leader) = named.iter().copied().max_by_key(votes) else { return told_at_all.then_some(0) };
+        let Some(leader) = named_leader(told.iter().flatten()) else { return told_at_all.then_some(0) };
         if told[usize::from(leader) - 1].is_none() {
             // A leader that does not answer for so long says nothing more.
             return self.status(usize::from(leader) - 1).is_none().then_some(0);
@@ -209,15 +287,13 @@ impl Keeper {
 
     /// Processes that ended by themselves so far.
     pub fn deaths(&self) -> Vec<Death> {
-        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.sight.deaths.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The replica that most replicas report as their leader, from 0.
     pub fn leader(&self) -> Option<usize> {
-        let named: Vec<u8> = (0..self.size()).filter_map(|number| self.status(number)?.leader).collect();
-        let votes = |leader: &u8| named.iter().filter(|named| *named == leader).count();
-        let most = named.iter().copied().max_by_key(votes)?;
-        Some(usize::from(most) - 1)
+        let statuses: Vec<Status> = (0..self.size()).filter_map(|number| self.status(number)).collect();
+        Some(usize::from(named_leader(&statuses)?) - 1)
     }
 
     /// Last batch up to which every replica reports that the vote is closed; none while one does not report.
@@ -258,81 +334,24 @@ impl Keeper {
     /// # Errors
     /// As text: which replica returned none, or which ones differ.
     pub fn digests(&self, first: usize) -> Result<StateDigest, String> {
-        let digest = |number: usize, at: Option<Position>| {
-            ask::<StateDigest>(&self.ground.places[number].admin, &AdminCommand::Digest { at }, DIGEST)
-                .map_err(|error| format!("no digest from replica {}: {error}", number + 1))
-        };
-        let one = digest(first, None)?;
-        for number in self.executors().into_iter().filter(|number| *number != first) {
-            let other = digest(number, Some(one.position))?;
-            if other.digest != one.digest {
-                return Err(format!("replicas {} and {} differ", first + 1, number + 1));
-            }
-        }
-        Ok(one)
+        let mut executors: Vec<ReplicaHandle> =
+            self.replicas().iter().filter(|replica| replica.clients.is_some()).cloned().collect();
+        executors.sort_by_key(|replica| usize::from(replica.number) != first + 1);
+        let mut answers = digest::round(&executors, DIGEST);
+        digest::compare(&answers)?;
+        answers.swap_remove(0).1.map_err(|why| why.to_string())
     }
 
     /// Evidence records of a replica after number `after` of process `pid`; all of them if it has another process now.
     pub fn evidence(&self, number: usize, (pid, after): (u32, u64)) -> (u32, Vec<EvidenceRecord>) {
-        let Some(now) = self.ward(number).replica.pid() else { return (pid, Vec::new()) };
+        let Some(now) = self.pid(number) else { return (pid, Vec::new()) };
         let after = if now == pid { after } else { 0 };
-        let admin = &self.ground.places[number].admin;
-        let list: Result<EvidenceList, _> = ask(admin, &AdminCommand::Evidence { after }, DIGEST);
+        let list = self.replicas()[number].ask::<EvidenceList>(&AdminCommand::Evidence { after }, DIGEST);
         (now, list.map(|list| list.records).unwrap_or_default())
     }
 
-    fn keep(&self) {
-        while !self.over.load(Ordering::Relaxed) {
-            for number in 0..self.size() {
-                self.look_after(number);
-            }
-            thread::sleep(TICK);
-        }
-    }
-
-    fn look_after(&self, number: usize) {
-        let mut ward = self.ward(number);
-        if let Some(status) = ward.replica.ended() {
-            ward.start_at = Instant::now() + PAUSE;
-            let replica = number as u8 + 1;
-            let how = in_words(status);
-            self.announcer.replaced(replica, UNWELL, SETTLE, &how);
-            let death = Death { replica, at: self.announcer.now(), how };
-            self.deaths.lock().unwrap_or_else(PoisonError::into_inner).push(death);
-        }
-        if ward.wanted && ward.replica.pid().is_none() && Instant::now() >= ward.start_at {
-            // If no process or memory is available to start it, the next attempt follows after the pause.
-            ward.start_at = Instant::now() + PAUSE;
-            let _ = ward.replica.start();
-        }
-    }
-
-    fn watch(&self, number: usize) {
-        let mut link = Link::new(self.ground.places[number].admin.clone());
-        while !self.over.load(Ordering::Relaxed) {
-            let asked = Instant::now();
-            if let Ok(status) = link.ask::<Status>(&AdminCommand::Status, FRESH / 2) {
-                let took_state = self.watched(number).note(asked, status);
-                if took_state {
-                    let replica = number as u8 + 1;
-                    self.announcer.replaced(
-                        replica,
-                        UNWELL,
-                        SETTLE,
-                        "it took the state of the others in place",
-                    );
-                }
-            }
-            thread::sleep(WATCH);
-        }
-    }
-
-    fn ward(&self, number: usize) -> MutexGuard<'_, Ward> {
-        self.wards[number].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn watched(&self, number: usize) -> MutexGuard<'_, WatchedReplica> {
-        self.watched[number].lock().unwrap_or_else(PoisonError::into_inner)
+        self.sight.watched(number)
     }
 }
 
@@ -356,34 +375,5 @@ impl WatchedReplica {
         }
         self.last = Some((asked, status));
         took_state
-    }
-}
-
-impl Threads {
-    /// Stops supervising the replicas, and then stops the replicas, which have `patience` each.
-    pub fn stop(mut self, patience: Duration) {
-        self.join();
-        for number in 0..self.0.size() {
-            self.0.with(number, |replica| {
-                replica.freeze(false);
-                replica.stop(patience);
-            });
-        }
-    }
-
-    fn join(&mut self) {
-        self.0.over.store(true, Ordering::Relaxed);
-        for thread in self.1.drain(..) {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        self.join();
-        for number in 0..self.0.size() {
-            self.0.with(number, ReplicaProcess::kill);
-        }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A [`plan::Plan`] describes a run: the troubles, their duration, and the corruption meanwhile. [`run::run`] makes the
 //! hosts ([`ground`]: namespaces of threads joined by a switch in this process, [`switch`]), starts the replicas on
-//! them ([`replica`]) and the clients ([`client`]), brings troubles to one replica at a time ([`trouble`],
+//! them ([`keeper`]) and the clients ([`client`]), brings troubles to one replica at a time ([`trouble`],
 //! [`corrupt`]), waits until everything has healed, and gives the histories to the checker
 //! ([`memcached_client::history::check`]) while the run goes on. All resources belong to threads and processes of this
 //! run, so that the kernel releases them however the run ends.

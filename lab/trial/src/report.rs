@@ -118,7 +118,7 @@ impl Report {
         let gaps = shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
         let keeper = &scene.keeper;
-        let said = |number| keeper.with(number, |replica| replica.said("has to be replaced"));
+        let said = |number| keeper.said(number, "has to be replaced");
         let sum = |of: fn(&Episode) -> u64| sum_of(&episodes, of);
         let mut report = Report {
             origin: options.origin.clone(),

@@ -21,18 +21,17 @@ use crate::announce::Announcer;
 use crate::client::{SharedRun, TrialClient, fold};
 use crate::corrupt::{Corrupter, Placed};
 use crate::ground::Ground;
-use crate::keeper::{Keeper, Threads};
+use crate::keeper::Keeper;
 use crate::plan::{Plan, Stroke};
-use crate::replica::ReplicaProcess;
 use crate::report::{self, Report};
 use crate::trouble::{Active, victim};
 
 /// How long the replicas may take until all of them serve.
 const START: Duration = Duration::from_secs(60);
-/// How long a replica may take to stop.
-const STOP: Duration = Duration::from_secs(5);
 /// Pause between two checks of the replicas.
 const LOOK: Duration = Duration::from_millis(50);
+/// Last lines of a replica that does not come up.
+const LAST_LINES: usize = 6;
 /// Pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(5);
 /// How long the last digests are retried.
@@ -51,8 +50,6 @@ const LATE_PATIENCE: Duration = Duration::from_secs(2);
 /// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The `crosscheck` program, built with the injector.
-    pub program: PathBuf,
     /// The plan.
     pub plan: Plan,
     /// Decides order, victims, faults, requests and lost packets.
@@ -172,7 +169,6 @@ pub struct Scene<'a> {
     pub keeper: Arc<Keeper>,
     /// The windows, and the run's clock.
     pub announcer: Arc<Announcer>,
-    threads: Option<Threads>,
     timeline: Mutex<File>,
     seed: u64,
     /// Number of the last evidence record read, by replica: process and number.
@@ -210,12 +206,8 @@ impl<'a> Scene<'a> {
         }
         let ground = Arc::new(ground);
         let announcer = Arc::new(Announcer::new(Instant::now()));
-        let replica = |number: usize| {
-            let log = options.out.join(format!("replica-{}.log", number + 1));
-            ReplicaProcess::new(number, &ground, &plan, &options.program, dir.path(), log)
-        };
-        let replicas = (0..plan.replicas).map(replica).collect::<anyhow::Result<Vec<_>>>()?;
-        let (keeper, threads) = Keeper::start(Arc::clone(&ground), replicas, Arc::clone(&announcer))?;
+        let log = |number: usize| options.out.join(format!("replica-{}.log", number + 1));
+        let keeper = Keeper::start(&ground, &plan, dir.path(), log, &announcer)?;
         Ok(Scene {
             seen: vec![(0, 0); plan.replicas],
             struck: Vec::new(),
@@ -223,7 +215,6 @@ impl<'a> Scene<'a> {
             ground,
             keeper,
             announcer,
-            threads: Some(threads),
             timeline: Mutex::new(timeline),
             seed: options.seed,
             tell,
@@ -239,7 +230,7 @@ impl<'a> Scene<'a> {
             }
             if Instant::now() > deadline {
                 let words: Vec<String> = (0..self.keeper.size())
-                    .map(|number| self.keeper.with(number, |replica| replica.last_words()))
+                    .map(|number| self.keeper.last_lines(number, LAST_LINES).join("\n"))
                     .collect();
                 bail!("the cluster is not ready after {} s: {why}\n{}", patience.as_secs(), words.join("\n"));
             }
@@ -267,7 +258,7 @@ impl<'a> Scene<'a> {
         let corrupter = match &self.plan.corruption {
             Some(corruption) => {
                 let seed = self.seed ^ (number as u64) << 40;
-                Some(Corrupter::start(&self.ground, victim, corruption, &load.shared, seed)?)
+                Some(Corrupter::start(&self.keeper.replicas()[victim], corruption, &load.shared, seed)?)
             }
             None => None,
         };
@@ -406,10 +397,8 @@ impl<'a> Scene<'a> {
         writeln!(file, "{line}").context("writing the timeline")
     }
 
-    pub(crate) fn stop(&mut self) {
-        if let Some(threads) = self.threads.take() {
-            threads.stop(STOP);
-        }
+    pub(crate) fn stop(&self) {
+        self.keeper.stop();
     }
 }
 
@@ -438,7 +427,7 @@ impl TrialLoad {
         let shared = Arc::new(SharedRun {
             run: options.seed,
             seed: options.seed,
-            replicas: scene.ground.places.iter().take(plan.executors()).map(|place| place.clients).collect(),
+            replicas: scene.keeper.replicas().iter().filter_map(|replica| replica.clients).collect(),
             generation: Duration::from_secs_f64(plan.generation_seconds),
             patience: Duration::from_secs_f64(plan.patience_seconds),
             pace: Duration::from_secs_f64(f64::from(plan.clients) / plan.requests_per_second),

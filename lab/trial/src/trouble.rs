@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::ground::Ground;
 use crate::keeper::Keeper;
 use crate::plan::{Direction, Links, Stroke, Trouble, TroubleKind, Victim};
+use crate::replica::{fill_disk, slow_disk};
 use crate::switch::Way;
 
 /// The victim of a trouble that begins now, from 0; never `spared`.
@@ -69,18 +70,18 @@ impl Active {
                 ..Way::default()
             }),
             TroubleKind::Kill => self.keeper.keep_down(self.victim, true),
-            TroubleKind::Pause => self.keeper.with(self.victim, |replica| replica.freeze(true)),
+            TroubleKind::Pause => self.keeper.freeze(self.victim, true),
             TroubleKind::DiskFull => {
-                let written = self.keeper.with(self.victim, |replica| replica.fill_disk(true));
+                let written = fill_disk(&self.ground, self.victim, true);
                 self.note = Some(format!("{written} bytes filled the disk"));
             }
             TroubleKind::SlowDisk => {
                 let pause = Duration::from_millis(trouble.sync_ms);
-                self.keeper.with(self.victim, |replica| replica.slow_disk(pause));
+                slow_disk(&self.ground, self.victim, pause);
             }
             TroubleKind::Memory => {
                 let more = trouble.more_mb << 20;
-                self.keeper.with(self.victim, |replica| replica.limit_memory(Some(more)));
+                self.keeper.limit_memory(self.victim, Some(more));
             }
         }
     }
@@ -94,12 +95,10 @@ impl Active {
             TroubleKind::Calm => {}
             TroubleKind::Partition | TroubleKind::Loss | TroubleKind::Delay => self.set_links(Way::default()),
             TroubleKind::Kill => self.keeper.keep_down(self.victim, false),
-            TroubleKind::Pause => self.keeper.with(self.victim, |replica| replica.freeze(false)),
-            TroubleKind::DiskFull => drop(self.keeper.with(self.victim, |replica| replica.fill_disk(false))),
-            TroubleKind::SlowDisk => {
-                self.keeper.with(self.victim, |replica| replica.slow_disk(Duration::ZERO))
-            }
-            TroubleKind::Memory => self.keeper.with(self.victim, |replica| replica.limit_memory(None)),
+            TroubleKind::Pause => self.keeper.freeze(self.victim, false),
+            TroubleKind::DiskFull => drop(fill_disk(&self.ground, self.victim, false)),
+            TroubleKind::SlowDisk => slow_disk(&self.ground, self.victim, Duration::ZERO),
+            TroubleKind::Memory => self.keeper.limit_memory(self.victim, None),
         }
     }
 

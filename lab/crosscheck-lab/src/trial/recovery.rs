@@ -51,7 +51,6 @@ pub fn run(args: &Args, seed: u64, out: &Path, origin: &Origin, ending: &Ending)
         blindly: args.blindly,
     };
     let options = Options {
-        program: std::env::current_exe()?,
         plan: Plan::bare("RDGX", 3),
         seed,
         out: out.to_owned(),

@@ -75,7 +75,6 @@ pub fn run(args: &Args) -> CommandOutcome {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = args.seed.unwrap_or_else(|| mix(since.as_nanos() as u64) >> 40);
     let ending = Ending::catch()?;
-    let program = std::env::current_exe()?;
     let mut holds = true;
     for plan in plans {
         if ending.asked() {
@@ -87,7 +86,7 @@ pub fn run(args: &Args) -> CommandOutcome {
             say(&format!("  {}, {:?}, {:?} s", trouble.told(), trouble.victim, trouble.seconds))?;
         }
         let origin = Origin::now(report::KIND);
-        let options = Options { program: program.clone(), plan, seed, out, loopback: args.loopback, origin };
+        let options = Options { plan, seed, out, loopback: args.loopback, origin };
         // If the pipe is closed, the run continues without output.
         let report = trial::run::run(&options, ending.flag(), &|line| drop(say(line)))?;
         say(report.summary().trim_end())?;

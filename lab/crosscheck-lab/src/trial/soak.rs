@@ -18,7 +18,6 @@ use trial::announce::Announcer;
 use trial::ground::Ground;
 use trial::keeper::{Keeper, Totals};
 use trial::plan::Plan;
-use trial::replica::ReplicaProcess;
 use wire::mix;
 
 use bench::{Amount, Dialect, Generator, Op, Pattern, Setup, Workload};
@@ -104,12 +103,12 @@ impl Away {
         match self {
             Away::Killed => keeper.keep_down(victim, true),
             Away::Stopped => keeper.shut_down(victim, STOP),
-            Away::Paused => keeper.with(victim, |replica| replica.freeze(true)),
+            Away::Paused => keeper.freeze(victim, true),
         }
         thread::sleep(if self == Away::Paused { paused } else { DOWN });
         match self {
             Away::Killed | Away::Stopped => keeper.keep_down(victim, false),
-            Away::Paused => keeper.with(victim, |replica| replica.freeze(false)),
+            Away::Paused => keeper.freeze(victim, false),
         }
     }
 }
@@ -274,16 +273,11 @@ impl Soak<'_> {
         let dir = tempfile::tempdir().context("a directory for the soak")?;
         let ground =
             Arc::new(Ground::loopback(replicas, dir.path(), None, "a soak needs no network".into())?);
-        let program = std::env::current_exe()?;
-        let replica = |number: usize| {
-            let log = self.out.join(format!("{}-replica-{}.log", self.mode, number + 1));
-            ReplicaProcess::new(number, &ground, &plan, &program, dir.path(), log)
-        };
-        let wards = (0..replicas).map(replica).collect::<anyhow::Result<Vec<_>>>()?;
+        let log = |number: usize| self.out.join(format!("{}-replica-{}.log", self.mode, number + 1));
         let announcer = Arc::new(Announcer::new(Instant::now()));
-        let (keeper, threads) = Keeper::start(Arc::clone(&ground), wards, announcer)?;
+        let keeper = Keeper::start(&ground, &plan, dir.path(), log, &announcer)?;
         self.until_well(&keeper)?;
-        let addresses = ground.places.iter().map(|place| place.clients).collect();
+        let addresses = keeper.replicas().iter().filter_map(|replica| replica.clients).collect();
         let mut generator = Generator::prepare(self.setup(addresses), &Arc::new(Pattern::default()))?;
         generator.heed(self.ending);
         let over = AtomicBool::new(false);
@@ -303,7 +297,7 @@ impl Soak<'_> {
             (seen.wrong, seen.lost, seen.refused, seen.broken);
         soaked.words = seen.words;
         self.conclude(&keeper, mode, &mut soaked)?;
-        threads.stop(STOP);
+        keeper.stop();
         Ok(soaked)
     }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::plan::{Plan, Sequence, TroubleKind};
+use crate::replica::slow_disk;
 use crate::run::{Options, Scene, TrialLoad};
 
 use driver::{Driver, Stop, Terms};
@@ -160,11 +161,10 @@ fn strike_one_group(
     ending: &AtomicBool,
     tell: &dyn Fn(&str),
 ) -> anyhow::Result<()> {
-    let mut scene = Scene::set(options, tell)?;
+    let scene = Scene::set(options, tell)?;
     scene.until_well(START, ending)?;
     // From the first checkpoint on they come often, at all replicas.
-    (0..scene.keeper.size())
-        .for_each(|number| scene.keeper.with(number, |replica| replica.slow_disk(Duration::ZERO)));
+    (0..scene.keeper.size()).for_each(|number| slow_disk(&scene.ground, number, Duration::ZERO));
     let load = TrialLoad::start(&scene, options)?;
     let mut driver = Driver::new(&scene, &load, terms, ending);
     let mut is_hung = false;

@@ -103,7 +103,7 @@ impl Hang {
             let last = keeper.last_status(number);
             last.map_or(Value::Null, |(age, status)| json!({ "age_s": age.as_secs_f64(), "status": status }))
         };
-        let said = |number| keeper.with(number, |replica| replica.last_lines(LAST_LINES));
+        let said = |number| keeper.last_lines(number, LAST_LINES);
         Hang {
             pair,
             why,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crosscheck::admin::{AdminCommand, EvidenceList, EvidenceRecord, Status};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
 use super::told::Case;
@@ -20,6 +19,7 @@ use cli::service::{ClusterOptions, ClusterPlan};
 use memcached_client::{Client, Failure, KeyCommand};
 use node::cluster::{Dress, Keeper, ReplicaHandle, ReplicaRow, SupervisorEvent, named_leader, once};
 use node::signals::Ending;
+use trial::replica::limit_memory;
 
 /// How long a cluster may take to come up.
 const START: Duration = Duration::from_secs(30);
@@ -221,13 +221,7 @@ impl Lab<'_> {
     /// It has ended, or may not be limited.
     pub fn fence(&self, number: u8) -> anyhow::Result<()> {
         let pid = self.pid(number).context("a replica without a process")?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
-        let size: u64 = size.context("the size of its address space is unknown")?.parse()?;
-        let limit = Rlimit { current: Some((size << 10) + (watch::bound_mb(self) << 20)), maximum: None };
-        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        prlimit(process, Resource::As, limit).context("limiting its address space")?;
-        Ok(())
+        limit_memory(pid, Some(watch::bound_mb(self) << 20)).context("limiting its address space")
     }
 
     /// Kills these replicas together; they stay down.

@@ -1,4 +1,9 @@
 //! A cluster of replicas on this machine: planned, started as processes, supervised, and found again by other commands.
+//!
+//! Commands, tests and laboratories start clusters here and nowhere else: a [`ClusterPlan`] decides its files, a
+//! [`Keeper`] supervises it from this process, a [`DetachedCluster`] is `up --json` in a process of its own. Both have
+//! an [`EventLog`] and a [`ReplicaHandle`] of each replica to ask; [`Dress`] and [`ClusterHooks`] change how a process
+//! is started.
 
 mod backoff;
 mod child;

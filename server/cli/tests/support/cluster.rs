@@ -8,11 +8,35 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clusters of one test binary run one after another: each should have the machine for itself.
-static TURN: Mutex<()> = Mutex::new(());
+/// Clusters that run now, and the end of one. Most of a test is waiting, but a cluster is six busy threads: no more than
+/// two of them at a time, however many tests the harness runs.
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+const AT_ONCE: usize = 2;
+
+/// Permission for one cluster to run.
+struct Turn;
+
+impl Turn {
+    fn take() -> Turn {
+        let running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = RUNNING
+            .1
+            .wait_while(running, |running| *running == AT_ONCE)
+            .unwrap_or_else(PoisonError::into_inner);
+        *running += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        RUNNING.1.notify_one();
+    }
+}
 
 /// How long a cluster, or a corrupted replica, may take to serve. Generous: machines of CI are slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,13 +71,13 @@ pub struct Cluster {
     up: DetachedCluster,
     clients: Vec<SocketAddr>,
     data: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Cluster {
     /// Starts a cluster and waits until all replicas serve.
     pub fn up(wish: &Wish) -> Cluster {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::take();
         let data = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck"));
         command.args(["up", "--json", "--port", "0", "--mode", wish.mode]);

@@ -11,8 +11,8 @@ use std::process::Command;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clusters that run now, and the end of one. Most of a test is waiting, but a cluster is six busy threads: no more than
-/// two of them at a time, however many tests the harness runs.
+/// Clusters that run now, and the end of one. Most of a test is waiting, but a cluster is six busy threads: no more
+/// than two of them at a time, however many tests the harness runs.
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 const AT_ONCE: usize = 2;
 

@@ -1,7 +1,7 @@
 //! The bank as a service: its locks, the footprint of each request, and the handlers.
 
 use bytes::Bytes;
-use crosscheck::object::{Home, Members, ObjectId, Reader, Shape, genesis};
+use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, genesis};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, Service};
 
@@ -10,7 +10,7 @@ use crate::resp;
 use crate::state::{BRANCHES, BUCKETS, Branch, MAX_WAITING, Number, Office, Refusal, branch_of};
 
 /// Number of the lock behind which the [`Office`] is; those of the branches are below.
-const OFFICE: Home = BRANCHES;
+const OFFICE: RegionId = BRANCHES;
 /// Cards have sixteen digits.
 const CARDS: u64 = 10_000_000_000_000_000;
 
@@ -26,7 +26,7 @@ pub struct Bank {
 impl Bank {
     /// A bank without accounts.
     pub fn new() -> Self {
-        let branch = |home| DetRwLock::new(home, genesis(home, || Branch::new(home)));
+        let branch = |region_id| DetRwLock::new(region_id, genesis(region_id, || Branch::new(region_id)));
         Bank {
             branches: (0..BRANCHES).map(branch).collect(),
             office: DetMutex::new(OFFICE, genesis(OFFICE, Office::new)),
@@ -320,7 +320,7 @@ impl Service for Bank {
         }
     }
 
-    fn home_of(&self, name: &str) -> Option<Home> {
+    fn region_id_of(&self, name: &str) -> Option<RegionId> {
         match name.split_once(':') {
             Some(("account", number)) => number.parse().ok().map(branch_of),
             Some(("branch", branch)) => branch.parse().ok().filter(|branch| *branch < BRANCHES),
@@ -329,8 +329,8 @@ impl Service for Bank {
     }
 
     fn find(&self, cx: &Cx<'_, Bank>, name: &str) -> Option<ObjectId> {
-        let home = self.home_of(name)?;
-        let Some(branch) = self.branches.get(home as usize) else {
+        let region_id = self.region_id_of(name)?;
+        let Some(branch) = self.branches.get(region_id as usize) else {
             return Some(cx.lock(&self.office).ok()?.object_id());
         };
         let branch = cx.read(branch).ok()?;

@@ -367,8 +367,8 @@ fn operators_name_accounts_branches_and_the_office() {
     for (name, class) in
         [("account:1", "Account"), ("account:9", "Account"), ("branch:1", "Branch"), ("office", "Office")]
     {
-        let (home, id) = bank.find(name).unwrap_or_else(|| panic!("{name}"));
-        let found = bank.with_region(home, |region| {
+        let (region_id, id) = bank.find(name).unwrap_or_else(|| panic!("{name}"));
+        let found = bank.with_region(region_id, |region| {
             let packed = region.pack(id).expect("it is there");
             let members = region.members(&packed).expect("whole");
             (members.class, <Bank as crosscheck::Service>::name_of(&members))

@@ -142,9 +142,9 @@ impl Facts {
         self.sent.entry(xxh3_128(encoding)).or_insert_with(new).sent += 1;
     }
 
-    /// A fault has hit the object `id` behind the lock `home` at a replica.
-    pub fn note_hit(&mut self, replica: u8, home: impl Display, id: impl Display) {
-        self.hit.insert((replica, format!("{home}:{id}")));
+    /// A fault has hit the object `id` behind the lock `region_id` at a replica.
+    pub fn note_hit(&mut self, replica: u8, region_id: impl Display, id: impl Display) {
+        self.hit.insert((replica, format!("{region_id}:{id}")));
     }
 
     /// Whether faults have hit objects of this replica, since everything was healed.

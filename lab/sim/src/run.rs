@@ -510,8 +510,8 @@ impl<W: Workload> Run<W> {
             return self.lose_power(replica);
         }
         // The hit objects are recorded before a replica is blamed for them.
-        for (home, id) in process.replica.take_damaged() {
-            self.facts.note_hit(replica, home, id);
+        for (region_id, id) in process.replica.take_damaged() {
+            self.facts.note_hit(replica, region_id, id);
         }
         if !self.placed.is_empty() {
             self.count_placed();

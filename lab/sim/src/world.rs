@@ -380,7 +380,7 @@ fn of_order(state: &order::State) -> u128 {
 
 /// Digest of the locks behind which these objects are.
 fn locks(pairs: &vote::Pairs) -> u64 {
-    let mut locks: Vec<u32> = pairs.iter().map(|pair| pair.home).collect();
+    let mut locks: Vec<u32> = pairs.iter().map(|pair| pair.region_id).collect();
     locks.dedup(); // Pairs are sorted by them.
     let bytes: Vec<u8> = locks.into_iter().flat_map(u32::to_le_bytes).collect();
     xxh3_64(&bytes)

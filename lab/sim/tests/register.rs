@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::{Home, ObjectId, Region, critical, genesis};
+use crosscheck::object::{ObjectId, Region, RegionId, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Action, Cx, MakeProtocol, Malformed, Progress, Protocol, Service};
 use sim::testing::{all_faults_keep_every_promise, flips_are_repaired, short};
@@ -89,9 +89,9 @@ impl Service for Registers {
 
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match *command {
-            Command::Add { register, .. } => footprint.write(Home::from(register)),
+            Command::Add { register, .. } => footprint.write(RegionId::from(register)),
             Command::Point { register } => {
-                footprint.write(Home::from(register));
+                footprint.write(RegionId::from(register));
                 footprint.predict(u32::from(register));
             }
         }
@@ -128,12 +128,12 @@ impl Service for Registers {
         reply.extend_from_slice(b"error\n");
     }
 
-    fn home_of(&self, name: &str) -> Option<Home> {
-        name.parse().ok().filter(|home| *home < Home::from(REGISTERS))
+    fn region_id_of(&self, name: &str) -> Option<RegionId> {
+        name.parse().ok().filter(|region_id| *region_id < RegionId::from(REGISTERS))
     }
 
     fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId> {
-        Some(cx.lock(&self.registers[self.home_of(name)? as usize]).ok()?.root())
+        Some(cx.lock(&self.registers[self.region_id_of(name)? as usize]).ok()?.root())
     }
 }
 
@@ -166,8 +166,8 @@ impl Workload for OfRegisters {
     type Model = Totals;
 
     fn start(&self) -> Result<(Registers, MakeProtocol<Lines>), String> {
-        let register = |home| DetMutex::new(home, genesis(home, Register::new));
-        let registers = (0..Home::from(REGISTERS)).map(register).collect();
+        let register = |region_id| DetMutex::new(region_id, genesis(region_id, Register::new));
+        let registers = (0..RegionId::from(REGISTERS)).map(register).collect();
         Ok((Registers { registers }, Arc::new(|_| Lines)))
     }
 

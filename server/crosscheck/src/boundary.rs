@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use execute::{KeptRequest, NotTakenBack, Regions, Speculation};
-use object::{Health, Home, Kept, ObjectId, Region};
+use object::{Health, Kept, ObjectId, Region, RegionId};
 use parking_lot::MutexGuard;
 use schedule::{Access, Lock, Turn};
 use tree::{Tree, TreeShape};
@@ -73,9 +73,9 @@ pub(crate) enum BoundaryDone {
         /// They, in their order; fewer than asked for if one is corrupted or not known.
         regions: Vec<Vec<u8>>,
         /// The next one.
-        next: Home,
+        next: RegionId,
         /// What is corrupted in the next one, as many objects as may be asked for.
-        unsound: Vec<(Home, ObjectId)>,
+        unsound: Vec<(RegionId, ObjectId)>,
         /// Whether the next one was known as it was.
         is_known: bool,
     },
@@ -86,9 +86,9 @@ pub(crate) enum BoundaryDone {
         /// Whether they are those of the version now.
         are_right: bool,
         /// If not: those that are others now than before.
-        misplaced: Vec<(Home, ObjectId)>,
+        misplaced: Vec<(RegionId, ObjectId)>,
         /// Regions with a part of an object that has a wrong id: only a whole region has the right one.
-        misnamed: Vec<Home>,
+        misnamed: Vec<RegionId>,
         /// The errors of each object that was wrong.
         notes: Vec<String>,
     },
@@ -97,7 +97,7 @@ pub(crate) enum BoundaryDone {
         /// As it was lent.
         speculation: Box<Speculation>,
         /// The corrupted objects, as many as may be asked for.
-        objects: Vec<(Home, ObjectId)>,
+        objects: Vec<(RegionId, ObjectId)>,
         /// Whether the tree is the one of the objects.
         fits_tree: bool,
     },
@@ -111,7 +111,7 @@ pub(crate) enum BoundaryDone {
         /// As it was lent.
         speculation: Box<Speculation>,
         /// The region; none for all.
-        home: Option<Home>,
+        region_id: Option<RegionId>,
         /// What is wrong.
         found: Scrubbed,
         /// How long it took.
@@ -130,7 +130,7 @@ pub(crate) struct PackingObjects {
     /// Number of the batch.
     pub batch: u64,
     /// The objects.
-    pub objects: Vec<(Home, ObjectId)>,
+    pub objects: Vec<(RegionId, ObjectId)>,
     /// The replica that asks.
     pub to: u8,
 }
@@ -144,7 +144,7 @@ pub(crate) struct PackingRegions {
     /// Number of the batch.
     pub batch: u64,
     /// The first region.
-    pub from: Home,
+    pub from: RegionId,
 }
 
 /// A region or all are to be checked, object by object and against the tree.
@@ -154,13 +154,13 @@ pub(crate) struct Scrubbing {
     /// Scheduled batches that were not folded into it, oldest first.
     pub running: Vec<Arc<InFlight>>,
     /// The region; none for all.
-    pub home: Option<Home>,
+    pub region_id: Option<RegionId>,
 }
 
 /// What a scrub has found.
 pub(crate) struct Scrubbed {
     /// The corrupted objects, as many as may be asked for.
-    pub objects: Vec<(Home, ObjectId)>,
+    pub objects: Vec<(RegionId, ObjectId)>,
     /// They fit their checksums, and not the tree.
     pub fit: bool,
 }
@@ -172,7 +172,7 @@ pub(crate) struct ReplacingObjects {
     /// The objects, from another replica.
     pub objects: Vec<Packed>,
     /// Regions of which these are all objects.
-    pub whole: Vec<Home>,
+    pub whole: Vec<RegionId>,
 }
 
 /// The whole state of other replicas is to be put in the place of this one.
@@ -199,19 +199,21 @@ impl BoundaryWork {
     /// Does it, in a turn that has every lock.
     pub fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock], name_of: &NameOf) -> BoundaryDone {
         turn.take_all();
-        let homes = locks.len() as Home;
+        let region_ids = locks.len() as RegionId;
         match self {
             BoundaryWork::Replace(replacing) => replacing.perform(turn, locks, name_of),
             BoundaryWork::TakeBack(taking_back) => {
-                taking_back.perform(homes, &mut HeldRegions { turn, locks })
+                taking_back.perform(region_ids, &mut HeldRegions { turn, locks })
             }
             BoundaryWork::Check(mut speculation) => {
-                let objects = corrupted(0..homes, turn, locks);
-                let fits = || is_tree_of(&mut speculation, homes, &mut HeldRegions { turn, locks });
+                let objects = corrupted(0..region_ids, turn, locks);
+                let fits = || is_tree_of(&mut speculation, region_ids, &mut HeldRegions { turn, locks });
                 let fits_tree = catch_unwind(AssertUnwindSafe(fits)).unwrap_or(false);
                 BoundaryDone::Checked { speculation, objects, fits_tree }
             }
-            BoundaryWork::Install(installing) => installing.perform(homes, &mut HeldRegions { turn, locks }),
+            BoundaryWork::Install(installing) => {
+                installing.perform(region_ids, &mut HeldRegions { turn, locks })
+            }
             BoundaryWork::Pack(packing) => packing.perform(&mut HeldRegions { turn, locks }),
             BoundaryWork::PackRegions(packing) => packing.perform(turn, locks),
             BoundaryWork::Read(RunningReads { epoch, requests, .. }) => {
@@ -227,20 +229,21 @@ impl ReplacingObjects {
     fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock], name_of: &NameOf) -> BoundaryDone {
         let ReplacingObjects { speculation, mut objects, whole } = self;
         // What is in a region here and not in the answer should not exist.
-        let answered: BTreeSet<(Home, ObjectId)> =
-            objects.iter().map(|object| (object.home, object.id)).collect();
-        for home in whole {
-            HeldRegions { turn, locks }.visit(home, &mut |region| {
+        let answered: BTreeSet<(RegionId, ObjectId)> =
+            objects.iter().map(|object| (object.region_id, object.id)).collect();
+        for region_id in whole {
+            HeldRegions { turn, locks }.visit(region_id, &mut |region| {
                 region.objects(&mut |listed| {
-                    if !answered.contains(&(home, listed.id)) {
-                        objects.push(Packed { home, id: listed.id, content: Content::Absent });
+                    if !answered.contains(&(region_id, listed.id)) {
+                        objects.push(Packed { region_id, id: listed.id, content: Content::Absent });
                     }
                 });
             });
         }
         // What is corrupted may show as a panic: then the objects are not right.
         let replaced = catch_unwind(AssertUnwindSafe(|| worker::overwrite(turn, locks, &objects, name_of)));
-        let ids: Vec<(Home, ObjectId)> = objects.iter().map(|object| (object.home, object.id)).collect();
+        let ids: Vec<(RegionId, ObjectId)> =
+            objects.iter().map(|object| (object.region_id, object.id)).collect();
         let mut regions = HeldRegions { turn, locks };
         let twins = catch_unwind(AssertUnwindSafe(|| drop_twins(&objects, &mut regions)));
         let are_right = catch_unwind(AssertUnwindSafe(|| speculation.are_right(&ids, &mut regions)));
@@ -256,35 +259,36 @@ impl ReplacingObjects {
 
 /// The regions that have an object under a name that no object should have, and that cannot be dropped: a part of
 /// another object, such as the root, with a wrong id. The peer has it under its right name, which is unknown here.
-fn with_misnamed(objects: &[Packed], regions: &mut dyn Regions) -> Vec<Home> {
-    let mut homes = Vec::new();
-    for Packed { home, id, .. } in objects.iter().filter(|object| object.content == Content::Absent) {
+fn with_misnamed(objects: &[Packed], regions: &mut dyn Regions) -> Vec<RegionId> {
+    let mut region_ids = Vec::new();
+    for Packed { region_id, id, .. } in objects.iter().filter(|object| object.content == Content::Absent) {
         let check = AssertUnwindSafe(|| {
             let mut is_there = false;
-            regions.visit(*home, &mut |region| is_there = region.check(*id) != Health::Absent);
+            regions.visit(*region_id, &mut |region| is_there = region.check(*id) != Health::Absent);
             is_there
         });
         if catch_unwind(check).unwrap_or(true) {
-            homes.push(*home);
+            region_ids.push(*region_id);
         }
     }
-    homes.dedup();
-    homes
+    region_ids.dedup();
+    region_ids
 }
 
 /// These objects, and for each that stands for a whole region all that are in it or were after a batch.
 fn with_whole_regions(
-    objects: &[(Home, ObjectId)],
+    objects: &[(RegionId, ObjectId)],
     batch: u64,
     speculation: &Speculation,
     later: &[&Kept],
     regions: &mut dyn Regions,
-) -> Vec<(Home, ObjectId)> {
+) -> Vec<(RegionId, ObjectId)> {
     let (whole, single): (Vec<_>, Vec<_>) = objects.iter().partition(|(_, id)| id.is_none());
-    let mut all: Vec<(Home, ObjectId)> = single;
-    for (home, _) in whole {
-        regions.visit(home, &mut |region| region.objects(&mut |listed| all.push((home, listed.id))));
-        all.extend(speculation.changed_after(batch, home, later).map(|id| (home, id)));
+    let mut all: Vec<(RegionId, ObjectId)> = single;
+    for (region_id, _) in whole {
+        regions
+            .visit(region_id, &mut |region| region.objects(&mut |listed| all.push((region_id, listed.id))));
+        all.extend(speculation.changed_after(batch, region_id, later).map(|id| (region_id, id)));
     }
     all.sort_unstable();
     all.dedup();
@@ -294,16 +298,16 @@ fn with_whole_regions(
 /// Replaces objects that are right, but twice in their store. Returns a note on each.
 fn drop_twins(objects: &[Packed], regions: &mut dyn Regions) -> Vec<String> {
     let mut notes = Vec::new();
-    let homes: BTreeSet<Home> = objects.iter().map(|object| object.home).collect();
-    for home in homes {
-        regions.visit(home, &mut |region| {
+    let region_ids: BTreeSet<RegionId> = objects.iter().map(|object| object.region_id).collect();
+    for region_id in region_ids {
+        regions.visit(region_id, &mut |region| {
             let mut copies: BTreeMap<ObjectId, u32> = BTreeMap::new();
             region.objects(&mut |listed| *copies.entry(listed.id).or_default() += 1);
             copies.retain(|_, copies| *copies > 1);
-            for Packed { id, content, .. } in objects.iter().filter(|object| object.home == home) {
+            for Packed { id, content, .. } in objects.iter().filter(|object| object.region_id == region_id) {
                 let (Some(copies), Content::Present(bytes)) = (copies.get(id), content) else { continue };
                 if region.replace(*id, Some(bytes)).is_ok() {
-                    notes.push(format!("object {home}:{id}: it was in its store {copies} times"));
+                    notes.push(format!("object {region_id}:{id}: it was in its store {copies} times"));
                 }
             }
         });
@@ -328,12 +332,12 @@ fn in_order<'g>(guards: &'g [KeptOfBatch<'_>]) -> Vec<&'g Kept> {
 impl PackingRegions {
     fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> BoundaryDone {
         let PackingRegions { speculation, running, batch, from } = self;
-        let homes = locks.len() as Home;
+        let region_ids = locks.len() as RegionId;
         let guards: Vec<_> = running.iter().map(|batch| batch.kept()).collect();
         let later = in_order(&guards);
         let (mut regions, mut bytes, mut next) = (Vec::new(), 0, from);
         let (mut unsound, mut is_known) = (Vec::new(), true);
-        while next < homes && bytes < limits::PACKED_AT_ONCE {
+        while next < region_ids && bytes < limits::PACKED_AT_ONCE {
             // Nobody else has voted on it, and replicas that pack corrupted objects never offer the same state.
             unsound = corrupted(next..next + 1, turn, locks);
             if !unsound.is_empty() {
@@ -364,11 +368,11 @@ impl PackingObjects {
         let packed = catch_unwind(AssertUnwindSafe(|| {
             let mut bytes = 0;
             let objects = with_whole_regions(&objects, batch, &speculation, &later, regions);
-            let pack = |&(home, id): &(Home, ObjectId)| {
-                let object = speculation.object_after(batch, (home, id), &later, regions)?;
+            let pack = |&(region_id, id): &(RegionId, ObjectId)| {
+                let object = speculation.object_after(batch, (region_id, id), &later, regions)?;
                 bytes += object.as_ref().map_or(0, Vec::len);
                 let content = object.map_or(Content::Absent, |packed| Content::Present(packed.into()));
-                (bytes <= limits::ANSWERED_BYTES).then_some(Packed { home, id, content })
+                (bytes <= limits::ANSWERED_BYTES).then_some(Packed { region_id, id, content })
             };
             objects.iter().map(pack).collect::<Option<Vec<_>>>()
         }));
@@ -380,10 +384,10 @@ impl PackingObjects {
 
 impl Scrubbing {
     fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> BoundaryDone {
-        let Scrubbing { speculation, running, home } = self;
+        let Scrubbing { speculation, running, region_id } = self;
         let begun = Instant::now();
-        let homes = home.map_or(0..locks.len() as Home, |home| home..home + 1);
-        let (mut objects, mut fit) = (corrupted(homes.clone(), turn, locks), false);
+        let region_ids = region_id.map_or(0..locks.len() as RegionId, |region_id| region_id..region_id + 1);
+        let (mut objects, mut fit) = (corrupted(region_ids.clone(), turn, locks), false);
         // An object that is another one than the batches have left fits its checksum.
         if objects.is_empty() {
             let mut later = Vec::new();
@@ -391,21 +395,21 @@ impl Scrubbing {
                 batch.kept().iter().for_each(|(_, one)| one.kept.append_changes(&mut later));
             }
             let mut regions = HeldRegions { turn, locks };
-            for home in homes {
-                let unlike = || speculation.unlike_the_tree(home, &later, &mut regions);
+            for region_id in region_ids {
+                let unlike = || speculation.unlike_the_tree(region_id, &later, &mut regions);
                 let unlike = catch_unwind(AssertUnwindSafe(unlike)).unwrap_or_default();
-                objects.extend(unlike.into_iter().map(|id| (home, id)));
+                objects.extend(unlike.into_iter().map(|id| (region_id, id)));
             }
             objects.truncate(limits::ASKED_OBJECTS);
             fit = !objects.is_empty();
         }
         let (speculation, found) = (Box::new(speculation), Scrubbed { objects, fit });
-        BoundaryDone::Scrubbed { speculation, home, found, took: begun.elapsed() }
+        BoundaryDone::Scrubbed { speculation, region_id, found, took: begun.elapsed() }
     }
 }
 
 impl TakingBack {
-    fn perform(self, homes: Home, regions: &mut dyn Regions) -> BoundaryDone {
+    fn perform(self, region_ids: RegionId, regions: &mut dyn Regions) -> BoundaryDone {
         let TakingBack { mut speculation, running, to } = self;
         let mut version = Ok(speculation.version());
         for batch in running.iter().rev() {
@@ -416,31 +420,31 @@ impl TakingBack {
             });
         }
         let version = version.and_then(|_| speculation.take_back(to, regions));
-        let is_right = cfg!(feature = "inject").then(|| is_tree_of(&mut speculation, homes, regions));
+        let is_right = cfg!(feature = "inject").then(|| is_tree_of(&mut speculation, region_ids, regions));
         BoundaryDone::TookBack { speculation: Box::new(speculation), version, is_right }
     }
 }
 
 impl InstallingState {
-    fn perform(self, homes: Home, regions: &mut dyn Regions) -> BoundaryDone {
+    fn perform(self, region_ids: RegionId, regions: &mut dyn Regions) -> BoundaryDone {
         let InstallingState { batch, proof, regions: mut packed } = self;
         // What was corrupted here may show as a panic.
         let state = catch_unwind(AssertUnwindSafe(|| {
-            state::each_region(&mut packed, homes as usize, |home, packed| {
-                install_region(home, packed, regions)
+            state::each_region(&mut packed, region_ids as usize, |region_id, packed| {
+                install_region(region_id, packed, regions)
             })?;
-            speculation_of(homes, regions, batch, proof).map(Box::new)
+            speculation_of(region_ids, regions, batch, proof).map(Box::new)
         }));
         BoundaryDone::Installed { state: state.unwrap_or_else(|_| Err("a region is corrupted".into())) }
     }
 }
 
-/// Puts a packed region in the place of the one behind lock `home`.
-fn install_region(home: Home, packed: &[u8], regions: &mut dyn Regions) -> Result<(), String> {
+/// Puts a packed region in the place of the one behind lock `region_id`.
+fn install_region(region_id: RegionId, packed: &[u8], regions: &mut dyn Regions) -> Result<(), String> {
     let mut outcome = Err(String::from("there is no such lock"));
     // Nothing of a corrupted structure may be left. What the first attempt leaves the second may remove.
     for _ in 0..2 {
-        regions.visit(home, &mut |region| {
+        regions.visit(region_id, &mut |region| {
             outcome = region.load_all(packed).map_err(|error| error.to_string());
             if outcome.is_ok() && region.pack_all() != *packed {
                 outcome = Err("it is another one than was sent".into());
@@ -456,25 +460,25 @@ fn install_region(home: Home, packed: &[u8], regions: &mut dyn Regions) -> Resul
 /// The objects of these regions that do not fit their checksums or are missing, and [`ObjectId::NONE`] for a region
 /// with objects too many or too few. The caller holds every lock.
 pub(crate) fn corrupted<R>(
-    homes: Range<Home>,
+    region_ids: Range<RegionId>,
     turn: &mut Turn<'_, R>,
     locks: &[&dyn Lock],
-) -> Vec<(Home, ObjectId)> {
+) -> Vec<(RegionId, ObjectId)> {
     let mut objects = Vec::new();
     let mut regions = HeldRegions { turn, locks };
-    for home in homes {
+    for region_id in region_ids {
         // Damage of a structure may show only as a panic: then it is the region's root that is wrong.
         let mut root = None;
         let scrub = AssertUnwindSafe(|| {
-            regions.visit(home, &mut |region| {
+            regions.visit(region_id, &mut |region| {
                 root = Some(region.root());
                 let findings = region.scrub(limits::ASKED_OBJECTS - objects.len());
                 let ids = findings.iter().map(|finding| finding.object().unwrap_or(ObjectId::NONE));
-                objects.extend(ids.map(|id| (home, id)));
+                objects.extend(ids.map(|id| (region_id, id)));
             });
         });
         if catch_unwind(scrub).is_err() && objects.len() < limits::ASKED_OBJECTS {
-            objects.extend(root.map(|root| (home, root)));
+            objects.extend(root.map(|root| (region_id, root)));
         }
     }
     objects.sort_unstable();
@@ -483,8 +487,8 @@ pub(crate) fn corrupted<R>(
 }
 
 /// Whether the tree is the one that the checksums of all objects give.
-fn is_tree_of(speculation: &mut Speculation, homes: Home, regions: &mut dyn Regions) -> bool {
-    tree_of(homes, regions).root() == speculation.tree().root()
+fn is_tree_of(speculation: &mut Speculation, region_ids: RegionId, regions: &mut dyn Regions) -> bool {
+    tree_of(region_ids, regions).root() == speculation.tree().root()
 }
 
 /// The batches of a state that nothing has run on since `batch`. Its objects have to be those that the token stands
@@ -493,12 +497,12 @@ fn is_tree_of(speculation: &mut Speculation, homes: Home, regions: &mut dyn Regi
 /// # Errors
 /// When they are not.
 pub(crate) fn speculation_of(
-    homes: Home,
+    region_ids: RegionId,
     regions: &mut dyn Regions,
     batch: u64,
     proof: StateProof,
 ) -> Result<Speculation, String> {
-    let mut speculation = Speculation::new(tree_of(homes, regions), proof.version(batch), proof.parts);
+    let mut speculation = Speculation::new(tree_of(region_ids, regions), proof.version(batch), proof.parts);
     if batch > 0 && !speculation.fits_token() {
         return Err(format!("its objects are not those that were agreed on after batch {batch}"));
     }
@@ -506,10 +510,10 @@ pub(crate) fn speculation_of(
 }
 
 /// The tree over all objects, by their checksums.
-pub(crate) fn tree_of(homes: Home, regions: &mut dyn Regions) -> Tree {
-    let mut tree = Tree::new(TreeShape::even(homes, LEAVES));
-    for home in 0..homes {
-        tree.recompute(home, execute::checksums(home, regions));
+pub(crate) fn tree_of(region_ids: RegionId, regions: &mut dyn Regions) -> Tree {
+    let mut tree = Tree::new(TreeShape::even(region_ids, LEAVES));
+    for region_id in 0..region_ids {
+        tree.recompute(region_id, execute::checksums(region_id, regions));
     }
     tree
 }
@@ -518,8 +522,8 @@ pub(crate) fn tree_of(homes: Home, regions: &mut dyn Regions) -> Tree {
 pub(crate) struct OwnedRegions<'s>(pub Vec<&'s mut dyn Lock>);
 
 impl Regions for OwnedRegions<'_> {
-    fn visit(&mut self, home: Home, work: &mut dyn FnMut(&mut dyn Region)) {
-        if let Some(lock) = self.0.get_mut(home as usize) {
+    fn visit(&mut self, region_id: RegionId, work: &mut dyn FnMut(&mut dyn Region)) {
+        if let Some(lock) = self.0.get_mut(region_id as usize) {
             work(lock.region_mut());
         }
     }
@@ -532,8 +536,8 @@ struct HeldRegions<'h, 'w, R> {
 }
 
 impl<R> Regions for HeldRegions<'_, '_, R> {
-    fn visit(&mut self, home: Home, work: &mut dyn FnMut(&mut dyn Region)) {
-        self.turn.visit_region(self.locks, home, |access| {
+    fn visit(&mut self, region_id: RegionId, work: &mut dyn FnMut(&mut dyn Region)) {
+        self.turn.visit_region(self.locks, region_id, |access| {
             if let Access::Exclusive(region) = access {
                 work(region);
             }
@@ -551,7 +555,7 @@ mod tests {
     struct NoObjects;
 
     impl Regions for NoObjects {
-        fn visit(&mut self, _home: Home, _work: &mut dyn FnMut(&mut dyn Region)) {}
+        fn visit(&mut self, _region_id: RegionId, _work: &mut dyn FnMut(&mut dyn Region)) {}
     }
 
     #[test]

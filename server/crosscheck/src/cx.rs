@@ -59,7 +59,7 @@ mod tests {
     use std::sync::Arc;
 
     use execute::{Protection, Runner};
-    use object::{Home, ObjectId, Protect, Summed, critical, genesis};
+    use object::{ObjectId, Protect, RegionId, Summed, critical, genesis};
     use schedule::{Config, DetMutex, Entry, Footprint, Lock, Retry, Step, Waiters, Work, Worker};
     use wire::Malformed;
 
@@ -77,7 +77,7 @@ mod tests {
         Wait(u64),
         Notify,
         /// Locks both counters, or one of them twice.
-        Move(Home, Home),
+        Move(RegionId, RegionId),
     }
 
     #[critical]
@@ -111,7 +111,9 @@ mod tests {
 
     impl Ticker {
         fn new() -> Self {
-            Ticker { counters: [0, 1].map(|home| DetMutex::new(home, genesis(home, Counter::new))) }
+            Ticker {
+                counters: [0, 1].map(|region_id| DetMutex::new(region_id, genesis(region_id, Counter::new))),
+            }
         }
         fn ticks(&mut self) -> Vec<Vec<u64>> {
             self.counters.iter_mut().map(|counter| counter.get_mut().ticks().to_vec()).collect()
@@ -129,7 +131,9 @@ mod tests {
         }
         fn footprint(&self, request: &Request, footprint: &mut Footprint) {
             match request {
-                Request::Move(from, to) => [*from, *to].iter().for_each(|home| footprint.write(*home)),
+                Request::Move(from, to) => {
+                    [*from, *to].iter().for_each(|region_id| footprint.write(*region_id))
+                }
                 _ => footprint.write(0),
             }
         }
@@ -145,7 +149,7 @@ mod tests {
                 }
                 Request::Notify => _ = cx.lock(&self.counters[0])?.waiting().notify_all(cx),
                 Request::Move(from, to) => {
-                    let counter = |home: Home| &self.counters[home as usize];
+                    let counter = |region_id: RegionId| &self.counters[region_id as usize];
                     let mut two = cx.lock_two(counter(*from), counter(*to))?;
                     let moved = two.first().take();
                     moved.into_iter().for_each(|number| two.second().tick(number + 10));
@@ -160,7 +164,7 @@ mod tests {
             self.counters.iter_mut().map(|counter| counter as &mut dyn Lock).collect()
         }
         fn panicked(&self, _request: &Request, _reply: &mut Vec<u8>) {}
-        fn home_of(&self, _name: &str) -> Option<Home> {
+        fn region_id_of(&self, _name: &str) -> Option<RegionId> {
             None
         }
         fn find(&self, _cx: &Cx<'_, Self>, _name: &str) -> Option<ObjectId> {

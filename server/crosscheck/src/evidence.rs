@@ -24,8 +24,8 @@ pub fn record(evidence: &Evidence, kind: Option<String>) -> EvidenceRecord {
 /// The errors, object by object.
 fn objects(evidence: &Evidence) -> Vec<String> {
     // The replica abandoned the request at this object: that its digest lacks the others is no evidence against them.
-    if let Some(Failure::Check { home, id } | Failure::Missing { home, id }) = evidence.failure {
-        return vec![format!("object {home}:{id}")];
+    if let Some(Failure::Check { region_id, id } | Failure::Missing { region_id, id }) = evidence.failure {
+        return vec![format!("object {region_id}:{id}")];
     }
     if evidence.wrong.is_empty() {
         return vec![evidence.subject()];
@@ -148,15 +148,17 @@ pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {
 pub fn scrubbed(
     me: u8,
     place: Place,
-    home: object::Home,
+    region_id: object::RegionId,
     findings: &[object::ScrubFinding],
 ) -> EvidenceRecord {
     use object::ScrubFinding;
     let told = |finding: &ScrubFinding| match finding {
-        ScrubFinding::Damaged(id) => format!("object {home}:{id} does not fit its checksum"),
-        ScrubFinding::Lost(id) => format!("object {home}:{id} is missing"),
-        ScrubFinding::Extra(id) => format!("object {home}:{id} is there and should not be, or twice"),
-        ScrubFinding::Population(id) => format!("the objects of {home}:{id} are not those it should have"),
+        ScrubFinding::Damaged(id) => format!("object {region_id}:{id} does not fit its checksum"),
+        ScrubFinding::Lost(id) => format!("object {region_id}:{id} is missing"),
+        ScrubFinding::Extra(id) => format!("object {region_id}:{id} is there and should not be, or twice"),
+        ScrubFinding::Population(id) => {
+            format!("the objects of {region_id}:{id} are not those it should have")
+        }
     };
     hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
 }
@@ -274,7 +276,7 @@ fn hardware_like(
 }
 
 fn describe(wrong: &WrongObject) -> String {
-    let name = format!("object {}:{}", wrong.home, wrong.id);
+    let name = format!("object {}:{}", wrong.region_id, wrong.id);
     match (wrong.theirs, wrong.majority) {
         (Some(theirs), Some(right)) => format!("{name}: checksum {theirs:016x} instead of {right:016x}"),
         (Some(_), None) => format!("{name}: touched, and not by the other replicas"),
@@ -286,18 +288,18 @@ fn describe(wrong: &WrongObject) -> String {
 /// An object on which no f+1 replicas agreed: the other checksum is the one that it has now.
 fn describe_settled(wrong: &WrongObject) -> String {
     if wrong.id.is_none() {
-        return format!("region {}", wrong.home);
+        return format!("region {}", wrong.region_id);
     }
     let sum = |sum: Option<u64>| sum.map_or("none".into(), |sum| format!("{sum:016x}"));
     let (had, has) = (sum(wrong.theirs), sum(wrong.majority));
-    format!("object {}:{}: checksum {had} here before, {has} now", wrong.home, wrong.id)
+    format!("object {}:{}: checksum {had} here before, {has} now", wrong.region_id, wrong.id)
 }
 
 /// The failure of a request, as text for an operator.
 pub fn told(failure: &Failure) -> String {
     match failure {
-        Failure::Check { home, id } => format!("object {home}:{id} does not fit its checksum"),
-        Failure::Missing { home, id } => format!("object {home}:{id} is missing"),
+        Failure::Check { region_id, id } => format!("object {region_id}:{id} does not fit its checksum"),
+        Failure::Missing { region_id, id } => format!("object {region_id}:{id} is missing"),
         Failure::Panic => "the handler panicked".into(),
         Failure::Request => "the request's bytes do not fit their checksum".into(),
         Failure::Invalid => "the ordered bytes were already invalid when they were proposed".into(),
@@ -341,7 +343,7 @@ mod tests {
             stage: FaultStage::InRequest,
             class: FaultClass::HardwareLike,
             failure,
-            wrong: vec![WrongObject { home: 7, id, theirs: None, majority: Some(0xAB) }],
+            wrong: vec![WrongObject { region_id: 7, id, theirs: None, majority: Some(0xAB) }],
             wrong_total: 3,
             settled_on: None,
             number: 1,
@@ -351,7 +353,7 @@ mod tests {
     #[test]
     fn a_failed_check_names_its_object_and_anything_else_what_differs_and_how_many_more() {
         let id = ObjectId::from_bits(4);
-        let checked = record(&evidence(Some(Failure::Check { home: 2, id })), None);
+        let checked = record(&evidence(Some(Failure::Check { region_id: 2, id })), None);
         assert_eq!(checked.objects, [format!("object 2:{id}")]);
         for failure in [None, Some(Failure::Panic)] {
             let objects = record(&evidence(failure), None).objects;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use execute::{Between, KeptRequest};
-use object::{Home, SealBroken, SealedQueue};
+use object::{RegionId, SealBroken, SealedQueue};
 use order::{Delivered, Request};
 use schedule::{Footprint, Lock, ParallelBatches, Turn};
 use verify::{StateToken, VerifyMessage};
@@ -46,7 +46,7 @@ pub(crate) enum Arming {
     /// The fault waits for this occasion.
     Armed(&'static str),
     /// It needs an ordered turn on this lock ([`Hooks::arm_at_turn`]).
-    NeedsTurn(Home),
+    NeedsTurn(RegionId),
 }
 
 /// The interface of a fault injector. It is a handle: clones share the faults that wait for their occasions.
@@ -61,8 +61,8 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         )
     }
 
-    /// After [`Arming::NeedsTurn`]: the turn on lock `home` has this ticket.
-    fn arm_at_turn(&self, _ticket: u64, _inject: &Inject, _home: Home) {}
+    /// After [`Arming::NeedsTurn`]: the turn on lock `region_id` has this ticket.
+    fn arm_at_turn(&self, _ticket: u64, _inject: &Inject, _region_id: RegionId) {}
 
     /// Number of faults that wait for their occasion.
     fn armed(&self) -> usize {

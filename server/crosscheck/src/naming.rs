@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use object::{Home, Members, ObjectId};
+use object::{Members, ObjectId, RegionId};
 use schedule::{Access, Lock, Turn};
 use vote::{Content, Packed};
 
@@ -15,7 +15,7 @@ pub(crate) type NameOf = dyn Fn(&Members<'_>) -> Option<String>;
 /// One object with its class, and the service's name for it if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    pub home: Home,
+    pub region_id: RegionId,
     pub id: ObjectId,
     /// The class, without its path.
     pub class: &'static str,
@@ -26,22 +26,22 @@ impl Named {
     /// Names an object by its right bytes; `None` if they belong to no class of the region.
     pub fn of(
         region: &dyn object::Region,
-        home: Home,
+        region_id: RegionId,
         id: ObjectId,
         packed: &[u8],
         name_of: &NameOf,
     ) -> Option<Self> {
         let members = region.members(packed).ok()?;
-        Some(Named { home, id, class: members.class, name: name_of(&members) })
+        Some(Named { region_id, id, class: members.class, name: name_of(&members) })
     }
 }
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Named { home, id, class, name } = self;
+        let Named { region_id, id, class, name } = self;
         match name {
-            Some(name) => write!(f, "{name} ({class}, object {home}:{id})"),
-            None => write!(f, "{class} (object {home}:{id})"),
+            Some(name) => write!(f, "{name} ({class}, object {region_id}:{id})"),
+            None => write!(f, "{class} (object {region_id}:{id})"),
         }
     }
 }
@@ -55,7 +55,7 @@ pub(crate) fn of_packed<R>(
 ) -> Vec<Named> {
     let mut all = Vec::new();
     turn.visit_regions(locks, |held, access| {
-        for object in objects.iter().filter(|object| object.home == held && !object.id.is_none()) {
+        for object in objects.iter().filter(|object| object.region_id == held && !object.id.is_none()) {
             if let Content::Present(bytes) = &object.content {
                 all.extend(Named::of(region_of(&access), held, object.id, bytes, name_of));
             }
@@ -82,7 +82,7 @@ impl Names {
     pub fn learn(&mut self, names: Vec<Named>) -> bool {
         let mut is_new = false;
         for new in names {
-            match self.0.iter_mut().find(|old| (old.home, old.id) == (new.home, new.id)) {
+            match self.0.iter_mut().find(|old| (old.region_id, old.id) == (new.region_id, new.id)) {
                 Some(old) if *old == new || (new.name.is_none() && old.class == new.class) => continue,
                 Some(old) => *old = new,
                 None => self.0.push_back(new),
@@ -95,7 +95,7 @@ impl Names {
         is_new
     }
 
-    /// The text with the names of the objects that appear in it as `object HOME:ID`.
+    /// The text with the names of the objects that appear in it as `object REGION_ID:ID`.
     pub fn put_into(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -123,7 +123,7 @@ impl Names {
 
 impl Named {
     fn plain(&self) -> String {
-        format!("object {}:{}", self.home, self.id)
+        format!("object {}:{}", self.region_id, self.id)
     }
 
     /// Whether `text` begins with this object, and not with one whose number only has the same first digits.
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn named(counter: u16, name: Option<&str>) -> Named {
-        Named { home: 1, id: ObjectId::new(5, counter), class: "Account", name: name.map(str::to_owned) }
+        Named { region_id: 1, id: ObjectId::new(5, counter), class: "Account", name: name.map(str::to_owned) }
     }
 
     #[test]

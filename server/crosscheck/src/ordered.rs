@@ -1,7 +1,7 @@
 //! Ordered requests: those of clients, and those of the pipeline itself, which get a position in the same way.
 
 use bytes::Bytes;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use vote::{Place, Recover};
 use wire::{Put, Reader};
 
@@ -22,14 +22,14 @@ pub enum Control {
     /// A turn on one lock and nothing else: at this turn a fault is injected into a resting object.
     Noop {
         /// The lock.
-        home: Home,
+        region_id: RegionId,
         /// Identifies the waiting caller at the replica that submitted it.
         ticket: u64,
     },
     /// Check every object of one region, and let the vote compare the whole region.
     Scrub {
         /// The region's lock.
-        home: Home,
+        region_id: RegionId,
     },
     /// Digest of the whole state, alone at its position.
     Digest {
@@ -43,7 +43,7 @@ pub enum Control {
         /// The request in question.
         place: Place,
         /// The objects, sorted.
-        objects: Vec<(Home, ObjectId)>,
+        objects: Vec<(RegionId, ObjectId)>,
     },
     /// Every healthy replica keeps a copy of the whole state as of this position, for a replica that needs it.
     Checkpoint,
@@ -51,7 +51,7 @@ pub enum Control {
 
 impl Control {
     /// Passes time, and nothing else: nobody waits for its ticket.
-    pub const PASS_TIME: Control = Control::Noop { home: 0, ticket: 0 };
+    pub const PASS_TIME: Control = Control::Noop { region_id: 0, ticket: 0 };
 
     /// The request as ordered bytes.
     pub fn encode(&self) -> Bytes {
@@ -61,11 +61,11 @@ impl Control {
                 out.put8(CONTROL);
                 recover.encode(&mut out);
             }
-            Control::Noop { home, ticket } => {
-                out.put8(CONTROL + 1).put32(*home).put64(*ticket);
+            Control::Noop { region_id, ticket } => {
+                out.put8(CONTROL + 1).put32(*region_id).put64(*ticket);
             }
-            Control::Scrub { home } => {
-                out.put8(CONTROL + 2).put32(*home);
+            Control::Scrub { region_id } => {
+                out.put8(CONTROL + 2).put32(*region_id);
             }
             Control::Digest { ticket } => {
                 out.put8(CONTROL + 3).put64(*ticket);
@@ -75,8 +75,8 @@ impl Control {
             }
             Control::Recheck { by, place, objects } => {
                 out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
-                for (home, id) in objects {
-                    out.put32(*home).put64(id.to_bits());
+                for (region_id, id) in objects {
+                    out.put32(*region_id).put64(id.to_bits());
                 }
             }
         }
@@ -103,8 +103,8 @@ impl Control {
         let mut reader = Reader::shared(ordered);
         let control = match reader.u8().ok()?.checked_sub(CONTROL)? {
             0 => return Recover::decode(&reader.rest_bytes()).ok().map(Control::Recover),
-            1 => Control::Noop { home: reader.u32().ok()?, ticket: reader.u64().ok()? },
-            2 => Control::Scrub { home: reader.u32().ok()? },
+            1 => Control::Noop { region_id: reader.u32().ok()?, ticket: reader.u64().ok()? },
+            2 => Control::Scrub { region_id: reader.u32().ok()? },
             3 => Control::Digest { ticket: reader.u64().ok()? },
             4 => Control::Checkpoint,
             5 => {
@@ -140,8 +140,8 @@ mod tests {
         vec![
             Control::Recover(Recover { scope: Scope::SettleOn(0), ..recover.clone() }),
             Control::Recover(recover),
-            Control::Noop { home: 3, ticket: 4 },
-            Control::Scrub { home: 5 },
+            Control::Noop { region_id: 3, ticket: 4 },
+            Control::Scrub { region_id: 5 },
             Control::Digest { ticket: 6 },
             Control::Checkpoint,
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },

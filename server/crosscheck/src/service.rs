@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use object::{Home, Members, ObjectId, Shape};
+use object::{Members, ObjectId, RegionId, Shape};
 use schedule::{Footprint, Keys, Lock, Retry};
 use wire::Malformed;
 
@@ -119,7 +119,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The lock that protects a named object (`item:KEY`), for the fault injector.
     ///
     /// It depends on the name alone; [`Service::find`] looks up the object itself once the lock is held.
-    fn home_of(&self, name: &str) -> Option<Home>;
+    fn region_id_of(&self, name: &str) -> Option<RegionId>;
 
     /// The object of that name. It is called while the turn on its lock is held.
     fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId>;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use execute::TokenParts;
-use object::Home;
+use object::RegionId;
 use schedule::{Access, DispatcherState, Turn};
 use verify::{StateToken, Version};
 use wire::{Malformed, Put, Reader};
@@ -125,9 +125,9 @@ pub fn split_proof(packed: PackedState) -> Result<(StateProof, PackedState), Str
 pub fn load<S: Service>(service: &mut S, packed: impl Into<PackReader>) -> Result<Base<S>, String> {
     let (base, mut regions) = open(service, packed)?;
     let locks = service.locks_mut();
-    let homes = locks.len();
+    let region_ids = locks.len();
     let mut locks = locks.into_iter();
-    each_region(&mut regions, homes, |_, packed| match locks.next() {
+    each_region(&mut regions, region_ids, |_, packed| match locks.next() {
         Some(lock) => lock.region_mut().load_all(packed).map_err(text),
         None => Err("there is no such lock".into()),
     })?;
@@ -140,18 +140,22 @@ pub fn load<S: Service>(service: &mut S, packed: impl Into<PackReader>) -> Resul
 /// When the state has another number of them, and what `put` returns.
 pub fn each_region(
     regions: &mut PackReader,
-    homes: usize,
-    mut put: impl FnMut(Home, &[u8]) -> Result<(), String>,
+    region_ids: usize,
+    mut put: impl FnMut(RegionId, &[u8]) -> Result<(), String>,
 ) -> Result<(), String> {
-    for home in 0..homes {
+    for region_id in 0..region_ids {
         if regions.is_empty() {
-            return Err(format!("it has {home} regions, and the service {homes}"));
+            return Err(format!("it has {region_id} regions, and the service {region_ids}"));
         }
-        let region = |why| format!("region {home}: {why}");
+        let region = |why| format!("region {region_id}: {why}");
         let packed = regions.block().map_err(text).map_err(region)?;
-        put(home as Home, &packed).map_err(region)?;
+        put(region_id as RegionId, &packed).map_err(region)?;
     }
-    if regions.is_empty() { Ok(()) } else { Err(format!("it has more regions than the service's {homes}")) }
+    if regions.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("it has more regions than the service's {region_ids}"))
+    }
 }
 
 /// The position of a packed state, and its packed regions, each a block. The service is as before.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use vote::{Content, Packed};
 use wire::{Malformed, Put, Reader};
 
@@ -60,7 +60,7 @@ pub enum Message {
         /// Number of the batch.
         batch: u64,
         /// The objects, at most `limits::ASKED_OBJECTS`; [`ObjectId::NONE`] for all of a region.
-        objects: Vec<(Home, ObjectId)>,
+        objects: Vec<(RegionId, ObjectId)>,
     },
     /// The objects as they were then; none of them if one is not known.
     Objects {
@@ -118,7 +118,7 @@ impl Message {
             Message::Nothing { index } => out.put8(5).put64(*index),
             Message::AskObjects { batch, objects } => {
                 let head = out.put8(6).put64(*batch);
-                objects.iter().fold(head, |out, (home, id)| out.put32(*home).put64(id.to_bits()))
+                objects.iter().fold(head, |out, (region_id, id)| out.put32(*region_id).put64(id.to_bits()))
             }
             Message::Objects { batch, objects } => objects.iter().fold(out.put8(7).put64(*batch), put_object),
             Message::AskHealth { asked_us } => out.put8(8).put64(*asked_us),
@@ -174,18 +174,18 @@ fn put_object<'o>(out: &'o mut Vec<u8>, object: &Packed) -> &'o mut Vec<u8> {
         Content::Present(bytes) => bytes.as_ref(),
         Content::Absent | Content::Damaged => &[],
     };
-    out.put32(object.home).put64(object.id.to_bits()).put_sized(|out| {
+    out.put32(object.region_id).put64(object.id.to_bits()).put_sized(|out| {
         out.put(content);
     })
 }
 
 fn object(reader: &mut Reader<'_, &Bytes>) -> Result<Packed, Malformed> {
-    let (home, id) = (reader.u32()?, ObjectId::from_bits(reader.u64()?));
+    let (region_id, id) = (reader.u32()?, ObjectId::from_bits(reader.u64()?));
     let length = reader.length32()?;
     let bytes = reader.take(length)?;
     let content =
         if bytes.is_empty() { Content::Absent } else { Content::Present(Bytes::copy_from_slice(bytes)) };
-    Ok(Packed { home, id, content })
+    Ok(Packed { region_id, id, content })
 }
 
 /// The sending side: the last checkpoint that was made, until nobody asks for it any more.
@@ -710,8 +710,9 @@ mod tests {
     #[test]
     fn messages_about_objects_are_read_as_written_or_not_at_all() {
         let (one, other) = (ObjectId::from_bits(7), ObjectId::from_bits(u64::MAX));
-        let present = Packed { home: 3, id: one, content: Content::Present(Bytes::from_static(b"packed")) };
-        let absent = Packed { home: 4, id: other, content: Content::Absent };
+        let present =
+            Packed { region_id: 3, id: one, content: Content::Present(Bytes::from_static(b"packed")) };
+        let absent = Packed { region_id: 4, id: other, content: Content::Absent };
         let messages = [
             Message::AskObjects { batch: 9, objects: vec![(3, one), (4, other)] },
             Message::Objects { batch: 9, objects: vec![present, absent] },

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 #[cfg(feature = "testing")]
 pub(crate) use handler::{ScheduleCx, decode_again};
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use schedule::{Access, EntryEnd, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
@@ -92,14 +92,14 @@ pub(crate) enum Report {
         /// The request in question.
         place: Place,
         /// Those that do not fit their checksums.
-        corrupt: Vec<(Home, ObjectId)>,
+        corrupt: Vec<(RegionId, ObjectId)>,
     },
     /// A region was checked as a whole, and has errors.
     Scrubbed {
         /// Place of the SCRUB.
         place: Place,
         /// The region.
-        home: Home,
+        region_id: RegionId,
         /// The errors.
         findings: Vec<object::ScrubFinding>,
     },
@@ -119,7 +119,7 @@ pub(crate) enum Report {
     /// A region has objects that are too large: the largest one of each class.
     Large {
         /// The region.
-        home: Home,
+        region_id: RegionId,
         /// The objects.
         objects: Vec<object::Large>,
     },
@@ -132,7 +132,7 @@ pub(crate) enum Report {
         /// Number of the checkpoint's batch.
         batch: u64,
         /// The objects.
-        objects: Vec<(Home, ObjectId)>,
+        objects: Vec<(RegionId, ObjectId)>,
     },
     /// With V: a boundary has had the state alone.
     Boundary(BoundaryDone),
@@ -279,9 +279,9 @@ impl<S: Service> Context<S> {
             Work::Checkpoint(head) => {
                 let head = head.clone();
                 // With V there is no vote on it, and replicas that pack corrupted objects never offer the same state.
-                let homes = 0..locks.len() as Home;
+                let region_ids = 0..locks.len() as RegionId;
                 let unsound = if self.mode.verified {
-                    boundary::corrupted(homes, &mut *turn, locks)
+                    boundary::corrupted(region_ids, &mut *turn, locks)
                 } else {
                     Vec::new()
                 };
@@ -342,12 +342,12 @@ impl<S: Service> Context<S> {
                 let injected = Injected { done: false, what, home: None, id: None };
                 (self.report)(Report::Nudged { ticket: *ticket, injected });
             }
-            let home = turn.footprint().first().unwrap_or(0);
+            let region_id = turn.footprint().first().unwrap_or(0);
             Err(match object::corrupted(&*payload) {
                 Some(corrupted) if corrupted.how == object::How::Missing => {
-                    Failure::Missing { home, id: corrupted.object }
+                    Failure::Missing { region_id, id: corrupted.object }
                 }
-                Some(corrupted) => Failure::Check { home, id: corrupted.object },
+                Some(corrupted) => Failure::Check { region_id, id: corrupted.object },
                 None => Failure::Panic,
             })
         });
@@ -454,21 +454,21 @@ impl<S: Service> Context<S> {
     ) -> ControlResult {
         let mut compared = Ok(Pairs::new());
         let begun = Instant::now();
-        turn.visit_regions(locks, |home, access| {
+        turn.visit_regions(locks, |region_id, access| {
             let region = region_of(&access);
             let mut large: Vec<object::Large> = Vec::new();
             let findings =
                 region.scrub_sizes(limits::SCRUB_FINDINGS, &mut |one| keep_largest(&mut large, one));
             if !large.is_empty() {
-                (self.report)(Report::Large { home, objects: large });
+                (self.report)(Report::Large { region_id, objects: large });
             }
             if findings.is_empty() {
                 let sum = region.digest_of_sound() as u64;
-                compared = Ok(Pairs::from_slice(&[object::Pair { home, id: region.root(), sum }]));
+                compared = Ok(Pairs::from_slice(&[object::Pair { region_id, id: region.root(), sum }]));
             } else {
-                compared = Err(Failure::Check { home, id: region.root() });
+                compared = Err(Failure::Check { region_id, id: region.root() });
                 if let Some(place) = place {
-                    (self.report)(Report::Scrubbed { place, home, findings });
+                    (self.report)(Report::Scrubbed { place, region_id, findings });
                 }
             }
         });
@@ -520,13 +520,13 @@ fn keep_largest(all: &mut Vec<object::Large>, one: object::Large) {
 fn recheck<R>(
     turn: &mut Turn<'_, R>,
     locks: &[&dyn Lock],
-    objects: &[(Home, ObjectId)],
-) -> Vec<(Home, ObjectId)> {
+    objects: &[(RegionId, ObjectId)],
+) -> Vec<(RegionId, ObjectId)> {
     let mut corrupt = Vec::new();
     turn.visit_regions(locks, |held, access| {
         let region = region_of(&access);
         let wrong = |id| region.check(id) == object::Health::Damaged;
-        corrupt.extend(objects.iter().filter(|(home, id)| *home == held && wrong(*id)));
+        corrupt.extend(objects.iter().filter(|(region_id, id)| *region_id == held && wrong(*id)));
     });
     corrupt
 }
@@ -536,8 +536,8 @@ fn pack<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Ve
     let mut packed = Vec::new();
     turn.visit_regions(locks, |held, access| {
         let region = region_of(&access);
-        for (home, id) in recover.targets().filter(|(home, _)| *home == held) {
-            packed.push(Packed { home, id, content: content(region, id) });
+        for (region_id, id) in recover.targets().filter(|(region_id, _)| *region_id == held) {
+            packed.push(Packed { region_id, id, content: content(region, id) });
         }
     });
     packed
@@ -590,7 +590,7 @@ pub(crate) fn overwrite<R>(
     let mut overwritten = Overwritten::default();
     turn.visit_regions(locks, |held, access| {
         let Access::Exclusive(region) = access else { return };
-        for object in objects.iter().filter(|object| object.home == held) {
+        for object in objects.iter().filter(|object| object.region_id == held) {
             let sound = region.check(object.id) == object::Health::Sound;
             let before = region.pack(object.id);
             let done = match &object.content {
@@ -617,23 +617,23 @@ pub(crate) fn overwrite<R>(
 /// The wrong bits of each field. The name comes from the right bytes.
 fn describe(
     region: &dyn object::Region,
-    home: Home,
+    region_id: RegionId,
     object: &Packed,
     before: Option<Vec<u8>>,
     name_of: &NameOf,
 ) -> String {
     let id = object.id;
     if id.is_none() {
-        return format!("region {home}: replaced as a whole");
+        return format!("region {region_id}: replaced as a whole");
     }
-    let called = |packed: &[u8]| match Named::of(region, home, id, packed, name_of) {
+    let called = |packed: &[u8]| match Named::of(region, region_id, id, packed, name_of) {
         Some(named) => named.to_string(),
-        None => format!("object {home}:{id}"),
+        None => format!("object {region_id}:{id}"),
     };
     match (&object.content, before) {
         (Content::Present(after), None) => format!("{}: it was missing", called(after)),
         (Content::Absent, Some(before)) => format!("{}: it should not exist", called(&before)),
-        (Content::Absent, None) | (Content::Damaged, _) => format!("object {home}:{id}"),
+        (Content::Absent, None) | (Content::Damaged, _) => format!("object {region_id}:{id}"),
         (Content::Present(after), Some(before)) => match region.difference(&before, after) {
             Ok(differences) if differences.is_empty() => {
                 format!("{}: only its checksum was wrong", called(after))
@@ -653,13 +653,13 @@ fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Reco
     let mut compared = Ok(Pairs::new());
     turn.visit_regions(locks, |held, access| {
         let region = region_of(&access);
-        for &(home, id) in recover.objects.iter().filter(|(home, _)| *home == held) {
+        for &(region_id, id) in recover.objects.iter().filter(|(region_id, _)| *region_id == held) {
             if matches!(region.check(id), object::Health::Damaged | object::Health::Unsealed) {
-                compared = Err(Failure::Check { home, id });
+                compared = Err(Failure::Check { region_id, id });
             } else if let Ok(pairs) = &mut compared {
                 let digest = |packed: Vec<u8>| vote::digest::content(&packed) as u64;
                 pairs.push(object::Pair {
-                    home,
+                    region_id,
                     id,
                     sum: region.pack(id).map_or(object::Pair::REMOVED, digest),
                 });
@@ -673,9 +673,9 @@ fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Reco
 /// those that do not fit their checksums are part of the digest: such a replica differs from the others.
 fn digest<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], guarded: bool) -> (u128, u64) {
     let (mut bytes, mut objects) = (Vec::new(), 0);
-    turn.visit_regions(locks, |home, access| {
+    turn.visit_regions(locks, |region_id, access| {
         let region = region_of(&access);
-        bytes.extend_from_slice(&home.to_le_bytes());
+        bytes.extend_from_slice(&region_id.to_le_bytes());
         bytes.extend_from_slice(&region.digest().to_le_bytes());
         let mut damaged = 0u64;
         region.objects(&mut |listed| {

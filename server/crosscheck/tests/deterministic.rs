@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use crosscheck::object::{Home, ObjectId, Reader, Summed, Summer, critical, genesis};
+use crosscheck::object::{ObjectId, Reader, RegionId, Summed, Summer, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::testing::{Difference, check_deterministic};
 use crosscheck::{Cx, Malformed, Service};
@@ -118,18 +118,18 @@ impl Shelf {
 struct Faulty {
     shelves: Vec<DetMutex<Shelf>>,
     /// The hidden state, by shelf and position.
-    hidden: Mutex<HashSet<(Home, u64)>>,
+    hidden: Mutex<HashSet<(RegionId, u64)>>,
     trap: Trap,
 }
 
 impl Faulty {
     fn new(trap: Trap) -> Self {
-        let shelf = |home| DetMutex::new(home, genesis(home, Shelf::new));
+        let shelf = |region_id| DetMutex::new(region_id, genesis(region_id, Shelf::new));
         Faulty { shelves: (0..4).map(shelf).collect(), hidden: Mutex::default(), trap }
     }
 
     /// The number that the trap adds to the reply.
-    fn fall(&self, cx: &Cx<'_, Self>, home: Home, shelf: &mut Shelf) -> u64 {
+    fn fall(&self, cx: &Cx<'_, Self>, region_id: RegionId, shelf: &mut Shelf) -> u64 {
         let local = 0u8;
         match self.trap {
             Trap::Nothing => 0,
@@ -147,8 +147,8 @@ impl Faulty {
                 let mut hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
                 // The access is ordered by the shelf's lock, and is not counted twice: only a replica that was filled
                 // lacks this state.
-                hidden.insert((home, cx.position()));
-                hidden.iter().filter(|(other, _)| *other == home).count() as u64
+                hidden.insert((region_id, cx.position()));
+                hidden.iter().filter(|(other, _)| *other == region_id).count() as u64
             }
             Trap::Heap => shelf.swap(cx.position()),
             Trap::Unsummed => {
@@ -191,7 +191,7 @@ impl Service for Faulty {
         let mut guard = cx.lock(&self.shelves[usize::from(shelf % 4)])?;
         guard.put(u64::from(kind));
         let more = match kind {
-            TRAP => self.fall(cx, Home::from(shelf % 4), &mut guard),
+            TRAP => self.fall(cx, RegionId::from(shelf % 4), &mut guard),
             // A request that the service starts itself has no reply; its effect on the state counts.
             8 => {
                 guard.put(nanos());
@@ -225,7 +225,7 @@ impl Service for Faulty {
         u16::from(request[0])
     }
 
-    fn home_of(&self, _name: &str) -> Option<Home> {
+    fn region_id_of(&self, _name: &str) -> Option<RegionId> {
         None
     }
 

@@ -10,7 +10,7 @@ mod speculate;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use object::request::{self, Protect, Terms};
-use object::{Corrupted, Home, Kept, ObjectId, Touched};
+use object::{Corrupted, Kept, ObjectId, RegionId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
 pub use reproduce::{Repeat, Reproduced, Stopped};
@@ -37,7 +37,7 @@ pub enum End {
     Panicked,
     /// An object failed its check: this replica abandons the request, which was undone. The objects of the request that
     /// do not fit their checksums (or are missing), at least the one that stopped it.
-    Corrupted(Corrupted, Vec<(Home, ObjectId)>),
+    Corrupted(Corrupted, Vec<(RegionId, ObjectId)>),
     /// No two of its runs agreed, and all were undone: this replica abandons the request.
     Unreproducible,
     /// Two runs could not decode the request from its ordered bytes again: this replica abandons it.
@@ -212,9 +212,9 @@ impl<B: Between> Runner<'_, B> {
     }
 
     /// The wrong objects of the request.
-    fn blame<R>(&self, turn: &mut Turn<'_, R>, corrupted: &Corrupted) -> Vec<(Home, ObjectId)> {
+    fn blame<R>(&self, turn: &mut Turn<'_, R>, corrupted: &Corrupted) -> Vec<(RegionId, ObjectId)> {
         let mut wrong = Vec::new();
-        let mut holder: Option<(Home, bool)> = None;
+        let mut holder: Option<(RegionId, bool)> = None;
         turn.visit_regions(self.locks, |lock, access| {
             let region: &dyn object::Region = match &access {
                 Access::Exclusive(region) => &**region,
@@ -261,5 +261,5 @@ enum Ran<T> {
     Retry(Retry),
     Undecodable,
     Panicked,
-    Corrupted(Corrupted, Vec<(Home, ObjectId)>),
+    Corrupted(Corrupted, Vec<(RegionId, ObjectId)>),
 }

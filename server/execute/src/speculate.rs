@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use object::{Change, Health, Home, Kept, ObjectBefore, ObjectId, Region};
+use object::{Change, Health, Kept, ObjectBefore, ObjectId, Region, RegionId};
 use tree::Tree;
 use verify::{StateToken, Version};
 
@@ -64,7 +64,7 @@ impl TokenParts {
 /// The regions of a service while no request runs.
 pub trait Regions {
     /// Shows one of them; none if there is no such lock.
-    fn visit(&mut self, home: Home, work: &mut dyn FnMut(&mut dyn Region));
+    fn visit(&mut self, region_id: RegionId, work: &mut dyn FnMut(&mut dyn Region));
 }
 
 /// Why a batch is not taken back. The state cannot be trusted any more: it has to come from another replica.
@@ -209,7 +209,7 @@ impl Speculation {
     pub fn object_after(
         &self,
         number: u64,
-        (home, id): (Home, ObjectId),
+        (region_id, id): (RegionId, ObjectId),
         running: &[&Kept],
         regions: &mut dyn Regions,
     ) -> Option<Option<Vec<u8>>> {
@@ -218,8 +218,8 @@ impl Speculation {
         }
         let later = self.kept_after(number, running);
         let mut object = None;
-        regions.visit(home, &mut |region| {
-            let has_changed = || self.changed_after(number, home, running).any(|changed| changed == id);
+        regions.visit(region_id, &mut |region| {
+            let has_changed = || self.changed_after(number, region_id, running).any(|changed| changed == id);
             if region.check(id) == Health::Absent && !has_changed() {
                 // Later requests may have changed one with this name in another region.
                 object = Some(None);
@@ -254,17 +254,17 @@ impl Speculation {
     pub fn region_after(
         &self,
         number: u64,
-        home: Home,
+        region_id: RegionId,
         running: &[&Kept],
         regions: &mut dyn Regions,
     ) -> Option<Vec<u8>> {
         if !self.knows(number) {
             return None;
         }
-        let changed: BTreeSet<ObjectId> = self.changed_after(number, home, running).collect();
+        let changed: BTreeSet<ObjectId> = self.changed_after(number, region_id, running).collect();
         let later = self.kept_after(number, running);
         let mut packed = None;
-        regions.visit(home, &mut |region| packed = region.pack_all_before(&later, &changed));
+        regions.visit(region_id, &mut |region| packed = region.pack_all_before(&later, &changed));
         packed
     }
 
@@ -272,12 +272,12 @@ impl Speculation {
     pub fn changed_after<'s>(
         &'s self,
         number: u64,
-        home: Home,
+        region_id: RegionId,
         running: &'s [&Kept],
     ) -> impl Iterator<Item = ObjectId> + 's {
         let of_batches = self.after(number).flat_map(|batch| batch.changes.iter().copied());
         let changes = of_batches.chain(running.iter().flat_map(|kept| kept.changes()));
-        changes.filter(move |change| change.home == home).map(|change| change.id)
+        changes.filter(move |change| change.region_id == region_id).map(|change| change.id)
     }
 
     /// What takes the batches after `number` back, oldest first, and then the running requests.
@@ -299,16 +299,16 @@ impl Speculation {
 
     /// Whether these objects are those of the newest version: they fit their checksums, and their leaves the tree. It
     /// does not matter whether others are corrupted, except that of a common leaf no checksum may be.
-    pub fn are_right(&self, objects: &[(Home, ObjectId)], regions: &mut dyn Regions) -> bool {
-        let homes: BTreeSet<Home> = objects.iter().map(|(home, _)| *home).collect();
-        homes.into_iter().all(|home| {
+    pub fn are_right(&self, objects: &[(RegionId, ObjectId)], regions: &mut dyn Regions) -> bool {
+        let region_ids: BTreeSet<RegionId> = objects.iter().map(|(region_id, _)| *region_id).collect();
+        region_ids.into_iter().all(|region_id| {
             let mut are_sound = true;
-            let ids = || objects.iter().filter(|(of, _)| *of == home).map(|(_, id)| *id);
-            regions.visit(home, &mut |region| {
+            let ids = || objects.iter().filter(|(of, _)| *of == region_id).map(|(_, id)| *id);
+            regions.visit(region_id, &mut |region| {
                 are_sound &= ids().all(|id| matches!(region.check(id), Health::Sound | Health::Absent));
             });
-            let differing = self.tree.differing(home, checksums(home, regions), []);
-            let leaf = |id| self.tree.shape().leaf(home, id);
+            let differing = self.tree.differing(region_id, checksums(region_id, regions), []);
+            let leaf = |id| self.tree.shape().leaf(region_id, id);
             are_sound && ids().all(|id| leaf(id).is_some_and(|leaf| !differing.contains(&leaf)))
         })
     }
@@ -318,14 +318,14 @@ impl Speculation {
     /// are the changes of later batches that were not folded, of any region and in any order.
     pub fn unlike_the_tree(
         &self,
-        home: Home,
+        region_id: RegionId,
         later: &[Change],
         regions: &mut dyn Regions,
     ) -> BTreeSet<ObjectId> {
-        let listed = checksums(home, regions);
-        let differing = self.tree.differing(home, listed.iter().copied(), later.iter().copied());
+        let listed = checksums(region_id, regions);
+        let differing = self.tree.differing(region_id, listed.iter().copied(), later.iter().copied());
         let of_leaf = |leaf: u32| {
-            let is_there = |id: &ObjectId| self.tree.shape().leaf(home, *id) == Some(leaf);
+            let is_there = |id: &ObjectId| self.tree.shape().leaf(region_id, *id) == Some(leaf);
             let there: Vec<_> = listed.iter().map(|(id, _)| *id).filter(is_there).collect();
             if there.is_empty() { vec![ObjectId::NONE] } else { there }
         };
@@ -377,9 +377,9 @@ impl Speculation {
 }
 
 /// The objects of a region, with their checksums.
-pub fn checksums(home: Home, regions: &mut dyn Regions) -> Vec<(ObjectId, u64)> {
+pub fn checksums(region_id: RegionId, regions: &mut dyn Regions) -> Vec<(ObjectId, u64)> {
     let mut sums = Vec::new();
-    regions.visit(home, &mut |region| region.objects(&mut |object| sums.push((object.id, object.sum))));
+    regions.visit(region_id, &mut |region| region.objects(&mut |object| sums.push((object.id, object.sum))));
     sums
 }
 
@@ -389,8 +389,8 @@ fn are_taken_back<'a>(newest_first: impl Iterator<Item = &'a mut Kept>, regions:
     let mut are_all = true;
     for kept in newest_first {
         for _ in 0..2 {
-            for home in kept.homes() {
-                regions.visit(home, &mut |region| region.take_back(kept));
+            for region_id in kept.region_ids() {
+                regions.visit(region_id, &mut |region| region.take_back(kept));
             }
         }
         are_all &= kept.is_taken_back();

@@ -1,7 +1,7 @@
 //! Batches that are taken back: state, tree and tokens are those of before (OSDI 2012, 4.1 and 6.1).
 
 use execute::{End, KeptRequest, NotTakenBack, Speculation, TokenParts};
-use object::{Change, Home, Injection, Kept, Region};
+use object::{Change, Injection, Kept, Region, RegionId};
 use tree::{Tree, TreeShape};
 use verify::{StateToken, Version};
 use wire::SplitMix64;
@@ -10,11 +10,11 @@ use crate::support::{Bank, Request};
 
 fn tree_of(bank: &mut Bank) -> Tree {
     let mut tree = Tree::new(TreeShape::even(2, 64));
-    for home in 0..2 {
+    for region_id in 0..2 {
         let mut objects = Vec::new();
-        let account = bank.accounts[home].get_mut();
+        let account = bank.accounts[region_id].get_mut();
         account.objects(&mut |listed| objects.push((listed.id, listed.recomputed)));
-        tree.recompute(home as Home, objects);
+        tree.recompute(region_id as RegionId, objects);
     }
     tree
 }
@@ -24,7 +24,7 @@ fn start(bank: &mut Bank) -> Speculation {
 }
 
 fn digests(bank: &mut Bank) -> [u128; 2] {
-    [0, 1].map(|home| bank.accounts[home].get_mut().digest())
+    [0, 1].map(|region_id| bank.accounts[region_id].get_mut().digest())
 }
 
 /// Runs a batch of these requests, in this order.
@@ -161,7 +161,7 @@ fn a_corrupted_tree_or_image_is_found() {
         run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
         if is_tree {
             let id = bank.accounts[0].get_mut().root();
-            speculation.tree().apply(Change { home: 0, id, old: 1, new: 3 });
+            speculation.tree().apply(Change { region_id: 0, id, old: 1, new: 3 });
         } else {
             let account = bank.accounts[0].get_mut();
             let id = account.root();
@@ -189,12 +189,12 @@ fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version
         assert_eq!(run(&mut donor, &mut of_donor, &requests), run(&mut asker, &mut of_asker, &requests));
         of_asker.agree(number);
         let version = of_asker.version();
-        let home = random.below(2) as Home;
-        let account = asker.accounts[home as usize].get_mut();
+        let region_id = random.below(2) as RegionId;
+        let account = asker.accounts[region_id as usize].get_mut();
         let (id, before) = (account.root(), account.digest());
         let flip = Injection::Flip { member: None, bit: None, seed: number };
         account.inject(id, &flip).expect("it fits");
-        assert!(!of_asker.are_right(&[(home, id)], &mut asker));
+        assert!(!of_asker.are_right(&[(region_id, id)], &mut asker));
         // The donor goes on meanwhile: some of it is stable there, some is not, some is not folded.
         let later: Vec<Request> = (0..3).map(|_| any(&mut random)).collect();
         let present = digests(&mut donor);
@@ -202,18 +202,18 @@ fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version
         of_donor.agree(version.number + number % 2);
         let running: Vec<_> = (0..2).map(|_| donor.keep(any(&mut random), room(&mut of_donor)).1).collect();
         let running: Vec<_> = running.iter().collect();
-        let object = of_donor.object_after(version.number, (home, id), &running, &mut donor);
+        let object = of_donor.object_after(version.number, (region_id, id), &running, &mut donor);
         let packed = object.expect("it is known").expect("it existed");
-        asker.accounts[home as usize].get_mut().replace(id, Some(&packed)).expect("it fits");
-        assert!(of_asker.are_right(&[(home, id)], &mut asker));
-        assert_eq!(asker.accounts[home as usize].get_mut().digest(), before);
+        asker.accounts[region_id as usize].get_mut().replace(id, Some(&packed)).expect("it fits");
+        assert!(of_asker.are_right(&[(region_id, id)], &mut asker));
+        assert_eq!(asker.accounts[region_id as usize].get_mut().digest(), before);
         // What is not known yet, or any more, is not sent.
-        assert_eq!(of_donor.object_after(version.number + 2, (home, id), &running, &mut donor), None);
+        assert_eq!(of_donor.object_after(version.number + 2, (region_id, id), &running, &mut donor), None);
         // The donor continues from the asker's version: its own later requests are taken back.
         donor = Bank::new();
-        (0..2).for_each(|home| {
-            let packed = asker.accounts[home].get_mut().pack_all();
-            donor.accounts[home].get_mut().load_all(&packed).expect("it fits");
+        (0..2).for_each(|region_id| {
+            let packed = asker.accounts[region_id].get_mut().pack_all();
+            donor.accounts[region_id].get_mut().load_all(&packed).expect("it fits");
         });
         assert_eq!(digests(&mut donor), present);
         let parts = of_asker.parts();
@@ -235,11 +235,13 @@ fn an_object_is_asked_for_in_a_region_that_it_is_not_in() {
     let mut speculation = start(&mut bank);
     run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
     let number = speculation.version().number;
-    let ids: Vec<_> = (0..2).map(|home: usize| bank.accounts[home].get_mut().root()).collect();
+    let ids: Vec<_> = (0..2).map(|region_id: usize| bank.accounts[region_id].get_mut().root()).collect();
     run(&mut bank, &mut speculation, &[Request::PayIn(1), Request::PayIn(2)]);
-    for (home, id) in (0..).zip(ids) {
-        assert!(speculation.object_after(number, (home, id), &[], &mut bank).expect("it is known").is_some());
-        let elsewhere = (1 - home, id);
+    for (region_id, id) in (0..).zip(ids) {
+        assert!(
+            speculation.object_after(number, (region_id, id), &[], &mut bank).expect("it is known").is_some()
+        );
+        let elsewhere = (1 - region_id, id);
         assert_eq!(speculation.object_after(number, elsewhere, &[], &mut bank), Some(None));
     }
 }
@@ -270,7 +272,7 @@ fn a_region_is_packed_as_it_was_after_an_earlier_batch() {
         run(&mut bank, &mut speculation, &[any(&mut random), any(&mut random)]);
     }
     let number = speculation.version().number;
-    let whole = [0, 1].map(|home| bank.accounts[home].get_mut().pack_all());
+    let whole = [0, 1].map(|region_id| bank.accounts[region_id].get_mut().pack_all());
     speculation.pin(Some(number));
     // More than are kept for other purposes.
     for later in 1..=300 {
@@ -279,10 +281,10 @@ fn a_region_is_packed_as_it_was_after_an_earlier_batch() {
     }
     let running: Vec<_> = (0..2).map(|_| bank.keep(any(&mut random), room(&mut speculation)).1).collect();
     let running: Vec<_> = running.iter().collect();
-    for home in 0..2 {
-        let packed = speculation.region_after(number, home, &running, &mut bank);
-        assert_eq!(packed.as_ref(), Some(&whole[home as usize]));
-        assert_eq!(speculation.region_after(number - 1, home, &running, &mut bank), None);
+    for region_id in 0..2 {
+        let packed = speculation.region_after(number, region_id, &running, &mut bank);
+        assert_eq!(packed.as_ref(), Some(&whole[region_id as usize]));
+        assert_eq!(speculation.region_after(number - 1, region_id, &running, &mut bank), None);
     }
     speculation.pin(None);
     speculation.agree(number + 300);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::{Home, Members, ObjectId, Region, Sealed, Shape, genesis};
+use crosscheck::object::{Members, ObjectId, Region, RegionId, Sealed, Shape, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, NeedsBatch, Service};
 
@@ -42,7 +42,8 @@ impl Memcached {
     /// [`ConfigError`] for settings that cannot work.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let shard = |home| DetMutex::new(home, genesis(home, || Shard::new(config.shard_memory())));
+        let shard =
+            |region_id| DetMutex::new(region_id, genesis(region_id, || Shard::new(config.shard_memory())));
         let shards = (0..config.shards).map(shard).collect();
         Ok(Memcached { config: Sealed::new(config), stats: Arc::new(Stats::new(config.shards)), shards })
     }
@@ -61,11 +62,11 @@ impl Memcached {
     ///
     /// # Errors
     /// [`Retry`] if the shard is outside the footprint; otherwise the first error that is found.
-    pub fn audit(&self, cx: &Cx<'_, Self>, home: Home) -> Result<Result<(), Misshapen>, Retry> {
-        Ok(cx.lock(&self.shards[home as usize])?.audit())
+    pub fn audit(&self, cx: &Cx<'_, Self>, region_id: RegionId) -> Result<Result<(), Misshapen>, Retry> {
+        Ok(cx.lock(&self.shards[region_id as usize])?.audit())
     }
 
-    fn home(&self, key: &Key) -> Home {
+    fn region_id(&self, key: &Key) -> RegionId {
         key.hash().shard(self.config.as_is().shards)
     }
 
@@ -76,10 +77,10 @@ impl Memcached {
         key: &Key,
         body: impl FnOnce(&mut Shard, ShardTurn<'_>) -> R,
     ) -> Result<R, Retry> {
-        let home = self.home(key);
-        let mut shard = cx.lock(&self.shards[home as usize])?;
+        let region_id = self.region_id(key);
+        let mut shard = cx.lock(&self.shards[region_id as usize])?;
         let result = body(&mut shard, self.turn(cx));
-        self.stats.note_shard(home, shard.count(), shard.bytes(), shard.limit());
+        self.stats.note_shard(region_id, shard.count(), shard.bytes(), shard.limit());
         Ok(result)
     }
 
@@ -132,7 +133,7 @@ impl Memcached {
     }
 
     fn list(&self, cx: &Cx<'_, Self>, list: List, reply: &mut Vec<u8>) -> Result<(), Retry> {
-        let shards = || self.listed(list).filter_map(|home| self.shards.get(home as usize));
+        let shards = || self.listed(list).filter_map(|region_id| self.shards.get(region_id as usize));
         // Dead ones too: they have to be looked at.
         let (mut items, mut looked_at) = (0, 0);
         for shard in shards() {
@@ -156,11 +157,12 @@ impl Memcached {
     }
 
     /// The shards whose items a list has.
-    fn listed(&self, list: List) -> std::ops::Range<Home> {
+    fn listed(&self, list: List) -> std::ops::Range<RegionId> {
         let shards = self.config.as_is().shards;
         match list {
             List::Metadump { part, of } => {
-                let begin = |part: u32| (u64::from(part) * u64::from(shards) / u64::from(of.max(1))) as Home;
+                let begin =
+                    |part: u32| (u64::from(part) * u64::from(shards) / u64::from(of.max(1))) as RegionId;
                 begin(part)..begin(part.saturating_add(1))
             }
             List::Cachedump { .. } | List::Sizes => 0..shards,
@@ -169,10 +171,10 @@ impl Memcached {
 
     fn limit_memory(&self, cx: &Cx<'_, Self>, megabytes: u32, reply: &mut Vec<u8>) -> Result<(), Retry> {
         let limit = (u64::from(megabytes) << 20) / self.shards.len() as u64;
-        for (home, shard) in (0..).zip(&self.shards) {
+        for (region_id, shard) in (0..).zip(&self.shards) {
             let mut shard = cx.lock(shard)?;
             shard.set_limit(limit);
-            self.stats.note_shard(home, shard.count(), shard.bytes(), limit);
+            self.stats.note_shard(region_id, shard.count(), shard.bytes(), limit);
         }
         reply.extend_from_slice(b"OK\r\n");
         Ok(())
@@ -282,9 +284,9 @@ impl Service for Memcached {
 
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match command.classic() {
-            Command::List { list } => self.listed(*list).for_each(|home| footprint.write(home)),
+            Command::List { list } => self.listed(*list).for_each(|region_id| footprint.write(region_id)),
             Command::FlushAll { .. } | Command::MemoryLimit { .. } => footprint.make_all(),
-            command => command.keys().iter().for_each(|key| footprint.write(self.home(key))),
+            command => command.keys().iter().for_each(|key| footprint.write(self.region_id(key))),
         }
     }
 
@@ -320,7 +322,7 @@ impl Service for Memcached {
         work::burn();
         let turn = self.turn(cx);
         for key in keys {
-            let shard = cx.lock(&self.shards[self.home(key) as usize])?;
+            let shard = cx.lock(&self.shards[self.region_id(key) as usize])?;
             handlers::read(&shard, key, form, turn, latest_us, reply)?;
         }
         match (command, keys.as_slice()) {
@@ -367,15 +369,17 @@ impl Service for Memcached {
         Some(format!("item \"{shown}{rest}\""))
     }
 
-    fn home_of(&self, name: &str) -> Option<Home> {
+    fn region_id_of(&self, name: &str) -> Option<RegionId> {
         match Name::parse(name)? {
-            Name::OfKey(_, key) => Some(self.home(&key)),
-            Name::Shard(home) | Name::Queue(home) => (home < self.config.as_is().shards).then_some(home),
+            Name::OfKey(_, key) => Some(self.region_id(&key)),
+            Name::Shard(region_id) | Name::Queue(region_id) => {
+                (region_id < self.config.as_is().shards).then_some(region_id)
+            }
         }
     }
 
     fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId> {
-        let shard = cx.lock(self.shards.get(self.home_of(name)? as usize)?).ok()?;
+        let shard = cx.lock(self.shards.get(self.region_id_of(name)? as usize)?).ok()?;
         match Name::parse(name)? {
             Name::OfKey(what, key) => shard.name(what, &key),
             Name::Shard(_) => Some(shard.root()),
@@ -407,9 +411,9 @@ enum Name<'a> {
     /// `item:KEY` or `slot:KEY`.
     OfKey(&'a str, Key),
     /// `shard:N`: the shard's root.
-    Shard(Home),
+    Shard(RegionId),
     /// `queue:N`: the queue page of shard N with the next item to evict.
-    Queue(Home),
+    Queue(RegionId),
 }
 
 impl<'a> Name<'a> {

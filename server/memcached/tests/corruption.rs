@@ -1,7 +1,7 @@
 //! Damaged memory: found before a client sees it, blamed on the right object, and repaired from a twin.
 
 use crate::support::{Ran, Replica};
-use crosscheck::object::{Home, Injection, ObjectId, ScrubFinding};
+use crosscheck::object::{Injection, ObjectId, RegionId, ScrubFinding};
 use memcached::Config;
 use memcached::command::{Command, Key, StoreMode, encode};
 
@@ -39,14 +39,16 @@ fn full() -> Replica {
     replica
 }
 
-fn inject(replica: &mut Replica, (home, id): (Home, ObjectId), injection: Injection) -> bool {
-    replica.with_region(home, |region| region.inject(id, &injection).is_some())
+fn inject(replica: &mut Replica, (region_id, id): (RegionId, ObjectId), injection: Injection) -> bool {
+    replica.with_region(region_id, |region| region.inject(id, &injection).is_some())
 }
 
 /// Copies one object from a healthy replica, as REPAIR does.
-fn repair(replica: &mut Replica, twin: &mut Replica, home: Home, id: ObjectId) {
-    let packed = twin.with_region(home, |region| region.pack(id));
-    replica.with_region(home, |region| region.replace(id, packed.as_deref())).expect("a packed object fits");
+fn repair(replica: &mut Replica, twin: &mut Replica, region_id: RegionId, id: ObjectId) {
+    let packed = twin.with_region(region_id, |region| region.pack(id));
+    replica
+        .with_region(region_id, |region| region.replace(id, packed.as_deref()))
+        .expect("a packed object fits");
 }
 
 /// Damages the object that `name` means, and runs `request`, which needs it. The object is found, blamed and repaired;

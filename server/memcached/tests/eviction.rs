@@ -71,8 +71,8 @@ fn nothing_is_wrong_inside_after_much_churn() {
     replica.ask("flush_all\r\n");
     churn(&mut replica, 31, 2_000);
     replica.audit();
-    for home in 0..SMALL.shards {
-        let findings = replica.with_region(home, |region| region.scrub(10));
+    for region_id in 0..SMALL.shards {
+        let findings = replica.with_region(region_id, |region| region.scrub(10));
         assert!(findings.is_empty(), "{findings:?}");
     }
 }
@@ -144,9 +144,9 @@ fn one_large_item_makes_room_for_itself() {
 fn a_state_loaded_elsewhere_goes_on_alike() {
     let (mut one, mut other) = (Replica::new(SMALL), Replica::new(SMALL));
     churn(&mut one, 5, 5_000);
-    for home in 0..SMALL.shards {
-        let packed = one.with_region(home, |region| region.pack_all());
-        other.with_region(home, |region| region.load_all(&packed)).expect("a packed region loads");
+    for region_id in 0..SMALL.shards {
+        let packed = one.with_region(region_id, |region| region.pack_all());
+        other.with_region(region_id, |region| region.load_all(&packed)).expect("a packed region loads");
     }
     assert_eq!(one.digests(), other.digests());
     // Positions name new objects: let the second replica's log be as long.

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crosscheck::object::{Change, Home, ObjectId};
+use crosscheck::object::{Change, ObjectId, RegionId};
 use memcached::Config;
 use tree::{Tree, TreeShape};
 use wire::SplitMix64;
@@ -34,16 +34,18 @@ fn ask(replica: &mut Replica, random: &mut SplitMix64) {
 }
 
 /// The objects of a shard with their checksums.
-fn objects(replica: &mut Replica, home: Home) -> Vec<(ObjectId, u64)> {
+fn objects(replica: &mut Replica, region_id: RegionId) -> Vec<(ObjectId, u64)> {
     let mut objects = Vec::new();
-    replica.with_region(home, |region| {
+    replica.with_region(region_id, |region| {
         region.objects(&mut |listed| objects.push((listed.id, listed.recomputed)));
     });
     objects
 }
 
 fn leaves_that_differ(replica: &mut Replica, tree: &Tree) -> Vec<u32> {
-    (0..SMALL.shards).flat_map(|home| tree.differing(home, objects(replica, home), [])).collect()
+    (0..SMALL.shards)
+        .flat_map(|region_id| tree.differing(region_id, objects(replica, region_id), []))
+        .collect()
 }
 
 #[test]
@@ -51,7 +53,7 @@ fn any_number_of_requests_is_taken_back() {
     let mut random = SplitMix64::new(3);
     let mut replica = Replica::new(SMALL);
     let mut tree = Tree::new(TreeShape::even(SMALL.shards, 4_096));
-    (0..SMALL.shards).for_each(|home| tree.recompute(home, objects(&mut replica, home)));
+    (0..SMALL.shards).for_each(|region_id| tree.recompute(region_id, objects(&mut replica, region_id)));
     replica.kept = Some(Vec::new());
     // How many requests have run, and the state behind them: one request of the protocol may be several of the log.
     let mut versions = vec![(0, replica.digests(), tree.root())];
@@ -69,8 +71,8 @@ fn any_number_of_requests_is_taken_back() {
             let newest = replica.kept.as_mut().expect("requests are kept").split_off(*left);
             for mut request in newest.into_iter().rev() {
                 let changes = request.changes();
-                for home in request.homes() {
-                    replica.with_region(home, |region| region.take_back(&mut request));
+                for region_id in request.region_ids() {
+                    replica.with_region(region_id, |region| region.take_back(&mut request));
                 }
                 assert!(request.is_taken_back(), "{request:?}");
                 changes.into_iter().for_each(|change| tree.apply(change.inverse()));
@@ -84,13 +86,13 @@ fn any_number_of_requests_is_taken_back() {
     assert!(evictions > 50, "{evictions} evictions");
 }
 
-/// The homes of a request that wrote nothing are none: it costs nothing to take back.
+/// The regions of a request that wrote nothing are none: it costs nothing to take back.
 #[test]
 fn a_miss_leaves_nothing_to_take_back() {
     let mut replica = Replica::new(SMALL);
     replica.kept = Some(Vec::new());
     replica.ask("get nothing\r\n");
     let kept = replica.kept.take().expect("requests are kept");
-    assert_eq!(kept[0].homes(), [] as [Home; 0]);
+    assert_eq!(kept[0].region_ids(), [] as [RegionId; 0]);
     assert_eq!(kept[0].changes(), [] as [Change; 0]);
 }

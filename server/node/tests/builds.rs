@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use crosscheck::admin::client::ask;
 use crosscheck::admin::{AdminCommand, Endpoint, Status};
-use crosscheck::object::{Critical, Home, ObjectId, Region, Shape, Shaped, critical, genesis};
+use crosscheck::object::{Critical, ObjectId, Region, RegionId, Shape, Shaped, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{
     Action, ClientAccess, Cx, Durability, GroupKey, MakeProtocol, Malformed, Mode, OnDetection, Progress,
@@ -47,7 +47,7 @@ impl<T: Critical + Region + Send + Sync + 'static, R: Shaped> Service for Versio
         vec![&mut self.root]
     }
     fn panicked(&self, (): &(), _reply: &mut Vec<u8>) {}
-    fn home_of(&self, _name: &str) -> Option<Home> {
+    fn region_id_of(&self, _name: &str) -> Option<RegionId> {
         None
     }
     fn find(&self, _cx: &Cx<'_, Self>, _name: &str) -> Option<ObjectId> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crosscheck::admin::Endpoint;
-use crosscheck::object::{Home, ObjectId, critical, genesis};
+use crosscheck::object::{ObjectId, RegionId, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{
     Action, ClientAccess, Cx, Durability, MakeProtocol, Malformed, OnDetection, Progress, Protocol, Reads,
@@ -76,7 +76,7 @@ impl Service for Bells {
         vec![&mut self.bell]
     }
     fn panicked(&self, _request: &Request, _reply: &mut Vec<u8>) {}
-    fn home_of(&self, _name: &str) -> Option<Home> {
+    fn region_id_of(&self, _name: &str) -> Option<RegionId> {
         None
     }
     fn find(&self, _cx: &Cx<'_, Self>, _name: &str) -> Option<ObjectId> {

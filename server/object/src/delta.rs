@@ -1,6 +1,6 @@
 //! The objects that one request touched: the value that replicas compare before a reply leaves.
 
-use crate::id::{Home, ObjectId};
+use crate::id::{ObjectId, RegionId};
 use crate::ledger::Entry;
 use smallvec::SmallVec;
 
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pair {
     /// Region the object lives in.
-    pub home: Home,
+    pub region_id: RegionId,
     /// The object.
     pub id: ObjectId,
     /// Its checksum when the request left it, or [`Pair::REMOVED`].
@@ -24,7 +24,7 @@ impl Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Change {
     /// Region the object lives in.
-    pub home: Home,
+    pub region_id: RegionId,
     /// The object.
     pub id: ObjectId,
     /// Its checksum before the request; [`Change::ABSENT`] if the request created it.
@@ -43,8 +43,8 @@ impl Change {
     }
 }
 
-/// A request's state delta: one pair for each object it read, wrote, created or removed, sorted by (home, id), without
-/// the reply's pair (EDCC'16 section IV-A: only the latest checksum of an object counts).
+/// A request's state delta: one pair for each object it read, wrote, created or removed, sorted by (region id, object
+/// id), without the reply's pair (EDCC'16 section IV-A: only the latest checksum of an object counts).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     pairs: SmallVec<[Pair; Touched::INLINE]>,
@@ -58,8 +58,8 @@ impl Touched {
     /// Makes it the delta of a request that has entered the objects of `entries`.
     pub(crate) fn fill(&mut self, entries: &[Entry]) {
         for entry in entries {
-            match entry.home {
-                Some(home) => self.pairs.push(Pair { home, id: entry.id, sum: entry.sum }),
+            match entry.region_id {
+                Some(region_id) => self.pairs.push(Pair { region_id, id: entry.id, sum: entry.sum }),
                 None => self.unclaimed += 1,
             }
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Number of a lock of the schedule, and of the region of objects that it guards. Dense from 0.
-pub type Home = u32;
+pub type RegionId = u32;
 
 /// Name of a protected object, equal on all replicas (docs/design.md, section 3).
 ///
@@ -24,8 +24,8 @@ impl ObjectId {
     pub const COUNTER_BITS: u32 = 16;
     /// No object has this name; members of type [`ObjectId`] use it for "refers to nothing".
     pub const NONE: ObjectId = ObjectId(u64::MAX);
-    /// First position of the genesis: the objects that the region of lock `home` is born with have position
-    /// `GENESIS + home`, so that ids are unique over all regions. Requests stay below, for two years at a million
+    /// First position of the genesis: the objects that the region of lock `region_id` is born with have position
+    /// `GENESIS + region_id`, so that ids are unique over all regions. Requests stay below, for two years at a million
     /// requests a second.
     pub const GENESIS: u64 = 1 << 46;
     /// Position of objects created outside of any request, which only tests do.
@@ -45,8 +45,8 @@ impl ObjectId {
     /// The object with this number in a table of the object `owner`, which a region was born with: one of its first 256
     /// objects, in one of the first 2^23 regions. A lookup by number needs no list of names.
     pub const fn numbered(owner: ObjectId, number: u32) -> Self {
-        let home = owner.position().wrapping_sub(Self::GENESIS) << Self::OWNER_BITS;
-        let owner = home | (owner.counter() as u64 & ((1 << Self::OWNER_BITS) - 1));
+        let region_id = owner.position().wrapping_sub(Self::GENESIS) << Self::OWNER_BITS;
+        let owner = region_id | (owner.counter() as u64 & ((1 << Self::OWNER_BITS) - 1));
         ObjectId(Self::NUMBERED | (owner << Self::NUMBER_BITS) | number as u64)
     }
 
@@ -61,8 +61,8 @@ impl ObjectId {
     }
 
     /// Position that the objects of a region are born with.
-    pub const fn genesis_position(home: Home) -> u64 {
-        Self::GENESIS + home as u64
+    pub const fn genesis_position(region_id: RegionId) -> u64 {
+        Self::GENESIS + region_id as u64
     }
 
     /// The id as the 8 bytes that are summed and sent.

@@ -8,14 +8,14 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::checksum::UNSEALED;
 use crate::delta::Change;
-use crate::id::{Home, ObjectId};
+use crate::id::{ObjectId, RegionId};
 use crate::ledger::{Entry, EntryState, Ledger, Opened, Undo};
 
 /// As many objects as an ordinary request enters: notes on them need no memory of their own.
 const FEW_OBJECTS: usize = 16;
 
 /// An object's checksum before the request, and the region that it was in then.
-type StateBefore = (u64, Option<Home>);
+type StateBefore = (u64, Option<RegionId>);
 
 /// A finished request that can be taken back.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl Kept {
         self
     }
 
-    /// The objects that the request changed, created or removed, sorted by (home, id). An object that it created and
-    /// removed again is not among them.
+    /// The objects that the request changed, created or removed, sorted by (region id, object id). An object that it
+    /// created and removed again is not among them.
     ///
     /// An object inside of another one that was moved to another region's store is said to be in its old region.
     pub fn changes(&self) -> Vec<Change> {
@@ -57,30 +57,33 @@ impl Kept {
                 Undo::Inserted { .. } => UNSEALED,
             };
             if let Some(number) = self.ledger.position(step.id()) {
-                before[number].get_or_insert((sum, step.place().and_then(|place| self.home_of(place.store))));
+                before[number]
+                    .get_or_insert((sum, step.place().and_then(|place| self.region_id_of(place.store))));
             }
         }
         for (entry, before) in entries.iter().zip(&before) {
-            let home = entry.home.or(before.and_then(|(_, home)| home));
-            let Some(home) = home.filter(|_| !self.is_gone(entry.id)) else { continue };
+            let region_id = entry.region_id.or(before.and_then(|(_, region_id)| region_id));
+            let Some(region_id) = region_id.filter(|_| !self.is_gone(entry.id)) else { continue };
             let new = if entry.state == EntryState::Removed { Change::ABSENT } else { present(entry.sum) };
-            let (old, old_home) = before.unwrap_or((entry.found, None));
-            let (old, old_home) = (present(old), old_home.unwrap_or(home));
-            if old_home == home {
-                changes.push(Change { home, id: entry.id, old, new });
+            let (old, old_region_id) = before.unwrap_or((entry.found, None));
+            let (old, old_region_id) = (present(old), old_region_id.unwrap_or(region_id));
+            if old_region_id == region_id {
+                changes.push(Change { region_id, id: entry.id, old, new });
             } else {
-                changes.push(Change { home: old_home, id: entry.id, old, new: Change::ABSENT });
-                changes.push(Change { home, id: entry.id, old: Change::ABSENT, new });
+                changes.push(Change { region_id: old_region_id, id: entry.id, old, new: Change::ABSENT });
+                changes.push(Change { region_id, id: entry.id, old: Change::ABSENT, new });
             }
         }
         for gone in self.ledger.gone.iter().filter(|gone| !gone.is_back) {
-            let Some(home) = self.ledger.position(gone.owner).and_then(|number| entries[number].home) else {
+            let Some(region_id) =
+                self.ledger.position(gone.owner).and_then(|number| entries[number].region_id)
+            else {
                 continue;
             };
             let first = self.ledger.position(gone.id).and_then(|number| before[number]);
-            let (old, old_home) = first.unwrap_or((gone.sum, None));
-            let home = old_home.unwrap_or(home);
-            changes.push(Change { home, id: gone.id, old: present(old), new: Change::ABSENT });
+            let (old, old_region_id) = first.unwrap_or((gone.sum, None));
+            let region_id = old_region_id.unwrap_or(region_id);
+            changes.push(Change { region_id, id: gone.id, old: present(old), new: Change::ABSENT });
         }
         let mut kept = from;
         for at in from..changes.len() {
@@ -101,16 +104,16 @@ impl Kept {
     }
 
     /// The regions that there is something to take back in.
-    pub fn homes(&self) -> Vec<Home> {
-        let of_object = |id| self.ledger.entries[self.ledger.position(id)?].home;
+    pub fn region_ids(&self) -> Vec<RegionId> {
+        let of_object = |id| self.ledger.entries[self.ledger.position(id)?].region_id;
         let of_step = |step: &Undo| match step.place() {
-            Some(place) => self.home_of(place.store),
+            Some(place) => self.region_id_of(place.store),
             None => of_object(step.id()),
         };
-        let mut homes: Vec<Home> = self.ledger.undo.iter().filter_map(of_step).collect();
-        homes.sort_unstable();
-        homes.dedup();
-        homes
+        let mut region_ids: Vec<RegionId> = self.ledger.undo.iter().filter_map(of_step).collect();
+        region_ids.sort_unstable();
+        region_ids.dedup();
+        region_ids
     }
 
     /// Whether every effect was taken back, or there was none.
@@ -155,21 +158,21 @@ impl Kept {
                     }
                 }
             }
-            step.place().is_none_or(|place| self.home_of(place.store).is_some())
+            step.place().is_none_or(|place| self.region_id_of(place.store).is_some())
         });
         self.ledger.undo = undo;
     }
 
     /// The region of a store: one in which objects of the request are, that they have left, or inside of an object that
     /// has left its own.
-    fn home_of(&self, store: usize) -> Option<Home> {
+    fn region_id_of(&self, store: usize) -> Option<RegionId> {
         let Ledger { left, gone_stores, entries, .. } = &self.ledger;
         let are = entries.iter().filter(|entry| entry.place.is_some_and(|place| place.store == store));
         let were = left.iter().filter(|(place, _)| *place == store);
         let owners = gone_stores.iter().filter(|(place, _)| *place == store);
-        are.filter_map(|entry| entry.home)
-            .chain(were.filter_map(|(_, home)| *home))
-            .chain(owners.filter_map(|(_, owner)| entries[self.ledger.position(*owner)?].home))
+        are.filter_map(|entry| entry.region_id)
+            .chain(were.filter_map(|(_, region_id)| *region_id))
+            .chain(owners.filter_map(|(_, owner)| entries[self.ledger.position(*owner)?].region_id))
             .next()
     }
 

@@ -1,6 +1,6 @@
 //! The list of objects that a request has entered, with its undo log; its buffers are kept from request to request.
 
-use crate::id::{Home, ObjectId};
+use crate::id::{ObjectId, RegionId};
 use crate::place::StorePlace;
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     /// Where it lies, if in a store.
     pub(crate) place: Option<StorePlace>,
     /// Region that claimed it, when it was sealed or noted.
-    pub(crate) home: Option<Home>,
+    pub(crate) region_id: Option<RegionId>,
     pub(crate) sum: u64,
     /// Its checksum when the request found it; [`UNSEALED`](crate::checksum::UNSEALED) if the request created it.
     pub(crate) found: u64,
@@ -126,7 +126,7 @@ pub(crate) struct Ledger {
     pub(crate) undo: Vec<Undo>,
     pub(crate) gone: Vec<Gone>,
     /// Stores that objects have left for another one, with their regions: known once these are sealed.
-    pub(crate) left: Vec<(usize, Option<Home>)>,
+    pub(crate) left: Vec<(usize, Option<RegionId>)>,
     /// Stores inside of objects that were taken out of theirs.
     pub(crate) gone_stores: Vec<(usize, ObjectId)>,
     /// Buffer in which members are gathered for summing.
@@ -227,7 +227,7 @@ impl Ledger {
             id,
             address: 0,
             place: None,
-            home: None,
+            region_id: None,
             sum: crate::checksum::UNSEALED,
             found: crate::checksum::UNSEALED,
             state: EntryState::Open,

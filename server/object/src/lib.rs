@@ -85,7 +85,7 @@ pub use corrupted::{Corrupted, How};
 pub use critical::Critical;
 pub use delta::{Change, Pair, Touched};
 pub use difference::{MemberDifference, Members};
-pub use id::{Home, ObjectId};
+pub use id::{ObjectId, RegionId};
 #[cfg(feature = "inject")]
 pub use inject::{Injected, Injection};
 pub use inside::Inside;

@@ -8,7 +8,7 @@ use crate::before::{self, ObjectBefore};
 use crate::corrupted::Corrupted;
 use crate::critical::Critical;
 use crate::difference::{self, MemberDifference, Members};
-use crate::id::{Home, ObjectId};
+use crate::id::{ObjectId, RegionId};
 use crate::kept::Kept;
 use crate::{package, walk};
 use wire::Malformed;
@@ -89,11 +89,11 @@ pub trait Region: Send {
     /// Sums every object that was created or changed outside of a request that seals, as in a region just constructed.
     /// [`crate::genesis`] calls it.
     fn settle(&mut self);
-    /// Sums the objects that the request changed, and claims all it touched for `home` in its state delta. Without an
-    /// open scope nothing happens.
-    fn seal(&mut self, home: Home);
+    /// Sums the objects that the request changed, and claims all it touched for `region_id` in its state delta. Without
+    /// an open scope nothing happens.
+    fn seal(&mut self, region_id: RegionId);
     /// Claims the objects that the request touched, where it holds the region shared and so cannot have changed any.
-    fn note(&self, home: Home);
+    fn note(&self, region_id: RegionId);
     /// Takes back what the request did to this region, newest first. Needs [`crate::Terms::keep_before_images`].
     /// Checksums are restored too, so an object that was damaged before is still detected.
     ///
@@ -171,11 +171,11 @@ impl<T: Critical> Region for T {
     fn settle(&mut self) {
         walk::settle(self.protected_mut());
     }
-    fn seal(&mut self, home: Home) {
-        walk::seal(self.protected_mut(), home);
+    fn seal(&mut self, region_id: RegionId) {
+        walk::seal(self.protected_mut(), region_id);
     }
-    fn note(&self, home: Home) {
-        walk::note(self.protected(), home);
+    fn note(&self, region_id: RegionId) {
+        walk::note(self.protected(), region_id);
     }
     fn undo(&mut self) {
         walk::undo(self.protected_mut());

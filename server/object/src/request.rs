@@ -19,7 +19,7 @@ use crate::corrupted::Corrupted;
 use crate::delta::{Pair, Touched};
 use crate::exempt;
 use crate::header::Header;
-use crate::id::{Home, ObjectId};
+use crate::id::{ObjectId, RegionId};
 use crate::kept::Kept;
 use crate::ledger::{Entry, EntryState, Gone, Ledger, Opened, Undo, UndoImage};
 use crate::package;
@@ -271,9 +271,9 @@ pub fn new_id() -> ObjectId {
 /// # Panics
 ///
 /// If a request is open on this thread.
-pub fn genesis<T: crate::Region>(home: Home, construct: impl FnOnce() -> T) -> T {
+pub fn genesis<T: crate::Region>(region_id: RegionId, construct: impl FnOnce() -> T) -> T {
     begin(Terms {
-        position: ObjectId::genesis_position(home),
+        position: ObjectId::genesis_position(region_id),
         protect: Protect::Check,
         keep_before_images: false,
     });
@@ -415,7 +415,7 @@ pub(crate) fn enter(
             id: header.id(),
             address: header.address(),
             place,
-            home: None,
+            region_id: None,
             sum: header.sum(),
             found: header.sum(),
             state: if header.is_sealed() { EntryState::Read } else { EntryState::Open },

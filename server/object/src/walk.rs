@@ -4,7 +4,7 @@ use crate::any::{AnyObject, AnyStore, Population};
 use crate::checksum;
 use crate::delta::Pair;
 use crate::exempt;
-use crate::id::{Home, ObjectId};
+use crate::id::{ObjectId, RegionId};
 use crate::kept::Kept;
 use crate::ledger::{Entry, EntryState, Gone, Ledger, Undo, UndoImage};
 use crate::member::{Child, ChildMut};
@@ -15,21 +15,21 @@ use crate::request::{self, Taken};
 /// Version of the input of [`digest`].
 const DIGEST_SEED: u64 = 0x6372_6F73_7363_6B01;
 
-pub(crate) fn seal(root: &mut dyn AnyObject, home: Home) {
-    request::with_open_ledger(|ledger| seal_object(root, home, ledger));
+pub(crate) fn seal(root: &mut dyn AnyObject, region_id: RegionId) {
+    request::with_open_ledger(|ledger| seal_object(root, region_id, ledger));
 }
 
-fn seal_object(object: &mut dyn AnyObject, home: Home, ledger: &mut Ledger) {
+fn seal_object(object: &mut dyn AnyObject, region_id: RegionId, ledger: &mut Ledger) {
     let id = object.header().id();
     let number = ledger.position(id).or_else(|| {
         let is_new = !object.header().is_sealed() && !exempt::is_exempt(object.class());
         is_new.then(|| ledger.insert(id))
     });
-    seal_noted(object, number, home, ledger);
+    seal_noted(object, number, region_id, ledger);
 }
 
 /// Seals an object, which has the entry `number` if the request touched it, and what is inside of it.
-fn seal_noted(object: &mut dyn AnyObject, number: Option<usize>, home: Home, ledger: &mut Ledger) {
+fn seal_noted(object: &mut dyn AnyObject, number: Option<usize>, region_id: RegionId, ledger: &mut Ledger) {
     if let Some(number) = number {
         match ledger.entries[number].state {
             EntryState::Hot(words) => reseal_hot(object, words, &mut ledger.gather),
@@ -37,30 +37,35 @@ fn seal_noted(object: &mut dyn AnyObject, number: Option<usize>, home: Home, led
             EntryState::Read | EntryState::Removed => {}
         }
         let entry = &mut ledger.entries[number];
-        (entry.state, entry.home, entry.sum) = (EntryState::Read, Some(home), object.header().sum());
+        (entry.state, entry.region_id, entry.sum) =
+            (EntryState::Read, Some(region_id), object.header().sum());
     }
     object.children_mut(&mut |_, child| match child {
-        ChildMut::Object(child) => seal_object(child, home, ledger),
-        ChildMut::Store(store) => seal_store(store, home, ledger),
+        ChildMut::Object(child) => seal_object(child, region_id, ledger),
+        ChildMut::Store(store) => seal_store(store, region_id, ledger),
     });
 }
 
 /// Seals the objects of a store that the request touched; the others are not visited.
-fn seal_store(store: &mut dyn AnyStore, home: Home, ledger: &mut Ledger) {
+fn seal_store(store: &mut dyn AnyStore, region_id: RegionId, ledger: &mut Ledger) {
     let here = store.place();
-    ledger.left.iter_mut().filter(|(store, _)| *store == here).for_each(|(_, region)| *region = Some(home));
+    ledger
+        .left
+        .iter_mut()
+        .filter(|(store, _)| *store == here)
+        .for_each(|(_, region)| *region = Some(region_id));
     for number in 0..ledger.entries.len() {
         let entry = &mut ledger.entries[number];
         let Some(place) = entry.place.filter(|place| place.store == here) else { continue };
         if entry.state == EntryState::Removed {
-            entry.home = Some(home);
+            entry.region_id = Some(region_id);
             continue;
         }
         let id = entry.id;
         if let Some(object) = store.slot_mut(place.slot)
             && object.header().id() == id
         {
-            seal_noted(object, Some(number), home, ledger);
+            seal_noted(object, Some(number), region_id, ledger);
         }
     }
 }
@@ -105,7 +110,7 @@ fn reseal_hot(object: &mut dyn AnyObject, words: u64, gather: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn note(root: &dyn AnyObject, home: Home) {
+pub(crate) fn note(root: &dyn AnyObject, region_id: RegionId) {
     let mut taken = Taken::new();
     if !taken.seals {
         return;
@@ -117,7 +122,7 @@ pub(crate) fn note(root: &dyn AnyObject, home: Home) {
         claims.push((number, sum));
     });
     for (number, sum) in claims {
-        taken.ledger.entries[number].home = Some(home);
+        taken.ledger.entries[number].region_id = Some(region_id);
         taken.ledger.entries[number].sum = sum;
     }
 }

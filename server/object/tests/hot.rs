@@ -1,6 +1,6 @@
 //! Hot members: kept and summed apart from the others, with the outcome of a change of the whole object.
 
-use crate::common::{BARE, HOME, PROTECTED, REVERSIBLE, at, run};
+use crate::common::{BARE, PROTECTED, REGION_ID, REVERSIBLE, at, run};
 use object::{
     Health, How, Injection, ObjectId, Protect, Ref, Region, Store, Terms, critical, genesis, request,
 };
@@ -54,7 +54,7 @@ impl Book {
     }
     #[through]
     fn page(&mut self, number: u32) -> &mut Page {
-        let page = Ref::numbered(ObjectId::new(ObjectId::genesis_position(HOME), 0), number);
+        let page = Ref::numbered(ObjectId::new(ObjectId::genesis_position(REGION_ID), 0), number);
         self.pages.expect_mut(page)
     }
     /// Adds a page that is changed before it is in the book.
@@ -73,11 +73,11 @@ impl Book {
 }
 
 fn id(number: u32) -> ObjectId {
-    ObjectId::numbered(ObjectId::new(ObjectId::genesis_position(HOME), 0), number)
+    ObjectId::numbered(ObjectId::new(ObjectId::genesis_position(REGION_ID), 0), number)
 }
 
 fn book() -> Book {
-    genesis(HOME, || {
+    genesis(REGION_ID, || {
         let mut book = Book::new();
         for length in [0usize, 3, 40, 900, 9_000] {
             book.add(&vec![7; length]);
@@ -124,7 +124,7 @@ fn requests_of_hot_and_other_changes_are_undone_before_and_after_their_seal() {
             (0..random.below(5)).for_each(|_| step(&mut book, &mut random, true));
             // As where a request is run twice: it goes on after a seal.
             if random.below(2) == 0 {
-                book.seal(HOME);
+                book.seal(REGION_ID);
                 assert_eq!(book.digest(), book.digest_of_sound());
             }
         }
@@ -149,7 +149,7 @@ fn an_error_in_other_members_before_the_seal_is_found_after_a_hot_change() {
         book.inject(id(2), &Injection::Flip { member: Some(0), bit: Some(100), seed: 1 }).unwrap();
         // A request that is given up before its seal names the object, too.
         let blamed = book.blame();
-        book.seal(HOME);
+        book.seal(REGION_ID);
         request::finish();
         assert_eq!(blamed == [id(2)], book.check(id(2)) == Health::Damaged);
         (book.check(id(2)), run(&mut book, at(6, REVERSIBLE), |book| book.page(2).see(9)).map(drop))
@@ -176,7 +176,7 @@ fn with_images_of_whole_objects_an_error_in_them_is_undone_too() {
         begin(at(5, REVERSIBLE));
         book.page(2).see(4);
         book.inject(id(2), &Injection::Flip { member: Some(0), bit: Some(100), seed: 1 }).unwrap();
-        book.seal(HOME);
+        book.seal(REGION_ID);
         book.undo();
         assert!(request::is_undone());
         request::abandon();
@@ -219,7 +219,7 @@ fn requests_that_are_kept_keep_whole_objects() {
     let before = book.pack(id(2)).unwrap();
     request::begin_with_whole_images(at(5, REVERSIBLE));
     book.page(2).see(4);
-    book.seal(HOME);
+    book.seal(REGION_ID);
     let (_, mut kept) = request::finish_keeping(object::Kept::new());
     assert_eq!(book.pack_before(&kept, id(2)), object::ObjectBefore::Was(before));
     book.take_back(&mut kept);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Leaf, PROTECTED, REVERSIBLE, at};
 use object::{
-    Change, Home, Injection, Kept, ObjectBefore, ObjectId, Protect, Ref, Region, Store, Terms, critical,
+    Change, Injection, Kept, ObjectBefore, ObjectId, Protect, Ref, Region, RegionId, Store, Terms, critical,
     genesis, request,
 };
 use proptest::prelude::*;
@@ -97,7 +97,7 @@ impl Forest {
     }
 }
 
-const HOMES: [Home; 2] = [3, 4];
+const REGION_IDS: [RegionId; 2] = [3, 4];
 
 /// Two regions, as behind two locks.
 struct World {
@@ -107,19 +107,19 @@ struct World {
 }
 
 /// Checksums of all objects, as a tree over them would know them.
-type Sums = BTreeMap<(Home, ObjectId), u64>;
+type Sums = BTreeMap<(RegionId, ObjectId), u64>;
 
 impl World {
     fn new(protect: Protect) -> World {
-        World { regions: HOMES.map(|home| genesis(home, Forest::new)), position: 1, protect }
+        World { regions: REGION_IDS.map(|region_id| genesis(region_id, Forest::new)), position: 1, protect }
     }
 
     fn sums(&self) -> Sums {
         let mut sums = Sums::new();
-        for (home, region) in HOMES.iter().zip(&self.regions) {
+        for (region_id, region) in REGION_IDS.iter().zip(&self.regions) {
             region.objects(&mut |listed| {
-                assert_eq!(listed.sum, listed.recomputed, "{home} {}: sealed", listed.id);
-                sums.insert((*home, listed.id), listed.sum);
+                assert_eq!(listed.sum, listed.recomputed, "{region_id} {}: sealed", listed.id);
+                sums.insert((*region_id, listed.id), listed.sum);
             });
         }
         sums
@@ -136,11 +136,11 @@ impl World {
         for _ in 0..random.below(7) {
             self.step(random);
         }
-        HOMES.iter().zip(&mut self.regions).for_each(|(home, region)| region.seal(*home));
+        REGION_IDS.iter().zip(&mut self.regions).for_each(|(region_id, region)| region.seal(*region_id));
         let (touched, kept) = request::finish_keeping(Kept::new());
         for change in kept.changes() {
             // What the other replicas compare is the same.
-            let pair = touched.iter().find(|pair| (pair.home, pair.id) == (change.home, change.id));
+            let pair = touched.iter().find(|pair| (pair.region_id, pair.id) == (change.region_id, change.id));
             assert!(pair.is_none_or(|pair| pair.sum == change.new), "{change:?} {pair:?}");
         }
         kept
@@ -204,7 +204,7 @@ impl World {
 }
 
 fn apply(sums: &mut Sums, change: Change) {
-    let key = (change.home, change.id);
+    let key = (change.region_id, change.id);
     let old = if change.new == Change::ABSENT { sums.remove(&key) } else { sums.insert(key, change.new) };
     assert_eq!(old.unwrap_or(Change::ABSENT), change.old, "{change:?}");
 }
@@ -252,8 +252,9 @@ fn earlier_versions_of_objects_and_regions_can_be_packed() {
         let mut versions = Vec::new();
         for _ in 0..12 {
             let sums = world.sums();
-            let of = |home: Home| usize::from(home != HOMES[0]);
-            let packed: Vec<_> = sums.keys().map(|(home, id)| world.regions[of(*home)].pack(*id)).collect();
+            let of = |region_id: RegionId| usize::from(region_id != REGION_IDS[0]);
+            let packed: Vec<_> =
+                sums.keys().map(|(region_id, id)| world.regions[of(*region_id)].pack(*id)).collect();
             let whole = [0, 1].map(|region| world.regions[region].pack_all());
             let kept = world.run(&mut random);
             versions.push((sums, packed, whole, kept));
@@ -261,14 +262,14 @@ fn earlier_versions_of_objects_and_regions_can_be_packed() {
         let (present, bytes) = (world.sums(), world.packed());
         for at in 0..versions.len() {
             let (sums, packed, whole, _) = &versions[at];
-            let before = |world: &mut World, home: Home, id: ObjectId| {
-                let region = &mut world.regions[usize::from(home != HOMES[0])];
+            let before = |world: &mut World, region_id: RegionId, id: ObjectId| {
+                let region = &mut world.regions[usize::from(region_id != REGION_IDS[0])];
                 let later = versions[at..].iter().map(|(.., kept)| region.pack_before(kept, id));
                 let found = later.into_iter().find(|before| *before != ObjectBefore::Same);
                 found.unwrap_or_else(|| region.pack(id).map_or(ObjectBefore::Absent, ObjectBefore::Was))
             };
-            for ((home, id), was) in sums.keys().zip(packed) {
-                match before(&mut world, *home, *id) {
+            for ((region_id, id), was) in sums.keys().zip(packed) {
+                match before(&mut world, *region_id, *id) {
                     ObjectBefore::Was(bytes) if Some(&bytes) == was.as_ref() => exact += 1,
                     ObjectBefore::Unknown => unknown += 1,
                     // It lies in another owner now; version, class and id are equal.
@@ -281,7 +282,8 @@ fn earlier_versions_of_objects_and_regions_can_be_packed() {
             }
             for (region, whole) in whole.iter().enumerate() {
                 let changes = versions[at..].iter().flat_map(|(.., kept)| kept.changes());
-                let changed = changes.filter(|change| change.home == HOMES[region]).map(|change| change.id);
+                let changed =
+                    changes.filter(|change| change.region_id == REGION_IDS[region]).map(|change| change.id);
                 let changed: BTreeSet<ObjectId> = changed.collect();
                 let later: Vec<&Kept> = versions[at..].iter().map(|(.., kept)| kept).collect();
                 match world.regions[region].pack_all_before(&later, &changed) {
@@ -308,7 +310,7 @@ fn a_request_that_only_reads_changes_nothing_and_keeps_little() {
     (0..30).for_each(|_| drop(world.run(&mut random)));
     request::begin_with_whole_images(at(world.position, REVERSIBLE));
     assert!(world.regions[0].name(0).is_some());
-    world.regions[0].seal(HOMES[0]);
+    world.regions[0].seal(REGION_IDS[0]);
     let (touched, kept) = request::finish_keeping(Kept::new());
     assert!(!touched.pairs().is_empty() && kept.changes().is_empty() && kept.is_taken_back());
     assert!(kept.is_read_only());
@@ -317,10 +319,10 @@ fn a_request_that_only_reads_changes_nothing_and_keeps_little() {
 
 #[test]
 fn without_before_images_nothing_can_be_taken_back() {
-    let mut region = genesis(HOMES[0], Forest::new);
+    let mut region = genesis(REGION_IDS[0], Forest::new);
     request::begin_with_whole_images(at(1, PROTECTED));
     region.plant(Grove::new("g".to_owned()));
-    region.seal(HOMES[0]);
+    region.seal(REGION_IDS[0]);
     let (_, mut kept) = request::finish_keeping(Kept::new());
     assert!(!kept.is_read_only(), "it has changed objects all the same");
     let before = region.digest();
@@ -331,11 +333,11 @@ fn without_before_images_nothing_can_be_taken_back() {
 /// Reads are neither checked nor noted, and what changes is sealed all the same.
 #[test]
 fn with_seals_alone_corruption_is_read_and_changes_are_noted() {
-    let mut region = genesis(HOMES[0], Forest::new);
+    let mut region = genesis(REGION_IDS[0], Forest::new);
     let mut run = |position, work: &mut dyn FnMut(&mut Forest)| {
         request::begin_with_whole_images(at(position, Terms { protect: Protect::Seal, ..REVERSIBLE }));
         work(&mut region);
-        region.seal(HOMES[0]);
+        region.seal(REGION_IDS[0]);
         request::finish_keeping(Kept::new())
     };
     let (touched, kept) = run(1, &mut |region| region.plant(Grove::new("g".to_owned())));

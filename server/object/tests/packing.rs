@@ -111,7 +111,7 @@ fn a_whole_region_travels_in_bounded_pieces() {
     }
     assert!(pieces > 5);
     assert_eq!(packed, left.pack_all());
-    let mut empty = object::genesis(crate::common::HOME, Tree::new);
+    let mut empty = object::genesis(crate::common::REGION_ID, Tree::new);
     run(&mut empty, at(4, PROTECTED), |tree| tree.grow(b"other", b"content")).unwrap();
     empty.load_all(&packed).unwrap();
     assert_eq!((empty.digest(), empty.scrub(9)), (left.digest(), vec![]));

@@ -1,6 +1,6 @@
 //! One request: checks, notes, seals and undo (docs/design.md, section 3; EDCC'16, IV-A and V-B).
 
-use crate::common::{BARE, HOME, Leaf, PROTECTED, REVERSIBLE, Tree, at, run, tree};
+use crate::common::{BARE, Leaf, PROTECTED, REGION_ID, REVERSIBLE, Tree, at, run, tree};
 use object::{Health, How, Injection, ObjectId, Pair, Region, ScrubFinding, critical, request};
 
 fn ids(pairs: &[Pair]) -> Vec<String> {
@@ -33,7 +33,7 @@ fn the_delta_holds_each_touched_object_once_sorted_with_its_latest_sum() {
     // Root, its counters, leaf 0 (written), leaf 1 (read) and the new leaf; leaf 2 was not touched.
     assert_eq!(ids(&delta), ["5.0", "g3.0", "g3.1", "g3.2", "g3.3"]);
     assert_eq!(delta.unclaimed(), 0);
-    assert!(delta.iter().all(|pair| pair.home == HOME));
+    assert!(delta.iter().all(|pair| pair.region_id == REGION_ID));
     for pair in delta.iter() {
         assert_eq!(tree.check(pair.id), Health::Sound);
         tree.objects(&mut |listed| assert!(listed.id != pair.id || listed.sum == pair.sum));
@@ -250,7 +250,7 @@ fn readers_that_share_a_region_note_without_changing_it() {
         let tree = &tree;
         request::begin(at(position, PROTECTED));
         let flags = tree.leaf(0).part(0..1)[0];
-        tree.note(HOME);
+        tree.note(REGION_ID);
         (flags, request::finish())
     };
     let (left, right) = (reader(5), reader(6));
@@ -287,7 +287,7 @@ impl Twin {
 
 #[test]
 fn a_local_copy_repairs_a_flipped_object_on_the_spot() {
-    let mut twin = object::genesis(HOME, Twin::new);
+    let mut twin = object::genesis(REGION_ID, Twin::new);
     let digest = twin.digest();
     let root = twin.root();
     for injection in [

@@ -1,7 +1,7 @@
 //! The locks that a request may take: declared or predicted before it runs, an over-estimate is allowed.
 
 /// Number of a lock, dense from 0; also the number of the region it guards.
-pub type LockId = object::Home;
+pub type LockId = object::RegionId;
 
 /// Set of locks a request may take, each for reading or for writing.
 ///

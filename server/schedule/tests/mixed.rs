@@ -380,7 +380,9 @@ fn a_release_is_no_release_here() {
 
 #[test]
 fn a_boundary_shows_one_region_of_those_that_it_holds() {
-    let cell = |home| DetMutex::new(home, object::genesis(home, || crate::support::Cell::new(0, 0, 0)));
+    let cell = |region_id| {
+        DetMutex::new(region_id, object::genesis(region_id, || crate::support::Cell::new(0, 0, 0)))
+    };
     let cells = [cell(0), cell(1), cell(2), cell(3)];
     let locks: Vec<&dyn schedule::Lock> = cells.iter().map(|cell| cell as &dyn schedule::Lock).collect();
     let (schedule, mut workers) = open(1);

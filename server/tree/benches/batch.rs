@@ -14,7 +14,7 @@ fn changes(batch: u64) -> Vec<Change> {
     let mut random = wire::SplitMix64::new(batch);
     (0..CHANGES)
         .map(|_| Change {
-            home: random.below(1_024) as u32,
+            region_id: random.below(1_024) as u32,
             id: ObjectId::new(random.below(1 << 20), 0),
             old: random.next_u64() | 1,
             new: random.next_u64() | 1,

@@ -1,6 +1,6 @@
 //! Which leaf an object has: fixed by the service's locks, so that it is the same on all replicas.
 
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 /// Leaves of each region, one region behind the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,17 +36,17 @@ impl TreeShape {
     }
 
     /// The leaves of a region; none if there is no such region.
-    pub fn of(&self, home: Home) -> std::ops::Range<u32> {
-        let bound = |home: usize| self.first.get(home).copied();
-        match (bound(home as usize), bound(home as usize + 1)) {
+    pub fn of(&self, region_id: RegionId) -> std::ops::Range<u32> {
+        let bound = |region_id: usize| self.first.get(region_id).copied();
+        match (bound(region_id as usize), bound(region_id as usize + 1)) {
             (Some(first), Some(end)) => first..end,
             _ => 0..0,
         }
     }
 
     /// The leaf of an object; none if its region is none of the service's, as a corrupted number may be.
-    pub fn leaf(&self, home: Home, id: ObjectId) -> Option<u32> {
-        let leaves = self.of(home);
+    pub fn leaf(&self, region_id: RegionId, id: ObjectId) -> Option<u32> {
+        let leaves = self.of(region_id);
         let bits = leaves.end.checked_sub(leaves.start)?.checked_ilog2()?;
         // The high bits: the low ones of consecutive ids are less well spread.
         Some(leaves.start + id.spread().checked_shr(u64::BITS - bits).unwrap_or(0) as u32)
@@ -63,21 +63,22 @@ mod tests {
         assert_eq!(shape.leaves(), 1 + 8 + 1 + 64);
         assert_eq!(shape.of(1), 1..9);
         assert_eq!(shape.of(4), 0..0);
-        for home in 0..4 {
-            let leaves = shape.of(home);
+        for region_id in 0..4 {
+            let leaves = shape.of(region_id);
             let mut met = vec![false; leaves.len()];
             for position in 0..2_000 {
-                let leaf = shape.leaf(home, ObjectId::new(position, 0)).expect("a region of the service");
+                let leaf =
+                    shape.leaf(region_id, ObjectId::new(position, 0)).expect("a region of the service");
                 assert!(leaves.contains(&leaf));
                 met[(leaf - leaves.start) as usize] = true;
             }
             assert!(
                 met.iter().all(|met| *met),
-                "consecutive ids are spread over all leaves of region {home}"
+                "consecutive ids are spread over all leaves of region {region_id}"
             );
         }
         assert_eq!(shape.leaf(4, ObjectId::new(1, 0)), None);
-        assert_eq!(shape.leaf(Home::MAX, ObjectId::new(1, 0)), None);
+        assert_eq!(shape.leaf(RegionId::MAX, ObjectId::new(1, 0)), None);
     }
 
     #[test]

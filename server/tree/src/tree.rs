@@ -1,6 +1,6 @@
 //! The tree: sums of objects' hashes as leaves, and above them one hash for every sixteen.
 
-use object::{Change, Home, ObjectId};
+use object::{Change, ObjectId, RegionId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::shape::TreeShape;
@@ -28,14 +28,14 @@ pub struct Tree {
 }
 
 /// The hash of an object with this checksum; an object that is not there has none.
-fn hash(home: Home, id: ObjectId, sum: u64) -> u64 {
+fn hash(region_id: RegionId, id: ObjectId, sum: u64) -> u64 {
     if sum == Change::ABSENT {
         return 0;
     }
     let mut bytes = [0; 20];
     bytes[..8].copy_from_slice(&id.to_bits().to_le_bytes());
     bytes[8..16].copy_from_slice(&sum.to_le_bytes());
-    bytes[16..].copy_from_slice(&home.to_le_bytes());
+    bytes[16..].copy_from_slice(&region_id.to_le_bytes());
     xxh3_64_with_seed(&bytes, OBJECT)
 }
 
@@ -73,10 +73,10 @@ impl Tree {
     /// An object was changed, created or removed. [`Change::inverse`] takes that back. Objects of regions that the
     /// service does not have are left out.
     pub fn apply(&mut self, change: Change) {
-        let Some(leaf) = self.shape.leaf(change.home, change.id) else { return };
-        let Change { home, id, old, new } = change;
+        let Some(leaf) = self.shape.leaf(change.region_id, change.id) else { return };
+        let Change { region_id, id, old, new } = change;
         let value = &mut self.levels[0].values[leaf as usize];
-        *value = value.wrapping_sub(hash(home, id, old)).wrapping_add(hash(home, id, new));
+        *value = value.wrapping_sub(hash(region_id, id, old)).wrapping_add(hash(region_id, id, new));
         self.mark(1, leaf / CHILDREN as u32);
     }
 
@@ -131,18 +131,18 @@ impl Tree {
     /// `later` are changes that were made to the objects, and not applied to the tree.
     pub fn differing(
         &self,
-        home: Home,
+        region_id: RegionId,
         objects: impl IntoIterator<Item = (ObjectId, u64)>,
         later: impl IntoIterator<Item = Change>,
     ) -> Vec<u32> {
-        let leaves = self.shape.of(home);
+        let leaves = self.shape.of(region_id);
         let mut sums = vec![0u64; leaves.len()];
-        let is_here = later.into_iter().filter(|change| change.home == home).map(Change::inverse);
-        let objects = objects.into_iter().map(|(id, new)| Change { home, id, old: Change::ABSENT, new });
+        let is_here = later.into_iter().filter(|change| change.region_id == region_id).map(Change::inverse);
+        let objects = objects.into_iter().map(|(id, new)| Change { region_id, id, old: Change::ABSENT, new });
         for Change { id, old, new, .. } in objects.chain(is_here) {
-            if let Some(leaf) = self.shape.leaf(home, id) {
+            if let Some(leaf) = self.shape.leaf(region_id, id) {
                 let value = &mut sums[(leaf - leaves.start) as usize];
-                *value = value.wrapping_sub(hash(home, id, old)).wrapping_add(hash(home, id, new));
+                *value = value.wrapping_sub(hash(region_id, id, old)).wrapping_add(hash(region_id, id, new));
             }
         }
         let is_other =
@@ -151,13 +151,13 @@ impl Tree {
     }
 
     /// Makes the leaves of a region what its objects give, and every node what its children give: after corruption.
-    pub fn recompute(&mut self, home: Home, objects: impl IntoIterator<Item = (ObjectId, u64)>) {
-        let leaves = self.shape.of(home);
+    pub fn recompute(&mut self, region_id: RegionId, objects: impl IntoIterator<Item = (ObjectId, u64)>) {
+        let leaves = self.shape.of(region_id);
         for leaf in leaves {
             self.levels[0].values[leaf as usize] = 0;
         }
         for (id, sum) in objects {
-            self.apply(Change { home, id, old: Change::ABSENT, new: sum });
+            self.apply(Change { region_id, id, old: Change::ABSENT, new: sum });
         }
         for level in 1..self.levels.len() {
             (0..self.width(level)).for_each(|number| self.mark(level, number));
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     /// A state as the objects' sums, the reference that the tree is compared with.
-    type Objects = BTreeMap<(Home, ObjectId), u64>;
+    type Objects = BTreeMap<(RegionId, ObjectId), u64>;
 
     fn shape() -> TreeShape {
         TreeShape::new([1, 16, 256, 4])
@@ -203,8 +203,8 @@ mod tests {
 
     fn of(objects: &Objects) -> Tree {
         let mut tree = Tree::new(shape());
-        for (&(home, id), &new) in objects {
-            tree.apply(Change { home, id, old: Change::ABSENT, new });
+        for (&(region_id, id), &new) in objects {
+            tree.apply(Change { region_id, id, old: Change::ABSENT, new });
         }
         tree
     }
@@ -213,13 +213,13 @@ mod tests {
     fn change(objects: &mut Objects, random: &mut SplitMix64, count: usize) -> Vec<Change> {
         let mut changes = Vec::new();
         for _ in 0..count {
-            let (home, id) = (random.below(4) as Home, ObjectId::new(random.below(60), 0));
-            let old = objects.remove(&(home, id)).unwrap_or(Change::ABSENT);
+            let (region_id, id) = (random.below(4) as RegionId, ObjectId::new(random.below(60), 0));
+            let old = objects.remove(&(region_id, id)).unwrap_or(Change::ABSENT);
             let new = if random.below(4) == 0 { Change::ABSENT } else { random.next_u64() | 1 };
             if new != Change::ABSENT {
-                objects.insert((home, id), new);
+                objects.insert((region_id, id), new);
             }
-            changes.push(Change { home, id, old, new });
+            changes.push(Change { region_id, id, old, new });
         }
         changes
     }
@@ -245,9 +245,9 @@ mod tests {
         }
 
         #[test]
-        fn every_bit_of_a_sum_counts(bit in 0u32..64, home in 0u32..4, position: u32) {
+        fn every_bit_of_a_sum_counts(bit in 0u32..64, region_id in 0u32..4, position: u32) {
             let id = ObjectId::new(u64::from(position), 3);
-            let [mut left, mut right] = [77, 77 ^ 1 << bit].map(|sum| of(&[((home, id), sum)].into()));
+            let [mut left, mut right] = [77, 77 ^ 1 << bit].map(|sum| of(&[((region_id, id), sum)].into()));
             prop_assert_ne!(left.root(), right.root());
         }
     }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn the_same_object_elsewhere_is_another_state() {
         let roots: Vec<u64> = [(0, 1), (1, 1), (1, 2)]
-            .map(|(home, position)| of(&[((home, ObjectId::new(position, 0)), 5)].into()).root())
+            .map(|(region_id, position)| of(&[((region_id, ObjectId::new(position, 0)), 5)].into()).root())
             .into();
         assert!(roots[0] != roots[1] && roots[1] != roots[2]);
         let none = Tree::new(shape()).root();
@@ -266,7 +266,7 @@ mod tests {
     fn a_region_that_is_not_there_changes_nothing() {
         let mut tree = Tree::new(shape());
         let before = tree.root();
-        tree.apply(Change { home: 4, id: ObjectId::new(1, 0), old: 0, new: 1 });
+        tree.apply(Change { region_id: 4, id: ObjectId::new(1, 0), old: 0, new: 1 });
         assert_eq!(tree.root(), before);
         assert_eq!(tree.values(0, &[277]), None);
         assert_eq!(tree.values(9, &[]), None);
@@ -279,26 +279,26 @@ mod tests {
         let mut random = SplitMix64::new(3);
         let mut objects = Objects::new();
         change(&mut objects, &mut random, 500);
-        let sums = |home: Home| -> Vec<(ObjectId, u64)> {
-            let range = (home, ObjectId::from_bits(0))..=(home, ObjectId::NONE);
+        let sums = |region_id: RegionId| -> Vec<(ObjectId, u64)> {
+            let range = (region_id, ObjectId::from_bits(0))..=(region_id, ObjectId::NONE);
             objects.range(range).map(|((_, id), sum)| (*id, *sum)).collect()
         };
         let mut tree = of(&objects);
         let right = tree.root();
-        assert!((0..4).all(|home| tree.differing(home, sums(home), []).is_empty()));
+        assert!((0..4).all(|region_id| tree.differing(region_id, sums(region_id), []).is_empty()));
         // An object that no request has touched.
         let mut other = sums(2);
         other[0].1 ^= 1 << 40;
         assert_eq!(tree.differing(2, other.clone(), []), [tree.shape().leaf(2, other[0].0).expect("a leaf")]);
         // One that a request has changed which the tree does not have yet.
         let (id, old) = sums(2)[0];
-        let later = Change { home: 2, id, old, new: other[0].1 };
+        let later = Change { region_id: 2, id, old, new: other[0].1 };
         assert_eq!(tree.differing(2, other, [later]), []);
         for (level, number) in [(0, 20), (1, 3), (2, 1)] {
             tree.corrupt(level, number, 17);
-            let home = 2;
-            assert_eq!(tree.differing(home, sums(home), []).len(), usize::from(level == 0));
-            tree.recompute(home, sums(home));
+            let region_id = 2;
+            assert_eq!(tree.differing(region_id, sums(region_id), []).len(), usize::from(level == 0));
+            tree.recompute(region_id, sums(region_id));
             assert_eq!(tree.root(), right, "level {level}");
         }
     }

@@ -100,7 +100,7 @@ mod tests {
             let mut ours = Tree::new(shape.clone());
             let regions = u64::from(shape.leaves().min(3));
             let any = |random: &mut SplitMix64| Change {
-                home: random.below(regions) as u32,
+                region_id: random.below(regions) as u32,
                 id: ObjectId::new(random.below(1 << 30), 0),
                 old: Change::ABSENT,
                 new: random.next_u64() | 1,
@@ -112,7 +112,7 @@ mod tests {
                     .map(|_| {
                         let change = any(&mut random);
                         theirs.apply(change);
-                        shape.leaf(change.home, change.id).expect("a leaf")
+                        shape.leaf(change.region_id, change.id).expect("a leaf")
                     })
                     .collect();
                 leaves.sort_unstable();
@@ -130,7 +130,12 @@ mod tests {
         let theirs = {
             let mut theirs = ours.clone();
             for position in 0..5_000 {
-                theirs.apply(Change { home: 0, id: ObjectId::new(position, 0), old: Change::ABSENT, new: 9 });
+                theirs.apply(Change {
+                    region_id: 0,
+                    id: ObjectId::new(position, 0),
+                    old: Change::ABSENT,
+                    new: 9,
+                });
             }
             theirs.root();
             theirs

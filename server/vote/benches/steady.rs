@@ -8,7 +8,7 @@ use object::{ObjectId, Pair};
 use vote::{Asked, Command, Config, Event, Message, Pairs, RequestResult, Voter, digest};
 
 fn results(count: u64) -> Vec<RequestResult> {
-    let pair = |n, at| Pair { home: at as u32, id: ObjectId::new(n, at), sum: n * 31 + at as u64 };
+    let pair = |n, at| Pair { region_id: at as u32, id: ObjectId::new(n, at), sum: n * 31 + at as u64 };
     let one = |n| {
         let pairs: Pairs = (0..3).map(|at| pair(n, at)).collect();
         RequestResult::new(
@@ -60,7 +60,7 @@ fn request_digest(c: &mut Criterion) {
     let mut group = c.benchmark_group("request digest");
     for count in [1u16, 4, 24, 100] {
         let pairs: Vec<Pair> =
-            (0..count).map(|at| Pair { home: 1, id: ObjectId::new(7, at), sum: 99 }).collect();
+            (0..count).map(|at| Pair { region_id: 1, id: ObjectId::new(7, at), sum: 99 }).collect();
         group.bench_function(format!("{count} pairs"), |b| {
             b.iter(|| {
                 digest::request(

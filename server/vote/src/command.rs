@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use crate::config::Replica;
 use crate::event::{Packed, Place};
@@ -73,7 +73,7 @@ pub enum Command {
         /// The request that touched them.
         place: Place,
         /// The objects.
-        objects: Vec<(Home, ObjectId)>,
+        objects: Vec<(RegionId, ObjectId)>,
     },
     /// Run the request again on before-images and answer with [`Event::Reexecuted`](crate::Event::Reexecuted).
     Reexecute {
@@ -113,7 +113,7 @@ pub enum Command {
         /// The last request in which they differed.
         place: Place,
         /// Region of the object.
-        home: Home,
+        region_id: RegionId,
         /// The object, or [`ObjectId::NONE`] for the whole region.
         id: ObjectId,
     },

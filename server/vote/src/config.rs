@@ -13,7 +13,7 @@ pub type Replica = u8;
 pub struct Config {
     replicas: u8,
     me: Replica,
-    homes: u32,
+    region_ids: u32,
     first_batch: u64,
     repair_limit: usize,
     window_bytes: usize,
@@ -25,12 +25,12 @@ pub struct Config {
 impl Config {
     /// A group of `replicas` = 2f+1 (1, 3, 5 or 7) in which this one is number `me`.
     ///
-    /// `homes` is the number of regions of the service; a corrupted region number beyond it is never put into a
+    /// `region_ids` is the number of regions of the service; a corrupted region number beyond it is never put into a
     /// RECOVER. `first_batch` is the first batch this replica will execute: 0, or the one after its state transfer.
     ///
     /// # Panics
     /// When `replicas` is even or too large, or `me` is not one of them: the operator misconfigured the group.
-    pub fn new(replicas: u8, me: Replica, homes: u32, first_batch: u64) -> Self {
+    pub fn new(replicas: u8, me: Replica, region_ids: u32, first_batch: u64) -> Self {
         // panics: the configuration at the start, which the operator chose
         assert!(replicas % 2 == 1, "a group has 2f+1 replicas, not {replicas}");
         assert!(replicas as usize <= MAX_REPLICAS, "at most {MAX_REPLICAS} replicas, not {replicas}");
@@ -38,7 +38,7 @@ impl Config {
         Config {
             replicas,
             me,
-            homes,
+            region_ids,
             first_batch,
             repair_limit: REPAIRS_BEFORE_REPLACE,
             window_bytes: WINDOW_BYTES,
@@ -122,8 +122,8 @@ impl Config {
     }
 
     /// Regions of the service.
-    pub fn homes(&self) -> u32 {
-        self.homes
+    pub fn region_ids(&self) -> u32 {
+        self.region_ids
     }
 
     /// First batch that this replica will execute.

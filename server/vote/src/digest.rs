@@ -94,10 +94,10 @@ pub fn content(bytes: &[u8]) -> u128 {
     xxh3_128_with_seed(bytes, SEED_CONTENT)
 }
 
-/// Digest of a request from its state delta and its answer (docs/design.md, section 6). `pairs` are sorted by (home,
+/// Digest of a request from its state delta and its answer (docs/design.md, section 6). `pairs` are sorted by (region,
 /// id).
 pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
-    debug_assert!(pairs.is_sorted(), "a state delta is sorted by home and id");
+    debug_assert!(pairs.is_sorted(), "a state delta is sorted by region and id");
     if pairs.len() <= PAIRS_ON_STACK {
         let mut buffer = [0u8; PAIRS_ON_STACK * PAIR_BYTES + TAIL_BYTES];
         for (pair, chunk) in pairs.iter().zip(buffer.chunks_exact_mut(PAIR_BYTES)) {
@@ -164,7 +164,7 @@ pub fn repair_piece(header: &RepairHeader, bytes: &[u8]) -> u128 {
     head[..8].copy_from_slice(&header.batch.to_le_bytes());
     head[8..10].copy_from_slice(&header.request.to_le_bytes());
     head[10] = header.present as u8;
-    head[12..16].copy_from_slice(&header.home.to_le_bytes());
+    head[12..16].copy_from_slice(&header.region_id.to_le_bytes());
     head[16..24].copy_from_slice(&header.id.to_le_bytes());
     head[24..28].copy_from_slice(&header.piece.to_le_bytes());
     head[28..32].copy_from_slice(&header.pieces.to_le_bytes());
@@ -183,7 +183,7 @@ pub struct RepairHeader {
     /// Index of the RECOVER in its batch.
     pub request: u16,
     /// Region of the object.
-    pub home: u32,
+    pub region_id: u32,
     /// Bits of the object's id.
     pub id: u64,
     /// This piece, from 0.
@@ -196,7 +196,7 @@ pub struct RepairHeader {
 
 pub(crate) fn pair_bytes(pair: &Pair) -> [u8; PAIR_BYTES] {
     let mut bytes = [0u8; PAIR_BYTES];
-    bytes[..4].copy_from_slice(&pair.home.to_le_bytes());
+    bytes[..4].copy_from_slice(&pair.region_id.to_le_bytes());
     bytes[4..12].copy_from_slice(&pair.id.to_bits().to_le_bytes());
     bytes[12..].copy_from_slice(&pair.sum.to_le_bytes());
     bytes

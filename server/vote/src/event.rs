@@ -1,7 +1,7 @@
 //! The events of a voter: its own replica's results, its peers' messages, and the passing of time.
 
 use bytes::Bytes;
-use object::{Home, ObjectId, Pair, Touched};
+use object::{ObjectId, Pair, RegionId, Touched};
 use smallvec::SmallVec;
 use wire::{Malformed, Reader};
 
@@ -46,7 +46,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A state delta, sorted by (home, id).
+/// A state delta, sorted by (region id, object id).
 pub type Pairs = SmallVec<[Pair; Touched::INLINE]>;
 
 /// All events of a voter.
@@ -100,7 +100,7 @@ pub enum Event {
         /// The request.
         place: Place,
         /// Those of its objects whose checksum does not match their members.
-        corrupt: Vec<(Home, ObjectId)>,
+        corrupt: Vec<(RegionId, ObjectId)>,
     },
     /// Answer to [`Command::Reexecute`](crate::Command::Reexecute).
     Reexecuted {
@@ -147,7 +147,7 @@ pub struct Asked {
 pub struct RequestResult {
     /// The request. Its `mine` ends with the reply's release.
     pub asked: Asked,
-    /// The objects that it touched, sorted by (home, id).
+    /// The objects that it touched, sorted by (region id, object id).
     pub pairs: Pairs,
     /// The bytes of its reply, while they may be needed: by this replica's own client until its reply has left, or by
     /// the client's replica, which may find its own copy wrong. None where they are not kept. The caller must not
@@ -280,14 +280,14 @@ pub enum Failure {
     /// An object's checksum did not match its members when the request entered it: passive corruption.
     Check {
         /// Region of the object.
-        home: Home,
+        region_id: RegionId,
         /// The object.
         id: ObjectId,
     },
     /// A reference led to no object, although the structure requires one.
     Missing {
         /// Region that should hold the object.
-        home: Home,
+        region_id: RegionId,
         /// The object.
         id: ObjectId,
     },
@@ -306,9 +306,9 @@ pub enum Failure {
 
 impl Failure {
     /// The object that the failure itself names, if any.
-    pub fn object(&self) -> Option<(Home, ObjectId)> {
+    pub fn object(&self) -> Option<(RegionId, ObjectId)> {
         match *self {
-            Failure::Check { home, id } | Failure::Missing { home, id } => Some((home, id)),
+            Failure::Check { region_id, id } | Failure::Missing { region_id, id } => Some((region_id, id)),
             Failure::Panic
             | Failure::Request
             | Failure::Invalid
@@ -322,7 +322,7 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     /// Region.
-    pub home: Home,
+    pub region_id: RegionId,
     /// The object, or [`ObjectId::NONE`] for the whole region.
     pub id: ObjectId,
     /// Its content.

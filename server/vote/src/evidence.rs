@@ -1,6 +1,6 @@
 //! Evidence that a replica was wrong: the record ensures that repair does not hide a bug.
 
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use crate::config::Replica;
 use crate::event::Failure;
@@ -42,7 +42,7 @@ impl Evidence {
             (FaultStage::Digest, _) => "digest/vote".to_string(),
             (FaultStage::Schedule, _) => "schedule".to_string(),
             (FaultStage::Message, None) => "message".to_string(),
-            (_, Some(first)) => format!("object {}:{}", first.home, first.id),
+            (_, Some(first)) => format!("object {}:{}", first.region_id, first.id),
             (FaultStage::Reply, None) => "reply".to_string(),
             (_, None) => "request".to_string(),
         }
@@ -53,7 +53,7 @@ impl Evidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongObject {
     /// Its region.
-    pub home: Home,
+    pub region_id: RegionId,
     /// The object.
     pub id: ObjectId,
     /// Checksum at the wrong replica; `None` when it did not touch the object, or reported no pairs.

@@ -97,7 +97,7 @@ mod tests {
         Asked { position: 40, time_us: 9, checksum: 77, mine: true, of_client: true, kind: 0 };
 
     fn pairs(sum: u64) -> Pairs {
-        Pairs::from_slice(&[Pair { home: 3, id: ObjectId::new(8, 1), sum }])
+        Pairs::from_slice(&[Pair { region_id: 3, id: ObjectId::new(8, 1), sum }])
     }
 
     /// The digests that runs with these numbers make of a reply.

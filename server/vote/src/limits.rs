@@ -86,9 +86,9 @@ pub const EARLY_REPAIRS: usize = 4096;
 /// Bytes of such early messages.
 pub const EARLY_REPAIR_BYTES: usize = 8 << 20;
 
-/// Repairs of one home of one replica in a row after which the whole region is repaired.
+/// Repairs of one region of one replica in a row after which the whole region is repaired.
 pub const REPAIRS_BEFORE_REGION: u32 = 8;
-/// Turns between two repairs of one home that still count as "in a row", in batches.
+/// Turns between two repairs of one region that still count as "in a row", in batches.
 pub const IN_A_ROW_BATCHES: u64 = 4096;
 /// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole, unless
 /// [`Config::with_repair_limit`](crate::Config::with_repair_limit) sets another bound.

@@ -1,7 +1,7 @@
 //! The messages between voters, and their form on the wire. The decoder is total: peers' bytes are never trusted.
 
 use bytes::Bytes;
-use object::{Home, ObjectId, Pair};
+use object::{ObjectId, Pair, RegionId};
 use smallvec::SmallVec;
 use wire::{Malformed, Put, Reader, SharedReader};
 
@@ -124,7 +124,7 @@ pub enum Ask {
         /// Place of the RECOVER.
         turn: Place,
         /// Region.
-        home: Home,
+        region_id: RegionId,
         /// The object, or [`ObjectId::NONE`].
         id: ObjectId,
         /// The piece.
@@ -139,7 +139,7 @@ pub struct Repair {
     /// Place of the RECOVER.
     pub turn: Place,
     /// Region.
-    pub home: Home,
+    pub region_id: RegionId,
     /// The object, or [`ObjectId::NONE`] for the region.
     pub id: ObjectId,
     /// Whether it exists.
@@ -286,7 +286,7 @@ fn decode_pairs(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
     }
     let mut pairs = Pairs::with_capacity(count);
     for _ in 0..count {
-        pairs.push(Pair { home: r.u32()?, id: ObjectId::from_bits(r.u64()?), sum: r.u64()? });
+        pairs.push(Pair { region_id: r.u32()?, id: ObjectId::from_bits(r.u64()?), sum: r.u64()? });
     }
     Ok(Message::Pairs { place, answer, total, first, pairs })
 }
@@ -329,8 +329,8 @@ fn encode_ask(out: &mut Vec<u8>, ask: &Ask) {
         Ask::Stance { place } => {
             out.put8(5).put(&place.to_bytes());
         }
-        Ask::Repair { turn, home, id, piece } => {
-            out.put8(4).put(&turn.to_bytes()).put32(home).put64(id.to_bits()).put32(piece);
+        Ask::Repair { turn, region_id, id, piece } => {
+            out.put8(4).put(&turn.to_bytes()).put32(region_id).put64(id.to_bits()).put32(piece);
         }
     }
 }
@@ -350,15 +350,15 @@ fn decode_ask(r: &mut SharedReader<'_>) -> Result<Ask, Malformed> {
         3 => Ask::Reply { place: Place::read(r)?, offset: r.u32()? },
         5 => Ask::Stance { place: Place::read(r)? },
         4 => {
-            let (turn, home, id) = (Place::read(r)?, r.u32()?, ObjectId::from_bits(r.u64()?));
-            Ask::Repair { turn, home, id, piece: r.u32()? }
+            let (turn, region_id, id) = (Place::read(r)?, r.u32()?, ObjectId::from_bits(r.u64()?));
+            Ask::Repair { turn, region_id, id, piece: r.u32()? }
         }
         _ => return Err(KIND),
     })
 }
 
 fn encode_repair(out: &mut Vec<u8>, repair: &Repair) {
-    out.put8(REPAIR).put(&repair.turn.to_bytes()).put32(repair.home).put64(repair.id.to_bits());
+    out.put8(REPAIR).put(&repair.turn.to_bytes()).put32(repair.region_id).put64(repair.id.to_bits());
     out.put8(repair.present as u8).put32(repair.piece).put32(repair.pieces).put128(repair.digest);
     out.put8(repair.bytes.is_some() as u8);
     if let Some(bytes) = &repair.bytes {
@@ -367,23 +367,23 @@ fn encode_repair(out: &mut Vec<u8>, repair: &Repair) {
 }
 
 fn decode_repair(r: &mut SharedReader<'_>) -> Result<Repair, Malformed> {
-    let (turn, home, id) = (Place::read(r)?, r.u32()?, ObjectId::from_bits(r.u64()?));
+    let (turn, region_id, id) = (Place::read(r)?, r.u32()?, ObjectId::from_bits(r.u64()?));
     let (present, piece, pieces, digest) = (r.flag()?, r.u32()?, r.u32()?, r.u128()?);
     let bytes = if r.flag()? { Some(r.rest_bytes()) } else { None };
     let length = bytes.as_ref().map_or(0, Bytes::len);
     if piece >= pieces || pieces > MAX_PIECES || length > MAX_PIECE_BYTES || (!present && pieces != 1) {
         return Err(BOUND);
     }
-    Ok(Repair { turn, home, id, present, piece, pieces, digest, bytes })
+    Ok(Repair { turn, region_id, id, present, piece, pieces, digest, bytes })
 }
 
 pub(crate) fn encode_failure(out: &mut Vec<u8>, failure: &Failure) {
     match *failure {
-        Failure::Check { home, id } => {
-            out.put8(0).put32(home).put64(id.to_bits());
+        Failure::Check { region_id, id } => {
+            out.put8(0).put32(region_id).put64(id.to_bits());
         }
-        Failure::Missing { home, id } => {
-            out.put8(1).put32(home).put64(id.to_bits());
+        Failure::Missing { region_id, id } => {
+            out.put8(1).put32(region_id).put64(id.to_bits());
         }
         Failure::Panic => {
             out.put8(2);
@@ -405,8 +405,8 @@ pub(crate) fn encode_failure(out: &mut Vec<u8>, failure: &Failure) {
 
 pub(crate) fn decode_failure(r: &mut SharedReader<'_>) -> Result<Failure, Malformed> {
     Ok(match r.u8()? {
-        0 => Failure::Check { home: r.u32()?, id: ObjectId::from_bits(r.u64()?) },
-        1 => Failure::Missing { home: r.u32()?, id: ObjectId::from_bits(r.u64()?) },
+        0 => Failure::Check { region_id: r.u32()?, id: ObjectId::from_bits(r.u64()?) },
+        1 => Failure::Missing { region_id: r.u32()?, id: ObjectId::from_bits(r.u64()?) },
         2 => Failure::Panic,
         3 => Failure::Request,
         4 => Failure::Hang,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crosscheck::object::request::Protect;
-use crosscheck::object::{Home, Kept, ObjectId, Region};
+use crosscheck::object::{Kept, ObjectId, Region, RegionId};
 use crosscheck::schedule::{Access, Lock, Origin, Outcome, Turn, Worker};
 use crosscheck::{Cx, Job, Service};
 use execute::{End, KeptRequest, Protection, Regions, Runner, Speculation, TokenParts};
@@ -362,8 +362,8 @@ struct HeldRegions<'b, 't, 'l> {
 }
 
 impl Regions for HeldRegions<'_, '_, '_> {
-    fn visit(&mut self, home: Home, work: &mut dyn FnMut(&mut dyn Region)) {
-        self.turn.visit_region(self.locks, home, |access| {
+    fn visit(&mut self, region_id: RegionId, work: &mut dyn FnMut(&mut dyn Region)) {
+        self.turn.visit_region(self.locks, region_id, |access| {
             if let Access::Exclusive(region) = access {
                 work(region);
             }
@@ -389,10 +389,10 @@ impl RequestWork {
 pub fn tree_of(service: &mut Memcached) -> Tree {
     let mut locks = service.locks_mut();
     let mut tree = Tree::new(TreeShape::even(locks.len() as u32, LEAVES));
-    for (home, lock) in (0..).zip(&mut locks) {
+    for (region_id, lock) in (0..).zip(&mut locks) {
         let mut objects: Vec<(ObjectId, u64)> = Vec::new();
         lock.region_mut().objects(&mut |listed| objects.push((listed.id, listed.recomputed)));
-        tree.recompute(home, objects);
+        tree.recompute(region_id, objects);
     }
     tree
 }

@@ -48,7 +48,7 @@ impl Promise for PackedRepairs {
                 match objects.iter().find(|object| alike(object) <= facts.faults()) {
                     Some(object) => Err(format!(
                         "object {}:{} is overwritten at {turn} with what {} replicas have",
-                        object.home,
+                        object.region_id,
                         object.id,
                         alike(object)
                     )),

@@ -283,15 +283,15 @@ impl<W: Workload> Run<W> {
                     let done = answer.get("done").and_then(serde_json::Value::as_bool).unwrap_or(false);
                     self.trace.note(self.now_us, format_args!("placed {}: {answer}", fault.entry().name));
                     self.summary.faults.entry(fault).or_default().struck += u64::from(done);
-                    let home = answer.get("home").and_then(serde_json::Value::as_u64);
+                    let region_id = answer.get("home").and_then(serde_json::Value::as_u64);
                     let id = answer.get("id").and_then(serde_json::Value::as_str);
                     if fault == SimFault::Corruption(Corruption::Image) {
                         self.facts.unknown.insert(victim);
                     }
-                    if let (Some(home), Some(id)) = (home, id) {
-                        self.facts.note_hit(victim, home, id);
+                    if let (Some(region_id), Some(id)) = (region_id, id) {
+                        self.facts.note_hit(victim, region_id, id);
                         if fault == SimFault::Corruption(Corruption::Id) {
-                            self.facts.renamed.insert((victim, home.to_string()));
+                            self.facts.renamed.insert((victim, region_id.to_string()));
                         }
                     }
                 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use execute::{Between, KeptRequest};
-use object::{Home, ObjectId, SealBroken, SealedQueue};
+use object::{ObjectId, RegionId, SealBroken, SealedQueue};
 use order::{Delivered, Request};
 use schedule::{Footprint, Lock, ParallelBatches, Turn};
 use verify::{StateToken, VerifyMessage};
@@ -88,7 +88,7 @@ impl Injector {
     }
 
     /// The objects that were damaged before their seal since the last call, with their locks.
-    pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
+    pub fn take_damaged(&self) -> Vec<(RegionId, ObjectId)> {
         self.0.pending.take_damaged()
     }
 
@@ -96,12 +96,12 @@ impl Injector {
         let pending = &self.0.pending;
         let counted = pending.requests();
         pending.take(|armed| {
-            armed.kind == kind && armed.is_due(counted, |home| turn.footprint().allows(home, false))
+            armed.kind == kind && armed.is_due(counted, |region_id| turn.footprint().allows(region_id, false))
         })
     }
 
     /// Arms faults of a core that is wrong some times in a row: at equal intervals, or at varying ones.
-    fn arm_repeatedly(&self, inject: &Inject, home: Home) {
+    fn arm_repeatedly(&self, inject: &Inject, region_id: RegionId) {
         let pending = &self.0.pending;
         let every = 2 + inject.seed % 14;
         let gap = |number: u64| match inject.kind {
@@ -112,7 +112,7 @@ impl Injector {
         for number in 0..WRONG_IN_A_ROW {
             at += gap(number);
             let seed = inject.seed.wrapping_add(number * 977);
-            let target = Target { seed, ..Target::of(inject, home) };
+            let target = Target { seed, ..Target::of(inject, region_id) };
             pending.arm(Armed { kind: inject.kind, occasion: Occasion::Later(at), target });
         }
     }
@@ -123,11 +123,11 @@ impl Hooks for Injector {
         let Some((service, locks)) = service else {
             return Arming::Refused("this replica has no state yet; try again");
         };
-        let home = match inject.object.as_deref().map(|name| service.home_of(name)) {
+        let region_id = match inject.object.as_deref().map(|name| service.region_id_of(name)) {
             Some(None) => {
                 return Arming::Refused("no such object name; use item:KEY, slot:KEY, queue:N or shard:N");
             }
-            Some(Some(home)) => home,
+            Some(Some(region_id)) => region_id,
             None => (inject.seed % u64::from(locks)) as u32,
         };
         match inject.kind {
@@ -139,17 +139,17 @@ impl Hooks for Injector {
             | Corruption::Lost
             | Corruption::Stray
             | Corruption::Reseal
-            | Corruption::Doubled => return Arming::NeedsTurn(home),
+            | Corruption::Doubled => return Arming::NeedsTurn(region_id),
             // The object of a name is known at an ordered turn only.
-            Corruption::InRequest if inject.object.is_some() => return Arming::NeedsTurn(home),
+            Corruption::InRequest if inject.object.is_some() => return Arming::NeedsTurn(region_id),
             Corruption::Sticky | Corruption::Erratic => {
-                self.arm_repeatedly(inject, home);
+                self.arm_repeatedly(inject, region_id);
                 return Arming::Armed("armed; it happens again and again");
             }
             _ => {}
         }
-        let occasion = if inject.object.is_some() { Occasion::RequestOnHome } else { Occasion::AnyRequest };
-        self.0.pending.arm(Armed { kind: inject.kind, occasion, target: Target::of(inject, home) });
+        let occasion = if inject.object.is_some() { Occasion::RequestOnRegion } else { Occasion::AnyRequest };
+        self.0.pending.arm(Armed { kind: inject.kind, occasion, target: Target::of(inject, region_id) });
         Arming::Armed(match inject.kind {
             Corruption::Message => "the next frame to a peer will be corrupt",
             Corruption::Check | Corruption::Repair => "the next such message will carry a wrong value",
@@ -157,8 +157,8 @@ impl Hooks for Injector {
         })
     }
 
-    fn arm_at_turn(&self, ticket: u64, inject: &Inject, home: Home) {
-        let (occasion, target) = (Occasion::Noop(ticket), Target::of(inject, home));
+    fn arm_at_turn(&self, ticket: u64, inject: &Inject, region_id: RegionId) {
+        let (occasion, target) = (Occasion::Noop(ticket), Target::of(inject, region_id));
         self.0.pending.arm(Armed { kind: inject.kind, occasion, target });
     }
 

@@ -1,7 +1,7 @@
 //! Faults in objects: at rest, at an ordered turn, and between a handler and its seal.
 
 use execute::Between;
-use object::{Home, ObjectId, Region};
+use object::{ObjectId, Region, RegionId};
 use schedule::{Access, Lock, LockId, Turn};
 
 use super::pending::{Armed, Occasion, PendingFaults, Target};
@@ -19,7 +19,8 @@ impl Between for InRequest<'_> {
         let computes =
             |kind| matches!(kind, Corruption::InRequest | Corruption::Sticky | Corruption::Erratic);
         let counted = self.0.requests();
-        let here = |armed: &Armed| computes(armed.kind) && armed.is_due(counted, |home| home == lock);
+        let here =
+            |armed: &Armed| computes(armed.kind) && armed.is_due(counted, |region_id| region_id == lock);
         if let Some(armed) = self.0.take(here) {
             // Objects the request has changed: only they are sealed again.
             let mut open = object::request::changed();
@@ -44,8 +45,9 @@ impl InRequest<'_> {
     /// Damages a request's before-images, and makes it fail so that it is undone from them.
     fn damage_images(&self, lock: LockId) {
         let counted = self.0.requests();
-        let here =
-            |armed: &Armed| armed.kind == Corruption::Image && armed.is_due(counted, |home| home == lock);
+        let here = |armed: &Armed| {
+            armed.kind == Corruption::Image && armed.is_due(counted, |region_id| region_id == lock)
+        };
         let Some(armed) = self.0.take(here) else { return };
         if object::request::damage_images(armed.target.seed) {
             // Like a panic of the handler, but without its message on the terminal.
@@ -63,7 +65,7 @@ pub(super) fn at_turn<S: Service>(
     locks: &[&dyn Lock],
     armed: Armed,
 ) -> Injected {
-    let home = armed.target.home;
+    let region_id = armed.target.region_id;
     let named = match &armed.target.name {
         Some(name) => match service.find(&crate::Cx::new(turn.cx(), service), name) {
             Some(id) => Some(id),
@@ -73,27 +75,27 @@ pub(super) fn at_turn<S: Service>(
     };
     if let (Corruption::InRequest, Some(id)) = (armed.kind, named) {
         let target = Target { id: Some(id), ..armed.target };
-        pending.arm(Armed { kind: armed.kind, occasion: Occasion::RequestOnHome, target });
+        pending.arm(Armed { kind: armed.kind, occasion: Occasion::RequestOnRegion, target });
         let what = "armed; it happens when a request changes the object".to_owned();
-        return injected(Some((home, id)), what);
+        return injected(Some((region_id, id)), what);
     }
     let mut hit = None;
     turn.visit_regions(locks, |held, access| {
         if let Access::Exclusive(region) = access
-            && held == home
+            && held == region_id
         {
             hit = corrupt(region, named, &armed);
         }
     });
     match hit {
-        Some((id, what)) => injected(Some((home, id)), what),
+        Some((id, what)) => injected(Some((region_id, id)), what),
         None => injected(None, "the fault does not fit the object".into()),
     }
 }
 
-fn injected(hit: Option<(Home, ObjectId)>, what: String) -> Injected {
-    let (home, id) = hit.map(|(home, id)| (home, id.to_string())).unzip();
-    Injected { done: hit.is_some(), what, home, id }
+fn injected(hit: Option<(RegionId, ObjectId)>, what: String) -> Injected {
+    let (region_id, id) = hit.map(|(region_id, id)| (region_id, id.to_string())).unzip();
+    Injected { done: hit.is_some(), what, home: region_id, id }
 }
 
 fn choose(objects: &[ObjectId], seed: u64) -> Option<ObjectId> {

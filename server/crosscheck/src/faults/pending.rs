@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use parking_lot::Mutex;
 use schedule::Footprint;
 
@@ -26,15 +26,15 @@ pub(crate) struct Armed {
 impl Armed {
     /// A fault of the next occasion, whatever the lock.
     pub fn at_next(kind: Corruption, seed: u64) -> Self {
-        let target = Target { home: 0, name: None, id: None, bit: None, member: None, seed };
+        let target = Target { region_id: 0, name: None, id: None, bit: None, member: None, seed };
         Armed { kind, occasion: Occasion::AnyRequest, target }
     }
 
     /// Whether it is injected at a request that `holds` locks, after so many that have been `counted`.
-    pub fn is_due(&self, counted: u64, holds: impl Fn(Home) -> bool) -> bool {
+    pub fn is_due(&self, counted: u64, holds: impl Fn(RegionId) -> bool) -> bool {
         match self.occasion {
             Occasion::Noop(_) => false,
-            Occasion::RequestOnHome => holds(self.target.home),
+            Occasion::RequestOnRegion => holds(self.target.region_id),
             Occasion::AnyRequest => true,
             Occasion::Later(at) => counted >= at,
         }
@@ -47,7 +47,7 @@ pub(crate) enum Occasion {
     /// At the ordered turn with this ticket.
     Noop(u64),
     /// At the next request that has the target's lock.
-    RequestOnHome,
+    RequestOnRegion,
     /// At the next request that has any lock.
     AnyRequest,
     /// At a request that has any lock, when so many have been counted.
@@ -58,7 +58,7 @@ pub(crate) enum Occasion {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Lock of the object.
-    pub home: Home,
+    pub region_id: RegionId,
     /// The service's name of the object; none = any object of the region, chosen by `seed`.
     pub name: Option<String>,
     /// The object's id, once an ordered turn has looked it up.
@@ -72,10 +72,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The target that an operator requested, with an object behind lock `home`.
-    pub fn of(inject: &Inject, home: Home) -> Self {
+    /// The target that an operator requested, with an object behind lock `region_id`.
+    pub fn of(inject: &Inject, region_id: RegionId) -> Self {
         let Inject { bit, member, seed, .. } = *inject;
-        Target { home, name: inject.object.clone(), id: None, bit, member, seed }
+        Target { region_id, name: inject.object.clone(), id: None, bit, member, seed }
     }
 
     /// The damage to the object for `kind`.
@@ -104,7 +104,7 @@ pub(crate) struct PendingFaults {
     requests: AtomicU64,
     armed: Mutex<Vec<Armed>>,
     /// Objects that were damaged before their seal, until they are taken: of the last [`REMEMBERED`] such faults.
-    damaged: Mutex<VecDeque<(Home, ObjectId)>>,
+    damaged: Mutex<VecDeque<(RegionId, ObjectId)>>,
 }
 
 impl PendingFaults {
@@ -165,16 +165,16 @@ impl PendingFaults {
     }
 
     /// An object was damaged before its seal.
-    pub fn note_damaged(&self, home: Home, id: ObjectId) {
+    pub fn note_damaged(&self, region_id: RegionId, id: ObjectId) {
         let mut damaged = self.damaged.lock();
         if damaged.len() == REMEMBERED {
             damaged.pop_front();
         }
-        damaged.push_back((home, id));
+        damaged.push_back((region_id, id));
     }
 
     /// The objects that were damaged before their seal since the last call.
-    pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
+    pub fn take_damaged(&self) -> Vec<(RegionId, ObjectId)> {
         std::mem::take(&mut *self.damaged.lock()).into()
     }
 

@@ -130,12 +130,12 @@ impl Calls {
             Arming::Armed(what) => {
                 call.reply(&Injected { done: true, what: what.to_owned(), home: None, id: None });
             }
-            Arming::NeedsTurn(home) => {
+            Arming::NeedsTurn(region_id) => {
                 let Some(ticket) = self.wait(env.settings.me, env.world.now_us(), call) else {
                     return;
                 };
-                env.hooks.arm_at_turn(ticket, &inject, home);
-                order.submit_control(&Control::Noop { home, ticket });
+                env.hooks.arm_at_turn(ticket, &inject, region_id);
+                order.submit_control(&Control::Noop { region_id, ticket });
             }
         }
     }

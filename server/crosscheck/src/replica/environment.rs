@@ -182,13 +182,13 @@ impl<W: World> Environment<W> {
     }
 
     /// An object is so large that requests on it are slow: each class is reported to the operator once.
-    pub(super) fn on_large(&mut self, home: object::Home, large: &object::Large) {
+    pub(super) fn on_large(&mut self, region_id: object::RegionId, large: &object::Large) {
         let object::Large { id, class, bytes } = large;
         let is_new = !self.large.contains_key(class) && self.large.len() < limits::LARGE_CLASSES_REPORTED;
         if is_new {
             let message = format!(
-                "class {class} has a large object: object {home}:{id} has {bytes} bytes. Every request that enters it \
-                    computes the checksum of all of them. Keep its parts in a `Store`, and long byte strings in \
+                "class {class} has a large object: object {region_id}:{id} has {bytes} bytes. Every request that enters \
+                    it computes the checksum of all of them. Keep its parts in a `Store`, and long byte strings in \
                     `Pieces`"
             );
             self.world.say(format_args!("{message}"));

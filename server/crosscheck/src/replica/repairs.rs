@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
-use object::{Home, ScrubFinding};
+use object::{RegionId, ScrubFinding};
 use vote::{Packed, Place};
 
 use super::environment::Environment;
@@ -137,20 +137,20 @@ impl Repairs {
     pub(super) fn on_scrubbed<W: World>(
         &mut self,
         place: Place,
-        home: Home,
+        region_id: RegionId,
         findings: &[ScrubFinding],
         env: &mut Environment<W>,
     ) -> Control {
         env.tally.failed_checks += findings.len() as u64;
         self.note_verdict(place, env.world.now_us());
         let me = env.settings.me;
-        env.keep_evidence(evidence::scrubbed(me, place, home, findings));
+        env.keep_evidence(evidence::scrubbed(me, place, region_id, findings));
         let known: Option<Vec<_>> =
-            findings.iter().map(|finding| finding.object().map(|id| (home, id))).collect();
+            findings.iter().map(|finding| finding.object().map(|id| (region_id, id))).collect();
         let is_named = findings.len() <= vote::limits::MAX_OBJECTS_PER_RECOVER;
         let (mut objects, regions) = match known.filter(|_| is_named) {
             Some(objects) => (objects, Vec::new()),
-            None => (Vec::new(), vec![home]),
+            None => (Vec::new(), vec![region_id]),
         };
         objects.sort_unstable();
         objects.dedup();

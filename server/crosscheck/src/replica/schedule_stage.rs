@@ -187,14 +187,15 @@ pub(super) fn decode<S: Service>(
 }
 
 fn control_footprint(control: &Control, locks: u32) -> Footprint {
-    let within =
-        |homes: &[u32]| -> Footprint { homes.iter().copied().filter(|home| *home < locks).collect() };
+    let within = |region_ids: &[u32]| -> Footprint {
+        region_ids.iter().copied().filter(|region_id| *region_id < locks).collect()
+    };
     match control {
-        Control::Recover(recover) => within(&recover.homes()),
-        Control::Noop { home, .. } | Control::Scrub { home } => within(&[*home]),
+        Control::Recover(recover) => within(&recover.region_ids()),
+        Control::Noop { region_id, .. } | Control::Scrub { region_id } => within(&[*region_id]),
         Control::Digest { .. } => Footprint::all(),
         Control::Recheck { objects, .. } => {
-            within(&objects.iter().map(|(home, _)| *home).collect::<Vec<_>>())
+            within(&objects.iter().map(|(region_id, _)| *region_id).collect::<Vec<_>>())
         }
         Control::Checkpoint => Footprint::new(),
     }

@@ -23,9 +23,9 @@ impl Scrubs {
     /// If this replica leads and a scrub is due, orders a SCRUB of the next of so many regions.
     pub(super) fn order_next(&mut self, regions: u32, order: &mut OrderStage, now_us: u64) {
         if order.orderer.standing().is_leader
-            && let Some(home) = self.next_due(regions, now_us)
+            && let Some(region_id) = self.next_due(regions, now_us)
         {
-            order.submit_control(&Control::Scrub { home });
+            order.submit_control(&Control::Scrub { region_id });
         }
     }
 
@@ -36,11 +36,11 @@ impl Scrubs {
             return None;
         }
         self.asked_us = Some(now_us);
-        let home = self.next % regions;
-        self.next = home + 1;
+        let region_id = self.next % regions;
+        self.next = region_id + 1;
         let pause = limits::SCRUB_EVERY.max(self.took * limits::SCRUB_REST);
         self.next_us = now_us + pause.as_micros() as u64;
-        Some(home)
+        Some(region_id)
     }
 
     /// A SCRUB is done here. If the process was stopped meanwhile, it did not scrub for all of that time.

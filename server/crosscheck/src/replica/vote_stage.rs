@@ -161,8 +161,8 @@ impl<S: Service, W: World> Replica<S, W> {
             }
             Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
             Report::Rechecked { place, corrupt } => self.vote(Event::Rechecked { place, corrupt }),
-            Report::Scrubbed { place, home, findings } => {
-                let recover = self.votes.repairs.on_scrubbed(place, home, &findings, env);
+            Report::Scrubbed { place, region_id, findings } => {
+                let recover = self.votes.repairs.on_scrubbed(place, region_id, &findings, env);
                 self.order.submit_control(&recover);
             }
             Report::Returned => {
@@ -201,7 +201,9 @@ impl<S: Service, W: World> Replica<S, W> {
                 env.keep_evidence(evidence::masked(env.settings.me, place, core, kind));
             }
             Report::Named(names) => env.learn_names(names),
-            Report::Large { home, objects } => objects.iter().for_each(|large| env.on_large(home, large)),
+            Report::Large { region_id, objects } => {
+                objects.iter().for_each(|one| env.on_large(region_id, one))
+            }
         }
     }
 
@@ -347,8 +349,8 @@ impl<S: Service, W: World> Replica<S, W> {
             }
             Command::GiveUpRepair { turn } => votes.repairs.give_up(turn, self.group.has_donors(), env),
             Command::PassTurn { turn } => votes.repairs.pass(turn, env),
-            Command::NotSettled { place, home, id } => {
-                let object = env.with_names(&format!("object {home}:{id}"));
+            Command::NotSettled { place, region_id, id } => {
+                let object = env.with_names(&format!("object {region_id}:{id}"));
                 let request = self.executor.asked_at(place);
                 env.world.say(format_args!(
                     "replicas differ in {object} again at {request}, although they settled on one version of it \

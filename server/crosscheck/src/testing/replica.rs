@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use execute::End;
-use object::{Home, ObjectId, Region};
+use object::{ObjectId, Region, RegionId};
 use schedule::{Access, Entry, Footprint, LockRules, Origin, Outcome, Schedule, Step, Turn, Worker};
 
 use super::{Runs, START_US, handle};
@@ -30,7 +30,7 @@ pub enum RequestEnd {
     /// The client's reply.
     Replied(Vec<u8>),
     /// An object failed its check. These objects do not fit their checksums, or are missing.
-    Corrupted(Vec<(Home, ObjectId)>),
+    Corrupted(Vec<(RegionId, ObjectId)>),
 }
 
 impl<S: Service> Replica<S> {
@@ -104,10 +104,10 @@ impl<S: Service> Replica<S> {
     ///
     /// # Panics
     /// If there is no such lock.
-    pub fn with_region<R>(&mut self, home: Home, visit: impl FnOnce(&mut dyn Region) -> R) -> R {
+    pub fn with_region<R>(&mut self, region_id: RegionId, visit: impl FnOnce(&mut dyn Region) -> R) -> R {
         let service = self.service.clone();
         let (mut visit, mut result) = (Some(visit), None);
-        self.with_turn(home, |mut turn| {
+        self.with_turn(region_id, |mut turn| {
             turn.take_all();
             turn.visit_regions(&service.locks(), |_, access| {
                 if let (Access::Exclusive(region), Some(visit)) = (access, visit.take()) {
@@ -116,31 +116,31 @@ impl<S: Service> Replica<S> {
             });
             turn.finish(Outcome::Done);
         });
-        result.unwrap_or_else(|| panic!("the service has no lock {home}"))
+        result.unwrap_or_else(|| panic!("the service has no lock {region_id}"))
     }
 
     /// The object with this operator's name, and its lock.
-    pub fn find(&mut self, name: &str) -> Option<(Home, ObjectId)> {
+    pub fn find(&mut self, name: &str) -> Option<(RegionId, ObjectId)> {
         let service = self.service.clone();
-        let home = service.home_of(name)?;
+        let region_id = service.region_id_of(name)?;
         let mut found = None;
-        self.with_turn(home, |turn| {
+        self.with_turn(region_id, |turn| {
             found = service.find(&Cx::new(turn.cx(), &*service), name);
             turn.finish(Outcome::Done);
         });
-        Some((home, found?))
+        Some((region_id, found?))
     }
 
     /// The digest of each region, in the order of the locks.
     pub fn digests(&mut self) -> Vec<u128> {
-        let locks = self.service.locks().len() as Home;
-        (0..locks).map(|home| self.with_region(home, |region| region.digest())).collect()
+        let locks = self.service.locks().len() as RegionId;
+        (0..locks).map(|region_id| self.with_region(region_id, |region| region.digest())).collect()
     }
 
     /// A turn on one lock, for a request that does nothing.
-    fn with_turn(&mut self, home: Home, body: impl FnOnce(Turn<'_, Job<S::Request>>)) {
-        let work = Work::Control(Control::Noop { home, ticket: 0 });
-        self.append(vec![Job::unordered(work)], Footprint::one(home));
+    fn with_turn(&mut self, region_id: RegionId, body: impl FnOnce(Turn<'_, Job<S::Request>>)) {
+        let work = Work::Control(Control::Noop { region_id, ticket: 0 });
+        self.append(vec![Job::unordered(work)], Footprint::one(region_id));
         let service = self.service.clone();
         let locks = service.locks();
         loop {

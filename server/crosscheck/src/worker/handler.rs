@@ -89,14 +89,14 @@ impl<S: Service> Context<S> {
                 return outcome;
             }
             End::Corrupted(corrupted, wrong) => {
-                let (home, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
+                let (region_id, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
                 if id == corrupted.object && !id.is_none() {
                     // The right name comes with the right bytes.
                     let class = corrupted.class.rsplit("::").next().unwrap_or(corrupted.class);
-                    (self.report)(Report::Named(vec![Named { home, id, class, name: None }]));
+                    (self.report)(Report::Named(vec![Named { region_id, id, class, name: None }]));
                 }
                 let is_missing = corrupted.how == object::How::Missing && id == corrupted.object;
-                if is_missing { Failure::Missing { home, id } } else { Failure::Check { home, id } }
+                if is_missing { Failure::Missing { region_id, id } } else { Failure::Check { region_id, id } }
             }
             End::Unreproducible => Failure::Unreproducible,
             End::Undecodable => Failure::Request,

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use execute::{Between, End, Look, Protection, Regions, Repeat, Reproduced, Runner, Stopped};
-use object::{Home, Injection, Kept, Protect, Region, critical, genesis};
+use object::{Injection, Kept, Protect, Region, RegionId, critical, genesis};
 use schedule::{
     Access, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule, Turn, Work,
     Worker,
@@ -277,8 +277,8 @@ impl Bank {
 }
 
 impl Regions for Bank {
-    fn visit(&mut self, home: Home, work: &mut dyn FnMut(&mut dyn Region)) {
-        if let Some(account) = self.accounts.get_mut(home as usize) {
+    fn visit(&mut self, region_id: RegionId, work: &mut dyn FnMut(&mut dyn Region)) {
+        if let Some(account) = self.accounts.get_mut(region_id as usize) {
             work(account.get_mut());
         }
     }

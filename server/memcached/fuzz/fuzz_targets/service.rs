@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(replica.service.stats().bytes() <= TINY.memory);
     }
     replica.audit();
-    for home in 0..TINY.shards {
-        assert!(replica.with_region(home, |region| region.scrub(1)).is_empty());
+    for region_id in 0..TINY.shards {
+        assert!(replica.with_region(region_id, |region| region.scrub(1)).is_empty());
     }
 });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crosscheck::object::request::{self, Protect, Terms};
-use crosscheck::object::{Home, Kept, ObjectId, Region, Touched, corrupted};
+use crosscheck::object::{Kept, ObjectId, Region, RegionId, Touched, corrupted};
 use crosscheck::schedule::{
     self, Access, Entry, Footprint, LockRules, Outcome, Schedule, Step, Turn, Work, Worker,
 };
@@ -98,9 +98,9 @@ impl Replica {
         }));
         match ended {
             Ok(()) => {
-                turn.visit_regions(&locks, |home, access| {
+                turn.visit_regions(&locks, |region_id, access| {
                     if let Access::Exclusive(region) = access {
-                        region.seal(home);
+                        region.seal(region_id);
                     }
                 });
                 self.touched = Some(match &mut self.kept {
@@ -165,9 +165,9 @@ impl Replica {
     }
 
     /// Runs `visit` on the region behind a lock, outside of any request.
-    pub fn with_region<R>(&mut self, home: u32, visit: impl FnOnce(&mut dyn Region) -> R) -> R {
+    pub fn with_region<R>(&mut self, region_id: u32, visit: impl FnOnce(&mut dyn Region) -> R) -> R {
         let service = self.service.clone();
-        let mut turn = self.turn(home);
+        let mut turn = self.turn(region_id);
         turn.take_all();
         let mut visit = Some(visit);
         let mut result = None;
@@ -181,11 +181,11 @@ impl Replica {
     }
 
     /// A turn on one lock, for a request that does nothing.
-    fn turn(&mut self, home: Home) -> Turn<'_, Job<Command>> {
+    fn turn(&mut self, region_id: RegionId) -> Turn<'_, Job<Command>> {
         self.index += 1;
         let request = Command::Get { keys: Keys::new(), with_unique: false, touch: None };
         let request = Job::internal(request, Bytes::new());
-        let requests = vec![Work { request, footprint: Footprint::one(home), stream: None }];
+        let requests = vec![Work { request, footprint: Footprint::one(region_id), stream: None }];
         let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
         self.now_us += 1;
         self.schedule.append(Arc::new(entry));
@@ -196,24 +196,24 @@ impl Replica {
     }
 
     /// The object of that name and the lock it lives behind, as the injector finds it.
-    pub fn find(&mut self, name: &str) -> Option<(Home, ObjectId)> {
+    pub fn find(&mut self, name: &str) -> Option<(RegionId, ObjectId)> {
         let service = self.service.clone();
-        let home = service.home_of(name)?;
-        let turn = self.turn(home);
+        let region_id = service.region_id_of(name)?;
+        let turn = self.turn(region_id);
         let found = service.find(&Cx::new(turn.cx(), &*service), name);
         turn.finish(Outcome::Done);
-        Some((home, found?))
+        Some((region_id, found?))
     }
 
     /// Fails if any shard's objects do not fit together.
     pub fn audit(&mut self) {
         let service = self.service.clone();
-        for home in 0..service.config().shards {
-            let turn = self.turn(home);
+        for region_id in 0..service.config().shards {
+            let turn = self.turn(region_id);
             assert_eq!(
-                service.audit(&Cx::new(turn.cx(), &*service), home).expect("the turn is on this lock"),
+                service.audit(&Cx::new(turn.cx(), &*service), region_id).expect("the turn is on this lock"),
                 Ok(()),
-                "shard {home}"
+                "shard {region_id}"
             );
             turn.finish(Outcome::Done);
         }
@@ -227,7 +227,7 @@ impl Replica {
     /// The digest of each shard.
     pub fn digests(&mut self) -> Vec<u128> {
         (0..self.service.config().shards)
-            .map(|home| self.with_region(home, |region| region.digest()))
+            .map(|region_id| self.with_region(region_id, |region| region.digest()))
             .collect()
     }
 }

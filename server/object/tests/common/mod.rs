@@ -4,7 +4,7 @@
 use object::{Corrupted, ObjectId, Pieces, Ref, Region, Store, Summed, Terms, Touched, critical, request};
 use std::collections::VecDeque;
 
-pub const HOME: object::Home = 3;
+pub const REGION_ID: object::RegionId = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Summed)]
 pub enum Colour {
@@ -207,7 +207,7 @@ pub const REVERSIBLE: Terms =
 pub const BARE: Terms = Terms { position: 1, protect: request::Protect::Nothing, keep_before_images: false };
 
 pub fn tree() -> Tree {
-    object::genesis(HOME, || {
+    object::genesis(REGION_ID, || {
         let mut tree = Tree::new();
         for (key, value) in [("a", vec![1u8; 40]), ("b", vec![2; 9000]), ("c", vec![])] {
             tree.grow(key.as_bytes(), &value);
@@ -225,7 +225,7 @@ pub fn run<T: Region, R>(
     request::begin(terms);
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(region))) {
         Ok(result) => {
-            region.seal(HOME);
+            region.seal(REGION_ID);
             Ok((result, request::finish()))
         }
         Err(payload) => match object::corrupted(&*payload) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use super::{Recover, Scope};
 use crate::config::{Replica, Set};
@@ -16,9 +16,9 @@ use crate::limits::*;
 #[derive(Debug, Default)]
 pub(super) struct Case {
     /// Wrong objects and the latest request that showed each.
-    wrong: BTreeMap<(Home, ObjectId), Place>,
+    wrong: BTreeMap<(RegionId, ObjectId), Place>,
     /// Regions with too many wrong objects, and the latest request that showed it.
-    regions: BTreeMap<Home, Place>,
+    regions: BTreeMap<RegionId, Place>,
     /// A request that showed an error.
     cause: Place,
     /// Replicas that may propose.
@@ -26,17 +26,17 @@ pub(super) struct Case {
     since_us: u64,
     in_flight_us: Option<u64>,
     /// Turns of past repairs by object; they settle later messages about earlier requests.
-    repaired: BTreeMap<(Home, ObjectId), Place>,
+    repaired: BTreeMap<(RegionId, ObjectId), Place>,
     /// Turns of past repairs of whole regions.
-    repaired_regions: BTreeMap<Home, Place>,
-    /// Repairs of a home in a row, and the batch of the last one.
-    streaks: BTreeMap<Home, (u32, u64)>,
+    repaired_regions: BTreeMap<RegionId, Place>,
+    /// Repairs of a region in a row, and the batch of the last one.
+    streaks: BTreeMap<RegionId, (u32, u64)>,
     /// Ordered times of recent repairs, and their ids: in the order of time, which never goes back.
     recent: VecDeque<(u64, u64)>,
     /// The same ids.
     recent_ids: BTreeSet<u64>,
     /// Ordered times of recent repairs of whole regions.
-    recent_regions: BTreeMap<Home, VecDeque<u64>>,
+    recent_regions: BTreeMap<RegionId, VecDeque<u64>>,
 }
 
 impl Case {
@@ -47,29 +47,33 @@ impl Case {
 
     /// A description of a repair that is due.
     pub(super) fn due(&self) -> Option<String> {
-        let object = self.wrong.iter().next().map(|((home, id), place)| format!("{home}:{id} since {place}"));
+        let object = self
+            .wrong
+            .iter()
+            .next()
+            .map(|((region_id, id), place)| format!("{region_id}:{id} since {place}"));
         object.or_else(|| {
-            self.regions.iter().next().map(|(home, place)| format!("region {home} since {place}"))
+            self.regions.iter().next().map(|(region_id, place)| format!("region {region_id} since {place}"))
         })
     }
 
     pub(super) fn add(
         &mut self,
         place: Place,
-        objects: impl Iterator<Item = (Home, ObjectId)>,
+        objects: impl Iterator<Item = (RegionId, ObjectId)>,
         proposers: Set,
         now_us: u64,
     ) {
         let quiet = self.is_quiet();
-        for (home, id) in objects {
-            if self.is_settled(home, id, place) {
+        for (region_id, id) in objects {
+            if self.is_settled(region_id, id, place) {
                 continue;
             }
-            if let Some(latest) = self.regions.get_mut(&home) {
+            if let Some(latest) = self.regions.get_mut(&region_id) {
                 *latest = place.max(*latest);
                 continue;
             }
-            let latest = self.wrong.entry((home, id)).or_insert(place);
+            let latest = self.wrong.entry((region_id, id)).or_insert(place);
             *latest = place.max(*latest);
         }
         if self.wrong.len() > MAX_WRONG_OBJECTS {
@@ -95,14 +99,14 @@ impl Case {
     }
 
     /// A RECOVER after `place` has repaired the object: the request counts as settled (REPAIRED).
-    fn is_settled(&self, home: Home, id: ObjectId, place: Place) -> bool {
-        let object = self.repaired.get(&(home, id)).is_some_and(|turn| *turn > place);
-        object || self.repaired_regions.get(&home).is_some_and(|turn| *turn > place)
+    fn is_settled(&self, region_id: RegionId, id: ObjectId, place: Place) -> bool {
+        let object = self.repaired.get(&(region_id, id)).is_some_and(|turn| *turn > place);
+        object || self.repaired_regions.get(&region_id).is_some_and(|turn| *turn > place)
     }
 
     fn give_up_objects(&mut self) {
-        for ((home, _), place) in std::mem::take(&mut self.wrong) {
-            let latest = self.regions.entry(home).or_insert(place);
+        for ((region_id, _), place) in std::mem::take(&mut self.wrong) {
+            let latest = self.regions.entry(region_id).or_insert(place);
             *latest = place.max(*latest);
         }
     }
@@ -130,15 +134,16 @@ impl Case {
         Some(self.recover(me, faulty))
     }
 
-    /// As much of the case as one RECOVER holds. A home that was repaired several times in a row is repaired as a
+    /// As much of the case as one RECOVER holds. A region that was repaired several times in a row is repaired as a
     /// whole.
     fn recover(&self, me: Replica, faulty: Replica) -> Recover {
-        let stubborn =
-            |home: &Home| self.streaks.get(home).is_some_and(|(count, _)| *count >= REPAIRS_BEFORE_REGION);
-        let of_objects = self.wrong.keys().map(|(home, _)| *home).filter(stubborn);
-        let regions: BTreeSet<Home> = self.regions.keys().copied().chain(of_objects).collect();
-        let regions: Vec<Home> = regions.into_iter().take(MAX_REGIONS_PER_RECOVER).collect();
-        let single = |(home, _): &(Home, ObjectId)| regions.binary_search(home).is_err();
+        let stubborn = |region_id: &RegionId| {
+            self.streaks.get(region_id).is_some_and(|(count, _)| *count >= REPAIRS_BEFORE_REGION)
+        };
+        let of_objects = self.wrong.keys().map(|(region_id, _)| *region_id).filter(stubborn);
+        let regions: BTreeSet<RegionId> = self.regions.keys().copied().chain(of_objects).collect();
+        let regions: Vec<RegionId> = regions.into_iter().take(MAX_REGIONS_PER_RECOVER).collect();
+        let single = |(region_id, _): &(RegionId, ObjectId)| regions.binary_search(region_id).is_err();
         let objects = self.wrong.keys().copied().filter(single).take(MAX_OBJECTS_PER_RECOVER).collect();
         let scope = Scope::Faulty(faulty);
         Recover { id: 0, proposer: me, scope, cause: self.cause, objects, regions }.named()
@@ -166,20 +171,20 @@ impl Case {
 
     /// The objects in the RECOVER at `turn` are correct from there on.
     pub(super) fn on_overwritten(&mut self, turn: Place, recover: &Recover) {
-        let listed = |home: &Home| recover.regions.contains(home);
-        self.wrong.retain(|(home, id), latest| {
-            let repaired = listed(home) || recover.objects.binary_search(&(*home, *id)).is_ok();
+        let listed = |region_id: &RegionId| recover.regions.contains(region_id);
+        self.wrong.retain(|(region_id, id), latest| {
+            let repaired = listed(region_id) || recover.objects.binary_search(&(*region_id, *id)).is_ok();
             !(repaired && *latest < turn)
         });
-        self.regions.retain(|home, latest| !(listed(home) && *latest < turn));
+        self.regions.retain(|region_id, latest| !(listed(region_id) && *latest < turn));
         self.remember(turn, recover);
     }
 
     /// Whether a region is wrong repeatedly, however often it is repaired as a whole.
     fn is_stubborn(&mut self, time_us: u64, recover: &Recover) -> bool {
         let mut stubborn = false;
-        for home in &recover.regions {
-            let times = self.recent_regions.entry(*home).or_default();
+        for region_id in &recover.regions {
+            let times = self.recent_regions.entry(*region_id).or_default();
             times.retain(|at| time_us.saturating_sub(*at) <= REPAIR_RATE_US);
             times.push_back(time_us);
             stubborn |= times.len() > REGION_REPAIRS_BEFORE_REPLACE;
@@ -192,7 +197,7 @@ impl Case {
 
     fn remember(&mut self, turn: Place, recover: &Recover) {
         self.repaired.extend(recover.objects.iter().map(|object| (*object, turn)));
-        self.repaired_regions.extend(recover.regions.iter().map(|home| (*home, turn)));
+        self.repaired_regions.extend(recover.regions.iter().map(|region_id| (*region_id, turn)));
         // Requests this far back have left the window; no more messages about them will come.
         let old = |place: &Place| place.batch + WINDOW_BATCHES < turn.batch;
         if self.repaired.len() > MAX_WRONG_OBJECTS {
@@ -204,14 +209,14 @@ impl Case {
     }
 
     fn count_streaks(&mut self, turn: Place, recover: &Recover) {
-        for home in recover.homes() {
-            let (count, last) = self.streaks.entry(home).or_default();
+        for region_id in recover.region_ids() {
+            let (count, last) = self.streaks.entry(region_id).or_default();
             let in_a_row = turn.batch.saturating_sub(*last) <= IN_A_ROW_BATCHES;
             *count = if in_a_row { *count + 1 } else { 1 };
             *last = turn.batch;
         }
-        self.streaks.retain(|home, (_, last)| {
-            !recover.regions.contains(home) && turn.batch.saturating_sub(*last) <= IN_A_ROW_BATCHES
+        self.streaks.retain(|region_id, (_, last)| {
+            !recover.regions.contains(region_id) && turn.batch.saturating_sub(*last) <= IN_A_ROW_BATCHES
         });
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use super::{Recover, Scope};
 use crate::command::{Command, To};
@@ -37,7 +37,7 @@ pub(super) struct Installs {
 #[derive(Debug)]
 struct Install {
     belief: Belief,
-    targets: BTreeMap<(Home, ObjectId), InstallTarget>,
+    targets: BTreeMap<(RegionId, ObjectId), InstallTarget>,
     since_us: u64,
     asked_us: u64,
     /// Counts requests, so that each round goes to another peer.
@@ -154,7 +154,7 @@ impl Installs {
         let turn = repair.turn;
         let Some(install) = self.waiting.get_mut(&turn) else { return self.keep_early(from, repair) };
         let belief = install.belief;
-        let Some(target) = install.targets.get_mut(&(repair.home, repair.id)) else { return };
+        let Some(target) = install.targets.get_mut(&(repair.region_id, repair.id)) else { return };
         if target.accepted.is_some() {
             return;
         }
@@ -181,11 +181,11 @@ impl Installs {
         } else if !repair.present && digest_of(&repair, &[]) == repair.digest {
             piece.bytes = Some((repair.digest, Bytes::new()));
         }
-        self.accept(turn, (repair.home, repair.id), round);
+        self.accept(turn, (repair.region_id, repair.id), round);
     }
 
     /// Assembles a target when every piece has f+1 equal digests and bytes that match.
-    fn accept(&mut self, turn: Place, key: (Home, ObjectId), round: &mut Round<'_>) {
+    fn accept(&mut self, turn: Place, key: (RegionId, ObjectId), round: &mut Round<'_>) {
         let Some(install) = self.waiting.get_mut(&turn) else { return };
         let belief = install.belief;
         let Some(target) = install.targets.get_mut(&key) else { return };
@@ -209,7 +209,7 @@ impl Installs {
             }
         }
         let content = if shape.present { Content::Present(join(&whole)) } else { Content::Absent };
-        target.accepted = Some(Packed { home: key.0, id: key.1, content });
+        target.accepted = Some(Packed { region_id: key.0, id: key.1, content });
         target.pieces.clear();
         self.finish(turn, round);
     }
@@ -299,9 +299,9 @@ impl Installs {
 }
 
 /// Requests the next pieces whose digest is agreed on and whose bytes no replica has sent.
-fn pull(install: &mut Install, turn: Place, (home, id): (Home, ObjectId), round: &mut Round<'_>) {
+fn pull(install: &mut Install, turn: Place, (region_id, id): (RegionId, ObjectId), round: &mut Round<'_>) {
     let belief = install.belief;
-    let Some(target) = install.targets.get_mut(&(home, id)) else { return };
+    let Some(target) = install.targets.get_mut(&(region_id, id)) else { return };
     let mut open = target.pieces.values().filter(|piece| piece.asked).count();
     for (index, piece) in &mut target.pieces {
         let Some(claim) = agreed_claim(&piece.claims, belief) else { continue };
@@ -316,7 +316,10 @@ fn pull(install: &mut Install, turn: Place, (home, id): (Home, ObjectId), round:
         if let Some(source) = source {
             open += 1;
             piece.asked = true;
-            round.send_one(source as Replica, Message::Ask(Ask::Repair { turn, home, id, piece: *index }));
+            round.send_one(
+                source as Replica,
+                Message::Ask(Ask::Repair { turn, region_id, id, piece: *index }),
+            );
         }
     }
 }
@@ -324,7 +327,7 @@ fn pull(install: &mut Install, turn: Place, (home, id): (Home, ObjectId), round:
 /// Requests missing digests from every peer, and missing bytes from one peer after the other.
 fn ask_again(
     turn: Place,
-    (home, id): (Home, ObjectId),
+    (region_id, id): (RegionId, ObjectId),
     target: &mut InstallTarget,
     (live, belief): (Set, Belief),
     round_robin: usize,
@@ -355,7 +358,7 @@ fn ask_again(
         }
         asks += whom.len() as u64;
         for peer in whom {
-            round.send_one(peer, Message::Ask(Ask::Repair { turn, home, id, piece: index }));
+            round.send_one(peer, Message::Ask(Ask::Repair { turn, region_id, id, piece: index }));
         }
     }
     asks
@@ -365,7 +368,7 @@ fn digest_of(repair: &Repair, bytes: &[u8]) -> u128 {
     let header = RepairHeader {
         batch: repair.turn.batch,
         request: repair.turn.request,
-        home: repair.home,
+        region_id: repair.region_id,
         id: repair.id.to_bits(),
         piece: repair.piece,
         pieces: repair.pieces,

@@ -9,7 +9,7 @@ mod settle;
 pub use recover::{Recover, Scope};
 pub(crate) use settle::{Settling, Standing};
 
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use crate::command::{BeyondRepair, Command};
 use crate::config::{Config, Protections, Replica, Set};
@@ -30,7 +30,7 @@ pub(crate) struct Repairs {
     me: Replica,
     replicas: u8,
     faults: u8,
-    homes: Home,
+    region_ids: RegionId,
     limit: usize,
     /// The cases, by faulty replica.
     cases: [Case; MAX_REPLICAS],
@@ -45,7 +45,7 @@ impl Repairs {
             me: config.me(),
             replicas: config.replicas(),
             faults: config.faults(),
-            homes: config.homes(),
+            region_ids: config.region_ids(),
             limit: config.repair_limit(),
             cases: Default::default(),
             served: Served::default(),
@@ -60,21 +60,21 @@ impl Repairs {
         &mut self,
         faulty: Replica,
         place: Place,
-        objects: &[(Home, ObjectId)],
+        objects: &[(RegionId, ObjectId)],
         proposers: Set,
         now_us: u64,
     ) {
         if faulty == self.me || !proposers.contains(self.me) {
             return;
         }
-        let homes = self.homes;
-        let real = objects.iter().copied().filter(|object| is_real(*object, homes));
+        let region_ids = self.region_ids;
+        let real = objects.iter().copied().filter(|object| is_real(*object, region_ids));
         self.cases[faulty as usize].add(place, real, proposers, now_us);
     }
 
     /// Whether a RECOVER may list any of these objects.
-    pub(crate) fn can_repair(&self, objects: &[(Home, ObjectId)]) -> bool {
-        objects.iter().any(|object| is_real(*object, self.homes))
+    pub(crate) fn can_repair(&self, objects: &[(RegionId, ObjectId)]) -> bool {
+        objects.iter().any(|object| is_real(*object, self.region_ids))
     }
 
     /// Proposes a RECOVER for every replica with wrong objects, if it is this replica's turn to propose.
@@ -167,7 +167,7 @@ impl Repairs {
         &mut self,
         from: Replica,
         turn: Place,
-        target: (Home, ObjectId),
+        target: (RegionId, ObjectId),
         piece: u32,
         round: &mut Round<'_>,
     ) {
@@ -207,8 +207,8 @@ impl Repairs {
 }
 
 /// A corrupted region number names no lock; the majority's pairs name the regions that are really affected.
-fn is_real((home, id): (Home, ObjectId), homes: Home) -> bool {
-    home < homes && !id.is_none()
+fn is_real((region_id, id): (RegionId, ObjectId), region_ids: RegionId) -> bool {
+    region_id < region_ids && !id.is_none()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! version (EDCC'16 section IV-C).
 
 use bytes::Bytes;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use wire::{Malformed, Put, Reader};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -21,7 +21,7 @@ pub enum Scope {
     SettleOn(Replica),
 }
 
-/// Overwrites these objects. It takes a position in the order; its footprint is [`Recover::homes`].
+/// Overwrites these objects. It takes a position in the order; its footprint is [`Recover::region_ids`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recover {
     /// Identifies the proposal: equal proposals by one replica have equal ids.
@@ -33,9 +33,9 @@ pub struct Recover {
     /// A request that showed the errors.
     pub cause: Place,
     /// The objects, sorted, at most [`MAX_OBJECTS_PER_RECOVER`], none in a listed region.
-    pub objects: Vec<(Home, ObjectId)>,
+    pub objects: Vec<(RegionId, ObjectId)>,
     /// Regions that are repaired as a whole, sorted, at most [`MAX_REGIONS_PER_RECOVER`].
-    pub regions: Vec<Home>,
+    pub regions: Vec<RegionId>,
 }
 
 impl Recover {
@@ -61,36 +61,40 @@ impl Recover {
     }
 
     /// The locks this request needs, sorted, each once.
-    pub fn homes(&self) -> Vec<Home> {
-        let mut homes: Vec<Home> =
-            self.objects.iter().map(|(home, _)| *home).chain(self.regions.iter().copied()).collect();
-        homes.sort_unstable();
-        homes.dedup();
-        homes
+    pub fn region_ids(&self) -> Vec<RegionId> {
+        let mut region_ids: Vec<RegionId> = self
+            .objects
+            .iter()
+            .map(|(region_id, _)| *region_id)
+            .chain(self.regions.iter().copied())
+            .collect();
+        region_ids.sort_unstable();
+        region_ids.dedup();
+        region_ids
     }
 
     /// Objects and regions together: the targets that REPAIR has to deliver. A region has the id [`ObjectId::NONE`].
-    pub fn targets(&self) -> impl Iterator<Item = (Home, ObjectId)> {
-        self.objects.iter().copied().chain(self.regions.iter().map(|home| (*home, ObjectId::NONE)))
+    pub fn targets(&self) -> impl Iterator<Item = (RegionId, ObjectId)> {
+        self.objects.iter().copied().chain(self.regions.iter().map(|region_id| (*region_id, ObjectId::NONE)))
     }
 
     /// Appends the wire form.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put64(self.id).put8(self.proposer).put8(self.scope.to_byte()).put(&self.cause.to_bytes());
         out.put16(self.objects.len() as u16).put16(self.regions.len() as u16);
-        for (home, id) in &self.objects {
-            out.put32(*home).put64(id.to_bits());
+        for (region_id, id) in &self.objects {
+            out.put32(*region_id).put64(id.to_bits());
         }
-        for home in &self.regions {
-            out.put32(*home);
+        for region_id in &self.regions {
+            out.put32(*region_id);
         }
     }
 
     /// Decodes one whole RECOVER.
     ///
     /// # Errors
-    /// [`Malformed`] for anything that [`Recover::encode`] does not write within this crate's limits. Homes are not
-    /// checked against the service's number of regions; the caller does that when it takes the locks.
+    /// [`Malformed`] for anything that [`Recover::encode`] does not write within this crate's limits. Region ids are
+    /// not checked against the service's number of regions; the caller does that when it takes the locks.
     pub fn decode(bytes: &Bytes) -> Result<Recover, Malformed> {
         let mut r = Reader::new(bytes);
         let (id, proposer, scope, cause) =
@@ -122,8 +126,9 @@ impl Recover {
     fn is_canonical(&self) -> bool {
         let objects = self.objects.windows(2).all(|two| two[0] < two[1]);
         let regions = self.regions.windows(2).all(|two| two[0] < two[1]);
-        let apart =
-            |(home, id): &(Home, ObjectId)| !id.is_none() && self.regions.binary_search(home).is_err();
+        let apart = |(region_id, id): &(RegionId, ObjectId)| {
+            !id.is_none() && self.regions.binary_search(region_id).is_err()
+        };
         objects && regions && self.objects.iter().all(apart)
     }
 }

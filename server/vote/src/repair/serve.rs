@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use crate::config::Replica;
 use crate::digest::{RepairHeader, repair_piece};
@@ -26,7 +26,7 @@ pub(super) struct Served {
 struct ServedTurn {
     turn: Place,
     /// Content of each object (none: it does not exist) and the digests of its pieces.
-    objects: BTreeMap<(Home, ObjectId), (Option<Bytes>, Vec<u128>)>,
+    objects: BTreeMap<(RegionId, ObjectId), (Option<Bytes>, Vec<u128>)>,
 }
 
 impl Served {
@@ -42,7 +42,7 @@ impl Served {
         round: &mut Round<'_>,
     ) {
         let mut objects = BTreeMap::new();
-        for Packed { home, id, content } in packed {
+        for Packed { region_id, id, content } in packed {
             let content = match content {
                 Content::Present(bytes) => Some(bytes),
                 Content::Absent => None,
@@ -51,9 +51,9 @@ impl Served {
             };
             let pieces = pieces_of(content.as_ref());
             if pieces <= MAX_PIECES {
-                let digest = |piece| piece_digest(turn, (home, id), content.as_ref(), piece);
+                let digest = |piece| piece_digest(turn, (region_id, id), content.as_ref(), piece);
                 let digests = (0..pieces).map(digest).collect();
-                objects.insert((home, id), (content, digests));
+                objects.insert((region_id, id), (content, digests));
             }
         }
         let served = ServedTurn { turn, objects };
@@ -89,7 +89,7 @@ impl Served {
     pub(super) fn on_ask(
         &mut self,
         (turn, from): (Place, Replica),
-        target: (Home, ObjectId),
+        target: (RegionId, ObjectId),
         piece: u32,
         round: &mut Round<'_>,
     ) {
@@ -119,13 +119,13 @@ impl ServedTurn {
         self.objects.values().map(|(bytes, _)| content(bytes) + SERVED_OBJECT_BYTES).sum()
     }
 
-    fn message(&self, target: (Home, ObjectId), piece: u32, with_bytes: bool) -> Option<Message> {
+    fn message(&self, target: (RegionId, ObjectId), piece: u32, with_bytes: bool) -> Option<Message> {
         let (content, digests) = self.objects.get(&target)?;
         let digest = *digests.get(piece as usize)?;
         let bytes = content.as_ref().filter(|_| with_bytes).map(|content| piece_bytes(content, piece));
         Some(Message::Repair(Repair {
             turn: self.turn,
-            home: target.0,
+            region_id: target.0,
             id: target.1,
             present: content.is_some(),
             piece,
@@ -146,11 +146,16 @@ fn piece_bytes(content: &Bytes, piece: u32) -> Bytes {
     content.slice(begin.min(content.len())..content.len().min(begin + MAX_PIECE_BYTES))
 }
 
-fn piece_digest(turn: Place, (home, id): (Home, ObjectId), content: Option<&Bytes>, piece: u32) -> u128 {
+fn piece_digest(
+    turn: Place,
+    (region_id, id): (RegionId, ObjectId),
+    content: Option<&Bytes>,
+    piece: u32,
+) -> u128 {
     let header = RepairHeader {
         batch: turn.batch,
         request: turn.request,
-        home,
+        region_id,
         id: id.to_bits(),
         piece,
         pieces: pieces_of(content),

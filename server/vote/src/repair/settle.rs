@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use super::{Recover, Scope};
 use crate::config::Replica;
@@ -11,7 +11,7 @@ use crate::event::Place;
 use crate::limits::*;
 
 /// An object, or a whole region with [`ObjectId::NONE`].
-type SettleTarget = (Home, ObjectId);
+type SettleTarget = (RegionId, ObjectId);
 
 /// One voter's data on undecided requests, and on settled objects. Both are bounded.
 #[derive(Debug, Default)]
@@ -115,7 +115,7 @@ impl Settling {
     pub(crate) fn is_settled(&self, place: Place, mut targets: impl Iterator<Item = SettleTarget>) -> bool {
         let after =
             |target: SettleTarget| self.settled.get(&target).is_some_and(|settled| settled.turn > place);
-        targets.all(|(home, id)| after((home, id)) || after((home, ObjectId::NONE)))
+        targets.all(|(region_id, id)| after((region_id, id)) || after((region_id, ObjectId::NONE)))
     }
 
     /// Requests that were held for long enough and whose objects cannot be settled: only replies differ, or the group
@@ -170,22 +170,23 @@ impl Settling {
     /// Objects link to each other within a region: all undecided objects in the regions of `first` are included, so
     /// that they fit together. A region that was settled object by object before is included as a whole.
     fn recover(&self, cause: Place, first: &Undecided, me: Replica, now_us: u64) -> Recover {
-        let mut homes: Vec<Home> = first.targets.iter().map(|(home, _)| *home).collect();
+        let mut region_ids: Vec<RegionId> = first.targets.iter().map(|(region_id, _)| *region_id).collect();
         let mut targets: Vec<SettleTarget> = Vec::new();
         for one in self.undecided.values().filter(|one| !one.is_decided && one.source == first.source) {
-            if one.targets.iter().any(|(home, _)| homes.contains(home)) {
-                homes.extend(one.targets.iter().map(|(home, _)| *home));
+            if one.targets.iter().any(|(region_id, _)| region_ids.contains(region_id)) {
+                region_ids.extend(one.targets.iter().map(|(region_id, _)| *region_id));
                 targets.extend(&one.targets);
             }
         }
-        sort(&mut homes);
+        sort(&mut region_ids);
         sort(&mut targets);
         let again = targets.iter().any(|target| target.1.is_none() || self.tries(target, now_us) > 0);
         let (mut objects, mut regions) = (targets, Vec::new());
         if again || objects.len() > MAX_OBJECTS_PER_RECOVER {
             objects.clear();
-            homes.retain(|home| !self.is_settled(cause, std::iter::once((*home, ObjectId::NONE))));
-            regions = homes.into_iter().take(MAX_REGIONS_PER_RECOVER).collect();
+            region_ids
+                .retain(|region_id| !self.is_settled(cause, std::iter::once((*region_id, ObjectId::NONE))));
+            regions = region_ids.into_iter().take(MAX_REGIONS_PER_RECOVER).collect();
         }
         Recover { id: 0, proposer: me, scope: Scope::SettleOn(first.source), cause, objects, regions }.named()
     }
@@ -214,8 +215,9 @@ impl Settling {
     fn is_named(&self, requests: &[&Undecided], recover: &Recover) -> bool {
         let names =
             |target: &SettleTarget| requests.iter().any(|one| one.targets.binary_search(target).is_ok());
-        let concerns =
-            |home: &Home| requests.iter().any(|one| one.targets.iter().any(|(own, _)| own == home));
+        let concerns = |region_id: &RegionId| {
+            requests.iter().any(|one| one.targets.iter().any(|(own, _)| own == region_id))
+        };
         recover.objects.iter().all(names)
             && recover.regions.iter().all(concerns)
             && (recover.regions.is_empty() || self.may_be_whole(requests, recover))
@@ -247,7 +249,7 @@ impl Settling {
     pub(crate) fn on_turn(&mut self, turn: Place, recover: &Recover, now_us: u64) -> Vec<Place> {
         (self.proposed_us, self.turned_us) = (None, now_us);
         let targets = self.differing(turn, recover);
-        for target in recover.regions.iter().map(|home| (*home, ObjectId::NONE)) {
+        for target in recover.regions.iter().map(|region_id| (*region_id, ObjectId::NONE)) {
             let fresh = Settled { turn, tries: 0, at_us: now_us, is_reported: false };
             self.settled.entry(target).or_insert(fresh).turn = turn;
         }
@@ -288,7 +290,7 @@ mod tests {
 
     const SOURCE: Replica = 0;
 
-    fn recover(cause: Place, objects: Vec<SettleTarget>, regions: Vec<Home>) -> Recover {
+    fn recover(cause: Place, objects: Vec<SettleTarget>, regions: Vec<RegionId>) -> Recover {
         Recover { id: 0, proposer: 0, scope: Scope::SettleOn(SOURCE), cause, objects, regions }
     }
 

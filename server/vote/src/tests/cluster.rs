@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use wire::SplitMix64;
 
-use super::service::{Entry, HOMES, Op, Slip, State, checksum};
+use super::service::{Entry, Op, REGION_IDS, Slip, State, checksum};
 use crate::record::Record;
 use crate::{
     Command, Config, Dropped, Event, Evidence, Message, Place, Protections, Reexecution, Replica,
@@ -31,7 +31,7 @@ pub(crate) struct Node {
     pub replace: Vec<Command>,
     pub given_up: u32,
     pub passed: u32,
-    pub not_settled: Vec<(Home, ObjectId)>,
+    pub not_settled: Vec<(RegionId, ObjectId)>,
     /// The errors of requests, by place.
     pub slips: BTreeMap<Place, Slip>,
     /// Applied to a batch's results before the voter gets them: faults in stored results.
@@ -69,7 +69,7 @@ impl Cluster {
 
     pub(crate) fn configured(replicas: u8, seed: u64, configure: impl Fn(Config) -> Config) -> Cluster {
         let node = |me| Node {
-            voter: Voter::new(configure(Config::new(replicas, me, HOMES, 0))),
+            voter: Voter::new(configure(Config::new(replicas, me, REGION_IDS, 0))),
             state: State::default(),
             at: Place::default(),
             results: Vec::new(),
@@ -236,7 +236,7 @@ impl Cluster {
                 node.passed += 1;
                 self.pass(replica, turn);
             }
-            Command::NotSettled { home, id, .. } => node.not_settled.push((home, id)),
+            Command::NotSettled { region_id, id, .. } => node.not_settled.push((region_id, id)),
             Command::ReplaceSelf(_) | Command::PeerBeyondRepair { .. } => node.replace.push(command),
         }
     }

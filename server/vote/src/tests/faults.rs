@@ -326,7 +326,7 @@ fn repair_digest() {
             let header = digest::RepairHeader {
                 batch: repair.turn.batch,
                 request: repair.turn.request,
-                home: repair.home,
+                region_id: repair.region_id,
                 id: repair.id.to_bits(),
                 piece: repair.piece,
                 pieces: repair.pieces,

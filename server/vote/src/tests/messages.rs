@@ -23,8 +23,8 @@ fn place() -> impl Strategy<Value = Place> {
 fn failure() -> impl Strategy<Value = Failure> {
     let object = (any::<u32>(), any::<u64>().prop_map(ObjectId::from_bits));
     prop_oneof![
-        object.clone().prop_map(|(home, id)| Failure::Check { home, id }),
-        object.prop_map(|(home, id)| Failure::Missing { home, id }),
+        object.clone().prop_map(|(region_id, id)| Failure::Check { region_id, id }),
+        object.prop_map(|(region_id, id)| Failure::Missing { region_id, id }),
         Just(Failure::Panic),
         Just(Failure::Request),
         Just(Failure::Invalid),
@@ -35,7 +35,7 @@ fn failure() -> impl Strategy<Value = Failure> {
 
 fn pairs() -> impl Strategy<Value = Pairs> {
     let pair = (any::<u32>(), any::<u64>(), any::<u64>());
-    let pair = pair.prop_map(|(home, id, sum)| Pair { home, id: ObjectId::from_bits(id), sum });
+    let pair = pair.prop_map(|(region_id, id, sum)| Pair { region_id, id: ObjectId::from_bits(id), sum });
     proptest::collection::vec(pair, 1..20).prop_map(Pairs::from_vec)
 }
 
@@ -46,11 +46,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         (place(), any::<u32>()).prop_map(|(place, first)| Ask::Pairs { place, first }),
         (place(), any::<u32>()).prop_map(|(place, offset)| Ask::Reply { place, offset }),
         place().prop_map(|place| Ask::Stance { place }),
-        (place(), any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(turn, home, id, piece)| Ask::Repair {
-            turn,
-            home,
-            id: ObjectId::from_bits(id),
-            piece
+        (place(), any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(turn, region_id, id, piece)| {
+            Ask::Repair { turn, region_id, id: ObjectId::from_bits(id), piece }
         }),
     ]
 }
@@ -85,9 +82,18 @@ fn message() -> impl Strategy<Value = Message> {
             Message::Reply { place, total, offset, bytes }
         }),
         (place(), any::<(u32, u64, u128)>(), 0..9u32, proptest::option::of(bytes())).prop_map(
-            |(turn, (home, id, digest), piece, bytes)| {
+            |(turn, (region_id, id, digest), piece, bytes)| {
                 let id = ObjectId::from_bits(id);
-                Message::Repair(Repair { turn, home, id, present: true, piece, pieces: 9, digest, bytes })
+                Message::Repair(Repair {
+                    turn,
+                    region_id,
+                    id,
+                    present: true,
+                    piece,
+                    pieces: 9,
+                    digest,
+                    bytes,
+                })
             }
         ),
         place().prop_map(|turn| Message::Repaired { turn }),
@@ -139,9 +145,9 @@ proptest! {
             voter.handle(Event::Tick, at as u64 * 30_000, &mut commands);
             voter.flush(at as u64, &mut commands);
         }
-        for (at, (source, cause, home)) in recovers.into_iter().enumerate() {
-            let (scope, objects) = (Scope::SettleOn(source), vec![(home, ObjectId::new(1, 0))]);
-            let recover = Recover { id: 0, proposer: source, scope, cause, objects, regions: vec![home + 1] };
+        for (at, (source, cause, region_id)) in recovers.into_iter().enumerate() {
+            let (scope, objects) = (Scope::SettleOn(source), vec![(region_id, ObjectId::new(1, 0))]);
+            let recover = Recover { id: 0, proposer: source, scope, cause, objects, regions: vec![region_id + 1] };
             let (turn, packed) = (Place::new(3 + at as u64, 0), Vec::new());
             voter.handle(Event::RecoverTurn { turn, time_us: 0, recover, packed }, 9_000_000, &mut commands);
         }

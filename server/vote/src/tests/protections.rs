@@ -85,7 +85,7 @@ fn without_the_repair_quorum_one_wrong_sender_is_believed() {
                 let header = digest::RepairHeader {
                     batch: turn.batch,
                     request: turn.request,
-                    home: repair.home,
+                    region_id: repair.region_id,
                     id: repair.id.to_bits(),
                     piece: repair.piece,
                     pieces: repair.pieces,

@@ -5,7 +5,7 @@ use object::ObjectId;
 use wire::SplitMix64;
 
 use super::cluster::Cluster;
-use super::service::{Entry, HOMES, Op, Slip, key};
+use super::service::{Entry, Op, REGION_IDS, Slip, key};
 use crate::limits::*;
 use crate::{
     BeyondRepair, Command, Config, Content, Event, Message, Packed, Place, Recover, Scope, To, Voter,
@@ -87,7 +87,7 @@ fn the_next_replica_proposes_when_the_lowest_does_not() {
 }
 
 #[test]
-fn a_home_repaired_again_and_again_is_repaired_as_a_whole() {
+fn a_region_repaired_again_and_again_is_repaired_as_a_whole() {
     let mut cluster = group();
     let before = REPAIRS_BEFORE_REGION as u64;
     for round in 0..before + 3 {
@@ -107,7 +107,7 @@ fn too_many_repairs_replace_the_replica() {
     let limit = 10;
     let mut cluster = group();
     for (me, node) in (0..).zip(&mut cluster.nodes) {
-        node.voter = Voter::new(Config::new(3, me, HOMES, 1).with_repair_limit(limit));
+        node.voter = Voter::new(Config::new(3, me, REGION_IDS, 1).with_repair_limit(limit));
     }
     let repair_once = |cluster: &mut Cluster, round: u64| {
         let batch = cluster.order(&[Op::Set((round % 4) as u8, round)]);
@@ -177,11 +177,15 @@ fn large_objects_and_whole_regions_go_in_pieces() {
     };
     let id = |counter| ObjectId::new(5, counter);
     let packed = vec![
-        Packed { home: 1, id: id(0), content: Content::Present(bytes(3 * MAX_PIECE_BYTES + 17, 1)) },
-        Packed { home: 1, id: id(1), content: Content::Absent },
-        Packed { home: 1, id: id(2), content: Content::Present(Bytes::new()) },
-        Packed { home: 1, id: id(3), content: Content::Present(bytes(MAX_PIECE_BYTES, 2)) },
-        Packed { home: 2, id: ObjectId::NONE, content: Content::Present(bytes(11 * MAX_PIECE_BYTES + 1, 3)) },
+        Packed { region_id: 1, id: id(0), content: Content::Present(bytes(3 * MAX_PIECE_BYTES + 17, 1)) },
+        Packed { region_id: 1, id: id(1), content: Content::Absent },
+        Packed { region_id: 1, id: id(2), content: Content::Present(Bytes::new()) },
+        Packed { region_id: 1, id: id(3), content: Content::Present(bytes(MAX_PIECE_BYTES, 2)) },
+        Packed {
+            region_id: 2,
+            id: ObjectId::NONE,
+            content: Content::Present(bytes(11 * MAX_PIECE_BYTES + 1, 3)),
+        },
     ];
     let recover = Recover {
         id: 1,
@@ -193,7 +197,7 @@ fn large_objects_and_whole_regions_go_in_pieces() {
     };
     for loss in [0, 3, 10, 50] {
         let mut installed = transfer(packed.clone(), recover.clone(), loss).expect("it arrives");
-        installed.sort_by_key(|packed| (packed.home, packed.id));
+        installed.sort_by_key(|packed| (packed.region_id, packed.id));
         assert!(installed == packed, "loss 1 in {loss}");
     }
 }
@@ -208,7 +212,7 @@ fn a_damaged_copy_has_no_say() {
         objects: vec![(1, ObjectId::new(5, 0))],
         regions: vec![],
     };
-    let damaged = vec![Packed { home: 1, id: ObjectId::new(5, 0), content: Content::Damaged }];
+    let damaged = vec![Packed { region_id: 1, id: ObjectId::new(5, 0), content: Content::Damaged }];
     assert_eq!(transfer(damaged, recover, 0), None, "nothing but damaged copies: the turn is held");
 }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use object::{Home, ObjectId, Pair};
+use object::{ObjectId, Pair, RegionId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Asked;
 use crate::{Content, Failure, Packed, Pairs, Recover, RequestResult};
 
-pub(crate) const HOMES: Home = 2;
+pub(crate) const REGION_IDS: RegionId = 2;
 
 /// One object: a value and the checksum it carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,11 +59,11 @@ pub(crate) enum Entry {
 /// The state of one replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    pub objects: BTreeMap<(Home, ObjectId), Object>,
+    pub objects: BTreeMap<(RegionId, ObjectId), Object>,
 }
 
-pub(crate) fn key(key: u8) -> (Home, ObjectId) {
-    (key as Home % HOMES, ObjectId::new(1, key as u16))
+pub(crate) fn key(key: u8) -> (RegionId, ObjectId) {
+    (key as RegionId % REGION_IDS, ObjectId::new(1, key as u16))
 }
 
 /// An error while a request runs, after the checks and before the seal.
@@ -91,7 +91,7 @@ impl State {
         match self.attempt(op, slip) {
             Ok((pairs, reply)) => {
                 let pairs: Pairs =
-                    pairs.into_iter().map(|((home, id), sum)| Pair { home, id, sum }).collect();
+                    pairs.into_iter().map(|((region_id, id), sum)| Pair { region_id, id, sum }).collect();
                 RequestResult::new(asked, pairs, Bytes::from(reply))
             }
             Err(failure) => {
@@ -102,12 +102,16 @@ impl State {
     }
 
     #[allow(clippy::type_complexity)]
-    fn attempt(&mut self, op: Op, slip: Slip) -> Result<(BTreeMap<(Home, ObjectId), u64>, Vec<u8>), Failure> {
+    fn attempt(
+        &mut self,
+        op: Op,
+        slip: Slip,
+    ) -> Result<(BTreeMap<(RegionId, ObjectId), u64>, Vec<u8>), Failure> {
         let mut pairs = BTreeMap::new();
-        let mut read = |state: &State, at: (Home, ObjectId)| -> Result<Option<u64>, Failure> {
+        let mut read = |state: &State, at: (RegionId, ObjectId)| -> Result<Option<u64>, Failure> {
             let Some(object) = state.objects.get(&at) else { return Ok(None) };
             if sum(at.1, object.value) != object.sum {
-                return Err(Failure::Check { home: at.0, id: at.1 });
+                return Err(Failure::Check { region_id: at.0, id: at.1 });
             }
             pairs.insert(at, object.sum);
             Ok(Some(object.value))
@@ -154,9 +158,9 @@ impl State {
 
     fn write(
         &mut self,
-        at: (Home, ObjectId),
+        at: (RegionId, ObjectId),
         value: Option<u64>,
-        pairs: &mut BTreeMap<(Home, ObjectId), u64>,
+        pairs: &mut BTreeMap<(RegionId, ObjectId), u64>,
     ) {
         match value {
             Some(value) => {
@@ -172,40 +176,43 @@ impl State {
         }
     }
 
-    pub(crate) fn is_intact(&self, at: (Home, ObjectId)) -> bool {
+    pub(crate) fn is_intact(&self, at: (RegionId, ObjectId)) -> bool {
         self.objects.get(&at).is_none_or(|object| object.sum == sum(at.1, object.value))
     }
 
     /// The result of a RECOVER for the vote: the objects that it lists, with their present values.
     pub(crate) fn recovered(&self, recover: &Recover) -> RequestResult {
         let asked = Asked::default();
-        if let Some((home, id)) = recover.objects.iter().copied().find(|at| !self.is_intact(*at)) {
-            return RequestResult::abandoned(asked, Failure::Check { home, id });
+        if let Some((region_id, id)) = recover.objects.iter().copied().find(|at| !self.is_intact(*at)) {
+            return RequestResult::abandoned(asked, Failure::Check { region_id, id });
         }
-        let pair = |at: &(Home, ObjectId)| {
+        let pair = |at: &(RegionId, ObjectId)| {
             let sum = self.objects.get(at).map_or(Pair::REMOVED, |object| object.sum);
-            Pair { home: at.0, id: at.1, sum }
+            Pair { region_id: at.0, id: at.1, sum }
         };
         RequestResult::new(asked, recover.objects.iter().map(pair).collect(), Bytes::new())
     }
 
     /// Packs the objects of a RECOVER.
     pub(crate) fn pack(&self, recover: &Recover) -> Vec<Packed> {
-        recover.targets().map(|(home, id)| Packed { home, id, content: self.pack_one(home, id) }).collect()
+        recover
+            .targets()
+            .map(|(region_id, id)| Packed { region_id, id, content: self.pack_one(region_id, id) })
+            .collect()
     }
 
-    fn pack_one(&self, home: Home, id: ObjectId) -> Content {
-        let one = |(at, object): (&(Home, ObjectId), &Object)| {
+    fn pack_one(&self, region_id: RegionId, id: ObjectId) -> Content {
+        let one = |(at, object): (&(RegionId, ObjectId), &Object)| {
             let mut bytes = at.1.to_bits().to_le_bytes().to_vec();
             bytes.extend_from_slice(&object.value.to_le_bytes());
             bytes
         };
         if id.is_none() {
-            let region = self.objects.iter().filter(|(at, _)| at.0 == home);
+            let region = self.objects.iter().filter(|(at, _)| at.0 == region_id);
             return Content::Present(Bytes::from(region.flat_map(one).collect::<Vec<u8>>()));
         }
-        match self.objects.get_key_value(&(home, id)) {
-            Some(_) if !self.is_intact((home, id)) => Content::Damaged,
+        match self.objects.get_key_value(&(region_id, id)) {
+            Some(_) if !self.is_intact((region_id, id)) => Content::Damaged,
             Some(object) => Content::Present(Bytes::from(one(object))),
             None => Content::Absent,
         }
@@ -215,16 +222,16 @@ impl State {
     pub(crate) fn install(&mut self, objects: &[Packed]) {
         for packed in objects {
             if packed.id.is_none() {
-                self.objects.retain(|at, _| at.0 != packed.home);
+                self.objects.retain(|at, _| at.0 != packed.region_id);
             }
             let Content::Present(bytes) = &packed.content else {
-                self.objects.remove(&(packed.home, packed.id));
+                self.objects.remove(&(packed.region_id, packed.id));
                 continue;
             };
             for one in bytes.chunks_exact(16) {
                 let id = ObjectId::from_bits(u64::from_le_bytes(one[..8].try_into().expect("8 bytes")));
                 let value = u64::from_le_bytes(one[8..].try_into().expect("8 bytes"));
-                self.objects.insert((packed.home, id), Object::sealed(id, value));
+                self.objects.insert((packed.region_id, id), Object::sealed(id, value));
             }
         }
     }

@@ -2,7 +2,7 @@
 //! do so.
 
 use super::cluster::Cluster;
-use super::service::{Entry, HOMES, Op, Slip, State, key};
+use super::service::{Entry, Op, REGION_IDS, Slip, State, key};
 use crate::limits::{REPAIR_GIVE_UP_US, SETTLE_AFTER_US, SETTLE_MEMORY_US, SETTLE_TRIES, UNDECIDED_REQUESTS};
 use crate::{
     Command, Config, Dropped, Event, Evidence, FaultClass, FaultStage, Held, Message, Place, Recover,
@@ -105,7 +105,7 @@ fn a_request_that_is_not_deterministic_is_settled_within_the_bound() {
             let [one] = settled(&node.evidence)[..] else { panic!("{:?}", node.evidence) };
             assert_eq!((one.class, one.settled_on), (FaultClass::Nondeterminism, Some(0)));
             assert_eq!((one.batch, one.request, one.wrong_total), (place.batch, Some(0), 1));
-            assert_eq!((one.wrong[0].home, one.wrong[0].id), key(0));
+            assert_eq!((one.wrong[0].region_id, one.wrong[0].id), key(0));
             assert_eq!((node.voter.counters().settled, node.voter.counters().recovers_refused), (1, 0));
         }
         assert_agreed(&mut cluster);
@@ -208,7 +208,7 @@ fn an_object_that_differs_again_and_again_is_left_to_the_operator() {
     assert_eq!(regions, [0, 1, 1], "as a whole from the second time on");
     for evidence in cluster.nodes.iter().flat_map(|node| settled(&node.evidence)) {
         assert_eq!(
-            (evidence.wrong[0].home, evidence.wrong[0].id),
+            (evidence.wrong[0].region_id, evidence.wrong[0].id),
             key(0),
             "the object is named all the same"
         );
@@ -364,7 +364,7 @@ fn what_a_replica_held_in_an_earlier_life_is_not_settled() {
 /// The vote of replica 1 was corrupted in transit: its object is equal to that of replica 0.
 #[test]
 fn what_is_decided_after_all_is_not_settled() {
-    let mut voter = Voter::new(Config::new(3, 0, HOMES, 0));
+    let mut voter = Voter::new(Config::new(3, 0, REGION_IDS, 0));
     let mut commands = Vec::new();
     let mut states: Vec<State> = (0..3).map(|_| State::default()).collect();
     let results: Vec<RequestResult> =

@@ -55,7 +55,7 @@ fn message_line(message: &Message) -> String {
             let with = if repair.bytes.is_some() { "bytes" } else { "digest only" };
             format!(
                 "REPAIR {}:{} piece {}/{} ({with})",
-                repair.home,
+                repair.region_id,
                 repair.id,
                 repair.piece + 1,
                 repair.pieces

@@ -64,7 +64,7 @@ fn ten() -> (Voter, impl FnMut(&mut Voter, u64) -> bool) {
         voter.handle(Event::Executed { batch, requests: vec![result] }, 1, &mut commands);
         !commands.iter().any(|one| matches!(one, Command::ReplaceSelf(BeyondRepair::Miscounted)))
     };
-    let mut voter = Voter::new(Config::new(3, 0, super::service::HOMES, 0));
+    let mut voter = Voter::new(Config::new(3, 0, super::service::REGION_IDS, 0));
     assert!((0..10).all(|batch| execute(&mut voter, batch)));
     (voter, execute)
 }

@@ -22,8 +22,8 @@ impl Voter {
             Ask::Pairs { place, first } => answer_pairs(&self.ballots, from, place, first, round),
             Ask::Reply { place, offset } => answer_reply(&self.ballots, from, place, offset, round),
             Ask::Stance { place } => answer_stance(&self.ballots, from, place, round),
-            Ask::Repair { turn, home, id, piece } => {
-                self.repairs.on_ask(from, turn, (home, id), piece, round)
+            Ask::Repair { turn, region_id, id, piece } => {
+                self.repairs.on_ask(from, turn, (region_id, id), piece, round)
             }
         }
     }

@@ -145,12 +145,12 @@ impl Voter {
             return;
         }
         let mut wrong = difference(theirs, right);
-        if let Some((home, id)) = failure.and_then(|failure| failure.object()) {
-            name_object(&mut wrong, theirs, right, (home, id));
+        if let Some((region_id, id)) = failure.and_then(|failure| failure.object()) {
+            name_object(&mut wrong, theirs, right, (region_id, id));
         }
         let stage = stage_of(failure, theirs, right, &wrong);
         let case = Case { batch: place.batch, request: Some(place.request), kind: own.asked.kind, stage };
-        let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.home, wrong.id)).collect();
+        let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.region_id, wrong.id)).collect();
         let proposers = self.ballots.live.minus(verdict.with(Status::Failed));
         self.ballots.evidence(replica, case, failure, &wrong, round);
         if verdict.with(Status::Valid).len() >= self.ballots.config.quorum() {
@@ -306,7 +306,7 @@ fn stated_abandoned(record: &Record, replica: Replica, request: u16) -> bool {
 
 /// Pairs that only one side has, or that differ, in both directions. A side without pairs differs in everything.
 fn difference(theirs: Option<&Delta>, right: &Delta) -> Vec<WrongObject> {
-    let key = |pair: &Pair| (pair.home, pair.id);
+    let key = |pair: &Pair| (pair.region_id, pair.id);
     let mut mine: Vec<Pair> = theirs.map_or(Vec::new(), |delta| delta.pairs.clone());
     mine.sort_unstable();
     let mut wrong = Vec::new();
@@ -323,7 +323,7 @@ fn difference(theirs: Option<&Delta>, right: &Delta) -> Vec<WrongObject> {
         let Some(pair) = theirs.or(majority) else { return wrong };
         let (theirs, majority) = (theirs.map(|pair| pair.sum), majority.map(|pair| pair.sum));
         if theirs != majority {
-            wrong.push(WrongObject { home: pair.home, id: pair.id, theirs, majority });
+            wrong.push(WrongObject { region_id: pair.region_id, id: pair.id, theirs, majority });
         }
     }
 }
@@ -335,11 +335,12 @@ fn name_object(
     right: &Delta,
     object: (u32, object::ObjectId),
 ) {
-    let sum =
-        |delta: &Delta| delta.pairs.iter().find(|pair| (pair.home, pair.id) == object).map(|pair| pair.sum);
-    wrong.retain(|wrong| (wrong.home, wrong.id) != object);
+    let sum = |delta: &Delta| {
+        delta.pairs.iter().find(|pair| (pair.region_id, pair.id) == object).map(|pair| pair.sum)
+    };
+    wrong.retain(|wrong| (wrong.region_id, wrong.id) != object);
     let (theirs, majority) = (theirs.and_then(sum), sum(right));
-    wrong.insert(0, WrongObject { home: object.0, id: object.1, theirs, majority });
+    wrong.insert(0, WrongObject { region_id: object.0, id: object.1, theirs, majority });
 }
 
 fn stage_of(

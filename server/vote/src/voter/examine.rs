@@ -2,7 +2,7 @@
 //! itself.
 
 use bytes::Bytes;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use super::dispute::{final_votes, find, find_mut};
 use super::reply::OwedReplies;
@@ -130,7 +130,7 @@ impl Ballots {
         let abandoned = own.failure.is_some();
         let is_intact = |reply: &Bytes| digest::reply(own.asked.checksum, reply) == own.reply_digest;
         let intact = own.reply.as_ref().is_none_or(is_intact);
-        let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.home, pair.id)).collect();
+        let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.region_id, pair.id)).collect();
         let Some(dispute) = find_mut(record, place.request) else { return false };
         dispute.examination = if abandoned { Examination::Done } else { Examination::Rechecking };
         if abandoned {
@@ -147,7 +147,7 @@ impl Ballots {
     pub(super) fn on_rechecked(
         &mut self,
         place: Place,
-        corrupt: &[(Home, ObjectId)],
+        corrupt: &[(RegionId, ObjectId)],
         round: &mut Round<'_>,
     ) -> bool {
         let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
@@ -158,7 +158,7 @@ impl Ballots {
         }
         dispute.examination = Examination::Reexecuting;
         match corrupt.first() {
-            Some(&(home, id)) => self.blame_self(place, Failure::Check { home, id }, round),
+            Some(&(region_id, id)) => self.blame_self(place, Failure::Check { region_id, id }, round),
             None => {
                 round.commands.push(Command::Reexecute { place });
                 false

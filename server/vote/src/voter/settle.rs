@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use object::{Home, ObjectId, Pair};
+use object::{ObjectId, Pair, RegionId};
 
 use super::dispute::{find, find_mut};
 use super::reply::OwedReplies;
@@ -33,8 +33,8 @@ impl Voter {
             return;
         }
         for place in self.settling.given_up(round.now_us) {
-            if let Some((home, id)) = self.settling.take_unreported(place, round.now_us) {
-                round.commands.push(Command::NotSettled { place, home, id });
+            if let Some((region_id, id)) = self.settling.take_unreported(place, round.now_us) {
+                round.commands.push(Command::NotSettled { place, region_id, id });
             }
             self.settling.close_undecided(place, &mut self.replies, &mut self.ballots, round);
         }
@@ -102,12 +102,12 @@ impl Settling {
     ) {
         let (me, cause) = (ballots.config.me(), recover.cause);
         let record = ballots.window.get(cause.batch);
-        let sum = |(home, id): (Home, ObjectId), replica| {
+        let sum = |(region_id, id): (RegionId, ObjectId), replica| {
             let pairs = ballots.pairs_of(record?, cause.request, replica)?;
-            pairs.iter().find(|pair| (pair.home, pair.id) == (home, id)).map(|pair| pair.sum)
+            pairs.iter().find(|pair| (pair.region_id, pair.id) == (region_id, id)).map(|pair| pair.sum)
         };
-        let wrong = |target: (Home, ObjectId)| WrongObject {
-            home: target.0,
+        let wrong = |target: (RegionId, ObjectId)| WrongObject {
+            region_id: target.0,
             id: target.1,
             theirs: sum(target, me),
             majority: sum(target, source),
@@ -174,7 +174,11 @@ impl Ballots {
 
 /// The objects that differ in a request, and the replica whose version to take: the lowest-numbered one that stands by
 /// its result. None unless all replicas are up, stand by their results, and have sent their pairs.
-fn differing(place: Place, repairs: &Repairs, ballots: &Ballots) -> Option<(Vec<(Home, ObjectId)>, Replica)> {
+fn differing(
+    place: Place,
+    repairs: &Repairs,
+    ballots: &Ballots,
+) -> Option<(Vec<(RegionId, ObjectId)>, Replica)> {
     let all = Set::first(ballots.config.replicas());
     let record = ballots.window.get(place.batch)?;
     let dispute = find(record, place.request)?;
@@ -182,13 +186,13 @@ fn differing(place: Place, repairs: &Repairs, ballots: &Ballots) -> Option<(Vec<
     if ballots.live != all || !record.gone.is_empty() || dispute.stands != all || own.failure.is_some() {
         return None;
     }
-    let mut sums: BTreeMap<(Home, ObjectId), [Option<u64>; MAX_REPLICAS]> = BTreeMap::new();
+    let mut sums: BTreeMap<(RegionId, ObjectId), [Option<u64>; MAX_REPLICAS]> = BTreeMap::new();
     let mut is_whole = true;
     for replica in all.iter() {
         let pairs = ballots.pairs_of(record, place.request, replica)?;
         is_whole &= pairs.len() < MAX_PAIRS_PER_REQUEST;
         for pair in pairs {
-            sums.entry((pair.home, pair.id)).or_default()[usize::from(replica)] = Some(pair.sum);
+            sums.entry((pair.region_id, pair.id)).or_default()[usize::from(replica)] = Some(pair.sum);
         }
     }
     let differ = |of: &[Option<u64>]| of.iter().any(|sum| *sum != of[0]);

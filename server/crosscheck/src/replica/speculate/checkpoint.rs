@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use object::Home;
+use object::RegionId;
 
 use super::{GoingBack, Speculator};
 use crate::boundary::{BoundaryWork, PackingRegions};
@@ -27,7 +27,7 @@ pub(super) struct OpenCheckpoint {
     /// What is packed.
     packed: PackWriter,
     /// The next region.
-    next: Home,
+    next: RegionId,
     /// What proves the version of its batch, once that is stable.
     proof: Option<StateProof>,
     /// Not before this time, in microseconds.
@@ -86,14 +86,14 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
     }
 
     /// A boundary has packed regions up to `next`, which was known or not.
-    pub(super) fn on_packed(&mut self, regions: Vec<Vec<u8>>, next: Home, is_known: bool) {
+    pub(super) fn on_packed(&mut self, regions: Vec<Vec<u8>>, next: RegionId, is_known: bool) {
         let Speculator { stage, env, executor, order, transfer, .. } = &mut *self.0;
         let Some(checkpoint) = &mut stage.checkpoint else { return };
         regions.iter().for_each(|region| checkpoint.packed.put_block(region));
         checkpoint.next = next;
         checkpoint.pauses_until_us = env.world.now_us() + limits::PACKING_PAUSE.as_micros() as u64;
-        let homes = executor.running.as_ref().map_or(0, |execution| execution.locks());
-        if is_known && next < homes {
+        let region_ids = executor.running.as_ref().map_or(0, |execution| execution.locks());
+        if is_known && next < region_ids {
             return;
         }
         stage.past.packs_at_once |= !is_known;

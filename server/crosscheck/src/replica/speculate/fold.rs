@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use execute::{KeptRequest, Speculation};
-use object::{Home, Kept};
+use object::{Kept, RegionId};
 use schedule::EntryEnd;
 use verify::{ExecutorEvent, Version};
 use vote::{Failure, RequestResult};
@@ -26,7 +26,7 @@ pub(in crate::replica) fn begin<S: Service>(
     proof: StateProof,
 ) -> Result<Speculation, String> {
     let mut regions = OwnedRegions(service.locks_mut());
-    boundary::speculation_of(regions.0.len() as Home, &mut regions, batch, proof)
+    boundary::speculation_of(regions.0.len() as RegionId, &mut regions, batch, proof)
 }
 
 /// The batch with this number. A replica that lags has thousands of them.

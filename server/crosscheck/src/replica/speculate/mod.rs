@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use execute::{Speculation, TokenParts};
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use order::{Delivered, FrameKind, PrimaryView};
 use schedule::{EntryEnd, Mixer};
 use verify::{
@@ -98,7 +98,7 @@ pub(super) struct SpeculateStage {
     /// A peer's answer that came while a boundary had the batches.
     answer: Option<(u8, u64, Vec<Packed>)>,
     /// What peers have asked for: each its last question.
-    questions: BTreeMap<u8, (u64, Vec<(Home, ObjectId)>)>,
+    questions: BTreeMap<u8, (u64, Vec<(RegionId, ObjectId)>)>,
     /// The replicas differ after this batch, and it is unknown which one is right.
     undecided: Option<u64>,
     losses: Losses,
@@ -140,7 +140,7 @@ struct UnstableBatch {
     /// Once it has ended.
     ended: Option<EntryEnd>,
     /// Corrupted objects that kept its checkpoint from being made.
-    unsound: Vec<(Home, ObjectId)>,
+    unsound: Vec<(RegionId, ObjectId)>,
     /// Once all before have ended too: the state after it.
     version: Option<Version>,
     /// What its token is computed from.

@@ -271,10 +271,10 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 self.undecided().on_checked(&objects, fits_tree);
             }
             BoundaryDone::Installed { state } => self.whole_state().on_installed(state),
-            BoundaryDone::Scrubbed { speculation, home, found, took } => {
+            BoundaryDone::Scrubbed { speculation, region_id, found, took } => {
                 self.on_returned(*speculation);
                 self.scrubs.on_done(self.env.world.scrub_took(took));
-                self.on_scrubbed(home, found);
+                self.on_scrubbed(region_id, found);
             }
             BoundaryDone::Read(done) => self.reads().on_done(done),
         }

@@ -12,7 +12,7 @@
 //! itself.
 
 use execute::Speculation;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use order::FrameKind;
 use verify::{ExecutorEvent, Slots, Version};
 use vote::{Failure, Packed, RequestResult};
@@ -55,7 +55,7 @@ pub(super) struct Repairing {
     fit: bool,
     /// Objects that were replaced by others than the right ones. They fit their checksums now, so that nothing finds
     /// them any more: this repair has to go on until they are right.
-    misplaced: Vec<(Home, ObjectId)>,
+    misplaced: Vec<(RegionId, ObjectId)>,
     step: RepairStep,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Repairing {
 #[derive(Debug)]
 pub(super) enum RepairStep {
     /// It goes back and then replaces these objects; if there are none, it runs the batches.
-    GoBack(Vec<(Home, ObjectId)>),
+    GoBack(Vec<(RegionId, ObjectId)>),
     /// It goes back, and then checks all objects.
     GoBackAndScrub,
     /// It goes back, and then checks all objects and the tree.
@@ -71,7 +71,7 @@ pub(super) enum RepairStep {
     /// It has asked a peer for objects.
     Asks {
         batch: u64,
-        objects: Vec<(Home, ObjectId)>,
+        objects: Vec<(RegionId, ObjectId)>,
         /// Peers that were asked, and those of them that have not answered.
         asked: Slots,
         awaited: Slots,
@@ -80,7 +80,7 @@ pub(super) enum RepairStep {
     /// It runs the batches.
     Runs,
     /// No peer has the objects at this time: it asks again after a while.
-    Pauses { objects: Vec<(Home, ObjectId)>, since_us: u64 },
+    Pauses { objects: Vec<(RegionId, ObjectId)>, since_us: u64 },
     /// It cannot be repaired, and replaces itself when all others are there.
     Waits,
 }
@@ -153,7 +153,7 @@ impl Repairing {
 
 impl RepairStep {
     /// Whether one of these objects is sought.
-    fn has_one_of(&self, others: &[(Home, ObjectId)]) -> bool {
+    fn has_one_of(&self, others: &[(RegionId, ObjectId)]) -> bool {
         match self {
             RepairStep::GoBack(objects)
             | RepairStep::Asks { objects, .. }
@@ -167,10 +167,12 @@ impl RepairStep {
 }
 
 /// The objects at which requests have failed.
-fn suspects<'r>(results: impl Iterator<Item = &'r RequestResult>) -> Vec<(Home, ObjectId)> {
-    let mut objects: Vec<(Home, ObjectId)> = results
+fn suspects<'r>(results: impl Iterator<Item = &'r RequestResult>) -> Vec<(RegionId, ObjectId)> {
+    let mut objects: Vec<(RegionId, ObjectId)> = results
         .filter_map(|result| match result.failure {
-            Some(Failure::Check { home, id } | Failure::Missing { home, id }) => Some((home, id)),
+            Some(Failure::Check { region_id, id } | Failure::Missing { region_id, id }) => {
+                Some((region_id, id))
+            }
             _ => None,
         })
         .collect();
@@ -181,12 +183,12 @@ fn suspects<'r>(results: impl Iterator<Item = &'r RequestResult>) -> Vec<(Home, 
 }
 
 /// Whether an object is one of these, or its whole region is.
-fn is_among(object: &(Home, ObjectId), objects: &[(Home, ObjectId)]) -> bool {
+fn is_among(object: &(RegionId, ObjectId), objects: &[(RegionId, ObjectId)]) -> bool {
     objects.contains(object) || objects.contains(&(object.0, ObjectId::NONE))
 }
 
 /// What to ask for in one message: these objects, or if they are too many, as many of their whole regions as fit.
-fn in_one_message(mut objects: Vec<(Home, ObjectId)>) -> Vec<(Home, ObjectId)> {
+fn in_one_message(mut objects: Vec<(RegionId, ObjectId)>) -> Vec<(RegionId, ObjectId)> {
     if objects.len() > limits::ASKED_OBJECTS {
         objects.iter_mut().for_each(|(_, id)| *id = ObjectId::NONE);
         objects.sort_unstable();
@@ -197,19 +199,22 @@ fn in_one_message(mut objects: Vec<(Home, ObjectId)>) -> Vec<(Home, ObjectId)> {
 }
 
 /// Whether an answer has each object that was asked for, and others only of regions that were asked for as a whole.
-fn is_answer_to(asked_for: &[(Home, ObjectId)], objects: &[Packed]) -> bool {
-    let has = |&(home, id): &(Home, ObjectId)| {
-        objects.iter().any(|object| object.home == home && (object.id == id || id.is_none()))
+fn is_answer_to(asked_for: &[(RegionId, ObjectId)], objects: &[Packed]) -> bool {
+    let has = |&(region_id, id): &(RegionId, ObjectId)| {
+        objects.iter().any(|object| object.region_id == region_id && (object.id == id || id.is_none()))
     };
-    let was_asked = |object: &Packed| is_among(&(object.home, object.id), asked_for);
+    let was_asked = |object: &Packed| is_among(&(object.region_id, object.id), asked_for);
     asked_for.iter().all(has) && objects.iter().all(was_asked)
 }
 
 /// These objects, with all of these regions instead of single objects of them; none if that changes nothing.
-fn whole_regions(objects: &[(Home, ObjectId)], homes: &[Home]) -> Option<Vec<(Home, ObjectId)>> {
-    let whole = homes.iter().map(|home| (*home, ObjectId::NONE));
-    let new: Vec<(Home, ObjectId)> = whole.filter(|region| !objects.contains(region)).collect();
-    let kept = objects.iter().copied().filter(|(home, _)| !homes.contains(home));
+fn whole_regions(
+    objects: &[(RegionId, ObjectId)],
+    region_ids: &[RegionId],
+) -> Option<Vec<(RegionId, ObjectId)>> {
+    let whole = region_ids.iter().map(|region_id| (*region_id, ObjectId::NONE));
+    let new: Vec<(RegionId, ObjectId)> = whole.filter(|region| !objects.contains(region)).collect();
+    let kept = objects.iter().copied().filter(|(region_id, _)| !region_ids.contains(region_id));
     (!new.is_empty()).then(|| new.iter().copied().chain(kept).collect())
 }
 
@@ -220,7 +225,7 @@ impl SpeculateStage {
     }
 
     /// The objects at which requests of unstable batches have failed.
-    fn suspects(&self) -> Vec<(Home, ObjectId)> {
+    fn suspects(&self) -> Vec<(RegionId, ObjectId)> {
         suspects(self.unstable.iter().filter_map(|batch| batch.results.as_ref()).flatten())
     }
 }
@@ -333,8 +338,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 
     /// The objects of a region, or of all, were checked. Those that are corrupted are replaced.
-    pub(super) fn on_scrubbed(&mut self, home: Option<Home>, Scrubbed { objects, fit }: Scrubbed) {
-        if home.is_none() {
+    pub(super) fn on_scrubbed(&mut self, region_id: Option<RegionId>, Scrubbed { objects, fit }: Scrubbed) {
+        if region_id.is_none() {
             self.repair().on_checked_for_the_other(&objects);
         }
         let stage = &mut *self.stage;
@@ -346,7 +351,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             }
             return;
         };
-        if home.is_some() || !matches!(repairing.step, RepairStep::GoBackAndScrub) {
+        if region_id.is_some() || !matches!(repairing.step, RepairStep::GoBackAndScrub) {
             return;
         }
         repairing.fit = fit;
@@ -435,13 +440,13 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     }
 
     /// Checks a region, or all.
-    pub(super) fn scrub(&mut self, home: Option<Home>) {
+    pub(super) fn scrub(&mut self, region_id: Option<RegionId>) {
         let running = self.stage.running();
-        self.lend(|speculation| BoundaryWork::Scrub(Box::new(Scrubbing { speculation, running, home })));
+        self.lend(|speculation| BoundaryWork::Scrub(Box::new(Scrubbing { speculation, running, region_id })));
     }
 
     /// Asks for objects as they were after the batch to which this replica has gone back.
-    fn ask(&mut self, objects: Vec<(Home, ObjectId)>) {
+    fn ask(&mut self, objects: Vec<(RegionId, ObjectId)>) {
         let (batch, at_us) = (self.stage.newest(), self.env.world.now_us());
         let objects = in_one_message(objects);
         if let Some(repairing) = &mut self.stage.repairing {
@@ -554,7 +559,8 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
         // The boundary takes no longer than a batch.
         *at_us = self.env.world.now_us();
-        let whole = asked_for.iter().filter(|(_, id)| id.is_none()).map(|(home, _)| *home).collect();
+        let whole =
+            asked_for.iter().filter(|(_, id)| id.is_none()).map(|(region_id, _)| *region_id).collect();
         self.lend(|speculation| {
             BoundaryWork::Replace(Box::new(ReplacingObjects { speculation, objects, whole }))
         });
@@ -562,7 +568,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// These objects are others than the right ones now. That may be known only when the repair they were for is over,
     /// because a view has begun meanwhile: then another one begins, before any batch runs. Returns whether it does.
-    pub(super) fn begins_for(&mut self, objects: Vec<(Home, ObjectId)>) -> bool {
+    pub(super) fn begins_for(&mut self, objects: Vec<(RegionId, ObjectId)>) -> bool {
         if objects.is_empty() || self.stage.takes_state() {
             return false;
         }
@@ -582,7 +588,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     }
 
     /// The objects of a peer were put in place.
-    pub(super) fn on_replaced(&mut self, are_right: bool, misnamed: &[Home], notes: Vec<String>) {
+    pub(super) fn on_replaced(&mut self, are_right: bool, misnamed: &[RegionId], notes: Vec<String>) {
         let Some(repairing) = &mut self.stage.repairing else { return };
         let Repairing { step, since_us, replaced, scrubbed, fit, misplaced, .. } = repairing;
         let RepairStep::Asks { objects, .. } = step else { return };
@@ -630,7 +636,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     }
 
     /// A peer asks for objects as they were after a batch. Only its last question is answered.
-    fn on_ask_objects(&mut self, from: u8, batch: u64, objects: Vec<(Home, ObjectId)>) {
+    fn on_ask_objects(&mut self, from: u8, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
         let of_two = self.env.settings.executors() == 2;
         if let Some(repairing) = self.stage.repairing.as_mut().filter(|_| of_two) {
             repairing.both_ask |= repairing.step.has_one_of(&objects);
@@ -679,15 +685,15 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         if !self.env.settings.mode.guarded || !is_idle {
             return;
         }
-        let home = self.scrubs.next_due(execution.locks(), self.env.world.now_us());
-        if home.is_some() {
-            self.scrub(home);
+        let region_id = self.scrubs.next_due(execution.locks(), self.env.world.now_us());
+        if region_id.is_some() {
+            self.scrub(region_id);
         }
     }
 
     /// The checkpoint of a batch was not made, because these objects are corrupted: they are replaced, and the batch
     /// runs again.
-    pub(in crate::replica) fn on_unsound(&mut self, batch: u64, objects: Vec<(Home, ObjectId)>) {
+    pub(in crate::replica) fn on_unsound(&mut self, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
         if let Some(batch) = unstable(&mut self.stage.unstable, batch) {
             batch.unsound = objects;
         }
@@ -710,15 +716,15 @@ mod tests {
 
     #[test]
     fn objects_too_many_for_a_message_are_asked_for_with_their_regions() {
-        let objects = |count: u64| -> Vec<(Home, ObjectId)> {
-            (0..count).map(|number| ((number % 3) as Home, ObjectId::from_bits(number))).collect()
+        let objects = |count: u64| -> Vec<(RegionId, ObjectId)> {
+            (0..count).map(|number| ((number % 3) as RegionId, ObjectId::from_bits(number))).collect()
         };
         let few = objects(limits::ASKED_OBJECTS as u64);
         assert_eq!(in_one_message(few.clone()), few);
         let many = in_one_message(objects(limits::ASKED_OBJECTS as u64 + 1));
         assert_eq!(many, [(0, ObjectId::NONE), (1, ObjectId::NONE), (2, ObjectId::NONE)]);
         assert!(few.iter().all(|object| is_among(object, &many)));
-        let elsewhere: Vec<_> = (0..100).map(|home| (home, ObjectId::from_bits(1))).collect();
+        let elsewhere: Vec<_> = (0..100).map(|region_id| (region_id, ObjectId::from_bits(1))).collect();
         assert_eq!(in_one_message(elsewhere).len(), limits::ASKED_OBJECTS);
     }
 }

@@ -10,7 +10,7 @@
 //! A replica yields too when it knows of corrupted objects and gets no right ones. When it may: `yielding.rs`.
 
 use execute::Speculation;
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 
 use super::repair::{ObjectRepair, RepairStep, Repairing};
 use super::yielding::turns_to_yield;
@@ -109,7 +109,7 @@ impl<S: Service, W: World> Undecided<'_, '_, S, W> {
     }
 
     /// This replica has checked itself: these objects are corrupted, and the tree fits the others or not.
-    pub(super) fn on_checked(&mut self, objects: &[(Home, ObjectId)], fits_tree: bool) {
+    pub(super) fn on_checked(&mut self, objects: &[(RegionId, ObjectId)], fits_tree: bool) {
         let Speculator { stage, env, .. } = &mut *self.0;
         if stage.repairing.as_ref().is_none_or(|repairing| !repairing.is_check()) {
             return;

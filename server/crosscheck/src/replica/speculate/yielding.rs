@@ -12,7 +12,7 @@
 //! What is corrupted in the last state that is left cannot be replaced. The replica goes on with it, and replies of
 //! requests that need these objects are withheld.
 
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use order::FrameKind;
 
 use super::operator::other_than;
@@ -178,7 +178,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     }
 
     /// All objects here were checked. Corrupted ones are replaced; then all are checked again.
-    pub(super) fn on_checked_for_the_other(&mut self, corrupted: &[(Home, ObjectId)]) {
+    pub(super) fn on_checked_for_the_other(&mut self, corrupted: &[(RegionId, ObjectId)]) {
         let are_right = corrupted.is_empty() && self.stage.is_whole();
         if let Some(asked_us) = self.stage.health().answer(are_right) {
             let healthy = Message::Healthy { asked_us }.encode();
@@ -218,7 +218,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     }
 
     /// It goes on with its own state, the last one that is left, although these objects are corrupted.
-    pub(super) fn go_on_as_the_last(&mut self, objects: &[(Home, ObjectId)]) {
+    pub(super) fn go_on_as_the_last(&mut self, objects: &[(RegionId, ObjectId)]) {
         let both_ask = self.both_ask();
         let stage = &mut *self.stage;
         stage.past.doubt.note_both_wrong(both_ask);
@@ -227,9 +227,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         stage.past.found_wrong = (newest, limits::RUNS_AGAIN);
         // One of more replicas is only cut off, and has them replaced later.
         let is_told = !are_two(&self.env.settings) || std::mem::replace(&mut stage.health().told_last, true);
-        if let (Some((home, id)), false) = (objects.first(), is_told) {
+        if let (Some((region_id, id)), false) = (objects.first(), is_told) {
             self.env.world.say(format_args!(
-                "object {home}:{id} is corrupted here ({} objects), and no other replica has a state that could \
+                "object {region_id}:{id} is corrupted here ({} objects), and no other replica has a state that could \
                     repair it: requests that need it get no reply, and no replica can be filled from this one. Copy \
                     what clients can still read, and start the group again",
                 objects.len()

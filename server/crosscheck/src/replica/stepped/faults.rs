@@ -1,7 +1,7 @@
 //! Faults that a simulation injects into a replica that it steps: it corrupts state that is no object, and breaks
 //! promises.
 
-use object::{Home, ObjectId};
+use object::{ObjectId, RegionId};
 use verify::Rules;
 
 use super::Stepped;
@@ -44,7 +44,7 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// The objects that faults have damaged before their seal since the last call, with their locks. A seal covers all
     /// of an object except the unchanged members: damage there is found when it is next read.
-    pub fn take_damaged(&self) -> Vec<(Home, ObjectId)> {
+    pub fn take_damaged(&self) -> Vec<(RegionId, ObjectId)> {
         self.replica.env.hooks.take_damaged()
     }
 

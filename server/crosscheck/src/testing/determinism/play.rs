@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
 use execute::End;
-use object::{Home, ObjectId, Region};
+use object::{ObjectId, Region, RegionId};
 use schedule::{
     Access, Config, DispatcherState, Entry, Footprint, Lock, Origin, Outcome, Schedule, Turn, Worker,
 };
@@ -209,14 +209,14 @@ impl<S: Service> Hall<S> {
     /// Runs alone after a batch: repacks the state if requested, names it, digests it, and packs it if requested.
     fn look(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], seen: &mut ExecutedRequest) {
         turn.take_all();
-        turn.visit_regions(locks, |home, access| {
+        turn.visit_regions(locks, |region_id, access| {
             let Access::Exclusive(region) = access else { return };
             if self.variant.repacks {
-                let wrong = repack(region).map(|(id, what)| ((home, id), what));
+                let wrong = repack(region).map(|(id, what)| ((region_id, id), what));
                 seen.did.repacked = seen.did.repacked.take().or(wrong);
             }
             if self.variant.names {
-                name::<S>(region, home, &mut seen.names);
+                name::<S>(region, region_id, &mut seen.names);
             }
             seen.did.digests.push(region.digest());
         });
@@ -249,13 +249,13 @@ fn repack(region: &mut dyn Region) -> Option<(ObjectId, String)> {
 }
 
 /// Records the operator's names of the objects of a region.
-fn name<S: Service>(region: &dyn Region, home: Home, names: &mut Names) {
+fn name<S: Service>(region: &dyn Region, region_id: RegionId, names: &mut Names) {
     region.objects(&mut |listed| {
         let packed = region.pack(listed.id);
         let members = packed.as_deref().and_then(|packed| region.members(packed).ok());
         let name = members.as_ref().and_then(S::name_of);
         let class = listed.class.rsplit("::").next().unwrap_or(listed.class);
-        names.insert((home, listed.id), name.unwrap_or_else(|| class.to_owned()));
+        names.insert((region_id, listed.id), name.unwrap_or_else(|| class.to_owned()));
     });
 }
 

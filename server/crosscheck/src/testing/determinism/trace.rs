@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use object::{Home, ObjectId, Pair};
+use object::{ObjectId, Pair, RegionId};
 use schedule::{Footprint, LockId, Origin};
 
 use super::{BATCH, Difference, PLAIN};
@@ -13,7 +13,7 @@ use crate::packed_state::PackedState;
 const SHOWN: usize = 80;
 
 /// The operator's names of objects.
-pub type Names = BTreeMap<(Home, ObjectId), String>;
+pub type Names = BTreeMap<(RegionId, ObjectId), String>;
 
 /// The request at one position.
 pub struct ExecutedRequest {
@@ -45,7 +45,7 @@ pub struct Did {
     /// Digests of all regions, where the state was digested.
     pub digests: Vec<u128>,
     /// The first object that differed after it was packed and unpacked, and how.
-    pub repacked: Option<((Home, ObjectId), String)>,
+    pub repacked: Option<((RegionId, ObjectId), String)>,
 }
 
 /// How a request ended.
@@ -54,7 +54,7 @@ pub enum Ended {
     Done,
     Missed(LockId),
     Panicked,
-    Corrupted((Home, ObjectId)),
+    Corrupted((RegionId, ObjectId)),
     Unreproducible,
     /// Its effects could not be taken back.
     NotUndone,
@@ -153,11 +153,11 @@ impl ExecutionTrace {
         let mut pairs = theirs.pairs.iter().filter(|pair| !mine.pairs.contains(pair));
         let mut missing = mine.pairs.iter().filter(|pair| !theirs.pairs.contains(pair));
         if let Some(pair) = pairs.next().or_else(|| missing.next()) {
-            return format!("{} is another one when it ends", self.name((pair.home, pair.id)));
+            return format!("{} is another one when it ends", self.name((pair.region_id, pair.id)));
         }
-        let home = mine.digests.iter().zip(&theirs.digests).position(|(mine, theirs)| mine != theirs);
-        match home {
-            Some(home) => format!("the state behind lock {home} is another one afterwards"),
+        let region_id = mine.digests.iter().zip(&theirs.digests).position(|(mine, theirs)| mine != theirs);
+        match region_id {
+            Some(region_id) => format!("the state behind lock {region_id} is another one afterwards"),
             None => "another request runs at its position".to_owned(),
         }
     }
@@ -174,11 +174,11 @@ impl ExecutionTrace {
         }
     }
 
-    fn name(&self, object: (Home, ObjectId)) -> String {
-        let (home, id) = object;
+    fn name(&self, object: (RegionId, ObjectId)) -> String {
+        let (region_id, id) = object;
         match self.names.get(&object) {
-            Some(name) => format!("{name} (object {home}:{id})"),
-            None => format!("object {home}:{id}"),
+            Some(name) => format!("{name} (object {region_id}:{id})"),
+            None => format!("object {region_id}:{id}"),
         }
     }
 

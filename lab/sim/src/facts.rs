@@ -45,15 +45,16 @@ pub struct Facts {
     pub order: BTreeMap<u64, u128>,
     /// The last batch that any replica took from the order.
     pub last_batch: u64,
-    /// With V, by batch and token: the order in which a replica that no fault has hit ran its requests.
+    /// In verified mode, by batch and token: the order in which a replica that no fault has hit ran its requests.
     orders: BTreeMap<(u64, StateToken), Vec<u32>>,
-    /// With V: the version of the batch that is delivered next.
+    /// In verified mode: the version of the batch that is delivered next.
     agreed: Version,
-    /// With V, by place: the place in the order in which the requests of a batch count as executed.
+    /// In verified mode, by place: the place in the order in which the requests of a batch count as executed.
     planned: BTreeMap<Place, Place>,
     /// By batch: its results, per replica.
     pub results: BTreeMap<u64, Vec<Option<Vec<RequestOutcome>>>>,
-    /// With V and two replicas, by batch that a verifier has recorded: how many of them have to come to one state.
+    /// In verified mode, and two replicas, by batch that a verifier has recorded: how many of them have to come to one
+    /// state.
     lineups: BTreeMap<u64, u8>,
     /// By replica: the last batch it took from the order, over all its processes.
     pub delivered: Vec<u64>,
@@ -184,7 +185,8 @@ impl Facts {
         if self.replicas == 2 { 1 } else { self.faults() + 1 }
     }
 
-    /// The place at which the request with this one counts as executed: another one with V only, in the same batch.
+    /// The place at which the request with this one counts as executed: another one in verified mode only, in the same
+    /// batch.
     pub fn planned(&self, place: Place) -> Place {
         self.planned.get(&place).copied().unwrap_or(place)
     }

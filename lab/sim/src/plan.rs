@@ -141,7 +141,7 @@ impl Episode {
     }
 }
 
-/// How replicas answer reads in the run of a seed: with V, and every second pair of seeds, without a batch.
+/// How replicas answer reads in the run of a seed: in verified mode, and every second pair of seeds, without a batch.
 pub fn reads(seed: u64, options: &Options) -> Reads {
     if options.verified && seed / 2 % 2 == 1 { Reads::Local } else { Reads::Batch }
 }

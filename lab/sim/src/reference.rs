@@ -45,7 +45,7 @@ pub struct Executed<W: Workload> {
     time_us: u64,
     /// The comparisons postponed until the end, where requests may miss locks.
     later: Option<Later>,
-    /// With V: the model after each of the last batches, with its ordered time, for reads that took no batch.
+    /// In verified mode: the model after each of the last batches, with its ordered time, for reads that took no batch.
     past: Option<BTreeMap<u64, (W::Model, u64)>>,
     /// By the number of such a command: the expected answer.
     reads: BTreeMap<usize, <W::Model as ReferenceModel>::Expected>,

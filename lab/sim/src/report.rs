@@ -77,7 +77,7 @@ pub struct CampaignTotals {
     pub evidence: BTreeMap<String, u64>,
     /// Replicas that replaced themselves, by reason.
     pub replaced: BTreeMap<String, u64>,
-    /// With V.
+    /// In verified mode.
     #[serde(default)]
     pub verified: Verified,
     /// Of chains of strikes.

@@ -70,7 +70,8 @@ pub struct Options {
     pub real_sizes: bool,
     /// Episodes are chains of strikes ([`crate::strikes`]), and no faults of the plan.
     pub chains: bool,
-    /// All machines have more and more else to do: a request takes up to 100 ms. With V all have as many workers.
+    /// All machines have more and more else to do: a request takes up to 100 ms. In verified mode, all have as many
+    /// workers.
     pub busy: bool,
     /// Prints every event.
     pub trace: bool,
@@ -189,7 +190,7 @@ pub struct RunSummary {
     pub longest_heal_us: u64,
     /// Episodes of faults that began.
     pub episodes: u64,
-    /// With V.
+    /// In verified mode.
     pub verified: Verified,
     /// Of chains of strikes.
     pub chains: Chains,
@@ -233,7 +234,7 @@ struct ReplicaSlot<W: Workload> {
     calm_us: u64,
     /// The faults that have hit it since all replicas were equal.
     struck_by: BTreeSet<SimFault>,
-    /// With V: the process, by number, in which a fault may be hidden that no check looks for.
+    /// In verified mode: the process, by number, in which a fault may be hidden that no check looks for.
     hidden_in: Option<u64>,
     /// Outlives processes; none where logs are in memory.
     storage: Option<Storage>,
@@ -311,7 +312,7 @@ struct Run<W: Workload> {
     placed: Vec<(u8, SimFault, std::sync::mpsc::Receiver<serde_json::Value>)>,
     /// The position at which digests are compared, and the digests so far.
     digests: BTreeMap<(u64, u64), BTreeMap<u8, u128>>,
-    /// With V: the states that replicas have come to lately.
+    /// In verified mode: the states that replicas have come to lately.
     tokens: verified::Tokens,
     asked_digest_us: u64,
     next_look_us: u64,
@@ -331,7 +332,7 @@ struct Run<W: Workload> {
 const LONGEST_US: u64 = 600_000_000;
 /// The time within which all replicas have to heal.
 const HEALS_WITHIN_US: u64 = 90_000_000;
-/// The same with V, where no repair has to be ordered.
+/// The same in verified mode, where no repair has to be ordered.
 const VERIFIED_HEALS_WITHIN_US: u64 = 30_000_000;
 
 impl<W: Workload> Run<W> {
@@ -443,7 +444,7 @@ impl<W: Workload> Run<W> {
 
     /// The number of a replica's workers: it differs between replicas, since no agreed result may depend on it.
     ///
-    /// With V also the same number everywhere, with every other seed.
+    /// In verified mode, also the same number everywhere, with every other seed.
     fn workers_of(&self, replica: u8) -> usize {
         if self.options.verified && (self.seed % 2 == 1 || self.options.busy) {
             return self.options.workers;

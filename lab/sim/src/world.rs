@@ -105,8 +105,8 @@ pub struct Ordered {
     pub seed: u64,
     /// Its requests.
     pub requests: Vec<order::Request>,
-    /// With V: numbers of the requests in an order in which they may have run one at a time. Else they run in their
-    /// order.
+    /// In verified mode: numbers of the requests in an order in which they may have run one at a time. Else they run in
+    /// their order.
     pub plan: Option<Vec<u32>>,
 }
 
@@ -140,7 +140,7 @@ pub enum What {
         /// Its stamp and requests.
         ordered: Ordered,
     },
-    /// A batch has all its results. With V: and stays.
+    /// A batch has all its results. In verified mode: and stays.
     Executed {
         /// Its number.
         batch: u64,
@@ -156,7 +156,7 @@ pub enum What {
         /// The bytes.
         reply: Bytes,
     },
-    /// With V: the reply to a read leaves that took no batch.
+    /// In verified mode: the reply to a read leaves that took no batch.
     ReadHere {
         /// It is that of the state after this batch.
         batch: u64,
@@ -190,21 +190,21 @@ pub enum What {
     Evidence(EvidenceRecord),
     /// A message to its operator.
     Said(String),
-    /// With V: a batch was scheduled, and the order's state after it has this digest.
+    /// In verified mode: a batch was scheduled, and the order's state after it has this digest.
     Speculated {
         /// Its number.
         batch: u64,
         /// The digest.
         order: u128,
     },
-    /// With V: a batch has all its results, and may be taken back.
+    /// In verified mode: a batch has all its results, and may be taken back.
     Ran {
         /// Its number.
         batch: u64,
         /// Per request.
         outcomes: Vec<RequestOutcome>,
     },
-    /// With V: a batch has ended, with a version.
+    /// In verified mode: a batch has ended, with a version.
     Folded {
         /// It.
         version: Version,
@@ -213,7 +213,7 @@ pub enum What {
         /// Numbers of its requests in an order in which they may have run one at a time.
         order: Vec<u32>,
     },
-    /// With V: this replica's executor sends its token.
+    /// In verified mode: this replica's executor sends its token.
     Voted {
         /// The view.
         view: u64,
@@ -222,23 +222,23 @@ pub enum What {
         /// The token before.
         parent: StateToken,
     },
-    /// With V: a batch stays.
+    /// In verified mode: a batch stays.
     Stable {
         /// Its version.
         version: Version,
         /// Whether this very version was agreed on.
         is_agreed: bool,
     },
-    /// With V: a batch is about to count as delivered and executed, since this version is stable.
+    /// In verified mode: a batch is about to count as delivered and executed, since this version is stable.
     Agreed(Version),
-    /// With V: this replica's verifier has recorded this version.
+    /// In verified mode: this replica's verifier has recorded this version.
     Recorded {
         /// The version.
         version: Version,
         /// How many executors have to come to it.
         executors: u8,
     },
-    /// With V: this replica follows another view, after this version.
+    /// In verified mode: this replica follows another view, after this version.
     Followed {
         /// The view.
         view: u64,
@@ -247,28 +247,28 @@ pub enum What {
         /// Whether its first batch runs one request at a time.
         sequential: bool,
     },
-    /// With V: batches could not be taken back.
+    /// In verified mode: batches could not be taken back.
     NotTakenBack {
         /// Whether what takes them back was there.
         was_kept: bool,
     },
-    /// With V: its state is not the agreed one.
+    /// In verified mode: its state is not the agreed one.
     Diverged(Version),
-    /// With V: batches were taken back, and whether the tree is that of the objects.
+    /// In verified mode: batches were taken back, and whether the tree is that of the objects.
     TookBack {
         /// The version that is left.
         version: Version,
         /// Whether it is.
         is_right: Option<bool>,
     },
-    /// With V: the order continues after this batch.
+    /// In verified mode: the order continues after this batch.
     Rewound {
         /// The batch.
         batch: u64,
         /// The digest of the order's state.
         order: u128,
     },
-    /// With V: the state came from other replicas, or is the first one.
+    /// In verified mode: the state came from other replicas, or is the first one.
     Installed {
         /// Its version.
         version: Version,
@@ -314,7 +314,7 @@ pub struct Surroundings {
     disk: Option<Platter>,
     /// Checkpoints on their way to the disk.
     writes: RefCell<Vec<SlowWrite>>,
-    /// With V: the batches that are scheduled and not stable, and their results.
+    /// In verified mode: the batches that are scheduled and not stable, and their results.
     unstable: BTreeMap<u64, (Ordered, Vec<RequestOutcome>)>,
 }
 

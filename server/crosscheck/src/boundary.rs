@@ -1,4 +1,4 @@
-//! With V: work that has the whole state alone, between two batches or to go back behind one.
+//! In verified mode: work that has the whole state alone, between two batches or to go back behind one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

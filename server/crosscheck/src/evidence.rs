@@ -73,7 +73,7 @@ pub fn changed_after_runs(me: u8, place: Place, kind: Option<String>) -> Evidenc
     withheld(me, place, kind, "the reply, or the digest of a run")
 }
 
-/// With V: a reply that is not the one whose digest was agreed on.
+/// In verified mode: a reply that is not the one whose digest was agreed on.
 pub fn changed_after_agreement(me: u8, place: Place, kind: Option<String>) -> EvidenceRecord {
     withheld(me, place, kind, "the reply")
 }
@@ -84,13 +84,14 @@ fn withheld(me: u8, place: Place, kind: Option<String>, what: &str) -> EvidenceR
     EvidenceRecord { kind, ..hardware_like(me, Some(place), vec![what.into()], stage, outcome) }
 }
 
-/// With V: this replica's state after a batch is not the one that was agreed on.
+/// In verified mode: this replica's state after a batch is not the one that was agreed on.
 pub fn diverged(me: u8, batch: u64, outcome: &str) -> EvidenceRecord {
     let objects = vec![format!("the state or a reply after batch {batch}")];
     hardware_like(me, None, objects, stage(FaultStage::InRequest), outcome)
 }
 
-/// With V: tokens of a batch differed, and all replicas run it again. Where most agree, `replica` is one that does not.
+/// In verified mode: tokens of a batch differed, and all replicas run it again. Where most agree, `replica` is one that
+/// does not.
 pub fn differed(replica: Option<u8>, batch: u64) -> EvidenceRecord {
     let outcome = "masked: all replicas take it back, and run the next batch one request at a time";
     let what = if replica.is_some() { "unlike that of most replicas" } else { "another one at each replica" };
@@ -100,7 +101,7 @@ pub fn differed(replica: Option<u8>, batch: u64) -> EvidenceRecord {
     EvidenceRecord { class: self::class(class).into(), ..record }
 }
 
-/// With V: what is known of two executors that differed.
+/// In verified mode: what is known of two executors that differed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Run again, both came to the same.
@@ -113,8 +114,8 @@ pub enum Outcome {
     BothAreSound,
 }
 
-/// With V: the tokens of two executors differed after so many runs of a batch. Which of them was wrong is not always
-/// known: then nobody is accused, and neither is the service.
+/// In verified mode: the tokens of two executors differed after so many runs of a batch. Which of them was wrong is not
+/// always known: then nobody is accused, and neither is the service.
 pub fn of_two(me: u8, batch: u64, runs: u64, outcome: Outcome) -> EvidenceRecord {
     let other = 1 - me.min(1);
     let (class, replica, told) = match outcome {
@@ -206,8 +207,8 @@ pub fn not_repaired(me: u8, turn: Place, notes: Vec<String>) -> EvidenceRecord {
     hardware_like(me, Some(turn), notes, "repair", outcome)
 }
 
-/// With V: objects at rest were corrupted at this replica, and those of another one replaced them. `fitted` if they had
-/// the right checksums, and only the tree told that they were wrong.
+/// In verified mode: objects at rest were corrupted at this replica, and those of another one replaced them. `fitted`
+/// if they had the right checksums, and only the tree told that they were wrong.
 pub fn replaced(me: u8, notes: Vec<String>, fitted: bool, took_us: u64) -> EvidenceRecord {
     let outcome = if fitted {
         "repaired: it fitted its checksum, and was another one than the batches had left; that of another replica fits \

@@ -152,55 +152,55 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         true
     }
 
-    /// With V: whether a batch is stable only once verifiers say so.
+    /// In verified mode: whether a batch is stable only once verifiers say so.
     fn waits_for_verifiers(&self) -> bool {
         true
     }
 
-    /// With V: whether the reply to a read that took no batch waits until its version is stable.
+    /// In verified mode: whether the reply to a read that took no batch waits until its version is stable.
     fn reads_wait_until_stable(&self) -> bool {
         true
     }
 
-    /// With V: whether the exactly-once rule goes back with the batches that are taken back.
+    /// In verified mode: whether the exactly-once rule goes back with the batches that are taken back.
     fn rewinds_sessions(&self) -> bool {
         true
     }
 
-    /// With V: whether the mixer misses the keys of a request.
+    /// In verified mode: whether the mixer misses the keys of a request.
     fn overlooks(&self, _place: Place) -> bool {
         false
     }
 
-    /// With V: whether the mixer keeps the order of a connection's requests.
+    /// In verified mode: whether the mixer keeps the order of a connection's requests.
     fn keeps_streams(&self) -> bool {
         true
     }
 
-    /// With V: whether a batch runs one request at a time that is to do so.
+    /// In verified mode: whether a batch runs one request at a time that is to do so.
     fn runs_sequentially(&self, sequential: bool) -> bool {
         sequential
     }
 
-    /// With V: the mixer's plan.
+    /// In verified mode: the mixer's plan.
     fn on_plan(&self, plan: ParallelBatches) -> ParallelBatches {
         plan
     }
 
-    /// With V: a message to the machines of a peer, and its encoding.
+    /// In verified mode: a message to the machines of a peer, and its encoding.
     fn on_verify_message(&self, _message: &VerifyMessage, _body: &mut [u8]) {}
 
-    /// With V: another token that is sent after this one.
+    /// In verified mode: another token that is sent after this one.
     fn second_token(&self, _token: StateToken) -> Option<StateToken> {
         None
     }
 
-    /// With V: what takes a request back; none for one that others have started.
+    /// In verified mode: what takes a request back; none for one that others have started.
     fn on_kept(&self, _place: Option<Place>, kept: KeptRequest) -> KeptRequest {
         kept
     }
 
-    /// With V: the place of a request among those that are taken back, newest first.
+    /// In verified mode: the place of a request among those that are taken back, newest first.
     fn undo_stamp(&self, stamp: u64) -> u64 {
         stamp
     }

@@ -40,9 +40,9 @@ pub(crate) enum Work<R> {
     Invalid,
     /// Runs after a batch that requested a checkpoint: packs the state as of that batch.
     Checkpoint(Arc<CheckpointHead>),
-    /// With V: the same, in parts. Packs what is not in a region; boundaries pack the regions later.
+    /// In verified mode: the same, in parts. Packs what is not in a region; boundaries pack the regions later.
     CheckpointInParts(Arc<CheckpointHead>),
-    /// With V: has the state alone and no position. Empty once it has run.
+    /// In verified mode: has the state alone and no position. Empty once it has run.
     Boundary(Arc<Mutex<Option<BoundaryWork>>>),
 }
 
@@ -99,12 +99,12 @@ impl<R> Job<R> {
         Job { work, ordered: Bytes::new(), checksum: order::batch::checksum(&[]), result: None }
     }
 
-    /// With V: a boundary.
+    /// In verified mode: a boundary.
     pub(crate) fn boundary(work: BoundaryWork) -> Self {
         Job::unordered(Work::Boundary(Arc::new(Mutex::new(Some(work)))))
     }
 
-    /// With V: nothing, for a batch without requests.
+    /// In verified mode: nothing, for a batch without requests.
     pub(crate) fn nothing() -> Self {
         Job::unordered(Work::Boundary(Arc::default()))
     }
@@ -143,9 +143,10 @@ pub(crate) struct InFlight {
     pub origin: u8,
     missing: AtomicUsize,
     results: Mutex<Vec<Option<(RequestResult, RunNotes)>>>,
-    /// With V: its requests that have changed something, by their numbers; those without one were started by others.
+    /// In verified mode: its requests that have changed something, by their numbers; those without one were started by
+    /// others.
     kept: Mutex<Vec<(Option<u16>, KeptRequest)>>,
-    /// With V: buffers for what takes requests back.
+    /// In verified mode: buffers for what takes requests back.
     rooms: Mutex<Vec<Kept>>,
 }
 
@@ -195,22 +196,22 @@ impl InFlight {
         })
     }
 
-    /// With V: gives its requests buffers for what takes them back.
+    /// In verified mode: gives its requests buffers for what takes them back.
     pub fn furnish(&self, rooms: Vec<Kept>) {
         *self.rooms.lock() = rooms;
     }
 
-    /// With V: the buffers that none of its requests needs.
+    /// In verified mode: the buffers that none of its requests needs.
     pub fn take_rooms(&self) -> Vec<Kept> {
         std::mem::take(&mut *self.rooms.lock())
     }
 
-    /// With V: buffers for what takes the next request back.
+    /// In verified mode: buffers for what takes the next request back.
     pub fn room(&self) -> Kept {
         self.rooms.lock().pop().unwrap_or_default()
     }
 
-    /// With V: a request has ended, before its result is stored.
+    /// In verified mode: a request has ended, before its result is stored.
     pub fn keep(&self, request: Option<u16>, mut kept: KeptRequest) {
         if kept.kept.is_read_only() {
             self.rooms.lock().push(std::mem::take(&mut kept.kept));
@@ -218,12 +219,12 @@ impl InFlight {
         self.kept.lock().push((request, kept));
     }
 
-    /// With V: what takes back the requests that have ended so far.
+    /// In verified mode: what takes back the requests that have ended so far.
     pub fn take_kept(&self) -> Vec<(Option<u16>, KeptRequest)> {
         std::mem::take(&mut *self.kept.lock())
     }
 
-    /// With V: the same, for a look at them.
+    /// In verified mode: the same, for a look at them.
     pub fn kept(&self) -> MutexGuard<'_, Vec<(Option<u16>, KeptRequest)>> {
         self.kept.lock()
     }
@@ -257,7 +258,7 @@ impl InFlight {
     }
 }
 
-/// With V: the batches that were scheduled and may still have to be taken back.
+/// In verified mode: the batches that were scheduled and may still have to be taken back.
 #[derive(Default)]
 pub(crate) struct UnstableBatches(Mutex<Batches>);
 

@@ -113,39 +113,45 @@ pub const SLOW_BATCH_LOOKS: u32 = 10;
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
 
-/// With V: batches that a replica that lags could take back. One that does not lag has fewer that are not stable:
-/// `verify::limits::WINDOW`.
+/// In verified mode: batches that a replica that lags could take back. One that does not lag has fewer that are not
+/// stable: `verify::limits::WINDOW`.
 pub const UNSTABLE_BATCHES: usize = 64;
-/// With V: batches that have begun and not ended. One that does not lag has no more than `verify::limits::WINDOW`.
+/// In verified mode: batches that have begun and not ended. One that does not lag has no more than
+/// `verify::limits::WINDOW`.
 pub const RUNNING_BATCHES: usize = 16;
-/// With V: corrupted objects that a replica requests from another one in one message.
+/// In verified mode: corrupted objects that a replica requests from another one in one message.
 pub const ASKED_OBJECTS: usize = 64;
-/// With V: bytes of the objects in one answer. Those of a larger one come with the whole state.
+/// In verified mode: bytes of the objects in one answer. Those of a larger one come with the whole state.
 pub const ANSWERED_BYTES: usize = 8 << 20;
-/// With V: a replica requests objects from the next peer too if one has not answered for so long. Less than the
-/// verifiers' patience with a replica that has executed nothing.
+/// In verified mode: a replica requests objects from the next peer too if one has not answered for so long. Less than
+/// the verifiers' patience with a replica that has executed nothing.
 pub const OBJECTS_PATIENCE: Duration = Duration::from_millis(50);
-/// With V: one of two executors checks itself if a batch that ran one request at a time is not stable after so long: a
-/// slow peer costs it a check, and nothing else.
+/// In verified mode: one of two executors checks itself if a batch that ran one request at a time is not stable after
+/// so long: a slow peer costs it a check, and nothing else.
 pub const DOUBT_PATIENCE: Duration = Duration::from_millis(100);
-/// With V: the primary of two executors waits so many times as long as the backup before it yields to the other one.
+/// In verified mode: the primary of two executors waits so many times as long as the backup before it yields to the
+/// other one.
 pub const PRIMARY_YIELDS_LATER: u32 = 3;
-/// With V: the other one of two replicas has all objects right for so long after the question that it has answered so.
+/// In verified mode: the other one of two replicas has all objects right for so long after the question that it has
+/// answered so.
 pub const HEALTH_LASTS: Duration = Duration::from_secs(1);
-/// With V: peers that have not answered for so long are asked again.
+/// In verified mode: peers that have not answered for so long are asked again.
 pub const OBJECTS_AGAIN: Duration = Duration::from_millis(250);
-/// With V: a replica whose peers do not have the right objects asks them again after so long. They may be repairing
-/// theirs, which takes some milliseconds, and do not know long what the objects were (`execute::Speculation`).
+/// In verified mode: a replica whose peers do not have the right objects asks them again after so long. They may be
+/// repairing theirs, which takes some milliseconds, and do not know long what the objects were
+/// (`execute::Speculation`).
 pub const OBJECTS_PAUSE: Duration = Duration::from_millis(20);
-/// With V: a boundary packs regions for a checkpoint until it has so many bytes; nothing else runs meanwhile.
+/// In verified mode: a boundary packs regions for a checkpoint until it has so many bytes; nothing else runs meanwhile.
 pub const PACKED_AT_ONCE: usize = 256 << 10;
-/// With V: batches run for so long, or until none is left, before the next regions of a checkpoint are packed.
+/// In verified mode: batches run for so long, or until none is left, before the next regions of a checkpoint are
+/// packed.
 pub const PACKING_PAUSE: Duration = Duration::from_millis(1);
-/// With V: a replica without state requests a later one if the others have not offered the same for so long.
+/// In verified mode: a replica without state requests a later one if the others have not offered the same for so long.
 pub const AGREEMENT_PATIENCE: Duration = Duration::from_secs(1);
-/// With V: how often a replica runs batches again in which corrupted objects were found, before it replaces itself.
+/// In verified mode: how often a replica runs batches again in which corrupted objects were found, before it replaces
+/// itself.
 pub const RUNS_AGAIN: u32 = 8;
-/// With V: bytes of what takes batches back. Beyond it no further batch is begun.
+/// In verified mode: bytes of what takes batches back. Beyond it no further batch is begun.
 pub const UNSTABLE_BYTES: usize = 64 << 20;
 
 /// Bytes of the program's own code and constants that are checked per tick: all of them in some seconds.
@@ -181,8 +187,8 @@ pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
 /// An operator is told of commands that give data up only when this replica has run for so long, and every peer has
 /// been either there or away for so long: a restart looks like a loss for a moment.
 pub const UNTIL_ADVICE: Duration = Duration::from_secs(60);
-/// With V: too few verifiers with their memory are not one that is about to recover, or a connection that was lost for
-/// a moment, when it has been so for this long.
+/// In verified mode: too few verifiers with their memory are not one that is about to recover, or a connection that was
+/// lost for a moment, when it has been so for this long.
 pub const MEMORY_PATIENCE: Duration = Duration::from_secs(2);
 /// A batch for a timer that is due is requested again after so long.
 pub const TIMER_PATIENCE: Duration = Duration::from_secs(1);
@@ -193,7 +199,7 @@ pub const LOG_KEPT: u64 = 16 * 1024;
 /// A log in memory that takes more than one part in so many of the memory for requests and replies is long: nothing is
 /// kept of it that no live replica needs.
 pub const LOG_SHARE: u64 = 4;
-/// With V: reads without a batch that run in one turn between two batches, which wait meanwhile.
+/// In verified mode: reads without a batch that run in one turn between two batches, which wait meanwhile.
 pub const READS_PER_TURN: usize = 256;
 
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (docs/design.md, section 5).
@@ -280,15 +286,15 @@ pub const LISTEN_BACKLOG: i32 = 1024;
 /// A replica that waits for a state takes the leader's alone once no f+1 replicas have offered the same for so long, if
 /// the leader says that nothing can be ordered without this replica.
 pub const ALONE_PATIENCE: Duration = Duration::from_millis(500);
-/// With V: batches that an executor that carries the group on may be behind the primary. All hold the batches that it
-/// lacks.
+/// In verified mode: batches that an executor that carries the group on may be behind the primary. All hold the batches
+/// that it lacks.
 pub const LEVEL_LAG: u64 = 4 * verify::limits::WINDOW;
 /// A leader's word on how many further replicas may fail holds for so long.
 pub const TOLERANCE_HOLDS: Duration = Duration::from_secs(1);
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
-/// A checkpoint is kept for peers until none has asked for it for so long. Without V a replica without state requests a
-/// later one if the others have not offered the same for so long.
+/// A checkpoint is kept for peers until none has asked for it for so long. Outside of verified mode a replica without
+/// state requests a later one if the others have not offered the same for so long.
 pub const OFFER_KEPT: Duration = Duration::from_secs(10);
 /// Longest message on a transfer connection: a manifest of a large state.
 pub const TRANSFER_MESSAGE: usize = 16 << 20;

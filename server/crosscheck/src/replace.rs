@@ -52,7 +52,7 @@ pub enum ReplaceReason {
     LaterIncarnation,
     /// The group's log begins later than this replica's state ends.
     TooFarBehind,
-    /// With V: its state after a batch is not the one that was agreed on, also when the batch ran again.
+    /// In verified mode: its state after a batch is not the one that was agreed on, also when the batch ran again.
     Diverged {
         /// Number of the batch.
         batch: u64,

@@ -36,10 +36,10 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].
     fn footprint(&self, request: &Self::Request, footprint: &mut Footprint);
 
-    /// With V: what the request touches, for the mixer, which lets requests run beside each other that do not conflict.
-    /// By default the locks of its `footprint`. Other keys may be finer or coarser than locks. They are a hint: a
-    /// conflict that they miss may make replicas differ, and then the batch is taken back and run one request at a
-    /// time; one that they invent costs parallelism. Pure, as [`Service::footprint`].
+    /// In verified mode: what the request touches, for the mixer, which lets requests run beside each other that do not
+    /// conflict. By default the locks of its `footprint`. Other keys may be finer or coarser than locks. They are a
+    /// hint: a conflict that they miss may make replicas differ, and then the batch is taken back and run one request
+    /// at a time; one that they invent costs parallelism. Pure, as [`Service::footprint`].
     fn keys(&self, _request: &Self::Request, footprint: &Footprint, keys: &mut Keys) {
         keys.of_footprint(footprint);
     }
@@ -50,14 +50,15 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// [`Retry`] is returned by a lock outside the footprint; the request is undone and runs again later.
     fn execute(&self, cx: &Cx<'_, Self>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
 
-    /// With V: whether the request only reads, so that [`Service::read`] may answer it without a batch where the
-    /// operator has set that ([`crate::Reads`]). Pure, as [`Service::footprint`].
+    /// In verified mode: whether the request only reads, so that [`Service::read`] may answer it without a batch where
+    /// the operator has set that ([`crate::Reads`]). Pure, as [`Service::footprint`].
     fn reads_only(&self, _request: &Self::Request) -> bool {
         false
     }
 
-    /// With V: the reply to a request that [only reads](Service::reads_only), from the state between two batches. Any
-    /// lock may be taken. Nothing may be changed: what is changed all the same is undone, and the request is ordered.
+    /// In verified mode: the reply to a request that [only reads](Service::reads_only), from the state between two
+    /// batches. Any lock may be taken. Nothing may be changed: what is changed all the same is undone, and the request
+    /// is ordered.
     ///
     /// [`now_us`](schedule::Cx::now_us) is the time of the last batch, and does not advance while none is ordered. It
     /// alone may decide what the reply is: the replicas agree on it. `latest_us` is the time that a batch would have

@@ -113,7 +113,7 @@ pub enum OnDetection {
     Exit,
 }
 
-/// With V: how requests that only read are answered.
+/// In verified mode: how requests that only read are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reads {
     /// In a batch, as all others: the replicas compare the replies.
@@ -187,13 +187,14 @@ pub struct Settings {
     pub watchdog: Duration,
     /// With T: what happens when a fault is detected.
     pub on_detection: OnDetection,
-    /// With V and three processes: the last one is a witness. It verifies, and has no service and no clients; the other
-    /// two are the replicas.
+    /// In verified mode, and three processes: the last one is a witness. It verifies, and has no service and no
+    /// clients; the other two are the replicas.
     pub witness: bool,
-    /// With V: once all replicas have agreed in time for a while, a batch waits a moment for the tokens of all of them
-    /// (Eve, section 6.3). Without it, as many as agree are enough, and one that differs is repaired afterwards.
+    /// In verified mode: once all replicas have agreed in time for a while, a batch waits a moment for the tokens of
+    /// all of them (Eve, section 6.3). Without it, as many as agree are enough, and one that differs is repaired
+    /// afterwards.
     pub extra_protection: bool,
-    /// With V: how requests that only read are answered. Replicas may differ in it.
+    /// In verified mode: how requests that only read are answered. Replicas may differ in it.
     pub reads: Reads,
 }
 

@@ -66,7 +66,7 @@ pub fn begin<R>(
     Ok(())
 }
 
-/// With V: the version that a packed state is the state of, and what the version's token is computed from.
+/// In verified mode: the version that a packed state is the state of, and what the version's token is computed from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateProof {
     /// The token.
@@ -87,8 +87,8 @@ impl StateProof {
     }
 }
 
-/// With V: digest of what belongs to a version besides the objects and outputs: the state of the order, and a digest of
-/// that of the schedule.
+/// In verified mode: digest of what belongs to a version besides the objects and outputs: the state of the order, and a
+/// digest of that of the schedule.
 pub fn context(order: &order::State, schedule: u64) -> u128 {
     let mut context = order.encode();
     context.extend_from_slice(CONTEXT);
@@ -96,7 +96,7 @@ pub fn context(order: &order::State, schedule: u64) -> u128 {
     vote::digest::content(&context)
 }
 
-/// With V: a packed state, and what proves of which version it is.
+/// In verified mode: a packed state, and what proves of which version it is.
 pub fn with_proof(proof: StateProof, packed: PackedState) -> PackedState {
     let mut out = Vec::with_capacity(TOKEN_BYTES);
     let StateProof { token, parts: TokenParts { outputs, context, before } } = proof;
@@ -104,7 +104,7 @@ pub fn with_proof(proof: StateProof, packed: PackedState) -> PackedState {
     packed.behind(out.into())
 }
 
-/// With V: the proof, and the packed state.
+/// In verified mode: the proof, and the packed state.
 ///
 /// # Errors
 /// When there is no proof.

@@ -55,7 +55,7 @@ pub enum Message {
         /// The requested log index.
         index: u64,
     },
-    /// With V: a replica whose objects are corrupted requests them as they were after a batch.
+    /// In verified mode: a replica whose objects are corrupted requests them as they were after a batch.
     AskObjects {
         /// Number of the batch.
         batch: u64,
@@ -69,8 +69,8 @@ pub enum Message {
         /// Their contents, accepted only if they fit the tree of the version.
         objects: Vec<Packed>,
     },
-    /// With V: one of two replicas is about to give up its state, and asks whether all objects of the other one are
-    /// right.
+    /// In verified mode: one of two replicas is about to give up its state, and asks whether all objects of the other
+    /// one are right.
     AskHealth {
         /// The asker's time of the question, by which the answer names it; microseconds.
         asked_us: u64,

@@ -62,7 +62,7 @@ pub(crate) enum Report {
         /// The whole state.
         state: PackedState,
     },
-    /// With V: what is not in a region of the state as of a batch. The regions are to be packed too.
+    /// In verified mode: what is not in a region of the state as of a batch. The regions are to be packed too.
     CheckpointBegun {
         /// The checkpoint's head.
         head: Arc<state::CheckpointHead>,
@@ -125,16 +125,16 @@ pub(crate) enum Report {
     },
     /// A request of a worker has ended; only while the order thread asks for it.
     TurnEnded,
-    /// With V: all requests of a batch have ended. Its results were reported before.
+    /// In verified mode: all requests of a batch have ended. Its results were reported before.
     BatchEnded(EntryEnd),
-    /// With V: a checkpoint was not made, because objects are corrupted.
+    /// In verified mode: a checkpoint was not made, because objects are corrupted.
     Unsound {
         /// Number of the checkpoint's batch.
         batch: u64,
         /// The objects.
         objects: Vec<(RegionId, ObjectId)>,
     },
-    /// With V: a boundary has had the state alone.
+    /// In verified mode: a boundary has had the state alone.
     Boundary(BoundaryDone),
     /// The helper has returned the only worker (`replica::solo`).
     Returned,
@@ -165,7 +165,7 @@ pub(crate) struct Context<S: Service> {
     pub reports_ends: Arc<AtomicBool>,
     /// The memory that all replies take together.
     pub kept: Arc<KeptReplies>,
-    /// With V: the batches that may be taken back.
+    /// In verified mode: the batches that may be taken back.
     pub unstable: Arc<UnstableBatches>,
     pub report: ReportSink,
     /// The worker's place in a simulation that steps it.
@@ -278,7 +278,8 @@ impl<S: Service> Context<S> {
             Work::Invalid => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Invalid)),
             Work::Checkpoint(head) => {
                 let head = head.clone();
-                // With V there is no vote on it, and replicas that pack corrupted objects never offer the same state.
+                // In verified mode, there is no vote on it, and replicas that pack corrupted objects never offer the
+                // same state.
                 let region_ids = 0..locks.len() as RegionId;
                 let unsound = if self.mode.verified {
                     boundary::corrupted(region_ids, &mut *turn, locks)

@@ -71,7 +71,7 @@ pub enum Observation<'a> {
     },
     /// Evidence was kept.
     Evidence(&'a EvidenceRecord),
-    /// With V: a batch was scheduled. It may be taken back.
+    /// In verified mode: a batch was scheduled. It may be taken back.
     Speculated {
         /// Its number.
         batch: u64,
@@ -80,7 +80,7 @@ pub enum Observation<'a> {
         /// The state of the order after it.
         order: &'a order::State,
     },
-    /// With V: all requests of a batch have ended.
+    /// In verified mode: all requests of a batch have ended.
     Folded {
         /// The state after it.
         version: verify::Version,
@@ -89,16 +89,16 @@ pub enum Observation<'a> {
         /// Numbers of its requests in an order in which they may have run one at a time; only with fault injection.
         order: &'a [u32],
     },
-    /// With V: a batch stays.
+    /// In verified mode: a batch stays.
     Stable {
         /// The state after it.
         version: verify::Version,
         /// Whether this very version was agreed on; if not, a later one was.
         is_agreed: bool,
     },
-    /// With V: the verifier of this replica has recorded a version.
+    /// In verified mode: the verifier of this replica has recorded a version.
     Recorded(&'a verify::TokenRecord),
-    /// With V: the reply to a read leaves that took no batch.
+    /// In verified mode: the reply to a read leaves that took no batch.
     ReadHere {
         /// It is that of the state after this batch.
         batch: u64,
@@ -107,7 +107,7 @@ pub enum Observation<'a> {
         /// Its bytes.
         reply: &'a Bytes,
     },
-    /// With V: this replica follows another view, after a version.
+    /// In verified mode: this replica follows another view, after a version.
     Followed {
         /// The view.
         view: u64,
@@ -116,7 +116,7 @@ pub enum Observation<'a> {
         /// Whether its first batch runs one request at a time.
         sequential: bool,
     },
-    /// With V: this replica's executor sends its token.
+    /// In verified mode: this replica's executor sends its token.
     Voted {
         /// The view.
         view: u64,
@@ -125,9 +125,9 @@ pub enum Observation<'a> {
         /// Token of the state before it.
         parent: verify::StateToken,
     },
-    /// With V: others have agreed on this version, and the own one is another.
+    /// In verified mode: others have agreed on this version, and the own one is another.
     Diverged(verify::Version),
-    /// With V: batches were taken back.
+    /// In verified mode: batches were taken back.
     TookBack {
         /// The version that is left.
         version: verify::Version,
@@ -135,19 +135,19 @@ pub enum Observation<'a> {
         /// injection.
         is_right: Option<bool>,
     },
-    /// With V: batches could not be taken back, and the replica replaces itself.
+    /// In verified mode: batches could not be taken back, and the replica replaces itself.
     NotTakenBack {
         /// Whether what takes them back was there.
         was_kept: bool,
     },
-    /// With V: the order continues after a batch.
+    /// In verified mode: the order continues after a batch.
     Rewound {
         /// The batch.
         batch: u64,
         /// The state of the order.
         order: &'a order::State,
     },
-    /// With V: the state is one that came from other replicas, or the first one.
+    /// In verified mode: the state is one that came from other replicas, or the first one.
     Installed {
         /// Its version.
         version: verify::Version,

@@ -51,8 +51,8 @@ const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
 Then, elsewhere:
   {program} top; {program} inject --random; {program} evidence --follow"))]
 pub struct Args<O: ServiceOptions> {
-    /// How many replicas: 2f+1 survive f faulty ones; with V also 2 [default: 3; 1 for the modes 0000, 00G0 and 00GT; 2
-    /// with --witness]
+    /// How many replicas: 2f+1 survive f faulty ones; in verified mode also 2 [default: 3; 1 for the modes 0000, 00G0
+    /// and 00GT; 2 with --witness]
     #[arg(long, short = 'n', value_name = "N")]
     pub replicas: Option<u8>,
     /// Port for the clients of replica 1; 0 takes any free ports

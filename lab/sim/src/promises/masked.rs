@@ -1,4 +1,4 @@
-//! With V: a replica that differs is level again.
+//! In verified mode: a replica that differs is level again.
 
 use std::collections::BTreeMap;
 

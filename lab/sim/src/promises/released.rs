@@ -1,4 +1,4 @@
-//! With V: replies leave when their batch is stable.
+//! In verified mode: replies leave when their batch is stable.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! With V: what is taken back leaves nothing behind.
+//! In verified mode: what is taken back leaves nothing behind.
 
 use std::collections::BTreeMap;
 

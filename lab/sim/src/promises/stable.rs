@@ -1,4 +1,4 @@
-//! With V: one history of states, whatever is taken back.
+//! In verified mode: one history of states, whatever is taken back.
 
 use std::collections::BTreeMap;
 

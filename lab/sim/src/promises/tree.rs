@@ -1,4 +1,4 @@
-//! With V: the tree is that of the objects.
+//! In verified mode: the tree is that of the objects.
 
 use wire::ReplicaId;
 

@@ -1,4 +1,4 @@
-//! With V: what is stable came from a replica that no fault has hit.
+//! In verified mode: what is stable came from a replica that no fault has hit.
 
 use std::collections::{BTreeMap, BTreeSet};
 

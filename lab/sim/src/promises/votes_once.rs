@@ -1,4 +1,4 @@
-//! With V: an executor has one word.
+//! In verified mode: an executor has one word.
 
 use std::collections::BTreeMap;
 

@@ -98,7 +98,7 @@ impl<W: Workload> Run<W> {
         self.at(PATIENCE_US, Event::Client(number));
     }
 
-    /// With V: when all faults have been over for a while, every command is answered in time.
+    /// In verified mode: when all faults have been over for a while, every command is answered in time.
     fn judge_patience(&mut self, number: usize) {
         let sent_us = self.now_us.saturating_sub(PATIENCE_US);
         let is_calm = |slot: &super::ReplicaSlot<W>| {

@@ -1,4 +1,4 @@
-//! With V: how much a run executed first and verified afterwards, for its summary, and versions in the trace.
+//! In verified mode: how much a run executed first and verified afterwards, for its summary, and versions in the trace.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::fault::SimFault;
 use crate::workload::Workload;
 use crate::world::What;
 
-/// With V: what was executed first and verified afterwards.
+/// In verified mode: what was executed first and verified afterwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verified {
     /// Batches that became stable at some replica.

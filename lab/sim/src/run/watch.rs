@@ -21,7 +21,8 @@ impl<W: Workload> Run<W> {
     pub(super) fn slow_down(&mut self, victim: u8, fault: SimFault, draws: &mut SplitMix64) {
         match fault {
             SimFault::Hang => self.slow.slow_down(victim, [NEVER_US].into_iter()),
-            // A replica's only worker takes up to 24 s for the requests of one, and a heal with V may take 30 s.
+            // A replica's only worker takes up to 24 s for the requests of one, and a heal in verified mode may take 30
+            // s.
             SimFault::SlowCore if self.slow_in == self.summary.episodes => {}
             SimFault::SlowCore => {
                 self.slow_in = self.summary.episodes;

@@ -29,7 +29,7 @@ pub enum Corruption {
     Doubled,
     /// The digest of the next request, in the state delta.
     Digest,
-    /// The digest that the next CHECK message carries; with V, a bit of the next VERIFY.
+    /// The digest that the next CHECK message carries; in verified mode, a bit of the next VERIFY.
     Check,
     /// The reply of the next request with a reply, after it was rendered and before it was digested.
     Reply,
@@ -61,11 +61,11 @@ pub enum Corruption {
     /// A bit of the before-images of the next request that has kept some; its handler then fails, and is undone from
     /// them.
     Image,
-    /// With V: a bit of what the next request would be taken back with.
+    /// In verified mode: a bit of what the next request would be taken back with.
     Kept,
-    /// With V: two parallel batches of the next plan become one.
+    /// In verified mode: two parallel batches of the next plan become one.
     Groups,
-    /// With V: the next batch that is to run one request at a time runs as any other.
+    /// In verified mode: the next batch that is to run one request at a time runs as any other.
     Flag,
 }
 

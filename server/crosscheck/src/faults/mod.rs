@@ -72,7 +72,7 @@ impl Injector {
         self.0.pending.arm(Armed::at_next(kind, seed));
     }
 
-    /// With V: the mixer misses keys in these batches.
+    /// In verified mode: the mixer misses keys in these batches.
     pub fn overlook(&self, keys: OverlookedKeys) {
         self.0.overlooked.set(keys);
     }

@@ -57,21 +57,21 @@ pub enum Sabotage {
     OrdersFirst,
     /// The operator is advised to go on with the first replica, whatever others have.
     AdvisesFirst,
-    /// With V: each batch is taken for stable when it has ended.
+    /// In verified mode: each batch is taken for stable when it has ended.
     BelievesItself,
-    /// With V: requests of batches that were taken back count as executed.
+    /// In verified mode: requests of batches that were taken back count as executed.
     KeepsSessions,
-    /// With V: the mixer does not keep the order of a connection's requests.
+    /// In verified mode: the mixer does not keep the order of a connection's requests.
     ForgetsStreams,
-    /// With V: a batch that is to run one request at a time runs as any other.
+    /// In verified mode: a batch that is to run one request at a time runs as any other.
     IgnoresSequential,
-    /// With V: requests of a batch are taken back in the order in which they ran.
+    /// In verified mode: requests of a batch are taken back in the order in which they ran.
     UndoesUnsorted,
-    /// With V: of some requests neither the tree nor a rollback knows.
+    /// In verified mode: of some requests neither the tree nor a rollback knows.
     LosesKept,
-    /// With V: from time to time a second token is sent for a batch.
+    /// In verified mode: from time to time a second token is sent for a batch.
     SendsTwoTokens,
-    /// With V: the reply to a read that took no batch leaves before its version is stable.
+    /// In verified mode: the reply to a read that took no batch leaves before its version is stable.
     ReadsUnstable,
 }
 
@@ -150,7 +150,7 @@ impl Sabotaged {
         }
     }
 
-    /// With V: what is kept of a request. The batches are the same at every replica.
+    /// In verified mode: what is kept of a request. The batches are the same at every replica.
     pub fn kept(&self, place: Option<Place>, kept: KeptRequest) -> KeptRequest {
         let is_lost = place.is_some_and(|place| place.request == 0 && place.batch.is_multiple_of(4));
         if is_lost && self.has(Sabotage::LosesKept) {
@@ -159,7 +159,7 @@ impl Sabotaged {
         kept
     }
 
-    /// With V: the token that is sent after this one.
+    /// In verified mode: the token that is sent after this one.
     pub fn second_token(&self, token: StateToken) -> Option<StateToken> {
         self.now_and_then(Sabotage::SendsTwoTokens, 20).then_some(StateToken(token.0 ^ 1))
     }

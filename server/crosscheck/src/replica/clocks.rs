@@ -110,7 +110,8 @@ impl Timekeeper {
     }
 
     /// Deposes a leader that orders batches whose stamps stand still: nothing would expire. `time_us` is the stamp of
-    /// the batch that was just delivered, the last one so far. Returns whether to ask for another primary, with V.
+    /// the batch that was just delivered, the last one so far. Returns whether to ask for another primary, in verified
+    /// mode.
     pub(super) fn mind_ordered_time<W: World>(
         &mut self,
         time_us: u64,

@@ -19,7 +19,7 @@ pub enum Engine {
     Single(SingleEngine),
     /// Positions are agreed on before execution.
     Raft(Box<RaftEngine<Box<dyn LogStore>>>),
-    /// With V: a primary numbers batches.
+    /// In verified mode: a primary numbers batches.
     Primary(Box<PrimaryEngine>),
 }
 

@@ -47,11 +47,11 @@ pub(super) struct PastCounts {
     pub(super) repairs: u64,
     pub(super) failed_checks: u64,
     pub(super) dropped_frames: u64,
-    /// With V: how often batches were taken back.
+    /// In verified mode: how often batches were taken back.
     pub(super) rollbacks: u64,
-    /// With V: how often the whole state of the others took the place of the own one.
+    /// In verified mode: how often the whole state of the others took the place of the own one.
     pub(super) states_taken: u64,
-    /// With V: reads that were answered without a batch, and those that were to be and took one.
+    /// In verified mode: reads that were answered without a batch, and those that were to be and took one.
     pub(super) local_reads: u64,
     pub(super) reads_ordered: u64,
 }
@@ -121,8 +121,8 @@ impl<W: World> Environment<W> {
         }
     }
 
-    /// For heartbeats: the last batch executed here, with V the last stable one. What is executed and not agreed on
-    /// shows no progress of a group.
+    /// For heartbeats: the last batch executed here, in verified mode the last stable one. What is executed and not
+    /// agreed on shows no progress of a group.
     pub(super) fn last_batch(&self, speculate: Option<&SpeculateStage>) -> u64 {
         speculate.map_or(self.peers.pace.executed, SpeculateStage::stable)
     }

@@ -45,7 +45,7 @@ pub(super) struct Execution<S: Service> {
     reports_ends: Arc<AtomicBool>,
     /// The memory that kept replies take.
     pub(super) kept: Arc<KeptReplies>,
-    /// With V: the batches that may have to be taken back.
+    /// In verified mode: the batches that may have to be taken back.
     pub(super) unstable: Arc<UnstableBatches>,
     /// The worker, if there is only one; several have threads of their own.
     solo: Option<Solo<S>>,
@@ -118,8 +118,8 @@ impl Moved {
     }
 }
 
-/// With V: what was executed here and counts. What was executed beyond what the others have agreed on is no progress:
-/// the number of a batch, or what this replica knows of tokens, may be corrupted.
+/// In verified mode: what was executed here and counts. What was executed beyond what the others have agreed on is no
+/// progress: the number of a batch, or what this replica knows of tokens, may be corrupted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VerifiedProgress {
     /// The newest batch that is stable here.
@@ -134,7 +134,7 @@ pub(super) struct VerifiedProgress {
 pub(super) struct StallCheck {
     /// How far the others have come; none where no other replica exists.
     pub others: Option<PeerProgress>,
-    /// With V: what counts as executed here.
+    /// In verified mode: what counts as executed here.
     pub verified: Option<VerifiedProgress>,
     /// The time now.
     pub now_us: u64,
@@ -273,8 +273,8 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// With V: the batch of log entry `index` is next; its requests run beside each other as in `plan`. Returns the
-    /// number by which the schedule tells its end.
+    /// In verified mode: the batch of log entry `index` is next; its requests run beside each other as in `plan`.
+    /// Returns the number by which the schedule tells its end.
     pub(super) fn append_mixed(
         &mut self,
         index: u64,
@@ -290,14 +290,15 @@ impl<S: Service> Execution<S> {
         number
     }
 
-    /// With V: batches up to `batch` stay.
+    /// In verified mode: batches up to `batch` stay.
     pub(super) fn agree(&mut self, batch: u64) {
         self.unstable.agree(batch);
         self.schedule.forget(batch);
     }
 
-    /// With V: batches after `batch` end, or do not run, and are taken back: those in `speculation`, which have ended,
-    /// and others. [`Report::Boundary`] comes when it is done; reports of these batches that come before mean nothing.
+    /// In verified mode: batches after `batch` end, or do not run, and are taken back: those in `speculation`, which
+    /// have ended, and others. [`Report::Boundary`] comes when it is done; reports of these batches that come before
+    /// mean nothing.
     pub(super) fn go_back(&mut self, batch: u64, speculation: Speculation) {
         let folded = speculation.version().number.max(batch);
         let mut running = self.unstable.leave_after(batch);
@@ -310,8 +311,8 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// With V: every batch ends, or does not run, and the state of other replicas takes the place of this one. The
-    /// batch after it is next. [`Report::Boundary`] comes when it is done.
+    /// In verified mode: every batch ends, or does not run, and the state of other replicas takes the place of this
+    /// one. The batch after it is next. [`Report::Boundary`] comes when it is done.
     pub(super) fn continue_at(
         &mut self,
         state: &DispatcherState<Job<S::Request>>,
@@ -360,7 +361,8 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// With V: work that has the state alone, between two batches. [`Report::Boundary`] comes when it is done.
+    /// In verified mode: work that has the state alone, between two batches. [`Report::Boundary`] comes when it is
+    /// done.
     pub(super) fn between_batches(&mut self, work: BoundaryWork) {
         self.schedule.between_batches(Job::boundary(work));
     }

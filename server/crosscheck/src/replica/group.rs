@@ -38,12 +38,12 @@ pub(super) struct Group {
 /// What a heartbeat tells of the replica that sends it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnProgress {
-    /// The first batch that this process executed, and the last one, with V the last stable one.
+    /// The first batch that this process executed, and the last one, in verified mode the last stable one.
     pub(super) batches: (u64, u64),
     pub(super) log_end: LogEnd,
     /// As a leader: how many further replicas may fail.
     pub(super) tolerance: Option<Tolerance>,
-    /// With V: what it tells of its verifier and executor.
+    /// In verified mode: what it tells of its verifier and executor.
     pub(super) verifying: Verifying,
 }
 
@@ -61,11 +61,11 @@ struct Other {
     heard_us: u64,
     /// Its heartbeat, once it executes.
     voting: Option<Heartbeat>,
-    /// Last batch that it has reported as executed, with V as stable; and how slow it says it has been.
+    /// Last batch that it has reported as executed, in verified mode as stable; and how slow it says it has been.
     pace: PeerProgress,
     /// Batches that it was behind this replica when it told that.
     behind_by: u64,
-    /// With V: what it has told of itself over the present connection.
+    /// In verified mode: what it has told of itself over the present connection.
     verifying: Option<Verifying>,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     life: u64,
@@ -158,10 +158,10 @@ impl Group {
         self.next_greeting_us = 0;
     }
 
-    /// What the others have reported, combined: the last batch that f+1 of them have executed, with V a stable one, so
-    /// that at least one of the reports is right; and how slow f of them have been. No batch unless all others were
-    /// heard just now: a replica that hears only a part of the group may be partitioned, and its memory may still be
-    /// needed.
+    /// What the others have reported, combined: the last batch that f+1 of them have executed, in verified mode a
+    /// stable one, so that at least one of the reports is right; and how slow f of them have been. No batch unless all
+    /// others were heard just now: a replica that hears only a part of the group may be partitioned, and its memory may
+    /// still be needed.
     pub(super) fn others_pace(&self, now_us: u64) -> PeerProgress {
         let told: Vec<PeerProgress> = self.all_others().map(|other| other.pace).collect();
         let others = PeerProgress::of_others(&told, self.faults());
@@ -264,8 +264,8 @@ impl Group {
         }
     }
 
-    /// Handles a peer's heartbeat; `own_last` is the last batch executed here, with V the last stable one. False if the
-    /// message is none.
+    /// Handles a peer's heartbeat; `own_last` is the last batch executed here, in verified mode the last stable one.
+    /// False if the message is none.
     pub(super) fn on_greeting(
         &mut self,
         from: u8,
@@ -306,7 +306,7 @@ impl Group {
         self.told.as_ref().filter(|told| told.is_fresh(leader, now_us)).map(|told| &told.tolerance)
     }
 
-    /// With V, at the primary: what is known of the other processes. Those in `copies` have what is recorded.
+    /// In verified mode, at the primary: what is known of the other processes. Those in `copies` have what is recorded.
     pub(super) fn of_view(&self, copies: verify::Slots, now_us: u64) -> Vec<(u8, OtherProcess)> {
         let of = |(peer, other): (u8, &Other)| {
             let Verifying { verifies, abstains } = other.verifying.unwrap_or_default();
@@ -321,7 +321,7 @@ impl Group {
         (0..).zip(&self.others).filter(|(peer, _)| *peer != self.me).map(of).collect()
     }
 
-    /// With V: what the others that were heard just now have told of their verifiers.
+    /// In verified mode: what the others that were heard just now have told of their verifiers.
     pub(super) fn verifiers(&self, now_us: u64) -> impl Iterator<Item = OtherVerifier> {
         let is_here = move |other: &Other| other.life != 0 && !other.is_silent(now_us, limits::QUIET);
         let others = (0..).zip(&self.others).filter(move |(peer, other)| *peer != self.me && is_here(other));
@@ -331,8 +331,8 @@ impl Group {
         })
     }
 
-    /// With V: whether another replica executes and sends no token for the next batch, because an earlier process of it
-    /// may have sent one.
+    /// In verified mode: whether another replica executes and sends no token for the next batch, because an earlier
+    /// process of it may have sent one.
     pub(super) fn is_any_abstaining(&self, now_us: u64) -> bool {
         let abstains = |other: &Other| other.verifying.is_some_and(|verifying| verifying.abstains);
         self.others.iter().any(|other| other.votes_now(now_us) && abstains(other))

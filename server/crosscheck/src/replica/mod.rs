@@ -92,7 +92,7 @@ pub(crate) struct Replica<S: Service, W: World = Os> {
     clients: OwnClients<W>,
     executor: ExecuteStage<S>,
     votes: VoteStage,
-    /// With V.
+    /// In verified mode.
     speculate: Option<SpeculateStage>,
     group: Group,
     time: Timekeeper,
@@ -416,7 +416,7 @@ fn tolerates<S: Service, W: World>(replica: &Replica<S, W>) -> Tolerates {
     }
 }
 
-/// The leader that this replica follows, from 0; with V the primary.
+/// The leader that this replica follows, from 0; in verified mode the primary.
 fn leader<S: Service, W: World>(replica: &Replica<S, W>) -> Option<u8> {
     match &replica.speculate {
         Some(stage) if replica.env.settings.is_witness() => {
@@ -426,7 +426,7 @@ fn leader<S: Service, W: World>(replica: &Replica<S, W>) -> Option<u8> {
     }
 }
 
-/// As the leader, with V the primary: how many further replicas may fail.
+/// As the leader, in verified mode the primary: how many further replicas may fail.
 fn own_tolerance<S: Service, W: World>(replica: &Replica<S, W>) -> Option<order::Tolerance> {
     let Replica { speculate, group, order, env, .. } = replica;
     match speculate {

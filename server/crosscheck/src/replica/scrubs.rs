@@ -1,5 +1,5 @@
 //! Scrubs: a check of every region in turn, so that errors in objects that no request enters do not accumulate. The
-//! leader orders them; with V each replica makes its own, between two batches.
+//! leader orders them; in verified mode each replica makes its own, between two batches.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ pub(super) struct StateTransfer {
     wants_unordered: bool,
     /// Bytes of the last state that was made here, or came from others.
     state_bytes: u64,
-    /// With V: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
+    /// In verified mode: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
     unstable: Option<(u64, u64, PackedState)>,
 }
 
@@ -97,8 +97,8 @@ impl StateTransfer {
         self.offer(head.index, state, order, env);
     }
 
-    /// With V: the same. It may have to be dropped before replicas agree on its batch; `proof` is that of the batch if
-    /// they have.
+    /// In verified mode: the same. It may have to be dropped before replicas agree on its batch; `proof` is that of the
+    /// batch if they have.
     pub(super) fn on_checkpoint_of<W: World>(
         &mut self,
         head: &state::CheckpointHead,
@@ -114,7 +114,8 @@ impl StateTransfer {
         }
     }
 
-    /// With V: replicas have agreed on the version after this batch. Its checkpoint is offered, with the proof.
+    /// In verified mode: replicas have agreed on the version after this batch. Its checkpoint is offered, with the
+    /// proof.
     pub(super) fn on_stable<W: World>(
         &mut self,
         stable: u64,
@@ -127,7 +128,7 @@ impl StateTransfer {
         }
     }
 
-    /// With V: batches after `batch` are taken back.
+    /// In verified mode: batches after `batch` are taken back.
     pub(super) fn forget_unstable(&mut self, batch: u64) {
         self.unstable.take_if(|(of, ..)| *of > batch);
     }
@@ -278,7 +279,7 @@ impl StateTransfer {
     /// Gives up a state that the others do not offer alike: objects were corrupted when they packed it, or they do not
     /// keep it any more. A later one is requested: until then they repair theirs.
     pub(super) fn give_up_disagreed<W: World>(&mut self, order: &mut OrderStage, env: &Environment<W>) {
-        // Without V all make it at the same position, and a slow one of them takes longer.
+        // Outside of verified mode all make it at the same position, and a slow one of them takes longer.
         let patience = match env.settings.mode.verified {
             true => limits::AGREEMENT_PATIENCE,
             false => limits::OFFER_KEPT,
@@ -298,8 +299,8 @@ impl StateTransfer {
         }
     }
 
-    /// Handles a peer's message about a state. Returns a state that is complete and can be installed. With V, `knows`
-    /// tells whether a version is known here that verifiers have recorded: a state can be compared with it.
+    /// Handles a peer's message about a state. Returns a state that is complete and can be installed. In verified mode,
+    /// `knows` tells whether a version is known here that verifiers have recorded: a state can be compared with it.
     pub(super) fn on_message<W: World>(
         &mut self,
         from: u8,
@@ -309,7 +310,7 @@ impl StateTransfer {
         env: &mut Environment<W>,
     ) -> Option<Arrived> {
         let standing = order.orderer.standing();
-        // With V, whoever has the state of a recorded version can prove it.
+        // In verified mode, whoever has the state of a recorded version can prove it.
         let alone = knows.is_some() || (standing.is_leader && standing.stuck);
         if let Some(answer) = self.donor.on_message(from, &message, alone, env.world.now_us()) {
             env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);

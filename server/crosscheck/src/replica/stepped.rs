@@ -32,7 +32,7 @@ use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits
 pub struct Startup {
     /// The configuration of its ordering engine; the simulation sets the seed and the nonce.
     pub engine: RaftConfig,
-    /// With V: counts the processes of this replica, from 1.
+    /// In verified mode: counts the processes of this replica, from 1.
     pub life: u32,
     /// The store of its log.
     pub log: Box<dyn LogStore>,
@@ -64,9 +64,9 @@ pub struct Marks {
     pub offered: Option<u64>,
     /// Pieces that have arrived of a state that it fetches, and all pieces of it.
     pub arrived: Option<(usize, usize)>,
-    /// With V: the executors of the view that its verifier knows, a bit for each.
+    /// In verified mode: the executors of the view that its verifier knows, a bit for each.
     pub executors: u16,
-    /// With V: its verifier knows a later view than the one that its executor follows.
+    /// In verified mode: its verifier knows a later view than the one that its executor follows.
     pub has_promised: bool,
 }
 

@@ -63,7 +63,7 @@ impl Told {
     }
 }
 
-/// With V: what a primary knows of another process of the group.
+/// In verified mode: what a primary knows of another process of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OtherProcess {
     /// It was heard lately.
@@ -75,8 +75,8 @@ pub(super) struct OtherProcess {
     pub(super) has_state: Option<bool>,
 }
 
-/// With V, at the primary, replica `me` from 0: how many further processes may fail. Each of them votes on views; those
-/// that execute have the data, too.
+/// In verified mode, at the primary, replica `me` from 0: how many further processes may fail. Each of them votes on
+/// views; those that execute have the data, too.
 pub(super) fn of_view(layout: Layout, me: u8, others: &[(u8, OtherProcess)], is_changing: bool) -> Tolerance {
     let mut found = Tolerance { level: 1 << me, unproven: is_changing, ..Tolerance::default() };
     for (replica, other) in others {
@@ -99,7 +99,7 @@ pub(super) fn of_view(layout: Layout, me: u8, others: &[(u8, OtherProcess)], is_
     found
 }
 
-/// With V: what each replica tells of itself.
+/// In verified mode: what each replica tells of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verifying {
     /// Its verifier has its memory.

@@ -30,7 +30,7 @@ struct Ran {
     reproduced: Option<Reproduced>,
     /// What two runs left, if they agreed.
     runs: RunDigests,
-    /// With V: what takes the request back.
+    /// In verified mode: what takes the request back.
     kept: Option<KeptRequest>,
 }
 
@@ -45,7 +45,7 @@ impl<S: Service> Context<S> {
     ) -> Outcome {
         let Ran { end, outcome, reproduced, runs, kept } = self.run(turn, locks, &mut replies.current);
         let (end, outcome) = match end {
-            // With V a retry keeps its position: a wrong one only takes time.
+            // In verified mode, a retry keeps its position: a wrong one only takes time.
             End::Retry(_) if self.mode.guarded && self.mode.replicated && !self.mode.verified => {
                 match self.confirm_retry(turn, locks, &mut replies.current) {
                     Ok(confirmed) => confirmed,
@@ -190,7 +190,7 @@ impl<S: Service> Context<S> {
         Protection { protect, undo: true }
     }
 
-    /// With V: a request has ended, and can be taken back.
+    /// In verified mode: a request has ended, and can be taken back.
     fn keep(&self, turn: &Turn<'_, Job<S::Request>>, slot: Option<&ResultSlot>, kept: Option<KeptRequest>) {
         let Some(kept) = kept else { return };
         let kept = self.hooks.on_kept(slot.map(ResultSlot::place), kept);

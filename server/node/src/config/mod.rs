@@ -90,11 +90,12 @@ pub struct NodeConfig<O> {
     pub left_out: LeftOut,
     /// What mode `00GT` does when it detects a fault.
     pub on_detection: OnDetection,
-    /// Whether the last of the replicas is a witness: with V it verifies, and has no service and no clients.
+    /// Whether the last of the replicas is a witness: in verified mode it verifies, and has no service and no clients.
     pub witness: bool,
-    /// Whether, with V, a batch waits a moment for the tokens of all replicas; none: where it runs on several workers.
+    /// Whether, in verified mode, a batch waits a moment for the tokens of all replicas; none: where it runs on several
+    /// workers.
     pub extra_protection: Option<bool>,
-    /// With V: how requests that only read are answered.
+    /// In verified mode: how requests that only read are answered.
     pub reads: Reads,
     /// The settings of the service.
     pub service: O,

@@ -1,5 +1,5 @@
-//! With V: a batch is executed first and verified afterwards (Eve, OSDI 2012). Replies leave when a quorum of verifiers
-//! has recorded a token that is this replica's; where it is not, batches are taken back.
+//! In verified mode: a batch is executed first and verified afterwards (Eve, OSDI 2012). Replies leave when a quorum of
+//! verifiers has recorded a token that is this replica's; where it is not, batches are taken back.
 //!
 //! The primary of the view numbers batches (`order::PrimaryEngine`). Each is mixed and executed (`deliver.rs`), folded
 //! into a token (`fold.rs`), and judged by the machines of the crate `verify`, which this file drives. What they decide
@@ -495,7 +495,7 @@ pub(super) struct Speculator<'r, S: Service, W: World> {
 }
 
 impl<'r, S: Service, W: World> Speculator<'r, S, W> {
-    /// With V: the stage of this replica, and what it acts on.
+    /// In verified mode: the stage of this replica, and what it acts on.
     pub(super) fn of(replica: &'r mut Replica<S, W>) -> Option<Self> {
         Some(Speculator {
             stage: replica.speculate.as_mut()?,

@@ -76,36 +76,36 @@ impl<S: Service, W: World> Stepped<S, W> {
         leads
     }
 
-    /// With V: the mixer misses keys in these batches.
+    /// In verified mode: the mixer misses keys in these batches.
     pub fn overlook(&self, keys: OverlookedKeys) {
         self.replica.env.hooks.overlook(keys);
     }
 
-    /// With V: flips a bit of a token that the verifier has counted; false while it has none.
+    /// In verified mode: flips a bit of a token that the verifier has counted; false while it has none.
     pub fn corrupt_tally(&mut self, seed: u64) -> bool {
         self.replica.speculate.as_mut().is_some_and(|stage| stage.verifier_mut().corrupt_tally(seed))
     }
 
-    /// With V: flips a bit of a leaf of the tree over the objects, or of a node above the leaves; false while there is
-    /// none.
+    /// In verified mode: flips a bit of a leaf of the tree over the objects, or of a node above the leaves; false while
+    /// there is none.
     pub fn corrupt_tree(&mut self, of_leaves: bool, seed: u64) -> bool {
         let tree = self.replica.speculate.as_mut().and_then(|stage| stage.tree_mut());
         tree.is_some_and(|tree| tree.damage(of_leaves, seed))
     }
 
-    /// With V: loses the bodies of all batches that were delivered.
+    /// In verified mode: loses the bodies of all batches that were delivered.
     pub fn lose_bodies(&mut self) -> bool {
         self.replica.order.orderer.engine_mut().faults().lose_entries()
     }
 
-    /// With V: its verifier wants another view.
+    /// In verified mode: its verifier wants another view.
     pub fn want_view(&mut self) {
         if let Some(mut speculator) = Speculator::of(&mut self.replica) {
             speculator.suspect_primary();
         }
     }
 
-    /// With V: its verifier has lost its memory, and continues as another one with this number.
+    /// In verified mode: its verifier has lost its memory, and continues as another one with this number.
     pub fn forget_verifier(&mut self, life: u64) {
         let settings = self.replica.env.settings.clone();
         if let Some(stage) = &mut self.replica.speculate {
@@ -113,7 +113,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         }
     }
 
-    /// With V: removes rules of the verification stage.
+    /// In verified mode: removes rules of the verification stage.
     pub fn weaken(&mut self, rules: Rules) {
         self.replica.speculate.iter_mut().for_each(|stage| stage.weaken(rules));
     }

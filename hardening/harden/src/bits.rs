@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_told() {
+    fn what_is_no_object_is_reported() {
         assert!(declared(b"int x : 1;").is_err());
     }
 }

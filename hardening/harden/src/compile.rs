@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_are_told_from_other_calls() {
+    fn accesses_are_distinguished_from_other_calls() {
         for name in ["_ITM_RU8", "_ITM_RfWU4", "_ITM_WaWM128", "_ITM_LB", "_ITM_WE"] {
             assert!(is_access(name), "{name}");
         }

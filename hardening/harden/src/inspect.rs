@@ -48,14 +48,14 @@ pub struct Obstacle {
 
 impl Obstacle {
     /// What the function does, in words, and the remedy.
-    pub fn told(&self) -> (&'static str, &'static str) {
+    pub fn reported(&self) -> (&'static str, &'static str) {
         let known = REFUSED.iter().find(|(name, ..)| self.symbol.starts_with(name));
         known.map_or(("uses it", "remove that"), |(_, what, remedy)| (what, remedy))
     }
 
     /// The same with the function's name, in one line.
     pub fn explained(&self) -> String {
-        let (what, remedy) = self.told();
+        let (what, remedy) = self.reported();
         let function = if self.function.is_empty() { "a handler" } else { &self.function };
         format!("`{function}` {what} ({}); {remedy}", self.symbol)
     }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_lacks_is_told_with_the_remedy() {
+    fn a_library_that_lacks_is_reported_with_the_remedy() {
         let error = find(Some(Path::new("/nowhere/lib.a")), Variant::Sei, Path::new("."))
             .expect_err("it does not exist")
             .to_string();

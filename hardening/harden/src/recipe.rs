@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_program_is_told_with_the_known_ones() {
+    fn an_unknown_program_is_reported_with_the_known_ones() {
         let error = App::find("apache").expect_err("no recipe").to_string();
         assert!(error.contains("memcached") && error.contains("recipe.toml"), "{error}");
     }

@@ -97,11 +97,11 @@ fn all_causes_of_a_program_with_a_makefile() {
     wanted.push(("src/wrong.c:2:".to_owned(), "does not compile".to_owned()));
     assert!(wanted.len() >= 15, "{wanted:?}");
     for (place, what) in &wanted {
-        let is_told = report
+        let is_reported = report
             .causes
             .iter()
             .any(|cause| cause.what.contains(what) && cause.places.iter().any(|at| at.starts_with(place)));
-        assert!(is_told, "{place} {what} is missed: {all}");
+        assert!(is_reported, "{place} {what} is missed: {all}");
     }
     let places: usize = report.causes.iter().map(|cause| cause.places.len()).sum();
     assert_eq!(places, wanted.len(), "nothing else is told: {all}");

@@ -382,8 +382,8 @@ fn instructions(program: &Path, queries: u64) -> Option<u64> {
     load.run(queries);
     cache.assert_runs();
     let id = cache.child.id().to_string();
-    let told = Command::new("kill").args(["-TERM", &id]).status().expect("kill");
-    assert!(told.success());
+    let reported = Command::new("kill").args(["-TERM", &id]).status().expect("kill");
+    assert!(reported.success());
     cache.child.wait().expect("a child");
     let text = fs::read_to_string(report.path()).expect("a report");
     let counted = text.lines().find_map(|line| line.split_once("guest instrs:"));

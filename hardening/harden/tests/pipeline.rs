@@ -141,7 +141,7 @@ fn bit_fields_in_a_handler_are_refused() {
 
 /// The first thing to try is the program as it is.
 #[test]
-fn a_program_without_handlers_is_told_what_it_lacks() {
+fn a_program_without_handlers_is_refused_with_what_it_lacks() {
     let folder = folder("");
     fs::write(folder.path().join("src/small.c"), "int main(void) { return 0; }\n").expect("written");
     let Some(error) = refused(folder.path(), Variant::Sei) else { return };

@@ -71,7 +71,7 @@ impl Outcome {
         self.passed < native.passed || self.failed > native.failed || (native.has_ended && !self.has_ended)
     }
 
-    fn told(self) -> String {
+    fn reported(self) -> String {
         let end = if self.has_ended { "" } else { ", did not end" };
         match self.failed {
             0 => format!("{} ok{end}", self.passed),
@@ -109,14 +109,14 @@ fn upstreams_own_tests_find_nothing_that_is_worse_than_without_protection() {
                 }
             }
         }
-        let told: Vec<String> = VARIANTS
+        let reported: Vec<String> = VARIANTS
             .iter()
             .zip(&outcomes)
-            .map(|(variant, outcome)| format!("{variant}: {}", outcome.told()))
+            .map(|(variant, outcome)| format!("{variant}: {}", outcome.reported()))
             .collect();
-        println!("{script:<28} {}", told.join("; "));
+        println!("{script:<28} {}", reported.join("; "));
         if compared(script).any(|at| outcomes[at].is_worse_than(outcomes[0])) {
-            worse.push(format!("{script} {}", told.join("; ")));
+            worse.push(format!("{script} {}", reported.join("; ")));
         }
     }
     assert_eq!(worse, Vec::<String>::new());

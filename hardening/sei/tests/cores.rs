@@ -24,7 +24,7 @@ fn right_cores_agree_and_the_thread_may_run_where_it_might() {
 }
 
 #[test]
-fn one_permitted_core_is_told_once() {
+fn one_permitted_core_is_reported_once() {
     let Some(program) = Program::build("cores", "-O2") else { return };
     assert_prints(&program, "one_core", "1 line, one core only 1, 100 handlers, 0 rotations");
 }

@@ -6,7 +6,7 @@ const LEVELS: [&str; 3] = ["-O0", "-O2", "-O3"];
 
 /// The library had undone words under its own feet: SIGSEGV.
 #[test]
-fn a_handler_on_another_stack_is_told_what_to_do() {
+fn a_handler_on_another_stack_is_refused_with_a_remedy() {
     for level in LEVELS {
         let Some(program) = Program::build("outside", level) else { return };
         assert_detects(&program, "unknown_stack", "tell the library with sei_stack", "");

@@ -32,7 +32,7 @@ fn a_reader_that_is_gone_ends_nothing() {
 /// After a short write the kernel says once when there is room again: also where it had more room than the program was
 /// told of.
 #[test]
-fn who_waits_for_room_is_told_of_it() {
+fn who_waits_for_room_is_notified() {
     let Some(program) = Program::build("streams", "-O2") else { return };
     for scenario in ["tcp_edge", "unix_edge", "pipe_edge"] {
         assert_prints(&program, scenario, "equal 1");

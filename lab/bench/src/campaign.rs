@@ -409,12 +409,12 @@ mod tests {
                     incr = 1 }\nkeys = 5\n";
         let definition = parse("x", "x.toml", text).expect("right");
         let etcd = Skipped { side: Side::Etcd, workload: Some("w".into()), why: "no incr".into() };
-        let told: Vec<String> = plan(&definition, &[etcd])
+        let reported: Vec<String> = plan(&definition, &[etcd])
             .iter()
             .map(|cell| format!("{}/{}/{}", cell.repetition, cell.clients, cell.side))
             .collect();
         assert_eq!(
-            told,
+            reported,
             ["1/1/RD00", "1/1/RDGX", "1/2/RD00", "1/2/RDGX", "2/1/RD00", "2/1/RDGX", "2/2/RD00", "2/2/RDGX"]
         );
     }

@@ -198,8 +198,8 @@ fn outcome(line: &[u8]) -> Option<String> {
     if answer["done"] == serde_json::Value::Bool(true) {
         return None;
     }
-    let told = answer["error"].as_str().or(answer["what"].as_str());
-    Some(told.unwrap_or("no reason was given").to_owned())
+    let reported = answer["error"].as_str().or(answer["what"].as_str());
+    Some(reported.unwrap_or("no reason was given").to_owned())
 }
 
 #[cfg(test)]

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_after_the_verdict_is_seen_and_told_from_the_quiet_before() {
+    fn a_gap_after_the_verdict_is_distinguished_from_the_quiet_before() {
         // The verdict is in step 100; the objects are installed 5 ms later.
         let records = [
             record("entry-check", 2, 1_201_000, None),

@@ -228,7 +228,7 @@ fn sample(args: &Args, options: &Options) -> CommandOutcome {
         |summary| {
             sum.add(&summary);
             if summary.violation.is_some() {
-                say(&told(&summary))?;
+                say(&reported(&summary))?;
                 say(&format!("  again: {}", command(summary.seed, options)))?;
             }
             Ok(())
@@ -315,17 +315,17 @@ fn runs(
 
 fn replay(args: &Args, seed: u64, options: &Options) -> CommandOutcome {
     let summary = run(seed, options);
-    say(&told(&summary))?;
+    say(&reported(&summary))?;
     if args.shrink && summary.violation.is_some() {
         let (smaller, summary) = shrink::shrink(&OfMemcached::default(), seed, options, &summary, 60);
-        say(&told(&summary))?;
+        say(&reported(&summary))?;
         say(&format!("  again: {}", command(seed, &smaller)))?;
     }
     Ok(CommandVerdict::of(summary.violation.is_none()))
 }
 
 /// A run in a line.
-fn told(summary: &RunSummary) -> String {
+fn reported(summary: &RunSummary) -> String {
     let faults: Vec<String> = summary
         .faults
         .iter()

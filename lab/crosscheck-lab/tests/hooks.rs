@@ -16,7 +16,7 @@ fn campaign(target: &str, kinds: &str) -> Vec<HookRecord> {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("hooks.json");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/targets").join(target);
-    let told = Command::new(env!("CARGO_BIN_EXE_crosscheck-lab"))
+    let reported = Command::new(env!("CARGO_BIN_EXE_crosscheck-lab"))
         .args(["inject", "hooks", "--seed", "7", "--kind", kinds, "--runs", &RUNS.to_string(), "--full"])
         .arg("--target")
         .arg(file)
@@ -24,7 +24,7 @@ fn campaign(target: &str, kinds: &str) -> Vec<HookRecord> {
         .arg(&out)
         .output()
         .expect("the campaign");
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    assert!(reported.status.success(), "{}", String::from_utf8_lossy(&reported.stderr));
     let result = InjectionResult::read(&out).expect("its result");
     let Records::Hooks(records) = result.full_records else {
         panic!("they are records of hooks");
@@ -76,11 +76,11 @@ fn a_node_that_compares_with_itself_lets_no_wrong_reply_leave() {
 
 #[test]
 fn a_kind_that_is_none_is_refused_with_the_word() {
-    let told = Command::new(env!("CARGO_BIN_EXE_crosscheck-lab"))
+    let reported = Command::new(env!("CARGO_BIN_EXE_crosscheck-lab"))
         .args(["inject", "hooks", "--kind", "flop", "--target"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/targets/cluster-RDGX.toml"))
         .output()
         .expect("its answer");
-    assert_eq!(told.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&told.stderr).contains("there is no kind flop"));
+    assert_eq!(reported.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&reported.stderr).contains("there is no kind flop"));
 }

@@ -46,8 +46,8 @@ fn what_is_attacked_holds() {
 fn an_attack_that_is_none_is_refused_with_the_names_of_those_that_are() {
     let out = tempfile::tempdir().expect("a temporary directory");
     let output = hostile(&["--only", "clocks"], out.path());
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("no attack clocks") && told.contains("wrong-replica"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{reported}");
+    assert!(reported.contains("no attack clocks") && reported.contains("wrong-replica"), "{reported}");
     assert_eq!(std::fs::read_dir(out.path()).expect("a folder").count(), 0);
 }

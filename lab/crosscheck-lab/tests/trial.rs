@@ -15,8 +15,8 @@ fn command(plan: &str, more: &[&str], out: &Path) -> Output {
         .args(more)
         .output()
         .expect("the crosscheck command starts");
-    let told = String::from_utf8_lossy(&output.stdout);
-    println!("{told}{}", String::from_utf8_lossy(&output.stderr));
+    let reported = String::from_utf8_lossy(&output.stdout);
+    println!("{reported}{}", String::from_utf8_lossy(&output.stderr));
     output
 }
 

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_of_writes_are_told_apart() {
+    fn outcomes_of_writes_are_distinguished() {
         assert!(client_of(b"STORED\r\n").store(StoreVerb::Add, "k", b"v").expect("a reply"));
         assert!(!client_of(b"NOT_STORED\r\n").store(StoreVerb::Add, "k", b"v").expect("a reply"));
         client_of(b"NOT_STORED\r\n").store(StoreVerb::Set, "k", b"v").expect_err("no reply to a set");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_broken_connections_are_told_apart() {
+    fn refusals_and_broken_connections_are_distinguished() {
         let refused = client_of(b"SERVER_ERROR out of memory\r\n").set("k", 0, b"v").expect_err("refused");
         assert!(matches!(refused, Failure::Refused(_)), "{refused}");
         for answer in [&b"STOR"[..], b""] {

@@ -44,7 +44,7 @@ impl Across {
     }
 
     /// The label of `x` below the axis, or in a sentence.
-    fn told(&self, x: f64) -> String {
+    fn reported(&self, x: f64) -> String {
         match self {
             Across::Connections | Across::Even(_) => short(x),
             Across::Listed(_, names) => names.get(x as usize).cloned().unwrap_or_default(),
@@ -263,14 +263,14 @@ fn axes(plot: &Plot, frame: &PlotFrame) -> String {
             floor + 4.0
         );
         // Labels that would overlap are left out; their tick stays.
-        let told = plot.across.told(value);
-        let half = told.chars().count() as f64 * LETTER / 2.0;
+        let reported = plot.across.reported(value);
+        let half = reported.chars().count() as f64 * LETTER / 2.0;
         if x - half - last > 4.0 {
             let _ = write!(
                 out,
                 "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\" fill=\"#444\">{}</text>",
                 floor + 18.0,
-                escaped(&told)
+                escaped(&reported)
             );
             last = x + half;
         }
@@ -313,22 +313,22 @@ fn line(plot: &Plot, series: &PlotSeries, shift: f64, frame: &PlotFrame) -> Stri
             x - 3.0,
             x - 3.0
         );
-        let told = format!(
+        let reported = format!(
             "{}, {}{of}: {} ({}..{})",
             series.name,
-            plot.across.told(point.x),
+            plot.across.reported(point.x),
             exact(point.y),
             exact(point.low),
             exact(point.high)
         );
-        out += &form(series.look, x, y, colour, &told);
+        out += &form(series.look, x, y, colour, &reported);
     }
     out + "</g>"
 }
 
 /// The form of a point, with its meaning as a tooltip.
-fn form(look: usize, x: f64, y: f64, colour: &str, told: &str) -> String {
-    let title = format!("<title>{}</title>", escaped(told));
+fn form(look: usize, x: f64, y: f64, colour: &str, reported: &str) -> String {
+    let title = format!("<title>{}</title>", escaped(reported));
     let fill = format!("fill=\"{colour}\" stroke=\"#fff\" stroke-width=\".7\"");
     match look % 4 {
         0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" {fill}>{title}</circle>"),

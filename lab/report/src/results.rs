@@ -367,13 +367,13 @@ mod tests {
 
     #[test]
     fn a_page_says_what_made_it() {
-        let told = Origin {
+        let reported = Origin {
             commit: Commit { id: "abc".into(), changed: true },
             machine: Machine { cores: 2, model: "M".into(), kernel: "6.1".into(), ..Machine::default() },
             ..origin()
         };
         assert_eq!(
-            told.made_by(),
+            reported.made_by(),
             "Made by `crosscheck-lab look --at sky`, commit abc and changes; 2 cores, M, Linux 6.1."
         );
     }

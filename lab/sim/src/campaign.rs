@@ -286,7 +286,7 @@ mod tests {
     use crate::memcached::run;
 
     #[test]
-    fn parts_are_kept_merged_and_told() {
+    fn parts_are_kept_merged_and_reported() {
         let cell = cell("3 replicas, disk: all faults", "all", 3, true, (50, 3, 1, 6));
         let mut parts = [1, 2].map(|first| CampaignShare::of(Invocation { first, ..Invocation::default() }));
         for (seed, part) in (1..).zip(&mut parts) {

@@ -158,7 +158,7 @@ pub const MUTATIONS: [Mutation; 44] = [
     mutation(
         "begun",
         "each process of replica 1 is told that the group is to begin",
-        &[(Breach::AlwaysTold, All)],
+        &[(Breach::AlwaysReported, All)],
         "memories",
         "founding",
     ),

@@ -117,7 +117,7 @@ pub enum Breach {
     /// The scan of the log: it takes torn records for complete ones.
     TornBelieved,
     /// The starter of the processes: each gets the command to begin the group, as if no group had ever begun.
-    AlwaysTold,
+    AlwaysReported,
     /// The settings of the service: no replica sends them to its peers.
     Untold,
     /// The key of the group: strangers know it.
@@ -633,7 +633,7 @@ impl<W: Workload> Run<W> {
             scale: plan::scale(self.seed, &self.options),
             skew_us: slot.skew_us,
             // The run commands the group to begin once; a later beginning needs an operator's decision.
-            begins: slot.life == 1 || sabotage.contains(&Breach::AlwaysTold),
+            begins: slot.life == 1 || sabotage.contains(&Breach::AlwaysReported),
             unlike: slot.unlike.clone(),
             is_silent: sabotage.contains(&Breach::Untold),
             is_open: sabotage.contains(&Breach::KnownKey),

@@ -214,7 +214,7 @@ fn run_check(check: &HardenCheck) -> CommandOutcome {
         let app = check.place.app()?;
         (targets::app(&app, &check.place.places())?, app.name)
     };
-    print!("{}", told(&report, &name));
+    print!("{}", reported(&report, &name));
     Ok(if report.causes.is_empty() { CommandVerdict::Holds } else { CommandVerdict::Fails })
 }
 
@@ -234,7 +234,7 @@ fn run_install(options: &HardenInstall) -> CommandOutcome {
 }
 
 /// The list as text.
-fn told(report: &CheckReport, name: &str) -> String {
+fn reported(report: &CheckReport, name: &str) -> String {
     let mut text = String::new();
     let size = format!("handlers: {}, functions that they reach: {}", report.handlers, report.reached);
     match report.causes.len() {

@@ -225,8 +225,8 @@ mod tests {
             ("password_file", quoted("")),
         ] {
             let head = example.split(&format!("\n{name} = ")).next().unwrap_or_default();
-            let told = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());
-            assert_eq!(told, Some(value.as_str()), "default of {name}");
+            let reported = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());
+            assert_eq!(reported, Some(value.as_str()), "default of {name}");
         }
         assert!(example.contains(&format!("in bytes, {ITEM_BYTES_MIN} to {ITEM_BYTES_MAX}.")));
     }
@@ -246,8 +246,8 @@ mod tests {
     #[test]
     fn wrong_values_are_named_with_their_remedy() {
         let needed = format!("at least {LARGEST_ITEMS_PER_SHARD} MiB");
-        let told = problem_with("memory_limit_mb = 1024", "memory_limit_mb = 1");
-        assert!(told.contains(": memory_limit_mb: ") && told.contains(&needed), "{told}");
+        let reported = problem_with("memory_limit_mb = 1024", "memory_limit_mb = 1");
+        assert!(reported.contains(": memory_limit_mb: ") && reported.contains(&needed), "{reported}");
         assert!(
             problem_with("memory_limit_mb = 1024", "memory_limit_mb = 0").contains("from 1 to 1048576 MiB")
         );
@@ -255,16 +255,16 @@ mod tests {
             problem_with("item_size_max = 1048576", "item_size_max = 5")
                 .contains("from 4096 to 3145728 bytes")
         );
-        let told = problem_with("password_file", "guarded_classes = \"Items\"\npassword_file");
+        let reported = problem_with("password_file", "guarded_classes = \"Items\"\npassword_file");
         let expected = if cfg!(feature = "lab") { "there is no class `Items`" } else { "crosscheck-lab" };
-        assert!(told.contains(expected), "{told}");
+        assert!(reported.contains(expected), "{reported}");
         let wish = ClusterOptions {
             port: Some(0),
             service: MemcachedOptions { memory_limit_mb: 1, ..MemcachedOptions::default() },
             ..ClusterOptions::default()
         };
-        let told = ClusterPlan::new(&wish).expect_err("too little memory").to_string();
-        assert!(told.contains(&needed) && told.ends_with("(--memory)"), "{told}");
+        let reported = ClusterPlan::new(&wish).expect_err("too little memory").to_string();
+        assert!(reported.contains(&needed) && reported.ends_with("(--memory)"), "{reported}");
     }
 
     #[test]

@@ -41,7 +41,10 @@ fn sees_every_single_flip() {
             ..on(&[proxy.address])
         };
         let report = load.start().join_and_audit(&[stock.server]);
-        assert!(proxy.told.load(Ordering::SeqCst), "round {round}: the reply stream was too short to lie in");
+        assert!(
+            proxy.reported.load(Ordering::SeqCst),
+            "round {round}: the reply stream was too short to lie in"
+        );
         let stalled = report.timeouts > 0; // the flip made the beginning of a line that never ends
         assert!(!report.wrong.is_empty() || stalled, "round {round}: the flip went unnoticed: {report}");
     }
@@ -54,7 +57,7 @@ fn sees_a_flip_among_many_clients() {
     let proxy = Proxy::start(stock.server, Lie::FlipBit { at: 300_000, bit: 2 });
     let report = CheckedLoad { prefix: "many-".into(), ..on(&[proxy.address]) }.start().join_and_audit(&[]);
     println!("{report}: {}", report.wrong[0]);
-    assert!(proxy.told.load(Ordering::SeqCst));
+    assert!(proxy.reported.load(Ordering::SeqCst));
 }
 
 /// Lost replies are not wrong, but a lost acknowledged write is.
@@ -112,26 +115,26 @@ enum Lie {
 /// A proxy between client and server that changes replies.
 struct Proxy {
     address: SocketAddr,
-    told: Arc<AtomicBool>,
+    reported: Arc<AtomicBool>,
 }
 
 impl Proxy {
     fn start(server: SocketAddr, lie: Lie) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = listener.local_addr().expect("it is bound");
-        let told = Arc::new(AtomicBool::new(false));
-        let (passed, told_too) = (Arc::new(AtomicU64::new(0)), told.clone());
+        let reported = Arc::new(AtomicBool::new(false));
+        let (passed, reported_too) = (Arc::new(AtomicU64::new(0)), reported.clone());
         // The threads end with their connections, the listener with the test process.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(upstream) = TcpStream::connect(server) else { return };
                 let (up, back) = (upstream.try_clone().expect("clone"), client.try_clone().expect("clone"));
                 std::thread::spawn(move || copy(client, up));
-                let (passed, told) = (passed.clone(), told_too.clone());
-                std::thread::spawn(move || copy_lying(upstream, back, lie, &passed, &told));
+                let (passed, reported) = (passed.clone(), reported_too.clone());
+                std::thread::spawn(move || copy_lying(upstream, back, lie, &passed, &reported));
             }
         });
-        Proxy { address, told }
+        Proxy { address, reported }
     }
 }
 
@@ -140,7 +143,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn copy_lying(mut from: TcpStream, mut to: TcpStream, lie: Lie, passed: &AtomicU64, told: &AtomicBool) {
+fn copy_lying(mut from: TcpStream, mut to: TcpStream, lie: Lie, passed: &AtomicU64, reported: &AtomicBool) {
     let mut chunk = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut chunk) {
         let start = passed.fetch_add(count as u64, Ordering::SeqCst);
@@ -149,11 +152,11 @@ fn copy_lying(mut from: TcpStream, mut to: TcpStream, lie: Lie, passed: &AtomicU
         match lie {
             Lie::FlipBit { at, bit } if (start..end).contains(&at) => {
                 chunk[(at - start) as usize] ^= 1 << bit;
-                told.store(true, Ordering::SeqCst);
+                reported.store(true, Ordering::SeqCst);
             }
             Lie::Cut { every } if start / every != end / every => {
                 length = count / 2;
-                told.store(true, Ordering::SeqCst);
+                reported.store(true, Ordering::SeqCst);
             }
             _ => {}
         }

@@ -38,7 +38,12 @@ fn exchange(servers: &[SocketAddr]) {
         .stdin(Stdio::null())
         .output()
         .expect("python3 runs");
-    let told = String::from_utf8_lossy(&output.stdout);
-    println!("{told}");
-    assert!(output.status.success(), "{}:\n{told}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    let reported = String::from_utf8_lossy(&output.stdout);
+    println!("{reported}");
+    assert!(
+        output.status.success(),
+        "{}:\n{reported}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

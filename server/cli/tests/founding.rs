@@ -33,19 +33,19 @@ fn lose(cluster: &Cluster, replicas: &[usize]) {
 /// Waits until a replica reports, in `status` and on its stderr, that it waits, with these words.
 fn waits(cluster: &Cluster, replica: usize, words: &str) {
     cluster.wait_until(&format!("replica {} says: {words}", replica + 1), |cluster| {
-        let told =
+        let reported =
             cluster.status(replica).and_then(|status| Some(status["waits_for"].as_str()?.contains(words)));
         let said = |line: &String| line.contains("this replica waits") && line.contains(words);
-        told == Some(true) && cluster.lines(replica).iter().any(said)
+        reported == Some(true) && cluster.lines(replica).iter().any(said)
     });
 }
 
 /// A restart looks like a loss for a moment: the command that gives data up is named a minute later, and not before.
 fn remedy_comes_later(cluster: &Cluster, replica: usize, remedy: &str) {
     let waits = |cluster: &Cluster| cluster.status(replica)?["waits_for"].as_str().map(str::to_owned);
-    let named = |cluster: &Cluster| waits(cluster).is_some_and(|told| told.contains(remedy));
-    let told = waits(cluster).expect("it waits");
-    assert!(!told.contains("`crosscheck") && told.contains("for a minute"), "{told}");
+    let named = |cluster: &Cluster| waits(cluster).is_some_and(|reported| reported.contains(remedy));
+    let reported = waits(cluster).expect("it waits");
+    assert!(!reported.contains("`crosscheck") && reported.contains("for a minute"), "{reported}");
     // Twice the usual time: half of it passes until the remedy may be named.
     let start = std::time::Instant::now();
     while !named(cluster) && start.elapsed() < PATIENCE {
@@ -62,20 +62,20 @@ fn an_operator_has_the_group_go_on_with_the_memory_that_is_left() {
         lose(&cluster, &[0, 1]);
         waits(&cluster, 0, "to be let into the group of replica 3");
         waits(&cluster, 2, "replicas 1 and 2 are here without data");
-        let (code, told) = cluster.command(&["group", "keep", "3"]);
-        assert!(code == 1 && told.contains("would keep what replica 3 has"), "{told}");
-        let (code, told) = cluster.command(&["group", "begin"]);
+        let (code, reported) = cluster.command(&["group", "keep", "3"]);
+        assert!(code == 1 && reported.contains("would keep what replica 3 has"), "{reported}");
+        let (code, reported) = cluster.command(&["group", "begin"]);
         assert!(
-            code == 1 && told.contains("replica 3 belongs to a group already; nothing was begun"),
-            "{told}"
+            code == 1 && reported.contains("replica 3 belongs to a group already; nothing was begun"),
+            "{reported}"
         );
-        let (code, told) = cluster.command(&["group", "keep", "1", "--yes"]);
+        let (code, reported) = cluster.command(&["group", "keep", "1", "--yes"]);
         assert!(
-            code == 1 && told.contains("this replica has no data of a group; nothing was changed"),
-            "{told}"
+            code == 1 && reported.contains("this replica has no data of a group; nothing was changed"),
+            "{reported}"
         );
-        let (code, told) = cluster.command(&["group", "keep", "3", "--yes"]);
-        assert!(code == 0 && told.contains("the group serves: 3 of 3 replicas"), "{told}");
+        let (code, reported) = cluster.command(&["group", "keep", "3", "--yes"]);
+        assert!(code == 0 && reported.contains("the group serves: 3 of 3 replicas"), "{reported}");
         for replica in 0..3 {
             assert_eq!(stored(&cluster, replica), ["VALUE kept 0 3"], "at replica {}", replica + 1);
         }
@@ -101,11 +101,11 @@ fn a_group_whose_memories_are_all_lost_begins_anew_only_at_an_operators_word() {
         waits(&cluster, replica, "no replica has data of a group");
         assert!(TcpStream::connect(cluster.clients()[replica]).is_err(), "nobody serves an empty group");
     }
-    let (code, told) = cluster.command(&["status"]);
-    assert!(code == 1 && told.contains("0 of 3 serve"), "{told}");
+    let (code, reported) = cluster.command(&["status"]);
+    assert!(code == 1 && reported.contains("0 of 3 serve"), "{reported}");
     remedy_comes_later(&cluster, 0, "`crosscheck group begin`");
-    let (code, told) = cluster.command(&["group", "begin"]);
-    assert!(code == 0 && told.contains("the group serves: 3 of 3 replicas"), "{told}");
+    let (code, reported) = cluster.command(&["group", "begin"]);
+    assert!(code == 0 && reported.contains("the group serves: 3 of 3 replicas"), "{reported}");
     assert_eq!(stored(&cluster, 0), ["END"]);
     assert_eq!(say(cluster.clients()[1], "set kept 0 0 3\r\nabc\r\n", 1), ["STORED"]);
     cluster.finish();
@@ -130,8 +130,8 @@ fn an_operator_has_the_group_go_on_with_the_disk_that_is_left() {
         })
     });
     waits(&cluster, 2, "replicas 1 and 2 are here without data");
-    let (code, told) = cluster.command(&["group", "keep", "3", "--yes"]);
-    assert!(code == 0 && told.contains("the group serves: 3 of 3 replicas"), "{told}");
+    let (code, reported) = cluster.command(&["group", "keep", "3", "--yes"]);
+    assert!(code == 0 && reported.contains("the group serves: 3 of 3 replicas"), "{reported}");
     (0..3).for_each(|replica| assert_eq!(stored(&cluster, replica), ["VALUE kept 0 3"]));
     // The decision is in the logs: the group starts by itself after all processes have ended.
     lose(&cluster, &[0, 1, 2]);

@@ -107,7 +107,7 @@ fn spawn(program: &Path, arguments: &[&str]) -> Child {
 
 fn assert_passes(child: Child) {
     let output = child.wait_with_output().expect("it was started");
-    let told = String::from_utf8_lossy(&output.stdout);
-    println!("{told}");
-    assert!(output.status.success(), "{}:\n{told}", output.status);
+    let reported = String::from_utf8_lossy(&output.stdout);
+    println!("{reported}");
+    assert!(output.status.success(), "{}:\n{reported}", output.status);
 }

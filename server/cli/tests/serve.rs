@@ -145,8 +145,8 @@ fn the_admin_socket_is_this_users_and_goes_with_a_clean_end() {
     let socket = node.path("admin.sock");
     let mode = std::fs::metadata(&socket).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
-    let told = post_shutdown(UnixStream::connect(&socket).expect("this user may connect"));
-    assert!(told.contains("not an admin command"), "{told}");
+    let reported = post_shutdown(UnixStream::connect(&socket).expect("this user may connect"));
+    assert!(reported.contains("not an admin command"), "{reported}");
     assert!(node.status(&SOCKET).status.success(), "a web page has stopped it");
     let (code, said) = node.end(Signal::TERM);
     assert_eq!(code, Some(0), "{said}");
@@ -285,12 +285,12 @@ fn an_admin_port_is_served_to_those_who_know_its_secret() {
     node.start(&["--admin", &address, "--admin-token", "token"]);
     let wrong = node.status(&["--admin", &address, "--admin-token", "wrong"]);
     assert_eq!(wrong.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&wrong.stdout).into_owned();
-    assert!(told.contains("first line must be"), "{told}");
+    let reported = String::from_utf8_lossy(&wrong.stdout).into_owned();
+    assert!(reported.contains("first line must be"), "{reported}");
     let connect =
         || TcpStream::connect(address.parse::<SocketAddr>().expect("an address")).expect("connected");
-    let told = post_shutdown(connect());
-    assert!(told.contains("first line must be"), "{told}");
+    let reported = post_shutdown(connect());
+    assert!(reported.contains("first line must be"), "{reported}");
     assert!(node.status(&["--admin", &address, "--admin-token", "token"]).status.success());
 }
 
@@ -331,8 +331,8 @@ fn the_longest_item_that_may_be_configured_is_stored_and_one_that_is_longer_is_r
         let value = vec![b'v'; length];
         client.write_all(format!("set k 0 0 {length}\r\n").as_bytes()).expect("sent");
         client.write_all(&[&value[..], b"\r\n"].concat()).expect("sent");
-        let told = line(&mut answers);
-        assert!(told.starts_with(answer), "{length}: {told}");
+        let reported = line(&mut answers);
+        assert!(reported.starts_with(answer), "{length}: {reported}");
         if answer == "STORED" {
             client.write_all(b"get k\r\n").expect("sent");
             assert_eq!(line(&mut answers), format!("VALUE k 0 {length}\r\n"));
@@ -488,9 +488,9 @@ fn sighup_makes_a_replica_read_its_certificate_again() {
     assert!(version(&mut open).is_ok(), "an open connection goes on");
     let (code, said) = node.end(Signal::TERM);
     assert_eq!(code, Some(0), "{said}");
-    for told in
+    for reported in
         ["were read again, for later connections", "from before stays", "key.pem holds no private key"]
     {
-        assert!(said.contains(told), "{told}: {said}");
+        assert!(said.contains(reported), "{reported}: {said}");
     }
 }

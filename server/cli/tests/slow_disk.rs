@@ -74,8 +74,8 @@ fn a_checkpoint_that_cannot_be_written_ends_nobody() {
     let pids: Vec<u32> = (0..3).map(|replica| cluster.pid(replica)).collect();
     let running = load(&cluster).start();
     cluster.wait_until("the others have checkpoints, and replica 2 says that it has none", |cluster| {
-        let told = cluster.said().iter().any(|line| line.contains("could not be written"));
-        told && checkpoint(cluster, 0).is_some() && checkpoint(cluster, 2).is_some()
+        let reported = cluster.said().iter().any(|line| line.contains("could not be written"));
+        reported && checkpoint(cluster, 0).is_some() && checkpoint(cluster, 2).is_some()
     });
     running.must_go_on(2_000, "without a checkpoint");
     assert_eq!(checkpoint(&cluster, 1), None);

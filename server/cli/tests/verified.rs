@@ -104,10 +104,12 @@ fn either_of_two_hangs() {
     cluster.signal(1 - primary, Signal::STOP);
     cluster.wait_until("the primary says what it waits for", |cluster| {
         let status = cluster.status(primary).unwrap_or_default();
-        status["waits_for"].as_str().is_some_and(|told| told.contains("it is connected, and sends nothing"))
+        status["waits_for"]
+            .as_str()
+            .is_some_and(|reported| reported.contains("it is connected, and sends nothing"))
     });
-    let (code, told) = cluster.command(&["group", "keep", &(primary + 1).to_string(), "--yes"]);
-    assert_eq!(code, 0, "{told}");
+    let (code, reported) = cluster.command(&["group", "keep", &(primary + 1).to_string(), "--yes"]);
+    assert_eq!(code, 0, "{reported}");
     running.must_go_on(500, "after the operator's decision");
     cluster.signal(1 - primary, Signal::CONT);
     wait_together(&cluster);
@@ -221,8 +223,8 @@ fn an_object_that_fits_its_checksum_is_found_by_a_scrub() {
     let inject = |seed: u64| cluster.ask(1, &json!({"cmd": "inject", "kind": "reseal", "seed": seed}));
     assert!((0..20).any(|seed| inject(seed)["done"] == true), "no object was hit");
     cluster.wait_until("a scrub has found the object", |cluster| {
-        let told = cluster.evidence(1, 0);
-        told.iter().any(|record| record["outcome"].as_str().is_some_and(|how| how.contains("fitted")))
+        let reported = cluster.evidence(1, 0);
+        reported.iter().any(|record| record["outcome"].as_str().is_some_and(|how| how.contains("fitted")))
     });
     cluster.assert_equal_state();
     cluster.finish();
@@ -246,14 +248,14 @@ fn what_differs_at_one_replica_is_masked_and_level_again() {
     let report = running.stop_and_audit(cluster.clients());
     println!("{injected:?} faults: {report}");
     report.assert_right();
-    let told: Vec<Value> = (0..3).flat_map(|seen_by| cluster.evidence(seen_by, 0)).collect();
-    println!("{} records; replaced: {:?}", told.len(), cluster.replaced());
+    let reported: Vec<Value> = (0..3).flat_map(|seen_by| cluster.evidence(seen_by, 0)).collect();
+    println!("{} records; replaced: {:?}", reported.len(), cluster.replaced());
     for victim in 0..3 {
         let is_masked = |record: &&Value| {
             let outcome = record["outcome"].as_str().unwrap_or_default();
             record["replica"] == json!(victim + 1) && outcome.starts_with("masked")
         };
-        let masked = told.iter().filter(is_masked).count();
+        let masked = reported.iter().filter(is_masked).count();
         assert!(
             masked > 0 && injected[victim] > 0,
             "replica {}: {masked} masked of {injected:?}",

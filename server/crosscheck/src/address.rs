@@ -120,12 +120,12 @@ mod tests {
 
     #[test]
     fn malformed_addresses_are_refused_with_the_reason() {
-        let told = |text: &str| text.parse::<Address>().expect_err(text);
+        let reported = |text: &str| text.parse::<Address>().expect_err(text);
         for text in ["11211", "localhost", ""] {
-            assert!(told(text).contains("is no address: `:PORT` is missing"), "{text}");
+            assert!(reported(text).contains("is no address: `:PORT` is missing"), "{text}");
         }
         for text in ["db:", "db:70000", "db:x", "db:-1"] {
-            assert!(told(text).contains("is no port"), "{text}");
+            assert!(reported(text).contains("is no port"), "{text}");
         }
         let long_label = format!("{}:1", "a".repeat(64));
         let long_name = format!("{}a:1", "abcdefg.".repeat(32));
@@ -143,10 +143,14 @@ mod tests {
             &long_label,
             &long_name,
         ] {
-            assert!(told(text).contains("neither an IP address nor a host name"), "{text}: {}", told(text));
+            assert!(
+                reported(text).contains("neither an IP address nor a host name"),
+                "{text}: {}",
+                reported(text)
+            );
         }
         for text in ["10.0.0.1:0", "db:0"] {
-            assert!(told(text).contains("has port 0"), "{text}");
+            assert!(reported(text).contains("has port 0"), "{text}");
         }
     }
 

@@ -7,7 +7,7 @@ use crate::admin::EvidenceRecord;
 /// A decided disagreement.
 pub fn record(evidence: &Evidence, kind: Option<String>) -> EvidenceRecord {
     let outcome = match (&evidence.failure, evidence.settled_on) {
-        (Some(failure), _) => format!("self-reported: {}", told(failure)),
+        (Some(failure), _) => format!("self-reported: {}", reported(failure)),
         (None, Some(source)) => {
             format!("no f+1 replicas agreed; the group settled on the version of replica {}", source + 1)
         }
@@ -58,8 +58,8 @@ pub fn unchecked(
         Failure::Request => FaultStage::Message,
         _ => FaultStage::Passive,
     };
-    let told = vec![told(failure)];
-    EvidenceRecord { kind, ..hardware_like(me, Some(place), told, stage(stage_of_failure), outcome) }
+    let reported = vec![reported(failure)];
+    EvidenceRecord { kind, ..hardware_like(me, Some(place), reported, stage(stage_of_failure), outcome) }
 }
 
 /// A request that two decodings gave different locks.
@@ -118,23 +118,23 @@ pub enum Outcome {
 /// always known: then nobody is accused, and neither is the service.
 pub fn of_two(me: u8, batch: u64, runs: u64, outcome: Outcome) -> EvidenceRecord {
     let other = 1 - me.min(1);
-    let (class, replica, told) = match outcome {
+    let (class, replica, reported) = match outcome {
         Outcome::Agreed => ("unattributed", None, "masked: run again, both came to the same"),
         Outcome::OneWentOn => ("unattributed", None, "masked: one of the two goes on without the other"),
         Outcome::OtherIsWrong => {
-            let told = "masked: the other replica has found nothing wrong with itself, and goes on";
-            (self::class(FaultClass::HardwareLike), Some(other), told)
+            let reported = "masked: the other replica has found nothing wrong with itself, and goes on";
+            (self::class(FaultClass::HardwareLike), Some(other), reported)
         }
         Outcome::BothAreSound => {
-            let told =
+            let reported =
                 "no reply leaves: one request at a time they differ too, and both have checked themselves";
-            (self::class(FaultClass::Nondeterminism), None, told)
+            (self::class(FaultClass::Nondeterminism), None, reported)
         }
     };
     let times = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
     let objects =
         vec![format!("the state or a reply after batch {batch}, unlike at both replicas in {times}")];
-    let record = hardware_like(replica, None, objects, stage(FaultStage::InRequest), told);
+    let record = hardware_like(replica, None, objects, stage(FaultStage::InRequest), reported);
     EvidenceRecord { class: class.into(), ..record }
 }
 
@@ -142,7 +142,7 @@ pub fn of_two(me: u8, batch: u64, runs: u64, outcome: Outcome) -> EvidenceRecord
 /// blamed.
 pub fn void(origin: Option<u8>, place: Place) -> EvidenceRecord {
     let outcome = "not executed on any replica; reply withheld";
-    hardware_like(origin, Some(place), vec![told(&Failure::Invalid)], stage(FaultStage::Message), outcome)
+    hardware_like(origin, Some(place), vec![reported(&Failure::Invalid)], stage(FaultStage::Message), outcome)
 }
 
 /// Errors that a scrub found in objects at rest.
@@ -153,7 +153,7 @@ pub fn scrubbed(
     findings: &[object::ScrubFinding],
 ) -> EvidenceRecord {
     use object::ScrubFinding;
-    let told = |finding: &ScrubFinding| match finding {
+    let reported = |finding: &ScrubFinding| match finding {
         ScrubFinding::Damaged(id) => format!("object {region_id}:{id} does not fit its checksum"),
         ScrubFinding::Lost(id) => format!("object {region_id}:{id} is missing"),
         ScrubFinding::Extra(id) => format!("object {region_id}:{id} is there and should not be, or twice"),
@@ -161,7 +161,7 @@ pub fn scrubbed(
             format!("the objects of {region_id}:{id} are not those it should have")
         }
     };
-    hardware_like(me, Some(place), findings.iter().map(told).collect(), "scrub", "repair ordered")
+    hardware_like(me, Some(place), findings.iter().map(reported).collect(), "scrub", "repair ordered")
 }
 
 /// The whole state after entry `index` of the log was taken from replica `donor` alone, from 0: no other replica could
@@ -297,7 +297,7 @@ fn describe_settled(wrong: &WrongObject) -> String {
 }
 
 /// The failure of a request, as text for an operator.
-pub fn told(failure: &Failure) -> String {
+pub fn reported(failure: &Failure) -> String {
     match failure {
         Failure::Check { region_id, id } => format!("object {region_id}:{id} does not fit its checksum"),
         Failure::Missing { region_id, id } => format!("object {region_id}:{id} is missing"),

@@ -146,8 +146,8 @@ mod tests {
             (format!("{right}more = 1\n"), "line 2"),
             (format!("# a comment\n{right}"), "line 1"),
         ] {
-            let told = GroupKey::parse(&wrong).expect_err(&wrong);
-            assert!(told.contains(line) && !told.contains("abab"), "{wrong:?}: {told}");
+            let reported = GroupKey::parse(&wrong).expect_err(&wrong);
+            assert!(reported.contains(line) && !reported.contains("abab"), "{wrong:?}: {reported}");
         }
     }
 

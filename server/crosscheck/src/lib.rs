@@ -188,8 +188,8 @@ fn run<S: Service, P: Protocol>(
         Durability::Disk(directory) => SlowBatch::open(directory),
         Durability::Memory => SlowBatch::default(),
     };
-    if let Some(told) = slow.told() {
-        message(format_args!("{told}"));
+    if let Some(reported) = slow.reported() {
+        message(format_args!("{reported}"));
     }
     let (admin, watchdog, is_solo) = (settings.admin.clone(), settings.watchdog, settings.is_solo());
     let (address, access) = (settings.clients, settings.access.clone());

@@ -179,9 +179,9 @@ pub const CLOCK_DOUBT: Duration = Duration::from_secs(2);
 /// Steps of the machine's wall clock that are reported.
 pub const CLOCK_STEP: Duration = Duration::from_secs(2);
 /// Shortest interval between two reports of an event that may repeat.
-pub const TOLD_AGAIN: Duration = Duration::from_secs(1);
+pub const REPORTED_AGAIN: Duration = Duration::from_secs(1);
 /// Interval after which a condition that lasts is reported again.
-pub const TOLD_STILL: Duration = Duration::from_secs(60);
+pub const REPORTED_STILL: Duration = Duration::from_secs(60);
 /// A replica reports what it waits for when it has waited for so long.
 pub const WAITS_UNTOLD: Duration = Duration::from_secs(2);
 /// An operator is told of commands that give data up only when this replica has run for so long, and every peer has

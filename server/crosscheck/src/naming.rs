@@ -146,10 +146,10 @@ mod tests {
         let mut names = Names::default();
         names.learn(vec![named(1, None), named(2, Some("account \"bob\""))]);
         let text = "object 1:5.1: checksum; object 1:5.2 and object 1:5.10, object 2:5.1";
-        let told = "Account (object 1:5.1): checksum; account \"bob\" (Account, object 1:5.2) and object 1:5.10, \
+        let reported = "Account (object 1:5.1): checksum; account \"bob\" (Account, object 1:5.2) and object 1:5.10, \
                     object 2:5.1";
-        assert_eq!(names.put_into(text), told);
-        assert_eq!(names.put_into(told), told, "once");
+        assert_eq!(names.put_into(text), reported);
+        assert_eq!(names.put_into(reported), reported, "once");
         assert_eq!(names.put_into("reply"), "reply");
     }
 

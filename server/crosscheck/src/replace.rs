@@ -125,7 +125,7 @@ impl fmt::Display for ReplaceReason {
                 write!(
                     f,
                     "request {place} failed here ({}), and this mode has no vote",
-                    evidence::told(failure)
+                    evidence::reported(failure)
                 )
             }
             ReplaceReason::OlderCopy { entry, sender: (incarnation, start), batch, directory } => {
@@ -199,8 +199,8 @@ mod tests {
         let batch = "entry 9 of the group's log has batch 4 of start 3 of incarnation 2 of this replica, \
             which this process did not send";
         assert_eq!(reason(None), batch);
-        let told = reason(Some("/data/r2"));
-        assert!(told.starts_with("/data/r2 is an older copy") && told.contains(batch), "{told}");
-        assert!(told.ends_with("is deleted; what was acknowledged is at the peers"), "{told}");
+        let reported = reason(Some("/data/r2"));
+        assert!(reported.starts_with("/data/r2 is an older copy") && reported.contains(batch), "{reported}");
+        assert!(reported.ends_with("is deleted; what was acknowledged is at the peers"), "{reported}");
     }
 }

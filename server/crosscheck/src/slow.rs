@@ -55,7 +55,7 @@ impl SlowBatch {
     }
 
     /// The message to the operator at the start.
-    pub fn told(&self) -> Option<String> {
+    pub fn reported(&self) -> Option<String> {
         let note = self.before.filter(|note| note.lives >= LIVES)?;
         Some(format!(
             "the last {} processes of this replica ended while they executed the batch of log entry {}; it \
@@ -121,7 +121,7 @@ mod tests {
         for life in 0..3 {
             let mut slow = SlowBatch::open(directory.path());
             assert_eq!(slow.unwatched(), if life < 2 { 0 } else { 77 }, "life {life}");
-            assert_eq!(slow.told().is_some(), life == 2);
+            assert_eq!(slow.reported().is_some(), life == 2);
             look_long(&mut slow, 77);
         }
         let mut slow = SlowBatch::open(directory.path());
@@ -156,6 +156,6 @@ mod tests {
         third.look(78);
         assert_eq!(third.unwatched(), 0);
         let fourth = SlowBatch::open(directory.path());
-        assert_eq!((fourth.unwatched(), fourth.told()), (0, None));
+        assert_eq!((fourth.unwatched(), fourth.reported()), (0, None));
     }
 }

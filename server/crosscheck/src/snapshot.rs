@@ -393,9 +393,12 @@ mod tests {
     /// All replicas may have been given the same other program: no peer could fill one that has given its data up.
     #[test]
     fn the_message_of_a_state_of_another_build_advises_nothing_that_loses_it() {
-        let told = SnapshotError::unloadable(Path::new("/data"), "another class".into()).to_string();
-        assert!(told.starts_with("/data/state.cut cannot be loaded (another class)"), "{told}");
-        assert!(told.contains("start the program that wrote it") && told.contains("Do not delete"), "{told}");
-        assert!(!told.contains("away") && !told.contains("fill"), "{told}");
+        let reported = SnapshotError::unloadable(Path::new("/data"), "another class".into()).to_string();
+        assert!(reported.starts_with("/data/state.cut cannot be loaded (another class)"), "{reported}");
+        assert!(
+            reported.contains("start the program that wrote it") && reported.contains("Do not delete"),
+            "{reported}"
+        );
+        assert!(!reported.contains("away") && !reported.contains("fill"), "{reported}");
     }
 }

@@ -631,8 +631,8 @@ mod tests {
             Some(Message::Nothing { index: 9 })
         );
         assert_eq!(donor.offer(4, state(1), 0), None, "too old for both");
-        let told = donor.offer(6, state(2), 0);
-        assert_eq!(told, Some((manifest(6, &state(2)), vec![1])));
+        let reported = donor.offer(6, state(2), 0);
+        assert_eq!(reported, Some((manifest(6, &state(2)), vec![1])));
         assert_eq!(donor.offer(7, state(2), 0), None);
         assert_eq!(donor.offer(9, state(3), 0).map(|(_, peers)| peers), Some(vec![2]));
     }

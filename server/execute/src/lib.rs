@@ -155,13 +155,13 @@ impl<B: Between> Runner<'_, B> {
         });
         let handled = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), turn.request(), reply)));
         let ended = match handled {
-            Ok(Ok(told)) => catch_unwind(AssertUnwindSafe(|| self.seal(turn))).map(|()| told),
+            Ok(Ok(reported)) => catch_unwind(AssertUnwindSafe(|| self.seal(turn))).map(|()| reported),
             Ok(Err(Stopped::Retry(retry))) => return Ran::Retry(retry),
             Ok(Err(Stopped::Undecodable)) => return Ran::Undecodable,
             Err(payload) => Err(payload),
         };
         match ended {
-            Ok(told) => Ran::Sealed(told),
+            Ok(reported) => Ran::Sealed(reported),
             Err(payload) => match object::corrupted(&*payload) {
                 Some(corrupted) => Ran::Corrupted(*corrupted, self.blame(turn, corrupted)),
                 None => Ran::Panicked,

@@ -168,14 +168,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let told = |content: &str| {
+        let reported = |content: &str| {
             let (_folder, path) = with(content);
             Passwords::open(&path).expect_err(content).to_string()
         };
-        assert!(told("ann:one\nbob\n").contains("line 2 is not of the form"));
-        assert!(told("\n\n").contains("nobody could log in"));
-        assert!(told(&"a:b\n".repeat(PASSWORD_LINES + 1)).contains("more than"));
-        assert!(told(&format!("a:{}\n", "b".repeat(PASSWORD_FILE_BYTES))).contains("more than"));
+        assert!(reported("ann:one\nbob\n").contains("line 2 is not of the form"));
+        assert!(reported("\n\n").contains("nobody could log in"));
+        assert!(reported(&"a:b\n".repeat(PASSWORD_LINES + 1)).contains("more than"));
+        assert!(reported(&format!("a:{}\n", "b".repeat(PASSWORD_FILE_BYTES))).contains("more than"));
         let missing = Passwords::open(Path::new("/nowhere/passwords")).expect_err("no file").to_string();
         assert!(missing.starts_with("/nowhere/passwords: "), "{missing}");
     }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_watcher_is_told_what_it_missed_and_memory_is_bounded() {
+    fn a_slow_watcher_gets_what_it_missed_and_memory_is_bounded() {
         let log = Arc::new(WatchLog::default());
         let watcher = Watcher::new(&log, WatchKinds::FETCHERS);
         let many = 3 * WATCHED_KEPT;
@@ -226,19 +226,19 @@ mod tests {
             assert!(events.bytes <= WATCHED_BYTES && events.kept.len() <= WATCHED_KEPT);
         }
         assert!(watcher.news(0).is_empty());
-        let mut told = 0;
+        let mut reported = 0;
         let first = String::from_utf8(watcher.news(1000)).unwrap();
         let skipped: usize = first.lines().next().unwrap().strip_prefix("skipped=").unwrap().parse().unwrap();
-        told += first.lines().count() - 1;
-        assert!(first.len() <= 1000 && told > 0);
+        reported += first.lines().count() - 1;
+        assert!(first.len() <= 1000 && reported > 0);
         loop {
             let news = watcher.news(1000);
             assert!(news.len() <= 1000);
             if news.is_empty() {
                 break;
             }
-            told += news.iter().filter(|byte| **byte == b'\n').count();
+            reported += news.iter().filter(|byte| **byte == b'\n').count();
         }
-        assert_eq!(skipped + told, many);
+        assert_eq!(skipped + reported, many);
     }
 }

@@ -53,10 +53,10 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         let _kept = &stuck;
         Connection::new(options, stats.clone(), clients.clone())
     });
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     std::thread::spawn(move || {
         tell.send(crosscheck::serve(settings, service, make_protocol, |stopper| stopper.stop()))
     });
-    let outcome = told.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    let outcome = reported.recv_timeout(Duration::from_secs(60)).expect("it ends");
     assert_eq!(outcome.unwrap(), Stop::Asked);
 }

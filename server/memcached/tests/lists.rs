@@ -104,8 +104,8 @@ fn the_memory_limit_can_be_changed_and_is_kept_after_a_while() {
         ("cache_memlimit x\r\n", "ERROR"),
         ("cache_memlimit\r\n", "ERROR"),
     ] {
-        let told = replica.ask(line);
-        assert!(told.starts_with(answer), "{line}: {told}");
+        let reported = replica.ask(line);
+        assert!(reported.starts_with(answer), "{line}: {reported}");
     }
     assert_eq!(replica.ask("cache_memlimit 8\r\n"), "OK\r\n");
     assert!(replica.ask("stats\r\n").contains("STAT limit_maxbytes 8388608\r\n"));

@@ -13,7 +13,7 @@ fn news(connection: &mut memcached::Connection) -> Vec<String> {
 }
 
 #[test]
-fn each_kind_is_told_to_those_who_watch_it() {
+fn each_kind_is_reported_to_those_who_watch_it() {
     let mut replica = Replica::new(Config::with_memory(64 << 20));
     let mut reads = replica.connect();
     let mut writes = replica.connect();
@@ -47,17 +47,17 @@ fn each_kind_is_told_to_those_who_watch_it() {
 }
 
 #[test]
-fn evictions_are_told_and_a_watcher_that_left_is_forgotten() {
+fn evictions_are_reported_and_a_watcher_that_left_is_forgotten() {
     let mut replica = Replica::new(Config { memory: 64 << 10, item_bytes: 4 << 10, shards: 1 });
     let mut watcher = replica.connect();
     replica.talk(&mut watcher, b"watch evictions\r\n");
     for number in 0..200 {
         replica.ask(&format!("set key-{number} 0 0 1000\r\n{}\r\n", "v".repeat(1000)));
     }
-    let told = news(&mut watcher);
+    let reported = news(&mut watcher);
     let evicted = replica.service.stats().counters.evictions.load(std::sync::atomic::Ordering::Relaxed);
-    assert!(evicted > 100 && told.len() as u64 == evicted, "{evicted} evicted, {} told", told.len());
-    assert_eq!(told[0], "eviction key=key-0 fetch=no ttl=-1 la=0 clsid=1 size=1000");
+    assert!(evicted > 100 && reported.len() as u64 == evicted, "{evicted} evicted, {} told", reported.len());
+    assert_eq!(reported[0], "eviction key=key-0 fetch=no ttl=-1 la=0 clsid=1 size=1000");
     assert!(replica.service.stats().watch.watched().is_some());
     drop(watcher);
     assert!(replica.service.stats().watch.watched().is_none());

@@ -76,11 +76,11 @@ mod tests {
     #[test]
     fn what_was_asked_for_fits_or_is_refused_with_the_numbers() {
         assert_eq!(connections(Some(4096), 4096 + DESCRIPTORS_RESERVED), Ok((4096, None)));
-        let told = connections(Some(4096), 1024).unwrap_err();
+        let reported = connections(Some(4096), 1024).unwrap_err();
         for part in
             ["max_connections = 4096 needs 4272", "may open 1024", "ulimit -n 4272", "max_connections = 848"]
         {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(reported.contains(part), "{part}: {reported}");
         }
         assert_eq!(connections(Some(1), 1 + DESCRIPTORS_RESERVED), Ok((1, None)));
         assert!(connections(Some(1), DESCRIPTORS_RESERVED).unwrap_err().contains("no client can be served"));
@@ -89,9 +89,9 @@ mod tests {
     #[test]
     fn the_default_is_lowered_until_too_few_are_left() {
         assert_eq!(connections(None, usize::MAX), Ok((DEFAULT_CONNECTIONS, None)));
-        let (room, told) = connections(None, 1024).expect("enough");
+        let (room, reported) = connections(None, 1024).expect("enough");
         assert_eq!(room, 848);
-        assert!(told.is_some_and(|told| told.contains("lowered from 1024 to 848")));
+        assert!(reported.is_some_and(|reported| reported.contains("lowered from 1024 to 848")));
         assert!(connections(None, DESCRIPTORS_RESERVED + FEWEST).is_ok());
         assert!(connections(None, DESCRIPTORS_RESERVED + FEWEST - 1).is_err());
         assert!(connections(None, 64).is_err());

@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn the_minority_is_named() {
         assert_eq!(compare(&[answer(1, "a"), answer(2, "a"), answer(3, "a")]), Ok(()));
-        let told = compare(&[answer(1, "a"), answer(2, "b"), answer(3, "a")]).unwrap_err();
-        assert_eq!(told, "DIFFERENT: replica 2 differs from replicas 1, 3");
-        let told = compare(&[answer(1, "a"), answer(2, "b"), answer(3, "c")]).unwrap_err();
-        assert!(told.contains("no majority"), "{told}");
+        let reported = compare(&[answer(1, "a"), answer(2, "b"), answer(3, "a")]).unwrap_err();
+        assert_eq!(reported, "DIFFERENT: replica 2 differs from replicas 1, 3");
+        let reported = compare(&[answer(1, "a"), answer(2, "b"), answer(3, "c")]).unwrap_err();
+        assert!(reported.contains("no majority"), "{reported}");
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> CommandOutcome {
                 say_json(&value)?;
             } else {
                 let mut line = Tone::Quiet.line(format!("seen by {seen_by}  "));
-                line.extend(told(record));
+                line.extend(reported(record));
                 say(&paint.printed(&line))?;
             }
         }
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> CommandOutcome {
 }
 
 /// One record in one line.
-pub fn told(record: &EvidenceRecord) -> ViewLine {
+pub fn reported(record: &EvidenceRecord) -> ViewLine {
     let (tone, who) = match record.replica {
         Some(replica) => (Tone::Notable, format!("replica {replica} was wrong")),
         None => (Tone::Bad, "the faulty replica is not known".to_owned()),
@@ -183,7 +183,7 @@ mod tests {
             kind: Some("set".into()),
         };
         assert_eq!(
-            told(&record).to_string(),
+            reported(&record).to_string(),
             "1970-01-01T01:01:01.002Z  #3  replica 2 was wrong in request 77.4 (set) (found by entry-check): \
              item \"k\" (Item, object 7:12.0), field accessed_s: bit 10 wrong  [hardware-like] repaired"
         );

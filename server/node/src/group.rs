@@ -135,12 +135,12 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
     // The replica to keep comes first: no other one gives its data up before this one has agreed. A command that is
     // repeated has its word once more.
     let deadline = Instant::now() + PATIENCE;
-    let mut told = decide(kept, &command);
-    while told.as_ref().is_err_and(|why| why.ends_with(ASK_AGAIN)) && Instant::now() < deadline {
+    let mut reported = decide(kept, &command);
+    while reported.as_ref().is_err_and(|why| why.ends_with(ASK_AGAIN)) && Instant::now() < deadline {
         std::thread::sleep(LOOK);
-        told = decide(kept, &command);
+        reported = decide(kept, &command);
     }
-    match told {
+    match reported {
         Ok(what) => say(&format!("replica {number}: {what}"))?,
         Err(why) if has_joiner_of(number, &once(replicas)) => {
             say(&format!(
@@ -153,7 +153,7 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
             return Ok(CommandVerdict::Fails);
         }
     }
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     until_served(replicas, |rows| {
         // It has agreed; it may still end before the group is its own.
         if !leads(number, rows) {
@@ -164,10 +164,10 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
             let life = (status.replica, status.pid);
             if status.replica != number
                 && needs_decision(status)
-                && !told.contains(&life)
+                && !reported.contains(&life)
                 && let Ok(what) = decide(replica, &command)
             {
-                told.push(life);
+                reported.push(life);
                 // If the terminal is gone, the decision is carried out all the same.
                 let _ = say(&format!("replica {}: {what}", status.replica));
             }
@@ -274,7 +274,7 @@ mod tests {
 
     /// A replica that has agreed and does not lead yet, or has ended: the others keep what they have.
     #[test]
-    fn the_others_are_told_only_once_the_kept_one_leads() {
+    fn the_others_are_notified_only_once_the_kept_one_leads() {
         let mut kept = test_status(3);
         kept.leader = Some(1);
         assert!(!leads(3, &[row(test_status(1)), row(kept.clone())]), "replica 1 still leads");
@@ -299,14 +299,14 @@ mod tests {
         let here = [of(1, 331), of(2, 5125), of(3, 331)];
         assert!(
             longer(1, &here)
-                .is_some_and(|told| told.contains("replica 2 has more") && told.contains("5,125"))
+                .is_some_and(|reported| reported.contains("replica 2 has more") && reported.contains("5,125"))
         );
         assert_eq!(longer(2, &here), None);
         assert_eq!(longer(1, &here[..1]), None);
     }
 
     #[test]
-    fn what_a_replica_has_is_told_apart() {
+    fn what_a_replica_has_is_distinguished() {
         let mut status = test_status(3);
         status.executed = 12_345;
         assert_eq!(held(&status), "replica 3 serves at position 12,345, led by replica 1");

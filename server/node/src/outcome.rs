@@ -106,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_reported_once() {
         let cause = || io::Error::from(io::ErrorKind::PermissionDenied);
         let state = crosscheck::snapshot::SnapshotError::Io { path: "data".into(), error: cause() };
         let ended = anyhow::Error::new(crosscheck::ServeError::from(state));
-        let told = "data: permission denied; let the user of this process own it, read it and write it";
-        assert_eq!(error_text(&ended), told);
-        assert_eq!(error_text(&ended.context("starting")), format!("starting: {told}"));
+        let reported = "data: permission denied; let the user of this process own it, read it and write it";
+        assert_eq!(error_text(&ended), reported);
+        assert_eq!(error_text(&ended.context("starting")), format!("starting: {reported}"));
         assert_eq!(error_text(&anyhow::Error::new(cause()).context("writing")), "writing: permission denied");
     }
 

@@ -139,15 +139,15 @@ impl Signals {
     /// Repeats an attempt until every host name in it resolves: a name server often starts later than its clients. None
     /// if the operator requested the end before.
     fn retry<T>(&self, mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<Option<T>> {
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             match attempt() {
                 Ok(value) => return Ok(Some(value)),
                 Err(error) if error.is::<Unresolved>() => {
                     let why = error.to_string();
-                    if told != why {
+                    if reported != why {
                         message(format_args!("{why}. It is tried again every second"));
-                        told = why;
+                        reported = why;
                     }
                 }
                 Err(error) => return Err(error),
@@ -244,7 +244,7 @@ mod tests {
     use crate::outcome::Misuse;
 
     /// The text that `serve` prints when it ends with this error, and whether the operator has to correct it.
-    fn told(error: ServeError) -> (String, bool) {
+    fn reported(error: ServeError) -> (String, bool) {
         let error = failure(error);
         (format!("{error:#}"), error.is::<Misuse>())
     }
@@ -257,10 +257,10 @@ mod tests {
         let tls = ClientTls::load(&certificate, &key).expect("a certificate");
         assert!(on_hangup(Some(&tls)).contains("cert.pem and"), "{}", on_hangup(Some(&tls)));
         std::fs::write(&certificate, "none").expect("written");
-        let told = on_hangup(Some(&tls));
+        let reported = on_hangup(Some(&tls));
         assert!(
-            told.contains("from before stays") && told.contains("cert.pem holds no certificate"),
-            "{told}"
+            reported.contains("from before stays") && reported.contains("cert.pem holds no certificate"),
+            "{reported}"
         );
     }
 
@@ -274,7 +274,7 @@ mod tests {
             ServeError::Snapshot(SnapshotError::Corrupt { path: path(), why: "the reason".into() }),
         ];
         for error in errors {
-            let (text, _) = told(error);
+            let (text, _) = reported(error);
             assert_eq!(text.matches("the reason").count(), 1, "{text}");
         }
     }

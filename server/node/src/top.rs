@@ -8,7 +8,7 @@ use crosscheck::admin::client::Link;
 use crosscheck::admin::{AdminCommand, EvidenceList};
 
 use crate::cluster::{ClusterTarget, Observer, ReplicaHandle, once};
-use crate::evidence::told;
+use crate::evidence::reported;
 use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 use crate::signals::Ending;
@@ -75,7 +75,7 @@ fn evidence(replicas: &[ReplicaHandle], links: &mut [Link]) -> Vec<ViewLine> {
         };
         let heading = format!("evidence, as replica {} saw it", replica.number);
         let mut lines = vec![Tone::Strong.line(heading)];
-        lines.extend(list.records.iter().rev().take(RECORDS).map(told));
+        lines.extend(list.records.iter().rev().take(RECORDS).map(reported));
         return lines;
     }
     Vec::new()

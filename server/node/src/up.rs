@@ -201,13 +201,13 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
     let restart_after = args.restart_after.map(Duration::from_millis);
     let options = KeeperOptions { restart_after, ..KeeperOptions::new(STOP_PATIENCE) };
     let keeper = Keeper::start_with(&plan, options)?;
-    let mut teller = Teller::new(args.json);
-    teller.places(&plan.layout);
+    let mut reporter = Reporter::new(args.json);
+    reporter.places(&plan.layout);
     let tick = restart_after.map_or(TICK, |pause| pause.min(TICK));
-    let outcome = watch(&keeper, &plan.layout, &mut teller, &ending, tick);
-    teller.stopping();
+    let outcome = watch(&keeper, &plan.layout, &mut reporter, &ending, tick);
+    reporter.stopping();
     let killed = keeper.stop();
-    teller.stopped(&killed);
+    reporter.stopped(&killed);
     Ok(match outcome? {
         CommandVerdict::Holds => CommandVerdict::of(killed.is_empty()),
         CommandVerdict::Fails => CommandVerdict::Fails,
@@ -217,7 +217,7 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
 fn watch(
     keeper: &Keeper,
     layout: &Layout,
-    teller: &mut Teller,
+    reporter: &mut Reporter,
     ending: &Ending,
     tick: Duration,
 ) -> CommandOutcome {
@@ -226,7 +226,7 @@ fn watch(
     loop {
         let now = Instant::now();
         for event in keeper.events.take() {
-            teller.event(&event);
+            reporter.event(&event);
             if let SupervisorEvent::Hopeless { replica, why } = event {
                 anyhow::bail!("replica {replica} does not come up: {why}");
             }
@@ -234,9 +234,9 @@ fn watch(
         let rows = keeper.observer.rows();
         if !ready && rows.iter().all(ReplicaRow::is_ready) {
             ready = true;
-            teller.ready(layout, now - start);
+            reporter.ready(layout, now - start);
         }
-        teller.status(&rows, now, ready);
+        reporter.status(&rows, now, ready);
         if ending.sleep(tick) {
             return Ok(CommandVerdict::Holds);
         }
@@ -246,17 +246,17 @@ fn watch(
 /// Tells what happens: a live block on a terminal, lines into a pipe, JSON when asked.
 ///
 /// A reader that goes away does not end the cluster: what cannot be told is left out.
-struct Teller {
+struct Reporter {
     json: bool,
     live: Option<Live>,
     drawn: Option<Instant>,
     news: String,
 }
 
-impl Teller {
+impl Reporter {
     fn new(json: bool) -> Self {
         let live = if json { None } else { Live::on_terminal() };
-        Teller { json, live, drawn: None, news: String::new() }
+        Reporter { json, live, drawn: None, news: String::new() }
     }
 
     fn line(&mut self, text: &str, json: serde_json::Value) {
@@ -339,8 +339,8 @@ impl Teller {
         let text = match killed {
             [] => "stopped".to_owned(),
             _ => {
-                let told = format!("stopped; had to kill replicas {killed:?}");
-                Paint::for_stdout().printed(&Tone::Bad.line(told))
+                let reported = format!("stopped; had to kill replicas {killed:?}");
+                Paint::for_stdout().printed(&Tone::Bad.line(reported))
             }
         };
         self.line(&text, json!({"event": "stopped", "killed": killed}));

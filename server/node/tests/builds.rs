@@ -212,23 +212,23 @@ fn another_build_is_refused_by_name_at_both_ends() {
         met.iter().all(|status| status.refused.replicas.is_empty()),
         "the same build is no other one: {met:?}"
     );
-    let told = |builds: [Build; 2]| -> Vec<String> {
+    let reported = |builds: [Build; 2]| -> Vec<String> {
         let statuses = meet(builds, are_refused);
         assert!(statuses.iter().all(|status| status.peers.is_empty() && status.refused.strangers == 0));
         statuses.into_iter().map(|status| status.refused.replicas.concat()).collect()
     };
-    let member = told([first, with_a_member]);
+    let member = reported([first, with_a_member]);
     assert!(
         member[0].starts_with("replica 2: class Job is 1 member (") && member[0].contains("2 members ("),
         "{member:?}"
     );
     assert!(member[1].starts_with("replica 1: class Job is 2 members ("), "{member:?}");
-    let request = told([first, with_a_request]);
-    assert!(request.iter().all(|told| told.contains("set of requests is ")), "{request:?}");
-    for told in member.iter().chain(&request) {
+    let request = reported([first, with_a_request]);
+    assert!(request.iter().all(|reported| reported.contains("set of requests is ")), "{request:?}");
+    for reported in member.iter().chain(&request) {
         assert!(
-            told.contains("another build of the program") && told.contains("run the same build"),
-            "{told}"
+            reported.contains("another build of the program") && reported.contains("run the same build"),
+            "{reported}"
         );
     }
 }

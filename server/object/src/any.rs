@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn populations_are_told_apart() {
+    fn populations_are_distinguished() {
         let of = |ids: &[u64]| {
             ids.iter().fold(Population::default(), |sum, id| sum.with(ObjectId::from_bits(*id)))
         };

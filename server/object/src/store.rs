@@ -76,8 +76,8 @@ impl<T: Critical> Store<T> {
     /// If the owner is not one of those that [`ObjectId::numbered`] tells apart; all replicas do so alike.
     pub fn insert_numbered(&mut self, owner: ObjectId, number: u32, mut object: T) -> Ref<T> {
         let to = ObjectId::numbered(owner, number);
-        let is_told_apart = to.as_numbered() == Some((owner, number));
-        assert!(is_told_apart, "objects of {owner} have no numbers: no region was born with it");
+        let is_distinguished = to.as_numbered() == Some((owner, number));
+        assert!(is_distinguished, "objects of {owner} have no numbers: no region was born with it");
         let header = object.protected_mut().header_mut();
         let from = header.id();
         header.rename(to);

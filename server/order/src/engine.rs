@@ -42,7 +42,7 @@ pub struct Outside {
     /// without the other.
     pub elsewhere: u16,
     /// The group is to begin, as soon as all replicas are here.
-    pub told: bool,
+    pub is_ordered: bool,
 }
 
 /// A decision that replicas cannot make, because only an operator knows whether the others are lost.

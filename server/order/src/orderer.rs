@@ -466,8 +466,8 @@ impl<E: OrderEngine> Orderer<E> {
                 }
                 // An executor runs a primary's batch as a whole, and has to know that it ends, also without this part.
                 let (batch, tags) = (batch.emptied(), Vec::new());
-                let is_told = self.config.rewinds && ends;
-                return is_told.then_some(Delivered { index, number, ends, sequential, batch, tags });
+                let is_reported = self.config.rewinds && ends;
+                return is_reported.then_some(Delivered { index, number, ends, sequential, batch, tags });
             }
         }
         let mut tags = Vec::new();

@@ -246,7 +246,7 @@ fn a_log_of_another_group_or_life_does_not_mix_with_this_one() {
 }
 
 #[test]
-fn a_truncated_file_is_told_by_its_length() {
+fn a_truncated_file_is_recognised_by_its_length() {
     let root = root();
     let data = root.path();
     written(data, 60);
@@ -279,7 +279,7 @@ fn a_truncated_file_is_told_by_its_length() {
 }
 
 #[test]
-fn a_damaged_header_or_identity_is_told() {
+fn a_damaged_header_or_identity_is_reported() {
     let root = root();
     let data = root.path();
     written(data, 60);

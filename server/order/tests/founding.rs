@@ -47,7 +47,7 @@ fn forget(cluster: &mut Cluster) {
 }
 
 #[test]
-fn a_group_whose_memories_are_all_lost_begins_anew_only_when_it_is_told() {
+fn a_group_whose_memories_are_all_lost_begins_anew_only_on_command() {
     for (seed, replicas) in [(1, 3), (2, 5)] {
         let mut cluster = established(replicas, seed);
         let all: Vec<u8> = (0..replicas).collect();

@@ -210,11 +210,11 @@ fn a_retry_keeps_its_position_and_runs_next() {
 
 #[test]
 fn parallel_batches_wait_for_each_other_and_a_boundary_for_the_batch() {
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::new(Mutex::new(Vec::new()));
     let tell = |what: &'static str| {
-        let told = Arc::clone(&told);
+        let reported = Arc::clone(&reported);
         job(Footprint::new(), move |_| {
-            told.lock().unwrap().push(what);
+            reported.lock().unwrap().push(what);
             Ok(())
         })
     };
@@ -241,20 +241,20 @@ fn parallel_batches_wait_for_each_other_and_a_boundary_for_the_batch() {
     assert!(matches!(second.next(), Step::Idle), "d waits for the boundary");
     perform(boundary);
     run_out(second);
-    assert_eq!(*told.lock().unwrap(), ["c", "a", "b", "boundary", "d"]);
+    assert_eq!(*reported.lock().unwrap(), ["c", "a", "b", "boundary", "d"]);
 }
 
 #[test]
 fn going_back_drops_what_runs_and_gives_positions_time_and_started_requests_again() {
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::new(Mutex::new(Vec::new()));
     let tell = |what: &'static str, starts: bool| {
-        let told = Arc::clone(&told);
+        let reported = Arc::clone(&reported);
         job(Footprint::new(), move |cx| {
-            told.lock().unwrap().push((what, cx.position(), cx.now_us()));
+            reported.lock().unwrap().push((what, cx.position(), cx.now_us()));
             if starts {
-                let told = Arc::clone(&told);
+                let reported = Arc::clone(&reported);
                 let started = move |cx: &Cx<'_, Job>| {
-                    told.lock().unwrap().push(("started", cx.position(), cx.now_us()));
+                    reported.lock().unwrap().push(("started", cx.position(), cx.now_us()));
                     Ok(())
                 };
                 cx.spawn(job(Footprint::new(), started.clone()));
@@ -288,9 +288,9 @@ fn going_back_drops_what_runs_and_gives_positions_time_and_started_requests_agai
     let states = [second_ends[0], second_ends[1]].map(|ended| (ended.index, ended.schedule));
     assert_eq!(states[0], states[1], "the same state of the schedule both times");
     assert_eq!([second_ends[0].number, second_ends[1].number], [1, 3], "of two entries");
-    let told = std::mem::take(&mut *told.lock().unwrap());
-    assert_eq!(told[0], ("first", 1, 10));
-    let rounds: Vec<_> = told[1..].chunks(5).collect();
+    let reported = std::mem::take(&mut *reported.lock().unwrap());
+    assert_eq!(reported[0], ("first", 1, 10));
+    let rounds: Vec<_> = reported[1..].chunks(5).collect();
     assert_eq!(rounds[0], rounds[1]);
     let expected =
         [("started", 2, 20), ("started", 3, 20), ("second", 4, 20), ("started", 5, 30), ("boundary", 2, 10)];
@@ -317,11 +317,11 @@ fn what_was_forgotten_cannot_be_gone_back_to() {
 /// the position, the time and the started requests that it gets there.
 #[test]
 fn a_state_from_elsewhere_takes_the_place_of_what_was_appended() {
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::new(Mutex::new(Vec::new()));
     let tell = |what: &'static str| {
-        let told = Arc::clone(&told);
+        let reported = Arc::clone(&reported);
         job(Footprint::new(), move |cx| {
-            told.lock().unwrap().push((what, cx.position(), cx.now_us()));
+            reported.lock().unwrap().push((what, cx.position(), cx.now_us()));
             Ok(())
         })
     };
@@ -352,10 +352,10 @@ fn a_state_from_elsewhere_takes_the_place_of_what_was_appended() {
     schedule.append(entry(3, vec![tell("three")]));
     let ends = [run_out(&mut of_donor[0]).1[0], run_out(&mut workers[0]).1[0]];
     assert_eq!((ends[0].index, ends[0].schedule), (ends[1].index, ends[1].schedule));
-    let told = told.lock().unwrap();
+    let reported = reported.lock().unwrap();
     let after = [("started", 4, 30), ("three", 5, 30)];
     assert_eq!(
-        told[..],
+        reported[..],
         [[("one", 1, 10), ("wrong", 1, 10), ("boundary", 4, 20)].as_slice(), &after, &after].concat()
     );
 }

@@ -23,7 +23,7 @@ type Handler = dyn Fn(&Cx<'_, Job>) -> Result<(), Retry> + Send + Sync;
 
 /// One position: its number, attempt, whether it ran alone, its forecast (lock, reading only), and whether it was done.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Told {
+struct Reported {
     position: u64,
     attempt: u32,
     alone: bool,
@@ -88,14 +88,14 @@ fn open_from(
 }
 
 /// Runs the request; a panic abandons it.
-fn perform(turn: Turn<'_, Job>) -> Told {
+fn perform(turn: Turn<'_, Job>) -> Reported {
     let handler = Arc::clone(&turn.request().handler);
     let outcome = match catch_unwind(AssertUnwindSafe(|| handler(&turn.cx()))) {
         Ok(Ok(())) => Outcome::Done,
         Ok(Err(retry)) => Outcome::Mispredicted(retry),
         Err(_) => Outcome::Abandoned,
     };
-    let told = Told {
+    let reported = Reported {
         position: turn.position(),
         attempt: turn.attempt(),
         alone: turn.is_exclusive(),
@@ -103,7 +103,7 @@ fn perform(turn: Turn<'_, Job>) -> Told {
         done: outcome == Outcome::Done,
     };
     turn.finish(outcome);
-    told
+    reported
 }
 
 /// Runs a whole log; returns its positions in their order.
@@ -112,8 +112,8 @@ fn run_from(
     workers: usize,
     state: DispatcherState<Job>,
     log: &[Arc<Entry<Job>>],
-    perform: impl Fn(Turn<'_, Job>) -> Told + Sync,
-) -> Vec<Told> {
+    perform: impl Fn(Turn<'_, Job>) -> Reported + Sync,
+) -> Vec<Reported> {
     let (schedule, workers) = open_from(mode, workers, state);
     log.iter().for_each(|entry| schedule.append(Arc::clone(entry)));
     schedule.close();
@@ -123,8 +123,8 @@ fn run_from(
             let (all, perform) = (&all, &perform);
             scope.spawn(move || {
                 while let Some(turn) = worker.next_blocking() {
-                    let told = perform(turn);
-                    all.lock().unwrap().push(told);
+                    let reported = perform(turn);
+                    all.lock().unwrap().push(reported);
                 }
             });
         }
@@ -135,25 +135,25 @@ fn run_from(
 }
 
 /// Runs batches, each drained, under every deterministic scheduler; all must give the same result.
-fn run(batches: impl Fn() -> Vec<Vec<Job>>) -> Vec<Told> {
+fn run(batches: impl Fn() -> Vec<Vec<Job>>) -> Vec<Reported> {
     let under = |mode, workers| {
         let log: Vec<_> = (1..).zip(batches()).map(|(index, jobs)| entry(index, true, jobs)).collect();
         run_from(mode, workers, DispatcherState::genesis(), &log, perform)
     };
-    let told = under(LockRules::Sequential, 1);
+    let reported = under(LockRules::Sequential, 1);
     for workers in 1..=3 {
-        assert_eq!(under(LockRules::Turns, workers), told, "{workers} workers");
+        assert_eq!(under(LockRules::Turns, workers), reported, "{workers} workers");
     }
-    told
+    reported
 }
 
-fn forecasts(told: &[Told]) -> Vec<Vec<u32>> {
-    told.iter().map(|one| one.forecast.iter().map(|&(lock, _)| lock).collect()).collect()
+fn forecasts(reported: &[Reported]) -> Vec<Vec<u32>> {
+    reported.iter().map(|one| one.forecast.iter().map(|&(lock, _)| lock).collect()).collect()
 }
 
 /// Attempts of each request that was done, in the order in which they were done.
-fn attempts(told: &[Told]) -> Vec<u32> {
-    told.iter().filter(|one| one.done).map(|one| one.attempt).collect()
+fn attempts(reported: &[Reported]) -> Vec<u32> {
+    reported.iter().filter(|one| one.done).map(|one| one.attempt).collect()
 }
 
 /// Another kind with the place of `kind` among [`PREDICTED_KINDS`].
@@ -165,59 +165,59 @@ fn rival(kind: u32) -> u32 {
 #[test]
 fn the_first_run_misses_and_a_later_one_does_not() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let takes = locks.takes(of_kind(KIND, &[]), &[5, 6]);
         vec![vec![takes.clone()], vec![takes]]
     });
-    assert_eq!(forecasts(&told), [vec![], vec![5], vec![5, 6], vec![5, 6]]);
-    assert_eq!(told.iter().map(|one| one.position).collect::<Vec<_>>(), [1, 5, 9, 14]);
-    assert_eq!(attempts(&told), [2, 0]);
+    assert_eq!(forecasts(&reported), [vec![], vec![5], vec![5, 6], vec![5, 6]]);
+    assert_eq!(reported.iter().map(|one| one.position).collect::<Vec<_>>(), [1, 5, 9, 14]);
+    assert_eq!(attempts(&reported), [2, 0]);
 }
 
 #[test]
 fn what_is_learned_counts_exactly_lag_positions_later() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let mut batch = vec![locks.teaches(KIND, &[7])];
         // These take no lock, so their lesson is empty.
         batch.extend((0..2 * LAG).map(|_| job(of_kind(KIND, &[]), |_| Ok(()))));
         vec![batch]
     });
     let known: Vec<u64> =
-        told.iter().filter(|one| one.forecast == [(7, false)]).map(|one| one.position).collect();
+        reported.iter().filter(|one| one.forecast == [(7, false)]).map(|one| one.position).collect();
     assert_eq!(known, [1 + LAG], "not before, and after that the lesson of position 2 counts");
 }
 
 #[test]
 fn the_latest_of_two_lessons_counts_from_its_own_position_on() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let mut batch = vec![locks.teaches(KIND, &[7]), nothing(), locks.teaches(KIND, &[8]), nothing()];
         batch.extend((0..LAG).map(|_| locks.takes(of_kind(KIND, &[]), &[])));
         vec![batch]
     });
-    assert_eq!(forecasts(&told)[4..], [vec![7], vec![7], vec![8], vec![8]]);
+    assert_eq!(forecasts(&reported)[4..], [vec![7], vec![7], vec![8], vec![8]]);
 }
 
 #[test]
 fn a_wrong_forecast_is_corrected() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let second = locks.takes(of_kind(KIND, &[]), &[2]);
         vec![vec![locks.teaches(KIND, &[1])], vec![second.clone()], vec![second]]
     });
-    assert_eq!(forecasts(&told)[1..], [vec![1], vec![1, 2], vec![2]]);
-    assert_eq!(attempts(&told), [0, 1, 0]);
+    assert_eq!(forecasts(&reported)[1..], [vec![1], vec![1, 2], vec![2]]);
+    assert_eq!(attempts(&reported), [0, 1, 0]);
 }
 
 #[test]
 fn the_declared_part_is_always_there_and_is_not_taught() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let takes = |own| locks.takes(of_kind(KIND, &[own]), &[own, 30]);
         vec![vec![takes(10)], vec![takes(11)], vec![locks.takes(of_kind(KIND, &[12]), &[])]]
     });
-    assert_eq!(forecasts(&told), [vec![10], vec![10, 30], vec![11, 30], vec![12, 30]]);
+    assert_eq!(forecasts(&reported), [vec![10], vec![10, 30], vec![11, 30], vec![12, 30]]);
     let other = run(|| vec![vec![locks.teaches(KIND, &[30])], vec![locks.takes(of_kind(3, &[11]), &[11])]]);
     assert_eq!(forecasts(&other)[1], [11], "another kind knows nothing of it");
 }
@@ -225,7 +225,7 @@ fn the_declared_part_is_always_there_and_is_not_taught() {
 #[test]
 fn reading_is_learned_as_reading_and_writing_as_writing() {
     let lock = Arc::new(DetRwLock::bare(3, 0u64));
-    let told = run(|| {
+    let reported = run(|| {
         let reads = {
             let lock = Arc::clone(&lock);
             job(of_kind(KIND, &[]), move |cx| cx.read(&lock).map(|_| ()))
@@ -247,7 +247,7 @@ fn reading_is_learned_as_reading_and_writing_as_writing() {
             vec![reads],
         ]
     });
-    let forecasts: Vec<_> = told.into_iter().map(|one| one.forecast).collect();
+    let forecasts: Vec<_> = reported.into_iter().map(|one| one.forecast).collect();
     let (none, read, write) = (vec![], vec![(3, true)], vec![(3, false)]);
     assert_eq!(
         forecasts,
@@ -260,29 +260,29 @@ fn reading_is_learned_as_reading_and_writing_as_writing() {
 fn more_locks_than_fit_are_learned_as_all_of_them_until_there_are_fewer() {
     let locks = Locks::new();
     let many: Vec<u32> = (0..17).collect();
-    let told = run(|| {
+    let reported = run(|| {
         let takes = |taken: &[u32]| vec![locks.takes(of_kind(KIND, &[]), taken)];
         vec![takes(&many), takes(&many), takes(&many[..3]), takes(&many[..3])]
     });
-    let done: Vec<_> = told.iter().filter(|one| one.done).map(|one| (one.attempt, one.alone)).collect();
+    let done: Vec<_> = reported.iter().filter(|one| one.done).map(|one| (one.attempt, one.alone)).collect();
     assert_eq!(done, [(3, true), (0, true), (0, true), (0, false)]);
-    assert_eq!(*forecasts(&told).last().unwrap(), [0, 1, 2]);
+    assert_eq!(*forecasts(&reported).last().unwrap(), [0, 1, 2]);
 }
 
 #[test]
 fn a_kind_that_lost_its_place_begins_anew() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let asks = |kind, lock| vec![locks.takes(of_kind(kind, &[]), &[lock])];
         vec![asks(KIND, 1), asks(rival(KIND), 2), asks(rival(KIND), 2), asks(KIND, 1), asks(KIND, 1)]
     });
-    assert_eq!(attempts(&told), [1, 1, 0, 1, 0]);
+    assert_eq!(attempts(&reported), [1, 1, 0, 1, 0]);
 }
 
 #[test]
 fn what_was_abandoned_or_missed_teaches_nothing() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let panics = {
             let locks = Arc::clone(&locks);
             job(of_kind(KIND, &[4]), move |cx| {
@@ -293,13 +293,13 @@ fn what_was_abandoned_or_missed_teaches_nothing() {
         };
         vec![vec![locks.teaches(KIND, &[1])], vec![panics], vec![locks.takes(of_kind(KIND, &[]), &[])]]
     });
-    assert_eq!(forecasts(&told)[1..], [vec![1, 4], vec![1, 4, 5], vec![1]]);
+    assert_eq!(forecasts(&reported)[1..], [vec![1, 4], vec![1, 4, 5], vec![1]]);
 }
 
 #[test]
 fn what_a_request_released_early_it_took_and_what_it_only_waited_for_it_did_not() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let releases = {
             let locks: Arc<Vec<DetMutex<Shelf>>> =
                 Arc::new((20..23).map(|id| DetMutex::new(id, object::genesis(id, Shelf::new))).collect());
@@ -314,7 +314,7 @@ fn what_a_request_released_early_it_took_and_what_it_only_waited_for_it_did_not(
         };
         vec![vec![releases], vec![locks.takes(of_kind(KIND, &[]), &[20])]]
     });
-    assert_eq!(forecasts(&told)[1], [20]);
+    assert_eq!(forecasts(&reported)[1], [20]);
 }
 
 /// A region: only regions can be released early.
@@ -339,7 +339,7 @@ fn a_request_that_is_run_twice_teaches_what_its_last_run_took() {
         entry(2, true, vec![locks.takes(of_kind(KIND, &[]), &[2])]),
         entry(3, true, vec![locks.takes(of_kind(KIND, &[]), &[])]),
     ];
-    let told = run_from(LockRules::Turns, 1, DispatcherState::genesis(), &log, |mut turn| {
+    let reported = run_from(LockRules::Turns, 1, DispatcherState::genesis(), &log, |mut turn| {
         if turn.entry_index() == 2 && std::mem::take(&mut *first.lock().unwrap()) {
             turn.repeat(false);
             assert!(turn.cx().lock(&locks.0[1]).is_ok());
@@ -347,13 +347,13 @@ fn a_request_that_is_run_twice_teaches_what_its_last_run_took() {
         }
         perform(turn)
     });
-    assert_eq!(forecasts(&told)[2], [2]);
+    assert_eq!(forecasts(&reported)[2], [2]);
 }
 
 #[test]
 fn what_a_request_starts_is_predicted_too() {
     let locks = Locks::new();
-    let told = run(|| {
+    let reported = run(|| {
         let started = locks.takes(of_kind(KIND, &[]), &[8]);
         let starts = job(Footprint::new(), move |cx| {
             cx.spawn(started.clone());
@@ -362,17 +362,18 @@ fn what_a_request_starts_is_predicted_too() {
         });
         vec![vec![starts], vec![], vec![]]
     });
-    assert_eq!(attempts(&told), [0, 1, 0], "the spawned one has taught the timer");
+    assert_eq!(attempts(&reported), [0, 1, 0], "the spawned one has taught the timer");
 }
 
 #[test]
 fn ordinary_locks_learn_at_once() {
     let locks = Locks::new();
     let batch = (0..3).map(|_| locks.takes(of_kind(KIND, &[2]), &[2, 3])).collect();
-    let told = run_from(LockRules::Locks, 1, DispatcherState::genesis(), &[entry(1, false, batch)], perform);
+    let reported =
+        run_from(LockRules::Locks, 1, DispatcherState::genesis(), &[entry(1, false, batch)], perform);
     // The first one's retry keeps its position.
-    assert_eq!(attempts(&told), [1, 0, 0]);
-    assert_eq!(forecasts(&told), [vec![2], vec![2, 3], vec![2, 3], vec![2, 3]]);
+    assert_eq!(attempts(&reported), [1, 0, 0]);
+    assert_eq!(forecasts(&reported), [vec![2], vec![2, 3], vec![2, 3], vec![2, 3]]);
 }
 
 #[test]

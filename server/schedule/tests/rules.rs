@@ -54,18 +54,18 @@ fn perform(turn: Turn<'_, Job>) -> (u64, u32, bool, Outcome) {
         Ok(()) => Outcome::Done,
         Err(retry) => Outcome::Mispredicted(retry),
     };
-    let told = (turn.position(), turn.attempt(), turn.is_exclusive(), outcome);
+    let reported = (turn.position(), turn.attempt(), turn.is_exclusive(), outcome);
     turn.finish(outcome);
-    told
+    reported
 }
 
 /// Everything a worker may run now.
 fn perform_all(worker: &mut Worker<Job>) -> Vec<(u64, u32, bool, Outcome)> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Step::Run(turn) = worker.next() {
-        told.push(perform(turn));
+        reported.push(perform(turn));
     }
-    told
+    reported
 }
 
 /// Appends the entries to a single worker and runs them all.
@@ -76,8 +76,8 @@ fn run_alone(lag: u64, entries: Vec<Arc<Entry<Job>>>) -> Vec<(u64, u32, bool, Ou
     perform_all(&mut workers[0])
 }
 
-fn positions(told: &[(u64, u32, bool, Outcome)]) -> Vec<u64> {
-    told.iter().map(|one| one.0).collect()
+fn positions(reported: &[(u64, u32, bool, Outcome)]) -> Vec<u64> {
+    reported.iter().map(|one| one.0).collect()
 }
 
 #[test]
@@ -88,10 +88,10 @@ fn a_miss_runs_again_lag_positions_later_with_the_lock() {
         *cx.lock(&locks[2])? += 1;
         Ok(())
     });
-    let told = run_alone(8, vec![entry(1, 1, true, vec![nothing(), misses, nothing()])]);
-    assert_eq!(positions(&told), [1, 2, 3, 10]);
-    assert!(matches!(told[1].3, Outcome::Mispredicted(retry) if retry.lock() == 2));
-    assert_eq!(told[3], (10, 1, false, Outcome::Done));
+    let reported = run_alone(8, vec![entry(1, 1, true, vec![nothing(), misses, nothing()])]);
+    assert_eq!(positions(&reported), [1, 2, 3, 10]);
+    assert!(matches!(reported[1].3, Outcome::Mispredicted(retry) if retry.lock() == 2));
+    assert_eq!(reported[3], (10, 1, false, Outcome::Done));
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn the_third_miss_runs_alone_and_a_retry_sees_the_same_time_and_numbers() {
         noted.lock().unwrap().push((cx.now_us(), cx.rng().next_u64(), cx.rng().next_u64(), cx.origin()));
         (0..10).try_for_each(|lock| cx.lock(&locks[lock]).map(|mut value| *value += 1))
     });
-    let told = run_alone(4, vec![entry(1, 50, true, vec![misses]), entry(2, 60, true, vec![nothing()])]);
-    let attempts: Vec<_> = told.iter().map(|one| (one.0, one.1, one.2)).collect();
+    let reported = run_alone(4, vec![entry(1, 50, true, vec![misses]), entry(2, 60, true, vec![nothing()])]);
+    let attempts: Vec<_> = reported.iter().map(|one| (one.0, one.1, one.2)).collect();
     assert_eq!(attempts, [(1, 0, false), (5, 1, false), (9, 2, false), (13, 3, true), (18, 0, false)]);
     let seen = seen.lock().unwrap();
     assert!(seen.iter().all(|one| *one == seen[0]) && seen.len() == 4);
@@ -123,18 +123,18 @@ fn footprints_of_none_sixteen_and_seventeen_locks() {
         let (schedule, mut workers) = open(config(workers, 8));
         schedule.append(entry(1, 1, false, vec![takes(0), takes(16), takes(17), takes(16)]));
         schedule.close();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         // One thread acts as all workers: its requests never wait, because positions are taken in order.
-        while told.len() < 4 {
+        while reported.len() < 4 {
             workers.iter_mut().for_each(|worker| {
                 if let Step::Run(turn) = worker.next() {
-                    told.push(perform(turn));
+                    reported.push(perform(turn));
                 }
             });
         }
-        told.sort_by_key(|one| one.0);
-        assert_eq!(told.iter().map(|one| one.2).collect::<Vec<_>>(), [false, false, true, false]);
-        assert!(told.iter().all(|one| one.3 == Outcome::Done));
+        reported.sort_by_key(|one| one.0);
+        assert_eq!(reported.iter().map(|one| one.2).collect::<Vec<_>>(), [false, false, true, false]);
+        assert!(reported.iter().all(|one| one.3 == Outcome::Done));
     }
 }
 
@@ -151,7 +151,7 @@ fn a_footprint_beyond_the_schedule_runs_alone_and_a_lock_beyond_it_is_refused() 
 
 #[test]
 fn a_drained_batch_is_followed_by_lag_empty_positions() {
-    let told = run_alone(
+    let reported = run_alone(
         8,
         vec![
             entry(1, 1, true, vec![nothing(), nothing()]),
@@ -162,7 +162,7 @@ fn a_drained_batch_is_followed_by_lag_empty_positions() {
         ],
     );
     // An empty batch after a drained one has nothing to wait for.
-    assert_eq!(positions(&told), [1, 2, 11, 12, 21]);
+    assert_eq!(positions(&reported), [1, 2, 11, 12, 21]);
 }
 
 #[test]
@@ -439,8 +439,8 @@ fn writing_what_was_forecast_for_reading_is_a_miss() {
         *cx.write(&lock)? = seen + 1;
         Ok(())
     });
-    let told = run_alone(4, vec![entry(1, 1, true, vec![upgrades])]);
-    assert_eq!(told[1], (5, 1, false, Outcome::Done));
+    let reported = run_alone(4, vec![entry(1, 1, true, vec![upgrades])]);
+    assert_eq!(reported[1], (5, 1, false, Outcome::Done));
 }
 
 #[test]
@@ -638,8 +638,8 @@ fn a_retry_keeps_its_position_with_ordinary_locks() {
     let (schedule, mut workers) = open(Config { mode: LockRules::Locks, ..config(1, 4) });
     schedule.append(entry(1, 1, true, vec![nothing(), misses, nothing()]));
     schedule.close();
-    let told = perform_all(&mut workers[0]);
-    let attempts: Vec<_> = told.iter().map(|one| (one.0, one.1)).collect();
+    let reported = perform_all(&mut workers[0]);
+    let attempts: Vec<_> = reported.iter().map(|one| (one.0, one.1)).collect();
     assert_eq!(attempts, [(1, 0), (2, 0), (2, 1), (2, 2), (3, 0)]);
 }
 

@@ -57,7 +57,7 @@ fn a_verifier_with_permission_recovers_where_a_group_lives() {
     group.batch(&[0, 1, 2], 'a');
     group.end(1);
     group.start(1, begins);
-    group.told.clear();
+    group.reported.clear();
     group.pass_ms(100);
     group.tells(
         "executor 1 goes back to a for view 0
@@ -93,23 +93,24 @@ fn rolling_losses(with: fn(Config) -> Config) -> Cluster {
 #[test]
 fn losses_one_after_the_other_begin_no_second_group() {
     let mut group = rolling_losses(begins);
-    let of_first: Vec<&String> = group.told.iter().filter(|line| line.starts_with("verifier 0")).collect();
+    let of_first: Vec<&String> =
+        group.reported.iter().filter(|line| line.starts_with("verifier 0")).collect();
     assert_eq!(of_first, Vec::<&String>::new());
-    let recovered = group.told.iter().filter(|line| line.ends_with("has recovered")).count();
-    assert_eq!(recovered, 4, "{:?}", group.told);
+    let recovered = group.reported.iter().filter(|line| line.ends_with("has recovered")).count();
+    assert_eq!(recovered, 4, "{:?}", group.reported);
     // With its links it recovers like the others.
     group.cut.clear();
-    group.told.clear();
+    group.reported.clear();
     group.pass_ms(100);
-    assert!(group.told.iter().any(|line| line == "verifier 0 has recovered"), "{:?}", group.told);
+    assert!(group.reported.iter().any(|line| line == "verifier 0 has recovered"), "{:?}", group.reported);
 }
 
 #[test]
 fn with_one_round_they_would() {
     let one_round = |config: Config| begins(config).with_rules(Rules { found_twice: false, ..Rules::ALL });
     let group = rolling_losses(one_round);
-    let founded = group.told.iter().any(|line| line == "verifier 0 takes part from the beginning");
-    assert!(founded, "{:?}", group.told);
+    let founded = group.reported.iter().any(|line| line == "verifier 0 takes part from the beginning");
+    assert!(founded, "{:?}", group.reported);
 }
 
 /// A verifier that has learned from another one that the group began does not know the asker's life. Its answer may

@@ -79,7 +79,7 @@ fn an_executor_far_behind_gets_the_newest_version() {
         group.batch(&[1, 2], letter);
     }
     group.cut.clear();
-    group.told.clear();
+    group.reported.clear();
     group.batch(&[1, 2], 'i');
     group.executor(0, ExecutorEvent::BatchGone);
     group.install();

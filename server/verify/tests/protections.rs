@@ -78,7 +78,7 @@ fn bug_in_two_of_three(with: fn(Config) -> Config) -> Cluster {
     for letter in "abcde".chars() {
         group.batch(&ALL, letter);
     }
-    group.told.clear();
+    group.reported.clear();
     group.run(&[0, 1], 'x');
     group.run(&[2], 'f');
     group.deliver();
@@ -119,7 +119,7 @@ fn extra_protection_forgives_silence_and_ends() {
     for letter in "abcde".chars() {
         group.batch(&ALL, letter);
     }
-    group.told.clear();
+    group.reported.clear();
     group.batch(&[0, 1], 'f');
     group.tells("");
     group.pass_ms(limits::EXTRA_PATIENCE_US / 1_000 + 2);
@@ -138,7 +138,7 @@ fn extra_protection_forgives_silence_and_ends() {
 #[test]
 fn one_that_differs_in_the_sequential_run_is_outvoted() {
     let mut group = bug_in_two_of_three(with_extra_protection);
-    group.told.clear();
+    group.reported.clear();
     group.run(&[0], 'x');
     group.run(&[1, 2], 'f');
     group.deliver();

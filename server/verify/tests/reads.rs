@@ -18,7 +18,7 @@ fn read_after_a_write_elsewhere(with: fn(Config) -> Config) -> Cluster {
     group.batch(&[0, 1], 'b');
     assert_eq!((group.stable_at(0), group.stable_at(2)), ("ab".to_owned(), "a".to_owned()));
     group.cut.clear();
-    group.told.clear();
+    group.reported.clear();
     group.executor(2, ExecutorEvent::Read);
     group.deliver();
     group
@@ -41,7 +41,7 @@ fn a_read_that_believes_its_own_verifier_is_stale() {
 fn a_read_gets_no_bound_without_a_quorum() {
     let mut group = Cluster::founded(THREE, as_is);
     group.batch(&ALL, 'a');
-    group.told.clear();
+    group.reported.clear();
     group.cut = vec![(0, 2), (1, 2)];
     group.executor(2, ExecutorEvent::Read);
     group.deliver();
@@ -68,7 +68,7 @@ fn a_record_that_a_later_view_has_dropped_is_not_waited_for() {
     group.lose();
     [1, 2].into_iter().for_each(|slot| group.verifier(slot, VerifierEvent::Suspect(verify::Reason::Late)));
     group.deliver();
-    group.told.clear();
+    group.reported.clear();
     // Verifier 0 answers without having heard of that view.
     group.cut.clear();
     group.executor(1, ExecutorEvent::Read);
@@ -139,7 +139,7 @@ fn a_pair_has_no_such_reads() {
     assert!(!Layout::Pair.reads_locally());
     let mut pair = Cluster::founded(Layout::Pair, as_is);
     pair.batch(&[0, 1], 'a');
-    pair.told.clear();
+    pair.reported.clear();
     [0, 1].into_iter().for_each(|slot| pair.executor(slot, ExecutorEvent::Read));
     pair.deliver();
     pair.tells("");

@@ -18,7 +18,7 @@ fn after_losses(layout: Layout, lost: &[Slot]) -> Cluster {
     lost.iter().for_each(|slot| group.end(*slot));
     lost.iter().for_each(|slot| group.start(*slot, as_is));
     group.pass_ms(3_000);
-    group.told.clear();
+    group.reported.clear();
     group
 }
 
@@ -59,7 +59,7 @@ fn one_of_three_refounds_the_group_with_two_that_are_without_memory() {
     assert_eq!(group.stable_at(2), "abc");
     fill(&mut group);
     group.batch(&[0, 1, 2], 'd');
-    assert!((0..3).all(|slot| group.stable_at(slot) == "abcd"), "{:?}", group.told);
+    assert!((0..3).all(|slot| group.stable_at(slot) == "abcd"), "{:?}", group.reported);
     assert!(group.is_one_chain());
     // From here on it tolerates a failure again: the kept one.
     group.end(2);
@@ -88,7 +88,7 @@ fn one_of_five_needs_two_others_that_are_known_to_be_without_memory() {
     assert!(first >= limits::IDENTITY_VIEWS && (0..5).all(|slot| view_at(&group, slot) == first));
     fill(&mut group);
     group.batch(&[0, 1, 2, 3, 4], 'c');
-    assert!((0..5).all(|slot| group.stable_at(slot) == "abc"), "{:?}", group.told);
+    assert!((0..5).all(|slot| group.stable_at(slot) == "abc"), "{:?}", group.reported);
 }
 
 /// One comes back that was cut off, with its memory, and with more than the kept one had.
@@ -113,14 +113,14 @@ fn an_old_memory_neither_revives_the_group_before_nor_stops_the_new_one() {
     assert_eq!(group.stable_at(0), "ab", "it is alone");
 
     group.cut.clear();
-    group.told.clear();
+    group.reported.clear();
     for slot in [1, 2] {
         group.verifier(slot, VerifierEvent::Connected(0));
         group.verifier(0, VerifierEvent::Connected(slot));
     }
     group.pass_ms(500);
-    let told = |group: &Cluster, line: &str| group.told.iter().any(|told| told == line);
-    assert!(told(&group, "executor 0 hears what contradicts ab"), "{:?}", group.told);
+    let reported = |group: &Cluster, line: &str| group.reported.iter().any(|reported| reported == line);
+    assert!(reported(&group, "executor 0 hears what contradicts ab"), "{:?}", group.reported);
     assert!(view_at(&group, 0) >= limits::IDENTITY_VIEWS, "its verifier follows");
     assert_eq!(group.stable_at(0), "ab", "its executor does not");
     group.batch(&[1, 2], 'y');
@@ -131,7 +131,7 @@ fn an_old_memory_neither_revives_the_group_before_nor_stops_the_new_one() {
     group.pass_ms(500);
     fill(&mut group);
     group.batch(&[0, 1, 2], 'z');
-    assert!((0..3).all(|slot| group.stable_at(slot) == "axyz"), "{:?}", group.told);
+    assert!((0..3).all(|slot| group.stable_at(slot) == "axyz"), "{:?}", group.reported);
 }
 
 /// One that has less than the kept one, and another batch under a number that it has in common: it does not run on from
@@ -149,12 +149,16 @@ fn an_executor_with_less_gives_it_up_where_it_does_not_know_the_start() {
     fill(&mut group);
     group.batch(&[1, 2], 'c');
     group.cut.clear();
-    group.told.clear();
+    group.reported.clear();
     for slot in [1, 2] {
         group.verifier(slot, VerifierEvent::Connected(0));
     }
     group.pass_ms(500);
-    assert!(group.told.iter().any(|told| told == "executor 0 hears what contradicts a"), "{:?}", group.told);
+    assert!(
+        group.reported.iter().any(|reported| reported == "executor 0 hears what contradicts a"),
+        "{:?}",
+        group.reported
+    );
 }
 
 /// What the kept one told of the decision was about a life that has ended since: the next one has to be named too.
@@ -174,7 +178,7 @@ fn a_life_after_the_decision_recovers_from_a_quorum_only() {
     assert!((0..3).all(|slot| view_at(&group, slot) >= 2 * limits::IDENTITY_VIEWS));
     fill(&mut group);
     group.batch(&[0, 1, 2], 'c');
-    assert!((0..3).all(|slot| group.stable_at(slot) == "abc"), "{:?}", group.told);
+    assert!((0..3).all(|slot| group.stable_at(slot) == "abc"), "{:?}", group.reported);
     // The witness of what was recorded since is not the kept one: a life that is named in the decision has ended.
     group.cut = vec![(2, 1)];
     group.batch(&[0, 1], 'd');

@@ -45,7 +45,7 @@ fn a_slow_executor_that_diverged_learns_it_when_it_has_run_the_batch() {
     let mut group = Cluster::founded(THREE, as_is);
     group.batch(&[1, 2], 'a');
     group.batch(&[1, 2], 'b');
-    group.told.clear();
+    group.reported.clear();
     group.batch(&[0], 'x');
     group.tells("executor 0 has diverged, and needs ab");
     group.install();
@@ -65,7 +65,7 @@ fn a_slow_executor_keeps_what_the_next_view_continues() {
     group.batch(&[2], 'a');
     group.batch(&[2], 'b');
     group.end(0);
-    group.told.clear();
+    group.reported.clear();
     group.pass_ms(25);
     group.tells(
         "verifier 1 is in view 1 from abc: primary 1 of 0 1 2
@@ -98,7 +98,7 @@ fn a_slow_executor_goes_back_behind_what_it_does_not_know_to_be_agreed_on() {
 fn all_three_differ_and_run_sequentially() {
     let mut group = Cluster::founded(THREE, as_is);
     group.batch(&ALL, 'a');
-    group.told.clear();
+    group.reported.clear();
     for (slot, letter) in [(0, 'x'), (1, 'y'), (2, 'z')] {
         group.run(&[slot], letter);
     }
@@ -133,7 +133,7 @@ fn tokens_that_differ_sequentially_too_are_reported_once_and_tried_again_slowly(
         group.deliver();
     };
     differ(&mut group);
-    group.told.clear();
+    group.reported.clear();
     differ(&mut group);
     group.tells(
         "verifier 0 cannot tell who is wrong after the start
@@ -143,7 +143,11 @@ fn tokens_that_differ_sequentially_too_are_reported_once_and_tried_again_slowly(
     group.pass_ms(140);
     group.tells("");
     group.pass_ms(300);
-    assert!(group.told.iter().any(|line| line.starts_with("verifier 2 is in view 2")), "{:?}", group.told);
+    assert!(
+        group.reported.iter().any(|line| line.starts_with("verifier 2 is in view 2")),
+        "{:?}",
+        group.reported
+    );
 }
 
 #[test]
@@ -217,7 +221,7 @@ fn the_primary_is_gone() {
     let mut group = Cluster::founded(THREE, as_is);
     group.batch(&ALL, 'a');
     group.end(0);
-    group.told.clear();
+    group.reported.clear();
     group.pass_ms(19);
     group.tells("");
     group.pass_ms(5);
@@ -239,7 +243,7 @@ fn a_verifier_loses_its_memory_and_recovers() {
     group.verifier(0, VerifierEvent::Suspect(Reason::Late));
     group.deliver();
     group.end(2);
-    group.told.clear();
+    group.reported.clear();
     group.start(2, as_is);
     group.deliver();
     group.pass_ms(60);
@@ -250,7 +254,7 @@ fn a_verifier_loses_its_memory_and_recovers() {
     group.install();
     // Its executor abstains in this view: another one that is gone stops the group, until the next view begins.
     group.end(0);
-    group.told.clear();
+    group.reported.clear();
     group.batch(&[1, 2], 'b');
     group.tells("");
     group.pass_ms(300);
@@ -279,7 +283,7 @@ fn a_storm_of_view_changes_ends() {
     }
     group.pass_ms(5_000);
     group.install();
-    group.told.clear();
+    group.reported.clear();
     group.batch(&ALL, 'b');
     let stable = group.stable_at(0);
     assert!(stable.ends_with('b'), "{stable}");
@@ -294,7 +298,7 @@ fn all_processes_end_and_their_verifiers_come_back_from_disk() {
     let saved = ALL.map(|slot| group.members[slot as usize].saved.expect("it has recorded a version"));
     ALL.iter().for_each(|slot| group.end(*slot));
     group.lose();
-    group.told.clear();
+    group.reported.clear();
     ALL.iter().for_each(|slot| group.start_from_disk(*slot, &saved[*slot as usize]));
     group.pass_ms(60);
     group.tells(
@@ -337,7 +341,7 @@ fn a_verifier_catches_up_with_what_it_has_missed() {
     group.verifier(0, VerifierEvent::Suspect(Reason::Diverged));
     group.deliver();
     group.batch(&[0, 1], 'b');
-    group.told.clear();
+    group.reported.clear();
     // Another link: the first token that arrives is of a view that it does not know.
     group.cut.clear();
     group.batch(&[0, 1], 'c');
@@ -388,7 +392,7 @@ fn patience_follows_the_time_that_batches_take() {
 fn no_view_begins_while_the_others_are_slower_than_the_primary() {
     let mut group = Cluster::founded(THREE, as_is);
     group.batch(&ALL, 'a');
-    group.told.clear();
+    group.reported.clear();
     group.batch(&[0], 'b');
     group.pass_ms(1_900);
     group.tells("");

@@ -10,14 +10,14 @@ fn pair() -> Cluster {
     let mut pair = Cluster::founded(Layout::Pair, as_is);
     pair.batch(&[0, 1], 'a');
     pair.pass_ms(50);
-    pair.told.clear();
+    pair.reported.clear();
     pair
 }
 
 fn with_witness() -> Cluster {
     let mut pair = Cluster::founded(Layout::PairWithWitness, as_is);
     pair.batch(&[0, 1], 'a');
-    pair.told.clear();
+    pair.reported.clear();
     pair
 }
 
@@ -59,7 +59,7 @@ fn the_backup_takes_over_and_keeps_what_it_sent() {
     // The primary releases c; the backup does not hear of it any more.
     pair.run(&[0, 1], 'c');
     pair.deliver();
-    pair.told.clear();
+    pair.reported.clear();
     pair.cut = vec![(0, 1)];
     pair.pass_ms(240);
     pair.tells("");
@@ -133,7 +133,7 @@ fn a_late_proof_waits_for_the_operator() {
     pair.pass_ms(260);
     pair.batch(&[1], 'b');
     pair.end(1);
-    pair.told.clear();
+    pair.reported.clear();
     pair.verifier(0, VerifierEvent::ProcessGone(1));
     pair.tells("verifier 0 waits for its peer after a");
     pair.pass_ms(5_000);
@@ -268,7 +268,7 @@ fn one_that_was_taken_in_before_it_was_level_is_no_copy() {
     let mut pair = one_joins_that_lags(Layout::PairWithWitness);
     pair.pass_ms(60);
     assert_eq!(pair.copies_at(0), (0b01, 2));
-    pair.told.clear();
+    pair.reported.clear();
     // The one that has c ends: no view begins from c at one that has it not.
     pair.end(0);
     pair.pass_ms(10_000);
@@ -279,7 +279,7 @@ fn one_that_was_taken_in_before_it_was_level_is_no_copy() {
     pair.run(&[1], 'c');
     pair.pass_ms(60);
     assert_eq!(pair.copies_at(0), (0b11, 3));
-    pair.told.clear();
+    pair.reported.clear();
     pair.end(0);
     pair.pass_ms(30);
     pair.batch(&[1], 'd');
@@ -324,7 +324,7 @@ fn an_operator_goes_on_with_what_one_of_two_has() {
 
 /// The witness does not hear of the decision at first.
 #[test]
-fn a_decision_is_told_until_the_others_know_it() {
+fn a_decision_is_reported_until_the_others_know_it() {
     let mut pair = one_joins_that_lags(Layout::PairWithWitness);
     pair.pass_ms(60);
     pair.end(0);

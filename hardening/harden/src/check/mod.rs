@@ -352,8 +352,8 @@ impl CheckRun<'_> {
             }
             Some(name) => {
                 let name = name.split('.').next().unwrap_or(name);
-                let is_told = !name.is_empty() && name != "D" && !name.starts_with('_');
-                let pointer = if is_told { format!(" `{name}`") } else { String::new() };
+                let is_reported = !name.is_empty() && name != "D" && !name.starts_with('_');
+                let pointer = if is_reported { format!(" `{name}`") } else { String::new() };
                 (format!("a call goes through the pointer{pointer}"), remedy::POINTER.to_owned())
             }
             None if refusal.words.contains("indirect") => {
@@ -388,7 +388,7 @@ impl CheckRun<'_> {
             let used = body.iter().find(|(_, token)| Some(*token) == field);
             text.place(used.map_or(function.at, |(at, _)| function.body.start + at))
         });
-        let (what, remedy) = obstacle.told();
+        let (what, remedy) = obstacle.reported();
         let what = match field {
             Some(_) => format!("{}: a handler {what}", obstacle.symbol),
             None if obstacle.function.is_empty() => format!("a handler {what}"),
@@ -438,7 +438,7 @@ impl CheckRun<'_> {
                 }
             }
         }
-        let told = of.into_iter().map(|(begin, functions)| {
+        let reported = of.into_iter().map(|(begin, functions)| {
             let more = functions.len().saturating_sub(NAMED);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!(
@@ -449,7 +449,7 @@ impl CheckRun<'_> {
                 functions[..functions.len().min(NAMED)].join(", "),
             )
         });
-        told.collect()
+        reported.collect()
     }
 
     /// `file:line`, relative to the folder of the program where it is below.

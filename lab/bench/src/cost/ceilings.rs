@@ -93,8 +93,8 @@ impl Ceilings {
     /// # Errors
     /// A measurement is not in the table: nothing guards it.
     pub fn exceeded(&self, measured: &[PerRequest]) -> anyhow::Result<Vec<String>> {
-        let told = measured.iter().map(|one| self.why_dearer(one));
-        told.filter_map(Result::transpose).collect()
+        let reported = measured.iter().map(|one| self.why_dearer(one));
+        reported.filter_map(Result::transpose).collect()
     }
 
     /// Why this measurement is dearer than the table allows, if it is.

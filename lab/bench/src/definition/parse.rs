@@ -88,9 +88,9 @@ const MOST_FAULTS: f64 = 10_000.0;
 /// Every mistake, one per line.
 pub fn parse(name: &str, file: &str, text: &str) -> Result<Definition, String> {
     let raw: RawFile = toml::from_str(text).map_err(|error| syntax(file, text, &error))?;
-    let mut check = TableCheck { file, text, told: String::new() };
+    let mut check = TableCheck { file, text, reported: String::new() };
     let definition = check.definition(name, raw);
-    if check.told.is_empty() { Ok(definition) } else { Err(check.told.trim_end().to_owned()) }
+    if check.reported.is_empty() { Ok(definition) } else { Err(check.reported.trim_end().to_owned()) }
 }
 
 /// The error of the TOML reader, with a remedy where its text allows one.
@@ -119,14 +119,14 @@ fn line_of(text: &str, offset: usize) -> usize {
 struct TableCheck<'t> {
     file: &'t str,
     text: &'t str,
-    told: String,
+    reported: String,
 }
 
 impl TableCheck<'_> {
     fn tell(&mut self, at: Range<usize>, field: &str, what: &str, remedy: &str) {
         let line = line_of(self.text, at.start);
         // Writing to a string cannot fail.
-        let _ = writeln!(self.told, "{}:{line}: {field}: {what}. Remedy: {remedy}", self.file);
+        let _ = writeln!(self.reported, "{}:{line}: {field}: {what}. Remedy: {remedy}", self.file);
     }
 
     fn within<T: Copy + PartialOrd + std::fmt::Display>(
@@ -215,7 +215,7 @@ impl TableCheck<'_> {
                 }
             }
         }
-        if sides.is_empty() && self.told.is_empty() {
+        if sides.is_empty() && self.reported.is_empty() {
             let remedy = "add `modes = [\"RD00\", \"RDGX\"]`, `peers = [\"memcached\"]` or both";
             self.tell(raw.title.span(), "modes", "nothing is measured", remedy);
         }

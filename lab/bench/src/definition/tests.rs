@@ -30,7 +30,7 @@ target = 0.97
 says = "somewhere"
 "#;
 
-fn told(from: &str, to: &str) -> String {
+fn reported(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
     parse("x", "x.toml", &GOOD.replace(from, to)).expect_err("refused")
 }
@@ -67,13 +67,13 @@ fn mistakes_name_file_line_and_remedy() {
         ("clients = [1, 100]", "clients = []", "x.toml:6: clients", "for example [1, 10, 100]"),
     ];
     for (from, to, what, remedy) in cases {
-        let told = told(from, to);
-        assert!(told.contains(what) && told.contains(remedy), "{to}\n{told}");
+        let reported = reported(from, to);
+        assert!(reported.contains(what) && reported.contains(remedy), "{to}\n{reported}");
     }
 }
 
 #[test]
-fn several_mistakes_are_told_together() {
+fn several_mistakes_are_reported_together() {
     let text = GOOD.replace("seconds = 1.0", "seconds = 0.0").replace("keys = 1000", "keys = 0");
     assert_eq!(parse("x", "x.toml", &text).expect_err("refused").lines().count(), 2);
 }
@@ -102,8 +102,8 @@ fn every_definition_that_ships_is_right() {
 #[test]
 fn a_misspelt_name_is_guessed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FOLDER);
-    let told = read(&folder, "qiuck").expect_err("there is none").to_string();
-    assert!(told.contains("did you mean `quick`?"), "{told}");
+    let reported = read(&folder, "qiuck").expect_err("there is none").to_string();
+    assert!(reported.contains("did you mean `quick`?"), "{reported}");
 }
 
 /// The workload of [`GOOD`] with these fields, measured with RDGX only.
@@ -136,16 +136,16 @@ fn sets_of_classes_are_measured_each() {
     let classes = "guarded_classes = [\"none\", \"Item,Bucket\", \"all\"]";
     let found = with_fields(&format!("{classes}\nbefore_images = false\nextra_protection = false"));
     let found = found.expect("right").workloads;
-    let told: Vec<(&str, Option<&str>)> =
+    let reported: Vec<(&str, Option<&str>)> =
         found.iter().map(|one| (one.name.as_str(), one.guarded_classes.as_deref())).collect();
     let expected =
         [("SET: none", Some("none")), ("SET: Item,Bucket", Some("Item,Bucket")), ("SET: all", None)];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     assert_eq!((found[0].before_images, found[0].extra_protection), (Some(false), Some(false)));
 }
 
 #[test]
-fn mistakes_about_faults_and_work_are_told() {
+fn mistakes_about_faults_and_work_are_reported() {
     for (fields, what) in [
         (
             "faults_per_second = [4, 0]",
@@ -162,13 +162,16 @@ fn mistakes_about_faults_and_work_are_told() {
         ("guarded_classes = [\"Items\"]", "there is no class `Items`"),
         ("guarded_classes = [\"none\", \"all\"]\nwork_us = [0, 10]", "only one setting can have several"),
     ] {
-        let told = with_fields(fields).expect_err(fields);
-        assert!(told.contains(what), "{fields}\n{told}");
+        let reported = with_fields(fields).expect_err(fields);
+        assert!(reported.contains(what), "{fields}\n{reported}");
     }
-    let told = told("keys = 1000", "keys = 1000\nfaults_per_second = 4");
-    assert!(told.contains("`RD00` does not repair") && told.contains("only RDGX repairs"), "{told}");
-    let told = super::tests::told("keys = 1000", "keys = 1000\nbefore_images = false");
-    assert!(told.contains("`memcached` has no such setting"), "{told}");
+    let reported = reported("keys = 1000", "keys = 1000\nfaults_per_second = 4");
+    assert!(
+        reported.contains("`RD00` does not repair") && reported.contains("only RDGX repairs"),
+        "{reported}"
+    );
+    let reported = super::tests::reported("keys = 1000", "keys = 1000\nbefore_images = false");
+    assert!(reported.contains("`memcached` has no such setting"), "{reported}");
 }
 
 #[test]
@@ -179,23 +182,23 @@ fn a_failure_lies_within_the_measured_time_and_hits_replicas() {
         ReplicaFailure { kind: FailureKind::Kill, replica: FailingReplica::Primary, at: 0.2, back: 0.5 };
     assert_eq!(found, Some(expected));
     for (from, to) in [("back = 0.5", "back = 0.1"), ("back = 0.5", "back = 1.0"), ("at = 0.2", "at = 0.0")] {
-        let told = with_fields(&failure.replace(from, to)).expect_err(to);
-        assert!(told.contains("`seconds` above `back`"), "{to}\n{told}");
+        let reported = with_fields(&failure.replace(from, to)).expect_err(to);
+        assert!(reported.contains("`seconds` above `back`"), "{to}\n{reported}");
     }
     let none = with_fields(&failure.replace("primary", "witness")).expect_err("there is no such role");
     assert!(none.contains("unknown variant"), "{none}");
-    let told = told("keys = 1000", &format!("keys = 1000\n{failure}"));
-    assert!(told.contains("`memcached` has no other replica"), "{told}");
-    let of_none = self::told("to = \"RD00\"", "measure = \"failure_gap_ms\"");
+    let reported = reported("keys = 1000", &format!("keys = 1000\n{failure}"));
+    assert!(reported.contains("`memcached` has no other replica"), "{reported}");
+    let of_none = self::reported("to = \"RD00\"", "measure = \"failure_gap_ms\"");
     assert!(of_none.contains("no replica fails under `SET`"), "{of_none}");
 }
 
 #[test]
 fn a_figure_names_as_many_sides_as_its_measure_compares() {
-    let one = told("to = \"RD00\"", "");
+    let one = reported("to = \"RD00\"", "");
     assert!(one.contains("two sides are compared, and only one is named"), "{one}");
-    let two = told("says =", "measure = \"check_bytes\"\nsays =");
+    let two = reported("says =", "measure = \"check_bytes\"\nsays =");
     assert!(two.contains("this measure is about one side") && two.contains("remove `to`"), "{two}");
-    let nothing = told("to = \"RD00\"", "measure = \"repair_p50_us\"");
+    let nothing = reported("to = \"RD00\"", "measure = \"repair_p50_us\"");
     assert!(nothing.contains("nothing is repaired under `SET`"), "{nothing}");
 }

@@ -121,14 +121,14 @@ pub fn run(args: &Args) -> CommandOutcome {
             continue;
         }
         for round in 1..=rounds {
-            let told = measure_round(&mut run, figure, round, &ending, &mut |one, of| {
+            let reported = measure_round(&mut run, figure, round, &ending, &mut |one, of| {
                 line.step();
                 let throughput = grouped(one.figures.throughput().round() as u64);
                 line.tell(&format!("{:<8} {round}/{of} {:<34} {throughput:>9}/s", figure.name(), one.side));
                 if args.output.json { line.aside(|| say_json(one)) } else { Ok(()) }
             });
             run.write(&args.output.out)?;
-            told.with_context(|| format!("{}, round {round}", figure.name()))?;
+            reported.with_context(|| format!("{}, round {round}", figure.name()))?;
         }
     }
     drop(line);

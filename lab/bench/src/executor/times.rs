@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_between_requests_are_told_from_barriers() {
+    fn steps_between_requests_are_distinguished_from_barriers() {
         let first = BatchTrace {
             number: 1,
             ends: vec![2],

@@ -95,7 +95,7 @@ impl Maker {
         let mut unique = 0;
         match (op, last_gets) {
             (Op::Incr, _) => key |= COUNTER,
-            (Op::Cas, Some((read, told))) => (key, unique) = (read, told),
+            (Op::Cas, Some((read, reported))) => (key, unique) = (read, reported),
             // No value was read yet with which `cas` could compare.
             (Op::Cas, None) => op = Op::Gets,
             _ => {}
@@ -124,8 +124,8 @@ impl Maker {
         if pending.op == Op::Set && pending.key & COUNTER != 0 && *reply == Reply::Stored {
             return Opinion::Right;
         }
-        if let Reply::Value { key: Some(told), .. } = reply
-            && *told != self.name.of(pending.key)
+        if let Reply::Value { key: Some(reported), .. } = reply
+            && *reported != self.name.of(pending.key)
         {
             return Opinion::Wrong(Known::Unknown);
         }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_value_is_wrong_and_a_lost_one_is_told() {
+    fn an_old_value_is_wrong_and_a_lost_one_is_reported() {
         let mut model = KeyModel::new(false);
         let is_value = |version: u32, bytes: &[u8]| bytes == version.to_string().as_bytes();
         assert_eq!(model.judge(Op::Set, 5, 1, &Reply::Stored, is_value), Opinion::Right);

@@ -57,9 +57,9 @@ mod tests {
         timeline.note(0, 900_000);
         timeline.note(1_999_999, 3_000_000);
         timeline.note(6_000_000, 1);
-        let told: Vec<(u32, u32)> =
+        let reported: Vec<(u32, u32)> =
             timeline.steps.iter().map(|step| (step.replies, step.longest_us)).collect();
-        assert_eq!(told, [(2, 3000), (0, 0), (0, 0), (1, 0)]);
+        assert_eq!(reported, [(2, 3000), (0, 0), (0, 0), (1, 0)]);
         assert_eq!(timeline.step_at(5_006_100), Some(3));
         assert_eq!(timeline.step_at(4_999_999), None);
     }

@@ -158,14 +158,14 @@ fn sample(
     if !recorded.status.success() {
         bail!("perf record failed: {}", String::from_utf8_lossy(&recorded.stderr).trim());
     }
-    let told = Command::new(perf)
+    let reported = Command::new(perf)
         .args(["script", "--no-inline", "-F", "comm,ip,sym,dso", "-i"])
         .arg(&file)
         .stdin(Stdio::null())
         .output()?;
-    let stacks = stacks::parse(&String::from_utf8_lossy(&told.stdout));
+    let stacks = stacks::parse(&String::from_utf8_lossy(&reported.stdout));
     if stacks.is_empty() {
-        bail!("perf saw no samples: {}", String::from_utf8_lossy(&told.stderr).trim());
+        bail!("perf saw no samples: {}", String::from_utf8_lossy(&reported.stderr).trim());
     }
     let requests_per_second = seen.completed as f64 / span.as_secs_f64();
     Ok((Profile::of(side, args, requests_per_second, &stacks), stacks))

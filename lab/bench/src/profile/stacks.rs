@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn every_stage_but_the_last_has_a_rule() {
         for stage in &StackStage::ALL[..StackStage::ALL.len() - 1] {
-            assert!(RULES.iter().any(|(_, told)| told == stage), "{stage:?}");
+            assert!(RULES.iter().any(|(_, reported)| reported == stage), "{stage:?}");
         }
     }
 }

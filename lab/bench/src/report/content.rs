@@ -167,7 +167,7 @@ fn per_side(run: &BenchRun, what: &str, count: impl Fn(&Figures) -> Option<u64>)
         let figures = run.measurements.iter().filter(|one| one.side == *side);
         figures.filter_map(|one| count(one.figures.as_ref()?)).sum()
     };
-    let told: Vec<String> = run
+    let reported: Vec<String> = run
         .settings
         .definition
         .sides
@@ -176,7 +176,7 @@ fn per_side(run: &BenchRun, what: &str, count: impl Fn(&Figures) -> Option<u64>)
         .filter(|(_, count)| *count > 0)
         .map(|(side, count)| format!("{side} {count}"))
         .collect();
-    (!told.is_empty()).then(|| format!("There were {what}: {}.", told.join(", ")))
+    (!reported.is_empty()).then(|| format!("There were {what}: {}.", reported.join(", ")))
 }
 
 fn circumstances(run: &BenchRun) -> Vec<String> {
@@ -237,10 +237,10 @@ fn in_words(workload: &Workload) -> String {
         Amount::Between { from, to } => format!("{from} to {to}{unit}"),
         Amount::Weighted(pairs) => {
             let total: f64 = pairs.iter().map(|pair| pair.1).sum();
-            let told = pairs
+            let reported = pairs
                 .iter()
                 .map(|(number, share)| format!("{number}{unit} ({:.0} %)", share / total * 100.0));
-            told.collect::<Vec<_>>().join(", ")
+            reported.collect::<Vec<_>>().join(", ")
         }
     };
     let total: f64 = workload.mix.values().sum();
@@ -274,7 +274,7 @@ fn in_words(workload: &Workload) -> String {
         };
         format!("; faults in {what} of {victim}")
     });
-    let failure = workload.failure.map_or(String::new(), |failure| format!("; {}", failure.told()));
+    let failure = workload.failure.map_or(String::new(), |failure| format!("; {}", failure.reported()));
     format!(
         "{}; keys of {} B, values of {}; {} keys, {popularity}, {} % of them stored before; \
          {lifetime}{work}{faults}{failure}.",

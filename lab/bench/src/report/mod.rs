@@ -174,9 +174,9 @@ mod tests {
             of(3, false, &[fig4, fold]),
             of(4, false, &[fold]),
         ];
-        let told: Vec<_> =
+        let reported: Vec<_> =
             best_of_each_figure(runs).iter().map(|run| (run.origin.started_s, run.has())).collect();
-        assert_eq!(told, [(4, vec![fold]), (1, vec![fig4]), (2, vec![rollback])]);
+        assert_eq!(reported, [(4, vec![fold]), (1, vec![fig4]), (2, vec![rollback])]);
     }
 
     #[test]
@@ -192,8 +192,8 @@ mod tests {
             ended_early,
             run("c", 7, &["seconds = 1"]),
         ];
-        let told: Vec<(String, u64)> =
+        let reported: Vec<(String, u64)> =
             best(runs).into_iter().map(|run| (run.settings.definition.name, run.origin.started_s)).collect();
-        assert_eq!(told, [("a".to_owned(), 2), ("b".to_owned(), 4), ("c".to_owned(), 7)]);
+        assert_eq!(reported, [("a".to_owned(), 2), ("b".to_owned(), 4), ("c".to_owned(), 7)]);
     }
 }

@@ -341,7 +341,7 @@ fn by_process(cell: &BenchCell<'_>) -> String {
     let mut parts: Vec<&str> = names.into_iter().map(part_of).collect();
     parts.sort_unstable();
     parts.dedup();
-    let told = parts.iter().filter_map(|part| {
+    let reported = parts.iter().filter_map(|part| {
         let of = |pick: fn(&crate::measure::Cpu) -> f64| {
             cell.of(|one| {
                 let same = one.processes.iter().filter(|process| part_of(&process.name) == *part);
@@ -351,7 +351,7 @@ fn by_process(cell: &BenchCell<'_>) -> String {
         };
         Some(format!("{part} {:.1}+{:.1}", of(|cpu| cpu.user_s)?.median, of(|cpu| cpu.system_s)?.median))
     });
-    told.collect::<Vec<_>>().join(", ")
+    reported.collect::<Vec<_>>().join(", ")
 }
 
 /// `replica 2 (leader)` and `m1 (leader)` are the leader; `primary` and `replica 1` are what they are called.

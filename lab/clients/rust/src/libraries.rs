@@ -186,7 +186,7 @@ macro_rules! call {
 }
 
 /// `nothing` where an error says that the key was not there or not stored.
-fn told<T>(said: Result<T, Error>, nothing: T) -> Said<T> {
+fn reported<T>(said: Result<T, Error>, nothing: T) -> Said<T> {
     match said {
         Ok(said) => Ok(said),
         Err(Error::Protocol(Status::NotFound | Status::NotStored | Status::Exists)) => Ok(nothing),
@@ -203,7 +203,7 @@ impl AsyncMemcached {
     /// Stores by the meta command, whose mode says how.
     fn meta_store(&mut self, key: &str, value: &[u8], flags: &[&str]) -> Said<bool> {
         let said = call!(self, client => client.meta_set(key, value, false, None, Some(flags)));
-        told(said.map(|_| true), false)
+        reported(said.map(|_| true), false)
     }
 }
 
@@ -213,15 +213,15 @@ impl Library for AsyncMemcached {
             return self.meta_store(key, value, &[&format!("T{seconds}")]);
         }
         let ttl = Some(i64::from(seconds));
-        told(call!(self, client => client.set(key, value, ttl, None)).map(|()| true), false)
+        reported(call!(self, client => client.set(key, value, ttl, None)).map(|()| true), false)
     }
 
     fn get(&mut self, key: &str) -> Said<Option<Vec<u8>>> {
         if self.meta {
-            let found = told(call!(self, client => client.meta_get(key, false, None, Some(&["v"]))), None)?;
+            let found = reported(call!(self, client => client.meta_get(key, false, None, Some(&["v"]))), None)?;
             return Ok(found.map(|item| item.data.unwrap_or_default()));
         }
-        let found = told(call!(self, client => client.get(key)), None)?;
+        let found = reported(call!(self, client => client.get(key)), None)?;
         Ok(found.map(|item| item.data.unwrap_or_default()))
     }
 
@@ -230,19 +230,19 @@ impl Library for AsyncMemcached {
             (String::from_utf8_lossy(&key).into_owned(), data.unwrap_or_default())
         };
         if self.meta {
-            let found = told(call!(self, client => client.meta_get_multi(keys, Some(&["v"]))), Vec::new())?;
+            let found = reported(call!(self, client => client.meta_get_multi(keys, Some(&["v"]))), Vec::new())?;
             return Ok(found.into_iter().map(|item| pair(item.key.unwrap_or_default(), item.data)).collect());
         }
-        let found = told(call!(self, client => client.get_multi(keys)), Vec::new())?;
+        let found = reported(call!(self, client => client.get_multi(keys)), Vec::new())?;
         Ok(found.into_iter().map(|item| pair(item.key, item.data)).collect())
     }
 
     fn delete(&mut self, key: &str) -> Said<bool> {
         if self.meta {
             let said = call!(self, client => client.meta_delete(key, false, None, None));
-            return told(said.map(|_| true), false);
+            return reported(said.map(|_| true), false);
         }
-        told(call!(self, client => client.delete(key)).map(|()| true), false)
+        reported(call!(self, client => client.delete(key)).map(|()| true), false)
     }
 
     fn count(&mut self, key: &str, delta: i64) -> Said<Option<u64>> {
@@ -253,7 +253,7 @@ impl Library for AsyncMemcached {
             } else {
                 call!(self, client => client.meta_increment(key, false, None, Some(by), Some(&["v"])))
             };
-            let data = told(item, None)?.and_then(|item| item.data);
+            let data = reported(item, None)?.and_then(|item| item.data);
             return Ok(data.and_then(|data| String::from_utf8_lossy(&data).trim().parse().ok()));
         }
         let said = if delta < 0 {
@@ -261,7 +261,7 @@ impl Library for AsyncMemcached {
         } else {
             call!(self, client => client.increment(key, by))
         };
-        told(said.map(Some), None)
+        reported(said.map(Some), None)
     }
 
     fn store(&mut self, how: &str, key: &str, value: &[u8]) -> Option<Said<bool>> {
@@ -275,14 +275,14 @@ impl Library for AsyncMemcached {
             return Some(self.meta_store(key, value, &[mode]));
         }
         (how == "add")
-            .then(|| told(call!(self, client => client.add(key, value, None, None)).map(|()| true), false))
+            .then(|| reported(call!(self, client => client.add(key, value, None, None)).map(|()| true), false))
     }
 
     fn touch(&mut self, key: &str, seconds: u32) -> Option<Said<bool>> {
         let ttl = format!("T{seconds}");
         let touched = |library: &mut AsyncMemcached| {
             let flags = [ttl.as_str(), "v"];
-            Ok(told(call!(library, client => client.meta_get(key, false, None, Some(&flags))), None)?
+            Ok(reported(call!(library, client => client.meta_get(key, false, None, Some(&flags))), None)?
                 .is_some())
         };
         self.meta.then(|| touched(self))
@@ -291,7 +291,7 @@ impl Library for AsyncMemcached {
     fn gets(&mut self, key: &str) -> Option<Said<u64>> {
         let unique = |library: &mut AsyncMemcached| {
             let found = call!(library, client => client.meta_get(key, false, None, Some(&["v", "c"])));
-            told(found, None)?.and_then(|item| item.cas).ok_or("no unique".to_owned())
+            reported(found, None)?.and_then(|item| item.cas).ok_or("no unique".to_owned())
         };
         self.meta.then(|| unique(self))
     }

@@ -326,8 +326,8 @@ fn replay_in_cluster(args: &Replay, target: &Target, record: &InjectionRecord) -
         let words = if again.told.is_empty() { String::new() } else { format!("; {}", again.told) };
         let flip =
             again.flip.as_ref().map_or(String::new(), |flip| format!(" at {} bit {}", flip.place, flip.bit));
-        let told = format!("{}{flip} {}{words}", again.class.name(), again.subclass);
-        watch.progress.aside(|| say(&told))?;
+        let reported = format!("{}{flip} {}{words}", again.class.name(), again.subclass);
+        watch.progress.aside(|| say(&reported))?;
         Ok(watch.on_record(again.class))
     })?;
     drop(watch);

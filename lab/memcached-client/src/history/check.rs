@@ -58,32 +58,32 @@ impl Specification for OneKey {
 /// Whether a key in `state` can give this answer, and its state afterwards. A missing answer matches any answer.
 fn step(event: &Operation, state: &Option<Bytes>) -> (bool, Option<Bytes>) {
     let there = state.is_some();
-    let fits = |told: &Option<bool>, is: bool| told.is_none_or(|told| told == is);
+    let fits = |reported: &Option<bool>, is: bool| reported.is_none_or(|reported| reported == is);
     match event {
-        Operation::Read(told) => (told == state, state.clone()),
+        Operation::Read(reported) => (reported == state, state.clone()),
         Operation::Set(value) => (true, Some(value.clone())),
-        Operation::Add(value, told) => {
-            (fits(told, !there), if there { state.clone() } else { Some(value.clone()) })
+        Operation::Add(value, reported) => {
+            (fits(reported, !there), if there { state.clone() } else { Some(value.clone()) })
         }
-        Operation::Replace(value, told) => (fits(told, there), there.then(|| value.clone())),
-        Operation::Append(suffix, told) => {
-            (fits(told, there), state.as_ref().map(|value| [&value[..], &suffix[..]].concat().into()))
+        Operation::Replace(value, reported) => (fits(reported, there), there.then(|| value.clone())),
+        Operation::Append(suffix, reported) => {
+            (fits(reported, there), state.as_ref().map(|value| [&value[..], &suffix[..]].concat().into()))
         }
-        Operation::Cas(expected, value, told) => {
+        Operation::Cas(expected, value, reported) => {
             let (is, after) = match state {
                 None => (CasReply::Missing, None),
                 Some(now) if now == expected => (CasReply::Stored, Some(value.clone())),
                 Some(now) => (CasReply::Exists, Some(now.clone())),
             };
-            (told.is_none_or(|told| told == is), after)
+            (reported.is_none_or(|reported| reported == is), after)
         }
-        Operation::Delete(told) => (fits(told, there), None),
-        Operation::Incr(by, told) => {
+        Operation::Delete(reported) => (fits(reported, there), None),
+        Operation::Incr(by, reported) => {
             let number =
                 state.as_ref().and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
             let is = number.map(|number| number.wrapping_add(*by));
             // Counters hold numbers only: one that exists and holds no number is wrong, whatever the answer is.
-            let fits = is.is_some() == there && told.is_none_or(|told| told == is);
+            let fits = is.is_some() == there && reported.is_none_or(|reported| reported == is);
             (fits, is.map(|number| Arc::from(number.to_string().as_bytes())))
         }
     }

@@ -44,8 +44,8 @@ fn a_stale_read_is_wrong() {
 
 #[test]
 fn a_lost_update_is_wrong() {
-    let counter = |told| did(1, 20, 30, Operation::Incr(1, Some(Some(told))));
-    let other = |told| did(2, 22, 32, Operation::Incr(1, Some(Some(told))));
+    let counter = |reported| did(1, 20, 30, Operation::Incr(1, Some(Some(reported))));
+    let other = |reported| did(2, 22, 32, Operation::Incr(1, Some(Some(reported))));
     assert_right(&[set(0, 0, 10, "5"), counter(6), other(7), read(0, 40, 50, "7")]);
     assert_right(&[set(0, 0, 10, "5"), counter(7), other(6), read(0, 40, 50, "7")]);
     assert!(is_wrong(&[set(0, 0, 10, "5"), counter(6), other(6)]), "both got 6");
@@ -105,14 +105,15 @@ fn every_operation_is_held_to_its_answer() {
 
 #[test]
 fn one_number_for_two_values_is_wrong() {
-    let told = |asked, value: &str| OperationRecord { unique: Some(7), ..read(0, asked, asked + 5, value) };
-    let both = [set(0, 0, 10, "a"), told(20, "a"), set(0, 30, 40, "b"), told(50, "b")];
+    let reported =
+        |asked, value: &str| OperationRecord { unique: Some(7), ..read(0, asked, asked + 5, value) };
+    let both = [set(0, 0, 10, "a"), reported(20, "a"), set(0, 30, 40, "b"), reported(50, "b")];
     assert_eq!(judge(&both), KeyVerdict::Wrong("number 7 was given for two values".to_owned()));
-    assert_right(&[set(0, 0, 10, "a"), told(20, "a"), told(30, "a")]);
+    assert_right(&[set(0, 0, 10, "a"), reported(20, "a"), reported(30, "a")]);
 }
 
 #[test]
-fn a_search_without_end_is_told_and_not_called_right() {
+fn a_search_without_end_is_reported_and_not_called_right() {
     // Many writes that were never answered, and a value that none of them wrote: every subset of them is tried.
     let lost = |number: u64| set(number as u16, number, NEVER, &format!("v{number}"));
     let mut history: Vec<OperationRecord> = (0..40).map(lost).collect();

@@ -92,8 +92,8 @@ impl Workload for OfMemcached {
 
     fn settings(&self) -> Vec<(String, String)> {
         let Config { memory, item_bytes, .. } = self.config;
-        let told = [("memory_limit_mb", memory >> 10), ("item_size_max", item_bytes as u64)];
-        told.map(|(name, value)| (name.to_owned(), value.to_string())).into()
+        let reported = [("memory_limit_mb", memory >> 10), ("item_size_max", item_bytes as u64)];
+        reported.map(|(name, value)| (name.to_owned(), value.to_string())).into()
     }
 
     fn variants(&self) -> Vec<(String, Self)> {

@@ -137,8 +137,8 @@ impl Model {
             CachedItem { cas, ..stored.item.clone() }
         });
         let (after, outcome) = request.command.apply(&item);
-        let told = |outcome| request.reply(key, &item, outcome).bytes().unwrap_or_default();
-        let reply = told(outcome);
+        let reported = |outcome| request.reply(key, &item, outcome).bytes().unwrap_or_default();
+        let reply = reported(outcome);
         let old_deadline_us = before.as_ref().and_then(|stored| stored.deadline_us);
         match (&request.command, outcome, after) {
             (_, _, None) => drop(self.items.remove(key)),
@@ -165,7 +165,7 @@ impl Model {
                 Expected::Items(vec![MayMiss { bytes: reply, version, otherwise }], b"")
             }
             (Some(_), KeyCommand::Delete, Some(_)) => {
-                Expected::Either([reply, told(CommandOutcome::Missing)])
+                Expected::Either([reply, reported(CommandOutcome::Missing)])
             }
             _ => Expected::Bytes(reply),
         }

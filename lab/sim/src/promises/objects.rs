@@ -52,9 +52,9 @@ fn damaged(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_damaged_object_is_found_in_what_is_told() {
-        let told = "self-reported: object 3:17.4 does not fit its checksum";
-        assert_eq!(super::damaged(told), Some("3:17.4"));
+    fn a_damaged_object_is_found_in_what_is_reported() {
+        let reported = "self-reported: object 3:17.4 does not fit its checksum";
+        assert_eq!(super::damaged(reported), Some("3:17.4"));
         assert_eq!(super::damaged("object 3:17.4 is missing"), None);
     }
 }

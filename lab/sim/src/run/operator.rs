@@ -33,7 +33,7 @@ pub(super) struct Operator {
     /// The replica, from 0, with whose data the group continues.
     kept: Option<u8>,
     /// Processes of replicas that got this decision.
-    told: BTreeSet<(u8, u64)>,
+    reported: BTreeSet<(u8, u64)>,
 }
 
 impl<W: Workload> Run<W> {
@@ -163,7 +163,7 @@ impl<W: Workload> Run<W> {
             let replica = status.replica - 1;
             let life = (replica, self.slots[usize::from(replica)].life);
             let needs_it = status.leader.is_none() || matches!(status.phase, Life::Starting | Life::Joining);
-            if replica != kept && needs_it && self.operator.told.insert(life) {
+            if replica != kept && needs_it && self.operator.reported.insert(life) {
                 self.say_to(replica, AdminCommand::KeepState { replica: kept + 1 });
             }
         }

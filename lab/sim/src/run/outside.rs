@@ -75,7 +75,7 @@ impl<W: Workload> Run<W> {
         let calm = |slot: &super::ReplicaSlot<W>| slot.process.is_some() && self.now_us > slot.paused_us;
         let is_known = |refused: &[String], replica: u8| {
             let named = format!("replica {replica}: {} is ", unlike.name());
-            refused.iter().any(|told| told.starts_with(&named))
+            refused.iter().any(|reported| reported.starts_with(&named))
         };
         let since_us = slot.calm_us.max(process.born_us);
         if !ends || self.now_us < since_us + MET_US || !self.slots.iter().all(calm) {

@@ -91,12 +91,12 @@ impl<W: Workload> Run<W> {
                 && !self.fabric.is_blocked(replica, *other)
                 && !self.fabric.is_blocked(*other, replica)
         };
-        let told = (0..self.options.replicas).filter(reaches).filter_map(|other| {
+        let reported = (0..self.options.replicas).filter(reaches).filter_map(|other| {
             let slot = &self.slots[usize::from(other)];
             let answers = slot.free_us.max(slot.paused_us) <= until_us;
             slot.process.as_ref().filter(|_| answers).map(|process| process.replica.pace())
         });
-        PeerProgress::of_others(&told.collect::<Vec<_>>(), self.facts.faults())
+        PeerProgress::of_others(&reported.collect::<Vec<_>>(), self.facts.faults())
     }
 
     /// Whether a watchdog may have ended this process.

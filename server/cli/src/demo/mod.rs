@@ -87,14 +87,14 @@ fn finish(endings: &[Ended], stage: Stage, tale: &Tale) -> CommandOutcome {
     let answers = digest::collect(&keeper.replicas);
     let equal = digest::compare(&answers);
     for (replica, answer) in &answers {
-        let told = answer.as_ref().map_or_else(ToString::to_string, |digest| digest.digest.clone());
-        tale.step(&format!("replica {}", replica.number), Tone::Plain, format!("state digest {told}"))?;
+        let reported = answer.as_ref().map_or_else(ToString::to_string, |digest| digest.digest.clone());
+        tale.step(&format!("replica {}", replica.number), Tone::Plain, format!("state digest {reported}"))?;
     }
-    let told = equal.as_ref().map_or_else(String::as_str, |()| "all replicas are bit-identical");
-    tale.step("digests", if equal.is_ok() { Tone::Good } else { Tone::Bad }, told)?;
+    let reported = equal.as_ref().map_or_else(String::as_str, |()| "all replicas are bit-identical");
+    tale.step("digests", if equal.is_ok() { Tone::Good } else { Tone::Bad }, reported)?;
     let seen_tone = if seen.wrong == 0 { Tone::Good } else { Tone::Bad };
-    let told = format!("{} replies compared byte by byte, {} wrong", grouped(seen.answered), seen.wrong);
-    tale.step("clients", seen_tone, told)?;
+    let reported = format!("{} replies compared byte by byte, {} wrong", grouped(seen.answered), seen.wrong);
+    tale.step("clients", seen_tone, reported)?;
     for words in &seen.words {
         tale.step("", Tone::Bad, words)?;
     }
@@ -107,9 +107,9 @@ fn finish(endings: &[Ended], stage: Stage, tale: &Tale) -> CommandOutcome {
         && killed.is_empty();
     let why = equal.err();
     tale.value("end", &serde_json::json!({"holds": holds, "digests": why, "seen": seen, "killed": killed}))?;
-    let told = if holds { "Every promise held." } else { "A PROMISE DID NOT HOLD." };
+    let reported = if holds { "Every promise held." } else { "A PROMISE DID NOT HOLD." };
     tale.line(ViewLine::default())?;
-    tale.line((if holds { Tone::Good } else { Tone::Bad }).line(told))?;
+    tale.line((if holds { Tone::Good } else { Tone::Bad }).line(reported))?;
     Ok(CommandVerdict::of(holds))
 }
 

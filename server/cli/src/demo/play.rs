@@ -11,7 +11,7 @@ use super::stage::Stage;
 use super::tale::Tale;
 use memcached_client::load::LoadCounts;
 use node::cluster::SupervisorEvent;
-use node::evidence::told;
+use node::evidence::reported;
 use node::inject::place;
 use node::view::{Tone, grouped, millis};
 
@@ -74,7 +74,7 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
     let found = investigate(scene, victim, dropped, repairs, stage)?;
     for record in &found.records {
         let mut line = Tone::Plain.line("  evidence   ");
-        line.extend(told(&brief(record)));
+        line.extend(reported(&brief(record)));
         tale.line(line)?;
     }
     if !found.proven {
@@ -86,8 +86,8 @@ pub fn play(scene: &Scene, victim: u8, stage: &mut Stage, tale: &Tale) -> anyhow
         if let SupervisorEvent::Said { replica, line } = event {
             tale.explain(&format!("(replica {replica} says: {line})"))?;
         } else {
-            let told = format!("a process ended or started, which it should not: {event:?}");
-            problem.get_or_insert(told);
+            let reported = format!("a process ended or started, which it should not: {event:?}");
+            problem.get_or_insert(reported);
         }
     }
     let (longest, replies, wrong) = load_since(&before, stage);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_refusals_and_nonsense_are_told_apart() {
+    fn answers_refusals_and_nonsense_are_distinguished() {
         let folder = folder();
         let endpoint = replica_that_says(
             &folder,

@@ -132,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn weak_or_garbled_secrets_are_refused_without_being_told() {
+    fn weak_or_garbled_secrets_are_refused_without_being_printed() {
         for text in ["", "short", &SECRET[1..], &format!("{SECRET}\n\n"), &format!("{SECRET} x"), "\u{e9}"] {
-            let told = Token::parse(text).unwrap_err();
-            assert!(text.is_empty() || !told.contains(text), "{told}");
+            let reported = Token::parse(text).unwrap_err();
+            assert!(text.is_empty() || !reported.contains(text), "{reported}");
         }
         assert!(Token::parse(&"x".repeat(limits::TOKEN_BYTES.end() + 1)).is_err());
     }

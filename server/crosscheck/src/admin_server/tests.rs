@@ -113,8 +113,8 @@ fn a_port_serves_only_who_presents_the_secret_first() {
     let Endpoint::Tcp { address, .. } = server.endpoint else { unreachable!("it is a port") };
     let other = Token::parse(&SECRET.replace('0', "1")).expect("a secret");
     let mut wrong = Link::new(Endpoint::Tcp { address, token: other });
-    let told = wrong.ask::<usize>(&AdminCommand::Shutdown, PATIENCE).unwrap_err().to_string();
-    assert!(told.contains("--admin-token"), "{told}");
+    let reported = wrong.ask::<usize>(&AdminCommand::Shutdown, PATIENCE).unwrap_err().to_string();
+    assert!(reported.contains("--admin-token"), "{reported}");
     let late = format!("{{\"cmd\":\"shutdown\"}}\n{{\"token\":\"{SECRET}\"}}\n{{\"cmd\":\"shutdown\"}}\n");
     assert!(server.says_to(late.as_bytes()).contains("first line"));
     assert_eq!(server.reached.load(Ordering::Relaxed), 0);
@@ -138,13 +138,14 @@ fn callers_without_the_secret_keep_nobody_out() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so_while_the_others_are_served() {
+fn one_connection_too_many_is_refused_while_the_others_are_served() {
     let server = Server::on_a_file(Bounds::default());
     let mut links: Vec<Link> =
         (0..limits::ADMIN_CONNECTIONS).map(|_| Link::new(server.endpoint.clone())).collect();
     links.iter_mut().for_each(|link| _ = server.ask(link));
-    let told = Link::new(server.endpoint.clone()).ask::<usize>(&AdminCommand::Status, PATIENCE).unwrap_err();
-    assert!(told.to_string().contains("32 admin connections are open"), "{told}");
+    let reported =
+        Link::new(server.endpoint.clone()).ask::<usize>(&AdminCommand::Status, PATIENCE).unwrap_err();
+    assert!(reported.to_string().contains("32 admin connections are open"), "{reported}");
     links.iter_mut().for_each(|link| _ = server.ask(link));
     // A freed place is taken again, as soon as the server has detected it.
     links.pop();
@@ -197,11 +198,11 @@ fn what_a_killed_replica_left_is_replaced_and_a_living_one_is_not() {
     // A listener that is dropped leaves its file, like a process that is killed.
     drop(UnixListener::bind(&path).expect("bound"));
     let first = Server::start(endpoint.clone(), Bounds::default()).expect("it takes the place");
-    let told = match Server::start(endpoint, Bounds::default()) {
+    let reported = match Server::start(endpoint, Bounds::default()) {
         Err(ServeError::Io(error)) => error.to_string(),
         other => panic!("{:?}", other.err()),
     };
-    assert!(told.contains("another process listens on") && told.contains("admin.sock"), "{told}");
+    assert!(reported.contains("another process listens on") && reported.contains("admin.sock"), "{reported}");
     assert_eq!(first.ask(&mut Link::new(first.endpoint.clone())), 1);
 }
 
@@ -209,19 +210,19 @@ fn what_a_killed_replica_left_is_replaced_and_a_living_one_is_not() {
 fn a_place_that_is_not_safe_is_refused_by_name() {
     let folder = tempfile::tempdir().expect("a directory");
     let start = |path: PathBuf| match Server::start(Endpoint::unix(path).expect("short"), Bounds::default()) {
-        Err(ServeError::Operator(told)) => told,
+        Err(ServeError::Operator(reported)) => reported,
         other => panic!("{:?}", other.err()),
     };
     let file = folder.path().join("notes.txt");
     std::fs::write(&file, "keep").expect("written");
-    let told = start(file.clone());
-    assert!(told.contains("notes.txt is there and is no socket"), "{told}");
+    let reported = start(file.clone());
+    assert!(reported.contains("notes.txt is there and is no socket"), "{reported}");
     assert_eq!(std::fs::read_to_string(&file).expect("still there"), "keep");
     let open = folder.path().join("open");
     std::fs::create_dir(&open).expect("made");
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o1777)).expect("opened");
-    let told = start(open.join("admin.sock"));
-    assert!(told.contains("mode 1777") && told.contains("0700"), "{told}");
-    let told = start(folder.path().join("no/such/admin.sock"));
-    assert!(told.contains("cannot be made"), "{told}");
+    let reported = start(open.join("admin.sock"));
+    assert!(reported.contains("mode 1777") && reported.contains("0700"), "{reported}");
+    let reported = start(folder.path().join("no/such/admin.sock"));
+    assert!(reported.contains("cannot be made"), "{reported}");
 }

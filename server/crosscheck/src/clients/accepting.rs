@@ -64,7 +64,7 @@ pub struct Acceptor {
     /// they are still on their way to it.
     given: Vec<Sealed<u64>>,
     /// The reason why no client can be accepted at present, once it was reported.
-    told_refusal: Option<i32>,
+    reported_refusal: Option<i32>,
 }
 
 impl Acceptor {
@@ -77,7 +77,14 @@ impl Acceptor {
             io::Error::new(error.kind(), format!("clients cannot be served on {address}: {error}"))
         })?;
         let given = vec![Sealed::new(0)];
-        Ok(Acceptor { listener, unix: None, with_tls: false, others: Vec::new(), given, told_refusal: None })
+        Ok(Acceptor {
+            listener,
+            unix: None,
+            with_tls: false,
+            others: Vec::new(),
+            given,
+            reported_refusal: None,
+        })
     }
 
     /// Listens on a socket file, too. The file is removed when the second value is dropped.
@@ -161,7 +168,7 @@ impl Acceptor {
                     return own;
                 }
             };
-            self.told_refusal = None;
+            self.reported_refusal = None;
             counters.note_accepts(true);
             let has = self.connections(counters);
             if has.iter().sum::<u64>() >= most as u64 {
@@ -197,8 +204,8 @@ impl Acceptor {
     fn on_refused(&mut self, error: &io::Error, counters: &ClientCounters) {
         counters.own_faults.fetch_add(u64::from(is_own_fault_without_peer(error)), Relaxed);
         counters.note_accepts(false);
-        if self.told_refusal != error.raw_os_error() {
-            self.told_refusal = error.raw_os_error();
+        if self.reported_refusal != error.raw_os_error() {
+            self.reported_refusal = error.raw_os_error();
             crate::message(format_args!("new clients cannot be accepted: {error}"));
         }
     }

@@ -233,7 +233,7 @@ pub struct Clients<P> {
     submitted: u64,
     /// Connections that were closed to free budget and not reported yet, and the tick of the last report.
     closed_unmoved: usize,
-    told_unmoved: Option<u64>,
+    reported_unmoved: Option<u64>,
     /// The buffer for reads of a socket; its connection keeps only the bytes that were read.
     scratch: Vec<u8>,
 }
@@ -281,7 +281,7 @@ impl<P: Protocol> Clients<P> {
             next_look: 0,
             submitted: 0,
             closed_unmoved: 0,
-            told_unmoved: None,
+            reported_unmoved: None,
             scratch: vec![0; limits::READ_CHUNK],
         })
     }
@@ -438,7 +438,7 @@ impl<P: Protocol> Clients<P> {
         self.counters.evicted.fetch_add(stalled.len() as u64, Relaxed);
         self.closed_unmoved += stalled.len();
         // Many messages of this kind would fill the log.
-        if self.told_unmoved.is_none_or(|told| self.ticks - told >= limits::RECOUNT_TICKS) {
+        if self.reported_unmoved.is_none_or(|reported| self.ticks - reported >= limits::RECOUNT_TICKS) {
             crate::message(format_args!(
                 "{} client connections were closed: their replies filled the buffers (the last \
                     ones {} KiB) and were not read, while others waited. {} still wait. Raise \
@@ -447,7 +447,7 @@ impl<P: Protocol> Clients<P> {
                 (before - self.budget.held()) >> 10,
                 self.budget.waiting()
             ));
-            (self.told_unmoved, self.closed_unmoved) = (Some(self.ticks), 0);
+            (self.reported_unmoved, self.closed_unmoved) = (Some(self.ticks), 0);
         }
     }
 

@@ -275,15 +275,15 @@ fn a_late_reply_to_a_gone_client_reaches_nobody_else() {
 }
 
 #[test]
-fn a_client_too_many_is_told_and_refused() {
+fn a_client_too_many_is_reported_and_refused() {
     let server = serve(1);
     let mut first = server.connect();
     first.write_all(b"now a\n").unwrap();
     read_exactly(&mut first, b"a\n");
     let mut second = server.connect();
-    let mut told = Vec::new();
-    second.read_to_end(&mut told).unwrap();
-    assert_eq!(told, b"ERROR Too many open connections\r\n");
+    let mut reported = Vec::new();
+    second.read_to_end(&mut reported).unwrap();
+    assert_eq!(reported, b"ERROR Too many open connections\r\n");
     assert_eq!(server.counters.refused.load(Relaxed), 1);
 }
 

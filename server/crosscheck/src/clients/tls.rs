@@ -144,9 +144,9 @@ impl TlsSession {
             if self.connection.is_handshaking() {
                 self.in_handshake += read;
             }
-            let told = self.flush(socket);
+            let reported = self.flush(socket);
             let state = state.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            if told.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock) {
+            if reported.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock) {
                 return Ok(false);
             }
             if self.in_handshake > limits::TLS_HANDSHAKE_BYTES {

@@ -146,7 +146,7 @@ fn a_client_that_has_sent_its_last_byte_gets_its_last_reply() {
 }
 
 #[test]
-fn what_is_no_tls_is_told_so_and_orders_nothing() {
+fn what_is_no_tls_is_refused_and_orders_nothing() {
     let (_made, server) = serve();
     // A hello of TLS 1.0, with one cipher, one kind of signature and one group.
     let extensions = [0, 20, 0, 13, 0, 8, 0, 6, 4, 3, 8, 4, 4, 1, 0, 10, 0, 4, 0, 2, 0, 23];
@@ -162,12 +162,12 @@ fn what_is_no_tls_is_told_so_and_orders_nothing() {
     for (number, (bytes, alert)) in cases.into_iter().enumerate() {
         let mut client = server.connect();
         client.write_all(bytes).unwrap();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         // A reset is an end as well.
-        let _ = client.read_to_end(&mut told);
-        let is_alert = told.len() == 7 && told[0] == 0x15;
-        assert!(told.is_empty() || is_alert, "{number}: {told:?}");
-        assert!(alert.is_none_or(|alert| told.last() == Some(&alert)), "{number}: {told:?}");
+        let _ = client.read_to_end(&mut reported);
+        let is_alert = reported.len() == 7 && reported[0] == 0x15;
+        assert!(reported.is_empty() || is_alert, "{number}: {reported:?}");
+        assert!(alert.is_none_or(|alert| reported.last() == Some(&alert)), "{number}: {reported:?}");
         until("it is counted", || server.counters.tls_failed.load(Relaxed) == number as u64 + 1);
     }
     assert!(server.submitted.try_recv().is_err());

@@ -52,9 +52,9 @@ fn news_arrive_and_a_client_that_does_not_read_them_holds_a_bounded_share() {
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(sent.load(Relaxed), 0, "nothing without a subscription");
     reader.write_all(b"hello\n").unwrap();
-    let mut told = vec![0; 300_000];
-    reader.read_exact(&mut told).unwrap();
-    assert!(told.starts_with(b"hello\n") && told[6..].iter().all(|byte| *byte == b'n'));
+    let mut reported = vec![0; 300_000];
+    reader.read_exact(&mut reported).unwrap();
+    assert!(reported.starts_with(b"hello\n") && reported[6..].iter().all(|byte| *byte == b'n'));
     drop(reader);
 
     let mut silent = TcpStream::connect(server.address()).unwrap();

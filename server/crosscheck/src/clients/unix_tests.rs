@@ -93,9 +93,9 @@ fn the_limit_on_connections_is_on_both_kinds_together() {
         clients.tick(&mut Vec::new());
         assert!(begun.elapsed() < Duration::from_secs(10));
     }
-    let mut told = Vec::new();
-    all[10].read_to_end(&mut told).unwrap();
-    assert_eq!(told, b"ERROR Too many open connections\r\n");
+    let mut reported = Vec::new();
+    all[10].read_to_end(&mut reported).unwrap();
+    assert_eq!(reported, b"ERROR Too many open connections\r\n");
     assert_eq!(counters.open(), 10);
 }
 
@@ -117,16 +117,22 @@ fn only_what_a_dead_process_left_is_replaced() {
     drop(UnixListener::bind(&path).unwrap());
     let listening = listen(&path, 0o700).unwrap();
     let refused = |path: &Path| listen(path, 0o700).err().expect("it is refused").to_string();
-    let told = refused(&path);
-    assert!(told.contains(path.to_str().unwrap()) && told.contains("another process listens"), "{told}");
+    let reported = refused(&path);
+    assert!(
+        reported.contains(path.to_str().unwrap()) && reported.contains("another process listens"),
+        "{reported}"
+    );
     assert!(connect(&path).write_all(b"it still listens\n").is_ok());
     drop(listening);
     std::fs::write(&path, "not a socket").unwrap();
-    let told = refused(&path);
-    assert!(told.contains("is no socket") && told.contains("client_socket"), "{told}");
+    let reported = refused(&path);
+    assert!(reported.contains("is no socket") && reported.contains("client_socket"), "{reported}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "not a socket", "it is left alone");
-    let told = refused(&folder.path().join("missing/clients.sock"));
-    assert!(told.contains("missing/clients.sock") && told.contains("Make its directory"), "{told}");
+    let reported = refused(&folder.path().join("missing/clients.sock"));
+    assert!(
+        reported.contains("missing/clients.sock") && reported.contains("Make its directory"),
+        "{reported}"
+    );
 }
 
 /// A later process has the path: its file is not this one's to remove.

@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// What the last connection to the peer told.
-    fn told(peers: &mut Peers<Script>) -> Vec<PeerEvent> {
+    fn reported(peers: &mut Peers<Script>) -> Vec<PeerEvent> {
         let mut events = std::mem::take(&mut peers.of_dials);
         peers.on_end(PEER, &mut events);
         events
@@ -203,41 +203,41 @@ mod tests {
     fn only_a_host_that_refuses_proves_an_end() {
         let mut peers = lost([Err(refused())]);
         peers.seek_ends(0);
-        assert_eq!(told(&mut peers), [PeerEvent::Ended(PEER)], "at once");
+        assert_eq!(reported(&mut peers), [PeerEvent::Ended(PEER)], "at once");
         // Known only when the connection is read.
         let mut peers = lost([Ok(Scripted(Err(refused())))]);
         peers.seek_ends(0);
         assert_eq!((peers.of_dials.len(), peers.net.open), (0, 1));
-        assert_eq!(told(&mut peers), [PeerEvent::Ended(PEER)]);
+        assert_eq!(reported(&mut peers), [PeerEvent::Ended(PEER)]);
         assert_eq!(peers.net.open, 0);
         for error in [ErrorKind::HostUnreachable, ErrorKind::TimedOut, ErrorKind::ConnectionReset] {
             let mut peers = lost([Err(error.into()), Ok(Scripted(Err(error.into())))]);
             peers.seek_ends(0);
             peers.seek_ends(LATER_US);
-            assert_eq!((told(&mut peers), peers.net.tried), (vec![], 2), "{error}");
+            assert_eq!((reported(&mut peers), peers.net.tried), (vec![], 2), "{error}");
         }
         // It accepts, and hangs up: its process lives, or did.
         let mut peers = lost([Ok(Scripted(Ok(0)))]);
         peers.seek_ends(0);
-        assert_eq!(told(&mut peers), []);
+        assert_eq!(reported(&mut peers), []);
         assert!(peers.next_end_us().is_some_and(|at| at > 0), "it tries again, after a pause");
     }
 
     #[test]
-    fn an_end_is_told_once_and_only_of_a_link_that_was_lost() {
+    fn an_end_is_reported_once_and_only_of_a_link_that_was_lost() {
         let mut peers = lost([Err(refused()), Err(refused())]);
         peers.seek_ends(0);
-        assert_eq!(told(&mut peers), [PeerEvent::Ended(PEER)]);
+        assert_eq!(reported(&mut peers), [PeerEvent::Ended(PEER)]);
         peers.seek_ends(LATER_US);
         peers.note_refused_by_host(PEER);
-        assert_eq!((told(&mut peers), peers.net.tried, peers.next_end_us()), (vec![], 1, None));
+        assert_eq!((reported(&mut peers), peers.net.tried, peers.next_end_us()), (vec![], 1, None));
         // It comes back before there is a proof: what was open to find out is closed.
         let mut peers = lost([Ok(Scripted(Err(refused())))]);
         peers.seek_ends(0);
         peers.note_link(PEER, true);
-        assert_eq!((told(&mut peers), peers.net.open), (vec![], 0));
+        assert_eq!((reported(&mut peers), peers.net.open), (vec![], 0));
         peers.note_refused_by_host(PEER);
-        assert_eq!(told(&mut peers), [], "an attempt from before");
+        assert_eq!(reported(&mut peers), [], "an attempt from before");
     }
 
     #[test]
@@ -263,6 +263,6 @@ mod tests {
         peers.note_link(PEER, false);
         peers.seek_ends(0);
         peers.note_refused_by_host(PEER);
-        assert_eq!((told(&mut peers), peers.net.tried, peers.next_end_us()), (vec![], 0, None));
+        assert_eq!((reported(&mut peers), peers.net.tried, peers.next_end_us()), (vec![], 0, None));
     }
 }

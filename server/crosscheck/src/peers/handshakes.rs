@@ -231,13 +231,13 @@ impl<N: Net> PendingHandshake<N> {
                     let (theirs, channel) = answer.map_err(stranger)?;
                     answered.note(record.sealed);
                     // A process that is refused gets this replica's hello, and finds the difference itself.
-                    let is_told = self.stream.write(&out).is_ok_and(|written| written == out.len());
+                    let is_reported = self.stream.write(&out).is_ok_and(|written| written == out.len());
                     let peer = theirs.replica;
                     if let Some(why) = refusal_of(&identity.hello, &theirs, None) {
                         return Err((Some(peer), why));
                     }
                     let is_expected = theirs.purpose == Purpose::Progress || peer > identity.hello.replica;
-                    if !is_expected || !is_told {
+                    if !is_expected || !is_reported {
                         return Err((Some(peer), Refusal::Number(peer)));
                     }
                     self.answered = Some((peer, theirs.purpose, Box::new(channel)));

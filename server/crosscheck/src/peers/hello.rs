@@ -187,13 +187,13 @@ mod tests {
         assert_eq!(hello().differs_from(&Hello { replica: 0, purpose: Purpose::Progress, ..hello() }), None);
         let mut other = hello();
         other.settings[1].1 = "32".into();
-        let told = hello().differs_from(&other).unwrap().to_string();
-        assert_eq!(told, "memory_limit_mb is 64 here and 32 there");
+        let reported = hello().differs_from(&other).unwrap().to_string();
+        assert_eq!(reported, "memory_limit_mb is 64 here and 32 there");
         other.settings.pop();
-        let told = hello().differs_from(&other).unwrap().to_string();
-        assert_eq!(told, "memory_limit_mb is 64 here and not known there");
-        let told = other.differs_from(&hello()).unwrap().to_string();
-        assert_eq!(told, "memory_limit_mb is not known here and 64 there");
+        let reported = hello().differs_from(&other).unwrap().to_string();
+        assert_eq!(reported, "memory_limit_mb is 64 here and not known there");
+        let reported = other.differs_from(&hello()).unwrap().to_string();
+        assert_eq!(reported, "memory_limit_mb is not known here and 64 there");
         for (other, field) in [
             (Hello { cluster: "two".into(), ..hello() }, "cluster"),
             (Hello { release: "0.2.0".into(), ..hello() }, "release"),

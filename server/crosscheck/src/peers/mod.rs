@@ -477,11 +477,11 @@ mod tests {
     }
 
     fn refusals(node: &Node) -> Vec<String> {
-        let told = |event: &PeerEvent| match event {
+        let reported = |event: &PeerEvent| match event {
             PeerEvent::Refused { why, .. } => Some(why.to_string()),
             _ => None,
         };
-        node.seen.iter().filter_map(told).collect()
+        node.seen.iter().filter_map(reported).collect()
     }
 
     fn is_up(node: &Node) -> bool {
@@ -518,10 +518,10 @@ mod tests {
                 break;
             }
         }
-        let told = refusals(&nodes[1]);
+        let reported = refusals(&nodes[1]);
         assert!(
-            told.len() > times && told.iter().all(|why| why.starts_with("memory_limit_mb is")),
-            "{told:?}"
+            reported.len() > times && reported.iter().all(|why| why.starts_with("memory_limit_mb is")),
+            "{reported:?}"
         );
     }
 
@@ -629,7 +629,7 @@ mod tests {
     /// A watchdog requests the progress of the others, separately from the links, and gets it; the link is not
     /// affected.
     #[test]
-    fn a_watchdog_is_told_how_far_the_others_are() {
+    fn a_watchdog_gets_the_progress_of_the_others() {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));

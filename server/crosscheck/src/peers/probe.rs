@@ -47,9 +47,9 @@ impl PeerProgress {
 
     /// The reports of others in a group of 2f+1, combined into one: f+1 of them have executed so much, or 0 if fewer
     /// have reported, and f of them have been so slow.
-    pub fn of_others(told: &[PeerProgress], f: usize) -> PeerProgress {
+    pub fn of_others(reported: &[PeerProgress], f: usize) -> PeerProgress {
         let nth = |nth: usize, of: fn(&PeerProgress) -> u64| {
-            let mut values: Vec<u64> = told.iter().map(of).collect();
+            let mut values: Vec<u64> = reported.iter().map(of).collect();
             values.sort_unstable_by(|a, b| b.cmp(a));
             values.get(nth).copied().unwrap_or(0)
         };
@@ -80,13 +80,13 @@ impl Probe {
         if count < 2 {
             return None;
         }
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for number in (0..count as u8).filter(|number| *number != me) {
             if let Some(address) = self.names.wait_for(number, patience) {
-                told.extend(self.ask(number, address, patience));
+                reported.extend(self.ask(number, address, patience));
             }
         }
-        Some(PeerProgress::of_others(&told, (count - 1) / 2))
+        Some(PeerProgress::of_others(&reported, (count - 1) / 2))
     }
 
     pub(super) fn ask(&mut self, peer: u8, address: SocketAddr, patience: Duration) -> Option<PeerProgress> {
@@ -136,8 +136,8 @@ mod tests {
         let pace = |executed, slowest_ms| PeerProgress { executed, slowest_ms };
         assert_eq!(PeerProgress::of_others(&[pace(9, 0), pace(7, 4000)], 1), pace(7, 4000));
         assert_eq!(PeerProgress::of_others(&[pace(9, 300)], 1), pace(0, 300), "one of two has not answered");
-        let told = [pace(5, 900), pace(8, 100), pace(6, 800), pace(7, 700)];
-        assert_eq!(PeerProgress::of_others(&told, 2), pace(6, 800));
+        let reported = [pace(5, 900), pace(8, 100), pace(6, 800), pace(7, 700)];
+        assert_eq!(PeerProgress::of_others(&reported, 2), pace(6, 800));
         assert_eq!(PeerProgress::of_others(&[], 2), PeerProgress::default());
         assert_eq!(pace(7, 4000).patience_us(), 4_000_000);
         assert_eq!(

@@ -264,12 +264,12 @@ mod tests {
         }
         assert_eq!(calls.expecting.len(), limits::DIGESTS_KEPT);
         let over = 1 + limits::ADMIN_ANSWER.as_micros() as u64;
-        let (one_too_many, told) = call();
+        let (one_too_many, reported) = call();
         assert_eq!(calls.wait(0, over - 1, one_too_many), None);
-        assert_eq!(told.recv().expect("an answer")["error"], TOO_MANY);
-        let (one_too_many, told) = call();
+        assert_eq!(reported.recv().expect("an answer")["error"], TOO_MANY);
+        let (one_too_many, reported) = call();
         calls.expect_digest(position(0), 0, over - 1, one_too_many);
-        assert_eq!(told.recv().expect("an answer")["error"], TOO_MANY);
+        assert_eq!(reported.recv().expect("an answer")["error"], TOO_MANY);
         assert!(calls.wait(0, over, call().0).is_some());
         calls.expect_digest(position(0), 0, over, call().0);
         assert_eq!((calls.waiting.len(), calls.expecting.len()), (1, 1));

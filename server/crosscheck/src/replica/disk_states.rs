@@ -48,7 +48,7 @@ pub(super) struct DiskStates {
     /// After a failure no write begins before this time, in microseconds.
     rests_until_us: u64,
     /// The duration of this write has been reported.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl DiskStates {
@@ -76,7 +76,7 @@ impl DiskStates {
             return None;
         }
         let state = self.waiting.take()?;
-        self.is_told = false;
+        self.is_reported = false;
         self.writing = Some((state.clone(), now_us));
         Some(state)
     }
@@ -144,7 +144,7 @@ impl DiskStates {
     pub(super) fn overdue(&mut self, now_us: u64) -> Option<u64> {
         let (state, begun_us) = self.writing.as_ref()?;
         let is_late = now_us.saturating_sub(*begun_us) > limits::KEEP_PATIENCE.as_micros() as u64;
-        (is_late && !std::mem::replace(&mut self.is_told, true)).then_some(state.index)
+        (is_late && !std::mem::replace(&mut self.is_reported, true)).then_some(state.index)
     }
 }
 

@@ -9,7 +9,7 @@ use wire::Reader;
 use super::clocks::Timekeeper;
 use super::environment::Environment;
 use super::speculate::OtherVerifier;
-use super::tolerance::{self, OtherProcess, Told, Verifying};
+use super::tolerance::{self, OtherProcess, Reported, Verifying};
 use crate::clock::ClockWords;
 use crate::limits;
 use crate::peers::probe::PeerProgress;
@@ -32,7 +32,7 @@ pub(super) struct Group {
     /// When this process began to greet.
     began_us: Option<u64>,
     /// How many further replicas may fail, as the leader told it last.
-    told: Option<Told>,
+    reported: Option<Reported>,
 }
 
 /// What a heartbeat tells of the replica that sends it.
@@ -76,7 +76,7 @@ struct Other {
     changed_us: Option<u64>,
     /// The last report to the voter: whether to wait for this peer, and which process of it.
     counted: bool,
-    told: Option<Heartbeat>,
+    reported: Option<Heartbeat>,
     /// Messages of it that were dropped and not reported, and when they may be reported.
     dropped: u64,
     tells_us: u64,
@@ -104,7 +104,7 @@ impl Group {
             replayed_batch: 0,
             next_greeting_us: 0,
             began_us: None,
-            told: None,
+            reported: None,
         }
     }
 
@@ -163,8 +163,8 @@ impl Group {
     /// others were heard just now: a replica that hears only a part of the group may be partitioned, and its memory may
     /// still be needed.
     pub(super) fn others_pace(&self, now_us: u64) -> PeerProgress {
-        let told: Vec<PeerProgress> = self.all_others().map(|other| other.pace).collect();
-        let others = PeerProgress::of_others(&told, self.faults());
+        let reported: Vec<PeerProgress> = self.all_others().map(|other| other.pace).collect();
+        let others = PeerProgress::of_others(&reported, self.faults());
         PeerProgress { executed: if self.hears_all(now_us) { others.executed } else { 0 }, ..others }
     }
 
@@ -211,14 +211,14 @@ impl Group {
         if peer == self.me {
             return [None, None];
         }
-        let reborn = counts && other.told != other.voting;
+        let reborn = counts && other.reported != other.voting;
         if counts == other.counted && !reborn {
             return [None, None];
         }
         other.counted = counts;
         let mut replaced = None;
         if let (true, Some(greeting)) = (reborn, other.voting) {
-            other.told = Some(greeting);
+            other.reported = Some(greeting);
             replaced = Some(Event::PeerReplaced { replica: peer, first_batch: greeting.since });
         }
         [replaced, Some(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) })]
@@ -256,9 +256,10 @@ impl Group {
                 time.clock.words_for(peer, env.world.now_us());
             let slowest_ms = env.peers.pace.slowest_ms;
             let LogEnd { term, index } = log_end;
-            let told = tolerance::to_word(tolerance, verifying);
-            let words =
-                [first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us, term, index, told];
+            let reported = tolerance::to_word(tolerance, verifying);
+            let words = [
+                first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us, term, index, reported,
+            ];
             let words = words.map(u64::to_le_bytes);
             env.peers.send(peer, FrameKind::Admin, &[words.as_flattened()]);
         }
@@ -288,7 +289,7 @@ impl Group {
         };
         let last = word().unwrap_or_default();
         if let Some(tolerance) = tolerance::of_word(last, self.others.len()) {
-            self.told = Some(Told { by: from, tolerance, at_us: now_us });
+            self.reported = Some(Reported { by: from, tolerance, at_us: now_us });
         }
         let other = &mut self.others[usize::from(from)];
         other.verifying = Some(tolerance::verifying(last));
@@ -302,8 +303,11 @@ impl Group {
     }
 
     /// How many further replicas may fail, if this `leader` told it lately.
-    pub(super) fn told_tolerance(&self, leader: Option<u8>, now_us: u64) -> Option<&Tolerance> {
-        self.told.as_ref().filter(|told| told.is_fresh(leader, now_us)).map(|told| &told.tolerance)
+    pub(super) fn reported_tolerance(&self, leader: Option<u8>, now_us: u64) -> Option<&Tolerance> {
+        self.reported
+            .as_ref()
+            .filter(|reported| reported.is_fresh(leader, now_us))
+            .map(|reported| &reported.tolerance)
     }
 
     /// In verified mode, at the primary: what is known of the other processes. Those in `copies` have what is recorded.
@@ -362,7 +366,7 @@ impl Group {
         if now_us < other.tells_us {
             return;
         }
-        other.tells_us = now_us + limits::TOLD_AGAIN.as_micros() as u64;
+        other.tells_us = now_us + limits::REPORTED_AGAIN.as_micros() as u64;
         match std::mem::take(&mut other.dropped) {
             1 => env.world.say(format_args!("{blame}; the message is dropped")),
             count => env.world.say(format_args!("{blame}; {count} messages from there were dropped")),
@@ -445,11 +449,11 @@ mod tests {
     }
 
     #[test]
-    fn a_verifier_counts_once_the_process_of_this_connection_has_told_of_its_memory() {
+    fn a_verifier_counts_once_the_process_of_this_connection_has_reported_of_its_memory() {
         let mut group = group();
         let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
-        let told = tolerance::to_word(None, Verifying { verifies: true, abstains: false });
-        let words = [1, 5, 9, 0, 0, 0, 0, 0, 1, 9, told].map(u64::to_le_bytes);
+        let reported = tolerance::to_word(None, Verifying { verifies: true, abstains: false });
+        let words = [1, 5, 9, 0, 0, 0, 0, 0, 1, 9, reported].map(u64::to_le_bytes);
         assert!(group.on_greeting(0, words.as_flattened(), 9, &mut time, START_US));
         group.on_heard(0, START_US);
         let verifies = |group: &Group| group.of_view(verify::Slots(0b111), START_US)[0].1.verifies;

@@ -409,8 +409,8 @@ fn tolerates<S: Service, W: World>(replica: &Replica<S, W>) -> Tolerates {
     match (own_tolerance(replica), leader(replica)) {
         (Some(found), _) => Tolerates::of(&found, env.settings.me, most),
         (None, None) => Tolerates::unknown("there is no leader"),
-        (None, leader) => match group.told_tolerance(leader, env.world.now_us()) {
-            Some(told) => Tolerates::of(told, env.settings.me, most),
+        (None, leader) => match group.reported_tolerance(leader, env.world.now_us()) {
+            Some(reported) => Tolerates::of(reported, env.settings.me, most),
             None => Tolerates::unknown("the leader is not heard"),
         },
     }

@@ -24,10 +24,10 @@ impl Refusals {
     /// All refusals, for an operator.
     pub fn seen(&self) -> RefusedPeers {
         let of_peers = (1..).zip(&self.of_peers);
-        let told = |(number, why): (u8, &Option<(String, u64)>)| {
+        let reported = |(number, why): (u8, &Option<(String, u64)>)| {
             Some(format!("replica {number}: {}", why.as_ref()?.0))
         };
-        RefusedPeers { strangers: self.strangers, replicas: of_peers.filter_map(told).collect() }
+        RefusedPeers { strangers: self.strangers, replicas: of_peers.filter_map(reported).collect() }
     }
 
     /// The peer is connected: forgets its refusal.
@@ -75,7 +75,7 @@ impl<W: World> Environment<W> {
         if of_peer.as_ref().is_some_and(|(before, tells_us)| before == why && now_us < *tells_us) {
             return false;
         }
-        *of_peer = Some((why.to_owned(), now_us + limits::TOLD_STILL.as_micros() as u64));
+        *of_peer = Some((why.to_owned(), now_us + limits::REPORTED_STILL.as_micros() as u64));
         true
     }
 
@@ -85,7 +85,7 @@ impl<W: World> Environment<W> {
         if now_us < refusals.tells_us {
             return;
         }
-        refusals.tells_us = now_us + limits::TOLD_AGAIN.as_micros() as u64;
+        refusals.tells_us = now_us + limits::REPORTED_AGAIN.as_micros() as u64;
         match std::mem::take(&mut refusals.untold) {
             1 => self.world.say(format_args!("a connection to the peers' port was refused: {why}")),
             count => self.world.say(format_args!(

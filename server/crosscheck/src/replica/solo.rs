@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_stretch_is_told_for_a_while() {
+    fn the_longest_stretch_is_reported_for_a_while() {
         let pulse = Arc::new(WatchdogView::default());
         let mut watchdog = Watchdog::new(pulse.clone(), limits::WATCH, 0);
         let mut look = |count: u64| {

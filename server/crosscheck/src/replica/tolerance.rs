@@ -9,7 +9,7 @@ use crate::limits;
 
 /// What a leader told last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct Reported {
     /// The leader, from 0.
     pub(super) by: u8,
     pub(super) tolerance: Tolerance,
@@ -55,7 +55,7 @@ impl Tolerates {
     }
 }
 
-impl Told {
+impl Reported {
     /// Whether it still holds at `now_us`, with this leader.
     pub(super) fn is_fresh(&self, leader: Option<u8>, now_us: u64) -> bool {
         leader == Some(self.by)
@@ -198,17 +198,17 @@ mod tests {
         let all = Tolerance { failures: 1, level: 0b111, ..Tolerance::default() };
         assert_eq!(Tolerates::of(&all, 0, 1), Tolerates { failures: 1, why: None, is_level: Some(true) });
         let few = Tolerance { failures: 0, level: 0b001, away: 0b010, behind: 0b100, ..all };
-        let told = Tolerates::of(&few, 2, 1);
-        assert_eq!(told.why.as_deref(), Some("replica 2 is not heard, replica 3 is catching up"));
-        assert_eq!(told.is_level, Some(false));
+        let reported = Tolerates::of(&few, 2, 1);
+        assert_eq!(reported.why.as_deref(), Some("replica 2 is not heard, replica 3 is catching up"));
+        assert_eq!(reported.is_level, Some(false));
     }
 
     #[test]
-    fn what_another_leader_told_or_one_long_ago_does_not_hold() {
-        let told = Told { by: 1, tolerance: Tolerance::default(), at_us: 5_000_000 };
+    fn what_another_leader_reported_or_one_long_ago_does_not_hold() {
+        let reported = Reported { by: 1, tolerance: Tolerance::default(), at_us: 5_000_000 };
         let limit_us = limits::TOLERANCE_HOLDS.as_micros() as u64;
-        assert!(told.is_fresh(Some(1), 5_000_000 + limit_us));
-        assert!(!told.is_fresh(Some(1), 5_000_001 + limit_us));
-        assert!(!told.is_fresh(Some(0), 5_000_000) && !told.is_fresh(None, 5_000_000));
+        assert!(reported.is_fresh(Some(1), 5_000_000 + limit_us));
+        assert!(!reported.is_fresh(Some(1), 5_000_001 + limit_us));
+        assert!(!reported.is_fresh(Some(0), 5_000_000) && !reported.is_fresh(None, 5_000_000));
     }
 }

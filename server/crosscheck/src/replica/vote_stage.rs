@@ -110,16 +110,16 @@ impl VoteStage {
             let place = Place::new(record.batch, record.request.unwrap_or_default());
             self.repairs.note_verdict(place, env.world.now_us());
         }
-        let mut told = match void {
+        let mut reported = match void {
             Some((origin, place)) => evidence::void(origin, place),
             None => evidence::record(record, kind_in_words::<S>(record.kind)),
         };
         // For a fault of another replica, its core is not known here.
-        let is_own = told.replica == Some(env.settings.me + 1);
-        if let (true, Some((batch, request))) = (is_own, told.request) {
-            told.core = executor.ran(Place::new(batch, request as u16)).map(|ran| ran.core);
+        let is_own = reported.replica == Some(env.settings.me + 1);
+        if let (true, Some((batch, request))) = (is_own, reported.request) {
+            reported.core = executor.ran(Place::new(batch, request as u16)).map(|ran| ran.core);
         }
-        env.keep_evidence(told);
+        env.keep_evidence(reported);
     }
 }
 

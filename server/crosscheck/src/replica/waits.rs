@@ -22,7 +22,7 @@ pub(super) struct Waits {
     /// The condition that the replica waits for, and since when.
     now: Option<(String, u64)>,
     /// The condition that was reported last, and when; none once it is met.
-    told: Option<(String, u64)>,
+    reported: Option<(String, u64)>,
 }
 
 /// What a replica waits for.
@@ -51,7 +51,7 @@ impl Wait {
 
     /// The message. The remedy is part of it only if the group is `settled`: for a moment, each restart looks like a
     /// loss.
-    pub(super) fn told(self, settled: bool) -> String {
+    pub(super) fn reported(self, settled: bool) -> String {
         let Wait { what, remedy } = self;
         match remedy {
             None => what,
@@ -152,7 +152,7 @@ impl View<'_> {
             )));
         }
         let everybody = outside.fresh | 1 << self.me == self.all();
-        (everybody && !outside.told).then(|| {
+        (everybody && !outside.is_ordered).then(|| {
             Wait::or(
                 "for an operator's word: all replicas are here, and no replica has data of a group".to_owned(),
                 "if there never was any, or it is lost for ever, `crosscheck group begin` begins an empty one"
@@ -287,7 +287,7 @@ pub(super) fn waits_for<W: World>(
     Some(
         of_operator
             .or_else(of_order)?
-            .told(group.is_settled(env.world.now_us(), env.world.scale().until_advice)),
+            .reported(group.is_settled(env.world.now_us(), env.world.scale().until_advice)),
     )
 }
 
@@ -319,7 +319,7 @@ impl Waits {
         let now_us = env.world.now_us();
         let Some(what) = what else {
             self.now = None;
-            if self.told.take().is_some() && env.outcome().is_none() {
+            if self.reported.take().is_some() && env.outcome().is_none() {
                 env.world.say(format_args!("this replica no longer waits"));
             }
             return;
@@ -327,10 +327,11 @@ impl Waits {
         let is_old = |since_us: u64, time: Duration| now_us >= since_us + time.as_micros() as u64;
         let since_us =
             self.now.take().filter(|(before, _)| *before == what).map_or(now_us, |(_, since_us)| since_us);
-        let is_told = |(told, at_us): &(String, u64)| *told == what && !is_old(*at_us, limits::TOLD_STILL);
-        if is_old(since_us, limits::WAITS_UNTOLD) && !self.told.as_ref().is_some_and(is_told) {
+        let is_reported =
+            |(reported, at_us): &(String, u64)| *reported == what && !is_old(*at_us, limits::REPORTED_STILL);
+        if is_old(since_us, limits::WAITS_UNTOLD) && !self.reported.as_ref().is_some_and(is_reported) {
             env.world.say(format_args!("this replica waits {what}"));
-            self.told = Some((what.clone(), now_us));
+            self.reported = Some((what.clone(), now_us));
         }
         self.now = Some((what, since_us));
     }
@@ -346,7 +347,7 @@ pub(super) fn decide<W: World>(
 ) -> bool {
     let me = env.settings.me;
     let replicas = env.settings.peers.len() as u8;
-    let told = match call.command {
+    let reported = match call.command {
         AdminCommand::BeginGroup => order
             .orderer
             .decide(Decision::Found)
@@ -379,7 +380,7 @@ pub(super) fn decide<W: World>(
         }
         _ => return false,
     };
-    match told {
+    match reported {
         Ok(what) => call.reply(&admin::Decided { what }),
         Err(why) => call.refuse(&why.to_string()),
     }
@@ -439,7 +440,7 @@ mod tests {
             state: None,
             advises_first: false,
         };
-        view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
+        view.waits_for().map(|wait| wait.reported(true)).unwrap_or_default()
     }
 
     /// The same, before the others have told of their logs.
@@ -453,11 +454,14 @@ mod tests {
             state,
             advises_first: false,
         };
-        view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
+        view.waits_for().map(|wait| wait.reported(true)).unwrap_or_default()
     }
 
-    fn outside(fresh: u16, members: u16, told: bool) -> Standing {
-        Standing { outside: Outside { fresh, members, elsewhere: 0, told }, ..Standing::default() }
+    fn outside(fresh: u16, members: u16, reported: bool) -> Standing {
+        Standing {
+            outside: Outside { fresh, members, elsewhere: 0, is_ordered: reported },
+            ..Standing::default()
+        }
     }
 
     fn member(fresh: u16) -> Standing {
@@ -476,17 +480,24 @@ mod tests {
 
     #[test]
     fn a_replica_without_a_group_says_who_is_missing_or_that_an_operator_decides() {
-        let told = waits(0b001, outside(0b001, 0, false), None);
-        assert_eq!(told, "for replica 2, not connected: a group begins when all of its replicas are there");
+        let reported = waits(0b001, outside(0b001, 0, false), None);
+        assert_eq!(
+            reported,
+            "for replica 2, not connected: a group begins when all of its replicas are there"
+        );
         assert!(waits(0, outside(0, 0, true), None).starts_with("for replicas 1 and 2, not connected"));
-        let told = waits(0b011, outside(0b011, 0, false), None);
-        assert!(told.contains("no replica has data") && told.contains("`crosscheck group begin`"), "{told}");
+        let reported = waits(0b011, outside(0b011, 0, false), None);
+        assert!(
+            reported.contains("no replica has data") && reported.contains("`crosscheck group begin`"),
+            "{reported}"
+        );
         assert_eq!(waits(0b011, outside(0b011, 0, true), None), "");
         let one = [None, end(1, 70), None];
-        let told = waits_with(&one, 0b011, outside(0b001, 0b010, false));
+        let reported = waits_with(&one, 0b011, outside(0b001, 0b010, false));
         assert!(
-            told.starts_with("to be let into the group of replica 2") && told.contains("group keep 2"),
-            "{told}"
+            reported.starts_with("to be let into the group of replica 2")
+                && reported.contains("group keep 2"),
+            "{reported}"
         );
     }
 
@@ -494,19 +505,22 @@ mod tests {
     #[test]
     fn the_replica_with_the_most_is_recommended_and_none_while_that_is_not_known() {
         let two = outside(0, 0b011, false);
-        let told = waits_with(&[end(4, 331), end(4, 5125), None], 0b011, two);
-        assert!(told.contains("`crosscheck group keep 2`") && told.contains("up to entry 5125"), "{told}");
-        let told = waits_with(&[end(5, 331), end(4, 5125), None], 0b011, two);
-        assert!(told.contains("`crosscheck group keep 1`"), "{told}");
+        let reported = waits_with(&[end(4, 331), end(4, 5125), None], 0b011, two);
+        assert!(
+            reported.contains("`crosscheck group keep 2`") && reported.contains("up to entry 5125"),
+            "{reported}"
+        );
+        let reported = waits_with(&[end(5, 331), end(4, 5125), None], 0b011, two);
+        assert!(reported.contains("`crosscheck group keep 1`"), "{reported}");
         for unknown in [[None, end(4, 5125), None], [end(4, 331), None, None], [end(0, 0), end(0, 0), None]] {
-            let told = waits_with(&unknown, 0b011, two);
-            assert!(!told.contains("group keep") && told.contains("not known yet"), "{told}");
+            let reported = waits_with(&unknown, 0b011, two);
+            assert!(!reported.contains("group keep") && reported.contains("not known yet"), "{reported}");
         }
-        let told = waits_with(&[end(4, 331), end(4, 331), None], 0b011, two);
-        assert!(told.contains("`crosscheck group keep 1`"), "the same in both: {told}");
+        let reported = waits_with(&[end(4, 331), end(4, 331), None], 0b011, two);
+        assert!(reported.contains("`crosscheck group keep 1`"), "the same in both: {reported}");
         // A member compares the others with itself, and not with those that came without data.
         let five = Standing { members: MemberSet { voters: 0b11111, learners: 0 }, ..member(0b010) };
-        let told = |log_ends: [Option<LogEnd>; 5]| {
+        let reported = |log_ends: [Option<LogEnd>; 5]| {
             let view = View {
                 me: 2,
                 replicas: 5,
@@ -516,18 +530,18 @@ mod tests {
                 state: None,
                 advises_first: false,
             };
-            view.waits_for().map(|wait| wait.told(true)).unwrap_or_default()
+            view.waits_for().map(|wait| wait.reported(true)).unwrap_or_default()
         };
-        assert!(told([end(4, 332), end(0, 0), None, None, None]).contains("`crosscheck group keep 1`"));
-        assert!(told([end(4, 330), None, None, None, None]).contains("`crosscheck group keep 3`"));
-        assert!(!told([None, end(4, 999), None, None, None]).contains("group keep"));
+        assert!(reported([end(4, 332), end(0, 0), None, None, None]).contains("`crosscheck group keep 1`"));
+        assert!(reported([end(4, 330), None, None, None, None]).contains("`crosscheck group keep 3`"));
+        assert!(!reported([None, end(4, 999), None, None, None]).contains("group keep"));
     }
 
     #[test]
     fn a_member_without_a_leader_says_who_is_away_and_who_has_lost_its_data() {
-        let told = waits(0b010, member(0b010), None);
+        let reported = waits(0b010, member(0b010), None);
         assert_eq!(
-            told,
+            reported,
             "for a leader: 2 of replicas 1, 2 and 3 have to be there with their data, and replica 1 is not \
                 connected, replica 2 is here without data. Start them with it; if it is lost for ever, \
                 `crosscheck group keep 3` goes on with what replica 3 has, up to entry 331 of its log: no replica \
@@ -536,22 +550,28 @@ mod tests {
         assert_eq!(waits(0b011, member(0), None), "for a leader: an election is on its way");
         let mut split = member(0);
         split.outside.elsewhere = 0b010;
-        let told = waits(0b011, split, None);
-        assert!(told.starts_with("for a leader: replica 2 belongs to another group"), "{told}");
+        let reported = waits(0b011, split, None);
+        assert!(reported.starts_with("for a leader: replica 2 belongs to another group"), "{reported}");
         assert!(!waits(0b001, split, None).contains("another group"), "it is not connected any more");
         let alone = MemberSet { voters: 0b100, learners: 0 };
-        let told = waits(0b011, Standing { leader: Some(2), members: alone, ..split }, None);
-        assert!(told.starts_with("for a second replica: replica 2 belongs to another group"), "{told}");
-        let stuck = Standing { leader: Some(0), stuck: true, ..member(0) };
-        let told = waits(0b001, stuck, Some((70, 0b001)));
+        let reported = waits(0b011, Standing { leader: Some(2), members: alone, ..split }, None);
         assert!(
-            told.contains("replica 2 is not connected") && told.contains("entry 70 from replica 1"),
-            "{told}"
+            reported.starts_with("for a second replica: replica 2 belongs to another group"),
+            "{reported}"
+        );
+        let stuck = Standing { leader: Some(0), stuck: true, ..member(0) };
+        let reported = waits(0b001, stuck, Some((70, 0b001)));
+        assert!(
+            reported.contains("replica 2 is not connected") && reported.contains("entry 70 from replica 1"),
+            "{reported}"
         );
         let led = Standing { leader: Some(0), ..member(0) };
         assert_eq!(waits(0b011, led, None), "");
-        let told = waits(0b011, led, Some((70, 0b001)));
-        assert!(told.contains("only replica 1 has so far") && told.contains("group keep 1"), "{told}");
+        let reported = waits(0b011, led, Some((70, 0b001)));
+        assert!(
+            reported.contains("only replica 1 has so far") && reported.contains("group keep 1"),
+            "{reported}"
+        );
         assert!(waits(0b011, led, Some((70, 0))).contains("nobody has so far"));
     }
 
@@ -581,7 +601,7 @@ mod tests {
             };
             let wait = view.waits_for().expect("it waits");
             assert!(!wait.what.contains("group keep") && !wait.what.contains("group begin"), "{wait:?}");
-            let (later, now) = (wait.clone().told(false), wait.clone().told(true));
+            let (later, now) = (wait.clone().reported(false), wait.clone().reported(true));
             assert!(!later.contains("`crosscheck"), "{later}");
             assert!(
                 wait.remedy.is_none() || (now.contains("`crosscheck") && later.contains("minute")),

@@ -108,10 +108,10 @@ impl<S: Service> Context<S> {
         let refused = self.mode.twice.then(|| self.refuse(turn, slot.as_ref(), replies));
         self.leave_ran(slot, ran, |asked| {
             let asked = Asked { kind, ..asked };
-            let told = refused.map(|runs| self.result(asked, Pairs::new(), replies, runs));
+            let reported = refused.map(|runs| self.result(asked, Pairs::new(), replies, runs));
             RequestResult {
                 failure: Some(failure),
-                ..told.unwrap_or_else(|| RequestResult::abandoned(asked, failure))
+                ..reported.unwrap_or_else(|| RequestResult::abandoned(asked, failure))
             }
         });
         outcome

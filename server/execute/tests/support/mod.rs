@@ -258,9 +258,9 @@ impl Bank {
         let locks: [&dyn Lock; 2] = [&self.accounts[0], &self.accounts[1]];
         let mut worker = self.worker.borrow_mut();
         let mut turn = worker.next_blocking().expect("the entry runs");
-        let (told, outcome) = perform(&mut turn, &locks, &self.accounts);
+        let (reported, outcome) = perform(&mut turn, &locks, &self.accounts);
         turn.finish(outcome);
-        told
+        reported
     }
 
     pub fn damage(&mut self) {

@@ -92,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_told_coarsely() {
-        let told = [59, 60, 61, 5000, 10_000].map(|seconds| roughly(Duration::from_secs(seconds)));
-        assert_eq!(told, ["59s", "60s", "61s", "83m", "3h"]);
+    fn waits_are_reported_coarsely() {
+        let reported = [59, 60, 61, 5000, 10_000].map(|seconds| roughly(Duration::from_secs(seconds)));
+        assert_eq!(reported, ["59s", "60s", "61s", "83m", "3h"]);
     }
 }

@@ -33,9 +33,9 @@ pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
         lines.push(Tone::Notable.line(format!("tolerates {failures} further failures now: {why}")));
     }
     if rows.iter().filter_map(|row| row.seen.as_ref().ok()).any(|status| status.alone) {
-        let told =
+        let reported =
             "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
-        lines.push(Tone::Notable.line(told));
+        lines.push(Tone::Notable.line(reported));
     }
     lines.extend(rows.iter().filter_map(|row| row.seen.as_ref().ok()).flat_map(notices));
     for row in rows {
@@ -45,8 +45,8 @@ pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
             0 => String::new(),
             us => format!("  (last repair took {})", micros(us)),
         };
-        let told = format!("replica {} says: ", row.replica.number);
-        lines.push(Tone::Quiet.line(told) + Tone::Notable.span(evidence) + Tone::Quiet.span(repair));
+        let reported = format!("replica {} says: ", row.replica.number);
+        lines.push(Tone::Quiet.line(reported) + Tone::Notable.span(evidence) + Tone::Quiet.span(repair));
     }
     lines
 }
@@ -108,8 +108,8 @@ pub fn tolerates(rows: &[ReplicaRow]) -> Option<(u8, Option<&str>)> {
     let up =
         || rows.iter().filter_map(|row| row.seen.as_ref().ok()).filter(|status| status.mode.starts_with('R'));
     let leader = up().find(|status| status.leader == Some(status.replica));
-    let told = leader.or_else(|| up().min_by_key(|status| status.tolerates))?;
-    Some((told.tolerates, told.tolerates_why.as_deref()))
+    let reported = leader.or_else(|| up().min_by_key(|status| status.tolerates))?;
+    Some((reported.tolerates, reported.tolerates_why.as_deref()))
 }
 
 fn headline(rows: &[ReplicaRow]) -> ViewLine {
@@ -334,14 +334,14 @@ mod tests {
 
     #[test]
     fn the_block_tells_what_a_replica_waits_for_and_whom_it_refused() {
-        let told = row(2, |status| {
+        let reported = row(2, |status| {
             status.waits_for = Some("for replica 3".into());
             status.refused.replicas.push("replica 1: memory_limit_mb is 64 here and 128 there".into());
             status.refused.strangers = 1200;
             status.buffers.evicted = 7;
             status.buffers.limit = 128 << 20;
         });
-        let lines: Vec<String> = block(&[told]).iter().map(ToString::to_string).collect();
+        let lines: Vec<String> = block(&[reported]).iter().map(ToString::to_string).collect();
         assert_eq!(
             lines[3..],
             [
@@ -370,8 +370,8 @@ mod tests {
     fn json_says_why_a_replica_is_down() {
         let mut down = row(2, |_| ());
         down.seen = Err("no answer".into());
-        let told = row_json(&down);
-        assert_eq!((&told["serving"], &told["why_down"]), (&json!(false), &json!("no answer")));
+        let reported = row_json(&down);
+        assert_eq!((&reported["serving"], &reported["why_down"]), (&json!(false), &json!("no answer")));
         let up = row_json(&row(1, |_| ()));
         assert_eq!((&up["status"]["leader"], &up["why_down"]), (&json!(1), &Value::Null));
     }

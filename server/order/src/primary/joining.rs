@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_without_a_view_asks_after_a_while_and_a_view_that_is_told_late_is_no_error() {
+    fn a_replica_without_a_view_asks_after_a_while_and_a_view_that_is_reported_late_is_no_error() {
         let mut joiner = outside(2);
         (1..limits::STATE_TICKS).for_each(|_| joiner.tick());
         assert_eq!(said(&pumped(&mut joiner)), []);

@@ -142,7 +142,7 @@ pub struct PrimaryEngine {
     peers_up: u16,
     ticks: u64,
     /// What the others were told last.
-    told: Progress,
+    last_reported: Progress,
     stamps: StampLimit,
     failed: bool,
     ready: EngineOut,
@@ -174,7 +174,7 @@ impl PrimaryEngine {
             returned: false,
             peers_up: 0,
             ticks: 0,
-            told: Progress::default(),
+            last_reported: Progress::default(),
             stamps: StampLimit::default(),
             failed: false,
             ready: EngineOut::default(),
@@ -349,8 +349,8 @@ impl PrimaryEngine {
 
     /// Tells the others how far this replica has come.
     fn report(&mut self, deferrable: bool) {
-        self.told = self.progress();
-        let body = PrimaryControl::Progress(self.told).encode();
+        self.last_reported = self.progress();
+        let body = PrimaryControl::Progress(self.last_reported).encode();
         for to in slots(self.peers_up) {
             let body = body.clone();
             self.ready.outputs.push_back(Output::Send {
@@ -457,7 +457,7 @@ impl OrderEngine for PrimaryEngine {
     fn tick(&mut self) {
         self.ticks += 1;
         self.peers.iter_mut().for_each(|peer| peer.answered = 0);
-        if self.told != self.progress() || self.ticks.is_multiple_of(limits::PROGRESS_TICKS) {
+        if self.last_reported != self.progress() || self.ticks.is_multiple_of(limits::PROGRESS_TICKS) {
             self.report(true);
         }
         self.ask_another();

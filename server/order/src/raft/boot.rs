@@ -128,7 +128,7 @@ pub(crate) struct Boot {
     /// The last answer of each other replica to our nonce.
     answers: Vec<Option<HelloAnswer>>,
     /// The group is to begin: slot 0 may found it.
-    told: bool,
+    is_ordered: bool,
     /// The nonce of slot 0 that we answered FRESH to last.
     promised: Option<u64>,
     /// The group we are in, once we are.
@@ -140,17 +140,17 @@ pub(crate) struct Boot {
 impl Boot {
     pub fn new(slot: u8, replicas: u8, nonce: u64) -> Self {
         let answers = vec![None; usize::from(replicas)];
-        Boot { slot, nonce, answers, told: false, promised: None, group: None, founding: None }
+        Boot { slot, nonce, answers, is_ordered: false, promised: None, group: None, founding: None }
     }
 
     /// The group is to begin, as soon as all replicas are here. Without effect unless this is slot 0.
     pub fn tell(&mut self) {
-        self.told = self.group.is_none();
+        self.is_ordered = self.group.is_none();
     }
 
     /// The replicas without a log, and the members of a group, by their last messages.
     pub fn outside(&self) -> Outside {
-        let mut outside = Outside { told: self.told, ..Outside::default() };
+        let mut outside = Outside { is_ordered: self.is_ordered, ..Outside::default() };
         for (slot, answer) in self.answers.iter().enumerate() {
             match answer {
                 Some(HelloAnswer::Fresh(_)) => outside.fresh |= 1 << slot,
@@ -185,7 +185,7 @@ impl Boot {
 
     /// A replica that is alone has no peer to ask.
     pub fn try_found(&mut self) -> Option<Entrance> {
-        if self.slot != 0 || self.group.is_some() || !self.told {
+        if self.slot != 0 || self.group.is_some() || !self.is_ordered {
             return None;
         }
         let nonce = |(slot, answer): (u8, &Option<HelloAnswer>)| match *answer {
@@ -209,7 +209,7 @@ impl Boot {
             }
             Control::Member { to, .. } if to == self.nonce && self.group.is_none() => {
                 *self.answers.get_mut(usize::from(from))? = Some(HelloAnswer::Member);
-                self.told = false;
+                self.is_ordered = false;
                 out.push(Control::Join { nonce: self.nonce });
                 None
             }

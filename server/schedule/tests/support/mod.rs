@@ -94,7 +94,7 @@ impl Cell {
     }
 
     /// Value, history, reads.
-    fn told(&self) -> (u64, u64, u64) {
+    fn reported(&self) -> (u64, u64, u64) {
         (self.value, self.history, self.reads.load(Ordering::Relaxed))
     }
 }
@@ -274,7 +274,7 @@ struct Site<'s> {
     locks: &'s [AnyLock],
     names: &'s Names,
     cuts: Mutex<Vec<Cut>>,
-    told: Mutex<Vec<(u64, Record, u64)>>,
+    reported: Mutex<Vec<(u64, Record, u64)>>,
 }
 
 /// Runs the requests of a worker until the log has ended; random numbers seen are folded into the last field.
@@ -315,7 +315,7 @@ fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut SplitMix64) {
         records.push((turn.position(), record, mix(random, delta)));
         turn.finish(outcome);
     }
-    site.told.lock().unwrap().extend(records);
+    site.reported.lock().unwrap().extend(records);
 }
 
 /// Seals the request's effects or undoes them; returns its folded state delta.
@@ -341,7 +341,7 @@ fn cut(turn: &Turn<'_, Request>, machine: &mut CxMachine<'_>, names: &Names) -> 
     let dispatcher = turn.dispatcher_state()?;
     dispatcher.encode(&mut state, |request, out| names.name(request, out));
     let all = 0..machine.locks();
-    let cells = all.map(|lock| machine.change(lock, |cell| cell.told()).ok().unwrap());
+    let cells = all.map(|lock| machine.change(lock, |cell| cell.reported()).ok().unwrap());
     Some(Cut { position: turn.position(), state, kinds: dispatcher.kinds(), cells: cells.collect() })
 }
 
@@ -380,7 +380,7 @@ pub fn run_with(
     }
     let footprint = |program: &Request, footprint: &mut Footprint| *footprint = program.footprint;
     let (schedule, workers) = schedule::resume(config, footprint, state);
-    let site = Site { locks: &locks, names, cuts: Mutex::default(), told: Mutex::default() };
+    let site = Site { locks: &locks, names, cuts: Mutex::default(), reported: Mutex::default() };
     let (done, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         for (at, worker) in workers.into_iter().enumerate() {
@@ -407,9 +407,9 @@ pub fn run_with(
             }
         }
     });
-    let (gathered, cuts) = (site.told.into_inner().unwrap(), site.cuts.into_inner().unwrap());
+    let (gathered, cuts) = (site.reported.into_inner().unwrap(), site.cuts.into_inner().unwrap());
     let randoms = gathered.iter().map(|(position, _, random)| (*position, *random)).collect();
-    let cells: Vec<_> = locks.iter_mut().map(|lock| lock.cell_mut().told()).collect();
+    let cells: Vec<_> = locks.iter_mut().map(|lock| lock.cell_mut().reported()).collect();
     let positions = (0..schedule.workers()).map(|worker| schedule.progress(worker).watermark).max().unwrap();
     let summary = Summary {
         values: cells.iter().map(|cell| cell.0).collect(),

@@ -136,8 +136,8 @@ impl Recovery {
     fn adopt(&mut self, recorder: &mut Recorder, out: &mut Out<'_>) -> Option<BTreeMap<Slot, u64>> {
         let me = recorder.config.me;
         let (consistent, known) = consistent_memories(&self.answers, &recorder.crashes);
-        let is_told_apart = recorder.config.rules.crash_vectors;
-        if is_told_apart && known.of_slot(me) > recorder.crashes.of_slot(me) {
+        let is_distinguished = recorder.config.rules.crash_vectors;
+        if is_distinguished && known.of_slot(me) > recorder.crashes.of_slot(me) {
             // Someone knows of a later life than those who were asked first.
             recorder.crashes.join(&known);
             recorder.crashes.set(me, known.of_slot(me).saturating_add(1));
@@ -148,7 +148,7 @@ impl Recovery {
         }
         let promised = consistent.iter().map(|memory| memory.0).max()?;
         let record = consistent.iter().map(|memory| memory.1).max_by_key(|record| recorder.rank(record))?;
-        if is_told_apart {
+        if is_distinguished {
             recorder.crashes.join(&known);
             recorder.leads_after = Some(promised);
         }

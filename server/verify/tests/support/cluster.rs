@@ -33,7 +33,7 @@ pub struct Cluster {
     /// Messages between two processes that are lost.
     pub cut: Vec<(Slot, Slot)>,
     /// What was told so far.
-    pub told: Vec<String>,
+    pub reported: Vec<String>,
     /// What every executor said is stable.
     pub stable: Vec<(Slot, Version)>,
     /// The present or last life of each process.
@@ -63,7 +63,7 @@ impl Cluster {
             cluster.send(slot, Recipients::Executors, VerifyMessage::Recorded { record, crashes });
         }
         cluster.deliver();
-        cluster.told.clear();
+        cluster.reported.clear();
         cluster
     }
 
@@ -76,7 +76,7 @@ impl Cluster {
             members: (0..layout.verifiers()).map(none).collect(),
             now_us: 0,
             cut: Vec::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
             stable: Vec::new(),
             lives: (1..=layout.verifiers().into()).collect(),
             queue: VecDeque::new(),
@@ -217,7 +217,7 @@ impl Cluster {
                     format!("waits for its peer after {}", word(version))
                 }
             };
-            self.told.push(format!("verifier {slot} {line}"));
+            self.reported.push(format!("verifier {slot} {line}"));
         }
     }
 
@@ -248,7 +248,7 @@ impl Cluster {
                     format!("hears what contradicts {}", word(stable))
                 }
             };
-            self.told.push(format!("executor {slot} {line}"));
+            self.reported.push(format!("executor {slot} {line}"));
         }
     }
 
@@ -263,9 +263,9 @@ impl Cluster {
 
     /// What was told since the last time, line by line.
     pub fn tells(&mut self, expected: &str) {
-        let told = std::mem::take(&mut self.told).join("\n");
+        let reported = std::mem::take(&mut self.reported).join("\n");
         let expected: Vec<&str> = expected.trim().lines().map(str::trim).collect();
-        assert_eq!(told, expected.join("\n"), "the story has changed:\n{told}\n");
+        assert_eq!(reported, expected.join("\n"), "the story has changed:\n{reported}\n");
     }
 
     /// The version that an executor has stable.

@@ -15,7 +15,7 @@ use verify::{
     Timer, Verifier, VerifierCommand, VerifierEvent, VerifyMessage, Version,
 };
 
-use super::table::{Table, after, told};
+use super::table::{Table, after, reported};
 
 const PROCESSES: usize = 3;
 const LINKS: usize = PROCESSES * PROCESSES;
@@ -376,12 +376,12 @@ impl Live {
             at = from;
         }
         let mut state = first;
-        let mut told = |step: Step| {
+        let mut reported = |step: Step| {
             let name = self.name(&state, step);
             state = self.take(&state, step);
             name
         };
-        steps.into_iter().rev().map(&mut told).collect()
+        steps.into_iter().rev().map(&mut reported).collect()
     }
 
     fn name(&self, state: &LiveState, step: Step) -> String {
@@ -389,7 +389,7 @@ impl Live {
             Step::Deliver(from, to) => {
                 let messages = self.link(state, from, to).iter().take(self.at_once());
                 let messages: Vec<String> =
-                    messages.map(|message| told(self.messages.value(*message))).collect();
+                    messages.map(|message| reported(self.messages.value(*message))).collect();
                 format!("{to} receives from {from}: {}", messages.join("; "))
             }
             Step::Run(slot) => format!("{slot} runs the next batch"),

@@ -14,7 +14,7 @@ use verify::{
 };
 
 use super::search::{AsBytes, Model};
-use super::table::{Messages, Table, after, prefix, told};
+use super::table::{Messages, Table, after, prefix, reported};
 
 /// Lives that begin without memory have numbers beyond this.
 const NEW_LIVES: u64 = 10;
@@ -367,7 +367,7 @@ impl Model for Pair {
         let what = match what {
             What::Deliver(message) => {
                 let (from, _, message) = self.messages.value(message);
-                format!("receives from {from}: {}", told(message))
+                format!("receives from {from}: {}", reported(message))
             }
             What::Suspect => "asks for another view".to_owned(),
             What::Silence => "hears nothing of its peer".to_owned(),

@@ -85,7 +85,7 @@ pub fn after(version: Version, view: u64, flavour: u8) -> Version {
 }
 
 /// A message in a line.
-pub fn told(message: &VerifyMessage) -> String {
+pub fn reported(message: &VerifyMessage) -> String {
     match message {
         VerifyMessage::Verify { view, version, .. } => {
             format!("VERIFY in view {view}, batch {}, {}", version.number, batches(*version))

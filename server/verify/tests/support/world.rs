@@ -27,7 +27,7 @@ use act::act;
 use together::has_effect;
 
 use super::search::{AsBytes, Model, Outcome, search};
-use super::table::{Messages, Table, after, told};
+use super::table::{Messages, Table, after, reported};
 
 /// Machines in a world at most.
 const PARTS: usize = 6;
@@ -445,14 +445,14 @@ impl Model for World {
         let what = match what {
             What::Deliver(message) => {
                 let Posted { from, message, .. } = self.tables.messages.value(message);
-                format!("receives from {from}: {}", told(message))
+                format!("receives from {from}: {}", reported(message))
             }
             What::Together(bundle) => {
                 let bundle = self.tables.bundles.value(bundle);
                 let of = |message: &u32| self.tables.messages.value(*message);
                 let all = bundle
                     .iter()
-                    .map(|message| format!("from {}: {}", of(message).from, told(&of(message).message)));
+                    .map(|message| format!("from {}: {}", of(message).from, reported(&of(message).message)));
                 format!("receives {}", all.collect::<Vec<_>>().join("; "))
             }
             What::Suspect => "asks for another view".to_owned(),

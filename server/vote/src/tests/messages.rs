@@ -254,7 +254,7 @@ fn late_votes_are_asked_for_again_one_at_a_time() {
         (commands.iter().filter(asks).count(), commands.iter().filter(blames).count())
     };
     assert_eq!(
-        (0..10).map(|batch| say(batch, 1)).filter(|told| *told == (1, 0)).count(),
+        (0..10).map(|batch| say(batch, 1)).filter(|reported| *reported == (1, 0)).count(),
         1,
         "the first of them"
     );

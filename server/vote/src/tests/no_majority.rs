@@ -78,12 +78,12 @@ fn all_different_and_all_stand_by_it() {
         assert!(!node.released.contains_key(&held), "a reply nobody can vouch for must not leave");
         assert_eq!(node.evidence[0].class, FaultClass::Nondeterminism);
     }
-    let told: Vec<_> = cluster
+    let reported: Vec<_> = cluster
         .transcript
         .iter()
         .filter(|line| line.contains(&format!("{:?}", Held::EverybodyStands)))
         .collect();
-    assert_eq!(told.len(), 3, "each operator is told once");
+    assert_eq!(reported.len(), 3, "each operator is told once");
     // Other requests continue, in the same batch and in later ones.
     assert!(cluster.nodes[1].released.contains_key(&Place::new(1, 0)));
     assert!(cluster.nodes[0].released.contains_key(&Place::new(1, 2)));

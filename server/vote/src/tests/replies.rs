@@ -189,8 +189,8 @@ fn a_reply_that_one_peer_has_let_go_of_comes_from_another() {
     deliver_all(&mut cluster);
     cluster.assert_as_if_fault_free();
     assert_eq!(cluster.nodes[1].voter.counters().replies_repaired, 1);
-    let told = |line: &&String| line.starts_with("0 -> 1: ReplyGone");
-    assert_eq!(cluster.transcript.iter().filter(told).count(), 1, "its other replies may still be had");
+    let reported = |line: &&String| line.starts_with("0 -> 1: ReplyGone");
+    assert_eq!(cluster.transcript.iter().filter(reported).count(), 1, "its other replies may still be had");
 }
 
 /// The bounds are checked after every event, in `Cluster::handle`.

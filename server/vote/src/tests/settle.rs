@@ -262,8 +262,8 @@ fn with_a_wrong_source(cluster: &mut Cluster, recover: Recover) {
 fn assert_refused(cluster: &Cluster, proposer: Replica) {
     for node in &cluster.nodes[1..] {
         assert_eq!(node.state.objects[&key(0)].value, 1, "a healthy object was overwritten");
-        let told = |one: &&Evidence| (one.replica, one.stage) == (proposer, FaultStage::Message);
-        assert_eq!(node.evidence.iter().filter(told).count(), 1, "{:?}", node.evidence);
+        let reported = |one: &&Evidence| (one.replica, one.stage) == (proposer, FaultStage::Message);
+        assert_eq!(node.evidence.iter().filter(reported).count(), 1, "{:?}", node.evidence);
         assert_eq!((node.passed, node.given_up, node.voter.counters().recovers_refused), (1, 0, 1));
         assert_eq!(node.voter.counters().settled, 0);
     }
@@ -353,9 +353,9 @@ fn what_a_replica_held_in_an_earlier_life_is_not_settled() {
     assert_eq!(recovers(&cluster), []);
     cluster.log.push(vec![Entry::Recover(settle_on(0, 0, cause, vec![key(0)]))]);
     deliver_all(&mut cluster);
-    let told = |at: usize| cluster.nodes[at].voter.counters().recovers_refused;
+    let reported = |at: usize| cluster.nodes[at].voter.counters().recovers_refused;
     assert_eq!(
-        (told(0), told(1), cluster.nodes[1].passed),
+        (reported(0), reported(1), cluster.nodes[1].passed),
         (0, 0, 1),
         "it was proposed before, and comes too late"
     );

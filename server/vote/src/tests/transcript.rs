@@ -6,7 +6,7 @@ use crate::{Command, Content, Message, Replica, Scope, To};
 
 /// One line per important command.
 pub(crate) fn line(replica: Replica, command: &Command) -> Option<String> {
-    let told = match command {
+    let reported = match command {
         Command::Send { to, message } => {
             let to = match to {
                 To::All => "all".to_string(),
@@ -42,7 +42,7 @@ pub(crate) fn line(replica: Replica, command: &Command) -> Option<String> {
         ),
         other => format!("{other:?}"),
     };
-    Some(format!("{replica} {told}"))
+    Some(format!("{replica} {reported}"))
 }
 
 fn message_line(message: &Message) -> String {
@@ -82,8 +82,8 @@ fn from_a_corrupted_object_to_a_repaired_one() {
     cluster.order(&[Op::Get(2)]);
     cluster.run();
 
-    let told = cluster.transcript.join("\n");
+    let reported = cluster.transcript.join("\n");
     let expected = include_str!("transcript.txt");
-    assert_eq!(told.trim(), expected.trim(), "the story has changed:\n{told}");
+    assert_eq!(reported.trim(), expected.trim(), "the story has changed:\n{reported}");
     cluster.assert_as_if_fault_free();
 }

@@ -114,9 +114,9 @@ fn a_check_of_batches_far_ahead_takes_nothing_from_those_who_ask() {
         }
     }
     hear(1, Message::Check { first: WINDOW_BATCHES - 1, digests: [7].into_iter().collect() });
-    let told = hear(2, Message::Ask(Ask::Digests { batch: 0 }));
-    let has_told = |one: &Command| matches!(one, Command::Send { message: Message::Digests { .. }, .. });
-    assert!(told.iter().any(has_told), "{told:?}");
+    let reported = hear(2, Message::Ask(Ask::Digests { batch: 0 }));
+    let has_reported = |one: &Command| matches!(one, Command::Send { message: Message::Digests { .. }, .. });
+    assert!(reported.iter().any(has_reported), "{reported:?}");
 }
 
 #[test]

@@ -366,9 +366,9 @@ pub(super) fn final_votes(record: &Record, request: u16, votes: &Votes, set: Set
     let mut finals = Set::EMPTY;
     for replica in set.iter() {
         let delta = find(record, request).and_then(|dispute| dispute.deltas[replica as usize].as_ref());
-        let told = delta.is_some_and(|delta| delta.is_complete()) || record.gone.contains(replica);
+        let reported = delta.is_some_and(|delta| delta.is_complete()) || record.gone.contains(replica);
         let vote = &votes[replica as usize];
-        if vote.is_blamed() || (vote.is_cast() && told) {
+        if vote.is_blamed() || (vote.is_cast() && reported) {
             finals.insert(replica);
         }
     }

@@ -73,13 +73,13 @@ impl Settling {
         else {
             return;
         };
-        let told = std::mem::replace(&mut dispute.held, true);
-        if !told {
+        let reported = std::mem::replace(&mut dispute.held, true);
+        if !reported {
             ballots.report_held(place, blamed, blamed == 0 && !too_late, round);
         }
         if too_late {
             round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
-        } else if !told {
+        } else if !reported {
             let why = if blamed == 0 { Held::EverybodyStands } else { Held::TooFewLive };
             round.commands.push(Command::Held { place, why });
         }

@@ -18,7 +18,7 @@ struct Streak {
     /// A batch named wrong objects, and no RECOVER has had its turn since.
     awaits_repair: bool,
     /// The operator was informed.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Streak {
@@ -114,7 +114,7 @@ impl Streaks {
         }
         let why = BeyondRepair::Outvoted;
         if replica != ballots.config.me() {
-            if !std::mem::replace(&mut streak.is_told, true) {
+            if !std::mem::replace(&mut streak.is_reported, true) {
                 round.commands.push(Command::PeerBeyondRepair { replica, why });
             }
         } else if can_begin_anew {

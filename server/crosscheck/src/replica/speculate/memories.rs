@@ -206,11 +206,17 @@ mod tests {
         let lost = third_of_three(vec![other(0, false, None), other(1, false, None)]);
         assert!(lost.are_too_few() && lost.missing_witnesses() == 0);
         assert_eq!(lost.blank(), BTreeMap::from([(0, 70), (1, 71)]));
-        let told = lost.waits().told(true);
-        assert!(told.starts_with("for 2 of 3 verifiers with their memory: only replica 3 has it"), "{told}");
-        assert!(told.contains("replicas 1 and 2 are here without"), "{told}");
-        assert!(told.contains("`crosscheck group keep 3`") && told.contains("up to batch 17"), "{told}");
-        let early = lost.waits().told(false);
+        let reported = lost.waits().reported(true);
+        assert!(
+            reported.starts_with("for 2 of 3 verifiers with their memory: only replica 3 has it"),
+            "{reported}"
+        );
+        assert!(reported.contains("replicas 1 and 2 are here without"), "{reported}");
+        assert!(
+            reported.contains("`crosscheck group keep 3`") && reported.contains("up to batch 17"),
+            "{reported}"
+        );
+        let early = lost.waits().reported(false);
         assert!(!early.contains("group keep"), "{early}");
     }
 
@@ -229,9 +235,9 @@ mod tests {
             has: None,
             ..third_of_three(vec![other(1, false, None), other(2, true, Some(17))])
         };
-        let told = blank.waits().told(true);
-        assert!(told.contains("replica 3 has the most, up to batch 17"), "{told}");
-        assert!(!told.contains("group keep"), "{told}");
+        let reported = blank.waits().reported(true);
+        assert!(reported.contains("replica 3 has the most, up to batch 17"), "{reported}");
+        assert!(!reported.contains("group keep"), "{reported}");
         let five = |has| Memories {
             verifiers: 5,
             quorum: 3,
@@ -246,9 +252,9 @@ mod tests {
         assert_eq!(five(16).has_most(), Some((0, 17)));
         assert_eq!(five(17).has_most(), Some((0, 17)), "of two that have the same, the first one");
         assert_eq!(five(18).has_most(), Some((2, 18)));
-        assert!(!five(16).waits().told(true).contains("group keep"));
+        assert!(!five(16).waits().reported(true).contains("group keep"));
         let none = third_of_three(vec![other(0, false, None), other(1, false, None)]);
-        let none = Memories { has: None, ..none }.waits().told(true);
+        let none = Memories { has: None, ..none }.waits().reported(true);
         assert!(none.contains("No replica that is here has data") && none.contains("group begin"), "{none}");
     }
 
@@ -257,10 +263,10 @@ mod tests {
     fn enough_others_have_to_be_here_without_memory() {
         let lost = Memories { verifiers: 5, quorum: 3, ..third_of_three(vec![other(0, false, None)]) };
         assert_eq!((lost.missing_witnesses(), lost.away()), (1, 0b11010));
-        let told = lost.waits().told(true);
-        assert!(told.contains("start 1 more of the others"), "{told}");
+        let reported = lost.waits().reported(true);
+        assert!(reported.contains("start 1 more of the others"), "{reported}");
         let alone = third_of_three(Vec::new());
         assert!(alone.are_too_few() && alone.missing_witnesses() == 1);
-        assert!(alone.waits().told(true).contains("replicas 1 and 2 are not connected"));
+        assert!(alone.waits().reported(true).contains("replicas 1 and 2 are not connected"));
     }
 }

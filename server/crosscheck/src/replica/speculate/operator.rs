@@ -314,23 +314,26 @@ mod tests {
 
     #[test]
     fn the_operator_learns_what_happened_and_what_to_do() {
-        let told = for_peer(17, 0, PeerState::Ended).told(true);
-        assert!(told.starts_with("for replica 2: its process has ended"), "{told}");
-        assert!(told.contains("after batch 17") && told.contains("`crosscheck group keep 1`"), "{told}");
-        let told = for_peer(17, 1, PeerState::Away).told(true);
-        assert!(told.starts_with("for replica 1: there is no connection"), "{told}");
-        assert!(told.contains("`crosscheck group keep 2`"), "{told}");
-        let told = undecided(4, 1).told(true);
-        assert!(told.contains("batch after 4"), "{told}");
-        let told = left_behind(30, 17, 1).told(true);
+        let reported = for_peer(17, 0, PeerState::Ended).reported(true);
+        assert!(reported.starts_with("for replica 2: its process has ended"), "{reported}");
         assert!(
-            told.contains("replica 1 went on alone") && told.contains("`crosscheck group keep 2`"),
-            "{told}"
+            reported.contains("after batch 17") && reported.contains("`crosscheck group keep 1`"),
+            "{reported}"
         );
-        assert!(told.contains("batch 30 or a later one, and this replica to batch 17"), "{told}");
+        let reported = for_peer(17, 1, PeerState::Away).reported(true);
+        assert!(reported.starts_with("for replica 1: there is no connection"), "{reported}");
+        assert!(reported.contains("`crosscheck group keep 2`"), "{reported}");
+        let reported = undecided(4, 1).reported(true);
+        assert!(reported.contains("batch after 4"), "{reported}");
+        let reported = left_behind(30, 17, 1).reported(true);
+        assert!(
+            reported.contains("replica 1 went on alone") && reported.contains("`crosscheck group keep 2`"),
+            "{reported}"
+        );
+        assert!(reported.contains("batch 30 or a later one, and this replica to batch 17"), "{reported}");
         for early in [for_peer(17, 0, PeerState::Ended), left_behind(30, 17, 1), undecided(4, 1)] {
-            let told = early.told(false);
-            assert!(!told.contains("group keep"), "{told}");
+            let reported = early.reported(false);
+            assert!(!reported.contains("group keep"), "{reported}");
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) struct OtherHealth {
     /// This replica is wrong after this batch, and yields once it may.
     yields: Option<u64>,
     /// An operator was informed that this is the last state, and that it has corrupted objects.
-    told_last: bool,
+    reported_last: bool,
 }
 
 impl OtherHealth {
@@ -68,7 +68,7 @@ impl OtherHealth {
 
     /// Objects were replaced by right ones: there may be no reason left to yield.
     pub(super) fn note_replaced(&mut self) {
-        (self.told_last, self.yields) = (false, None);
+        (self.reported_last, self.yields) = (false, None);
     }
 }
 
@@ -226,8 +226,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let newest = stage.speculation.as_ref().map_or(0, |speculation| speculation.version().number);
         stage.past.found_wrong = (newest, limits::RUNS_AGAIN);
         // One of more replicas is only cut off, and has them replaced later.
-        let is_told = !are_two(&self.env.settings) || std::mem::replace(&mut stage.health().told_last, true);
-        if let (Some((region_id, id)), false) = (objects.first(), is_told) {
+        let is_reported =
+            !are_two(&self.env.settings) || std::mem::replace(&mut stage.health().reported_last, true);
+        if let (Some((region_id, id)), false) = (objects.first(), is_reported) {
             self.env.world.say(format_args!(
                 "object {region_id}:{id} is corrupted here ({} objects), and no other replica has a state that could \
                     repair it: requests that need it get no reply, and no replica can be filled from this one. Copy \

@@ -114,8 +114,8 @@ fn a_socket_file_for_clients_is_read_with_its_mode() {
         ("client_socket = \"/run/c.sock\"\nclient_socket_mode = \"rwx\"", "no octal number"),
         ("client_socket = \"/run/crosscheck/admin.sock\"", "is the admin socket"),
     ] {
-        let told = problem_with(line, instead);
-        assert!(told.contains(why), "{instead}: {told}");
+        let reported = problem_with(line, instead);
+        assert!(reported.contains(why), "{instead}: {reported}");
     }
     let long = format!("client_socket = \"/{}\"", "a".repeat(107));
     assert!(problem_with(line, &long).contains("108 bytes"));
@@ -137,8 +137,8 @@ fn tls_needs_both_files_and_each_problem_is_that_of_its_line() {
         (format!("tls_cert = \"{key}\"\ntls_key = \"{key}\""), "tls_cert", "key.pem holds no certificate"),
         (format!("tls_cert = \"{certificate}\"\ntls_key = \"/none\""), "tls_key", "/none cannot be read"),
     ] {
-        let told = problem_with(line, &instead);
-        assert!(told.contains(&format!("{field}: ")) && told.contains(why), "{instead}: {told}");
+        let reported = problem_with(line, &instead);
+        assert!(reported.contains(&format!("{field}: ")) && reported.contains(why), "{instead}: {reported}");
     }
 }
 
@@ -191,8 +191,8 @@ fn the_defaults_are_the_documented_ones() {
     ] {
         let example = shelf();
         let head = example.split(&format!("\n{name} = ")).next().unwrap_or_default();
-        let told = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());
-        assert_eq!(told, Some(value.as_str()), "default of {name}");
+        let reported = head.rsplit("default: ").next().and_then(|rest| rest.lines().next());
+        assert_eq!(reported, Some(value.as_str()), "default of {name}");
     }
     assert_eq!(config.durability, Durability::Memory);
     assert_eq!(parse("copy", &config.to_toml()), Ok(config));
@@ -233,8 +233,8 @@ fn the_example_of_a_service_without_settings_is_whole() {
 fn fields_of_the_service_are_checked_with_the_others() {
     let line = line_in_example("books = 3");
     let shown = problem_with("books = 3", "books = 7");
-    let told = "books: 7 books do not stand. Remedy: take 6 or 8";
-    assert_eq!(shown, format!("node.toml:{line}: {told}"));
+    let reported = "books: 7 books do not stand. Remedy: take 6 or 8";
+    assert_eq!(shown, format!("node.toml:{line}: {reported}"));
     assert!(problem_with("books = 3", "books = 10").contains("from 0 to 9 books"));
     assert!(problem_with("books = 3", "bocks = 3").contains("did you mean `books`?"));
     let settings = parse("example", &shelf()).expect("the example").settings();
@@ -246,10 +246,10 @@ fn fields_of_the_service_are_checked_with_the_others() {
 #[test]
 fn a_field_of_an_experiment_is_refused_with_the_build_that_has_it() {
     for line in ["before_images = \"none\"", "replies = \"free\"", "lent = 2"] {
-        let told = parse("node.toml", &format!("{line}\n{}", shelf())).expect_err(line).to_string();
+        let reported = parse("node.toml", &format!("{line}\n{}", shelf())).expect_err(line).to_string();
         let (field, _) = line.split_once(' ').expect("a field");
-        assert!(told.starts_with(&format!("node.toml:1: {field}: is for experiments")), "{told}");
-        assert!(told.contains("crosscheck-lab") && !told.contains("did you mean"), "{told}");
+        assert!(reported.starts_with(&format!("node.toml:1: {field}: is for experiments")), "{reported}");
+        assert!(reported.contains("crosscheck-lab") && !reported.contains("did you mean"), "{reported}");
     }
 }
 
@@ -338,13 +338,13 @@ fn two_replicas_verify_each_other_alone_or_with_a_witness() {
     let settings = config.settings();
     assert!(settings.witness && settings.executors() == 2 && !settings.is_witness() && !settings.is_pair());
     assert_eq!(parse("copy", &config.to_toml()), Ok(config));
-    let told = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
+    let reported = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
     let first = witness.replacen("number = 1", "number = 1\npart = \"witness\"", 1);
-    assert!(told(&first).contains("the highest number"), "{}", told(&first));
+    assert!(reported(&first).contains("the highest number"), "{}", reported(&first));
     let crossed = witness.replacen("\"R0GV\"", "\"RDGX\"", 1);
-    assert!(told(&crossed).contains("with V"), "{}", told(&crossed));
+    assert!(reported(&crossed).contains("with V"), "{}", reported(&crossed));
     for value in ["yes", "no"] {
-        let old = told(&format!("alone_after_silence = \"{value}\"\n{two}"));
+        let old = reported(&format!("alone_after_silence = \"{value}\"\n{two}"));
         assert!(old.contains("alone_after_silence: was removed") && old.contains("a witness"), "{old}");
     }
     let local = |text: &str| text.replacen("# reads = \"batch\"", "reads = \"local\"", 1);
@@ -354,7 +354,7 @@ fn two_replicas_verify_each_other_alone_or_with_a_witness() {
         assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     }
     for text in [two, &shelf()] {
-        assert!(told(&local(text)).contains("in a mode with V"), "{}", told(&local(text)));
+        assert!(reported(&local(text)).contains("in a mode with V"), "{}", reported(&local(text)));
     }
 }
 
@@ -376,12 +376,12 @@ fn a_node_that_compares_with_itself_answers_or_exits() {
         assert_eq!((config.settings().on_detection, config.mode.twice), (expected, true), "{more}");
         assert_eq!(parse("copy", &config.to_toml()), Ok(config), "{more}");
     }
-    let told = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
-    assert!(told(&alone_twice("on_detection = \"abort\"")).contains("`abort` is neither"));
+    let reported = |text: &str| parse("node.toml", text).expect_err("a problem").to_string();
+    assert!(reported(&alone_twice("on_detection = \"abort\"")).contains("`abort` is neither"));
     let example = format!("on_detection = \"exit\"\n{}", shelf());
-    assert!(told(&example).contains("on_detection: mode RDGX does not compare a node with itself"));
+    assert!(reported(&example).contains("on_detection: mode RDGX does not compare a node with itself"));
     if cfg!(feature = "lab") {
-        let without = told(&alone_twice("before_images = \"none\""));
+        let without = reported(&alone_twice("before_images = \"none\""));
         assert!(without.contains("before_images: mode 00GT undoes"), "{without}");
     }
     assert!(problem_with("mode = \"RDGX\"", "mode = \"00GT\"").contains("does not replicate"));
@@ -415,8 +415,11 @@ fn a_peers_host_name_is_kept_and_a_malformed_one_is_a_problem() {
     assert_eq!(config.replicas[1].to_string(), "no-such-host.invalid:12211");
     assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     for malformed in ["10.0.0.300:12211", "no such host:12211", "no-such-host"] {
-        let told = problem_with("10.0.0.2:12211", malformed);
-        assert!(told.contains("replica[2].address: ") && told.contains("is no address: "), "{told}");
+        let reported = problem_with("10.0.0.2:12211", malformed);
+        assert!(
+            reported.contains("replica[2].address: ") && reported.contains("is no address: "),
+            "{reported}"
+        );
     }
     let same = problem_with("10.0.0.3:12211", "10.0.0.2:12211");
     assert!(same.contains("10.0.0.2:12211 is taken"), "{same}");
@@ -428,8 +431,8 @@ fn a_name_that_this_replica_listens_on_may_resolve_later_unless_something_else_i
     let text = shelf().replacen(listen.0, listen.1, 1);
     let problems = parse("node.toml", &text).expect_err("it does not resolve");
     assert!(problems.may_pass(), "{problems}");
-    let told = problems.to_string();
-    assert!(told.contains("listen: `no-such-host.invalid:11211` does not resolve: "), "{told}");
+    let reported = problems.to_string();
+    assert!(reported.contains("listen: `no-such-host.invalid:11211` does not resolve: "), "{reported}");
     let text = text.replacen("workers = 1", "workers = 0", 1);
     assert!(!parse("node.toml", &text).expect_err("two problems").may_pass());
 }
@@ -437,15 +440,18 @@ fn a_name_that_this_replica_listens_on_may_resolve_later_unless_something_else_i
 #[test]
 fn replicas_that_know_each_other_need_a_key() {
     let line = "group_key = \"/etc/crosscheck/group.key\"";
-    let told = problem_with(line, "");
+    let reported = problem_with(line, "");
     assert!(
-        told.contains("group_key: is missing") && told.contains("crosscheck key new --out FILE"),
-        "{told}"
+        reported.contains("group_key: is missing") && reported.contains("crosscheck key new --out FILE"),
+        "{reported}"
     );
-    let told = problem_with(line, "group_key = \"lost\"");
-    assert!(told.contains("cannot be read") && told.contains("crosscheck key new --out lost"), "{told}");
-    let told = problem_with(line, "group_key = \"short\"");
-    assert!(told.contains("group_key: short: line 1 is not") && !told.contains("0123"), "{told}");
+    let reported = problem_with(line, "group_key = \"lost\"");
+    assert!(
+        reported.contains("cannot be read") && reported.contains("crosscheck key new --out lost"),
+        "{reported}"
+    );
+    let reported = problem_with(line, "group_key = \"short\"");
+    assert!(reported.contains("group_key: short: line 1 is not") && !reported.contains("0123"), "{reported}");
     let config = parse("example", &shelf()).expect("the example");
     assert_eq!(config.settings().group_key, Some(key()));
     // A single server has no peers to authenticate; the same file works for it.
@@ -469,7 +475,7 @@ fn limits_of_clients_reach_the_pipeline() {
 }
 
 #[test]
-fn everything_wrong_is_told_at_once_in_the_files_order() {
+fn everything_wrong_is_reported_at_once_in_the_files_order() {
     let text = "mode = \"X\"\nworkers = 0\nthis_replica = 1\nlisten = \"127.0.0.1:1\"\n";
     let problems = parse("node.toml", text).expect_err("much is wrong");
     let fields: Vec<&str> = problems.list.iter().map(|problem| problem.field.as_str()).collect();

@@ -94,8 +94,8 @@ impl<L: LogStore> Node<L> {
         let log = &raft.raft_log;
         let last = log.last_index();
         // A replica that is asked to stand for election in a later term stands in the term after that.
-        let told = before.term.max(heard);
-        let follows = |now: u64| [before.term, before.term + 1, told, told + 1].contains(&now);
+        let reported = before.term.max(heard);
+        let follows = |now: u64| [before.term, before.term + 1, reported, reported + 1].contains(&now);
         let votes = raft.vote == before.vote || raft.term > before.term || before.vote == ::raft::INVALID_ID;
         let rules = [
             (raft.id == self.mirror().identity.id, "a replica is who it was"),

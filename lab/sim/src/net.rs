@@ -434,15 +434,15 @@ impl Call {
     }
 
     /// The bytes received so far.
-    pub fn hear(&mut self) -> Vec<u8> {
-        let mut heard = vec![0; 1 << 16];
-        let count = self.0.read(&mut heard).unwrap_or(0);
-        heard.truncate(count);
-        heard
+    pub fn receive(&mut self) -> Vec<u8> {
+        let mut received = vec![0; 1 << 16];
+        let count = self.0.read(&mut received).unwrap_or(0);
+        received.truncate(count);
+        received
     }
 
     /// Whether the replica has taken all bytes that were sent.
-    pub fn is_heard(&self) -> bool {
+    pub fn is_received(&self) -> bool {
         let state = self.0.fabric.state();
         state.connections.get(&self.0.id).is_none_or(|one| one.accepted && one.pipes[0].chunks.is_empty())
     }

@@ -257,7 +257,7 @@ enum Event {
     /// The watchdog of that process of a replica checks.
     Watch { replica: u8, life: u64 },
     /// Strangers receive a replica's answer, and continue.
-    Heard(u64),
+    Received(u64),
     /// A stuck bit is wrong again.
     Again { victim: u8, inject: Inject },
     /// A verifier wants another view again, so many times more.

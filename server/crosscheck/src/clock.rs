@@ -148,7 +148,7 @@ impl GroupClock {
     }
 
     /// Records the numbers of a heartbeat from `peer`.
-    pub fn hear(&mut self, peer: u8, words: ClockWords, monotonic_us: u64) {
+    pub fn receive(&mut self, peer: u8, words: ClockWords, monotonic_us: u64) {
         let Some(other) = self.others.get_mut(usize::from(peer)) else { return };
         other.said = Some((words.sent_us, monotonic_us));
         let since_us = monotonic_us.checked_sub(words.echo_us).filter(|_| words.echo_us > 0);
@@ -311,7 +311,7 @@ mod tests {
         /// The first value of each machine's monotonic clock.
         begun: Vec<u64>,
         true_us: u64,
-        heard: Vec<bool>,
+        received: Vec<bool>,
         faults: Vec<(u8, ClockFault)>,
     }
 
@@ -324,7 +324,7 @@ mod tests {
                 GroupClock::new(number as u8, begun.len(), begun[number], wall_us)
             };
             let clocks = wrong.iter().enumerate().map(clock).collect();
-            Group { clocks, heard: vec![true; begun.len()], begun, true_us: 0, faults: Vec::new() }
+            Group { clocks, received: vec![true; begun.len()], begun, true_us: 0, faults: Vec::new() }
         }
 
         fn monotonic(&self, number: usize) -> u64 {
@@ -338,9 +338,9 @@ mod tests {
                     for to in (0..self.clocks.len()).filter(|to| *to != from) {
                         let words = self.clocks[from].words_for(to as u8, self.monotonic(from));
                         self.true_us += 1_000 + 500 * ((tenth + from as u64 + to as u64) % 5);
-                        if self.heard[from] && self.heard[to] {
+                        if self.received[from] && self.received[to] {
                             let at = self.monotonic(to);
-                            self.clocks[to].hear(from as u8, words, at);
+                            self.clocks[to].receive(from as u8, words, at);
                         }
                     }
                 }
@@ -429,11 +429,11 @@ mod tests {
         let words = group.clocks[1].words_for(0, group.monotonic(1));
         group.true_us += 1_000;
         let at = group.monotonic(0);
-        group.clocks[0].hear(1, words, at);
+        group.clocks[0].receive(1, words, at);
         let is_behind = difference(words.now_us, WALL + group.true_us) < 0;
         assert!(judges(&group, 0) && group.clocks[0].is_behind(1, at) == is_behind);
         // Nothing is heard of the third one.
-        group.heard[2] = false;
+        group.received[2] = false;
         group.beat(40);
         assert!(!judges(&group, 0));
     }
@@ -449,7 +449,7 @@ mod tests {
         // Two of three clocks are known, one of them an hour ahead: it is unknown which is right, so the later one is
         // not accepted.
         let mut group = Group::new(&[HOUR, 0, 0]);
-        group.heard[2] = false;
+        group.received[2] = false;
         group.beat(50);
         assert!(group.latest(1) <= 2 * S as i64 && group.stamp(0) <= 2 * S as i64);
         assert!(group.faults.is_empty(), "{:?}", group.faults);
@@ -522,7 +522,7 @@ mod tests {
                 held_us: word(40) >> (seed % 64),
             };
             let at = group.monotonic(1);
-            group.clocks[1].hear(0, words, at);
+            group.clocks[1].receive(0, words, at);
             group.clocks[1].discipline(at);
         }
         assert!(is_near(group.wrong()[1]) && group.latest(1) <= 2 * S as i64);

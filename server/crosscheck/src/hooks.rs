@@ -206,7 +206,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     }
 
     /// Whether the voter receives its peers' messages.
-    fn hears_votes(&self) -> bool {
+    fn receives_votes(&self) -> bool {
         true
     }
 

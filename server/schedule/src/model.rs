@@ -119,7 +119,7 @@ fn model_a_watermark_carries_what_came_before_it() {
 }
 
 #[test]
-fn model_a_sleeper_hears_of_an_entry_of_the_end_and_of_an_abort() {
+fn model_a_sleeper_wakes_for_an_entry_the_end_and_an_abort() {
     for end in [TurnState::count_append as fn(&TurnState), TurnState::close, TurnState::abort] {
         loom::model(move || {
             let turns = Arc::new(TurnState::new(0, 1, 1, 0));

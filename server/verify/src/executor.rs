@@ -114,7 +114,7 @@ pub enum ExecutorCommand {
         /// What is stable here.
         stable: Version,
         /// What the verifiers have recorded.
-        heard: TokenRecord,
+        received: TokenRecord,
     },
 }
 
@@ -135,7 +135,7 @@ pub struct Executor {
     /// The version that has to come from another executor.
     wanted: Option<Version>,
     /// RECORDED of each verifier by view and number.
-    heard: BTreeMap<(Slot, u64, u64), HeardRecord>,
+    received: BTreeMap<(Slot, u64, u64), ReceivedRecord>,
     crashes: CrashVector,
     reads: ReadRound,
     /// When something was last sent or learned, in microseconds.
@@ -148,7 +148,7 @@ pub struct Executor {
 
 /// What a verifier has recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct HeardRecord {
+struct ReceivedRecord {
     token: StateToken,
     /// The verifier's life.
     life: u16,
@@ -181,7 +181,7 @@ impl Executor {
             sent: BTreeMap::new(),
             agreed: BTreeMap::new(),
             wanted: None,
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             crashes,
             reads: ReadRound::default(),
             quiet_since: None,
@@ -270,7 +270,7 @@ impl Executor {
 
     /// Messages of verifiers that wait for others.
     pub fn remembered(&self) -> usize {
-        self.heard.len()
+        self.received.len()
     }
 
     /// Removes rules, to show their effect.
@@ -353,21 +353,21 @@ impl Executor {
         if old || done {
             return;
         }
-        let heard = HeardRecord { token: record.version.token, life: crashes.of_slot(from) };
-        self.heard.insert((from, view, number), heard);
-        self.bound_heard(from);
+        let received = ReceivedRecord { token: record.version.token, life: crashes.of_slot(from) };
+        self.received.insert((from, view, number), received);
+        self.bound_received(from);
         if self.has_quorum(&record) {
-            self.heard.retain(|key, _| (key.1, key.2) != (view, number));
+            self.received.retain(|key, _| (key.1, key.2) != (view, number));
             self.act(record, out);
         }
     }
 
     /// Of each verifier the newest are kept.
-    fn bound_heard(&mut self, from: Slot) {
+    fn bound_received(&mut self, from: Slot) {
         let of_verifier = || (from, 0, 0)..=(from, u64::MAX, u64::MAX);
-        while self.heard.range(of_verifier()).count() > TALLY_BATCHES as usize {
-            let Some(oldest) = self.heard.range(of_verifier()).next().map(|(key, _)| *key) else { return };
-            self.heard.remove(&oldest);
+        while self.received.range(of_verifier()).count() > TALLY_BATCHES as usize {
+            let Some(oldest) = self.received.range(of_verifier()).next().map(|(key, _)| *key) else { return };
+            self.received.remove(&oldest);
         }
     }
 
@@ -375,9 +375,9 @@ impl Executor {
     fn has_quorum(&self, record: &TokenRecord) -> bool {
         let (view, number) = (record.view, record.version.number);
         let agrees = |verifier: &Slot| {
-            let heard = self.heard.get(&(*verifier, view, number));
-            heard.is_some_and(|heard| {
-                heard.token == record.version.token && heard.life >= self.crashes.of_slot(*verifier)
+            let received = self.received.get(&(*verifier, view, number));
+            received.is_some_and(|received| {
+                received.token == record.version.token && received.life >= self.crashes.of_slot(*verifier)
             })
         };
         let agreeing = (0..self.config.layout.verifiers()).filter(agrees).count();
@@ -397,7 +397,7 @@ impl Executor {
         }
         self.quiet_since = Some(out.now_us);
         if self.contradicts(&record) {
-            let command = ExecutorCommand::Contradiction { stable: self.stable, heard: record };
+            let command = ExecutorCommand::Contradiction { stable: self.stable, received: record };
             return out.commands.push(command);
         }
         let version = record.version;
@@ -409,9 +409,9 @@ impl Executor {
             self.bound_agreed();
         }
         self.judge(out);
-        self.heard.retain(|key, _| (key.1, key.2) > (record.view, 0));
+        self.received.retain(|key, _| (key.1, key.2) > (record.view, 0));
         let stable = self.stable.number;
-        self.heard.retain(|key, _| key.1 > record.view || key.2 > stable);
+        self.received.retain(|key, _| key.1 > record.view || key.2 > stable);
     }
 
     /// In a later identity even one that has less is not known to have the beginning of what the group has.

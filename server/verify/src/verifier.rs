@@ -268,7 +268,7 @@ impl Verifier {
 
     fn on_message(&mut self, from: Slot, message: VerifyMessage, out: &mut Out<'_>) {
         if from != self.recorder.config.me && !self.recorder.is_by_quorum() {
-            self.pair.hears(out.now_us);
+            self.pair.receives(out.now_us);
         }
         match message {
             VerifyMessage::Verify { view, version, parent, life: _ } => {

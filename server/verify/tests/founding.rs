@@ -131,15 +131,15 @@ fn one_that_took_part_in_the_beginning_sends_tokens_whatever_answer_comes_first(
         };
         commands.iter().filter(is_token).count()
     };
-    let mut hear = |from, message| tokens(ExecutorEvent::Message { from, message });
+    let mut receive = |from, message| tokens(ExecutorEvent::Message { from, message });
     let here = |own_life, founding| {
         let memory = Some((0, record));
         VerifyMessage::Here(Here { life: 70, round: AskRound::CatchUp, own_life, founding, memory, crashes })
     };
-    assert_eq!(hear(0, VerifyMessage::Recorded { record, crashes }), 0);
-    assert_eq!(hear(1, here(71, 0)), 0);
+    assert_eq!(receive(0, VerifyMessage::Recorded { record, crashes }), 0);
+    assert_eq!(receive(1, here(71, 0)), 0);
     let version = Version { number: 1, token: StateToken(7) };
     assert_eq!(tokens(ExecutorEvent::Executed { view: 0, version, parent: StateToken(0) }), 0);
-    let mut hear = |from, message| tokens(ExecutorEvent::Message { from, message });
-    assert_eq!(hear(0, here(70, 70)), 1);
+    let mut receive = |from, message| tokens(ExecutorEvent::Message { from, message });
+    assert_eq!(receive(0, here(70, 70)), 1);
 }

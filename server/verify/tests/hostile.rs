@@ -24,15 +24,15 @@ fn verify(view: u64, number: u64, token: u128, parent: u128) -> VerifyMessage {
 #[test]
 fn tokens_have_a_bound() {
     let mut verifier = Verifier::founded(config(2), &[1, 2, 3]);
-    let mut hear = |message| {
+    let mut receive = |message| {
         verifier.handle(VerifierEvent::Message { from: 0, message }, 0, &mut Vec::new());
         verifier.tokens()
     };
     let mut most = 0;
     for number in 1..200 {
         for parent in 0..10 {
-            most = most.max(hear(verify(0, number, 1, parent)));
-            most = most.max(hear(verify(1 + number, number, 1, parent)));
+            most = most.max(receive(verify(0, number, 1, parent)));
+            most = most.max(receive(verify(1 + number, number, 1, parent)));
         }
     }
     // Those of the present view and of one later view, of one executor.

@@ -44,16 +44,19 @@ fn adopted_records(config: Config) -> u64 {
     };
     let record = TokenRecord { view: 0, version: Version { number: 1, token: StateToken(7) }, lineup };
     let mut executor = Executor::founded(config);
-    let mut hear = |from, message| {
+    let mut receive = |from, message| {
         executor.handle(ExecutorEvent::Message { from, message }, 0, &mut Vec::new());
     };
     let crashes = CrashVector::new(3);
     let start = TokenRecord { version: Version { number: 0, token: StateToken(0) }, ..record };
-    (1..3).for_each(|from| hear(from, VerifyMessage::Recorded { record: start, crashes }));
+    (1..3).for_each(|from| receive(from, VerifyMessage::Recorded { record: start, crashes }));
     for from in 1..3 {
         let memory = Some((1, record));
         let round = AskRound::CatchUp;
-        hear(from, VerifyMessage::Here(Here { life: 1, round, own_life: 2, founding: 0, memory, crashes }));
+        receive(
+            from,
+            VerifyMessage::Here(Here { life: 1, round, own_life: 2, founding: 0, memory, crashes }),
+        );
     }
     let version = record.version;
     executor.handle(ExecutorEvent::Executed { view: 0, version, parent: StateToken(0) }, 0, &mut Vec::new());
@@ -185,8 +188,8 @@ fn version(number: u64) -> Version {
 /// An executor that lags: it has run batch 1 to 100 of view 0, and knows that batch `agreed` was agreed on there.
 fn that_lags(agreed: u64) -> Executor {
     let mut executor = Executor::founded(Config::new(THREE, 2, 3, StateToken(0)));
-    hears(&mut executor, 0, version(0));
-    hears(&mut executor, 0, version(agreed));
+    receives(&mut executor, 0, version(0));
+    receives(&mut executor, 0, version(agreed));
     runs(&mut executor, 0, 1..=100);
     executor
 }
@@ -201,7 +204,7 @@ fn runs(executor: &mut Executor, view: u64, batches: RangeInclusive<u64>) {
 }
 
 /// Two verifiers tell what they have recorded.
-fn hears(executor: &mut Executor, view: u64, version: Version) -> Vec<ExecutorCommand> {
+fn receives(executor: &mut Executor, view: u64, version: Version) -> Vec<ExecutorCommand> {
     let mut commands = Vec::new();
     let lineup = Lineup {
         primary: 0,
@@ -222,7 +225,7 @@ fn hears(executor: &mut Executor, view: u64, version: Version) -> Vec<ExecutorCo
 #[test]
 fn one_that_lags_keeps_the_batches_that_the_next_view_continues() {
     let mut executor = that_lags(3_000);
-    let commands = hears(&mut executor, 1, version(3_010));
+    let commands = receives(&mut executor, 1, version(3_010));
     assert!(matches!(commands[..], [ExecutorCommand::Rewind { view: 1, .. }]), "{commands:?}");
     assert_eq!(executor.newest(), version(100));
     // It goes on from there, and the token after batch 3,010 stands for all before.
@@ -235,12 +238,12 @@ fn one_that_lags_keeps_the_batches_that_the_next_view_continues() {
 fn one_that_lags_keeps_no_batch_that_another_view_may_have_replaced() {
     // Batch 61 to 100 of view 0 may not be those that view 1 numbered so: nothing tells that they were agreed on.
     let mut executor = that_lags(200);
-    hears(&mut executor, 1, version(60));
+    receives(&mut executor, 1, version(60));
     assert_eq!(executor.newest(), version(60));
     let mut executor = Executor::founded(Config::new(THREE, 2, 3, StateToken(0)));
-    hears(&mut executor, 0, version(0));
+    receives(&mut executor, 0, version(0));
     runs(&mut executor, 0, 1..=8);
-    hears(&mut executor, 2, version(60));
+    receives(&mut executor, 2, version(60));
     assert_eq!(executor.newest(), version(0));
 }
 

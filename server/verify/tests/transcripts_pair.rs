@@ -148,7 +148,7 @@ fn a_late_proof_waits_for_the_operator() {
 }
 
 #[test]
-fn a_primary_that_hears_nothing_waits_and_there_is_one_history() {
+fn a_primary_that_receives_nothing_waits_and_there_is_one_history() {
     let mut pair = Cluster::founded(Layout::Pair, as_is);
     pair.pass_ms(50);
     pair.cut = vec![(0, 1)];

@@ -52,7 +52,7 @@ impl CostClient {
     ///
     /// # Errors
     /// The connection breaks, an answer is malformed, or a read finds nothing.
-    pub fn hear(&mut self, op: Op, mut waiting: usize) -> anyhow::Result<()> {
+    pub fn receive(&mut self, op: Op, mut waiting: usize) -> anyhow::Result<()> {
         while waiting > 0 {
             match Dialect::Memcached.take(op, self.connection.unread()) {
                 Taken::Whole(_, Reply::Refused(words)) => bail!("{}", String::from_utf8_lossy(&words)),

@@ -106,18 +106,18 @@ impl Clients {
         if let [only] = &mut self.connections[..] {
             return keys.chunks(self.load.together()).try_for_each(|keys| {
                 only.send(op, keys)?;
-                only.hear(op, keys.len())
+                only.receive(op, keys.len())
             });
         }
         let count = self.connections.len();
         for (number, key) in keys.iter().enumerate() {
             let client = &mut self.connections[number % count];
             if number >= count {
-                client.hear(op, 1)?;
+                client.receive(op, 1)?;
             }
             client.send(op, &[*key])?;
         }
-        self.connections.iter_mut().take(keys.len()).try_for_each(|client| client.hear(op, 1))
+        self.connections.iter_mut().take(keys.len()).try_for_each(|client| client.receive(op, 1))
     }
 }
 

@@ -111,7 +111,7 @@ pub struct Generator {
     turn: usize,
     backlog: u64,
     on_their_way: u64,
-    heard: u64,
+    last_received: u64,
     seen: MeasuredCounts,
     ending: Option<Ending>,
 }
@@ -169,7 +169,7 @@ impl Generator {
             turn: 0,
             backlog: 0,
             on_their_way: 0,
-            heard: 0,
+            last_received: 0,
             seen: MeasuredCounts::default(),
             ending: None,
         })
@@ -181,9 +181,9 @@ impl Generator {
         }
         self.depth = FILLERS.1;
         self.source = RequestSource::First(keys.into_iter());
-        self.heard = self.now();
+        self.last_received = self.now();
         for number in 0..self.connections.len() {
-            self.top_up(number, self.heard)?;
+            self.top_up(number, self.last_received)?;
         }
         while self.on_their_way > 0 {
             self.step(u64::MAX)?;
@@ -206,7 +206,7 @@ impl Generator {
     /// A server falls silent, or connections break repeatedly.
     pub fn warm_up(&mut self, warmup: Duration) -> anyhow::Result<()> {
         let now = self.now();
-        self.heard = now;
+        self.last_received = now;
         self.depth = self.setup.pipeline;
         self.source = match self.setup.rate {
             Some(rate) => RequestSource::Open(Pace::new(rate, now, self.setup.seed ^ 0x0FE7)),
@@ -288,7 +288,7 @@ impl Generator {
             bail!("ended by the operator");
         }
         let now = self.send_due()?;
-        if now.saturating_sub(self.heard) > nanoseconds(SILENCE) && self.on_their_way > 0 {
+        if now.saturating_sub(self.last_received) > nanoseconds(SILENCE) && self.on_their_way > 0 {
             bail!("no reply for {} s with {} requests on their way", SILENCE.as_secs(), self.on_their_way);
         }
         let mut wait = end.saturating_sub(now).min(nanoseconds(SILENCE) / 10);
@@ -394,7 +394,7 @@ impl Generator {
             connection.take(used);
             connection.pending.pop_front();
             self.on_their_way -= 1;
-            self.heard = now;
+            self.last_received = now;
         }
         if connection.received().is_empty() { Ok(()) } else { Err("bytes that answer no request") }
     }

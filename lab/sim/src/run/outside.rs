@@ -113,7 +113,7 @@ impl<W: Workload> Run<W> {
             let number = self.strangers.numbered;
             let life = self.slots[usize::from(victim)].life;
             self.strangers.calls.insert(number, Visit { victim, life, call, caller, then, counts });
-            self.at(draws.within(500, 50_000), Event::Heard(number));
+            self.at(draws.within(500, 50_000), Event::Received(number));
         }
         draws.within(100_000, 1_000_000)
     }
@@ -131,7 +131,7 @@ impl<W: Workload> Run<W> {
             b"no record at all".iter().copied().chain(rest).collect::<Vec<u8>>()
         };
         let recorded = self.fabric.recorded();
-        let heard = |is_first: bool, draws: &mut SplitMix64| {
+        let received = |is_first: bool, draws: &mut SplitMix64| {
             let fits = |one: &&Recorded| one.is_first == is_first && (!is_first || one.ends.1 == victim);
             let fitting: Vec<&Recorded> = recorded.iter().filter(fits).collect();
             if fitting.is_empty() { noise(draws) } else { draws.pick(&fitting).bytes.clone() }
@@ -141,8 +141,8 @@ impl<W: Workload> Run<W> {
             1 => (b"GET / HTTP/1.1\r\nHost: replica\r\n\r\n".to_vec(), Vec::new(), None),
             // A recorded first message of a peer, and then other recorded bytes: their key is not that of this
             // connection.
-            2 => (heard(true, draws), heard(false, draws), None),
-            3 => (heard(false, draws), Vec::new(), None),
+            2 => (received(true, draws), received(false, draws), None),
+            3 => (received(false, draws), Vec::new(), None),
             4 if calls > 5 => (Vec::new(), Vec::new(), None),
             _ => {
                 let me = (victim + 1 + draws.modulo(u64::from(self.options.replicas) - 1) as u8)
@@ -157,9 +157,9 @@ impl<W: Workload> Run<W> {
     }
 
     /// A stranger has waited for an answer, and continues like a peer.
-    pub(super) fn hear_as_stranger(&mut self, number: u64) {
+    pub(super) fn receive_as_stranger(&mut self, number: u64) {
         let Some(visit) = self.strangers.calls.get_mut(&number) else { return };
-        let answer = visit.call.hear();
+        let answer = visit.call.receive();
         let then = match visit.caller.take() {
             // A connection with the wrong key gets no answer.
             Some(caller) => caller.go_on(&answer, b"forged").unwrap_or_default(),
@@ -184,7 +184,7 @@ impl<W: Workload> Run<W> {
         let (here, others) = calls.into_iter().partition(|(_, visit)| visit.victim == victim);
         let here: BTreeMap<u64, Visit> = here;
         self.strangers.calls = others;
-        let is_seen = |visit: &&Visit| visit.life == life && visit.counts && visit.call.is_heard();
+        let is_seen = |visit: &&Visit| visit.life == life && visit.counts && visit.call.is_received();
         let said = here.values().filter(is_seen).count() as u64;
         let Some(process) = slot.process.as_ref().filter(|_| slot.paused_us < self.now_us) else { return };
         // A replica with too many pending handshakes closes some before it has read from them.

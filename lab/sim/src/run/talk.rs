@@ -40,7 +40,7 @@ impl<W: Workload> Run<W> {
                 self.lose_memory(&stroke);
             }
             Event::Watch { replica, life } => self.watch(replica, life),
-            Event::Heard(number) => self.hear_as_stranger(number),
+            Event::Received(number) => self.receive_as_stranger(number),
             Event::Again { victim, inject } => self.again(victim, inject),
             Event::Storm { victim, more } => self.storm(victim, more),
             Event::Over(stroke) => self.end_stroke(&stroke),

@@ -49,7 +49,7 @@ impl<P> InputBuffer<P> {
 
 /// The bytes from a client that are not consumed. The copies share nothing, not even the number of consumed bytes.
 pub(super) struct Input<P> {
-    heard: InputBuffer<P>,
+    received: InputBuffer<P>,
     /// The same bytes, read from the kernel a second time; unused without cross-checking.
     again: InputBuffer<P>,
 }
@@ -91,26 +91,26 @@ impl InputStep {
 
 impl<P: Protocol> Input<P> {
     pub fn new(protocol: P) -> Self {
-        Input { heard: InputBuffer::new(protocol.clone()), again: InputBuffer::new(protocol) }
+        Input { received: InputBuffer::new(protocol.clone()), again: InputBuffer::new(protocol) }
     }
 
     #[cfg(test)]
     pub fn of(bytes: &[u8], protocol: P) -> Self {
         let mut input = Input::new(protocol);
-        (input.heard.bytes, input.again.bytes) = (bytes.to_vec(), bytes.to_vec());
+        (input.received.bytes, input.again.bytes) = (bytes.to_vec(), bytes.to_vec());
         input
     }
 
     /// Injects a fault into one of the two copies.
     #[cfg(test)]
     pub fn corrupt(&mut self, copy: usize, bit: usize) {
-        let bytes = if copy == 0 { &mut self.heard.bytes } else { &mut self.again.bytes };
+        let bytes = if copy == 0 { &mut self.received.bytes } else { &mut self.again.bytes };
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
 
     /// The number of bytes that are not consumed.
     pub fn len(&self) -> usize {
-        self.heard.rest().len().max(self.again.rest().len())
+        self.received.rest().len().max(self.again.rest().len())
     }
 
     /// The most that one [`Input::fill`] takes through `scratch`: each of two copies has half of it.
@@ -120,23 +120,23 @@ impl<P: Protocol> Input<P> {
 
     /// Memory that the copies take.
     pub fn capacity(&self) -> usize {
-        self.heard.bytes.capacity() + self.again.bytes.capacity()
+        self.received.bytes.capacity() + self.again.bytes.capacity()
     }
 
     /// Reserves memory for `length` bytes in each copy, and no more.
     pub fn reserve(&mut self, length: usize, twice: bool) {
-        let copies = [Some(&mut self.heard), Some(&mut self.again).filter(|_| twice)];
-        for heard in copies.into_iter().flatten() {
-            heard.forget();
-            heard.bytes.reserve_exact(length.saturating_sub(heard.bytes.len()));
+        let copies = [Some(&mut self.received), Some(&mut self.again).filter(|_| twice)];
+        for received in copies.into_iter().flatten() {
+            received.forget();
+            received.bytes.reserve_exact(length.saturating_sub(received.bytes.len()));
         }
     }
 
     /// Frees the memory that a long request took.
     pub fn release(&mut self) {
-        for heard in [&mut self.heard, &mut self.again] {
-            heard.forget();
-            heard.bytes.shrink_to(limits::KEPT_INPUT);
+        for received in [&mut self.received, &mut self.again] {
+            received.forget();
+            received.bytes.shrink_to(limits::KEPT_INPUT);
         }
     }
 
@@ -144,7 +144,7 @@ impl<P: Protocol> Input<P> {
     /// on keeps little memory.
     pub fn tidy(&mut self, is_long: bool) {
         if self.len() == 0 {
-            self.heard.forget();
+            self.received.forget();
             self.again.forget();
         } else if !is_long && self.len() <= limits::FREE_INPUT && self.capacity() > 2 * limits::KEPT_INPUT {
             self.release();
@@ -153,12 +153,12 @@ impl<P: Protocol> Input<P> {
 
     /// What its protocol sends without a request.
     pub fn unasked(&mut self, room: usize) -> Vec<u8> {
-        self.heard.protocol.unasked(room)
+        self.received.protocol.unasked(room)
     }
 
     /// The number of bytes that its protocol expects in the reply to the last ordered request.
     pub fn reply_bytes(&self) -> usize {
-        self.heard.protocol.reply_bytes()
+        self.received.protocol.reply_bytes()
     }
 
     /// Reads at most `most` received bytes, and with TLS what was decrypted with them, which waits nowhere else; 0 when
@@ -173,7 +173,7 @@ impl<P: Protocol> Input<P> {
         most: usize,
         twice: bool,
     ) -> io::Result<usize> {
-        self.heard.forget();
+        self.received.forget();
         self.again.forget();
         let mut all = self.copy(stream, scratch, most, twice)?;
         while stream.unread() > 0 {
@@ -191,7 +191,7 @@ impl<P: Protocol> Input<P> {
     ) -> io::Result<usize> {
         if !twice {
             let read = stream.read(&mut scratch[..most])?;
-            self.heard.bytes.extend_from_slice(&scratch[..read]);
+            self.received.bytes.extend_from_slice(&scratch[..read]);
             return Ok(read);
         }
         let (first, second) = scratch.split_at_mut(scratch.len() / 2);
@@ -200,7 +200,7 @@ impl<P: Protocol> Input<P> {
         // for both would cut both alike.
         let read = stream.read(&mut second[..peeked])?;
         self.again.bytes.extend_from_slice(&first[..peeked]);
-        self.heard.bytes.extend_from_slice(&second[..read]);
+        self.received.bytes.extend_from_slice(&second[..read]);
         Ok(read)
     }
 
@@ -208,23 +208,23 @@ impl<P: Protocol> Input<P> {
     /// each, or when the step consumes more bytes than there are.
     pub fn next(&mut self, twice: bool) -> Option<InputStep> {
         if !twice {
-            let InputBuffer { bytes, done, protocol } = &mut self.heard;
+            let InputBuffer { bytes, done, protocol } = &mut self.received;
             let step = InputStep::of(protocol.next(bytes.get(*done..).unwrap_or_default()));
-            self.heard.take(&step)?;
+            self.received.take(&step)?;
             return Some(step);
         }
-        if self.heard.rest().is_empty() && self.again.rest().is_empty() {
+        if self.received.rest().is_empty() && self.again.rest().is_empty() {
             return Some(InputStep::NeedMore(1));
         }
-        let (bytes, again) = (self.heard.rest(), self.again.rest());
+        let (bytes, again) = (self.received.rest(), self.again.rest());
         let mut agreed = None;
         for _ in 0..2 {
-            let mut its = self.heard.protocol.clone();
+            let mut its = self.received.protocol.clone();
             let first = InputStep::of(its.next(bytes));
             if let Some(used) = self.rendered(&first, &its) {
-                self.heard.take(&first)?;
+                self.received.take(&first)?;
                 self.again.done += used;
-                self.heard.protocol = its;
+                self.received.protocol = its;
                 return Some(first);
             }
             let mut other = self.again.protocol.clone();
@@ -239,9 +239,9 @@ impl<P: Protocol> Input<P> {
             agreed = (is_same && are_answers && bytes == again).then_some((first, its, second, other));
         }
         let (step, its, second, other) = agreed?;
-        self.heard.take(&step)?;
+        self.received.take(&step)?;
         self.again.take(&second)?;
-        (self.heard.protocol, self.again.protocol) = (its, other);
+        (self.received.protocol, self.again.protocol) = (its, other);
         Some(step)
     }
 
@@ -250,7 +250,7 @@ impl<P: Protocol> Input<P> {
     fn rendered(&self, first: &InputStep, its: &P) -> Option<usize> {
         let InputStep::Order(used, request) = first else { return None };
         let again = self.again.rest();
-        if again.len() != self.heard.rest().len() || *its != self.again.protocol {
+        if again.len() != self.received.rest().len() || *its != self.again.protocol {
             return None;
         }
         let fits = self.again.protocol.rendered(again, &request.bytes)?;
@@ -311,7 +311,7 @@ mod tests {
         let mut input = Input::of(b"one\ntwo\nnow x\n", protocol);
         for (times, left) in [(1, 10), (2, 6)] {
             assert!(matches!(input.next(true), Some(InputStep::Order(4, _))));
-            assert_eq!([input.heard.rest().len(), input.again.rest().len()], [left; 2]);
+            assert_eq!([input.received.rest().len(), input.again.rest().len()], [left; 2]);
             assert_eq!(counts(), [times, times]);
         }
         assert!(matches!(input.next(true), Some(InputStep::Reply(6, _))), "an answer is no request");
@@ -323,7 +323,7 @@ mod tests {
     fn a_decoding_that_is_wrong_in_one_copy_only_decides_nothing() {
         for copy in [0, 1] {
             let mut input = Input::of(b"one\n", RenderedLines::default());
-            let state = if copy == 0 { &mut input.heard.protocol } else { &mut input.again.protocol };
+            let state = if copy == 0 { &mut input.received.protocol } else { &mut input.again.protocol };
             state.wrong = true;
             assert!(input.next(true).is_none(), "copy {copy}");
             assert_eq!(input.len(), 4, "nothing is consumed");
@@ -335,7 +335,7 @@ mod tests {
         for bit in 0..4 * 8 {
             for copy in [0, 1] {
                 let mut input = Input::of(b"one\n", RenderedLines::default());
-                let bytes = if copy == 0 { &mut input.heard.bytes } else { &mut input.again.bytes };
+                let bytes = if copy == 0 { &mut input.received.bytes } else { &mut input.again.bytes };
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 assert!(input.next(true).is_none(), "bit {bit} of copy {copy}");
             }
@@ -362,10 +362,10 @@ mod tests {
 
     fn no_step_of_a_copy_that_lost_its_place<P: Protocol>(protocol: P) {
         let faults: [fn(&mut Input<P>); 5] = [
-            |input| input.heard.done ^= 8,
+            |input| input.received.done ^= 8,
             |input| input.again.done ^= 8,
             |input| input.again.done ^= 1 << 40,
-            |input| input.heard.bytes.truncate(8),
+            |input| input.received.bytes.truncate(8),
             // Both copies would take the same step here, and answer the next request once too often.
             |input| _ = input.again.bytes.drain(..4),
         ];

@@ -28,11 +28,11 @@ impl Caller {
         Ok((Caller { me: settings.me, dialling }, first))
     }
 
-    /// The replica has sent `heard`. If this is the answer to a holder of the key, returns the proof that makes the
+    /// The replica has sent `received`. If this is the answer to a holder of the key, returns the proof that makes the
     /// replica accept the caller, and after it a frame that no replica has sent.
-    pub fn go_on(self, heard: &[u8], forged: &[u8]) -> Option<Vec<u8>> {
+    pub fn go_on(self, received: &[u8], forged: &[u8]) -> Option<Vec<u8>> {
         let mut records = Records::default();
-        records.feed(heard);
+        records.feed(received);
         let answer = records.next().ok()??;
         let (_, mut channel): (Hello, Channel) = self.dialling.finish(answer.sealed).ok()?;
         let mut frame = Vec::new();

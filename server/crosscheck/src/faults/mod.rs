@@ -302,7 +302,7 @@ impl Hooks for Injector {
         if self.0.sabotaged.has(Sabotage::UndoesUnsorted) { u64::MAX - stamp } else { stamp }
     }
 
-    fn hears_votes(&self) -> bool {
+    fn receives_votes(&self) -> bool {
         !self.0.sabotaged.has(Sabotage::MutesVotes)
     }
 

@@ -740,9 +740,9 @@ mod tests {
             }
             nodes[0].seen.clear();
             talk(&mut nodes, 300);
-            let heard = |event: &&PeerEvent| matches!(event, PeerEvent::Frame { .. });
-            let heard = nodes[0].seen.iter().filter(heard).count();
-            assert!(heard > 150, "{takes:x} {sends:x}: {heard} of 300");
+            let received = |event: &&PeerEvent| matches!(event, PeerEvent::Frame { .. });
+            let received = nodes[0].seen.iter().filter(received).count();
+            assert!(received > 150, "{takes:x} {sends:x}: {received} of 300");
         }
     }
 

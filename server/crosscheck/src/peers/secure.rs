@@ -340,10 +340,10 @@ mod tests {
         let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));
         let (mut first, mut second) = (Vec::new(), Vec::new());
         let dialling = Dialling::begin(&mut theirs, &hello(2), &mut first).unwrap();
-        let (heard, accepted) = answer(&mut ours, &hello(0), &only(&first), &mut second).unwrap();
-        assert_eq!(heard, hello(2));
-        let (heard, dialled) = dialling.finish(&only(&second)).unwrap();
-        assert_eq!(heard, hello(0));
+        let (received, accepted) = answer(&mut ours, &hello(0), &only(&first), &mut second).unwrap();
+        assert_eq!(received, hello(2));
+        let (received, dialled) = dialling.finish(&only(&second)).unwrap();
+        assert_eq!(received, hello(0));
         (dialled, accepted)
     }
 

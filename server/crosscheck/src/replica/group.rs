@@ -58,7 +58,7 @@ pub(super) struct LogEnd {
 /// One other replica.
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
-    heard_us: u64,
+    received_us: u64,
     /// Its heartbeat, once it executes.
     voting: Option<Heartbeat>,
     /// Last batch that it has reported as executed, in verified mode as stable; and how slow it says it has been.
@@ -126,8 +126,8 @@ impl Group {
     pub(super) fn is_settled(&self, now_us: u64, until_advice: Duration) -> bool {
         let is_old = |since_us: u64| now_us >= since_us + until_advice.as_micros() as u64;
         let is_settled = |other: &Other| {
-            let speaks = other.heard_us > 0 && !other.is_silent(now_us, limits::QUIET);
-            other.changed_us.is_none_or(is_old) && (speaks || is_old(other.heard_us))
+            let speaks = other.received_us > 0 && !other.is_silent(now_us, limits::QUIET);
+            other.changed_us.is_none_or(is_old) && (speaks || is_old(other.received_us))
         };
         let others = self.others.iter().enumerate().filter(|(peer, _)| *peer != usize::from(self.me));
         self.began_us.is_some_and(is_old) && others.map(|(_, other)| other).all(is_settled)
@@ -148,8 +148,8 @@ impl Group {
     }
 
     /// A peer connected, or a frame of it arrived.
-    pub(super) fn on_heard(&mut self, peer: u8, now_us: u64) {
-        self.others[usize::from(peer)].heard_us = now_us;
+    pub(super) fn on_received(&mut self, peer: u8, now_us: u64) {
+        self.others[usize::from(peer)].received_us = now_us;
     }
 
     /// This replica begins to execute: its voter has no information about the others, and theirs have none about it.
@@ -165,11 +165,11 @@ impl Group {
     pub(super) fn others_pace(&self, now_us: u64) -> PeerProgress {
         let reported: Vec<PeerProgress> = self.all_others().map(|other| other.pace).collect();
         let others = PeerProgress::of_others(&reported, self.faults());
-        PeerProgress { executed: if self.hears_all(now_us) { others.executed } else { 0 }, ..others }
+        PeerProgress { executed: if self.receives_all(now_us) { others.executed } else { 0 }, ..others }
     }
 
     /// Whether all others were heard just now, and vote: then this replica's memory is not needed.
-    pub(super) fn hears_all(&self, now_us: u64) -> bool {
+    pub(super) fn receives_all(&self, now_us: u64) -> bool {
         self.all_others().all(|other| other.votes_now(now_us))
     }
 
@@ -281,7 +281,7 @@ impl Group {
             return false;
         };
         if let (Ok(their_us), Ok(sent_us), Ok(echo_us), Ok(held_us)) = (word(), word(), word(), word()) {
-            time.clock.hear(from, ClockWords { now_us: their_us, sent_us, echo_us, held_us }, now_us);
+            time.clock.receive(from, ClockWords { now_us: their_us, sent_us, echo_us, held_us }, now_us);
         }
         let log_end = match (word(), word()) {
             (Ok(term), Ok(index)) => Some(LogEnd { term, index }),
@@ -343,8 +343,8 @@ impl Group {
     }
 
     /// When something came from this peer last, in microseconds of the world's clock; 0 if nothing did.
-    pub(super) fn heard_us(&self, peer: u8) -> u64 {
-        self.others.get(usize::from(peer)).map_or(0, |other| other.heard_us)
+    pub(super) fn received_us(&self, peer: u8) -> u64 {
+        self.others.get(usize::from(peer)).map_or(0, |other| other.received_us)
     }
 
     /// Whether nothing came from this peer lately.
@@ -377,7 +377,7 @@ impl Group {
 impl Other {
     /// Whether nothing was received from it for longer than `limit`.
     fn is_silent(&self, now_us: u64, limit: Duration) -> bool {
-        now_us.saturating_sub(self.heard_us) > limit.as_micros() as u64
+        now_us.saturating_sub(self.received_us) > limit.as_micros() as u64
     }
 
     /// Whether it votes, and was heard recently.
@@ -399,8 +399,8 @@ mod tests {
     }
 
     /// Both peers are heard at this time.
-    fn hear(group: &mut Group, now_us: u64) {
-        (0..2).for_each(|peer| group.on_heard(peer, now_us));
+    fn receive(group: &mut Group, now_us: u64) {
+        (0..2).for_each(|peer| group.on_received(peer, now_us));
     }
 
     #[test]
@@ -408,11 +408,11 @@ mod tests {
         assert!(!Group::new(2, (3, 3), 7, 0).is_settled(1 << 40, limits::UNTIL_ADVICE), "it has not begun");
         let mut group = group();
         let first_us = START_US + ADVICE_US;
-        hear(&mut group, first_us - 1);
+        receive(&mut group, first_us - 1);
         assert!(!group.is_settled(first_us - 1, limits::UNTIL_ADVICE));
         assert!(group.is_settled(first_us, limits::UNTIL_ADVICE), "the others are there");
         group.on_changed(1, first_us);
-        hear(&mut group, first_us + ADVICE_US - 1);
+        receive(&mut group, first_us + ADVICE_US - 1);
         assert!(
             !group.is_settled(first_us + ADVICE_US - 1, limits::UNTIL_ADVICE),
             "connected, gone or refused since less than that"
@@ -426,9 +426,9 @@ mod tests {
         let mut group = group();
         let silent_us = 10 * ADVICE_US;
         let quiet_us = limits::QUIET.as_micros() as u64;
-        hear(&mut group, silent_us);
+        receive(&mut group, silent_us);
         assert!(group.is_settled(silent_us + quiet_us, limits::UNTIL_ADVICE));
-        group.on_heard(0, silent_us + ADVICE_US);
+        group.on_received(0, silent_us + ADVICE_US);
         assert!(
             !group.is_settled(silent_us + quiet_us + 1, limits::UNTIL_ADVICE)
                 && !group.is_settled(silent_us + ADVICE_US - 1, limits::UNTIL_ADVICE)
@@ -455,11 +455,11 @@ mod tests {
         let reported = tolerance::to_word(None, Verifying { verifies: true, abstains: false });
         let words = [1, 5, 9, 0, 0, 0, 0, 0, 1, 9, reported].map(u64::to_le_bytes);
         assert!(group.on_greeting(0, words.as_flattened(), 9, &mut time, START_US));
-        group.on_heard(0, START_US);
+        group.on_received(0, START_US);
         let verifies = |group: &Group| group.of_view(verify::Slots(0b111), START_US)[0].1.verifies;
         assert!(verifies(&group));
         group.on_changed(0, START_US);
-        group.on_heard(0, START_US);
+        group.on_received(0, START_US);
         assert!(!verifies(&group), "the next process of it may have lost it");
         assert_eq!(group.verifiers(START_US).count(), 0, "nor is it known to be without");
     }

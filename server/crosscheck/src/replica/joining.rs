@@ -275,7 +275,7 @@ impl<S: Service, W: World> Replica<S, W> {
 
     /// Handles a whole frame whose checksum is right.
     pub(super) fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) {
-        self.group.on_heard(from, self.env.world.now_us());
+        self.group.on_received(from, self.env.world.now_us());
         match kind {
             FrameKind::Order | FrameKind::Forward | FrameKind::Control | FrameKind::Batch => {
                 if let Err(blame) = self.order.orderer.on_frame(from, kind, body) {

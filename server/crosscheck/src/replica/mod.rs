@@ -144,7 +144,7 @@ impl<S: Service> Replica<S> {
     pub(crate) fn run(mut self, open_clients: OpenClients<Os>, ended: &mpsc::Sender<Ended>) {
         self.clients.open_with(open_clients);
         let mut events = Events::with_capacity(1024);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while self.env.outcome().is_none() {
             let pause = self.pause();
             if let Err(error) = self.env.world.poll.poll(&mut events, Some(pause))
@@ -154,8 +154,8 @@ impl<S: Service> Replica<S> {
                 break;
             }
             self.executor.pulse.beat();
-            self.hear(&events, &mut heard);
-            self.round(&mut heard);
+            self.receive(&events, &mut received);
+            self.round(&mut received);
             self.executor.pulse.beat();
         }
         // A long stretch of work begins here: if even the report hangs, the watchdog detects it.
@@ -167,7 +167,7 @@ impl<S: Service> Replica<S> {
         drop(self.executor.running.take());
     }
 
-    fn hear(&mut self, events: &Events, heard: &mut Vec<PeerEvent>) {
+    fn receive(&mut self, events: &Events, received: &mut Vec<PeerEvent>) {
         self.listen();
         for event in events.iter().filter(|event| event.token() != MAILBOX) {
             if event.token().0 >= clients::FIRST_TOKEN {
@@ -175,10 +175,10 @@ impl<S: Service> Replica<S> {
                 continue;
             }
             let (readable, writable) = (event.is_readable() || event.is_read_closed(), event.is_writable());
-            self.env.peers.on_event(event.token(), readable, writable, heard);
+            self.env.peers.on_event(event.token(), readable, writable, received);
         }
         self.order.queue(self.clients.read_on());
-        self.on_peer_events(heard);
+        self.on_peer_events(received);
     }
 }
 
@@ -223,7 +223,7 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// One round: takes all input that arrived since the last round, then advances every stage as far as possible.
-    fn round(&mut self, heard: &mut Vec<PeerEvent>) {
+    fn round(&mut self, received: &mut Vec<PeerEvent>) {
         let mut inputs = std::mem::take(&mut self.inputs);
         self.env.mailbox.take(&mut inputs);
         inputs.drain(..).for_each(|input| self.on_input(input));
@@ -234,7 +234,7 @@ impl<S: Service, W: World> Replica<S, W> {
             self.next_tick_us = now_us + limits::TICK.as_micros() as u64;
             self.on_tick();
         }
-        self.advance(heard);
+        self.advance(received);
     }
 
     /// Connects to missing peers, before frames are read.
@@ -256,7 +256,7 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// Advances every stage as far as possible, and writes every socket once.
-    fn advance(&mut self, heard: &mut Vec<PeerEvent>) {
+    fn advance(&mut self, received: &mut Vec<PeerEvent>) {
         let running = self.executor.running.as_ref();
         let reads =
             self.speculate.as_mut().zip(running).and_then(|(stage, execution)| stage.sorts(execution));
@@ -273,28 +273,28 @@ impl<S: Service, W: World> Replica<S, W> {
         self.serve_when_led();
         if self.executor.is_slow {
             // The peers need not wait until the handlers have run.
-            self.env.peers.flush(heard);
+            self.env.peers.flush(received);
         }
-        self.execute_and_vote(heard);
+        self.execute_and_vote(received);
         if self.order.orderer.needs_persist() {
             // The peers receive the entries while they are synced to disk here.
             self.persist();
-            self.execute_and_vote(heard);
+            self.execute_and_vote(received);
         }
-        self.on_peer_events(heard);
+        self.on_peer_events(received);
         self.clients.flush();
         // Batches that were executed in this round make room for waiting ones.
         self.executor.is_busy |= self.order.can_go_on();
     }
 
     /// Executes ordered batches, and sends the votes on them to the peers.
-    fn execute_and_vote(&mut self, heard: &mut Vec<PeerEvent>) {
+    fn execute_and_vote(&mut self, received: &mut Vec<PeerEvent>) {
         self.execute();
         self.flush_votes();
         if let Some(mut speculator) = Speculator::of(self) {
             speculator.flush_verify();
         }
-        self.env.peers.flush(heard);
+        self.env.peers.flush(received);
     }
 
     fn persist(&mut self) {
@@ -372,7 +372,7 @@ impl<S: Service, W: World> Replica<S, W> {
         let Mode { guarded, .. } = self.env.settings.mode;
         // A tool may change all replicas' programs at about the same time (a probe that is set on all hosts). The votes
         // mask this replica's errors until all others are connected and can fill it.
-        let can_wait = || !guarded || !self.group.hears_all(self.env.world.now_us());
+        let can_wait = || !guarded || !self.group.receives_all(self.env.world.now_us());
         let execution = self.executor.running.as_ref();
         match check {
             Check::Checksums => !guarded || object::checksums_are_sound(),

@@ -84,7 +84,7 @@ pub struct Stepped<S: Service, W: World> {
     /// The number of client requests so far.
     submitted: u64,
     last: Option<clients::Submission>,
-    heard: Vec<PeerEvent>,
+    received: Vec<PeerEvent>,
     watchdog: Watchdog,
     /// Last batch that was executed before the last step.
     executed_before: u64,
@@ -146,7 +146,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             asked: BTreeMap::new(),
             submitted: 0,
             last: None,
-            heard: Vec::new(),
+            received: Vec::new(),
         })
     }
 
@@ -165,10 +165,10 @@ impl<S: Service, W: World> Stepped<S, W> {
         }
         self.replica.listen();
         for Ready { token, readable, writable } in ready.iter().copied() {
-            self.replica.env.peers.on_event(token, readable, writable, &mut self.heard);
+            self.replica.env.peers.on_event(token, readable, writable, &mut self.received);
         }
-        self.replica.on_peer_events(&mut self.heard);
-        self.replica.round(&mut self.heard);
+        self.replica.on_peer_events(&mut self.received);
+        self.replica.round(&mut self.received);
     }
 
     /// Records that the order thread was not in the same stretch of work since the last [`Stepped::is_hung`].

@@ -295,7 +295,7 @@ impl<S: Service, W: World> Replica<S, W> {
 
     /// Receives a CHECK, a REPAIR, or another message between voters.
     pub(super) fn on_vote_message(&mut self, from: u8, body: &bytes::Bytes) {
-        if !self.env.hooks.hears_votes() {
+        if !self.env.hooks.receives_votes() {
             return;
         }
         match Message::decode(body) {
@@ -368,11 +368,11 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// Handles the events of the peers' sockets.
-    pub(super) fn on_peer_events(&mut self, heard: &mut Vec<peers::PeerEvent>) {
-        if !heard.is_empty() {
+    pub(super) fn on_peer_events(&mut self, received: &mut Vec<peers::PeerEvent>) {
+        if !received.is_empty() {
             self.order.orderer.accept_stamps(self.time.latest_stamp_us(&self.env));
         }
-        for event in heard.drain(..) {
+        for event in received.drain(..) {
             match event {
                 peers::PeerEvent::Up(peer) => {
                     if !self.env.settings.is_witness() {
@@ -383,7 +383,7 @@ impl<S: Service, W: World> Replica<S, W> {
                     }
                     self.time.clock.forget(peer);
                     self.env.refusals.forget(peer);
-                    self.group.on_heard(peer, self.env.world.now_us());
+                    self.group.on_received(peer, self.env.world.now_us());
                     self.group.on_changed(peer, self.env.world.now_us());
                     let own = self.own_progress();
                     self.group.greet_one(peer, own, &mut self.time, &mut self.env);

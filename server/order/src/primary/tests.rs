@@ -431,9 +431,9 @@ fn a_primary_whose_stamps_are_too_late_is_refused_and_reported() {
         let mut engine = engine(1);
         engine.accept_stamps(until_us);
         let batch = PrimaryBatch::new(1, 1, false, &[part(2, 1)]).unwrap();
-        let heard = engine.on_frame(0, FrameKind::Batch, batch.message);
+        let received = engine.on_frame(0, FrameKind::Batch, batch.message);
         assert_eq!(
-            (heard.is_ok(), pumped(&mut engine).numbers()),
+            (received.is_ok(), pumped(&mut engine).numbers()),
             (is_accepted, [1][..usize::from(is_accepted)].to_vec())
         );
         for tick in 1..=limits::DISTRUST_TICKS {

@@ -331,7 +331,7 @@ mod tests {
 
     /// Memories lost one after the other: a replica that once learned of a group takes part in the next one.
     #[test]
-    fn what_was_heard_of_a_group_is_taken_back_when_its_last_member_has_lost_it() {
+    fn what_is_known_of_a_group_is_forgotten_when_its_last_member_has_lost_it() {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
         boots[0].1.tell();
         assert_eq!(settle(&mut boots).len(), 3);

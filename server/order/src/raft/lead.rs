@@ -137,7 +137,7 @@ impl<L: LogStore> Node<L> {
             let peer = slot_of(id).map(|slot| peers[usize::from(slot)]).unwrap_or_default();
             let waits = matched.get(&id).is_some_and(|&(matched, flows)| matched < cut.index || !flows);
             // A replica that loads a large state is silent meanwhile.
-            waits && (peer.up || peer.heard + offer_ticks > ticks)
+            waits && (peer.up || peer.last_received + offer_ticks > ticks)
         });
     }
 
@@ -280,7 +280,7 @@ impl<L: LogStore> Node<L> {
     pub fn note_peer(&mut self, slot: u8, envelope: &Envelope) {
         let last = self.last_index();
         let peer = &mut self.peers[usize::from(slot)];
-        (peer.heard, peer.spoke, peer.is_elsewhere, peer.far_term) = (self.ticks, true, false, 0);
+        (peer.last_received, peer.spoke, peer.is_elsewhere, peer.far_term) = (self.ticks, true, false, 0);
         if envelope.delivered > peer.delivered || envelope.delivered >= last {
             peer.moved = self.ticks;
         }
@@ -301,7 +301,7 @@ impl<L: LogStore> Node<L> {
 
     fn is_live(&self, slot: u8) -> bool {
         let peer = &self.peers[usize::from(slot)];
-        peer.up && peer.heard + self.config.election_ticks.0 as u64 > self.ticks
+        peer.up && peer.last_received + self.config.election_ticks.0 as u64 > self.ticks
     }
 
     /// The next of these steps that is due: remove the old incarnation, add the new one, promote one that has caught

@@ -31,7 +31,7 @@ use crate::stamps::Distrust;
 pub(crate) struct Peer {
     pub up: bool,
     /// Tick of its last message.
-    pub heard: u64,
+    pub last_received: u64,
     /// The index up to which its pipeline took delivery.
     pub delivered: u64,
     /// Tick at which it last took an entry, or had taken all of them.
@@ -177,7 +177,7 @@ impl<L: LogStore> Node<L> {
     /// Those of them that have done so within two elections.
     pub fn present(&self) -> u16 {
         let since = self.ticks.saturating_sub(self.two_elections());
-        let is_present = |peer: &Peer| peer.up && peer.spoke && peer.heard >= since;
+        let is_present = |peer: &Peer| peer.up && peer.spoke && peer.last_received >= since;
         (0..)
             .zip(&self.peers)
             .filter(|(_, peer)| is_present(peer))
@@ -233,11 +233,11 @@ impl<L: LogStore> Node<L> {
 
     /// Runs `f` unless this member stopped; afterwards it has stopped if the engine found its state impossible.
     pub fn guard(&mut self, f: impl FnOnce(&mut Self)) {
-        self.guard_hearing(0, f);
+        self.guard_received(0, f);
     }
 
-    /// As [`Node::guard`], where `f` gives the engine a message of the term `heard`.
-    fn guard_hearing(&mut self, heard: u64, f: impl FnOnce(&mut Self)) {
+    /// As [`Node::guard`], where `f` gives the engine a message of the term `last_received`.
+    fn guard_received(&mut self, last_received: u64, f: impl FnOnce(&mut Self)) {
         if self.failed.is_some() || self.removed {
             return;
         }
@@ -264,7 +264,7 @@ impl<L: LogStore> Node<L> {
         self.seal();
         if self.config.seals_numbers
             && self.failed.is_none()
-            && let Some(rule) = self.broken_rule(before, heard)
+            && let Some(rule) = self.broken_rule(before, last_received)
         {
             // No consequence of it leaves.
             self.out.outputs.truncate(queued);
@@ -500,7 +500,7 @@ impl<L: LogStore> Node<L> {
         self.installed = cut;
         self.taken = self.taken.max(cut);
         self.handed = self.handed.max(cut);
-        self.guard_hearing(message.term, |node| _ = node.raw.step(message));
+        self.guard_received(message.term, |node| _ = node.raw.step(message));
         true
     }
 
@@ -529,7 +529,7 @@ impl<L: LogStore> Node<L> {
         if message.get_msg_type() == MessageType::MsgSnapshot && self.hold(from, &message) {
             return;
         }
-        self.guard_hearing(message.term, |node| _ = node.raw.step(message));
+        self.guard_received(message.term, |node| _ = node.raw.step(message));
         if self.leader_slot() == Some(from) {
             self.leaders_floor = envelope.floor;
         }

@@ -34,7 +34,7 @@ pub(super) struct PairState {
     /// The own executor joins in this view, and has sent what shows that it has the view's start.
     is_level: bool,
     /// When the peer was last heard, in microseconds.
-    heard: Option<u64>,
+    last_received: Option<u64>,
     /// How long it has been silent, of which only a short time counts between two ticks: when this process was stopped
     /// itself, what its peer has sent meanwhile waits to be read.
     silent_us: u64,
@@ -61,8 +61,8 @@ pub(super) struct PairView {
 
 impl PairState {
     /// Notes that the peer was heard.
-    pub(super) fn hears(&mut self, now_us: u64) {
-        (self.heard, self.silent_us) = (Some(now_us), 0);
+    pub(super) fn receives(&mut self, now_us: u64) {
+        (self.last_received, self.silent_us) = (Some(now_us), 0);
     }
 
     /// Notes that the peer has answered the question.
@@ -191,14 +191,14 @@ impl PairState {
     /// Asks the peer from time to time. Returns whether it was silent for too long.
     pub(super) fn on_tick(&mut self, recorder: &Recorder, out: &mut Out<'_>) -> bool {
         let now_us = out.now_us;
-        let heard = *self.heard.get_or_insert(now_us);
+        let last_received = *self.last_received.get_or_insert(now_us);
         let passed_us = now_us.saturating_sub(self.ticked.replace(now_us).unwrap_or(now_us));
         self.silent_us = self.silent_us.saturating_add(passed_us.min(PAIR_SILENCE_US / 4));
         if has_passed(self.confirmed, PAIR_ASK_US, now_us) || self.confirmed.is_none() {
             self.ask(recorder, out);
         }
         // The primary counts on the whole time since it was heard last.
-        now_us.saturating_sub(heard) >= PAIR_SILENCE_US && self.silent_us >= PAIR_SILENCE_US
+        now_us.saturating_sub(last_received) >= PAIR_SILENCE_US && self.silent_us >= PAIR_SILENCE_US
     }
 
     /// Whether the primary may go on alone on a proof that comes now.

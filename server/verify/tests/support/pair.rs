@@ -277,7 +277,7 @@ impl Run {
             match command {
                 ExecutorCommand::Send { to, message } => self.send(to, message),
                 ExecutorCommand::Stable(version) => self.stable.push(version),
-                ExecutorCommand::Contradiction { heard, .. } => self.stable.push(heard.version),
+                ExecutorCommand::Contradiction { received, .. } => self.stable.push(received.version),
                 _ => {}
             }
         }

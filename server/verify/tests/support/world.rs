@@ -335,7 +335,7 @@ impl World {
                     done.posted.push(self.tables.messages.number(Posted { from: slot, to, message }))
                 }
                 ExecutorCommand::Stable(version) => done.stable.push(version),
-                ExecutorCommand::Contradiction { heard, .. } => done.stable.push(heard.version),
+                ExecutorCommand::Contradiction { received, .. } => done.stable.push(received.version),
                 _ => {}
             }
         }

@@ -445,7 +445,7 @@ fn the_next_replica_proposes_when_the_lowest_does_not() {
 
 /// The objects of the source do not arrive. All others wait for them, and none of them may blame itself for that.
 #[test]
-fn a_source_that_is_not_heard_is_not_waited_for() {
+fn a_silent_source_is_not_waited_for() {
     let mut cluster = group(3);
     order_one(&mut cluster, &[Op::Set(0, 500)]);
     let is_repair = |message: &Message| matches!(message, Message::Repair(_));

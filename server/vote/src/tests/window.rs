@@ -100,7 +100,7 @@ fn results_under_a_wrong_number_end_the_replica() {
 fn a_check_of_batches_far_ahead_takes_nothing_from_those_who_ask() {
     let (mut voter, _) = ten();
     let mut commands = Vec::new();
-    let mut hear = |from, message| {
+    let mut receive = |from, message| {
         commands.clear();
         voter.handle(Event::Message { from, message }, 1, &mut commands);
         std::mem::take(&mut commands)
@@ -110,11 +110,11 @@ fn a_check_of_batches_far_ahead_takes_nothing_from_those_who_ask() {
         let result = state.run(Op::Get(0), false, Slip::None);
         let digest = crate::digest::batch(batch, [result.digest].into_iter(), &mut Vec::new());
         for from in [1, 2] {
-            hear(from, Message::Check { first: batch, digests: [digest].into_iter().collect() });
+            receive(from, Message::Check { first: batch, digests: [digest].into_iter().collect() });
         }
     }
-    hear(1, Message::Check { first: WINDOW_BATCHES - 1, digests: [7].into_iter().collect() });
-    let reported = hear(2, Message::Ask(Ask::Digests { batch: 0 }));
+    receive(1, Message::Check { first: WINDOW_BATCHES - 1, digests: [7].into_iter().collect() });
+    let reported = receive(2, Message::Ask(Ask::Digests { batch: 0 }));
     let has_reported = |one: &Command| matches!(one, Command::Send { message: Message::Digests { .. }, .. });
     assert!(reported.iter().any(has_reported), "{reported:?}");
 }

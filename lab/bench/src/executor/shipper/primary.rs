@@ -107,7 +107,7 @@ pub fn serve() -> anyhow::Result<()> {
     let tracker = WriteTracker::new().context("tracking writes")?;
     let mut services = vec![Memcached::new(order.shape.service())?];
     let log = RequestLog::new(order.shape, &services[0], order.seed)?;
-    let listen = |events: Sender<ExecutorReport>| drop(std::thread::spawn(move || hear(orders, &events)));
+    let listen = |events: Sender<ExecutorReport>| drop(std::thread::spawn(move || receive(orders, &events)));
     with_event_source(order.setup, &log, &mut services, order.seed, listen, |drive| {
         drive.run_until(|number, _| number >= log.filling())?;
         let tell = |number| {
@@ -121,7 +121,7 @@ pub fn serve() -> anyhow::Result<()> {
 }
 
 /// Passes on which batches' replies have left, until there will be no more.
-fn hear(mut orders: impl Read, events: &Sender<ExecutorReport>) {
+fn receive(mut orders: impl Read, events: &Sender<ExecutorReport>) {
     let mut number = [0; 8];
     loop {
         let event = match orders.read_exact(&mut number) {

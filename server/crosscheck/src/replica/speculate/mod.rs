@@ -516,7 +516,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     /// A frame of another process's machines.
     pub(super) fn on_verify_message(&mut self, from: u8, body: &[u8]) {
         match VerifyMessage::decode_all(body) {
-            Ok(messages) => messages.into_iter().for_each(|message| self.hear_verify(from, message)),
+            Ok(messages) => messages.into_iter().for_each(|message| self.receive_verify(from, message)),
             Err(error) => {
                 let blame = order::Blame { peer: from, why: error.0 };
                 self.group.on_dropped(blame, self.env);
@@ -525,7 +525,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 
     /// Gives a message to both machines.
-    fn hear_verify(&mut self, from: Slot, message: VerifyMessage) {
+    fn receive_verify(&mut self, from: Slot, message: VerifyMessage) {
         self.on_verifier_event(VerifierEvent::Message { from, message: message.clone() });
         self.on_executor_event(ExecutorEvent::Message { from, message });
     }
@@ -537,7 +537,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let mut commands = Vec::new();
         stage.verifier.handle(event, now_us, &mut commands);
         commands.into_iter().for_each(|command| self.perform_of_verifier(command));
-        self.hear_oneself();
+        self.receive_own();
     }
 
     /// Passes an event to the executor and performs its commands.
@@ -550,18 +550,18 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let mut commands = Vec::new();
         stage.executor.handle(event, now_us, &mut commands);
         commands.into_iter().for_each(|command| self.perform_of_executor(command));
-        self.hear_oneself();
+        self.receive_own();
     }
 
     /// Handles the messages of this process to itself, one after the other: however many there are, the stack does not
     /// grow with them.
-    fn hear_oneself(&mut self) {
+    fn receive_own(&mut self) {
         if std::mem::replace(&mut self.stage.own_messages.are_handled, true) {
             return;
         }
         let me = self.env.settings.me;
         while let Some(message) = self.stage.own_messages.waiting.pop_front() {
-            self.hear_verify(me, message);
+            self.receive_verify(me, message);
         }
         self.stage.own_messages.are_handled = false;
     }
@@ -581,12 +581,12 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let executes = self.executor.running.is_some() && stage.taking.is_none();
         let waits = own_in_flight > 0 && is_level && executes;
         let primary = stage.verifier.record().map(|record| record.lineup.primary);
-        let heard_us = match primary {
+        let received_us = match primary {
             Some(primary) if primary == self.env.settings.me => now_us,
-            primary => primary.map_or(0, |primary| self.group.heard_us(primary)),
+            primary => primary.map_or(0, |primary| self.group.received_us(primary)),
         };
         let stable = stage.stable();
-        if stage.unserved.is_over(waits, stable, heard_us, now_us) {
+        if stage.unserved.is_over(waits, stable, received_us, now_us) {
             self.suspect_primary();
         }
         self.mind_memories();

@@ -103,21 +103,21 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             ExecutorCommand::Diverged { version, donors: _ } => self.on_diverged(version),
             ExecutorCommand::Behind { version, donors: _ } => self.on_behind(version),
             ExecutorCommand::ReadFrom { number } => self.reads().bind(number),
-            ExecutorCommand::Contradiction { stable, heard }
-                if heard.view / IDENTITY_VIEWS > self.stage.view / IDENTITY_VIEWS =>
+            ExecutorCommand::Contradiction { stable, received }
+                if received.view / IDENTITY_VIEWS > self.stage.view / IDENTITY_VIEWS =>
             {
                 self.env.world.say(format_args!(
                     "an operator has let the group go on after batch {}, without what this replica has up to batch {}: \
                         it gives that up, and the others fill it",
-                    heard.version.number, stable.number
+                    received.version.number, stable.number
                 ));
                 self.env.stop_with(Ok(Stop::Replace(ReplaceReason::TooFarBehind)));
             }
-            ExecutorCommand::Contradiction { stable, heard } => {
+            ExecutorCommand::Contradiction { stable, received } => {
                 self.env.world.say(format_args!(
                     "verifiers have recorded another state of batch {} than the one that was agreed on before \
                         (here: batch {}). This breaks a rule of the protocol; this replica replaces itself",
-                    heard.version.number, stable.number
+                    received.version.number, stable.number
                 ));
                 self.env.replace(Corrupted::Verification);
             }

@@ -12,7 +12,7 @@ const MOST_DOUBLINGS: u32 = 4;
 pub(super) struct Unserved {
     ticked_us: Option<u64>,
     /// When the primary was heard last, and how long it has been silent since.
-    heard_us: u64,
+    received_us: u64,
     silent_us: u64,
     /// How long requests have waited.
     waited_us: u64,
@@ -24,12 +24,12 @@ pub(super) struct Unserved {
 
 impl Unserved {
     /// Whether to ask for another view at `now_us`, with this stable batch; `waits` if requests wait and no later batch
-    /// is known here. A primary that was heard at `heard_us`, just now, is slow, and not gone: another one would be no
-    /// faster.
-    pub(super) fn is_over(&mut self, waits: bool, stable: u64, heard_us: u64, now_us: u64) -> bool {
+    /// is known here. A primary that was heard at `received_us`, just now, is slow, and not gone: another one would be
+    /// no faster.
+    pub(super) fn is_over(&mut self, waits: bool, stable: u64, received_us: u64, now_us: u64) -> bool {
         let passed_us = now_us.saturating_sub(self.ticked_us.replace(now_us).unwrap_or(now_us));
         let passed_us = passed_us.min(WAITED_PER_TICK_US);
-        let has_spoken = std::mem::replace(&mut self.heard_us, heard_us) != heard_us;
+        let has_spoken = std::mem::replace(&mut self.received_us, received_us) != received_us;
         self.silent_us = if has_spoken { 0 } else { self.silent_us + passed_us };
         if !waits || stable != self.stable {
             (self.stable, self.waited_us, self.in_vain) = (stable, 0, 0);
@@ -51,12 +51,12 @@ impl Unserved {
 mod tests {
     use super::*;
 
-    /// Requests wait from 0 on, a tick comes every so many microseconds, and the primary is heard up to `heard_us`,
+    /// Requests wait from 0 on, a tick comes every so many microseconds, and the primary is heard up to `received_us`,
     /// every 100 ms. When it is over.
-    fn over_at(tick_us: u64, heard_us: u64) -> u64 {
+    fn over_at(tick_us: u64, received_us: u64) -> u64 {
         let mut unserved = Unserved::default();
-        let heard = |now_us: u64| now_us.min(heard_us) / 100_000 * 100_000;
-        let is_over = |now_us: &u64| unserved.is_over(true, 0, heard(*now_us), *now_us);
+        let received = |now_us: u64| now_us.min(received_us) / 100_000 * 100_000;
+        let is_over = |now_us: &u64| unserved.is_over(true, 0, received(*now_us), *now_us);
         (0..10_000_000).step_by(tick_us as usize).find(is_over).unwrap_or(u64::MAX)
     }
 

@@ -122,7 +122,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// is lost with it: if another replica is away at the same time, no majority would have one. Of two, the other one
     /// is asked whether all of its objects are right; until it has answered, this one is needed.
     pub(super) fn is_dispensable(&mut self) -> bool {
-        if !self.group.hears_all(self.env.world.now_us()) || self.is_the_last() {
+        if !self.group.receives_all(self.env.world.now_us()) || self.is_the_last() {
             return false;
         }
         !are_two(&self.env.settings) || self.other_is_healthy()

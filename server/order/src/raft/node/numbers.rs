@@ -87,14 +87,14 @@ impl<L: LogStore> Node<L> {
         Before { term: raft.term, vote: raft.vote, committed: log.committed, applied: log.applied }
     }
 
-    /// Which rule of raft the engine has broken since `before`, if any; `heard` is the term of the message
+    /// Which rule of raft the engine has broken since `before`, if any; `received` is the term of the message
     /// that it was given.
-    pub(super) fn broken_rule(&self, before: Before, heard: u64) -> Option<&'static str> {
+    pub(super) fn broken_rule(&self, before: Before, received: u64) -> Option<&'static str> {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;
         let last = log.last_index();
         // A replica that is asked to stand for election in a later term stands in the term after that.
-        let reported = before.term.max(heard);
+        let reported = before.term.max(received);
         let follows = |now: u64| [before.term, before.term + 1, reported, reported + 1].contains(&now);
         let votes = raft.vote == before.vote || raft.term > before.term || before.vote == ::raft::INVALID_ID;
         let rules = [
@@ -130,7 +130,7 @@ impl<L: LogStore> Node<L> {
         self.each_number(&mut strike);
         let replicas = usize::from(self.config.replicas);
         for peer in &mut self.peers[..replicas] {
-            strike("tick a peer was heard at", &mut peer.heard);
+            strike("tick a peer was heard at", &mut peer.last_received);
             strike("what a peer has delivered", &mut peer.delivered);
             strike("tick a peer moved at", &mut peer.moved);
             strike("ticks of an offer", &mut peer.snapshot_ticks);

@@ -97,8 +97,8 @@ fn upstreams_own_tests_find_nothing_that_is_worse_than_without_protection() {
     let scripts = scripts(&folders[0]);
     assert!(scripts.len() > 45, "{scripts:?}");
     let first = run_all(&folders, &scripts);
-    let sound = first.iter().filter(|outcomes| outcomes[0].has_ended && outcomes[0].failed == 0).count();
-    assert!(sound > 35, "only {sound} scripts pass without protection");
+    let intact = first.iter().filter(|outcomes| outcomes[0].has_ended && outcomes[0].failed == 0).count();
+    assert!(intact > 35, "only {intact} scripts pass without protection");
     let mut worse = Vec::new();
     for (script, mut outcomes) in scripts.iter().zip(first) {
         for _ in 1..TRIES {

@@ -139,7 +139,7 @@ impl Handler {
             return Err(Reason::PrepareWithinHandler.into());
         }
         if let Some(input) = input
-            && !input.is_sound(memory)
+            && !input.is_valid(memory)
             && kept(Protection::InputAtBegin)
         {
             return Ok(false);

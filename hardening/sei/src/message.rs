@@ -66,7 +66,7 @@ pub struct HandlerMessage {
 
 impl InputMessage {
     /// Whether the message is the one that its CRC describes.
-    pub fn is_sound(&self, memory: &impl ProgramMemory) -> bool {
+    pub fn is_valid(&self, memory: &impl ProgramMemory) -> bool {
         crc32c::crc32c(memory.bytes(self.address, self.length)) == self.crc
     }
 }
@@ -275,7 +275,7 @@ fn check(
     input: &InputMessage,
     protection: Protection,
 ) -> Result<(), FailedCheck> {
-    if input.is_sound(memory) || !kept(protection) {
+    if input.is_valid(memory) || !kept(protection) {
         Ok(())
     } else {
         Err(Reason::InputChanged.at(input.address))

@@ -85,7 +85,7 @@ impl Server {
         self.connection.get_mut().write_all(request.as_bytes()).unwrap();
     }
 
-    /// A sound request of this reply, with its CRC.
+    /// An intact request of this reply, with its CRC.
     #[track_caller]
     fn assert_replies(&mut self, line: &str, data: &str, reply: &str) {
         let crcs = [line, data].map(|part| crc32c::crc32c(part.as_bytes()));

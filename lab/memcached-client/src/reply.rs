@@ -132,10 +132,10 @@ fn value(header: &[u8]) -> Option<(ValueRead<'_>, usize)> {
     let mut words = header.split(|&byte| byte == b' ');
     let (key, flags, length) = (words.next()?, words.next()?, words.next()?);
     let unique = words.next();
-    let is_sound =
+    let is_valid =
         !key.is_empty() && is_number(flags) && unique.is_none_or(is_number) && words.next().is_none();
     let length = number(length).and_then(|length| usize::try_from(length).ok())?;
-    is_sound.then_some((ValueRead { key, flags, unique, data: &[] }, length))
+    is_valid.then_some((ValueRead { key, flags, unique, data: &[] }, length))
 }
 
 fn is_number(digits: &[u8]) -> bool {

@@ -236,7 +236,7 @@ impl Facts {
     /// A request that does not fit its checksum in the log itself is invalid: no replica runs it.
     fn execute<W: Workload>(&mut self, batch: u64, ordered: &Ordered, model: &mut Executed<W>) {
         model.begin_batch(ordered.time_us);
-        let is_sound = |request: &order::Request| order::batch::checksum(&request.bytes) == request.checksum;
+        let is_valid = |request: &order::Request| order::batch::checksum(&request.bytes) == request.checksum;
         let all = 0..ordered.requests.len();
         // A replica that runs requests in another order may come to the same state, but not its clients to theirs.
         let healthy = self.orders.get(&(self.agreed.number, self.agreed.token));
@@ -247,7 +247,7 @@ impl Facts {
         };
         for (turn, number) in plan.into_iter().enumerate() {
             // The pipeline may have added requests of its own behind them.
-            let Some(request) = ordered.requests.get(number).filter(|request| is_sound(request)) else {
+            let Some(request) = ordered.requests.get(number).filter(|request| is_valid(request)) else {
                 continue;
             };
             if ordered.plan.is_some() {

@@ -75,7 +75,7 @@ pub(crate) enum BoundaryDone {
         /// The next one.
         next: RegionId,
         /// What is corrupted in the next one, as many objects as may be asked for.
-        unsound: Vec<(RegionId, ObjectId)>,
+        damaged: Vec<(RegionId, ObjectId)>,
         /// Whether the next one was known as it was.
         is_known: bool,
     },
@@ -336,11 +336,11 @@ impl PackingRegions {
         let guards: Vec<_> = running.iter().map(|batch| batch.kept()).collect();
         let later = in_order(&guards);
         let (mut regions, mut bytes, mut next) = (Vec::new(), 0, from);
-        let (mut unsound, mut is_known) = (Vec::new(), true);
+        let (mut damaged, mut is_known) = (Vec::new(), true);
         while next < region_ids && bytes < limits::PACKED_AT_ONCE {
             // Nobody else has voted on it, and replicas that pack corrupted objects never offer the same state.
-            unsound = corrupted(next..next + 1, turn, locks);
-            if !unsound.is_empty() {
+            damaged = corrupted(next..next + 1, turn, locks);
+            if !damaged.is_empty() {
                 break;
             }
             let held = &mut HeldRegions { turn, locks };
@@ -355,7 +355,7 @@ impl PackingRegions {
         }
         drop(guards);
         let speculation = Box::new(speculation);
-        BoundaryDone::PackedRegions { speculation, regions, next, unsound, is_known }
+        BoundaryDone::PackedRegions { speculation, regions, next, damaged, is_known }
     }
 }
 

@@ -111,7 +111,7 @@ pub enum Outcome {
     /// The same, and the one that went on had found nothing wrong with itself.
     OtherIsWrong,
     /// Neither has found anything wrong with itself, and they differ one request at a time.
-    BothAreSound,
+    BothAreIntact,
 }
 
 /// In verified mode: the tokens of two executors differed after so many runs of a batch. Which of them was wrong is not
@@ -125,7 +125,7 @@ pub fn of_two(me: u8, batch: u64, runs: u64, outcome: Outcome) -> EvidenceRecord
             let reported = "masked: the other replica has found nothing wrong with itself, and goes on";
             (self::class(FaultClass::HardwareLike), Some(other), reported)
         }
-        Outcome::BothAreSound => {
+        Outcome::BothAreIntact => {
             let reported =
                 "no reply leaves: one request at a time they differ too, and both have checked themselves";
             (self::class(FaultClass::Nondeterminism), None, reported)

@@ -47,7 +47,7 @@ impl Image {
     }
 
     /// Whether the next piece is unchanged; the calls go through all pieces in turn.
-    pub fn next_is_sound(&mut self) -> bool {
+    pub fn next_is_intact(&mut self) -> bool {
         let Some((piece, digest)) = self.pieces.get(self.next).cloned() else {
             self.next = 0;
             return true;
@@ -101,9 +101,9 @@ mod tests {
             image.pieces.iter().any(|(piece, _)| piece.contains(&code)),
             "the code of this test is in it"
         );
-        assert!((0..=image.pieces.len()).all(|_| image.next_is_sound()));
+        assert!((0..=image.pieces.len()).all(|_| image.next_is_intact()));
         let last = image.pieces.len() - 1;
         image.pieces[last].1 ^= 1;
-        assert_eq!((0..=last).filter(|_| !image.next_is_sound()).count(), 1);
+        assert_eq!((0..=last).filter(|_| !image.next_is_intact()).count(), 1);
     }
 }

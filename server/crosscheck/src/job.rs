@@ -35,7 +35,7 @@ pub(crate) enum Work<R> {
     /// A request of the pipeline itself.
     Control(Control),
     /// The ordered bytes have changed since they were ordered: this replica cannot run them.
-    Unsound,
+    Damaged,
     /// The ordered bytes are no request: no replica can run them.
     Invalid,
     /// Runs after a batch that requested a checkpoint: packs the state as of that batch.
@@ -124,7 +124,7 @@ impl<R> Job<R> {
         match &self.work {
             Work::Service(request) => Some(request),
             Work::Control(_)
-            | Work::Unsound
+            | Work::Damaged
             | Work::Invalid
             | Work::Checkpoint(_)
             | Work::CheckpointInParts(_)

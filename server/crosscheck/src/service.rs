@@ -107,7 +107,7 @@ pub trait Service: Sized + Send + Sync + 'static {
 
     /// Whether data that never changes once the service serves (settings, tables) is unchanged. It is called at every
     /// tick, so it must be short. A replica whose service returns false replaces itself.
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         true
     }
 

@@ -128,7 +128,7 @@ pub(crate) enum Report {
     /// In verified mode: all requests of a batch have ended. Its results were reported before.
     BatchEnded(EntryEnd),
     /// In verified mode: a checkpoint was not made, because objects are corrupted.
-    Unsound {
+    Damaged {
         /// Number of the checkpoint's batch.
         batch: u64,
         /// The objects.
@@ -274,20 +274,20 @@ impl<S: Service> Context<S> {
                 let control = control.clone();
                 self.control(turn, locks, &control, slot)
             }
-            Work::Unsound => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request)),
+            Work::Damaged => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request)),
             Work::Invalid => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Invalid)),
             Work::Checkpoint(head) => {
                 let head = head.clone();
                 // In verified mode, there is no vote on it, and replicas that pack corrupted objects never offer the
                 // same state.
                 let region_ids = 0..locks.len() as RegionId;
-                let unsound = if self.mode.verified {
+                let damaged = if self.mode.verified {
                     boundary::corrupted(region_ids, &mut *turn, locks)
                 } else {
                     Vec::new()
                 };
-                if !unsound.is_empty() {
-                    (self.report)(Report::Unsound { batch: head.batch, objects: unsound });
+                if !damaged.is_empty() {
+                    (self.report)(Report::Damaged { batch: head.batch, objects: damaged });
                     return Outcome::Done;
                 }
                 match state::pack(turn, &*self.service, &head, PackWriter::new(self.piece)) {
@@ -464,7 +464,7 @@ impl<S: Service> Context<S> {
                 (self.report)(Report::Large { region_id, objects: large });
             }
             if findings.is_empty() {
-                let sum = region.digest_of_sound() as u64;
+                let sum = region.digest_of_intact() as u64;
                 compared = Ok(Pairs::from_slice(&[object::Pair { region_id, id: region.root(), sum }]));
             } else {
                 compared = Err(Failure::Check { region_id, id: region.root() });
@@ -547,13 +547,13 @@ fn pack<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Recover) -> Ve
 /// An object that fails its own check is not sent: this replica's version of it does not count.
 fn content(region: &dyn object::Region, id: ObjectId) -> Content {
     if id.is_none() {
-        let sound = region.scrub(1).is_empty();
-        return if sound { Content::Present(region.pack_all().into()) } else { Content::Damaged };
+        let intact = region.scrub(1).is_empty();
+        return if intact { Content::Present(region.pack_all().into()) } else { Content::Damaged };
     }
     match region.check(id) {
         object::Health::Damaged | object::Health::Unsealed => Content::Damaged,
         object::Health::Absent => Content::Absent,
-        object::Health::Sound => {
+        object::Health::Intact => {
             region.pack(id).map_or(Content::Absent, |packed| Content::Present(packed.into()))
         }
     }
@@ -592,10 +592,10 @@ pub(crate) fn overwrite<R>(
     turn.visit_regions(locks, |held, access| {
         let Access::Exclusive(region) = access else { return };
         for object in objects.iter().filter(|object| object.region_id == held) {
-            let sound = region.check(object.id) == object::Health::Sound;
+            let intact = region.check(object.id) == object::Health::Intact;
             let before = region.pack(object.id);
             let done = match &object.content {
-                Content::Present(bytes) if sound && before.as_deref() == Some(&**bytes) => continue,
+                Content::Present(bytes) if intact && before.as_deref() == Some(&**bytes) => continue,
                 Content::Absent if before.is_none() => continue,
                 Content::Present(bytes) if object.id.is_none() => region.load_all(bytes),
                 Content::Present(bytes) => region.replace(object.id, Some(bytes)),

@@ -201,7 +201,7 @@ pub trait World: Send + 'static {
     }
 
     /// Checks a piece of the program itself; whether it is unchanged.
-    fn program_is_sound(&mut self) -> bool {
+    fn program_is_valid(&mut self) -> bool {
         true
     }
 
@@ -249,8 +249,8 @@ impl World for Os {
         wall_us()
     }
 
-    fn program_is_sound(&mut self) -> bool {
-        self.image.as_mut().is_none_or(Image::next_is_sound)
+    fn program_is_valid(&mut self) -> bool {
+        self.image.as_mut().is_none_or(Image::next_is_intact)
     }
 
     fn stopwatch(&self) -> impl Fn() -> Duration {

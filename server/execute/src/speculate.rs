@@ -234,7 +234,7 @@ impl Speculation {
                 Some(ObjectBefore::Absent) => Some(None),
                 Some(ObjectBefore::Unknown | ObjectBefore::Same) => None,
                 None => match region.check(id) {
-                    Health::Sound => region.pack(id).map(Some),
+                    Health::Intact => region.pack(id).map(Some),
                     Health::Absent => Some(None),
                     Health::Damaged | Health::Unsealed => None,
                 },
@@ -302,14 +302,14 @@ impl Speculation {
     pub fn are_right(&self, objects: &[(RegionId, ObjectId)], regions: &mut dyn Regions) -> bool {
         let region_ids: BTreeSet<RegionId> = objects.iter().map(|(region_id, _)| *region_id).collect();
         region_ids.into_iter().all(|region_id| {
-            let mut are_sound = true;
+            let mut are_intact = true;
             let ids = || objects.iter().filter(|(of, _)| *of == region_id).map(|(_, id)| *id);
             regions.visit(region_id, &mut |region| {
-                are_sound &= ids().all(|id| matches!(region.check(id), Health::Sound | Health::Absent));
+                are_intact &= ids().all(|id| matches!(region.check(id), Health::Intact | Health::Absent));
             });
             let differing = self.tree.differing(region_id, checksums(region_id, regions), []);
             let leaf = |id| self.tree.shape().leaf(region_id, id);
-            are_sound && ids().all(|id| leaf(id).is_some_and(|leaf| !differing.contains(&leaf)))
+            are_intact && ids().all(|id| leaf(id).is_some_and(|leaf| !differing.contains(&leaf)))
         })
     }
 

@@ -341,7 +341,7 @@ impl Service for Memcached {
         self.shards.iter_mut().map(|shard| shard as &mut dyn Lock).collect()
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         self.config.is_intact() && self.config.as_is().shards as usize == self.shards.len()
     }
 
@@ -488,12 +488,12 @@ mod tests {
     #[test]
     fn a_changed_setting_is_noticed() {
         let cache = || Memcached::new(Config::with_memory(64 << 20)).expect("a usable size");
-        assert!(cache().is_sound());
+        assert!(cache().is_valid());
         let mut more_shards = cache();
         more_shards.config.corrupt(|config| config.shards ^= 1 << 26);
-        assert!(!more_shards.is_sound());
+        assert!(!more_shards.is_valid());
         let mut fewer = cache();
         fewer.shards = fewer.shards.into_vec().into_iter().skip(1).collect();
-        assert!(!fewer.is_sound());
+        assert!(!fewer.is_valid());
     }
 }

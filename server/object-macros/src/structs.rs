@@ -236,9 +236,9 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
                     #(#untracked: ::core::default::Default::default(),)*
                 }
             }
-            fn sound(&self) -> bool {
+            fn is_intact(&self) -> bool {
                 #stand_in
-                true #(&& <#object::hidden::Of<#types>>::sound(&self.#names))*
+                true #(&& <#object::hidden::Of<#types>>::is_intact(&self.#names))*
             }
             #walks
             #damage

@@ -27,16 +27,16 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
         #[allow(unused_imports)]
         use #object::hidden::Neither as _;
     };
-    let (sum, pack, unpack, blank, sound) = match &item.data {
+    let (sum, pack, unpack, blank, is_intact) = match &item.data {
         Data::Struct(data) => {
             let shape = FieldParts::of(&data.fields, &object);
-            let FieldParts { pattern, sum, pack, unpack, blank, sound } = &shape;
+            let FieldParts { pattern, sum, pack, unpack, blank, is_intact } = &shape;
             (
                 quote!(let Self #pattern = self; #sum),
                 quote!(let Self #pattern = self; #pack),
                 quote!(::core::result::Result::Ok(Self #unpack)),
                 quote!(Self #blank),
-                quote!(let Self #pattern = self; #sound),
+                quote!(let Self #pattern = self; #is_intact),
             )
         }
         Data::Enum(data) if !data.variants.is_empty() => variants(data, &object),
@@ -68,7 +68,7 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
                 #unpack
             }
             fn blank() -> Self { #stand_in #blank }
-            fn sound(&self) -> bool { #stand_in #sound }
+            fn is_intact(&self) -> bool { #stand_in #is_intact }
             fn shape(shape: &mut #object::Shape) { #shape }
         }
     })
@@ -95,11 +95,11 @@ fn variants(data: &syn::DataEnum, object: &TokenStream) -> Bodies {
     let mut first = None;
     for (index, variant) in data.variants.iter().enumerate() {
         let (name, tag, shape) = (&variant.ident, index as u16, FieldParts::of(&variant.fields, object));
-        let FieldParts { pattern, sum, pack, unpack, blank, sound } = &shape;
+        let FieldParts { pattern, sum, pack, unpack, blank, is_intact } = &shape;
         sums.push(quote!(Self::#name #pattern => { #object::Summed::sum(&#tag, summer); #sum }));
         packs.push(quote!(Self::#name #pattern => { #object::Summed::pack(&#tag, out); #pack }));
         unpacks.push(quote!(#tag => ::core::result::Result::Ok(Self::#name #unpack)));
-        sounds.push(quote!(Self::#name #pattern => { #sound }));
+        sounds.push(quote!(Self::#name #pattern => { #is_intact }));
         first.get_or_insert(quote!(Self::#name #blank));
     }
     (
@@ -123,7 +123,7 @@ struct FieldParts {
     pack: TokenStream,
     unpack: TokenStream,
     blank: TokenStream,
-    sound: TokenStream,
+    is_intact: TokenStream,
 }
 
 impl FieldParts {
@@ -132,7 +132,7 @@ impl FieldParts {
         let types: Vec<&syn::Type> = fields.iter().map(|field| &field.ty).collect();
         let sum = quote!(#(<#object::hidden::Of<#types>>::sum_value(#bound, summer);)*);
         let pack = quote!(#(<#object::hidden::Of<#types>>::pack_value(#bound, out);)*);
-        let sound = quote!(true #(&& <#object::hidden::Of<#types>>::sound_value(#bound))*);
+        let is_intact = quote!(true #(&& <#object::hidden::Of<#types>>::is_intact_value(#bound))*);
         let (pattern, unpack, blank) = match fields {
             Fields::Named(named) => {
                 let names: Vec<_> = named.named.iter().map(|field| &field.ident).collect();
@@ -149,6 +149,6 @@ impl FieldParts {
             ),
             Fields::Unit => (quote!(), quote!(), quote!()),
         };
-        FieldParts { pattern, sum, pack, unpack, blank, sound }
+        FieldParts { pattern, sum, pack, unpack, blank, is_intact }
     }
 }

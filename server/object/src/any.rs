@@ -63,7 +63,7 @@ pub trait AnyObject {
     /// Puts its hot members back.
     fn set_hot(&mut self, words: u64);
     /// Whether parts with checksums of their own fit them.
-    fn sound(&self) -> bool;
+    fn is_intact(&self) -> bool;
     /// Appends its tracked members.
     fn pack_body(&self, out: &mut Vec<u8>);
     /// Puts packed members back; on an error nothing has changed.

@@ -168,18 +168,18 @@ pub fn of_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
     crc::of_blocks(blocks)
 }
 
-/// The longest inputs that [`is_sound`] tries, of any number of bytes and of whole blocks: all cases of the checksum
+/// The longest inputs that [`is_valid`] tries, of any number of bytes and of whole blocks: all cases of the checksum
 /// for short inputs, and for the remainder of long ones.
 const TRIED: usize = 300;
 const TRIED_IN_BLOCKS: usize = 2 * TRIED;
-/// The expected result of [`is_sound`] for any number of bytes, and for whole blocks.
+/// The expected result of [`is_valid`] for any number of bytes, and for whole blocks.
 const FOLDED: [u64; 2] = [0xEC19_A68E_0384_DF14, 0xA284_AD61_CD89_BCA0];
 
 /// Whether checksums are still computed rightly, shown by known answers for every length up to some hundred bytes.
 ///
 /// The checksum reads constants and tables. A bit that changes in one of them makes every object look wrong from then
 /// on, at this replica alone, and no repair of objects ends that.
-pub fn is_sound() -> bool {
+pub fn is_valid() -> bool {
     let of_blocks = |bytes: &[u8]| crc::of_blocks(bytes.as_chunks().0);
     [folded(lengths(), of), folded(lengths_in_blocks(), of_blocks)] == FOLDED
 }
@@ -212,7 +212,7 @@ mod tests {
     fn the_known_answers_are_those_of_the_specification() {
         assert_eq!(by_bits(b"123456789"), 0xAE8B_1486_0A79_9888);
         assert_eq!([folded(lengths(), by_bits), folded(lengths_in_blocks(), by_bits)], FOLDED);
-        assert!(is_sound());
+        assert!(is_valid());
     }
 
     /// The zeros that fill a block up do not count as bytes of the object.
@@ -252,7 +252,7 @@ mod tests {
 
     /// One wrong answer is detected, for whichever length.
     #[test]
-    fn a_wrong_answer_for_one_length_is_not_sound() {
+    fn a_wrong_answer_for_one_length_is_not_valid() {
         let wrong_at = |length| move |bytes: &[u8]| of(bytes) ^ u64::from(bytes.len() == length);
         assert!(lengths().all(|length| folded(lengths(), wrong_at(length)) != FOLDED[0]));
         assert!(lengths_in_blocks().all(|length| folded(lengths_in_blocks(), wrong_at(length)) != FOLDED[1]));

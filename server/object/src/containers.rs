@@ -26,8 +26,8 @@ impl<T: Summed, const N: usize> Summed for [T; N] {
     fn blank() -> Self {
         std::array::from_fn(|_| T::blank())
     }
-    fn sound(&self) -> bool {
-        self.iter().all(T::sound)
+    fn is_intact(&self) -> bool {
+        self.iter().all(T::is_intact)
     }
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: Damage) -> bool {
@@ -62,8 +62,8 @@ impl<T: Summed> Summed for Option<T> {
     fn blank() -> Self {
         None
     }
-    fn sound(&self) -> bool {
-        self.as_ref().is_none_or(T::sound)
+    fn is_intact(&self) -> bool {
+        self.as_ref().is_none_or(T::is_intact)
     }
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: Damage) -> bool {
@@ -100,8 +100,8 @@ impl<T: Summed> Summed for Vec<T> {
     fn blank() -> Self {
         Vec::new()
     }
-    fn sound(&self) -> bool {
-        self.iter().all(T::sound)
+    fn is_intact(&self) -> bool {
+        self.iter().all(T::is_intact)
     }
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: Damage) -> bool {
@@ -132,8 +132,8 @@ impl<T: Summed> Summed for VecDeque<T> {
     fn blank() -> Self {
         VecDeque::new()
     }
-    fn sound(&self) -> bool {
-        self.iter().all(T::sound)
+    fn is_intact(&self) -> bool {
+        self.iter().all(T::is_intact)
     }
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: Damage) -> bool {
@@ -161,8 +161,8 @@ impl<T: Summed> Summed for Box<[T]> {
     fn blank() -> Self {
         Box::default()
     }
-    fn sound(&self) -> bool {
-        self.iter().all(T::sound)
+    fn is_intact(&self) -> bool {
+        self.iter().all(T::is_intact)
     }
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: Damage) -> bool {

@@ -56,7 +56,7 @@ pub trait Members: Sized + 'static {
     /// An object with this id that is about to be replaced.
     fn blank(id: ObjectId) -> Self;
     /// Whether parts with checksums of their own fit them.
-    fn sound(&self) -> bool;
+    fn is_intact(&self) -> bool;
     /// Shows the protected things inside, with the number of the member they are in.
     fn children<'a>(&'a self, visit: &mut dyn FnMut(u8, Child<'a>));
     /// Shows the protected things inside, to change them.

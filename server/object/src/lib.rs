@@ -80,7 +80,7 @@ pub mod testing;
 mod walk;
 
 pub use before::ObjectBefore;
-pub use checksum::{Summer, is_sound as checksums_are_sound, of_blocks as sum_of_blocks};
+pub use checksum::{Summer, is_valid as checksums_are_right, of_blocks as sum_of_blocks};
 pub use corrupted::{Corrupted, How};
 pub use critical::Critical;
 pub use delta::{Change, Pair, Touched};

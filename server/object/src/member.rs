@@ -52,7 +52,7 @@ pub trait Member: Sized + 'static {
     /// Any cheap value, for an object that is about to be replaced.
     fn blank() -> Self;
     /// Whether parts with checksums of their own fit them.
-    fn sound(&self) -> bool {
+    fn is_intact(&self) -> bool {
         true
     }
     /// Shows the protected things inside.
@@ -84,8 +84,8 @@ impl<T: Summed> Member for T {
     fn blank() -> Self {
         Summed::blank()
     }
-    fn sound(&self) -> bool {
-        Summed::sound(self)
+    fn is_intact(&self) -> bool {
+        Summed::is_intact(self)
     }
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: crate::inject::Damage) -> bool {

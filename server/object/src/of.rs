@@ -41,8 +41,8 @@ impl<T: Member> Of<T> {
         T::blank()
     }
     #[inline(always)]
-    pub fn sound(member: &T) -> bool {
-        member.sound()
+    pub fn is_intact(member: &T) -> bool {
+        member.is_intact()
     }
     #[inline(always)]
     pub fn children<'a>(member: &'a T, visit: &mut dyn FnMut(Child<'a>)) {
@@ -84,8 +84,8 @@ impl<T: Summed> Of<T> {
         T::blank()
     }
     #[inline(always)]
-    pub fn sound_value(value: &T) -> bool {
-        value.sound()
+    pub fn is_intact_value(value: &T) -> bool {
+        value.is_intact()
     }
 }
 
@@ -120,7 +120,7 @@ pub trait Neither<T: ?Sized> {
     {
         no_member()
     }
-    fn sound(member: &T) -> bool {
+    fn is_intact(member: &T) -> bool {
         no_member()
     }
     fn children<'a>(member: &'a T, visit: &mut dyn FnMut(Child<'a>)) {}
@@ -146,7 +146,7 @@ pub trait Neither<T: ?Sized> {
     {
         no_member()
     }
-    fn sound_value(value: &T) -> bool {
+    fn is_intact_value(value: &T) -> bool {
         no_member()
     }
 }

@@ -238,7 +238,7 @@ impl Summed for Pieces {
     fn blank() -> Self {
         Pieces::new()
     }
-    fn sound(&self) -> bool {
+    fn is_intact(&self) -> bool {
         !self.is_cut()
             || Self::numbers(&(0..self.len()))
                 .all(|piece| checksum::of(self.piece(piece)) == self.sum_of(piece))

@@ -187,8 +187,8 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
         self.adopt();
         self.members.set_hot(words);
     }
-    fn sound(&self) -> bool {
-        self.members.sound()
+    fn is_intact(&self) -> bool {
+        self.members.is_intact()
     }
     fn pack_body(&self, out: &mut Vec<u8>) {
         self.redundancy.repaired().unwrap_or(&self.members).pack(&mut Packer::new(out));

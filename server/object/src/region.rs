@@ -30,7 +30,7 @@ pub struct Listed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// Its members, all pieces included, fit its checksum.
-    Sound,
+    Intact,
     /// They do not.
     Damaged,
     /// It was created or changed and no request has sealed it: only outside of requests, or during one.
@@ -130,7 +130,7 @@ pub trait Region: Send {
     fn digest(&self) -> u128;
     /// [`Region::digest`] of a region in which a scrub has just found nothing: then the stored checksums are
     /// the recomputed ones, and nothing has to be summed again.
-    fn digest_of_sound(&self) -> u128;
+    fn digest_of_intact(&self) -> u128;
     /// Checks every object and every population; returns at most `limit` findings.
     fn scrub(&self, limit: usize) -> Vec<ScrubFinding> {
         self.scrub_sizes(limit, &mut |_| {})
@@ -207,8 +207,8 @@ impl<T: Critical> Region for T {
     fn digest(&self) -> u128 {
         walk::digest(self.protected())
     }
-    fn digest_of_sound(&self) -> u128 {
-        walk::digest_of_sound(self.protected())
+    fn digest_of_intact(&self) -> u128 {
+        walk::digest_of_intact(self.protected())
     }
     fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<ScrubFinding> {
         walk::scrub(self.protected(), limit, large)

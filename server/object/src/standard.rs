@@ -50,8 +50,8 @@ impl<K: Summed + Ord, V: Summed> Summed for BTreeMap<K, V> {
     fn blank() -> Self {
         BTreeMap::new()
     }
-    fn sound(&self) -> bool {
-        self.iter().all(|(key, value)| key.sound() && value.sound())
+    fn is_intact(&self) -> bool {
+        self.iter().all(|(key, value)| key.is_intact() && value.is_intact())
     }
 }
 
@@ -83,8 +83,8 @@ impl<T: Summed + Ord> Summed for BTreeSet<T> {
     fn blank() -> Self {
         BTreeSet::new()
     }
-    fn sound(&self) -> bool {
-        self.iter().all(T::sound)
+    fn is_intact(&self) -> bool {
+        self.iter().all(T::is_intact)
     }
 }
 
@@ -106,8 +106,8 @@ impl<T: Summed> Summed for Box<T> {
     fn blank() -> Self {
         Box::new(T::blank())
     }
-    fn sound(&self) -> bool {
-        T::sound(self)
+    fn is_intact(&self) -> bool {
+        T::is_intact(self)
     }
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: Damage) -> bool {
@@ -201,10 +201,10 @@ impl<T: Summed, E: Summed> Summed for Result<T, E> {
     fn blank() -> Self {
         Ok(T::blank())
     }
-    fn sound(&self) -> bool {
+    fn is_intact(&self) -> bool {
         match self {
-            Ok(value) => value.sound(),
-            Err(error) => error.sound(),
+            Ok(value) => value.is_intact(),
+            Err(error) => error.is_intact(),
         }
     }
 }
@@ -226,8 +226,8 @@ impl<T: Summed> Summed for Reverse<T> {
     fn blank() -> Self {
         Reverse(T::blank())
     }
-    fn sound(&self) -> bool {
-        self.0.sound()
+    fn is_intact(&self) -> bool {
+        self.0.is_intact()
     }
 }
 
@@ -250,8 +250,8 @@ impl<T: Summed> Summed for Range<T> {
     fn blank() -> Self {
         T::blank()..T::blank()
     }
-    fn sound(&self) -> bool {
-        self.start.sound() && self.end.sound()
+    fn is_intact(&self) -> bool {
+        self.start.is_intact() && self.end.is_intact()
     }
 }
 

@@ -74,7 +74,7 @@ pub trait Summed: Sized + Send + Sync + 'static {
     /// Any cheap value, for an object that is about to be replaced.
     fn blank() -> Self;
     /// Whether parts with checksums of their own (the pieces of a large value) fit them.
-    fn sound(&self) -> bool {
+    fn is_intact(&self) -> bool {
         true
     }
     /// Describes the type; by default by its name. A container describes the types in it too.
@@ -290,8 +290,8 @@ macro_rules! tuples {
             fn blank() -> Self {
                 ($($part::blank(),)*)
             }
-            fn sound(&self) -> bool {
-                true $(&& self.$index.sound())*
+            fn is_intact(&self) -> bool {
+                true $(&& self.$index.is_intact())*
             }
             fn shape(_shape: &mut Shape) {
                 _shape.text("tuple");

@@ -59,7 +59,7 @@ fn check_round_trip<T: Summed + PartialEq + Debug>(value: &T) {
     assert!(copy == *value, "{value:?} unpacks to {copy:?}");
     assert!(bytes(&copy) == packed, "{value:?} packs to other bytes once it was packed and unpacked");
     assert!(sum(&copy) == sum(value), "{value:?} has another checksum once it was packed and unpacked");
-    assert!(value.sound(), "{value:?} is not sound, although nothing has damaged it");
+    assert!(value.is_intact(), "{value:?} is not intact, although nothing has damaged it");
     for length in 0..packed.len() {
         let shorter = T::unpack(&mut Reader::new(&packed[..length]));
         assert!(shorter.is_err(), "the first {length} of {} bytes of {value:?} unpack", packed.len());

@@ -160,7 +160,7 @@ pub(crate) fn blame(root: &dyn AnyObject) -> Vec<ObjectId> {
             }
             EntryState::Open | EntryState::Removed => true,
         };
-        if !fits || !object.sound() {
+        if !fits || !object.is_intact() {
             damaged.push(object.header().id());
         }
     });
@@ -366,9 +366,9 @@ pub(crate) fn check(root: &dyn AnyObject, id: ObjectId) -> Health {
     let _taken = Taken::new();
     match crate::package::find(root, id) {
         None => Health::Absent,
-        Some(found) if !found.object.sound() => Health::Damaged,
+        Some(found) if !found.object.is_intact() => Health::Damaged,
         Some(found) if !found.object.header().is_sealed() => Health::Unsealed,
-        Some(found) if sums_up(found.object) => Health::Sound,
+        Some(found) if sums_up(found.object) => Health::Intact,
         Some(_) => Health::Damaged,
     }
 }
@@ -420,7 +420,7 @@ pub(crate) fn digest(root: &dyn AnyObject) -> u128 {
     fold(list(root).iter().map(|listed| (listed.id, listed.recomputed)))
 }
 
-pub(crate) fn digest_of_sound(root: &dyn AnyObject) -> u128 {
+pub(crate) fn digest_of_intact(root: &dyn AnyObject) -> u128 {
     let _taken = Taken::new();
     let mut all = Vec::new();
     every(
@@ -466,7 +466,7 @@ pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(La
             if bytes > Large::FROM_BYTES {
                 large(Large { id: header.id(), class: object.class().short_name(), bytes });
             }
-            if !object.sound() || (header.is_sealed() && sum != header.sum()) {
+            if !object.is_intact() || (header.is_sealed() && sum != header.sum()) {
                 report(ScrubFinding::Damaged(header.id()));
             }
         },

@@ -9,7 +9,7 @@ fn found(value: usize, injection: &Injection) -> Option<bool> {
     leaf.inject(leaf.root(), injection)?;
     let health = leaf.check(leaf.root());
     let request = run(&mut leaf, at(1, PROTECTED), |leaf| (leaf.flags(), leaf.value().len()));
-    assert_eq!(request.is_err(), health != Health::Sound, "{injection:?}");
+    assert_eq!(request.is_err(), health != Health::Intact, "{injection:?}");
     Some(match request {
         Ok(_) => false,
         Err((corrupted, blamed)) => {

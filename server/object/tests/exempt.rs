@@ -67,7 +67,7 @@ fn a_class_that_is_left_out_costs_no_check_and_the_rest_is_protected() {
     let delta = request::finish();
     assert_eq!(delta.pairs().len(), 1);
     let root = board.object_id();
-    assert_eq!(board.check(root), Health::Sound);
+    assert_eq!(board.check(root), Health::Intact);
     assert!(board.inject(root, &Injection::Flip { member: Some(1), bit: Some(0), seed: 1 }).is_some());
-    assert_ne!(board.check(root), Health::Sound, "the board is still protected");
+    assert_ne!(board.check(root), Health::Intact, "the board is still protected");
 }

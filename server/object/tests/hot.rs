@@ -125,7 +125,7 @@ fn requests_of_hot_and_other_changes_are_undone_before_and_after_their_seal() {
             // As where a request is run twice: it goes on after a seal.
             if random.below(2) == 0 {
                 book.seal(REGION_ID);
-                assert_eq!(book.digest(), book.digest_of_sound());
+                assert_eq!(book.digest(), book.digest_of_intact());
             }
         }
         book.undo();
@@ -160,7 +160,7 @@ fn an_error_in_other_members_before_the_seal_is_found_after_a_hot_change() {
     assert_eq!((corrupted.object, corrupted.how), (id(2), How::Checksum));
     assert_eq!(
         flip_after(|page| page.see_whole(4)).0,
-        Health::Sound,
+        Health::Intact,
         "the error is part of the new checksum"
     );
 }
@@ -169,7 +169,7 @@ fn an_error_in_other_members_before_the_seal_is_found_after_a_hot_change() {
 #[test]
 fn with_images_of_whole_objects_an_error_in_them_is_undone_too() {
     for (begin, health) in
-        [(request::begin as fn(Terms), Health::Damaged), (request::begin_with_whole_images, Health::Sound)]
+        [(request::begin as fn(Terms), Health::Damaged), (request::begin_with_whole_images, Health::Intact)]
     {
         let mut book = book();
         let before = book.digest();
@@ -180,7 +180,7 @@ fn with_images_of_whole_objects_an_error_in_them_is_undone_too() {
         book.undo();
         assert!(request::is_undone());
         request::abandon();
-        assert_eq!((book.check(id(2)), book.digest() == before), (health, health == Health::Sound));
+        assert_eq!((book.check(id(2)), book.digest() == before), (health, health == Health::Intact));
     }
 }
 
@@ -202,9 +202,9 @@ fn where_checksums_are_off_or_only_renewed_hot_changes_leave_none_that_is_wrong(
         let terms = Terms { protect, ..REVERSIBLE };
         let (_, delta) = run(&mut book, at(5, terms), |book| book.page(3).see(4)).unwrap();
         assert_eq!(delta.pairs().len(), usize::from(is_renewed));
-        assert_eq!(book.check(id(3)), if is_renewed { Health::Sound } else { Health::Unsealed });
+        assert_eq!(book.check(id(3)), if is_renewed { Health::Intact } else { Health::Unsealed });
         run(&mut book, at(6, REVERSIBLE), |book| book.page(3).see(5)).unwrap();
-        assert_eq!(book.check(id(3)), Health::Sound);
+        assert_eq!(book.check(id(3)), Health::Intact);
         // Without before-images nothing is noted at all.
         run(&mut book, at(7, BARE), |book| book.page(3).see(6)).unwrap();
         run(&mut book, at(8, PROTECTED), |book| book.page(3).see(7)).unwrap();
@@ -262,5 +262,5 @@ fn a_page_that_was_changed_before_it_got_its_number_is_one_object_and_is_undone(
     }
     let (_, delta) = run(&mut book, at(6, REVERSIBLE), |book| book.add_edited(b"edited")).unwrap();
     assert_eq!((delta.pairs().len(), delta.unclaimed()), (2, 0), "the book and the page");
-    assert_eq!(book.check(id(5)), Health::Sound);
+    assert_eq!(book.check(id(5)), Health::Intact);
 }

@@ -41,7 +41,7 @@ fn packed_objects_are_equal_on_equal_replicas_and_repair_each_other() {
         let Some(injected) = left.inject(id, &injection) else { panic!("nothing to flip in {id}") };
         assert_eq!(left.check(id), Health::Damaged, "{injected:?}");
         repair(&mut left, &right, id);
-        assert_eq!(left.check(id), Health::Sound);
+        assert_eq!(left.check(id), Health::Intact);
         assert_eq!(left.pack(id), right.pack(id));
     }
     assert_eq!(left.digest(), right.digest());
@@ -82,7 +82,7 @@ fn a_root_whose_own_name_is_damaged_is_repaired_by_its_place() {
     run(&mut left, at(9, PROTECTED), |tree| tree.name().len()).unwrap_err();
     repair(&mut left, &right, root);
     assert_eq!((left.digest(), left.scrub(9)), (right.digest(), vec![]));
-    assert_eq!(left.digest_of_sound(), right.digest());
+    assert_eq!(left.digest_of_intact(), right.digest());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_package_is_only_taken_for_what_it_is() {
     assert_eq!((tree.digest(), tree.scrub(9)), (before, vec![]));
 }
 
-/// Every prefix of a packed object, and every single-byte change, is refused or leaves a sound object; none panics.
+/// Every prefix of a packed object, and every single-byte change, is refused or leaves an intact object; none panics.
 #[test]
 fn damaged_packages_never_panic() {
     let (mut tree, _) = pair();
@@ -251,7 +251,7 @@ proptest! {
                 3 => model[offset..].fill(byte),
                 _ => model[offset..offset + length].copy_from_slice(&bytes[..length]),
             }
-            prop_assert_eq!(leaf.check(leaf.root()), Health::Sound);
+            prop_assert_eq!(leaf.check(leaf.root()), Health::Intact);
             prop_assert_eq!(leaf.value(), &model[..]);
         }
     }

@@ -35,7 +35,7 @@ fn the_delta_holds_each_touched_object_once_sorted_with_its_latest_sum() {
     assert_eq!(delta.unclaimed(), 0);
     assert!(delta.iter().all(|pair| pair.region_id == REGION_ID));
     for pair in delta.iter() {
-        assert_eq!(tree.check(pair.id), Health::Sound);
+        assert_eq!(tree.check(pair.id), Health::Intact);
         tree.objects(&mut |listed| assert!(listed.id != pair.id || listed.sum == pair.sum));
     }
 }
@@ -237,7 +237,7 @@ fn objects_changed_outside_of_requests_are_sealed_by_the_next() {
     tree.grow(b"k", b"v");
     assert_eq!(tree.check(tree.root()), Health::Unsealed);
     run(&mut tree, at(5, PROTECTED), |tree| tree.leaf(0).flags()).unwrap();
-    assert_eq!(tree.check(tree.root()), Health::Sound);
+    assert_eq!(tree.check(tree.root()), Health::Intact);
     run(&mut tree, at(6, BARE), |tree| tree.leaf_mut(0).set_flags(1)).unwrap();
     run(&mut tree, at(7, PROTECTED), |tree| tree.leaf(0).flags()).unwrap();
     assert_eq!(tree.scrub(9), []);

@@ -117,10 +117,10 @@ fn they_are_members_that_are_packed_and_put_back() {
 
 /// A piece of a large value has a checksum of its own; a derived type passes on whether that checksum fits.
 #[test]
-fn a_derived_type_is_not_sound_when_its_part_is_not() {
+fn a_derived_type_is_not_intact_when_its_part_is_not() {
     let mut shelf = genesis(0, Shelf::new);
     let root = shelf.root();
-    assert_eq!(shelf.check(root), object::Health::Sound);
+    assert_eq!(shelf.check(root), object::Health::Intact);
     shelf
         .inject(root, &object::Injection::Flip { member: Some(0), bit: Some(100), seed: 0 })
         .expect("the flip fits");

@@ -56,7 +56,7 @@ pub struct Request {
 
 impl Request {
     /// Whether the bytes are still those that the client sent.
-    pub fn is_sound(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         checksum(&self.bytes) == self.checksum
     }
 }
@@ -218,7 +218,7 @@ impl Batch {
         head.into()
     }
 
-    /// The fields of a sound head, with a body that may not be the one that it describes ([`Batch::is_intact`]).
+    /// The fields of an intact head, with a body that may not be the one that it describes ([`Batch::is_intact`]).
     pub(crate) fn decode_head(encoded: &Encoded) -> Result<Self, Malformed> {
         let head: &[u8; HEAD] =
             encoded.head.as_ref().try_into().map_err(|_| Malformed("batch head has a wrong length"))?;
@@ -290,7 +290,7 @@ impl Batch {
 /// A batch in messages and in the log: two byte strings that are only copied by reference.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Encoded {
-    /// Exactly [`HEAD`] bytes when sound; rewritten by the leader's stamp.
+    /// Exactly [`HEAD`] bytes when intact; rewritten by the leader's stamp.
     pub head: Bytes,
     /// The requests; never rewritten.
     pub body: Bytes,
@@ -353,7 +353,7 @@ impl Encoded {
     /// The leader's stamp: rewrites time, seed and drain bit in a new head; the body is shared and its checksum kept.
     ///
     /// # Errors
-    /// [`Malformed`] when the head is not sound.
+    /// [`Malformed`] when the head is not intact.
     pub fn stamped(&self, time_us: u64, seed: u64, drain: bool) -> Result<Self, Malformed> {
         let stamped = Batch { time_us, seed, drain, ..Batch::decode_head(self)? };
         Ok(Encoded { head: stamped.encode_head(), body: self.body.clone() })
@@ -389,7 +389,7 @@ mod tests {
         let back = Batch::decode(&stamped).unwrap();
         assert_eq!(back, Batch { time_us: 99, seed: 5, drain: true, ..batch.clone() });
         assert_eq!(back.requests().collect::<Vec<_>>(), batch.requests().collect::<Vec<_>>());
-        assert!(back.requests().all(|request| request.is_sound()));
+        assert!(back.requests().all(|request| request.is_intact()));
         assert_eq!(stamped.body.as_ptr(), back.body.as_ptr(), "no copy of the requests");
     }
 
@@ -445,7 +445,7 @@ mod tests {
         let mut bad = request(b"incr a 1");
         bad.bytes = Bytes::from_static(b"incr a 9");
         let batch = Batch::decode(&Batch::new(0, 1, 1, &[bad]).encode()).unwrap();
-        assert!(!batch.requests().next().unwrap().is_sound());
+        assert!(!batch.requests().next().unwrap().is_intact());
         assert!(batch.is_intact(), "it was ordered like this: it is the same at every replica");
         let mut body = batch.body.to_vec();
         *body.last_mut().unwrap() ^= 1;

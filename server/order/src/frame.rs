@@ -93,7 +93,7 @@ pub enum FrameError {
         /// Slot at the other end of the connection.
         peer: u8,
     },
-    /// The header is sound but the length is above the limit.
+    /// The header is intact but the length is above the limit.
     #[error("replica {}: frame of {len} bytes is over the limit", ReplicaId(*peer))]
     TooLong {
         /// Slot at the other end of the connection.
@@ -101,7 +101,7 @@ pub enum FrameError {
         /// Bytes the header announces.
         len: u32,
     },
-    /// The header is sound but this kind does not exist.
+    /// The header is intact but this kind does not exist.
     #[error("replica {}: unknown frame kind {kind}", ReplicaId(*peer))]
     Kind {
         /// Slot at the other end of the connection.
@@ -215,7 +215,7 @@ impl Decoder {
         Ok(Some(Frame { kind, from: self.peer, body: frame }))
     }
 
-    /// Kind and body length of the frame at the front, once its header is complete and sound.
+    /// Kind and body length of the frame at the front, once its header is complete and intact.
     fn header(&self) -> Result<Option<(FrameKind, usize)>, FrameError> {
         let peer = self.peer;
         let Some(head) = self.buffer.first_chunk::<HEADER>() else { return Ok(None) };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_header_over_the_limit_or_from_another_is_refused() {
+    fn a_valid_header_over_the_limit_or_from_another_is_refused() {
         let mut decoder = Decoder::new(2, 4);
         decoder.feed(&two_frames());
         assert_eq!(decoder.next(), Err(FrameError::TooLong { peer: 2, len: 5 }));

@@ -253,9 +253,9 @@ fn a_truncated_file_is_recognised_by_its_length() {
     let all = segments(data);
     assert!(all.len() > 2, "{all:?}");
     for file in [all.first().unwrap(), all.last().unwrap()] {
-        let sound = fs::read(file).unwrap();
-        for length in [0, 1, 8, HEADER - 1, HEADER, HEADER + 1, sound.len() / 2, sound.len() - 1] {
-            fs::write(file, &sound[..length]).unwrap();
+        let intact = fs::read(file).unwrap();
+        for length in [0, 1, 8, HEADER - 1, HEADER, HEADER + 1, intact.len() / 2, intact.len() - 1] {
+            fs::write(file, &intact[..length]).unwrap();
             let name = file.display().to_string();
             if (8..HEADER).contains(&length) || length == 0 || length == 1 {
                 refused(
@@ -268,12 +268,12 @@ fn a_truncated_file_is_recognised_by_its_length() {
                     &[&name, &format!("it has {length} bytes and was made with"), &refill(data)],
                 );
                 let LogError::Truncated { made, .. } = error else { panic!("{error}") };
-                assert_eq!(made, sound.len() as u64);
+                assert_eq!(made, intact.len() as u64);
             }
         }
-        fs::write(file, [&sound[..], b"more"].concat()).unwrap();
+        fs::write(file, [&intact[..], b"more"].concat()).unwrap();
         refused(data, &["it is longer than it was made", &refill(data)]);
-        fs::write(file, sound).unwrap();
+        fs::write(file, intact).unwrap();
     }
     assert_eq!(reopen(data).unwrap().len(), 60);
 }
@@ -284,18 +284,18 @@ fn a_damaged_header_or_identity_is_reported() {
     let data = root.path();
     written(data, 60);
     for file in [segments(data).remove(0), segments(data).pop().unwrap(), data.join("identity")] {
-        let sound = fs::read(&file).unwrap();
+        let intact = fs::read(&file).unwrap();
         for byte in 0..HEADER {
-            let mut broken = sound.clone();
+            let mut broken = intact.clone();
             broken[byte] ^= 0x10;
             fs::write(&file, broken).unwrap();
             refused(data, &[&file.display().to_string(), "start again"]);
         }
-        let mut broken = sound.clone();
+        let mut broken = intact.clone();
         broken[..HEADER].fill(0);
         fs::write(&file, broken).unwrap();
         refused(data, &[&file.display().to_string(), "start again"]);
-        fs::write(&file, sound).unwrap();
+        fs::write(&file, intact).unwrap();
     }
     // No crash leaves only zeros in a file that has its final name.
     let last = segments(data).pop().unwrap();
@@ -309,18 +309,18 @@ fn a_log_that_lost_what_was_synced_last_is_refused() {
     let data = root.path();
     written(data, 60);
     let last = segments(data).pop().unwrap();
-    let sound = fs::read(&last).unwrap();
-    let end = sound.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    let intact = fs::read(&last).unwrap();
+    let end = intact.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     let record = BODY as usize + 56;
     // A bit of the last record, or of the last but one; the last 20 kB; all of the file.
     let mut damages: Vec<Vec<u8>> = Vec::new();
     for at in [end - 1, end - record / 2, end - record + 8] {
-        let mut broken = sound.clone();
+        let mut broken = intact.clone();
         broken[at] ^= 1;
         damages.push(broken);
     }
     for lost in [1, 100, record, 20_000, end - HEADER] {
-        let mut broken = sound.clone();
+        let mut broken = intact.clone();
         broken[end - lost.min(end - HEADER)..end].fill(0);
         damages.push(broken);
     }
@@ -337,7 +337,7 @@ fn a_log_that_lost_what_was_synced_last_is_refused() {
     all.iter().for_each(|(file, _)| fs::remove_file(file).unwrap());
     refused(data, &["has lost its end", "with record 0", &refill(data)]);
     all.iter().for_each(|(file, bytes)| fs::write(file, bytes).unwrap());
-    fs::write(&last, sound).unwrap();
+    fs::write(&last, intact).unwrap();
     assert_eq!(reopen(data).unwrap().len(), 60);
 }
 
@@ -425,10 +425,10 @@ fn a_damaged_directory_of_an_earlier_release_is_refused_too() {
     written(data, 60);
     make_older(data);
     let last = segments(data).pop().unwrap();
-    let sound = fs::read(&last).unwrap();
-    fs::write(&last, &sound[..40_000]).unwrap();
+    let intact = fs::read(&last).unwrap();
+    fs::write(&last, &intact[..40_000]).unwrap();
     refused(data, &["it has 40000 bytes and was made with 65536", &refill(data)]);
-    fs::write(&last, &sound).unwrap();
+    fs::write(&last, &intact).unwrap();
     fs::write(data.join("log/00000999.log"), "mine").unwrap();
     let error = refused(data, &["00000999.log is not a file of this program"]);
     assert!(matches!(error, LogError::Foreign { .. }));

@@ -49,13 +49,13 @@ proptest! {
     ) {
         let mut bytes = Vec::new();
         bodies.iter().for_each(|body| frame::encode(FrameKind::Repair, 1, body, &mut bytes));
-        let (seen, sound) = decode_all(&bytes, piece);
-        prop_assert!(sound);
+        let (seen, intact) = decode_all(&bytes, piece);
+        prop_assert!(intact);
         prop_assert_eq!(&seen, &bodies.iter().map(|body| Bytes::copy_from_slice(body)).collect::<Vec<_>>());
         let at = at.index(bytes.len());
         bytes[at] ^= value;
-        let (after, sound) = decode_all(&bytes, piece);
-        prop_assert!(!sound && after.len() < bodies.len());
+        let (after, intact) = decode_all(&bytes, piece);
+        prop_assert!(!intact && after.len() < bodies.len());
         prop_assert_eq!(&after[..], &seen[..after.len()]);
     }
 

@@ -176,8 +176,8 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
     for (file, at) in
         [(&first, 4), (&first, 700), (&first, written(&first) - 5), (&last, 30), (&last, written(&last) / 2)]
     {
-        let sound = fs::read(file).unwrap();
-        let mut broken = sound.clone();
+        let intact = fs::read(file).unwrap();
+        let mut broken = intact.clone();
         broken[at] ^= 0x10;
         fs::write(file, &broken).unwrap();
         match FileLog::open(&data(&root, 1), 1, SMALL) {
@@ -185,14 +185,14 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
             other => panic!("byte {at} of {}: {:?}", file.display(), other.map(|(_, records)| records.len())),
         }
         // Also when a whole block became zeros.
-        broken = sound.clone();
+        broken = intact.clone();
         broken[at & !7..][..24].fill(0);
         fs::write(file, &broken).unwrap();
         assert!(
             matches!(FileLog::open(&data(&root, 1), 1, SMALL), Err(LogError::Corrupt { .. })),
             "zeros at {at}"
         );
-        fs::write(file, sound).unwrap();
+        fs::write(file, intact).unwrap();
     }
     fs::rename(&first, path.join("elsewhere")).unwrap();
     let second = path.join("00000002.log");

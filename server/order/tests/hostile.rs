@@ -145,7 +145,7 @@ fn random_bodies_stop_nobody() {
             *head = group.to_le_bytes();
         }
         if rng.chance(300) {
-            // A batch that is sound, with one field or another that is not.
+            // A batch that is intact, with one field or another that is not.
             let wild =
                 |rng: &mut SplitMix64| if rng.chance(500) { 1 + rng.modulo(300) } else { rng.next_u64() };
             let request = Request { checksum: checksum(b"x"), stream: 0, bytes: Bytes::from_static(b"x") };

@@ -77,7 +77,7 @@ impl<R: Summed> Summed for Waiters<R> {
     fn blank() -> Self {
         Waiters::new()
     }
-    fn sound(&self) -> bool {
-        self.waiting.sound()
+    fn is_intact(&self) -> bool {
+        self.waiting.is_intact()
     }
 }

@@ -80,11 +80,11 @@ impl Predictor {
     pub fn restore(&mut self, lesson: &Lesson) -> bool {
         let at = place(lesson.kind);
         let in_order = self.places.iter().skip(at).all(Option::is_none);
-        let sound = in_order && !lesson.locks.is_empty();
-        if sound {
+        let intact = in_order && !lesson.locks.is_empty();
+        if intact {
             self.learn(lesson);
         }
-        sound
+        intact
     }
 
     fn known(&self, kind: u32) -> Option<&Footprint> {

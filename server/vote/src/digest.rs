@@ -70,14 +70,14 @@ pub fn reply(asked: u32, bytes: &[u8]) -> u128 {
     xxh3_128_with_seed(&summed, SEED_REPLY ^ u64::from(asked) << 8)
 }
 
-/// Lengths that [`is_sound`] tries: they cover all four cases in which XXH3 treats its input.
+/// Lengths that [`is_valid`] tries: they cover all four cases in which XXH3 treats its input.
 const TRIED: usize = 300;
-/// The expected result of [`is_sound`].
+/// The expected result of [`is_valid`].
 const FOLDED: u128 = 0xc3cd_42a6_50a8_fa36_b23c_3e12_720f_5680;
 
 /// Whether digests are still computed correctly, checked by known answers: with one wrong constant a replica
 /// disagrees with its peers about every request.
-pub fn is_sound() -> bool {
+pub fn is_valid() -> bool {
     folded() == FOLDED
 }
 

@@ -248,7 +248,7 @@ impl<W: Workload> Run<W> {
         self.inject(victim, fault, Inject { kind, object, bit: None, member: None, seed: draws.next_u64() });
     }
 
-    /// One bit that is wrong again after every repair: it is flipped repeatedly, if the object is sound by then.
+    /// One bit that is wrong again after every repair: it is flipped repeatedly, if the object is intact by then.
     fn stick(&mut self, victim: u8, draws: &mut SplitMix64) {
         let object = self.workload.worn_object(draws);
         let (bit, seed) = (Some(draws.modulo(64)), draws.next_u64());

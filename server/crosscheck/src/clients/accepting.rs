@@ -195,7 +195,7 @@ impl Acceptor {
     }
 
     /// Whether its counts are those that it has made: with a wrong one no client might be accepted any more.
-    pub(super) fn is_sound(&self, counters: &ClientCounters) -> bool {
+    pub(super) fn is_valid(&self, counters: &ClientCounters) -> bool {
         self.given.len() == counters.threads().len() && self.given.iter().all(Sealed::is_intact)
     }
 

@@ -659,7 +659,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Whether the data that controls its reading is consistent, where a connection may have `share` bytes in flight.
     /// Reading may have ended only because of a last reply, and its bytes in flight must be those of its places.
-    pub(super) fn is_sound(&self, share: usize) -> bool {
+    pub(super) fn is_valid(&self, share: usize) -> bool {
         let last = matches!(self.places.back(), Some(ReplySlot::Last(_) | ReplySlot::Broken));
         let (mut on_its_way, mut ready) = (0, 0);
         for place in self.places.as_is() {

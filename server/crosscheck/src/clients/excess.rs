@@ -33,7 +33,7 @@ impl Excess {
     }
 
     /// Whether only threads that exist, of so many, have a right: another one never gives it back.
-    pub fn is_sound(&self, threads: usize) -> bool {
+    pub fn is_valid(&self, threads: usize) -> bool {
         [&self.request, &self.input].iter().all(|shared| shared.holder.load(Relaxed) as usize <= threads)
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_thread_that_does_not_exist_has_no_right() {
         let excess = Excess::default();
-        assert!(excess.of_thread(2)[0].take() && excess.is_sound(3));
-        assert!(!excess.is_sound(2));
+        assert!(excess.of_thread(2)[0].take() && excess.is_valid(3));
+        assert!(!excess.is_valid(2));
     }
 }

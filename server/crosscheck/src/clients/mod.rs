@@ -454,7 +454,7 @@ impl<P: Protocol> Clients<P> {
     /// Whether the data for all connections is possible. With an empty buffer, reads return nothing, as if every client
     /// had hung up. No client is read from while more requests are in flight than allowed. None is accepted while more
     /// connections are counted than allowed.
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
         let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
         let held = || connections().map(|one| one.held().bytes()).sum::<usize>();
@@ -463,12 +463,12 @@ impl<P: Protocol> Clients<P> {
         self.scratch.len() == limits::READ_CHUNK
             && counts_right
             && self.budget.shares() == self.bounds.shares
-            && self.excess.is_sound(self.counters.threads().len())
+            && self.excess.is_valid(self.counters.threads().len())
             && (self.outstanding > 0 || self.budget.cost_in_execution() == 0)
             && self.outstanding <= limits::OUTSTANDING_PER_CLIENT_THREAD
             && self.own().accepted.load(Relaxed).checked_sub(self.own().closed.load(Relaxed))
                 == Some(taken as u64)
-            && acceptor.is_none_or(|acceptor| acceptor.is_sound(&self.counters))
+            && acceptor.is_none_or(|acceptor| acceptor.is_valid(&self.counters))
     }
 
     fn look_at(&mut self, slot: u32, submissions: &mut Vec<Submission>) {
@@ -482,9 +482,9 @@ impl<P: Protocol> Clients<P> {
         };
         let entry = &mut self.connections[slot as usize];
         let Some(connection) = entry.connection.as_mut() else { return };
-        let is_sound = connection.is_sound(self.bounds.shares.connection)
+        let is_valid = connection.is_valid(self.bounds.shares.connection)
             && (connection.waits().is_none() || self.budget.has((slot, entry.generation)));
-        self.counters.own_faults.fetch_add(u64::from(!is_sound), Relaxed);
+        self.counters.own_faults.fetch_add(u64::from(!is_valid), Relaxed);
         if connection.is_overdue(&now) {
             self.counters.overdue.fetch_add(1, Relaxed);
             return self.close(slot);
@@ -619,7 +619,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
     fn tick(&mut self, submissions: &mut Vec<Submission>) {
         self.ticks += 1;
         self.own().looks.fetch_add(1, Relaxed);
-        self.counters.own_faults.fetch_add(u64::from(!self.is_sound()), Relaxed);
+        self.counters.own_faults.fetch_add(u64::from(!self.is_valid()), Relaxed);
         self.accept();
         self.budget.give_back_excess();
         self.make_room();

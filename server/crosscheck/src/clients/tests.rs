@@ -140,7 +140,7 @@ fn replies_leave_in_the_order_of_the_requests_whatever_order_they_come_in() {
     let mut client = server.connect();
     client.write_all(b"one\nnow two\nthree\n").unwrap();
     let (one, three) = (server.take(), server.take());
-    assert!(one.request.is_sound() && &one.request.bytes[..] == b"one");
+    assert!(one.request.is_intact() && &one.request.bytes[..] == b"one");
     server.send(three.answered(Bytes::from_static(b"3\n")));
     server.send(one.answered(Bytes::from_static(b"1\n")));
     read_exactly(&mut client, b"1\ntwo\n3\n");
@@ -441,9 +441,9 @@ fn a_request_that_is_read_wrongly_is_not_ordered() {
     let server = serve_flaky(true);
     let mut stream = server.connect();
     stream.write_all(b"sound\nflaky\nnever\n").unwrap();
-    let sound = server.take();
-    assert_eq!(&sound.request.bytes[..], b"sound");
-    server.send(sound.answered("ok\n"));
+    let intact = server.take();
+    assert_eq!(&intact.request.bytes[..], b"sound");
+    server.send(intact.answered("ok\n"));
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"ok\n");

@@ -69,7 +69,7 @@ impl<N: Net> Default for PendingHandshakes<N> {
 
 impl<N: Net> PendingHandshakes<N> {
     /// Whether the table has the right number of places.
-    pub fn is_sound(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.places.len() == MOST
     }
 
@@ -136,7 +136,7 @@ impl<N: Net> PendingHandshakes<N> {
         let excused = self.excused.min(self.gone.len());
         self.excused -= excused;
         self.gone.drain(..excused);
-        let silent = |remote| Refusal::Unsound(secure::Unsound::Silent, Some(remote));
+        let silent = |remote| Refusal::Untrusted(secure::Untrusted::Silent, Some(remote));
         events
             .extend(self.gone.drain(..).map(|remote| PeerEvent::Refused { peer: None, why: silent(remote) }));
     }
@@ -216,11 +216,11 @@ impl<N: Net> PendingHandshake<N> {
         pace: PeerProgress,
         answered: &mut Answered,
     ) -> Result<Took, (Option<u8>, Refusal)> {
-        let stranger = |unsound| (None, Refusal::Unsound(unsound, Some(self.remote.clone())));
+        let stranger = |untrusted| (None, Refusal::Untrusted(untrusted, Some(self.remote.clone())));
         loop {
             let Some(record) = self.records.next().map_err(stranger)? else {
                 let is_long = self.answered.is_none() && self.records.len() >= 2 * HELLO_BYTES;
-                return if is_long { Err(stranger(secure::Unsound::Hello)) } else { Ok(Took::More) };
+                return if is_long { Err(stranger(secure::Untrusted::Hello)) } else { Ok(Took::More) };
             };
             match &mut self.answered {
                 None => {
@@ -245,7 +245,7 @@ impl<N: Net> PendingHandshake<N> {
                 Some((_, purpose, channel)) => {
                     let opened = channel.open(record).map_err(stranger)?;
                     // A record from before this connection proves nothing.
-                    opened.ok_or_else(|| stranger(secure::Unsound::Key))?;
+                    opened.ok_or_else(|| stranger(secure::Untrusted::Key))?;
                     if *purpose == Purpose::Link {
                         return Ok(Took::Proved);
                     }

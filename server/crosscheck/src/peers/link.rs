@@ -11,7 +11,7 @@ use super::hello::Hello;
 use super::net::Net;
 use super::outgoing::Outgoing;
 use super::records::Records;
-use super::secure::{Channel, Dialling, Unsound};
+use super::secure::{Channel, Dialling, Untrusted};
 use super::{PeerEvent, Refusal};
 use crate::limits;
 use crate::socket_errors::is_own_fault;
@@ -156,7 +156,7 @@ impl<N: Net> Link<N> {
             let record = match self.records.next() {
                 Ok(None) => return true,
                 Ok(Some(record)) => record,
-                Err(unsound) => return self.unsound(unsound, reading.events),
+                Err(untrusted) => return self.untrusted(untrusted, reading.events),
             };
             match &mut self.stage {
                 Stage::Dialling(dialling) => {
@@ -168,7 +168,7 @@ impl<N: Net> Link<N> {
                             }
                             net.tune(&self.stream);
                         }
-                        Err(unsound) => return self.unsound(unsound, reading.events),
+                        Err(untrusted) => return self.untrusted(untrusted, reading.events),
                     }
                 }
                 Stage::Up(channel) => match channel.open(record) {
@@ -179,7 +179,7 @@ impl<N: Net> Link<N> {
                             return false;
                         }
                     }
-                    Err(unsound) => return self.unsound(unsound, reading.events),
+                    Err(untrusted) => return self.untrusted(untrusted, reading.events),
                 },
             }
         }
@@ -201,12 +201,12 @@ impl<N: Net> Link<N> {
     }
 
     /// The bytes are no record of this connection. After the handshake, this is corruption.
-    fn unsound(&self, unsound: Unsound, events: &mut Vec<PeerEvent>) -> bool {
+    fn untrusted(&self, untrusted: Untrusted, events: &mut Vec<PeerEvent>) -> bool {
         let peer = self.peer;
         events.push(match self.stage {
             Stage::Up(_) => PeerEvent::Corrupt(FrameError::Sealed { peer }),
             Stage::Dialling(_) => {
-                PeerEvent::Refused { peer: Some(peer), why: Refusal::Unsound(unsound, None) }
+                PeerEvent::Refused { peer: Some(peer), why: Refusal::Untrusted(untrusted, None) }
             }
         });
         false

@@ -146,14 +146,14 @@ impl<N: Net> Peers<N> {
 
     /// Whether constant data is still right for replica `me`: a wrong number, a list that lost a peer, or a buffer at
     /// another address would cut this replica off for ever without any sign.
-    pub fn is_sound(&self, me: u8, addresses: &[Address]) -> bool {
+    pub fn is_valid(&self, me: u8, addresses: &[Address]) -> bool {
         !self.is_refused
             && self.me == me
             && self.identity.hello.replica == me
             && order::batch::checksum(&self.identity.secret.key) == self.sum
             && self.net.goes_to(addresses)
             && self.links.len() == self.dialled.len()
-            && self.handshakes.is_sound()
+            && self.handshakes.is_valid()
             // With an empty buffer, reads return nothing, as if every peer had hung up.
             && self.scratch.len() == limits::READ_CHUNK
     }
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
     use hello::Hello;
     use mio::{Events, Poll};
-    use secure::{Dialling, Secret, Unsound};
+    use secure::{Dialling, Secret, Untrusted};
     use std::net::SocketAddr;
     use std::time::Duration;
 
@@ -393,23 +393,23 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_mistakes_itself_or_forgets_a_peer_is_not_sound() {
+    fn a_replica_that_mistakes_itself_or_forgets_a_peer_is_not_valid() {
         let addresses = addresses();
         let mut peers = Node::new(1, &addresses).peers;
         let mut known = of_all(&addresses);
-        assert!(peers.is_sound(1, &known) && !peers.is_sound(0, &known));
+        assert!(peers.is_valid(1, &known) && !peers.is_valid(0, &known));
         let link = peers.links.pop();
-        assert!(!peers.is_sound(1, &known));
+        assert!(!peers.is_valid(1, &known));
         peers.links.extend(link);
         known[0] = Address::Named { host: "localhost".into(), port: addresses[0].port() };
-        assert!(!peers.is_sound(1, &known), "it dials another address than it was told");
+        assert!(!peers.is_valid(1, &known), "it dials another address than it was told");
         known = of_all(&addresses);
         let dialled = peers.dialled.pop();
-        assert!(!peers.is_sound(1, &known));
+        assert!(!peers.is_valid(1, &known));
         peers.dialled.extend(dialled);
-        assert!(peers.is_sound(1, &known));
+        assert!(peers.is_valid(1, &known));
         peers.scratch.clear();
-        assert!(!peers.is_sound(1, &known), "it reads nothing");
+        assert!(!peers.is_valid(1, &known), "it reads nothing");
     }
 
     #[test]
@@ -687,7 +687,7 @@ mod tests {
             })
             .collect();
         let is_recording = |event: &&PeerEvent| {
-            matches!(event, PeerEvent::Refused { why: Refusal::Unsound(Unsound::Recorded, _), .. })
+            matches!(event, PeerEvent::Refused { why: Refusal::Untrusted(Untrusted::Recorded, _), .. })
         };
         assert_eq!(nodes[0].seen.iter().filter(is_recording).count(), 99, "all but the first are told apart");
         nodes.push(Node::new(1, &addresses));

@@ -9,7 +9,7 @@
 
 use std::io::{self, Read};
 
-use super::secure::Unsound;
+use super::secure::Untrusted;
 use crate::limits;
 
 /// Bytes before the sealed ones.
@@ -77,7 +77,7 @@ impl Records {
     ///
     /// # Errors
     /// When no record begins here.
-    pub fn next(&mut self) -> Result<Option<SealedRecord<'_>>, Unsound> {
+    pub fn next(&mut self) -> Result<Option<SealedRecord<'_>>, Untrusted> {
         let rest = &self.buffer[self.start..self.end];
         let Some(head) = rest.first_chunk::<HEADER>() else {
             if rest.is_empty() {
@@ -88,7 +88,7 @@ impl Records {
         let [l0, l1, c0, c1, number @ ..] = *head;
         let (length, number) = (u16::from_le_bytes([l0, l1]), u64::from_le_bytes(number));
         if check(number, length) != u16::from_le_bytes([c0, c1]) || number == u64::MAX {
-            return Err(Unsound::Record);
+            return Err(Untrusted::Record);
         }
         let end = HEADER + usize::from(length);
         if rest.len() < end {

@@ -5,13 +5,13 @@ use std::fmt;
 use wire::ReplicaId;
 
 use super::hello::Difference;
-use super::secure::Unsound;
+use super::secure::Untrusted;
 
 /// Why a connection was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The other end, at this address, did not prove that it belongs to the group.
-    Unsound(Unsound, Option<String>),
+    Untrusted(Untrusted, Option<String>),
     /// It has the key, but a value differs that must be equal.
     Differs(Difference),
     /// It has the key, but reports this number instead of the expected one.
@@ -23,8 +23,8 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Unsound(unsound, None) => write!(f, "{unsound}"),
-            Refusal::Unsound(unsound, Some(from)) => write!(f, "{unsound} ({from})"),
+            Refusal::Untrusted(untrusted, None) => write!(f, "{untrusted}"),
+            Refusal::Untrusted(untrusted, Some(from)) => write!(f, "{untrusted} ({from})"),
             Refusal::Differs(difference) if difference.is_of_build() => write!(
                 f,
                 "{difference}: another build of the program. It is kept out, because its objects or requests have \

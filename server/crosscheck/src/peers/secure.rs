@@ -29,7 +29,7 @@ const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 
 /// The reasons not to trust bytes from the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsound {
+pub enum Untrusted {
     /// No record begins here: another protocol, an earlier release, or corruption.
     #[error("it does not speak this protocol: an earlier release, or a stranger")]
     Record,
@@ -100,13 +100,13 @@ impl Secret {
         Some(*seed)
     }
 
-    fn state(&mut self, is_initiator: bool) -> Result<HandshakeState, Unsound> {
+    fn state(&mut self, is_initiator: bool) -> Result<HandshakeState, Untrusted> {
         let resolver = Box::new(Resolver(self.next_seed()));
-        let pattern = PATTERN.parse().map_err(|_| Unsound::Key)?;
+        let pattern = PATTERN.parse().map_err(|_| Untrusted::Key)?;
         let builder = Builder::with_resolver(pattern, resolver).psk(0, &self.key);
-        let builder = builder.and_then(|builder| builder.prologue(PROLOGUE)).map_err(|_| Unsound::Key)?;
+        let builder = builder.and_then(|builder| builder.prologue(PROLOGUE)).map_err(|_| Untrusted::Key)?;
         let built = if is_initiator { builder.build_initiator() } else { builder.build_responder() };
-        built.map_err(|_| Unsound::Key)
+        built.map_err(|_| Untrusted::Key)
     }
 }
 
@@ -118,7 +118,7 @@ impl Dialling {
     ///
     /// # Errors
     /// When there are no random numbers.
-    pub fn begin(secret: &mut Secret, hello: &Hello, out: &mut Vec<u8>) -> Result<Self, Unsound> {
+    pub fn begin(secret: &mut Secret, hello: &Hello, out: &mut Vec<u8>) -> Result<Self, Untrusted> {
         let mut state = secret.state(true)?;
         write_message(&mut state, hello, out)?;
         Ok(Dialling(state))
@@ -128,7 +128,7 @@ impl Dialling {
     ///
     /// # Errors
     /// When it does not have the key, or its message is invalid.
-    pub fn finish(mut self, sealed: &[u8]) -> Result<(Hello, Channel), Unsound> {
+    pub fn finish(mut self, sealed: &[u8]) -> Result<(Hello, Channel), Untrusted> {
         let hello = read_message(&mut self.0, sealed)?;
         Ok((hello, Channel::new(self.0)?))
     }
@@ -144,26 +144,26 @@ pub fn answer(
     hello: &Hello,
     sealed: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(Hello, Channel), Unsound> {
+) -> Result<(Hello, Channel), Untrusted> {
     let mut state = secret.state(false)?;
     let theirs = read_message(&mut state, sealed)?;
     write_message(&mut state, hello, out)?;
     Ok((theirs, Channel::new(state)?))
 }
 
-fn write_message(state: &mut HandshakeState, hello: &Hello, out: &mut Vec<u8>) -> Result<(), Unsound> {
+fn write_message(state: &mut HandshakeState, hello: &Hello, out: &mut Vec<u8>) -> Result<(), Untrusted> {
     let mut message = vec![0; HELLO_BYTES + 256];
     let hello = hello.encode();
-    let length = state.write_message(&hello, &mut message).map_err(|_| Unsound::Key)?;
+    let length = state.write_message(&hello, &mut message).map_err(|_| Untrusted::Key)?;
     out.extend_from_slice(&records::header(0, length));
     out.extend_from_slice(&message[..length]);
     Ok(())
 }
 
-fn read_message(state: &mut HandshakeState, sealed: &[u8]) -> Result<Hello, Unsound> {
+fn read_message(state: &mut HandshakeState, sealed: &[u8]) -> Result<Hello, Untrusted> {
     let mut plain = vec![0; sealed.len()];
-    let length = state.read_message(sealed, &mut plain).map_err(|_| Unsound::Key)?;
-    Hello::decode(&plain[..length]).map_err(|_| Unsound::Hello)
+    let length = state.read_message(sealed, &mut plain).map_err(|_| Untrusted::Key)?;
+    Hello::decode(&plain[..length]).map_err(|_| Untrusted::Hello)
 }
 
 /// Most records in a row that are skipped because later ones were accepted before, and by how many numbers they may be
@@ -176,8 +176,8 @@ const BEHIND: u64 = 4096;
 struct DirectionKey(LessSafeKey);
 
 impl DirectionKey {
-    fn new(key: &[u8; 32]) -> Result<Self, Unsound> {
-        let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| Unsound::Key)?;
+    fn new(key: &[u8; 32]) -> Result<Self, Untrusted> {
+        let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| Untrusted::Key)?;
         Ok(DirectionKey(LessSafeKey::new(key)))
     }
 
@@ -201,9 +201,9 @@ pub struct Channel {
 }
 
 impl Channel {
-    fn new(mut state: HandshakeState) -> Result<Self, Unsound> {
+    fn new(mut state: HandshakeState) -> Result<Self, Untrusted> {
         if !state.is_handshake_finished() {
-            return Err(Unsound::Key);
+            return Err(Untrusted::Key);
         }
         // The crate calls it dangerous, because a caller may use a nonce twice.
         let (of_initiator, of_responder) = state.dangerously_get_raw_split();
@@ -260,15 +260,15 @@ impl Channel {
     ///
     /// # Errors
     /// When it is not a record that the other end has sealed, or too many such were skipped.
-    pub fn open<'a>(&mut self, record: SealedRecord<'a>) -> Result<Option<&'a [u8]>, Unsound> {
+    pub fn open<'a>(&mut self, record: SealedRecord<'a>) -> Result<Option<&'a [u8]>, Untrusted> {
         if record.number < self.takes {
             self.passed_over += 1;
             let is_odd = self.passed_over > PASSED_OVER || self.takes - record.number > BEHIND;
-            return if is_odd { Err(Unsound::Record) } else { Ok(None) };
+            return if is_odd { Err(Untrusted::Record) } else { Ok(None) };
         }
         let nonce = DirectionKey::nonce(record.number);
         let opened = self.takes_with.0.open_in_place(nonce, Aad::empty(), record.sealed);
-        let plain = opened.map_err(|_| Unsound::Key)?;
+        let plain = opened.map_err(|_| Untrusted::Key)?;
         (self.takes, self.passed_over) = (record.number + 1, 0);
         Ok(Some(plain))
     }
@@ -292,8 +292,8 @@ impl Answered {
     ///
     /// # Errors
     /// When it was answered before.
-    pub fn is_new(&self, sealed: &[u8]) -> Result<(), Unsound> {
-        if self.0.iter().any(|before| before == sealed) { Err(Unsound::Recorded) } else { Ok(()) }
+    pub fn is_new(&self, sealed: &[u8]) -> Result<(), Untrusted> {
+        if self.0.iter().any(|before| before == sealed) { Err(Untrusted::Recorded) } else { Ok(()) }
     }
 
     /// Records that it was answered.
@@ -347,7 +347,7 @@ mod tests {
         (dialled, accepted)
     }
 
-    fn open(channel: &mut Channel, bytes: &[u8]) -> Result<Vec<u8>, Unsound> {
+    fn open(channel: &mut Channel, bytes: &[u8]) -> Result<Vec<u8>, Untrusted> {
         let (mut records, mut all) = (Records::default(), Vec::new());
         records.feed(bytes);
         while let Some(record) = records.next()? {
@@ -373,11 +373,11 @@ mod tests {
         let (mut first, mut second) = (Vec::new(), Vec::new());
         Dialling::begin(&mut secret(8, 1), &hello(2), &mut first).unwrap();
         let refused = answer(&mut secret(7, 2), &hello(0), &only(&first), &mut second);
-        assert_eq!((refused.err(), second.len()), (Some(Unsound::Key), 0));
+        assert_eq!((refused.err(), second.len()), (Some(Untrusted::Key), 0));
         // A server with another key, or none.
         let mut first = Vec::new();
         let dialling = Dialling::begin(&mut secret(7, 1), &hello(2), &mut first).unwrap();
-        assert_eq!(dialling.finish(&[9; 80]).err(), Some(Unsound::Key));
+        assert_eq!(dialling.finish(&[9; 80]).err(), Some(Untrusted::Key));
     }
 
     /// A stranger who recorded a whole connection replays it: the answer has other keys, so nothing that was recorded
@@ -392,7 +392,7 @@ mod tests {
         let third = dialled.sealed(b"flush_all");
         assert!(open(&mut accepted, &third).is_ok());
         let (_, mut again) = answer(&mut ours, &hello(0), &only(&first), &mut Vec::new()).unwrap();
-        assert_eq!(open(&mut again, &third), Err(Unsound::Key));
+        assert_eq!(open(&mut again, &third), Err(Untrusted::Key));
         assert_eq!(open(&mut accepted, &third).unwrap(), b"", "nor into the same connection");
     }
 

@@ -413,7 +413,7 @@ impl<S: Service> Execution<S> {
         batch: &order::Batch,
     ) -> (Work<S::Request>, Footprint) {
         let (work, footprint) = self.decode(request);
-        let is_invalid = matches!(work, Work::Unsound) && batch.is_intact();
+        let is_invalid = matches!(work, Work::Damaged) && batch.is_intact();
         (if is_invalid { Work::Invalid } else { work }, footprint)
     }
 

@@ -375,15 +375,15 @@ impl<S: Service, W: World> Replica<S, W> {
         let can_wait = || !guarded || !self.group.receives_all(self.env.world.now_us());
         let execution = self.executor.running.as_ref();
         match check {
-            Check::Checksums => !guarded || object::checksums_are_sound(),
-            Check::Digests => !self.env.settings.mode.compares() || vote::digest::is_sound(),
-            Check::Peers => self.env.peers.is_sound(self.env.settings.me, &self.env.settings.peers),
+            Check::Checksums => !guarded || object::checksums_are_right(),
+            Check::Digests => !self.env.settings.mode.compares() || vote::digest::is_valid(),
+            Check::Peers => self.env.peers.is_valid(self.env.settings.me, &self.env.settings.peers),
             Check::ClientsDriven => self.clients.are_driven(),
             Check::Clients => self.clients.counters.own_faults.load(Ordering::Relaxed) == 0,
             Check::ServiceSettings => {
-                can_wait() || execution.is_none_or(|execution| execution.service.is_sound())
+                can_wait() || execution.is_none_or(|execution| execution.service.is_valid())
             }
-            Check::Program => can_wait() || self.env.world.program_is_sound(),
+            Check::Program => can_wait() || self.env.world.program_is_valid(),
             Check::Schedule => !self.executor.is_corrupted(),
             Check::RequestQueue => self.order.requests_are_intact(),
             Check::PendingReplies => self.order.replies_are_intact(),

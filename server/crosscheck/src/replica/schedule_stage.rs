@@ -141,7 +141,7 @@ pub(super) fn decode_delivered<S: Service, W: World>(
     let mut asked = request.checksum;
     let mut request = env.hooks.on_request(place.batch, request);
     let (mut work, mut footprint) = execution.decode(&request);
-    if matches!(work, Work::Unsound)
+    if matches!(work, Work::Damaged)
         && let Some(again) = delivered.batch.requests().nth(at)
     {
         (asked, request) = (again.checksum, again);
@@ -164,8 +164,8 @@ pub(super) fn decode<S: Service>(
     locks: u32,
     request: &order::Request,
 ) -> (Work<S::Request>, Footprint) {
-    if !request.is_sound() {
-        return (Work::Unsound, Footprint::new());
+    if !request.is_intact() {
+        return (Work::Damaged, Footprint::new());
     }
     let ordered: &Bytes = &request.bytes;
     if Control::is_control(ordered) {
@@ -174,7 +174,7 @@ pub(super) fn decode<S: Service>(
                 let footprint = control_footprint(&control, locks);
                 (Work::Control(control), footprint)
             }
-            None => (Work::Unsound, Footprint::new()),
+            None => (Work::Damaged, Footprint::new()),
         };
     }
     match service.decode(ordered) {
@@ -182,7 +182,7 @@ pub(super) fn decode<S: Service>(
             let footprint = declared(service, &request);
             (Work::Service(request), footprint)
         }
-        Err(_) => (Work::Unsound, Footprint::new()),
+        Err(_) => (Work::Damaged, Footprint::new()),
     }
 }
 

@@ -184,9 +184,9 @@ impl<S: Service, W: World> Replica<S, W> {
                     speculator.on_batch_ended(ended);
                 }
             }
-            Report::Unsound { batch, objects } => {
+            Report::Damaged { batch, objects } => {
                 if let Some(mut speculator) = Speculator::of(self) {
-                    speculator.repair().on_unsound(batch, objects);
+                    speculator.repair().on_damaged(batch, objects);
                 }
             }
             Report::Boundary(done) => {

@@ -49,7 +49,7 @@ impl<S: Service> Context<S> {
         replies: &mut Replies,
     ) -> Option<u128> {
         replies.begin();
-        let decoded = self.service.decode(&request.bytes).ok().filter(|_| request.is_sound())?;
+        let decoded = self.service.decode(&request.bytes).ok().filter(|_| request.is_intact())?;
         let runner = Runner { locks, protection: self.protection(), between: &() };
         let looked = runner.look(turn, &mut replies.current, |cx, reply| -> Result<(), NeedsBatch> {
             self.service.read(&Cx::new(*cx, &*self.service), latest_us, &decoded, reply)

@@ -1,4 +1,4 @@
-//! Any client against a small, full service: no panic, memory within its limit, every object sound.
+//! Any client against a small, full service: no panic, memory within its limit, every object intact.
 #![no_main]
 
 #[path = "../../tests/support/mod.rs"]

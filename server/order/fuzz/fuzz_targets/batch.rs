@@ -1,4 +1,4 @@
-//! Any bytes are a sound batch, which encodes to the same bytes, or an error.
+//! Any bytes are an intact batch, which encodes to the same bytes, or an error.
 #![no_main]
 
 use bytes::Bytes;
@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use order::{Batch, Encoded, State, batch};
 
 fuzz_target!(|input: (Vec<u8>, bool)| {
-    let (mut bytes, sound) = input;
-    if sound && bytes.len() >= batch::HEAD {
+    let (mut bytes, intact) = input;
+    if intact && bytes.len() >= batch::HEAD {
         // Repair both checksums, so that the fields behind them are reached.
         let crc = crc(&bytes[batch::HEAD..]);
         bytes[48..52].copy_from_slice(&crc.to_le_bytes());

@@ -5,8 +5,8 @@ use libfuzzer_sys::fuzz_target;
 use order::{Decoder, FrameKind, frame};
 
 fuzz_target!(|input: (u8, Vec<u8>, bool)| {
-    let (cut, mut bytes, sound) = input;
-    if sound {
+    let (cut, mut bytes, intact) = input;
+    if intact {
         // Otherwise the checksum keeps the fuzzer from getting past the first frame.
         let mut framed = Vec::new();
         frame::encode(FrameKind::Check, 1, &bytes, &mut framed);

@@ -6,10 +6,10 @@ use libfuzzer_sys::fuzz_target;
 use order::batch::{HEAD, checksum};
 
 fuzz_target!(|input: (Vec<u8>, bool)| {
-    let (mut bytes, sound) = input;
+    let (mut bytes, intact) = input;
     // Where the first part of an EXECUTE-BATCH begins, behind its length.
     const PART: usize = 19 + 4;
-    if sound && bytes.len() >= PART + HEAD {
+    if intact && bytes.len() >= PART + HEAD {
         // Repair length and checksums of a single part, so that the fields behind them are reached.
         (bytes[0], bytes[18]) = (1, 1);
         let length = (bytes.len() - PART) as u32;

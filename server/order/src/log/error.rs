@@ -50,7 +50,7 @@ pub enum LogError {
         /// The evidence.
         why: String,
     },
-    /// A file is another log's, although it is sound: files of several directories were mixed.
+    /// A file is another log's, although it is intact: files of several directories were mixed.
     #[error("{} belongs to another log ({why}); {}", file.display(), refill(directory))]
     OtherLog {
         /// The file.

@@ -2,8 +2,8 @@
 //!
 //! Nothing is changed before all of that is known, so that a refusal leaves every file as the evidence it is.
 //!
-//! *Which files are ours.* A segment or spare begins with a sound header, which is durable before the file
-//! has its name. One that a release without headers made (`owner.headers_from`) holds a sound record, or
+//! *Which files are ours.* A segment or spare begins with an intact header, which is durable before the file
+//! has its name. One that a release without headers made (`owner.headers_from`) holds an intact record, or
 //! nothing but zeros. A spare that was being made when the power failed begins with a part of a header and
 //! holds zeros otherwise. `lock` is empty. Any other file of these names is foreign.
 

@@ -72,7 +72,7 @@ pub(crate) fn file_header(length: u64) -> [u8; FILE_HEADER] {
     header
 }
 
-/// The length that a file was made with, by its header; `None` when it has no sound one.
+/// The length that a file was made with, by its header; `None` when it has no intact one.
 pub(crate) fn made_with(bytes: &[u8]) -> Option<u64> {
     let header = bytes.get(..FILE_HEADER)?;
     let length = Reader::new(&header[MAGIC.len()..]).u64().ok()?;
@@ -90,7 +90,7 @@ pub(crate) fn is_unfinished(bytes: &[u8]) -> bool {
     begins && bytes.iter().skip(FILE_HEADER).all(|&byte| byte == 0)
 }
 
-/// Whether bytes hold a sound record anywhere: then they are from a log file.
+/// Whether bytes hold an intact record anywhere: then they are from a log file.
 pub(crate) fn has_record(bytes: &Bytes) -> bool {
     (0..bytes.len())
         .step_by(8)
@@ -161,6 +161,6 @@ fn read(bytes: &Bytes, at: usize, after: u64) -> Option<(u64, u64, Bytes)> {
     if !plausible || len == 0 || len > BODY || at + HEADER + len > bytes.len() {
         return None;
     }
-    let sound = wire::crc32c(&bytes[at + 4..at + HEADER + len]) == word(0);
-    sound.then(|| (seq, durable, bytes.slice(at + HEADER..at + HEADER + len)))
+    let intact = wire::crc32c(&bytes[at + 4..at + HEADER + len]) == word(0);
+    intact.then(|| (seq, durable, bytes.slice(at + HEADER..at + HEADER + len)))
 }

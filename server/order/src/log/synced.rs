@@ -8,7 +8,7 @@
 //! Without it, synced records that went bad later look like a write torn by a power failure, and are cut off.
 //!
 //! *It never claims too much.* A claim covers only records that a returned sync has made durable, and is written after
-//! that sync. So after any crash each sound slot of this file names a record that is on the disk. Records are removed
+//! that sync. So after any crash each intact slot of this file names a record that is on the disk. Records are removed
 //! from the disk only by [`FileLog::wipe`](crate::log::LogStore::wipe), which deletes this file with them, and marks
 //! the directory as discarded before it deletes anything; and a slot names its log, by group and engine id, which no
 //! two logs share. A torn slot does not match its checksum and claims nothing. Each claim replaces the older one of the
@@ -88,7 +88,7 @@ impl Claim {
 pub(crate) struct Synced<D: Disk> {
     path: PathBuf,
     file: Option<D::File>,
-    /// The later one of the sound slots.
+    /// The later one of the intact slots.
     last: Option<Claim>,
     /// The other slot.
     next: u64,

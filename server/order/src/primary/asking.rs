@@ -99,9 +99,9 @@ impl PrimaryEngine {
         }
         let held = self.held.get(number);
         // What was corrupted here is lost here.
-        let sound = held.filter(|batch| batch.verify(self.config.replicas).is_ok());
-        let answer =
-            sound.map_or_else(|| BatchMessage::Gone { view, number }.encode(), |batch| batch.message.clone());
+        let intact = held.filter(|batch| batch.verify(self.config.replicas).is_ok());
+        let answer = intact
+            .map_or_else(|| BatchMessage::Gone { view, number }.encode(), |batch| batch.message.clone());
         let peer = &mut self.peers[usize::from(from)];
         peer.follows = true;
         // Requests are short and answers long, so a faulty peer could fill our memory with them.

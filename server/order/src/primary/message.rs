@@ -55,7 +55,7 @@ impl PrimaryBatch {
         }
     }
 
-    /// Whether its parts are sound, and could be numbered by a healthy primary of so many replicas. Returns the latest
+    /// Whether its parts are intact, and could be numbered by a healthy primary of so many replicas. Returns the latest
     /// stamp of a part, in microseconds since 1970.
     pub fn verify(&self, replicas: u8) -> Result<u64, Malformed> {
         let (mut requests, mut latest_us) = (0, 0);

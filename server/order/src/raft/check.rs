@@ -89,7 +89,7 @@ fn check_append(message: &Message, latest_us: u64) -> Result<(), Implausible> {
         {
             return Err(Implausible::Field("entries do not follow each other"));
         }
-        if !is_sound(entry) {
+        if !is_intact(entry) {
             return Err(Implausible::Entry(entry.index));
         }
         let ahead_us = Encoded::claimed_time(&entry.context).map_or(0, |us| us.saturating_sub(latest_us));
@@ -103,14 +103,14 @@ fn check_append(message: &Message, latest_us: u64) -> Result<(), Implausible> {
 
 fn check_snapshot(received: &Received) -> Result<(), Implausible> {
     let metadata = received.message.get_snapshot().get_metadata();
-    let sound =
+    let intact =
         (1..1 << 62).contains(&metadata.index) && (1..=received.message.term).contains(&metadata.term);
     let member = received.configuration.as_ref().is_some_and(|members| members.contains(received.message.to));
-    if sound && member { Ok(()) } else { Err(Implausible::Field("snapshot does not fit its receiver")) }
+    if intact && member { Ok(()) } else { Err(Implausible::Field("snapshot does not fit its receiver")) }
 }
 
 /// Whether an entry still matches its original checksums.
-pub(crate) fn is_sound(entry: &Entry) -> bool {
+pub(crate) fn is_intact(entry: &Entry) -> bool {
     match entry.get_entry_type() {
         EntryType::EntryNormal if entry.context.is_empty() && entry.data.is_empty() => true,
         EntryType::EntryNormal => {

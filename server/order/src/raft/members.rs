@@ -22,8 +22,8 @@ pub(crate) fn engine_id(slot: u8, incarnation: u32) -> u64 {
 /// Slot of an engine id; `None` when no slot has such an id.
 pub(crate) fn slot_of(id: u64) -> Option<u8> {
     let slot = (id as u8).checked_sub(1)?;
-    let sound = usize::from(slot) < limits::SLOTS && id >> 40 == 0 && id >> 8 > 0;
-    sound.then_some(slot)
+    let intact = usize::from(slot) < limits::SLOTS && id >> 40 == 0 && id >> 8 > 0;
+    intact.then_some(slot)
 }
 
 /// Incarnation of an engine id.
@@ -166,10 +166,10 @@ impl Configuration {
             configuration.lives.insert(slot, life);
         }
         configuration.group = (!reader.is_empty()).then(|| reader.u64()).transpose()?;
-        if configuration.is_sound() { Ok(configuration) } else { Err(Malformed("an impossible membership")) }
+        if configuration.is_intact() { Ok(configuration) } else { Err(Malformed("an impossible membership")) }
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_intact(&self) -> bool {
         let mut seen = 0u16;
         let all = self.voters.iter().chain(&self.learners);
         !self.voters.is_empty()

@@ -154,7 +154,7 @@ impl<L: LogStore> RaftEngine<L> {
         match (control, &mut self.node) {
             (Control::Join { nonce }, Some(node)) => node.on_join(from, nonce)?,
             (Control::BadEntry { group: named, index }, Some(node)) if Some(named) == group => {
-                if !node.mirror().is_sound(index) {
+                if !node.mirror().is_intact(index) {
                     node.fail(FailStop::LogCorrupt { index });
                 }
             }

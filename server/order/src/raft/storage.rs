@@ -245,10 +245,10 @@ impl<L: LogStore> Mirror<L> {
     }
 
     /// Whether the entry at `index` is still as appended, down to its last byte.
-    pub fn is_sound(&self, index: u64) -> bool {
+    pub fn is_intact(&self, index: u64) -> bool {
         match self.stored(index) {
             None => true,
-            Some(stored) => stored.sum == sum(&stored.entry) && crate::raft::check::is_sound(&stored.entry),
+            Some(stored) => stored.sum == sum(&stored.entry) && crate::raft::check::is_intact(&stored.entry),
         }
     }
 

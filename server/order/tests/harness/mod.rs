@@ -423,7 +423,7 @@ impl Cluster {
         replica.last_time = delivered.batch.time_us;
         let mut cut = false;
         for request in delivered.batch.requests() {
-            assert!(request.is_sound());
+            assert!(request.is_intact());
             match request.bytes[0] {
                 0 => replica.service.push(u64::from_le_bytes(request.bytes[1..9].try_into().unwrap())),
                 _ => cut = true,

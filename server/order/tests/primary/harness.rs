@@ -540,7 +540,7 @@ fn execute(replica: &mut Replica, delivered: Delivered) {
     assert!(delivered.batch.time_us > before.state.time_us || delivered.batch.is_empty());
     let mut cut = false;
     for request in delivered.batch.requests() {
-        assert!(request.is_sound());
+        assert!(request.is_intact());
         let id = match request.bytes.split_first() {
             Some((0, id)) => u64::from_le_bytes(id.try_into().expect("eight bytes")),
             _ => 0,

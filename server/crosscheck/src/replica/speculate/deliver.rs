@@ -109,7 +109,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             tags,
             results,
             ended: None,
-            unsound: Vec::new(),
+            damaged: Vec::new(),
             version: None,
             parts: TokenParts::default(),
         });

@@ -17,7 +17,7 @@ pub(super) struct Difference {
     /// How often it has run with different results.
     times: u64,
     /// This replica has checked itself, and found nothing.
-    is_sound: bool,
+    is_valid: bool,
     /// Its record is kept.
     is_kept: bool,
 }
@@ -25,7 +25,7 @@ pub(super) struct Difference {
 impl Difference {
     /// The batch has differed once more, or another one has.
     fn again(before: Option<Difference>, batch: u64) -> Difference {
-        let first = Difference { batch, times: 0, is_sound: false, is_kept: false };
+        let first = Difference { batch, times: 0, is_valid: false, is_kept: false };
         let same = before.filter(|before| before.batch == batch).unwrap_or(first);
         Difference { times: same.times + 1, ..same }
     }
@@ -33,7 +33,7 @@ impl Difference {
     /// What is known once the batch is stable; `alone` if without the token of the other one, which has ended, or was
     /// left out.
     fn when_stable(&self, alone: bool) -> Outcome {
-        match (alone, self.is_sound) {
+        match (alone, self.is_valid) {
             (true, true) => Outcome::OtherIsWrong,
             (true, false) => Outcome::OneWentOn,
             (false, _) => Outcome::Agreed,
@@ -76,15 +76,15 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 
     /// This replica has checked itself. The primary does so last: the other one has had its time, and has not yielded.
-    pub(super) fn on_self_check(&mut self, is_sound: bool, is_last: bool) {
+    pub(super) fn on_self_check(&mut self, is_valid: bool, is_last: bool) {
         match &mut self.stage.past.difference {
             // The record about this replica tells it.
-            Some(difference) if !is_sound => difference.is_kept = true,
-            Some(difference) => difference.is_sound = true,
+            Some(difference) if !is_valid => difference.is_kept = true,
+            Some(difference) => difference.is_valid = true,
             None => return,
         }
-        if is_sound && is_last {
-            self.stage.settle(Outcome::BothAreSound, self.env);
+        if is_valid && is_last {
+            self.stage.settle(Outcome::BothAreIntact, self.env);
         }
     }
 }
@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn only_two_sound_replicas_that_differ_show_that_the_service_is_not_deterministic() {
-        let of = |is_sound| Difference { batch: 9, times: 2, is_sound, is_kept: false };
+    fn only_two_intact_replicas_that_differ_show_that_the_service_is_not_deterministic() {
+        let of = |is_valid| Difference { batch: 9, times: 2, is_valid, is_kept: false };
         assert_eq!(of(false).when_stable(false), Outcome::Agreed);
         assert_eq!(of(true).when_stable(true), Outcome::OtherIsWrong);
         assert_eq!(of(false).when_stable(true), Outcome::OneWentOn);
@@ -122,6 +122,6 @@ mod tests {
         assert_eq!(record(Outcome::Agreed), ("unattributed".to_owned(), None));
         assert_eq!(record(Outcome::OneWentOn), ("unattributed".to_owned(), None));
         assert_eq!(record(Outcome::OtherIsWrong), ("hardware-like".to_owned(), Some(2)));
-        assert_eq!(record(Outcome::BothAreSound), ("nondeterminism".to_owned(), None));
+        assert_eq!(record(Outcome::BothAreIntact), ("nondeterminism".to_owned(), None));
     }
 }

@@ -140,7 +140,7 @@ struct UnstableBatch {
     /// Once it has ended.
     ended: Option<EntryEnd>,
     /// Corrupted objects that kept its checkpoint from being made.
-    unsound: Vec<(RegionId, ObjectId)>,
+    damaged: Vec<(RegionId, ObjectId)>,
     /// Once all before have ended too: the state after it.
     version: Option<Version>,
     /// What its token is computed from.

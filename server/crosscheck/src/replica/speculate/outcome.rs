@@ -253,10 +253,10 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 self.on_returned(*speculation);
                 self.repair().answer(to, batch, objects);
             }
-            BoundaryDone::PackedRegions { speculation, regions, next, unsound, is_known } => {
+            BoundaryDone::PackedRegions { speculation, regions, next, damaged, is_known } => {
                 self.on_returned(*speculation);
                 self.checkpoint().on_packed(regions, next, is_known);
-                self.on_scrubbed(Some(next), Scrubbed { objects: unsound, fit: false });
+                self.on_scrubbed(Some(next), Scrubbed { objects: damaged, fit: false });
             }
             BoundaryDone::Replaced { speculation, are_right, misplaced, misnamed, notes } => {
                 let newest = speculation.version().number;

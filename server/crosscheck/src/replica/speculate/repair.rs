@@ -255,7 +255,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let next = unstable(&mut stage.unstable, before.number + 1);
         let Some(next) = next.filter(|batch| batch.ended.is_some()) else { return false };
         let failed = suspects(next.results.iter().flatten());
-        let objects = if failed.is_empty() { next.unsound.clone() } else { failed };
+        let objects = if failed.is_empty() { next.damaged.clone() } else { failed };
         let attempts = if stage.past.found_wrong.0 == before.number { stage.past.found_wrong.1 } else { 0 };
         if objects.is_empty() || stage.repairing.is_some() {
             return false;
@@ -693,9 +693,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// The checkpoint of a batch was not made, because these objects are corrupted: they are replaced, and the batch
     /// runs again.
-    pub(in crate::replica) fn on_unsound(&mut self, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
+    pub(in crate::replica) fn on_damaged(&mut self, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
         if let Some(batch) = unstable(&mut self.stage.unstable, batch) {
-            batch.unsound = objects;
+            batch.damaged = objects;
         }
     }
 }

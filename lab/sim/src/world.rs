@@ -197,7 +197,7 @@ pub enum What {
         /// The digest.
         order: u128,
     },
-    /// In verified mode: a batch has all its results, and may be taken back.
+    /// In verified mode: a batch has all its results, and may be rolled back.
     Ran {
         /// Its number.
         batch: u64,
@@ -247,14 +247,14 @@ pub enum What {
         /// Whether its first batch runs one request at a time.
         sequential: bool,
     },
-    /// In verified mode: batches could not be taken back.
-    NotTakenBack {
+    /// In verified mode: batches could not be rolled back.
+    NotRolledBack {
         /// Whether what takes them back was there.
         was_kept: bool,
     },
     /// In verified mode: its state is not the agreed one.
     Diverged(Version),
-    /// In verified mode: batches were taken back, and whether the tree is that of the objects.
+    /// In verified mode: batches were rolled back, and whether the tree is that of the objects.
     TookBack {
         /// The version that is left.
         version: Version,
@@ -487,7 +487,7 @@ impl World for Surroundings {
                 What::Folded { version, parent, order }
             }
             Observation::Voted { view, version, parent } => What::Voted { view, version, parent },
-            Observation::NotTakenBack { was_kept } => What::NotTakenBack { was_kept },
+            Observation::NotRolledBack { was_kept } => What::NotRolledBack { was_kept },
             Observation::Stable { version, is_agreed } => {
                 // What is stable is what the checkers of other modes see when it is delivered and executed.
                 let batch = version.number;

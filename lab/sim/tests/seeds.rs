@@ -92,7 +92,7 @@ fn what_verification_adds_may_be_wrong_at_one_replica() {
     }
 }
 
-/// A tree or a before-image is wrong at one replica, and is found when batches are taken back: it takes the state of
+/// A tree or a before-image is wrong at one replica, and is found when batches are rolled back: it takes the state of
 /// the others in place. Its process, and its verifier's memory with it, was lost for that.
 #[test]
 fn a_state_that_no_object_repairs_is_replaced_without_the_process() {
@@ -130,7 +130,7 @@ fn states_that_differ_reach_no_client() {
     assert!(summary.verified.differed > 0, "{:?}", summary.verified);
 }
 
-/// One that lagged when the primary ended went back behind what it could take back, and replaced itself: of three
+/// One that lagged when the primary ended went back behind what it could roll back, and replaced itself: of three
 /// memories two were gone, and the group made no progress.
 #[test]
 fn who_lags_when_the_primary_ends_keeps_its_state() {

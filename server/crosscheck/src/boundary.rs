@@ -1,4 +1,4 @@
-//! In verified mode: work that has the whole state alone, between two batches or to go back behind one.
+//! In verified mode: work that has the whole state alone, between two batches or to roll back behind one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use execute::{KeptRequest, NotTakenBack, Regions, Speculation};
+use execute::{KeptRequest, NotRolledBack, Regions, Speculation};
 use object::{Health, Kept, ObjectId, Region, RegionId};
 use parking_lot::MutexGuard;
 use schedule::{Access, Lock, Turn};
@@ -27,7 +27,7 @@ const LEAVES: u32 = 65_536;
 /// What is to be done.
 pub(crate) enum BoundaryWork {
     /// Take back every batch after a version.
-    TakeBack(Box<TakingBack>),
+    RollBack(Box<RollingBack>),
     /// Pack objects as they were after a batch, for a replica where they are corrupted.
     Pack(Box<PackingObjects>),
     /// Pack regions as they were after a batch, for a checkpoint.
@@ -51,7 +51,7 @@ pub(crate) enum BoundaryDone {
         /// The batches that are left.
         speculation: Box<Speculation>,
         /// The version.
-        version: Result<Version, NotTakenBack>,
+        version: Result<Version, NotRolledBack>,
         /// Whether the tree is the one of the objects; computed in builds with fault injection only.
         is_right: Option<bool>,
     },
@@ -185,8 +185,8 @@ pub(crate) struct InstallingState {
     pub regions: PackReader,
 }
 
-/// Every batch after a version is to be taken back.
-pub(crate) struct TakingBack {
+/// Every batch after a version is to be rolled back.
+pub(crate) struct RollingBack {
     /// The batches that have ended.
     pub speculation: Speculation,
     /// Scheduled batches that were not folded into it, oldest first: most of them have not begun.
@@ -202,8 +202,8 @@ impl BoundaryWork {
         let region_ids = locks.len() as RegionId;
         match self {
             BoundaryWork::Replace(replacing) => replacing.perform(turn, locks, name_of),
-            BoundaryWork::TakeBack(taking_back) => {
-                taking_back.perform(region_ids, &mut HeldRegions { turn, locks })
+            BoundaryWork::RollBack(rolling_back) => {
+                rolling_back.perform(region_ids, &mut HeldRegions { turn, locks })
             }
             BoundaryWork::Check(mut speculation) => {
                 let objects = corrupted(0..region_ids, turn, locks);
@@ -318,7 +318,7 @@ fn drop_twins(objects: &[Packed], regions: &mut dyn Regions) -> Vec<String> {
 /// Requests of a batch that was not folded, while they are read.
 type KeptOfBatch<'b> = MutexGuard<'b, Vec<(Option<u16>, KeptRequest)>>;
 
-/// What takes back requests of batches that were not folded, as they were stamped.
+/// What rolls back requests of batches that were not folded, as they were stamped.
 fn in_order<'g>(guards: &'g [KeptOfBatch<'_>]) -> Vec<&'g Kept> {
     let mut later: Vec<&Kept> = Vec::new();
     for guard in guards {
@@ -408,18 +408,18 @@ impl Scrubbing {
     }
 }
 
-impl TakingBack {
+impl RollingBack {
     fn perform(self, region_ids: RegionId, regions: &mut dyn Regions) -> BoundaryDone {
-        let TakingBack { mut speculation, running, to } = self;
+        let RollingBack { mut speculation, running, to } = self;
         let mut version = Ok(speculation.version());
         for batch in running.iter().rev() {
             let kept = batch.take_kept().into_iter().map(|(_, kept)| kept).collect();
             version = version.and_then(|version| {
-                speculation.take_back_running(kept, regions)?;
+                speculation.roll_back_running(kept, regions)?;
                 Ok(version)
             });
         }
-        let version = version.and_then(|_| speculation.take_back(to, regions));
+        let version = version.and_then(|_| speculation.roll_back(to, regions));
         let is_right = cfg!(feature = "inject").then(|| is_tree_of(&mut speculation, region_ids, regions));
         BoundaryDone::TookBack { speculation: Box::new(speculation), version, is_right }
     }

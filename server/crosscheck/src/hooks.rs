@@ -162,7 +162,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         true
     }
 
-    /// In verified mode: whether the exactly-once rule goes back with the batches that are taken back.
+    /// In verified mode: whether the exactly-once rule goes back with the batches that are rolled back.
     fn rewinds_sessions(&self) -> bool {
         true
     }
@@ -200,7 +200,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         kept
     }
 
-    /// In verified mode: the place of a request among those that are taken back, newest first.
+    /// In verified mode: the place of a request among those that are rolled back, newest first.
     fn undo_stamp(&self, stamp: u64) -> u64 {
         stamp
     }

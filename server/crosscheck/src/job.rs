@@ -219,7 +219,7 @@ impl InFlight {
         self.kept.lock().push((request, kept));
     }
 
-    /// In verified mode: what takes back the requests that have ended so far.
+    /// In verified mode: what rolls back the requests that have ended so far.
     pub fn take_kept(&self) -> Vec<(Option<u16>, KeptRequest)> {
         std::mem::take(&mut *self.kept.lock())
     }
@@ -258,7 +258,7 @@ impl InFlight {
     }
 }
 
-/// In verified mode: the batches that were scheduled and may still have to be taken back.
+/// In verified mode: the batches that were scheduled and may still have to be rolled back.
 #[derive(Default)]
 pub(crate) struct UnstableBatches(Mutex<Batches>);
 
@@ -266,7 +266,7 @@ pub(crate) struct UnstableBatches(Mutex<Batches>);
 struct Batches {
     /// Oldest first.
     scheduled: VecDeque<Arc<InFlight>>,
-    /// Those that the next boundary takes back. Until then their last requests still run, also those that no client
+    /// Those that the next boundary rolls back. Until then their last requests still run, also those that no client
     /// waits for, and find their batch here.
     leaving: Vec<Arc<InFlight>>,
 }
@@ -280,7 +280,7 @@ impl UnstableBatches {
     /// The batch with this number, which runs.
     pub fn find(&self, batch: u64) -> Option<Arc<InFlight>> {
         let batches = self.0.lock();
-        // None begins before those have left that are to be taken back.
+        // None begins before those have left that are to be rolled back.
         let mut all = batches.leaving.iter().chain(&batches.scheduled);
         all.find(|one| one.batch == batch).cloned()
     }
@@ -290,7 +290,7 @@ impl UnstableBatches {
         self.0.lock().scheduled.retain(|one| one.batch > batch);
     }
 
-    /// The batches after `batch`, oldest first, are to be taken back.
+    /// The batches after `batch`, oldest first, are to be rolled back.
     pub fn leave_after(&self, batch: u64) -> Vec<Arc<InFlight>> {
         let Batches { scheduled, leaving } = &mut *self.0.lock();
         let at = scheduled.partition_point(|one| one.batch <= batch);
@@ -313,7 +313,7 @@ mod tests {
     /// A request that the service has started itself finds its batch by the number alone. It had lost what takes it
     /// back if it ended between the decision to go back and the boundary that does so.
     #[test]
-    fn a_batch_is_found_until_it_was_taken_back() {
+    fn a_batch_is_found_until_it_was_rolled_back() {
         let batches = UnstableBatches::default();
         let of = |time_us| InFlight::new(7, time_us, 0, 0);
         batches.push(of(1));

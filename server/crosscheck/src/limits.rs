@@ -113,7 +113,7 @@ pub const SLOW_BATCH_LOOKS: u32 = 10;
 /// Log entries that may be delivered and not yet executed: beyond it no further entry is taken from the log.
 pub const ENTRIES_IN_EXECUTION: usize = 4096;
 
-/// In verified mode: batches that a replica that lags could take back. One that does not lag has fewer that are not
+/// In verified mode: batches that a replica that lags could roll back. One that does not lag has fewer that are not
 /// stable: `verify::limits::WINDOW`.
 pub const UNSTABLE_BATCHES: usize = 64;
 /// In verified mode: batches that have begun and not ended. One that does not lag has no more than

@@ -90,7 +90,7 @@ pub enum Corrupted {
     Schedule,
     /// A reply, after both runs of its request.
     Reply,
-    /// Objects that a request had changed and that could not be taken back.
+    /// Objects that a request had changed and that could not be rolled back.
     NotUndone,
     /// The verifiers contradict what was agreed on.
     Verification,

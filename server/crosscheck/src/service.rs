@@ -38,7 +38,7 @@ pub trait Service: Sized + Send + Sync + 'static {
 
     /// In verified mode: what the request touches, for the mixer, which lets requests run beside each other that do not
     /// conflict. By default the locks of its `footprint`. Other keys may be finer or coarser than locks. They are a
-    /// hint: a conflict that they miss may make replicas differ, and then the batch is taken back and run one request
+    /// hint: a conflict that they miss may make replicas differ, and then the batch is rolled back and run one request
     /// at a time; one that they invent costs parallelism. Pure, as [`Service::footprint`].
     fn keys(&self, _request: &Self::Request, footprint: &Footprint, keys: &mut Keys) {
         keys.of_footprint(footprint);

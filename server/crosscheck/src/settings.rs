@@ -27,7 +27,7 @@ pub struct Mode {
     /// T, in the place of X: a single node runs each request twice and compares with itself before a reply leaves.
     pub twice: bool,
     /// V, in the place of X, and never with D: replicas execute a batch in parallel and verify its state and output
-    /// afterwards, before a reply leaves; where they differ, the batch is taken back (Eve, OSDI 2012).
+    /// afterwards, before a reply leaves; where they differ, the batch is rolled back (Eve, OSDI 2012).
     pub verified: bool,
 }
 

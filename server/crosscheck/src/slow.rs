@@ -146,7 +146,7 @@ mod tests {
 
     /// The third process executes the batch between two checks: the fourth needs no note of it.
     #[test]
-    fn a_note_of_a_batch_that_passed_quickly_is_taken_back() {
+    fn a_note_of_a_batch_that_passed_quickly_is_rolled_back() {
         let directory = tempfile::tempdir().unwrap();
         (0..2).for_each(|_| look_long(&mut SlowBatch::open(directory.path()), 77));
         let mut third = SlowBatch::open(directory.path());

@@ -165,7 +165,7 @@ pub(crate) struct Context<S: Service> {
     pub reports_ends: Arc<AtomicBool>,
     /// The memory that all replies take together.
     pub kept: Arc<KeptReplies>,
-    /// In verified mode: the batches that may be taken back.
+    /// In verified mode: the batches that may be rolled back.
     pub unstable: Arc<UnstableBatches>,
     pub report: ReportSink,
     /// The worker's place in a simulation that steps it.
@@ -310,9 +310,9 @@ impl<S: Service> Context<S> {
                 let done = work.map(|work| match work {
                     BoundaryWork::Read(reads) => BoundaryDone::Read(self.read(turn, locks, &reads, replies)),
                     work => {
-                        let goes_back = matches!(work, BoundaryWork::TakeBack(_) | BoundaryWork::Install(_));
+                        let rolls_back = matches!(work, BoundaryWork::RollBack(_) | BoundaryWork::Install(_));
                         let done = work.perform(turn, locks, &S::name_of);
-                        if goes_back {
+                        if rolls_back {
                             self.unstable.have_left();
                         }
                         done

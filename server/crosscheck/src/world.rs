@@ -71,7 +71,7 @@ pub enum Observation<'a> {
     },
     /// Evidence was kept.
     Evidence(&'a EvidenceRecord),
-    /// In verified mode: a batch was scheduled. It may be taken back.
+    /// In verified mode: a batch was scheduled. It may be rolled back.
     Speculated {
         /// Its number.
         batch: u64,
@@ -127,7 +127,7 @@ pub enum Observation<'a> {
     },
     /// In verified mode: others have agreed on this version, and the own one is another.
     Diverged(verify::Version),
-    /// In verified mode: batches were taken back.
+    /// In verified mode: batches were rolled back.
     TookBack {
         /// The version that is left.
         version: verify::Version,
@@ -135,8 +135,8 @@ pub enum Observation<'a> {
         /// injection.
         is_right: Option<bool>,
     },
-    /// In verified mode: batches could not be taken back, and the replica replaces itself.
-    NotTakenBack {
+    /// In verified mode: batches could not be rolled back, and the replica replaces itself.
+    NotRolledBack {
         /// Whether what takes them back was there.
         was_kept: bool,
     },

@@ -14,7 +14,7 @@ use object::{Corrupted, Kept, ObjectId, RegionId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
 pub use reproduce::{Repeat, Reproduced, Stopped};
-pub use speculate::{KeptRequest, NotTakenBack, Regions, Speculation, TokenParts, checksums};
+pub use speculate::{KeptRequest, NotRolledBack, Regions, Speculation, TokenParts, checksums};
 
 /// The protections of an execution, from the letters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl<B: Between> Runner<'_, B> {
         self.conclude(turn, ran, touched, reply, start)
     }
 
-    /// [`Runner::once`] for a request that may have to be taken back later: after [`End::Done`] the third value does
+    /// [`Runner::once`] for a request that may have to be rolled back later: after [`End::Done`] the third value does
     /// that. `room` has buffers for it.
     pub fn once_keeping<R>(
         &self,

@@ -1,9 +1,9 @@
-//! Batches that have run and on whose results the replicas have not agreed yet: the newest can be taken back.
+//! Batches that have run and on whose results the replicas have not agreed yet: the newest can be rolled back.
 //!
 //! Eve (OSDI 2012, sections 4.1, 5.2 and 6.1): replicas execute a batch first and compare a token afterwards, a hash of
 //! the state, of the outputs and of the token before. Where they do not agree, the batch is rolled back. The paper
 //! keeps versions of its state by copy-on-write; here each request keeps its before-images ([`Kept`]), and a batch is
-//! taken back request by request, newest first.
+//! rolled back request by request, newest first.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -67,9 +67,9 @@ pub trait Regions {
     fn visit(&mut self, region_id: RegionId, work: &mut dyn FnMut(&mut dyn Region));
 }
 
-/// Why a batch is not taken back. The state cannot be trusted any more: it has to come from another replica.
+/// Why a batch is not rolled back. The state cannot be trusted any more: it has to come from another replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotTakenBack {
+pub enum NotRolledBack {
     /// What takes it back was given up when the batch became stable.
     #[error("batch {} is stable", .0.number)]
     Stable(Version),
@@ -336,19 +336,19 @@ impl Speculation {
     ///
     /// # Errors
     /// If the state is then not that of the version.
-    pub fn take_back(&mut self, number: u64, regions: &mut dyn Regions) -> Result<Version, NotTakenBack> {
+    pub fn roll_back(&mut self, number: u64, regions: &mut dyn Regions) -> Result<Version, NotRolledBack> {
         if number < self.stable.number {
-            return Err(NotTakenBack::Stable(self.stable));
+            return Err(NotRolledBack::Stable(self.stable));
         }
         while let Some(mut batch) = self.batches.pop_back_if(|batch| batch.version.number > number) {
-            if !are_taken_back(batch.kept.iter_mut().rev(), regions) {
-                return Err(NotTakenBack::Step(batch.version.number));
+            if !are_rolled_back(batch.kept.iter_mut().rev(), regions) {
+                return Err(NotRolledBack::Step(batch.version.number));
             }
             batch.changes.iter().rev().for_each(|change| self.tree.apply(change.inverse()));
         }
         let root = self.batches.back().map_or(self.stable_root, |batch| batch.root);
         if self.tree.root() != root {
-            return Err(NotTakenBack::State(self.version().number));
+            return Err(NotRolledBack::State(self.version().number));
         }
         Ok(self.version())
     }
@@ -357,16 +357,16 @@ impl Speculation {
     ///
     /// # Errors
     /// If a step fails.
-    pub fn take_back_running(
+    pub fn roll_back_running(
         &mut self,
         mut executed: Vec<KeptRequest>,
         regions: &mut dyn Regions,
-    ) -> Result<(), NotTakenBack> {
+    ) -> Result<(), NotRolledBack> {
         executed.sort_by_key(|request| request.stamp);
-        if are_taken_back(executed.iter_mut().rev().map(|request| &mut request.kept), regions) {
+        if are_rolled_back(executed.iter_mut().rev().map(|request| &mut request.kept), regions) {
             Ok(())
         } else {
-            Err(NotTakenBack::Step(self.version().number + 1))
+            Err(NotRolledBack::Step(self.version().number + 1))
         }
     }
 
@@ -385,15 +385,15 @@ pub fn checksums(region_id: RegionId, regions: &mut dyn Regions) -> Vec<(ObjectI
 
 /// Takes back requests, and returns whether all of them are. What fails is tried once more, since a fault in the
 /// reading does not hit it twice.
-fn are_taken_back<'a>(newest_first: impl Iterator<Item = &'a mut Kept>, regions: &mut dyn Regions) -> bool {
+fn are_rolled_back<'a>(newest_first: impl Iterator<Item = &'a mut Kept>, regions: &mut dyn Regions) -> bool {
     let mut are_all = true;
     for kept in newest_first {
         for _ in 0..2 {
             for region_id in kept.region_ids() {
-                regions.visit(region_id, &mut |region| region.take_back(kept));
+                regions.visit(region_id, &mut |region| region.roll_back(kept));
             }
         }
-        are_all &= kept.is_taken_back();
+        are_all &= kept.is_rolled_back();
     }
     are_all
 }

@@ -1,6 +1,6 @@
-//! Batches that are taken back: state, tree and tokens are those of before (OSDI 2012, 4.1 and 6.1).
+//! Batches that are rolled back: state, tree and tokens are those of before (OSDI 2012, 4.1 and 6.1).
 
-use execute::{End, KeptRequest, NotTakenBack, Speculation, TokenParts};
+use execute::{End, KeptRequest, NotRolledBack, Speculation, TokenParts};
 use object::{Change, Injection, Kept, Region, RegionId};
 use tree::{Tree, TreeShape};
 use verify::{StateToken, Version};
@@ -55,7 +55,7 @@ fn room(speculation: &mut Speculation) -> Kept {
 }
 
 #[test]
-fn any_number_of_batches_is_taken_back() {
+fn any_number_of_batches_is_rolled_back() {
     let mut random = SplitMix64::new(11);
     let mut bank = Bank::new();
     let mut speculation = start(&mut bank);
@@ -66,7 +66,7 @@ fn any_number_of_batches_is_taken_back() {
                 let to = random.below(versions.len() as u64);
                 let stable = versions[0].0.number;
                 versions.truncate(to as usize + 1);
-                let left = speculation.take_back(stable + to, &mut bank).expect("it is sound");
+                let left = speculation.roll_back(stable + to, &mut bank).expect("it is sound");
                 assert_eq!((left, digests(&mut bank)), versions[to as usize]);
             }
             1 => {
@@ -121,7 +121,7 @@ fn tokens_differ_where_anything_does() {
 }
 
 #[test]
-fn a_batch_that_has_not_ended_is_taken_back() {
+fn a_batch_that_has_not_ended_is_rolled_back() {
     let mut bank = Bank::new();
     let mut speculation = start(&mut bank);
     let before = digests(&mut bank);
@@ -135,7 +135,7 @@ fn a_batch_that_has_not_ended_is_taken_back() {
         .collect();
     executed.reverse();
     assert_ne!(digests(&mut bank), before);
-    speculation.take_back_running(executed, &mut bank).expect("it is sound");
+    speculation.roll_back_running(executed, &mut bank).expect("it is sound");
     assert_eq!(digests(&mut bank), before);
 }
 
@@ -146,9 +146,9 @@ fn what_became_stable_stays() {
     run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
     run(&mut bank, &mut speculation, &[Request::PayIn(1)]);
     speculation.agree(1);
-    let refused = speculation.take_back(0, &mut bank);
-    assert_eq!(refused, Err(NotTakenBack::Stable(speculation.stable())));
-    assert_eq!(speculation.take_back(1, &mut bank).map(|version| version.number), Ok(1));
+    let refused = speculation.roll_back(0, &mut bank);
+    assert_eq!(refused, Err(NotRolledBack::Stable(speculation.stable())));
+    assert_eq!(speculation.roll_back(1, &mut bank).map(|version| version.number), Ok(1));
 }
 
 /// A fault between a batch and its rollback: the tree does not fit the state of before, and says so.
@@ -167,9 +167,9 @@ fn a_corrupted_tree_or_image_is_found() {
             let id = account.root();
             account.inject(id, &Injection::Flip { member: Some(0), bit: Some(1), seed: 0 }).expect("it fits");
         }
-        let left = speculation.take_back(0, &mut bank);
+        let left = speculation.roll_back(0, &mut bank);
         if is_tree {
-            assert_eq!(left, Err(NotTakenBack::State(0)));
+            assert_eq!(left, Err(NotRolledBack::State(0)));
         } else {
             // The before-image overwrites the flipped bit.
             assert_eq!(left.map(|version| version.number), Ok(0));
@@ -178,7 +178,7 @@ fn a_corrupted_tree_or_image_is_found() {
     }
 }
 
-/// A corrupted replica goes back to an earlier version and gets the object as it was then from one that is further.
+/// A corrupted replica rolls back to an earlier version and gets the object as it was then from one that is further.
 #[test]
 fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version() {
     let mut random = SplitMix64::new(5);
@@ -209,7 +209,7 @@ fn a_corrupted_object_is_replaced_by_that_of_another_replica_at_the_same_version
         assert_eq!(asker.accounts[region_id as usize].get_mut().digest(), before);
         // What is not known yet, or any more, is not sent.
         assert_eq!(of_donor.object_after(version.number + 2, (region_id, id), &running, &mut donor), None);
-        // The donor continues from the asker's version: its own later requests are taken back.
+        // The donor continues from the asker's version: its own later requests are rolled back.
         donor = Bank::new();
         (0..2).for_each(|region_id| {
             let packed = asker.accounts[region_id].get_mut().pack_all();

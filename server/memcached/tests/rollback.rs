@@ -1,4 +1,4 @@
-//! Requests that are taken back after their end, as Eve does with a batch (OSDI 2012, 4.1): the state is that of
+//! Requests that are rolled back after their end, as Eve does with a batch (OSDI 2012, 4.1): the state is that of
 //! before, and the tree over its objects never differs from them.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,7 +49,7 @@ fn leaves_that_differ(replica: &mut Replica, tree: &Tree) -> Vec<u32> {
 }
 
 #[test]
-fn any_number_of_requests_is_taken_back() {
+fn any_number_of_requests_is_rolled_back() {
     let mut random = SplitMix64::new(3);
     let mut replica = Replica::new(SMALL);
     let mut tree = Tree::new(TreeShape::even(SMALL.shards, 4_096));
@@ -72,9 +72,9 @@ fn any_number_of_requests_is_taken_back() {
             for mut request in newest.into_iter().rev() {
                 let changes = request.changes();
                 for region_id in request.region_ids() {
-                    replica.with_region(region_id, |region| region.take_back(&mut request));
+                    replica.with_region(region_id, |region| region.roll_back(&mut request));
                 }
-                assert!(request.is_taken_back(), "{request:?}");
+                assert!(request.is_rolled_back(), "{request:?}");
                 changes.into_iter().for_each(|change| tree.apply(change.inverse()));
             }
             assert_eq!((&replica.digests(), tree.root()), (digests, *root));
@@ -86,9 +86,9 @@ fn any_number_of_requests_is_taken_back() {
     assert!(evictions > 50, "{evictions} evictions");
 }
 
-/// The regions of a request that wrote nothing are none: it costs nothing to take back.
+/// The regions of a request that wrote nothing are none: it costs nothing to roll back.
 #[test]
-fn a_miss_leaves_nothing_to_take_back() {
+fn a_miss_leaves_nothing_to_roll_back() {
     let mut replica = Replica::new(SMALL);
     replica.kept = Some(Vec::new());
     replica.ask("get nothing\r\n");

@@ -1,8 +1,8 @@
-//! What a request did, kept beyond its end: it can be taken back later, together with the requests behind it.
+//! What a request did, kept beyond its end: it can be rolled back later, together with the requests behind it.
 //!
 //! Eve (OSDI 2012, sections 4.2 and 6.1) executes a batch before replicas have agreed on its result, and rolls it back
 //! where they do not. Requests of all batches that may still be rolled back are kept, each with the before-images of
-//! what it changed. They are taken back newest first: [`crate::Region::take_back`].
+//! what it changed. They are rolled back newest first: [`crate::Region::roll_back`].
 
 use smallvec::{SmallVec, smallvec};
 
@@ -17,7 +17,7 @@ const FEW_OBJECTS: usize = 16;
 /// An object's checksum before the request, and the region that it was in then.
 type StateBefore = (u64, Option<RegionId>);
 
-/// A finished request that can be taken back.
+/// A finished request that can be rolled back.
 #[derive(Debug)]
 pub struct Kept {
     pub(crate) ledger: Ledger,
@@ -96,14 +96,14 @@ impl Kept {
         changes[from..].sort_unstable();
     }
 
-    /// Whether the request has changed nothing: there is nothing to take back, and nothing for a tree.
+    /// Whether the request has changed nothing: there is nothing to roll back, and nothing for a tree.
     pub fn is_read_only(&self) -> bool {
         let Ledger { entries, undo, gone, .. } = &self.ledger;
         let has_read = |entry: &Entry| entry.state == EntryState::Read && entry.opened == Opened::No;
         undo.is_empty() && gone.is_empty() && entries.iter().all(has_read)
     }
 
-    /// The regions that there is something to take back in.
+    /// The regions that there is something to roll back in.
     pub fn region_ids(&self) -> Vec<RegionId> {
         let of_object = |id| self.ledger.entries[self.ledger.position(id)?].region_id;
         let of_step = |step: &Undo| match step.place() {
@@ -116,8 +116,8 @@ impl Kept {
         region_ids
     }
 
-    /// Whether every effect was taken back, or there was none.
-    pub fn is_taken_back(&self) -> bool {
+    /// Whether every effect was rolled back, or there was none.
+    pub fn is_rolled_back(&self) -> bool {
         self.ledger.undo.is_empty()
     }
 

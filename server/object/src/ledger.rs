@@ -67,7 +67,7 @@ impl Entry {
     }
 }
 
-/// One step to take back, newest first.
+/// One step to roll back, newest first.
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
     /// The object was changed.

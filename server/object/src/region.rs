@@ -97,12 +97,12 @@ pub trait Region: Send {
     /// Takes back what the request did to this region, newest first. Needs [`crate::Terms::keep_before_images`].
     /// Checksums are restored too, so an object that was damaged before is still detected.
     ///
-    /// Members marked `#[uncritical]` are not taken back. A critical member must not have been replaced as a whole by
+    /// Members marked `#[uncritical]` are not rolled back. A critical member must not have been replaced as a whole by
     /// assignment: it is part of its owner for life.
     fn undo(&mut self);
     /// Takes back what a finished request did to this region, as [`Region::undo`] does for the one that is running.
-    /// Every later request that touched the region must have been taken back before.
-    fn take_back(&mut self, kept: &mut Kept);
+    /// Every later request that touched the region must have been rolled back before.
+    fn roll_back(&mut self, kept: &mut Kept);
     /// An object as it was before a finished request. Every later request may still stand: the object is put back for a
     /// moment only.
     fn pack_before(&mut self, kept: &Kept, id: ObjectId) -> ObjectBefore;
@@ -180,8 +180,8 @@ impl<T: Critical> Region for T {
     fn undo(&mut self) {
         walk::undo(self.protected_mut());
     }
-    fn take_back(&mut self, kept: &mut Kept) {
-        walk::take_back(self.protected_mut(), kept);
+    fn roll_back(&mut self, kept: &mut Kept) {
+        walk::roll_back(self.protected_mut(), kept);
     }
     fn blame(&self) -> Vec<ObjectId> {
         walk::blame(self.protected())

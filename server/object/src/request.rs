@@ -137,7 +137,7 @@ pub fn begin(terms: Terms) {
 
 /// As [`begin`], with before-images of whole objects, also where only hot members change. A request that is kept beyond
 /// its end by [`finish_keeping`] needs them, because others may ask for the objects as they were; and one that is run
-/// again to mask a fault: to undo it also takes back an error in the other members that came before its seal.
+/// again to mask a fault: to undo it also rolls back an error in the other members that came before its seal.
 ///
 /// # Panics
 ///
@@ -196,7 +196,7 @@ pub fn found() -> Found {
     LEDGER.with(|ledger| ledger.borrow().entries.iter().filter_map(found).collect())
 }
 
-/// Whether every effect of the request was taken back, by [`crate::Region::undo`] of all its regions.
+/// Whether every effect of the request was rolled back, by [`crate::Region::undo`] of all its regions.
 pub fn is_undone() -> bool {
     LEDGER.with(|ledger| ledger.borrow().undo.is_empty())
 }

@@ -173,7 +173,7 @@ pub(crate) fn undo(root: &mut dyn AnyObject) {
     undo_of(root, &mut taken.ledger);
 }
 
-pub(crate) fn take_back(root: &mut dyn AnyObject, kept: &mut Kept) {
+pub(crate) fn roll_back(root: &mut dyn AnyObject, kept: &mut Kept) {
     let _taken = Taken::new();
     undo_of(root, &mut kept.ledger);
 }
@@ -206,7 +206,7 @@ fn undo_of(root: &mut dyn AnyObject, ledger: &mut Ledger) {
     undo.retain(|_| !done.next().unwrap_or(false));
 }
 
-/// Takes back one step; false if its object is of another region, or if it could not be taken back.
+/// Takes back one step; false if its object is of another region, or if it could not be rolled back.
 fn undo_step(
     root: &mut dyn AnyObject,
     step: &Undo,

@@ -165,7 +165,7 @@ fn an_error_in_other_members_before_the_seal_is_found_after_a_hot_change() {
     );
 }
 
-/// A request that is run twice masks a fault in its first run only if undoing that run takes back the fault as well.
+/// A request that is run twice masks a fault in its first run only if undoing that run rolls back the fault as well.
 #[test]
 fn with_images_of_whole_objects_an_error_in_them_is_undone_too() {
     for (begin, health) in
@@ -222,7 +222,7 @@ fn requests_that_are_kept_keep_whole_objects() {
     book.seal(REGION_ID);
     let (_, mut kept) = request::finish_keeping(object::Kept::new());
     assert_eq!(book.pack_before(&kept, id(2)), object::ObjectBefore::Was(before));
-    book.take_back(&mut kept);
+    book.roll_back(&mut kept);
     assert_eq!(book.page(2).views(), 0);
 }
 

@@ -1,4 +1,4 @@
-//! Requests that are taken back after their end, newest first, and the changes that they report (OSDI 2012, 4.2 and
+//! Requests that are rolled back after their end, newest first, and the changes that they report (OSDI 2012, 4.2 and
 //! 5.2).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,9 +196,9 @@ impl World {
         }
     }
 
-    fn take_back(&mut self, kept: &mut Kept) {
-        self.regions.iter_mut().for_each(|region| region.take_back(kept));
-        assert!(kept.is_taken_back(), "{kept:?}");
+    fn roll_back(&mut self, kept: &mut Kept) {
+        self.regions.iter_mut().for_each(|region| region.roll_back(kept));
+        assert!(kept.is_rolled_back(), "{kept:?}");
         self.position -= 1;
     }
 }
@@ -213,7 +213,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn changes_are_all_there_is_and_can_be_taken_back(seed: u64, checks: bool) {
+    fn changes_are_all_there_is_and_can_be_rolled_back(seed: u64, checks: bool) {
         let mut random = SplitMix64::new(seed);
         let mut world = World::new(if checks { Protect::Check } else { Protect::Seal });
         let mut sums = world.sums();
@@ -229,7 +229,7 @@ proptest! {
                 for _ in 0..random.below(versions.len() as u64 + 1) {
                     let (mut kept, before, packed) = versions.pop().expect("a version");
                     let changes = kept.changes();
-                    world.take_back(&mut kept);
+                    world.roll_back(&mut kept);
                     changes.into_iter().for_each(|change| apply(&mut sums, change.inverse()));
                     prop_assert_eq!(&sums, &before);
                     prop_assert_eq!(world.packed(), packed);
@@ -312,13 +312,13 @@ fn a_request_that_only_reads_changes_nothing_and_keeps_little() {
     assert!(world.regions[0].name(0).is_some());
     world.regions[0].seal(REGION_IDS[0]);
     let (touched, kept) = request::finish_keeping(Kept::new());
-    assert!(!touched.pairs().is_empty() && kept.changes().is_empty() && kept.is_taken_back());
+    assert!(!touched.pairs().is_empty() && kept.changes().is_empty() && kept.is_rolled_back());
     assert!(kept.is_read_only());
     assert!(kept.bytes() < 1_000, "{}", kept.bytes());
 }
 
 #[test]
-fn without_before_images_nothing_can_be_taken_back() {
+fn without_before_images_nothing_can_be_rolled_back() {
     let mut region = genesis(REGION_IDS[0], Forest::new);
     request::begin_with_whole_images(at(1, PROTECTED));
     region.plant(Grove::new("g".to_owned()));
@@ -326,7 +326,7 @@ fn without_before_images_nothing_can_be_taken_back() {
     let (_, mut kept) = request::finish_keeping(Kept::new());
     assert!(!kept.is_read_only(), "it has changed objects all the same");
     let before = region.digest();
-    region.take_back(&mut kept);
+    region.roll_back(&mut kept);
     assert_eq!(region.digest(), before);
 }
 

@@ -206,7 +206,7 @@ fn a_damaged_piece_is_blamed_on_its_owner() {
 }
 
 #[test]
-fn undo_takes_back_changes_creations_and_removals() {
+fn undo_rolls_back_changes_creations_and_removals() {
     for terms in [REVERSIBLE, request::Terms { protect: request::Protect::Nothing, ..REVERSIBLE }] {
         let mut tree = tree();
         let before = (tree.digest(), tree.pack_all());

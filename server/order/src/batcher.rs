@@ -1,5 +1,5 @@
 //! The origin's side: forms batches of requests, and keeps each batch until it is delivered, or until its delivery
-//! cannot be taken back any more.
+//! cannot be rolled back any more.
 
 use object::SealedQueue;
 use wire::mix;
@@ -53,14 +53,14 @@ pub(crate) struct Batcher {
     collected_bytes: usize,
     /// Under the numbers of the batches, from 1.
     in_flight: SealedQueue<InFlight>,
-    /// Batches at the front of `in_flight` that were delivered, and are kept in case that is taken back.
+    /// Batches at the front of `in_flight` that were delivered, and are kept in case that is rolled back.
     ///
     /// They count as in flight, and a full window of them does not stop the replica. Whether the first of them becomes
     /// stable depends on its execution and the others' word on it, and on no later batch.
     delivered: usize,
     /// Batches behind those that were handed to the current leader.
     sent: usize,
-    /// Whether deliveries may be taken back: then a batch stays after its delivery until [`Batcher::forget_to`].
+    /// Whether deliveries may be rolled back: then a batch stays after its delivery until [`Batcher::forget_to`].
     keeps: bool,
     /// Whether batches have the streams of their requests.
     streams: bool,
@@ -209,7 +209,7 @@ impl Batcher {
     pub fn delivered(&mut self, number: u64, within: u64) -> Result<Vec<u64>, CorruptPart> {
         // Numbers are delivered in order, so it can only be the oldest that was not.
         if self.undelivered() == 0 || self.due() != number {
-            // Where deliveries are taken back, the exactly-once rule and these counts go back together.
+            // Where deliveries are rolled back, the exactly-once rule and these counts go back together.
             return if self.keeps { Err(CorruptPart::OwnBatch) } else { Ok(Vec::new()) };
         }
         self.sent = self.sent.saturating_sub(1);
@@ -243,7 +243,7 @@ impl Batcher {
         Ok(tags)
     }
 
-    /// Deliveries are taken back, or replaced by others': the batches up to `number` count as delivered, and the later
+    /// Deliveries are rolled back, or replaced by others': the batches up to `number` count as delivered, and the later
     /// ones are to be handed over (again). Returns the tags of those that were not delivered here before and count as
     /// delivered now.
     ///
@@ -262,7 +262,7 @@ impl Batcher {
         Ok(tags)
     }
 
-    /// The state after this number of a primary is not taken back any more: forgets the batches delivered up to it.
+    /// The state after this number of a primary is not rolled back any more: forgets the batches delivered up to it.
     ///
     /// # Errors
     /// When another batch is in the place of one of them.

@@ -571,13 +571,13 @@ pub trait OrderEngine: Send {
         false
     }
 
-    /// Deliveries are taken back, or replaced by a state of other replicas: the next entry to deliver is that after
+    /// Deliveries are rolled back, or replaced by a state of other replicas: the next entry to deliver is that after
     /// `index`. See [`crate::Orderer::rewind`].
     fn rewind_to(&mut self, index: u64) {
         let _ = index;
     }
 
-    /// Batches up to this number of a primary are not taken back any more: they are needed for others only.
+    /// Batches up to this number of a primary are not rolled back any more: they are needed for others only.
     fn stable(&mut self, number: u64) {
         let _ = number;
     }

@@ -40,7 +40,7 @@ pub struct Config {
     pub patience_ticks: u64,
     /// Entries the leader may be ahead of the slowest live replica.
     pub window: u64,
-    /// Deliveries may be taken back ([`Orderer::rewind`]): with [`crate::PrimaryEngine`] only. A batch of this replica
+    /// Deliveries may be rolled back ([`Orderer::rewind`]): with [`crate::PrimaryEngine`] only. A batch of this replica
     /// is kept until it is stable, and the end of each number is delivered.
     pub rewinds: bool,
     /// Batches of this replica have the streams of their requests ([`Request::stream`]).
@@ -349,8 +349,8 @@ impl<E: OrderEngine> Orderer<E> {
         self.state.index
     }
 
-    /// Requests that wait for a batch, this replica's batches in flight (where deliveries may be taken back: until they
-    /// are stable), batches that wait at this leader.
+    /// Requests that wait for a batch, this replica's batches in flight (where deliveries may be rolled back: until
+    /// they are stable), batches that wait at this leader.
     pub fn waiting(&self) -> (usize, usize, usize) {
         let (collected, in_flight) = self.batcher.waiting();
         (collected, in_flight, self.queue.len())

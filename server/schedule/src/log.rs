@@ -28,7 +28,7 @@ pub enum LockRules {
     /// Ordinary locks in arrival order: **not** deterministic (`R000`, `0000`).
     Locks,
     /// Parallel batches, and a retry at its own position: deterministic as far as the plans miss no conflict, and what
-    /// has run can be taken back (`R0GV`, `R00V`).
+    /// has run can be rolled back (`R0GV`, `R00V`).
     Mixed,
 }
 
@@ -182,11 +182,11 @@ impl<R> Schedule<R> {
     }
 
     /// Mixed batches: the schedule continues as after entry `index`. All requests of later entries that were appended
-    /// so far end, or do not run. As soon as none runs, `request` runs alone and with every lock: to take back what
+    /// so far end, or do not run. As soon as none runs, `request` runs alone and with every lock: to roll back what
     /// later entries did. Entries that are appended from now on run behind it.
     ///
     /// The index is one that was not forgotten ([`Schedule::forget`]); otherwise the schedule is aborted as corrupted.
-    pub fn go_back(&self, index: u64, request: R) {
+    pub fn roll_back(&self, index: u64, request: R) {
         self.want(request, Some(index));
     }
 

@@ -245,7 +245,7 @@ fn parallel_batches_wait_for_each_other_and_a_boundary_for_the_batch() {
 }
 
 #[test]
-fn going_back_drops_what_runs_and_gives_positions_time_and_started_requests_again() {
+fn rolling_back_drops_what_runs_and_gives_positions_time_and_started_requests_again() {
     let reported = Arc::new(Mutex::new(Vec::new()));
     let tell = |what: &'static str, starts: bool| {
         let reported = Arc::clone(&reported);
@@ -273,7 +273,7 @@ fn going_back_drops_what_runs_and_gives_positions_time_and_started_requests_agai
         schedule.append(entry(3, vec![tell("third", false), tell("fourth", false)]));
         let [one, other] = &mut workers[..] else { unreachable!("two workers") };
         let Step::Run(spawned) = one.next() else { panic!("the third entry has begun") };
-        schedule.go_back(1, tell("boundary", false));
+        schedule.roll_back(1, tell("boundary", false));
         assert!(matches!(other.next(), Step::Idle), "the boundary waits for what runs");
         perform(spawned);
         let Step::Run(boundary) = other.next() else { panic!("the boundary is next") };
@@ -306,9 +306,9 @@ fn what_was_forgotten_cannot_be_gone_back_to() {
     }
     run_out(&mut workers[0]);
     schedule.forget(2);
-    schedule.go_back(2, nothing());
+    schedule.roll_back(2, nothing());
     assert_eq!(run_out(&mut workers[0]).0.len(), 1, "the boundary alone");
-    schedule.go_back(1, nothing());
+    schedule.roll_back(1, nothing());
     assert!(matches!(workers[0].next(), Step::Closed));
     assert!(schedule.is_corrupted());
 }

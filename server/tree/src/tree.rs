@@ -236,7 +236,7 @@ mod tests {
                 let changes = change(&mut objects, &mut random, size);
                 changes.iter().for_each(|change| tree.apply(*change));
                 prop_assert_eq!(tree.root(), of(&objects).root());
-                // In another order, and taken back.
+                // In another order, and rolled back.
                 changes.iter().rev().for_each(|change| other.apply(*change));
                 prop_assert_eq!(other.root(), tree.root());
                 changes.iter().for_each(|change| other.apply(change.inverse()));

@@ -83,8 +83,8 @@ pub enum ExecutorCommand {
         /// Executors that may have it.
         donors: Slots,
     },
-    /// Follow this view: take back every batch after `to`, and run the next one as the first of this view. If the own
-    /// state has not come to `to`, take back every batch that is not known to be one that the view continues
+    /// Follow this view: roll back every batch after `to`, and run the next one as the first of this view. If the own
+    /// state has not come to `to`, roll back every batch that is not known to be one that the view continues
     /// ([`Executor::newest`] tells the last that is): it may be of a view in which nothing was agreed on. A
     /// [`ExecutorCommand::Diverged`] follows if it has come so far and is another.
     Rewind {
@@ -101,7 +101,7 @@ pub enum ExecutorCommand {
     },
     /// The answer to the last [`ExecutorEvent::Read`]: reads that waited then may run at the version after batch
     /// `number`, or a later one. A reply may leave once the version at which it was read is stable here. If that
-    /// version is taken back before, the read runs again, under the same bound.
+    /// version is rolled back before, the read runs again, under the same bound.
     ReadFrom {
         /// The batch.
         number: u64,

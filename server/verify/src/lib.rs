@@ -20,7 +20,7 @@
 //! verifiers. A verifier that has enough equal tokens, all of which continue its record, records the version and sends
 //! RECORDED to all executors. What a quorum has recorded is stable: replies may leave. Two message delays, and no
 //! round before the execution. Where tokens cannot agree, where a batch is late or its primary is gone, the verifiers
-//! change to the next view; executors go back to its start.
+//! change to the next view; executors roll back to its start.
 //!
 //! **What a host must do.**
 //!

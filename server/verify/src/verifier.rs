@@ -119,7 +119,7 @@ pub enum VerifierCommand {
         /// Its start.
         record: TokenRecord,
     },
-    /// Tokens of the batch after `version` differ, and the batch is taken back to run sequentially.
+    /// Tokens of the batch after `version` differ, and the batch is rolled back to run sequentially.
     Differed {
         /// The last version that was agreed on.
         version: Version,

@@ -52,7 +52,7 @@ fn a_slow_executor_that_diverged_learns_it_when_it_has_run_the_batch() {
     group.tells("executor 0 has ab stable");
 }
 
-/// It went back to what was stable here, behind batches that it could not take back any more, and replaced itself: with
+/// It went back to what was stable here, behind batches that it could not roll back any more, and replaced itself: with
 /// the primary two of three memories were gone.
 #[test]
 fn a_slow_executor_keeps_what_the_next_view_continues() {
@@ -81,7 +81,7 @@ fn a_slow_executor_keeps_what_the_next_view_continues() {
 
 /// A batch that was not agreed on may be another one in the next view.
 #[test]
-fn a_slow_executor_goes_back_behind_what_it_does_not_know_to_be_agreed_on() {
+fn a_slow_executor_rolls_back_behind_what_it_does_not_know_to_be_agreed_on() {
     let mut group = Cluster::founded(THREE, as_is);
     group.cut = vec![(0, 2), (1, 2)];
     group.batch(&[0, 1], 'a');
@@ -355,7 +355,8 @@ fn a_verifier_catches_up_with_what_it_has_missed() {
     assert_eq!(record.map(|record| record.version.number), Some(3));
 }
 
-/// One executor is gone, and every batch takes the others 400 ms. The first ones are taken back; then patience follows.
+/// One executor is gone, and every batch takes the others 400 ms. The first ones are rolled back; then patience
+/// follows.
 #[test]
 fn patience_follows_the_time_that_batches_take() {
     let mut group = Cluster::founded(THREE, as_is);

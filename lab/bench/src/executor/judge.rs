@@ -45,7 +45,7 @@ pub struct ExecutorSetup {
     pub any_order: bool,
     /// Whether requests run one at a time, in the order of the plan.
     pub sequential: bool,
-    /// Whether what runs can be taken back.
+    /// Whether what runs can be rolled back.
     pub keeps: bool,
 }
 
@@ -159,7 +159,7 @@ pub fn with_event_source<T>(
 /// Compares the root of each tree with that of the objects themselves.
 ///
 /// # Errors
-/// They differ: a change of an object was not folded, or not taken back.
+/// They differ: a change of an object was not folded, or not rolled back.
 pub fn check_roots(services: &mut [Memcached], trees: &mut [Tree]) -> anyhow::Result<()> {
     for (number, (service, tree)) in services.iter_mut().zip(trees).enumerate() {
         let (expected, root) = (tree_of(service).root(), tree.root());
@@ -223,7 +223,7 @@ fn on_threads<'s, T>(
 
 impl ExecutorDrive<'_, '_> {
     /// Runs batch after batch until `is_enough`, which gets the number of each verified batch and the token that all
-    /// executors agree on. What is appended then is not run: the executors go back to the last verified batch.
+    /// executors agree on. What is appended then is not run: the executors roll back to the last verified batch.
     ///
     /// # Errors
     /// An executor failed, or tokens of a sequential run differ.
@@ -236,7 +236,7 @@ impl ExecutorDrive<'_, '_> {
             self.count(self.verified + 1);
             if !self.agree() {
                 self.counted.rollbacks += 1;
-                self.go_back(self.verified)?;
+                self.roll_back(self.verified)?;
                 self.run_sequentially()?;
                 ensure!(
                     self.agree(),
@@ -245,7 +245,7 @@ impl ExecutorDrive<'_, '_> {
                 );
             }
             if is_enough(self.verified, self.token) {
-                self.go_back(self.verified)?;
+                self.roll_back(self.verified)?;
                 return Ok(());
             }
         }
@@ -274,7 +274,7 @@ impl ExecutorDrive<'_, '_> {
                     }
                 }
                 (_, ExecutorEvent::Released(number)) => released = released.max(number),
-                (_, ExecutorEvent::Ended) => return self.go_back(self.verified).map(drop),
+                (_, ExecutorEvent::Ended) => return self.roll_back(self.verified).map(drop),
                 (_, ExecutorEvent::TookBack(_) | ExecutorEvent::Failed(_)) => {}
             }
         }
@@ -284,12 +284,12 @@ impl ExecutorDrive<'_, '_> {
     ///
     /// # Errors
     /// As [`ExecutorDrive::run_until`]; or the second run has another token than the first.
-    pub fn run_and_take_back(&mut self) -> anyhow::Result<TimedRollback> {
+    pub fn run_and_roll_back(&mut self) -> anyhow::Result<TimedRollback> {
         self.append();
         let number = self.appended;
         self.await_tokens(number)?;
         let first = self.tokens[0].remove(&number);
-        let taken_back = self.go_back(number - 1)?;
+        let taken_back = self.roll_back(number - 1)?;
         let begun = Instant::now();
         self.run_sequentially()?;
         let again = begun.elapsed();
@@ -396,9 +396,9 @@ impl ExecutorDrive<'_, '_> {
         }
     }
 
-    /// All executors go back to the state after this batch. Returns the longest time that a boundary took.
-    fn go_back(&mut self, number: u64) -> anyhow::Result<Duration> {
-        self.schedules.iter().for_each(|schedule| schedule.go_back(number, nothing()));
+    /// All executors roll back to the state after this batch. Returns the longest time that a boundary took.
+    fn roll_back(&mut self, number: u64) -> anyhow::Result<Duration> {
+        self.schedules.iter().for_each(|schedule| schedule.roll_back(number, nothing()));
         let (mut left, mut longest) = (self.schedules.len(), Duration::ZERO);
         while left > 0 {
             if let (_, ExecutorEvent::TookBack(took)) = self.next_report()? {

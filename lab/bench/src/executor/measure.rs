@@ -40,7 +40,7 @@ impl ExecutorSpan {
 pub enum Measuring {
     /// How many requests it executes.
     Throughput,
-    /// How long batches take to be taken back and run again.
+    /// How long batches take to be rolled back and run again.
     Rollbacks,
     /// How many requests two executors execute, and how many bytes a pair would send for them.
     Traffic,
@@ -264,7 +264,7 @@ impl ExecutorCase {
         let clock = MeasuringClock::start(drive);
         let count = span.rollbacks.max(1);
         let timed: Vec<TimedRollback> =
-            (0..count).map(|_| drive.run_and_take_back()).collect::<anyhow::Result<_>>()?;
+            (0..count).map(|_| drive.run_and_roll_back()).collect::<anyhow::Result<_>>()?;
         let (elapsed, processor) = (clock.begun.elapsed(), processor_time());
         let mut figures = clock.figures(drive, self.shape.batch, elapsed, processor);
         let [taken_back_p50_us, taken_back_p99_us] = points(timed.iter().map(|one| one.taken_back));

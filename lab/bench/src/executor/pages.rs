@@ -142,7 +142,7 @@ fn shipments(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Ta
         .table(format!("{}: shipped pages", figure.name()), &sides)
 }
 
-/// How batches were divided, and how often they were taken back; all rounds together.
+/// How batches were divided, and how often they were rolled back; all rounds together.
 fn divisions(run: &ExecutorRun, figure: ExecutorFigure, plan: &FigurePlan) -> Table {
     let sum = |side: &ExecutorSide, value: fn(&ExecutorFigures) -> u64| -> u64 {
         run.of(figure, &side.name).map(|(_, figures)| value(figures)).sum()

@@ -2,7 +2,7 @@
 //!
 //! It is the executing side of a replica without its pipeline: nothing is ordered, compared or sent here. Locks are
 //! taken, requests run and sealed, and what takes them back is kept (`execute::Runner::once_keeping`); the last request
-//! of a batch folds it (`execute::Speculation`); a boundary takes batches back (`schedule::Schedule::go_back`).
+//! of a batch folds it (`execute::Speculation`); a boundary takes batches back (`schedule::Schedule::roll_back`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -56,7 +56,7 @@ pub enum ExecutorEvent {
         /// What replicas compare.
         token: StateToken,
     },
-    /// Batches were taken back, in this time.
+    /// Batches were rolled back, in this time.
     TookBack(Duration),
     /// It cannot go on.
     Failed(String),
@@ -139,7 +139,7 @@ pub struct ExecutorState<'s> {
     /// Its number.
     executor: usize,
     service: &'s Memcached,
-    /// Whether requests can be taken back; false to see what that costs.
+    /// Whether requests can be rolled back; false to see what that costs.
     keeps: bool,
     /// Batches that were appended and are not folded. A thread that needs `folding` too locks that first.
     batches: Mutex<BTreeMap<u64, Arc<RunningBatch>>>,
@@ -222,7 +222,7 @@ impl<'s> ExecutorState<'s> {
         while let Some(turn) = worker.next_blocking() {
             // A boundary has every lock. No request of the log has.
             let done = if turn.footprint().is_all() {
-                self.take_back(turn, &locks).map(|took| tell(ExecutorEvent::TookBack(took)))
+                self.roll_back(turn, &locks).map(|took| tell(ExecutorEvent::TookBack(took)))
             } else {
                 reply.clear();
                 let room = self.room(&mut rooms);
@@ -321,8 +321,8 @@ impl<'s> ExecutorState<'s> {
         Some((batches.remove(&number)?, schedule))
     }
 
-    /// A boundary: takes back every batch behind the one that the schedule goes back to. Nothing else runs.
-    fn take_back(&self, mut turn: Turn<'_, Job<Command>>, locks: &[&dyn Lock]) -> Result<Duration, String> {
+    /// A boundary: rolls back every batch behind the one that the schedule rolls back to. Nothing else runs.
+    fn roll_back(&self, mut turn: Turn<'_, Job<Command>>, locks: &[&dyn Lock]) -> Result<Duration, String> {
         let begun = Instant::now();
         let Origin::Entry { index: number, .. } = turn.origin() else {
             return Err("a boundary of none".into());
@@ -333,8 +333,8 @@ impl<'s> ExecutorState<'s> {
         let dropped = locked(&self.batches).split_off(&(number + 1));
         let running = dropped.values().flat_map(|batch| batch.take_results()).collect();
         let taken_back = folding
-            .take_back_running(running, &mut regions)
-            .and_then(|()| folding.take_back(number, &mut regions))
+            .roll_back_running(running, &mut regions)
+            .and_then(|()| folding.roll_back(number, &mut regions))
             .map_err(|error| format!("going back to batch {number}: {error}"))?;
         let took = begun.elapsed();
         turn.finish(Outcome::Done);

@@ -74,7 +74,7 @@ fn imagined_conflicts_cost_parallel_batches_and_no_result() {
 }
 
 #[test]
-fn a_batch_that_is_taken_back_has_the_same_token_again() {
+fn a_batch_that_is_rolled_back_has_the_same_token_again() {
     let run = measured(ExecutorFigure::Rollback);
     for one in &run.measurements {
         let timed = one.figures.timed.expect("rollbacks were timed");

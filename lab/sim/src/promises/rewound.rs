@@ -1,4 +1,4 @@
-//! In verified mode: what is taken back leaves nothing behind.
+//! In verified mode: what is rolled back leaves nothing behind.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{About, Broken, Promise};
 use crate::facts::Facts;
 use crate::world::{Observed, What};
 
-/// Batches of a replica that are remembered: more than may be taken back.
+/// Batches of a replica that are remembered: more than may be rolled back.
 const KEPT: usize = 1_000;
 
 /// The states of the order and of the objects after the last batches of each replica.
@@ -53,7 +53,7 @@ impl Promise for Rewound {
                 self.orders.insert((me, version.number), *order);
                 self.tokens.insert((me, version.number), version.token);
             }
-            What::NotTakenBack { was_kept: true } if !facts.corrupted.contains(&me) => {
+            What::NotRolledBack { was_kept: true } if !facts.corrupted.contains(&me) => {
                 return Err(format!("replica {} could not take batches back", ReplicaId(me)));
             }
             What::TookBack { version, .. }

@@ -1,4 +1,4 @@
-//! In verified mode: one history of states, whatever is taken back.
+//! In verified mode: one history of states, whatever is rolled back.
 
 use std::collections::BTreeMap;
 

@@ -61,7 +61,7 @@ impl std::fmt::Display for Shown<'_> {
             What::Voted { view, version, .. } => {
                 write!(f, "{replica} votes for {} in view {view}", ShownVersion(version))
             }
-            What::NotTakenBack { was_kept } => write!(f, "{replica} cannot go back ({was_kept})"),
+            What::NotRolledBack { was_kept } => write!(f, "{replica} cannot go back ({was_kept})"),
             What::Stable { version, .. } => write!(f, "{replica} has stable {}", ShownVersion(version)),
             What::Recorded { version, .. } => write!(f, "{replica} recorded {}", ShownVersion(version)),
             What::Followed { view, version, sequential } => {

@@ -61,7 +61,7 @@ pub enum Corruption {
     /// A bit of the before-images of the next request that has kept some; its handler then fails, and is undone from
     /// them.
     Image,
-    /// In verified mode: a bit of what the next request would be taken back with.
+    /// In verified mode: a bit of what the next request would be rolled back with.
     Kept,
     /// In verified mode: two parallel batches of the next plan become one.
     Groups,

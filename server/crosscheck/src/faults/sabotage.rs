@@ -59,13 +59,13 @@ pub enum Sabotage {
     AdvisesFirst,
     /// In verified mode: each batch is taken for stable when it has ended.
     BelievesItself,
-    /// In verified mode: requests of batches that were taken back count as executed.
+    /// In verified mode: requests of batches that were rolled back count as executed.
     KeepsSessions,
     /// In verified mode: the mixer does not keep the order of a connection's requests.
     ForgetsStreams,
     /// In verified mode: a batch that is to run one request at a time runs as any other.
     IgnoresSequential,
-    /// In verified mode: requests of a batch are taken back in the order in which they ran.
+    /// In verified mode: requests of a batch are rolled back in the order in which they ran.
     UndoesUnsorted,
     /// In verified mode: of some requests neither the tree nor a rollback knows.
     LosesKept,

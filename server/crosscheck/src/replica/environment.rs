@@ -47,7 +47,7 @@ pub(super) struct PastCounts {
     pub(super) repairs: u64,
     pub(super) failed_checks: u64,
     pub(super) dropped_frames: u64,
-    /// In verified mode: how often batches were taken back.
+    /// In verified mode: how often batches were rolled back.
     pub(super) rollbacks: u64,
     /// In verified mode: how often the whole state of the others took the place of the own one.
     pub(super) states_taken: u64,

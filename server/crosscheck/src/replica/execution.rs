@@ -10,7 +10,7 @@ use schedule::{DispatcherState, Footprint, ParallelBatches, Schedule};
 
 use super::Input;
 use super::solo::{Slice, Solo};
-use crate::boundary::{BoundaryWork, InstallingState, TakingBack};
+use crate::boundary::{BoundaryWork, InstallingState, RollingBack};
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Job, UnstableBatches, Work};
@@ -45,7 +45,7 @@ pub(super) struct Execution<S: Service> {
     reports_ends: Arc<AtomicBool>,
     /// The memory that kept replies take.
     pub(super) kept: Arc<KeptReplies>,
-    /// In verified mode: the batches that may have to be taken back.
+    /// In verified mode: the batches that may have to be rolled back.
     pub(super) unstable: Arc<UnstableBatches>,
     /// The worker, if there is only one; several have threads of their own.
     solo: Option<Solo<S>>,
@@ -296,15 +296,15 @@ impl<S: Service> Execution<S> {
         self.schedule.forget(batch);
     }
 
-    /// In verified mode: batches after `batch` end, or do not run, and are taken back: those in `speculation`, which
+    /// In verified mode: batches after `batch` end, or do not run, and are rolled back: those in `speculation`, which
     /// have ended, and others. [`Report::Boundary`] comes when it is done; reports of these batches that come before
     /// mean nothing.
-    pub(super) fn go_back(&mut self, batch: u64, speculation: Speculation) {
+    pub(super) fn roll_back(&mut self, batch: u64, speculation: Speculation) {
         let folded = speculation.version().number.max(batch);
         let mut running = self.unstable.leave_after(batch);
         running.retain(|one| one.batch > folded);
-        let work = BoundaryWork::TakeBack(Box::new(TakingBack { speculation, running, to: batch }));
-        self.schedule.go_back(batch, Job::boundary(work));
+        let work = BoundaryWork::RollBack(Box::new(RollingBack { speculation, running, to: batch }));
+        self.schedule.roll_back(batch, Job::boundary(work));
         self.stand_after(batch);
         if let Some(solo) = &mut self.solo {
             solo.on_gone_back(batch);

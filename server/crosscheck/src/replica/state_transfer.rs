@@ -128,7 +128,7 @@ impl StateTransfer {
         }
     }
 
-    /// In verified mode: batches after `batch` are taken back.
+    /// In verified mode: batches after `batch` are rolled back.
     pub(super) fn forget_unstable(&mut self, batch: u64) {
         self.unstable.take_if(|(of, ..)| *of > batch);
     }

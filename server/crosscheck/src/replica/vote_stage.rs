@@ -229,7 +229,7 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     fn on_executed(&mut self, executed: Executed) {
-        if self.speculate.as_ref().is_some_and(SpeculateStage::is_going_back) {
+        if self.speculate.as_ref().is_some_and(SpeculateStage::is_rolling_back) {
             return;
         }
         let Executed { batch, origin, mut results, runs } = executed;

@@ -190,7 +190,7 @@ impl<S: Service> Context<S> {
         Protection { protect, undo: true }
     }
 
-    /// In verified mode: a request has ended, and can be taken back.
+    /// In verified mode: a request has ended, and can be rolled back.
     fn keep(&self, turn: &Turn<'_, Job<S::Request>>, slot: Option<&ResultSlot>, kept: Option<KeptRequest>) {
         let Some(kept) = kept else { return };
         let kept = self.hooks.on_kept(slot.map(ResultSlot::place), kept);

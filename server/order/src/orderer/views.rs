@@ -1,7 +1,7 @@
-//! Deliveries that may be taken back: views of a primary, and the order state of an earlier batch.
+//! Deliveries that may be rolled back: views of a primary, and the order state of an earlier batch.
 //!
-//! The host executes before it knows whether the others agree. What it takes back, this replica's orderer takes back
-//! too: the exactly-once rule goes back to an earlier state, and batches of this replica that came after it are handed
+//! The host executes before it knows whether the others agree. What it rolls back, this replica's orderer rolls back
+//! too: the exactly-once rule rolls back to an earlier state, and batches of this replica that came after it are handed
 //! over once more, with the numbers and bytes that they had.
 
 use super::Orderer;
@@ -58,7 +58,7 @@ impl<E: OrderEngine> Orderer<E> {
         }
     }
 
-    /// Replicas have agreed on the state after number `number`: it is not taken back any more, and this replica's
+    /// Replicas have agreed on the state after number `number`: it is not rolled back any more, and this replica's
     /// batches up to it are forgotten.
     pub fn stable(&mut self, number: u64) {
         if self.stopped {

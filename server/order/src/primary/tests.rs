@@ -251,7 +251,7 @@ fn a_primary_that_is_behind_first_catches_up() {
 }
 
 #[test]
-fn a_view_that_takes_back_what_was_delivered_stops_the_replica() {
+fn a_view_that_rolls_back_what_was_delivered_stops_the_replica() {
     for (next, stops) in [(2, false), (1, true)] {
         let mut backup = engine(1);
         receive(&mut backup, 0, &batch(1, 1)).unwrap();

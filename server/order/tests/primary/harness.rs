@@ -59,7 +59,7 @@ impl Replica {
     }
 
     /// Takes back everything after `number`.
-    fn take_back(&mut self, number: u64, forged: Option<fn(&State, &State) -> State>) {
+    fn roll_back(&mut self, number: u64, forged: Option<fn(&State, &State) -> State>) {
         let newest = self.part.take().map_or_else(|| self.last().state.clone(), |part| part.state);
         self.versions.retain(|version| version.number <= number);
         let state = self.last().state.clone();
@@ -407,16 +407,16 @@ impl Cluster {
         };
         let common = replica.versions.iter().take_while(fits).last().expect("the stable one fits").number;
         if replica.last().number > common || replica.part.is_some() {
-            replica.take_back(common, forged);
+            replica.roll_back(common, forged);
         }
         replica.view = view.number;
         replica.orderer.begin_view(view);
     }
 
-    /// A replica takes back batches in the middle of a view, as when its own token differs from the agreed one.
-    pub fn take_back(&mut self, slot: u8, number: u64) {
+    /// A replica rolls back batches in the middle of a view, as when its own token differs from the agreed one.
+    pub fn roll_back(&mut self, slot: u8, number: u64) {
         let forged = self.forged;
-        self.replica(slot).take_back(number, forged);
+        self.replica(slot).roll_back(number, forged);
     }
 
     fn deliver_frames(&mut self) {

@@ -61,7 +61,7 @@ fn storm(seed: u64, weather: Weather) -> Cluster {
                     (replica.stable(), replica.last().number)
                 };
                 let number = cluster.rng.within(stable, last);
-                cluster.take_back(slot, number);
+                cluster.roll_back(slot, number);
             }
             _ => {
                 let stable = cluster.chain.len() as u64;
@@ -76,7 +76,7 @@ fn storm(seed: u64, weather: Weather) -> Cluster {
 }
 
 #[test]
-fn each_request_is_executed_once_whatever_views_take_back() {
+fn each_request_is_executed_once_whatever_views_roll_back() {
     for seed in 0..40 {
         let mut cluster = storm(seed, Weather::default());
         cluster.settle();
@@ -85,9 +85,9 @@ fn each_request_is_executed_once_whatever_views_take_back() {
     }
 }
 
-/// Batches that wait for the executors are of what is taken back, too.
+/// Batches that wait for the executors are of what is rolled back, too.
 #[test]
-fn deliveries_that_wait_are_dropped_with_those_that_are_taken_back() {
+fn deliveries_that_wait_are_dropped_with_those_that_are_rolled_back() {
     for seed in 0..10 {
         let mut cluster = Cluster::new(3, 60 + seed);
         cluster.load(50, 200);
@@ -98,7 +98,7 @@ fn deliveries_that_wait_are_dropped_with_those_that_are_taken_back() {
         cluster.load(6, 300);
         let stable = cluster.chain.len() as u64;
         assert!(cluster.replica(1).last().number > stable);
-        cluster.take_back(1, stable);
+        cluster.roll_back(1, stable);
         cluster.replica(1).stuck = false;
         cluster.agrees = true;
         cluster.settle();

@@ -1,4 +1,5 @@
-//! What the workers of mixed batches share: boundaries, and the schedule's part of the versions that can be taken back.
+//! What the workers of mixed batches share: boundaries, and the schedule's part of the versions that can be rolled
+//! back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -166,13 +167,13 @@ impl<R> Lot<R> {
     }
 
     fn push(&self, boundary: Boundary<R>, appended: u64) {
-        let goes_back = boundary.back_to.is_some();
+        let rolls_back = boundary.back_to.is_some();
         let mut boundaries = self.boundaries.lock();
         boundaries.push_back(boundary);
-        if goes_back {
+        if rolls_back {
             self.dropped.store(appended, Ordering::Release);
         }
-        self.gate.want(Wanted { at_once: goes_back, between: !goes_back });
+        self.gate.want(Wanted { at_once: rolls_back, between: !rolls_back });
     }
 
     /// A boundary whose time has come.
@@ -194,7 +195,7 @@ impl<R> Lot<R> {
             return None;
         };
         if let Some(batch) = back_to
-            && self.go_back(batch, replaces).is_err()
+            && self.roll_back(batch, replaces).is_err()
         {
             return Some(NextBoundary::Unknown);
         }
@@ -214,7 +215,7 @@ impl<R> Lot<R> {
         self.gate.leave();
     }
 
-    fn go_back(&self, batch: u64, replaces: Option<Arc<LotState<R>>>) -> Result<(), Unknown> {
+    fn roll_back(&self, batch: u64, replaces: Option<Arc<LotState<R>>>) -> Result<(), Unknown> {
         let mut versions = self.versions.lock();
         versions.started.clear();
         if let Some(state) = replaces {
@@ -244,7 +245,7 @@ pub(super) enum NextBoundary<R> {
         /// Index of the last batch that this state has seen, if the boundary came between two.
         batch: u64,
     },
-    /// There is no version to go back to: its number or the versions are corrupted.
+    /// There is no version to roll back to: its number or the versions are corrupted.
     Unknown,
 }
 

@@ -7,12 +7,12 @@
 //! states afterwards. A lock outside the footprint gives [`Retry`](crate::Retry), and the request runs again at once,
 //! at its position: ids and random numbers must be equal at all replicas.
 //!
-//! What can be taken back stays behind its locks until then: [`Cx::release_early`](crate::Cx::release_early) has no
+//! What can be rolled back stays behind its locks until then: [`Cx::release_early`](crate::Cx::release_early) has no
 //! effect here. Requests that a request starts run first in a later batch, one at a time, in the order of their
 //! positions.
 //!
 //! A *boundary* is a request of the runtime that has the whole state alone: between two batches, or at once to go back
-//! to an earlier version ([`Schedule::go_back`](crate::Schedule::go_back)).
+//! to an earlier version ([`Schedule::roll_back`](crate::Schedule::go_back)).
 
 mod gate;
 mod lot;
@@ -63,7 +63,7 @@ impl<R> Plans<R> {
         number
     }
 
-    /// Wants a boundary; if it goes back, every batch appended so far is dropped or taken back by it.
+    /// Wants a boundary; if it goes back, every batch appended so far is dropped or rolled back by it.
     pub fn want(&self, request: R, back_to: Option<u64>) {
         self.lot.want(request, back_to, self.appended);
     }
@@ -285,7 +285,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
         self.run.kind = kind;
         self.run.released.set(false);
         self.run.rng_calls.set(0);
-        // What is passed early could not be taken back.
+        // What is passed early could not be rolled back.
         self.run.pass.set(Pass::Counted);
         self.run.slots.clear();
     }

@@ -8,7 +8,7 @@
 //! 1. After the read has arrived, its executor asks all verifiers for their records. The answers of a quorum give the
 //!    number n of the newest one: of the highest view, and in it of the highest number.
 //! 2. The read runs between two batches, at a version whose number is n or higher.
-//! 3. Its reply leaves when that version is stable here. If it is taken back before, the read runs again.
+//! 3. Its reply leaves when that version is stable here. If it is rolled back before, the read runs again.
 //!
 //! *Why n is high enough.* Let version w be stable at some executor before the read arrived: a quorum had recorded it
 //! in view v, and one of those verifiers, x, is in the quorum that answers.

@@ -48,7 +48,7 @@ impl Times {
         (self.waiting, self.extra) = (waits_on.then_some(now_us), None);
     }
 
-    /// How long it waits for a batch or a view: longer where batches take long, so that a slow one is not taken back
+    /// How long it waits for a batch or a view: longer where batches take long, so that a slow one is not rolled back
     /// and repeated for ever.
     pub(super) fn patience_us(&self, layout: Layout, now_us: u64) -> u64 {
         let most_us = match layout {

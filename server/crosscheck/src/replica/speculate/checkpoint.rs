@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use object::RegionId;
 
-use super::{GoingBack, Speculator};
+use super::{RollingBack, Speculator};
 use crate::boundary::{BoundaryWork, PackingRegions};
 use crate::checkpoint::CheckpointHead;
 use crate::limits;
@@ -56,7 +56,7 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
     /// who needs it asks again.
     pub(in crate::replica) fn begin(&mut self, head: Arc<CheckpointHead>, begun: PackWriter) {
         let stage = &mut *self.0.stage;
-        if stage.checkpoint.is_some() || stage.is_going_back() || stage.takes_state() {
+        if stage.checkpoint.is_some() || stage.is_rolling_back() || stage.takes_state() {
             return;
         }
         stage.checkpoint =
@@ -114,7 +114,7 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
     }
 
     /// Packs the stable state without ordering that, if another replica needs it and nothing becomes stable before it
-    /// has got it. Batches that are not stable are taken back first; they run again afterwards.
+    /// has got it. Batches that are not stable are rolled back first; they run again afterwards.
     pub(in crate::replica) fn pack_stable(&mut self) {
         let stage = &mut *self.0.stage;
         let Some(execution) = &mut self.0.executor.running else { return };
@@ -131,7 +131,7 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
         if is_wrong || is_under_way || is_there {
             return self.0.transfer.answer_unordered();
         }
-        if stage.going_back.is_some() || stage.speculation.is_none() {
+        if stage.rolling_back.is_some() || stage.speculation.is_none() {
             return;
         }
         if stage.unstable.is_empty() && execution.is_idle() {
@@ -139,7 +139,7 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
             let order = stage.stable_order.clone();
             execution.pack_now(CheckpointHead { index: order.index, batch: stable, order });
         } else if !stage.unstable.is_empty() {
-            self.0.go_back(GoingBack { to: stable, view: None });
+            self.0.roll_back(RollingBack { to: stable, view: None });
         }
     }
 

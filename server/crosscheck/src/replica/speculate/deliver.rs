@@ -179,7 +179,7 @@ fn checkpoint_work<R>(head: state::CheckpointHead, packs_at_once: bool) -> Work<
     if packs_at_once { Work::Checkpoint(head) } else { Work::CheckpointInParts(head) }
 }
 
-/// The last batch that a replica which lags gives up to take back, before it schedules batch `next`.
+/// The last batch that a replica which lags gives up to roll back, before it schedules batch `next`.
 fn last_to_give_up(next: u64, folded: u64) -> u64 {
     next.saturating_sub(limits::UNSTABLE_BATCHES as u64).min(folded)
 }

@@ -43,10 +43,10 @@ impl SpeculateStage {
         }
     }
 
-    /// Whether results that come now are of batches that are being taken back, or of a state that is given up: those
+    /// Whether results that come now are of batches that are being rolled back, or of a state that is given up: those
     /// that stay were complete before.
-    pub(in crate::replica) fn is_going_back(&self) -> bool {
-        self.going_back.is_some() || self.taking.is_some()
+    pub(in crate::replica) fn is_rolling_back(&self) -> bool {
+        self.rolling_back.is_some() || self.taking.is_some()
     }
 
     /// Folds the next batch if it has ended. Returns its version and the one before; none if a number or the list of
@@ -114,7 +114,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
     /// Folds the batches that have ended, in their order.
     pub(super) fn fold_ended(&mut self) {
-        while !self.stage.is_going_back() && !self.finds_itself_wrong() {
+        while !self.stage.is_rolling_back() && !self.finds_itself_wrong() {
             let folding = self.stage.fold_next(self.env.settings.me, &self.env.hooks);
             if let Some(Folding::Folded { version, before, order }) = &folding {
                 let (version, parent) = (*version, before.token);

@@ -135,7 +135,7 @@ impl SpeculateStage {
             verifiers: layout.verifiers(),
             quorum: layout.quorum(),
             verifies: self.verifier.record().is_some(),
-            has: (self.speculation.is_some() || self.is_lent || self.going_back.is_some())
+            has: (self.speculation.is_some() || self.is_lent || self.rolling_back.is_some())
                 .then(|| self.stable()),
             others: others.filter(|other| connected >> other.replica & 1 == 1).collect(),
         })

@@ -1,5 +1,5 @@
 //! In verified mode: a batch is executed first and verified afterwards (Eve, OSDI 2012). Replies leave when a quorum of
-//! verifiers has recorded a token that is this replica's; where it is not, batches are taken back.
+//! verifiers has recorded a token that is this replica's; where it is not, batches are rolled back.
 //!
 //! The primary of the view numbers batches (`order::PrimaryEngine`). Each is mixed and executed (`deliver.rs`), folded
 //! into a token (`fold.rs`), and judged by the machines of the crate `verify`, which this file drives. What they decide
@@ -87,7 +87,7 @@ pub(super) struct SpeculateStage {
     /// What the token after it is computed from.
     stable_parts: TokenParts,
     /// What follows when a boundary has taken batches back.
-    going_back: Option<GoingBack>,
+    rolling_back: Option<RollingBack>,
     /// The view in which batches are run here.
     view: u64,
     /// An agreed version that this replica does not have. It runs the batches up to there again.
@@ -175,9 +175,9 @@ struct Losses {
     too_few_since: Option<u64>,
 }
 
-/// Batches are being taken back.
+/// Batches are being rolled back.
 #[derive(Clone, Copy, Debug)]
-struct GoingBack {
+struct RollingBack {
     /// Number of the batch after which this replica continues.
     to: u64,
     /// The view that begins then; none if batches of the present one run again.
@@ -216,7 +216,7 @@ impl SpeculateStage {
             parts: Vec::new(),
             stable_order: order::State::default(),
             stable_parts: TokenParts::default(),
-            going_back: None,
+            rolling_back: None,
             view: 0,
             repairing: None,
             taking: None,
@@ -320,7 +320,7 @@ impl SpeculateStage {
 
     /// How many batches the others have agreed on that were not folded here; 0 before this replica executes.
     fn behind(&self) -> u64 {
-        if self.speculation.is_none() && !self.is_lent && self.going_back.is_none() {
+        if self.speculation.is_none() && !self.is_lent && self.rolling_back.is_none() {
             return 0;
         }
         self.executor.agreed().saturating_sub(self.folded())
@@ -328,7 +328,7 @@ impl SpeculateStage {
 
     /// Whether the state is that of the newest batch, without objects that are known to be wrong.
     fn is_whole(&self) -> bool {
-        self.going_back.is_none() && self.repairing.is_none()
+        self.rolling_back.is_none() && self.repairing.is_none()
     }
 
     /// The scheduled batches that were not folded, oldest first.
@@ -351,7 +351,7 @@ impl SpeculateStage {
             return None;
         }
         let is_sure = self.verifier.is_sure_of_peer(now_us);
-        let is_changing = self.verifier.is_changing() || self.going_back.is_some() || !is_sure;
+        let is_changing = self.verifier.is_changing() || self.rolling_back.is_some() || !is_sure;
         let others = others(self.verifier.copies());
         Some(tolerance::of_view(layout(settings), settings.me, &others, is_changing))
     }
@@ -389,7 +389,7 @@ impl SpeculateStage {
             None
         } else if let Some(awaited) = self.awaited_state() {
             Some(awaited.into())
-        } else if self.going_back.is_some() {
+        } else if self.rolling_back.is_some() {
             Some("until batches are taken back".into())
         } else if let Some(repaired) = self.repairing.as_ref().and_then(Repairing::waits_for) {
             Some(repaired.into())
@@ -423,7 +423,7 @@ impl SpeculateStage {
             None => self.executor.may_begin_after(self.newest()),
         };
         let bytes = self.speculation.as_ref().map_or(0, Speculation::bytes);
-        let is_in_use = self.going_back.is_none() && self.taking.is_none();
+        let is_in_use = self.rolling_back.is_none() && self.taking.is_none();
         let running = self.unstable.len() - self.folded_len();
         let has_room = bytes < limits::UNSTABLE_BYTES && running < limits::RUNNING_BATCHES;
         is_due && has_room && is_in_use
@@ -577,7 +577,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let now_us = self.env.world.now_us();
         let stage = &mut *self.stage;
         let is_level =
-            stage.unstable.is_empty() && stage.going_back.is_none() && stage.executor.wanted().is_none();
+            stage.unstable.is_empty() && stage.rolling_back.is_none() && stage.executor.wanted().is_none();
         let executes = self.executor.running.is_some() && stage.taking.is_none();
         let waits = own_in_flight > 0 && is_level && executes;
         let primary = stage.verifier.record().map(|record| record.lineup.primary);
@@ -594,7 +594,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         self.on_executor_event(ExecutorEvent::Tick);
         self.end_abstention();
         if let Some(to) = self.repair().seek_again() {
-            self.go_back(GoingBack { to, view: None });
+            self.roll_back(RollingBack { to, view: None });
         }
         self.repair().tick();
         self.whole_state().ask();

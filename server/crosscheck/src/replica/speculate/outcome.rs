@@ -1,6 +1,6 @@
-//! What the verification stage has decided: replies leave, batches are taken back, a state is fetched.
+//! What the verification stage has decided: replies leave, batches are rolled back, a state is fetched.
 
-use execute::{NotTakenBack, Speculation};
+use execute::{NotRolledBack, Speculation};
 use order::PrimaryView;
 use verify::limits::IDENTITY_VIEWS;
 use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, VerifierCommand, VerifyMessage, Version};
@@ -9,7 +9,7 @@ use wire::ReplicaId;
 
 use super::repair::Repairing;
 use super::undecided::are_two;
-use super::{GoingBack, Speculator, UnstableBatch, fold};
+use super::{RollingBack, Speculator, UnstableBatch, fold};
 use crate::boundary::{BoundaryDone, Scrubbed};
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
@@ -187,7 +187,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         }
     }
 
-    /// A view begins after version `to`: later batches are taken back, if there are any.
+    /// A view begins after version `to`: later batches are rolled back, if there are any.
     fn on_rewind(&mut self, to: Version, view: PrimaryView) {
         let sequential = view.sequential;
         self.env.world.see(Observation::Followed { view: view.number - 1, version: to, sequential });
@@ -200,19 +200,19 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         // Up to `to` only what is known to be the same is kept. Batches of this replica that are not stable may have
         // been numbered in an earlier view, and others were agreed on under their numbers.
         let to = stage.executor.newest().number.min(to.number);
-        self.go_back(GoingBack { to, view: Some(view) });
+        self.roll_back(RollingBack { to, view: Some(view) });
     }
 
-    pub(super) fn go_back(&mut self, going_back: GoingBack) {
+    pub(super) fn roll_back(&mut self, rolling_back: RollingBack) {
         let stage = &mut *self.stage;
         stage.parts.clear();
-        stage.reads.iter_mut().for_each(|reads| reads.go_back(going_back.to));
-        if let Some(before) = stage.going_back.replace(going_back) {
+        stage.reads.iter_mut().for_each(|reads| reads.roll_back(rolling_back.to));
+        if let Some(before) = stage.rolling_back.replace(rolling_back) {
             // A boundary is on its way. It goes back as far as it was told, and then this one's turn comes. A view that
             // was to begin begins all the same.
-            if going_back.view.is_none() {
-                let to = going_back.to.min(before.to);
-                stage.going_back = Some(GoingBack { to, view: before.view });
+            if rolling_back.view.is_none() {
+                let to = rolling_back.to.min(before.to);
+                stage.rolling_back = Some(RollingBack { to, view: before.view });
             }
             return;
         }
@@ -224,20 +224,20 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             // The boundary that has the batches ends soon.
             return;
         }
-        let begun = stage.unstable.iter().any(|batch| batch.number > going_back.to);
+        let begun = stage.unstable.iter().any(|batch| batch.number > rolling_back.to);
         let given_up = stage.speculation.as_ref().map_or(0, |speculation| speculation.stable().number);
-        if begun && going_back.to < given_up {
+        if begun && rolling_back.to < given_up {
             // What takes these batches back was given up.
             return self.whole_state().take(ReplaceReason::TooFarBehind);
         }
         match stage.speculation.take_if(|_| begun) {
             Some(speculation) => {
                 // Batches up to `to` that have not ended run again too, from the bodies that the order has.
-                let back = going_back.to.min(speculation.version().number);
+                let back = rolling_back.to.min(speculation.version().number);
                 self.env.tally.rollbacks += 1;
                 self.transfer.forget_unstable(back);
                 self.stage.checkpoint.take_if(|checkpoint| checkpoint.is_after(back));
-                execution.go_back(back, speculation);
+                execution.roll_back(back, speculation);
             }
             None => self.on_gone_back(),
         }
@@ -247,7 +247,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     pub(in crate::replica) fn on_boundary(&mut self, done: BoundaryDone) {
         match done {
             BoundaryDone::TookBack { speculation, version, is_right } => {
-                self.on_taken_back(*speculation, version, is_right);
+                self.on_rolled_back(*speculation, version, is_right);
             }
             BoundaryDone::Packed { speculation, to, batch, objects } => {
                 self.on_returned(*speculation);
@@ -260,8 +260,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             }
             BoundaryDone::Replaced { speculation, are_right, misplaced, misnamed, notes } => {
                 let newest = speculation.version().number;
-                if self.repair().begins_for(misplaced) && self.stage.going_back.is_none() {
-                    self.stage.going_back = Some(GoingBack { to: newest, view: None });
+                if self.repair().begins_for(misplaced) && self.stage.rolling_back.is_none() {
+                    self.stage.rolling_back = Some(RollingBack { to: newest, view: None });
                 }
                 self.on_returned(*speculation);
                 self.repair().on_replaced(are_right, &misnamed, notes);
@@ -280,10 +280,10 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         }
     }
 
-    fn on_taken_back(
+    fn on_rolled_back(
         &mut self,
         mut speculation: Speculation,
-        version: Result<Version, NotTakenBack>,
+        version: Result<Version, NotRolledBack>,
         is_right: Option<bool>,
     ) {
         if self.stage.takes_state() {
@@ -303,7 +303,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 }
                 self.on_gone_back();
             }
-            Err(why) => self.on_not_taken_back(why),
+            Err(why) => self.on_not_rolled_back(why),
         }
     }
 
@@ -316,8 +316,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         }
         speculation.agree(stage.executor.stable().number);
         stage.speculation = Some(speculation);
-        match stage.going_back.take() {
-            Some(going_back) => self.go_back(going_back),
+        match stage.rolling_back.take() {
+            Some(rolling_back) => self.roll_back(rolling_back),
             None => self.fold_ended(),
         }
     }
@@ -325,10 +325,10 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     /// The state is one of a version that the next view continues, or of an earlier one.
     fn on_gone_back(&mut self) {
         let stage = &mut *self.stage;
-        let Some(going_back) = stage.going_back.take() else { return };
-        if stage.unstable.iter().any(|batch| batch.number > going_back.to) {
+        let Some(rolling_back) = stage.rolling_back.take() else { return };
+        if stage.unstable.iter().any(|batch| batch.number > rolling_back.to) {
             // A later view has begun meanwhile, from an earlier batch.
-            return self.go_back(going_back);
+            return self.roll_back(rolling_back);
         }
         if self.executor.running.is_some() {
             let order = stage.unstable.back().map_or(&stage.stable_order, |batch| &batch.order).clone();
@@ -341,7 +341,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             self.order.orderer.rewind(order);
             self.env.world.see(Observation::Rewound { batch, order: &self.order.orderer.export_state() });
         }
-        if let Some(view) = going_back.view {
+        if let Some(view) = rolling_back.view {
             stage.view = view.number - 1;
             self.order.orderer.begin_view(view);
         }
@@ -349,10 +349,10 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         self.repair().answer_next();
     }
 
-    /// What was to be taken back could not be: the state is of no use any more.
-    fn on_not_taken_back(&mut self, why: NotTakenBack) {
-        let was_kept = !matches!(why, NotTakenBack::Stable(_));
-        self.env.world.see(Observation::NotTakenBack { was_kept });
+    /// What was to be rolled back could not be: the state is of no use any more.
+    fn on_not_rolled_back(&mut self, why: NotRolledBack) {
+        let was_kept = !matches!(why, NotRolledBack::Stable(_));
+        self.env.world.see(Observation::NotRolledBack { was_kept });
         self.env.world.say(format_args!(
             "batches could not be taken back: {why}. Before-images or objects were corrupted; this replica gives up \
                 its state, and its peers fill it"

@@ -9,9 +9,9 @@
 //!   answers. A read may be asked for again, since the batch that bounds it may belong to a view that has ended: each
 //!   bound is valid for as long as the read waits, so the lower one counts.
 //! - *It runs on a whole version.* The boundary tells after which batch it ran; one that ran too early runs again.
-//! - *A version that is taken back takes its reads with it.* [`LocalReads::go_back`] is called wherever batches are to
-//!   be taken back, before anything else can become stable under their numbers. Reads that have run on one of them, or
-//!   are running, run again.
+//! - *A version that is rolled back takes its reads with it.* [`LocalReads::roll_back`] is called wherever batches are
+//!   to be rolled back, before anything else can become stable under their numbers. Reads that have run on one of them,
+//!   or are running, run again.
 //!
 //! *Order within a connection.* A read behind an unanswered request that was ordered is ordered too, and sees it (the
 //! mixer keeps the order of a connection). A request that does not only read, behind reads that have no reply yet,
@@ -55,7 +55,7 @@ pub(super) struct LocalReads {
     running: Option<(u64, Vec<Option<LocalRead>>)>,
     /// They have run; the versions ascend.
     ran: VecDeque<(u64, LocalRead, ReadReply)>,
-    /// Grows when versions are taken back: what began before has seen another state.
+    /// Grows when versions are rolled back: what began before has seen another state.
     epoch: u64,
     /// When the last question was asked, or answered, in microseconds.
     since_us: u64,
@@ -190,8 +190,8 @@ impl LocalReads {
         refused
     }
 
-    /// Batches after `to` are taken back.
-    pub(super) fn go_back(&mut self, to: u64) {
+    /// Batches after `to` are rolled back.
+    pub(super) fn roll_back(&mut self, to: u64) {
         self.epoch += 1;
         while let Some((_, read, _)) = self.ran.pop_back_if(|(batch, ..)| *batch > to) {
             self.bound.push_back(read);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_read_again_in_the_same_order() {
+    fn what_is_rolled_back_is_read_again_in_the_same_order() {
         let mut host = Host::default();
         host.submit(1, 0, true);
         host.bind(1);
@@ -383,7 +383,7 @@ mod tests {
         host.bind(1);
         let running = host.reads.begin(4).expect("the second one");
         let before = host.reads.epoch;
-        host.reads.go_back(2);
+        host.reads.roll_back(2);
         assert_eq!(host.leave(9), Vec::<u64>::new(), "batch 3 is another one now");
         assert_eq!(host.run(9, 9), 0, "a boundary still has the second one");
         host.end(4, running.len(), before);

@@ -2,11 +2,11 @@
 //! replica before.
 //!
 //! A request that enters a corrupted object fails, and the replica knows that it is wrong before it sends a token: it
-//! goes back to the batch before. Otherwise it learns of it from the verifiers, and goes back to the stable version. A
-//! fault in the execution does not occur twice, so running again, one request at a time, is enough for it. If the
+//! rolls back to the batch before. Otherwise it learns of it from the verifiers, and rolls back to the stable version.
+//! A fault in the execution does not occur twice, so running again, one request at a time, is enough for it. If the
 //! results differ again, all objects are checked, and the batches run some more times.
 //!
-//! A peer packs each object as it was after the batch to which this replica has gone back
+//! A peer packs each object as it was after the batch to which this replica has rolled back
 //! ([`Speculation::object_after`]). No peer is trusted: replaced objects have to fit the tree of that version. Only if
 //! all of this fails, the replica takes a whole state: in place if possible (`whole_state.rs`), or else it replaces
 //! itself.
@@ -19,7 +19,7 @@ use vote::{Failure, Packed, RequestResult};
 
 use super::fold::unstable;
 use super::undecided::are_two;
-use super::{GoingBack, SpeculateStage, Speculator, whole_state};
+use super::{RollingBack, SpeculateStage, Speculator, whole_state};
 use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects, Scrubbed, Scrubbing};
 use crate::replica::environment::Environment;
 use crate::replica::execute_stage::ExecuteStage;
@@ -63,11 +63,11 @@ pub(super) struct Repairing {
 #[derive(Debug)]
 pub(super) enum RepairStep {
     /// It goes back and then replaces these objects; if there are none, it runs the batches.
-    GoBack(Vec<(RegionId, ObjectId)>),
+    RollBack(Vec<(RegionId, ObjectId)>),
     /// It goes back, and then checks all objects.
-    GoBackAndScrub,
+    RollBackAndScrub,
     /// It goes back, and then checks all objects and the tree.
-    GoBackAndCheck,
+    RollBackAndCheck,
     /// It has asked a peer for objects.
     Asks {
         batch: u64,
@@ -113,7 +113,7 @@ impl Repairing {
         let Repairing { misplaced, since_us, .. } = self;
         (!misplaced.is_empty()).then(|| Repairing {
             misplaced: misplaced.clone(),
-            ..Repairing::at(RepairStep::GoBack(misplaced), since_us)
+            ..Repairing::at(RepairStep::RollBack(misplaced), since_us)
         })
     }
 
@@ -124,7 +124,7 @@ impl Repairing {
 
     /// Whether the replica checks itself.
     pub(super) fn is_check(&self) -> bool {
-        matches!(self.step, RepairStep::GoBackAndCheck)
+        matches!(self.step, RepairStep::RollBackAndCheck)
     }
 
     /// Whether the batch after `newest` may run.
@@ -155,11 +155,11 @@ impl RepairStep {
     /// Whether one of these objects is sought.
     fn has_one_of(&self, others: &[(RegionId, ObjectId)]) -> bool {
         match self {
-            RepairStep::GoBack(objects)
+            RepairStep::RollBack(objects)
             | RepairStep::Asks { objects, .. }
             | RepairStep::Pauses { objects, .. } => objects.iter().any(|object| others.contains(object)),
-            RepairStep::GoBackAndScrub
-            | RepairStep::GoBackAndCheck
+            RepairStep::RollBackAndScrub
+            | RepairStep::RollBackAndCheck
             | RepairStep::Runs
             | RepairStep::Waits => false,
         }
@@ -276,8 +276,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     fn repair_at(&mut self, batch: u64, Scrubbed { objects, fit }: Scrubbed) {
         let since_us = self.env.world.now_us();
         self.stage.repairing =
-            Some(Repairing { fit, ..Repairing::at(RepairStep::GoBack(objects), since_us) });
-        self.go_back(GoingBack { to: batch, view: None });
+            Some(Repairing { fit, ..Repairing::at(RepairStep::RollBack(objects), since_us) });
+        self.roll_back(RollingBack { to: batch, view: None });
     }
 
     /// The own state after a batch is not the one that was agreed on.
@@ -293,11 +293,11 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             return self.repair().give_up(Some(version), "it lags too far to go back");
         }
         let misplaced = stage.repairing.take().map_or_else(Vec::new, |repairing| repairing.misplaced);
-        let step = RepairStep::GoBack([stage.suspects(), misplaced.clone()].concat());
+        let step = RepairStep::RollBack([stage.suspects(), misplaced.clone()].concat());
         let since_us = self.env.world.now_us();
         let ran = unstable(&mut stage.unstable, version.number).map(|batch| batch.order.clone());
         stage.repairing = Some(Repairing { step, misplaced, ran, ..Repairing::of(Some(version), since_us) });
-        self.go_back(GoingBack { to: stable, view: None });
+        self.roll_back(RollingBack { to: stable, view: None });
     }
 
     /// A batch has ended that ran again because this replica's state was not the agreed one.
@@ -326,15 +326,15 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         repairing.step = if repairing.runs > limits::RUNS_AGAIN {
             return self.repair().give_up(Some(version), DIFFERS);
         } else if !suspects.is_empty() {
-            RepairStep::GoBack(suspects)
+            RepairStep::RollBack(suspects)
         } else if repairing.scrubbed {
             // The state is right: a fault has hit the execution once more.
-            RepairStep::GoBack(Vec::new())
+            RepairStep::RollBack(Vec::new())
         } else {
-            RepairStep::GoBackAndScrub
+            RepairStep::RollBackAndScrub
         };
         let to = stage.stable();
-        self.go_back(GoingBack { to, view: None });
+        self.roll_back(RollingBack { to, view: None });
     }
 
     /// The objects of a region, or of all, were checked. Those that are corrupted are replaced.
@@ -345,13 +345,13 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let stage = &mut *self.stage;
         let newest = stage.speculation.as_ref().map(|speculation| speculation.version().number);
         let Some(repairing) = &mut stage.repairing else {
-            // If batches are being taken back, the next scrub finds what is still there.
-            if let (false, None, Some(newest)) = (objects.is_empty(), stage.going_back, newest) {
+            // If batches are being rolled back, the next scrub finds what is still there.
+            if let (false, None, Some(newest)) = (objects.is_empty(), stage.rolling_back, newest) {
                 self.repair_at(newest, Scrubbed { objects, fit });
             }
             return;
         };
-        if region_id.is_some() || !matches!(repairing.step, RepairStep::GoBackAndScrub) {
+        if region_id.is_some() || !matches!(repairing.step, RepairStep::RollBackAndScrub) {
             return;
         }
         repairing.fit = fit;
@@ -415,18 +415,18 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
     }
 
-    /// This replica has gone back. Corrupted objects are replaced before batches run again.
+    /// This replica has rolled back. Corrupted objects are replaced before batches run again.
     pub(super) fn seek_right_objects(&mut self) {
         let stage = &mut *self.stage;
         let Some(repairing) = &mut stage.repairing else { return };
         match &mut repairing.step {
-            RepairStep::GoBack(objects) if objects.is_empty() => repairing.step = RepairStep::Runs,
-            RepairStep::GoBack(objects) => {
+            RepairStep::RollBack(objects) if objects.is_empty() => repairing.step = RepairStep::Runs,
+            RepairStep::RollBack(objects) => {
                 let objects = std::mem::take(objects);
                 self.ask(objects);
             }
-            RepairStep::GoBackAndCheck => self.check_oneself(),
-            RepairStep::GoBackAndScrub => self.check_all(),
+            RepairStep::RollBackAndCheck => self.check_oneself(),
+            RepairStep::RollBackAndScrub => self.check_all(),
             _ => {}
         }
     }
@@ -434,7 +434,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// Checks all objects. Those that are found corrupted are asked for.
     fn check_all(&mut self) {
         if let Some(repairing) = &mut self.stage.repairing {
-            (repairing.scrubbed, repairing.step) = (true, RepairStep::GoBackAndScrub);
+            (repairing.scrubbed, repairing.step) = (true, RepairStep::RollBackAndScrub);
             self.scrub(None);
         }
     }
@@ -445,7 +445,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         self.lend(|speculation| BoundaryWork::Scrub(Box::new(Scrubbing { speculation, running, region_id })));
     }
 
-    /// Asks for objects as they were after the batch to which this replica has gone back.
+    /// Asks for objects as they were after the batch to which this replica has rolled back.
     fn ask(&mut self, objects: Vec<(RegionId, ObjectId)>) {
         let (batch, at_us) = (self.stage.newest(), self.env.world.now_us());
         let objects = in_one_message(objects);
@@ -513,7 +513,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             self.ask(objects);
             return None;
         }
-        *step = RepairStep::GoBack(std::mem::take(objects));
+        *step = RepairStep::RollBack(std::mem::take(objects));
         Some(stable)
     }
 
@@ -574,12 +574,12 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
         let since_us = self.env.world.now_us();
         let begins = self.stage.repairing.is_none();
-        let begin = || Repairing::at(RepairStep::GoBack(Vec::new()), since_us);
+        let begin = || Repairing::at(RepairStep::RollBack(Vec::new()), since_us);
         let Repairing { misplaced, step, .. } = self.stage.repairing.get_or_insert_with(begin);
         misplaced.extend(objects);
         misplaced.sort_unstable();
         misplaced.dedup();
-        if let RepairStep::GoBack(objects) = step {
+        if let RepairStep::RollBack(objects) = step {
             objects.extend(misplaced.iter().copied());
             objects.sort_unstable();
             objects.dedup();
@@ -648,7 +648,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// Answers a question, unless a boundary has the batches.
     pub(super) fn answer_next(&mut self) {
         let stage = &mut *self.stage;
-        if stage.is_lent || stage.going_back.is_some() {
+        if stage.is_lent || stage.rolling_back.is_some() {
             return;
         }
         // One that is ahead asks about a batch that has not ended here. It need not wait for a replica that is wrong.

@@ -1,7 +1,7 @@
 //! Two executors whose states differ: the one that knows that it is wrong yields to the other.
 //!
 //! Two tokens that differ do not tell which replica is wrong. The batch runs again at both, one request at a time; if
-//! the tokens differ then too, no batch becomes stable any more. Each of the two then goes back to the batch that it
+//! the tokens differ then too, no batch becomes stable any more. Each of the two then rolls back to the batch that it
 //! has folded last, and checks itself: all objects against their checksums, and its tree against all objects. One that
 //! finds something wrong yields: without a third verifier it ends its process, so that the other one goes on alone and
 //! fills it; with a witness it takes the other one's state in place. If both find nothing, an operator decides
@@ -14,7 +14,7 @@ use object::{ObjectId, RegionId};
 
 use super::repair::{ObjectRepair, RepairStep, Repairing};
 use super::yielding::turns_to_yield;
-use super::{GoingBack, SpeculateStage, Speculator};
+use super::{RollingBack, SpeculateStage, Speculator};
 use crate::boundary::BoundaryWork;
 use crate::service::Service;
 use crate::settings::Settings;
@@ -61,7 +61,7 @@ impl SpeculateStage {
         let oldest = self.unstable.front()?;
         let is_left = lineup.sequential && lineup.executors.len() == 2 && oldest.version.is_some();
         let batch = oldest.number;
-        let is_idle = self.repairing.is_none() && !self.is_going_back() && self.speculation.is_some();
+        let is_idle = self.repairing.is_none() && !self.is_rolling_back() && self.speculation.is_some();
         if !is_left
             || !is_idle
             || self.past.doubt.both_are_wrong
@@ -104,8 +104,8 @@ impl<S: Service, W: World> Undecided<'_, '_, S, W> {
             "batch {batch} ran one request at a time, and the other replica has not come to the same state: this \
                 one checks itself"
         ));
-        stage.repairing = Some(Repairing::at(RepairStep::GoBackAndCheck, now_us));
-        self.0.go_back(GoingBack { to: folded, view: None });
+        stage.repairing = Some(Repairing::at(RepairStep::RollBackAndCheck, now_us));
+        self.0.roll_back(RollingBack { to: folded, view: None });
     }
 
     /// This replica has checked itself: these objects are corrupted, and the tree fits the others or not.

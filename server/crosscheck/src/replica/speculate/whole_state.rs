@@ -64,7 +64,7 @@ pub(super) fn is_possible(settings: &Settings) -> bool {
 impl SpeculateStage {
     /// The own state is of no use any more.
     pub(super) fn give_up_state(&mut self, is_wrong: bool) {
-        let view = self.going_back.take().and_then(|going_back| going_back.view);
+        let view = self.rolling_back.take().and_then(|rolling_back| rolling_back.view);
         let taking = TakingState { step: TakingStep::Wanted, is_wrong, view };
         self.taking.get_or_insert(taking).is_wrong |= is_wrong;
         self.repairing = None;
@@ -218,7 +218,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         stage.unstable.clear();
         stage.parts.clear();
         self.0.transfer.forget_unstable(0);
-        // First everything that is not stable is taken back: then what the state counts is reported as skipped.
+        // First everything that is not stable is rolled back: then what the state counts is reported as skipped.
         let before = std::mem::replace(&mut stage.stable_order, head.order.clone());
         self.0.order.orderer.rewind(before);
         self.0.order.orderer.rewind(head.order.clone());

@@ -56,7 +56,7 @@ pub enum Ended {
     Panicked,
     Corrupted((RegionId, ObjectId)),
     Unreproducible,
-    /// Its effects could not be taken back.
+    /// Its effects could not be rolled back.
     NotUndone,
     /// Its bytes, decoded again, gave no request.
     Undecodable,

@@ -187,9 +187,9 @@ impl<W: World> Environment<W> {
         let is_new = !self.large.contains_key(class) && self.large.len() < limits::LARGE_CLASSES_REPORTED;
         if is_new {
             let message = format!(
-                "class {class} has a large object: object {region_id}:{id} has {bytes} bytes. Every request that enters \
-                    it computes the checksum of all of them. Keep its parts in a `Store`, and long byte strings in \
-                    `Pieces`"
+                "class {class} has a large object: object {region_id}:{id} has {bytes} bytes. Every request that \
+                    enters it computes the checksum of all of them. Keep its parts in a `Store`, and long byte strings \
+                    in `Pieces`"
             );
             self.world.say(format_args!("{message}"));
             self.large.insert(class, message);

@@ -201,9 +201,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 env.keep_evidence(evidence::masked(env.settings.me, place, core, kind));
             }
             Report::Named(names) => env.learn_names(names),
-            Report::Large { region_id, objects } => {
-                objects.iter().for_each(|one| env.on_large(region_id, one))
-            }
+            Report::Large { region_id: at, objects } => objects.iter().for_each(|one| env.on_large(at, one)),
         }
     }
 

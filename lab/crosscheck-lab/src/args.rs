@@ -34,8 +34,8 @@ pub enum LabCommand {
     Sim(crate::sim::Args),
     /// Bring failures to a real cluster on hosts of its own, and check the replies that its clients received
     #[cfg(all(feature = "inject", target_os = "linux"))]
-    #[command(long_about = crate::trial::ABOUT)]
-    Trial(crate::trial::Args),
+    #[command(long_about = trial::command::ABOUT)]
+    Trial(trial::command::Args),
     /// Inject faults in single machine instructions of any server, in campaigns, and report what came of them
     #[cfg(feature = "inject")]
     #[command(subcommand, long_about = crate::inject::ABOUT)]

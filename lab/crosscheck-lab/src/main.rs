@@ -7,8 +7,6 @@ mod inject;
 mod load;
 #[cfg(feature = "inject")]
 mod sim;
-#[cfg(all(feature = "inject", target_os = "linux"))]
-mod trial;
 
 use std::process::ExitCode;
 
@@ -34,7 +32,7 @@ fn run(command: LabCommand) -> CommandOutcome {
         #[cfg(feature = "inject")]
         LabCommand::Sim(args) => sim::run_command(&args),
         #[cfg(all(feature = "inject", target_os = "linux"))]
-        LabCommand::Trial(args) => trial::run(&args),
+        LabCommand::Trial(args) => trial::command::run(&args),
         #[cfg(feature = "inject")]
         LabCommand::Inject(command) => inject::run(&command),
         LabCommand::Serve(args) => cli::run(NodeCommand::Run(RunCommand::Serve(args))),

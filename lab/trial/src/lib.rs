@@ -7,18 +7,24 @@
 //! [`corrupt`]), waits until everything has healed, and gives the histories to the checker
 //! ([`memcached_client::history::check`]) while the run goes on. All resources belong to threads and processes of this
 //! run, so that the kernel releases them however the run ends.
+//!
+//! Beside it stand attacks on small clusters ([`hostile`]), and runs in which nothing is wrong and nobody may report
+//! anything ([`soak`]). [`command`] is the command line of all three.
 #![cfg(target_os = "linux")]
 
 pub mod announce;
 pub mod client;
+pub mod command;
 pub mod corrupt;
 pub mod draw;
 pub mod ground;
+mod hostile;
 pub mod keeper;
 pub mod plan;
 pub mod recovery;
 pub mod replica;
 pub mod report;
 pub mod run;
+mod soak;
 pub mod switch;
 pub mod trouble;

@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::announce::Announcer;
+use crate::ground::Ground;
+use crate::keeper::{Keeper, Totals};
+use crate::plan::Plan;
 use anyhow::{Context, bail};
 use report::Page;
 use report::results::{Origin, write_with_page};
 use serde::Serialize;
 use serde_json::json;
-use trial::announce::Announcer;
-use trial::ground::Ground;
-use trial::keeper::{Keeper, Totals};
-use trial::plan::Plan;
 use wire::mix;
 
 use bench::{Amount, Dialect, Generator, Op, Pattern, Setup, Workload};
@@ -73,7 +73,7 @@ pub struct Args {
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     /// Folder for the results
-    #[arg(long, value_name = "DIR", default_value = super::FOLDER)]
+    #[arg(long, value_name = "DIR", default_value = crate::command::FOLDER)]
     pub out: PathBuf,
 }
 

@@ -14,12 +14,12 @@ use tempfile::TempDir;
 
 use super::told::Case;
 use super::watch;
+use crate::replica::limit_memory;
 use cli::service::NodeConfig;
 use cli::service::{ClusterOptions, ClusterPlan};
 use memcached_client::{Client, Failure, KeyCommand};
 use node::cluster::{Dress, Keeper, ReplicaHandle, ReplicaRow, SupervisorEvent, named_leader, once};
 use node::signals::Ending;
-use trial::replica::limit_memory;
 
 /// How long a cluster may take to come up.
 const START: Duration = Duration::from_secs(30);

@@ -4,19 +4,19 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use crate::plan::Plan;
+use crate::recovery::outcome::{self, Recovered};
+use crate::recovery::{CONFIGURATIONS, Configuration, PAIRS, QUICK_PAIRS, Wish};
+use crate::run::Options;
 use report::results::{Origin, write_with_page};
 use serde_json::json;
-use trial::plan::Plan;
-use trial::recovery::outcome::{self, Recovered};
-use trial::recovery::{CONFIGURATIONS, Configuration, PAIRS, QUICK_PAIRS, Wish};
-use trial::run::Options;
 
 use super::run::Args;
 use node::outcome::{misuse, say};
 use node::signals::Ending;
 
 /// Its name among the plans.
-pub use trial::recovery::NAME;
+pub use crate::recovery::NAME;
 /// Its title.
 pub const TITLE: &str = "Every kind of group is struck again as soon as it says that it tolerates it";
 
@@ -66,7 +66,7 @@ pub fn run(args: &Args, seed: u64, out: &Path, origin: &Origin, ending: &Ending)
         say(&format!("{} ({}), {} pairs", configuration.name, configuration.title, wish.pairs))?;
         // If the pipe is closed, the run continues without output.
         let found =
-            trial::recovery::run(configuration, &options, &wish, ending.flag(), &|line| drop(say(line)))?;
+            crate::recovery::run(configuration, &options, &wish, ending.flag(), &|line| drop(say(line)))?;
         say(found.summary().trim_end())?;
         all.push(found);
         let page = outcome::page(origin, seed, &all);

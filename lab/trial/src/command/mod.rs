@@ -1,15 +1,15 @@
 //! `crosscheck-lab trial`: a real cluster on hosts of its own under real failures, with a checker for the replies that
 //! its clients received; and the soak, in which nothing is wrong and no replica may report anything.
 
-mod hostile;
 mod recovery;
 mod run;
-mod soak;
 
 use node::outcome::CommandOutcome;
 
+use crate::soak;
+
 /// Where results go by default, relative to the workspace; git ignores this folder.
-const FOLDER: &str = "lab/bench/results/raw/trial";
+pub(crate) const FOLDER: &str = "lab/bench/results/raw/trial";
 
 /// The beginning of `trial --help`.
 pub const ABOUT: &str = "Runs real replicas on hosts of their own (network namespaces joined by a switch in \

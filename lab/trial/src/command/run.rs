@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::plan::Plan;
+use crate::report;
+use crate::run::Options;
 use ::report::results::Origin;
-use trial::plan::Plan;
-use trial::report;
-use trial::run::Options;
 use wire::mix;
 
-use super::{hostile, recovery};
+use super::recovery;
+use crate::hostile;
 use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say};
 use node::signals::Ending;
 
@@ -88,7 +89,7 @@ pub fn run(args: &Args) -> CommandOutcome {
         let origin = Origin::now(report::KIND);
         let options = Options { plan, seed, out, loopback: args.loopback, origin };
         // If the pipe is closed, the run continues without output.
-        let report = trial::run::run(&options, ending.flag(), &|line| drop(say(line)))?;
+        let report = crate::run::run(&options, ending.flag(), &|line| drop(say(line)))?;
         say(report.summary().trim_end())?;
         holds &= report.holds;
     }

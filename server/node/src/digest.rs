@@ -8,7 +8,7 @@ use crosscheck::admin::client::NoAnswer;
 use crosscheck::admin::{AdminCommand, Position, StateDigest};
 use serde_json::json;
 
-use crate::cluster::{ClusterTarget, ReplicaHandle};
+use crate::cluster::{ClusterTarget, ReplicaHandle, at_once};
 use crate::outcome::{CommandOutcome, CommandVerdict, say, say_json};
 use crate::program::text;
 use crate::view::grouped;
@@ -111,13 +111,7 @@ pub fn round(replicas: &[ReplicaHandle], patience: Duration) -> Vec<DigestAnswer
         at = answer.1.as_ref().ok().map(|digest| digest.position);
         answers.push(answer);
     }
-    answers.extend(thread::scope(|scope| {
-        let asked: Vec<_> = others.map(|other| scope.spawn(move || digest(other, at))).collect();
-        let answer = |asked: thread::ScopedJoinHandle<'_, DigestAnswer>| {
-            asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        asked.into_iter().map(answer).collect::<Vec<_>>()
-    }));
+    answers.extend(at_once(others, |other| digest(other, at)));
     answers
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crosscheck::admin::client::ask;
 use crosscheck::admin::{AdminCommand, Decided, ReplicaPhase, Status};
 
 use crate::cluster::{ClusterTarget, ReplicaHandle, ReplicaRow, once};
@@ -90,7 +89,7 @@ fn here(replicas: &[ReplicaHandle]) -> Vec<(ReplicaHandle, Status)> {
 }
 
 fn decide(replica: &ReplicaHandle, command: &AdminCommand) -> Result<String, String> {
-    let decided: Result<Decided, _> = ask(&replica.admin, command, PATIENCE);
+    let decided: Result<Decided, _> = replica.ask(command, PATIENCE);
     decided.map(|decided| decided.what).map_err(|why| why.to_string())
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use crosscheck::admin::client::{NoAnswer, ask};
+use crosscheck::admin::client::NoAnswer;
 use crosscheck::admin::{AdminCommand, Corruption, Inject, Injected};
 use serde_json::json;
 use wire::mix;
@@ -110,7 +110,7 @@ const OFFERED: [(Corruption, &str, &str); 15] = [
     (
         Corruption::Check,
         "check",
-        "The digest in the next CHECK message to the peers; with V, a bit of the next VERIFY",
+        "The digest in the next CHECK message to the peers; in verified mode, a bit of the next VERIFY",
     ),
     (Corruption::Reply, "reply", "The reply of the next request, after it was rendered"),
     (Corruption::Message, "message", "The next frame to a peer, on its way out"),
@@ -221,7 +221,7 @@ fn place_patiently(
 }
 
 fn ask_for(victim: &ReplicaHandle, fault: &Inject) -> Result<Injected, NoAnswer> {
-    ask(&victim.admin, &AdminCommand::Inject(fault.clone()), PATIENCE)
+    victim.ask(&AdminCommand::Inject(fault.clone()), PATIENCE)
 }
 
 /// Places one fault.

@@ -12,8 +12,7 @@ use crosscheck::admin::{AdminCommand, Endpoint, Status};
 use crosscheck::object::{Critical, ObjectId, Region, RegionId, Shape, Shaped, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{
-    Action, ClientAccess, Cx, Durability, GroupKey, MakeProtocol, Malformed, Mode, OnDetection, Progress,
-    Protocol, Reads, Service, Settings, Stopper, serve,
+    Action, Cx, GroupKey, MakeProtocol, Malformed, Progress, Protocol, Service, Settings, Stopper, serve,
 };
 
 /// A service with one object, whose type and whose requests differ from build to build.
@@ -141,30 +140,9 @@ fn with_a_request(settings: Settings, started: mpsc::Sender<Stopper>) {
 }
 
 fn settings(me: u8, addresses: &[SocketAddr], directory: &Path, key: &GroupKey) -> Settings {
-    Settings {
-        me,
-        peers: addresses[..3].iter().map(|address| (*address).into()).collect(),
-        clients: addresses[3 + usize::from(me)],
-        access: ClientAccess::default(),
-        admin: admin(directory, me),
-        mode: Mode::default(),
-        workers: 1,
-        client_threads: 1,
-        durability: Durability::Memory,
-        max_connections: 8,
-        max_request: 1 << 16,
-        buffer_limit: 32 << 20,
-        idle_timeout: None,
-        service: Vec::new(),
-        group_key: Some(key.clone()),
-        begins: false,
-        election: (Duration::from_millis(300), Duration::from_millis(600)),
-        watchdog: Duration::from_secs(10),
-        on_detection: OnDetection::Answer,
-        witness: false,
-        extra_protection: false,
-        reads: Reads::Batch,
-    }
+    let peers = addresses[..3].iter().map(|address| (*address).into()).collect();
+    let clients = addresses[3 + usize::from(me)];
+    Settings { group_key: Some(key.clone()), ..super::settings(me, peers, clients, admin(directory, me)) }
 }
 
 fn admin(directory: &Path, me: u8) -> Endpoint {

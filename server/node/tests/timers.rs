@@ -10,10 +10,7 @@ use bytes::Bytes;
 use crosscheck::admin::Endpoint;
 use crosscheck::object::{ObjectId, RegionId, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
-use crosscheck::{
-    Action, ClientAccess, Cx, Durability, MakeProtocol, Malformed, OnDetection, Progress, Protocol, Reads,
-    Service, Settings, serve,
-};
+use crosscheck::{Action, Cx, MakeProtocol, Malformed, Progress, Protocol, Service, Settings, serve};
 
 /// Time after which a timer is due.
 const AFTER_US: u64 = 300_000;
@@ -105,28 +102,10 @@ fn rings_while_idle(mode: &str, workers: usize) {
     };
     let (peers, clients) = (vec![free().into()], free());
     let settings = Settings {
-        me: 0,
-        peers,
-        clients,
-        access: ClientAccess::default(),
-        admin: Endpoint::Unix(directory.path().join("admin.sock")),
         mode: mode.parse().expect("a mode"),
         workers,
-        client_threads: 1,
-        durability: Durability::Memory,
-        max_connections: 8,
-        max_request: 1 << 16,
-        buffer_limit: 32 << 20,
-        idle_timeout: None,
-        service: Vec::new(),
-        group_key: None,
         begins: true,
-        election: (Duration::from_millis(300), Duration::from_millis(600)),
-        watchdog: Duration::from_secs(10),
-        on_detection: OnDetection::Answer,
-        witness: false,
-        extra_protection: false,
-        reads: Reads::Batch,
+        ..super::settings(0, peers, clients, Endpoint::Unix(directory.path().join("admin.sock")))
     };
     let rang_us = Arc::new(AtomicU64::new(0));
     let bells = Bells { bell: DetMutex::new(0, genesis(0, Bell::new)), rang_us: Arc::clone(&rang_us) };

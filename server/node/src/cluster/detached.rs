@@ -69,22 +69,21 @@ impl DetachedCluster {
 
     /// Stops it by a signal, as an operator does. Returns how it ended; none if it had to be killed.
     pub fn stop(&mut self, signal: Signal) -> Option<ExitStatus> {
+        let mut ended = self.supervisor.try_wait();
+        if !matches!(ended, Ok(Some(_))) {
+            send_signal(self.supervisor.id(), signal);
+        }
         let deadline = Instant::now() + STOP;
-        let mut is_told = false;
-        loop {
-            if let Ok(Some(status)) = self.supervisor.try_wait() {
-                return Some(status);
-            }
-            if !std::mem::replace(&mut is_told, true) {
-                send_signal(self.supervisor.id(), signal);
-            }
+        while !matches!(ended, Ok(Some(_))) {
             if Instant::now() > deadline {
                 let _ = self.supervisor.kill();
                 let _ = self.supervisor.wait();
                 return None;
             }
             thread::sleep(LOOK);
+            ended = self.supervisor.try_wait();
         }
+        ended.ok().flatten()
     }
 
     /// Processes of its replicas that are still there.
@@ -111,13 +110,13 @@ impl Drop for DetachedCluster {
 fn listen(output: ChildStdout, events: &EventLog, ready: &Sender<Vec<ReplicaHandle>>) {
     let mut replicas = Vec::new();
     for line in BufReader::new(output).lines().map_while(Result::ok) {
-        let Ok(told) = serde_json::from_str::<Value>(&line) else { continue };
-        match told["event"].as_str() {
-            Some("replica") => replicas.extend(replica(&told)),
-            // If nobody waits for it any more, it is not needed.
+        let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
+        match event["event"].as_str() {
+            Some("replica") => replicas.extend(replica(&event)),
+            // After a timeout there is no receiver any more, and the list is not needed.
             Some("ready") => drop(ready.send(std::mem::take(&mut replicas))),
             _ => {
-                serde_json::from_value(told).into_iter().for_each(|event| events.push(event));
+                serde_json::from_value(event).into_iter().for_each(|event| events.push(event));
             }
         }
     }
@@ -171,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_gives_up_is_told_with_its_last_events() {
+    fn a_cluster_that_gives_up_is_reported_with_its_last_events() {
         let lines = r#"{"event":"hopeless","replica":1,"why":"no such file"}"#;
-        let told = DetachedCluster::start(&mut telling(lines, "exit 1"), PATIENCE).expect_err("it gave up");
-        let told = format!("{told:#}");
-        assert!(told.contains("ended before it was ready") && told.contains("no such file"), "{told}");
+        let error = DetachedCluster::start(&mut telling(lines, "exit 1"), PATIENCE).expect_err("it gave up");
+        let error = format!("{error:#}");
+        assert!(error.contains("ended before it was ready") && error.contains("no such file"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -64,6 +65,22 @@ impl ReplicaHandle {
     pub fn status(&self) -> Option<Status> {
         self.ask(&AdminCommand::Status, PATIENCE).ok()
     }
+}
+
+/// What `ask` returns for each of these replicas, in their order; all are asked at the same time.
+pub fn at_once<'a, T: Send>(
+    replicas: impl IntoIterator<Item = &'a ReplicaHandle>,
+    ask: impl Fn(&ReplicaHandle) -> T + Sync,
+) -> Vec<T> {
+    let ask = &ask;
+    thread::scope(|scope| {
+        let asked: Vec<_> = replicas.into_iter().map(|replica| scope.spawn(move || ask(replica))).collect();
+        // A panic of one of these threads is a bug of this program, and is passed on.
+        let answer = |asked: ScopedJoinHandle<'_, T>| {
+            asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        asked.into_iter().map(answer).collect()
+    })
 }
 
 /// The replica that most of these statuses name as the leader.

@@ -21,7 +21,7 @@ mod supervisor;
 pub use child::{Dress, Process, in_words, send_signal, serve};
 pub use detached::DetachedCluster;
 pub use events::EventLog;
-pub use find::{ClusterTarget, ReplicaHandle, named_leader};
+pub use find::{ClusterTarget, ReplicaHandle, at_once, named_leader};
 pub use hooks::ClusterHooks;
 pub use keeper::{Keeper, KeeperOptions};
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crosscheck::admin::client::{Link, ask};
+use crosscheck::admin::client::Link;
 use crosscheck::admin::{AdminCommand, ReplicaPhase, Status};
 
-use super::find::ReplicaHandle;
+use super::find::{ReplicaHandle, at_once};
 use super::hooks::ClusterHooks;
 
 /// A replica that does not answer for this long is shown as down.
@@ -42,18 +42,10 @@ impl ReplicaRow {
 
 /// Requests the status of every replica once, all at the same time.
 pub fn once(replicas: &[ReplicaHandle]) -> Vec<ReplicaRow> {
-    let look = |replica: &ReplicaHandle| {
-        let seen = ask(&replica.admin, &AdminCommand::Status, PATIENCE);
+    at_once(replicas, |replica| {
+        let seen = replica.ask(&AdminCommand::Status, PATIENCE);
         let replica = replica.clone();
         with_number(ReplicaRow { replica, seen: seen.map_err(|why| why.to_string()), rate: None })
-    };
-    thread::scope(|scope| {
-        let asked: Vec<_> = replicas.iter().map(|replica| scope.spawn(move || look(replica))).collect();
-        // A panic of one of these threads is a bug of this program, and is passed on.
-        asked
-            .into_iter()
-            .map(|row| row.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
     })
 }
 

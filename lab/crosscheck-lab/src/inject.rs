@@ -53,6 +53,8 @@ count of turns); in mode R0GV also kept (what a request would be taken back with
 plan, or a batch, that runs in another order). Without --kind: all that the target's mode has a target
 for, except those that affect more than one replica (asked, repair), kept, groups and flag.
 
+The target's file needs a [cluster] section, which may have one replica.
+
 Examples:
   crosscheck-lab inject hooks --target lab/tracer/targets/cluster-RDGX.toml --runs 500 --out hooks-RDGX.json
   crosscheck-lab inject hooks --target lab/tracer/targets/alone-00G0.toml --kind flip,reply
@@ -155,7 +157,7 @@ pub struct Many {
 /// Options of `hooks`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Hooks {
-    /// The server; its target's file needs a section for the cluster, which may have one replica.
+    /// The server.
     #[command(flatten)]
     pub server: TargetArgs,
     /// Kinds of faults, separated by commas [default: those that the target's mode has a target for]

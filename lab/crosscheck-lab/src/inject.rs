@@ -49,7 +49,7 @@ Then:
             were meant for another
 one), sticky, erratic (a core that is wrong every n-th time, or sometimes), skip, twice (a handler
 that does not run, or runs again), image (a before-image), footprint (another lock), position (the
-count of turns); in mode R0GV also kept (what a request would be taken back with), groups, flag (a
+count of turns); in mode R0GV also kept (what a request would be rolled back with), groups, flag (a
 plan, or a batch, that runs in another order). Without --kind: all that the target's mode has a target
 for, except those that affect more than one replica (asked, repair), kept, groups and flag.
 

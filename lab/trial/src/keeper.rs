@@ -253,29 +253,29 @@ impl Keeper {
     }
 
     /// Whether every replica has answered a request for its status that was sent after `since`.
-    pub fn all_told_since(&self, since: Instant) -> bool {
-        (0..self.size()).all(|number| self.told_since(number, since).is_some())
+    pub fn all_answered_since(&self, since: Instant) -> bool {
+        (0..self.size()).all(|number| self.status_since(number, since).is_some())
     }
 
     /// The status that a replica gave to a request sent after `since`.
-    pub fn told_since(&self, number: usize, since: Instant) -> Option<Status> {
+    pub fn status_since(&self, number: usize, since: Instant) -> Option<Status> {
         self.watched(number).last.as_ref().filter(|(at, _)| *at > since).map(|(_, status)| status.clone())
     }
 
     /// How many further replicas may fail, as the leader says in a status that was asked for after `since`; 0 where
     /// none leads. None while that is not known yet.
     pub fn tolerates(&self, since: Instant) -> Option<u8> {
-        let told: Vec<Option<Status>> =
-            (0..self.size()).map(|number| self.told_since(number, since)).collect();
-        let told_at_all = told.iter().flatten().next().is_some();
-        let Some(leader) = named_leader(told.iter().flatten()) else { return told_at_all.then_some(0) };
-        if told[usize::from(leader) - 1].is_none() {
+        let statuses: Vec<Option<Status>> =
+            (0..self.size()).map(|number| self.status_since(number, since)).collect();
+        let has_answer = statuses.iter().flatten().next().is_some();
+        let Some(leader) = named_leader(statuses.iter().flatten()) else { return has_answer.then_some(0) };
+        if statuses[usize::from(leader) - 1].is_none() {
             // A leader that does not answer for so long says nothing more.
             return self.status(usize::from(leader) - 1).is_none().then_some(0);
         }
         // One that was deposed and does not know it yet may say more than holds.
         let leads = |status: &&Status| status.replica == leader || status.leader == Some(status.replica);
-        told.iter().flatten().filter(leads).map(|status| status.tolerates).min()
+        statuses.iter().flatten().filter(leads).map(|status| status.tolerates).min()
     }
 
     /// The sums of a replica's reports so far.

@@ -8,8 +8,8 @@
 //! ([`memcached_client::history::check`]) while the run goes on. All resources belong to threads and processes of this
 //! run, so that the kernel releases them however the run ends.
 //!
-//! Beside it stand attacks on small clusters ([`hostile`]), and runs in which nothing is wrong and nobody may report
-//! anything ([`soak`]). [`command`] is the command line of all three.
+//! Beside it stand attacks on small clusters ([`hostile`]), and runs in which nothing is wrong and no replica may
+//! report anything ([`soak`]). [`command`] is the command line of all three.
 #![cfg(target_os = "linux")]
 
 pub mod announce;

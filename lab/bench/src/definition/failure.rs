@@ -38,7 +38,7 @@ pub enum FailingReplica {
 
 impl ReplicaFailure {
     /// In words, for readers of a report.
-    pub fn reported(self) -> String {
+    pub fn in_words(self) -> String {
         let ReplicaFailure { at, back, .. } = self;
         let replica = match self.replica {
             FailingReplica::Primary => "the primary",

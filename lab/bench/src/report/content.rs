@@ -274,7 +274,7 @@ fn in_words(workload: &Workload) -> String {
         };
         format!("; faults in {what} of {victim}")
     });
-    let failure = workload.failure.map_or(String::new(), |failure| format!("; {}", failure.reported()));
+    let failure = workload.failure.map_or(String::new(), |failure| format!("; {}", failure.in_words()));
     format!(
         "{}; keys of {} B, values of {}; {} keys, {popularity}, {} % of them stored before; \
          {lifetime}{work}{faults}{failure}.",

@@ -191,7 +191,7 @@ impl<'a> Driver<'a> {
 
     fn is_whole(&self) -> bool {
         let keeper = &self.scene.keeper;
-        let is_told = keeper.all_told_since(self.changed);
+        let is_told = keeper.all_answered_since(self.changed);
         is_told && keeper.unwell().is_none() && keeper.tolerates(self.changed) == Some(self.terms.most)
     }
 
@@ -243,7 +243,7 @@ impl<'a> Driver<'a> {
                 strike.ended = Some(self.changed);
             }
             let serves = |since| {
-                let told = keeper.told_since(strike.victim, since);
+                let told = keeper.status_since(strike.victim, since);
                 told.is_some_and(|status| status.phase == ReplicaPhase::Serving)
             };
             if !strike.is_back && strike.ended.is_some_and(serves) {

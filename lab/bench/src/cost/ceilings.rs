@@ -16,7 +16,9 @@ use crate::definition::Side;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ceilings {
-    /// Per cent above the table at which a measurement of a process without peers, with one connection, fails.
+    /// Per cent above the table at which a measurement of a process without peers, with one connection, fails. Between
+    /// machines a set has differed by 4 %: under valgrind a slow one does more of its periodic work within a request,
+    /// and subtracting what an idle process does takes that away only in the mean.
     fixed_percent: f64,
     /// The same for replicas of a group and for many connections: how many messages meet in one turn of a loop is not
     /// the same twice.
@@ -38,7 +40,7 @@ struct Row {
 
 impl Ceilings {
     /// The percentages of a new table.
-    const FIXED_PERCENT: f64 = 3.0;
+    const FIXED_PERCENT: f64 = 6.0;
     const VARYING_PERCENT: f64 = 25.0;
 
     /// Reads a table.
@@ -166,10 +168,10 @@ mod tests {
         let table = Ceilings::of(&all(1.0));
         table.write(file.path()).expect("written");
         assert_eq!(Ceilings::read(file.path()).expect("read"), table);
-        assert_eq!(table.exceeded(&all(1.02)).expect("known"), Vec::<String>::new());
-        let dearer = table.exceeded(&all(1.05)).expect("known");
+        assert_eq!(table.exceeded(&all(1.05)).expect("known"), Vec::<String>::new());
+        let dearer = table.exceeded(&all(1.08)).expect("known");
         assert_eq!(dearer.len(), 3, "a group may differ by more: {dearer:?}");
-        assert!(dearer[0].contains("a get takes 1050 instructions, 5.0 % more"), "{dearer:?}");
+        assert!(dearer[0].contains("a get takes 1080 instructions, 8.0 % more"), "{dearer:?}");
         assert_eq!(table.exceeded(&all(1.26)).expect("known").len(), 6);
         let other = [measured(Role::Leader, Kind::Get, 1.0)];
         assert!(table.exceeded(&other).is_err(), "nothing guards it");

@@ -96,7 +96,7 @@ pub enum SimFault {
     /// With V: its verifier loses its memory.
     Forgets,
     /// Its process ends, and the next one soon after.
-    TwoLives,
+    TwoIncarnations,
     /// Requests take long at it, so that it lags, and no request takes long enough for a watchdog.
     SlowExecutor,
     /// Its memory or its computation is corrupted, as by `crosscheck inject`.
@@ -612,14 +612,14 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
         "forgets",
         "a verifier loses its memory, and its executor does not (R0GV)",
         "the verifier",
-        "it recovers from a quorum, as another life",
+        "it recovers from a quorum, as another incarnation",
     ),
     entry(
-        SimFault::TwoLives,
+        SimFault::TwoIncarnations,
         "two-lives",
         "the process ends, and the next one up to 1.5 s later",
         "peers: its connections end",
-        "as after `crash`; messages of each life are distinguished",
+        "as after `crash`; messages of each incarnation are distinguished",
     ),
     entry(
         SimFault::SlowExecutor,
@@ -712,12 +712,13 @@ impl SimFault {
     /// Whether only mode `R0GV` has it.
     pub fn needs_verification(self) -> bool {
         use SimFault::{BodyLost, Flag, Forgets, Groups, Interleave, Kept, Leaf, Node, Tally, Token};
-        use SimFault::{SlowExecutor, TwoLives, ViewStorm};
+        use SimFault::{SlowExecutor, TwoIncarnations, ViewStorm};
         let is_in_memory = matches!(
             self,
             Interleave | Token | Tally | Leaf | Node | Kept | Groups | Flag | BodyLost | Forgets
         );
-        is_in_memory || matches!(self, ViewStorm | TwoLives | SlowExecutor | SimFault::Corruption(C::Reseal))
+        is_in_memory
+            || matches!(self, ViewStorm | TwoIncarnations | SlowExecutor | SimFault::Corruption(C::Reseal))
     }
 
     /// Whether it shows where batches have many requests.

@@ -105,7 +105,7 @@ pub struct Role<W> {
     /// It executes first and verifies afterwards: mode `R0GV`.
     pub verified: bool,
     /// Counts its processes, from 1.
-    pub life: u64,
+    pub incarnation: u64,
     /// Threads that run handlers.
     pub workers: usize,
     /// Bounds of logs and states.
@@ -207,7 +207,7 @@ impl<W: Workload> Process<W> {
         let settings = role.settings(opened.is_some());
         let in_memory = || Opened { log: Box::new(MemoryLog), records: Vec::new(), state: None };
         let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
-        let birth = Startup { engine, life: role.life as u32, log, records, state };
+        let birth = Startup { engine, incarnation: role.incarnation as u32, log, records, state };
         fabric.set_alive(me, true);
         let replica =
             Stepped::new(settings, service, world, net, birth).map_err(|error| error.to_string())?;

@@ -218,7 +218,7 @@ pub fn simulate<W: Workload>(workload: &W, seed: u64, options: &Options) -> RunS
 struct ReplicaSlot<W: Workload> {
     process: Option<Process<W>>,
     /// Processes so far.
-    life: u64,
+    incarnation: u64,
     starts_us: u64,
     /// It is stopped until then.
     paused_us: u64,
@@ -255,7 +255,7 @@ enum Event {
     /// A replica loses its memory; the loss was postponed.
     Lost(crate::plan::Stroke),
     /// The watchdog of that process of a replica checks.
-    Watch { replica: u8, life: u64 },
+    Watch { replica: u8, incarnation: u64 },
     /// Strangers receive a replica's answer, and continue.
     Received(u64),
     /// A stuck bit is wrong again.
@@ -263,7 +263,7 @@ enum Event {
     /// A verifier wants another view again, so many times more.
     Storm { victim: u8, more: u64 },
     /// The power of a machine is off by now, if its process is still that one.
-    PowerOff { replica: u8, life: u64 },
+    PowerOff { replica: u8, incarnation: u64 },
     /// A lasting fault ends.
     Over(crate::plan::Stroke),
     /// The run looks at that time.
@@ -356,7 +356,7 @@ impl<W: Workload> Run<W> {
             |me: u8| Storage::new(Platter::new(me, fabric.clone(), stream(seed, 50 + u64::from(me))));
         let slot = |me: u8, rng: &mut SplitMix64| ReplicaSlot {
             process: None,
-            life: 0,
+            incarnation: 0,
             starts_us: rng.within(1, 200_000),
             paused_us: 0,
             wake_us: 0,
@@ -526,7 +526,7 @@ impl<W: Workload> Run<W> {
         slot.stepped_us = self.now_us;
         slot.free_us = self.now_us + late_us + self.rng.within(2, 25);
         slot.wake_us = self.now_us + if is_busy { 1 } else { self.rng.within(5_000, 25_000) };
-        let life = slot.life;
+        let incarnation = slot.incarnation;
         if late_us > 0 {
             // The run does not wait for a handler that hangs.
             let free_us = slot.free_us.min(self.now_us + 15_000_000);
@@ -540,7 +540,7 @@ impl<W: Workload> Run<W> {
             Err(error) => format!("error: {error}"),
         });
         for (session, generation, answer) in leaving {
-            self.leave(life, late_us, (session, generation), answer);
+            self.leave(incarnation, late_us, (session, generation), answer);
         }
         if let Some(why) = ended {
             self.end(replica, &why);
@@ -571,7 +571,7 @@ impl<W: Workload> Run<W> {
     /// Its process begins, with the contents of its disk, or with nothing.
     fn start(&mut self, replica: u8) {
         let slot = &mut self.slots[usize::from(replica)];
-        slot.life += 1;
+        slot.incarnation += 1;
         let last = replica + 1 == self.options.replicas;
         let sabotage: Vec<Breach> = self
             .options
@@ -628,12 +628,12 @@ impl<W: Workload> Run<W> {
             twice: self.options.twice,
             verified: self.options.verified,
             reads: plan::reads(self.seed, &self.options),
-            life: slot.life,
+            incarnation: slot.incarnation,
             workers: self.workers_of(replica),
             scale: plan::scale(self.seed, &self.options),
             skew_us: slot.skew_us,
             // The run commands the group to begin once; a later beginning needs an operator's decision.
-            begins: slot.life == 1 || sabotage.contains(&Breach::AlwaysReported),
+            begins: slot.incarnation == 1 || sabotage.contains(&Breach::AlwaysReported),
             unlike: slot.unlike.clone(),
             is_silent: sabotage.contains(&Breach::Untold),
             is_open: sabotage.contains(&Breach::KnownKey),

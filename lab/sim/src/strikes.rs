@@ -23,11 +23,11 @@ pub enum Trigger {
     Pieces,
     /// A whole state has arrived.
     Installed,
-    /// The earlier life of the victim before is no member any more.
+    /// The earlier incarnation of the victim before is no member any more.
     Removed,
-    /// Its new life is a learner.
+    /// Its new incarnation is a learner.
     Learner,
-    /// Its new life is a voter, or an executor of a view.
+    /// Its new incarnation is a voter, or an executor of a view.
     Joined,
     /// A verifier knows a later view than its executor follows.
     Promised,

@@ -144,9 +144,10 @@ pub fn serve<S: Service, P: Protocol>(
             return Err(ServeError::Operator(why.into()));
         }
         let started_us = world::wall_us();
-        let life = u32::try_from(started_us / 1_000_000).unwrap_or(u32::MAX);
+        let incarnation = u32::try_from(started_us / 1_000_000).unwrap_or(u32::MAX);
         let start = (started_us % 1_000_000) as u32 + 1;
-        let engine = order::PrimaryEngine::new(order::PrimaryConfig { slot: me, replicas, life, start }, 0);
+        let engine =
+            order::PrimaryEngine::new(order::PrimaryConfig { slot: me, replicas, incarnation, start }, 0);
         let engine = Engine::Primary(Box::new(engine));
         let config = order::Config { rewinds: true, streams: true, ..config };
         let orderer = Orderer::new(config, engine, order::State::default());

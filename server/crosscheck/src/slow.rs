@@ -17,7 +17,7 @@ use crate::limits;
 pub(crate) const NAMES: [&str; 2] = ["slow-batch", "slow-batch.new"];
 
 /// The number of processes that ended at one batch after which it is executed without a watchdog.
-const LIVES: u32 = 2;
+const PROCESSES: u32 = 2;
 
 /// The note of one process of the replica for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ struct SlowNote {
     /// Log index of the batch.
     index: u64,
     /// Processes in a row that ended while they executed it.
-    lives: u32,
+    processes: u32,
 }
 
 /// The note of the processes before, and the one that this process may leave.
@@ -51,17 +51,17 @@ impl SlowBatch {
 
     /// Log index of the batch at which the last processes ended; 0 for none. Batches up to it have no watchdog.
     pub fn unwatched(&self) -> u64 {
-        self.before.filter(|note| note.lives >= LIVES).map_or(0, |note| note.index)
+        self.before.filter(|note| note.processes >= PROCESSES).map_or(0, |note| note.index)
     }
 
     /// The message to the operator at the start.
     pub fn reported(&self) -> Option<String> {
-        let note = self.before.filter(|note| note.lives >= LIVES)?;
+        let note = self.before.filter(|note| note.processes >= PROCESSES)?;
         Some(format!(
             "the last {} processes of this replica ended while they executed the batch of log entry {}; it \
                 is executed without a watchdog this time. If this process ends too, look at how: a memory \
                 limit that is too small for its replies?",
-            note.lives, note.index
+            note.processes, note.index
         ))
     }
 
@@ -86,11 +86,11 @@ impl SlowBatch {
     fn write(&mut self, index: u64) {
         let Some(path) = &self.path else { return };
         self.noted = Some(index);
-        let lives =
-            self.before.filter(|note| note.index == index).map_or(1, |note| note.lives.saturating_add(1));
+        let processes =
+            self.before.filter(|note| note.index == index).map_or(1, |note| note.processes.saturating_add(1));
         let fresh = path.with_file_name(NAMES[1]);
         let options = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh);
-        let written = options.and_then(|mut file| writeln!(file, "{index} {lives}"));
+        let written = options.and_then(|mut file| writeln!(file, "{index} {processes}"));
         let _ = written.and_then(|()| fs::rename(&fresh, path));
     }
 
@@ -103,8 +103,8 @@ impl SlowBatch {
 }
 
 fn parse(text: &str) -> Option<SlowNote> {
-    let (index, lives) = text.trim_end().split_once(' ')?;
-    Some(SlowNote { index: index.parse().ok()?, lives: lives.parse().ok()? })
+    let (index, processes) = text.trim_end().split_once(' ')?;
+    Some(SlowNote { index: index.parse().ok()?, processes: processes.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -116,12 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_ended_two_lives_is_not_watched_in_the_third() {
+    fn a_batch_that_ended_two_processes_is_not_watched_in_the_third() {
         let directory = tempfile::tempdir().unwrap();
-        for life in 0..3 {
+        for process in 0..3 {
             let mut slow = SlowBatch::open(directory.path());
-            assert_eq!(slow.unwatched(), if life < 2 { 0 } else { 77 }, "life {life}");
-            assert_eq!(slow.reported().is_some(), life == 2);
+            assert_eq!(slow.unwatched(), if process < 2 { 0 } else { 77 }, "process {process}");
+            assert_eq!(slow.reported().is_some(), process == 2);
             look_long(&mut slow, 77);
         }
         let mut slow = SlowBatch::open(directory.path());

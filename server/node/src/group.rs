@@ -160,13 +160,13 @@ fn keep(number: u8, yes: bool, replicas: &[ReplicaHandle]) -> CommandOutcome {
         }
         for (replica, status) in rows.iter().filter_map(answer) {
             // A process that was started since the command must receive it again.
-            let life = (status.replica, status.pid);
+            let process = (status.replica, status.pid);
             if status.replica != number
                 && needs_decision(status)
-                && !reported.contains(&life)
+                && !reported.contains(&process)
                 && let Ok(what) = decide(replica, &command)
             {
-                reported.push(life);
+                reported.push(process);
                 // If the terminal is gone, the decision is carried out all the same.
                 let _ = say(&format!("replica {}: {what}", status.replica));
             }

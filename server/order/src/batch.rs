@@ -303,7 +303,7 @@ impl Encoded {
     }
 
     /// The replica whose requests they are and its incarnation; not reliable before the checksum is verified.
-    pub(crate) fn claimed_life(head: &[u8]) -> Option<(u8, u64)> {
+    pub(crate) fn claimed_incarnation(head: &[u8]) -> Option<(u8, u64)> {
         let incarnation = head.get(INCARNATION..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
         Some((*head.get(ORIGIN)?, incarnation))
     }

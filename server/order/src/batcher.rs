@@ -516,7 +516,7 @@ mod tests {
             CorruptPart::OwnBatch,
         ),
         (
-            "a batch of a later life",
+            "a batch of a later incarnation",
             in_flight,
             |own| *encoded(own) = Batch::new(0, 1 | 1 << 46, 1, &[request()]).encode(),
             CorruptPart::OwnBatch,

@@ -542,7 +542,7 @@ pub trait OrderEngine: Send {
     fn campaign(&mut self) {}
 
     /// The incarnation of the replica in `slot` that was let into the group last, if that is known.
-    fn life_of(&self, slot: u8) -> Option<u32> {
+    fn admitted_incarnation(&self, slot: u8) -> Option<u32> {
         let _ = slot;
         None
     }

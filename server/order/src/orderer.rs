@@ -398,8 +398,8 @@ impl<E: OrderEngine> Orderer<E> {
         if batch.origin != from || batch.incarnation == 0 || batch.number == 0 || batch.number == u64::MAX {
             return Err(Blame::new(from, "a forwarded batch names another origin"));
         }
-        if !self.state.can_follow(from, batch.incarnation, self.engine.life_of(from)) {
-            return Err(Blame::new(from, "a forwarded batch names a life that was never let in"));
+        if !self.state.can_follow(from, batch.incarnation, self.engine.admitted_incarnation(from)) {
+            return Err(Blame::new(from, "a forwarded batch names an incarnation that was never let in"));
         }
         // At a follower it is only late: the origin itself hands it to the new leader.
         if self.engine.leadership().is_leader {
@@ -557,7 +557,7 @@ mod tests {
         let view = crate::PrimaryView { number: 1, primary: 0, executors: 1, next: 1, sequential: false };
         for rewinds in [true, false] {
             let engine = crate::PrimaryEngine::new(
-                crate::PrimaryConfig { slot: 0, replicas: 1, life: 1, start: 1 },
+                crate::PrimaryConfig { slot: 0, replicas: 1, incarnation: 1, start: 1 },
                 0,
             );
             let mut orderer = Orderer::new(config(rewinds), engine, State::default());

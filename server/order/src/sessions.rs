@@ -59,13 +59,13 @@ impl State {
         }
     }
 
-    /// Whether a replica can have batches of this incarnation: of the life that was let in last, if that is known, with
+    /// Whether a replica can have batches of this incarnation: of the one that was let in last, if that is known, with
     /// a plausible number of starts.
-    pub(crate) fn can_follow(&self, slot: u8, incarnation: u64, life: Option<u32>) -> bool {
+    pub(crate) fn can_follow(&self, slot: u8, incarnation: u64, admitted: Option<u32>) -> bool {
         let (named, boots) = ((incarnation >> 32) as u32, incarnation as u32);
         let last = self.sessions.get(&slot).map_or(0, |session| session.incarnation);
         let last_boots = if (last >> 32) as u32 == named { last as u32 } else { 0 };
-        life.is_none_or(|known| known == named) && boots <= last_boots.saturating_add(limits::BOOTS_STEP)
+        admitted.is_none_or(|known| known == named) && boots <= last_boots.saturating_add(limits::BOOTS_STEP)
     }
 
     /// Applies the rule to the batch at `index`; on [`Rule::Next`] the batch counts as delivered at the returned time.
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_batch_counts_once_in_its_life_and_in_order() {
+    fn each_batch_counts_once_in_its_incarnation_and_in_order() {
         let mut state = State::default();
         let mut admit =
             |index, incarnation, number| state.admit(index, (3, incarnation, number), 0).unwrap().0;
@@ -135,9 +135,9 @@ mod tests {
         assert_eq!(admit(2, 5, 1), Rule::Repeated);
         assert_eq!(admit(3, 5, 3), Rule::Gap);
         assert_eq!(admit(4, 5, 2), Rule::Next);
-        assert_eq!(admit(5, 6, 3), Rule::Gap, "a new life starts at 1");
+        assert_eq!(admit(5, 6, 3), Rule::Gap, "a new incarnation starts at 1");
         assert_eq!(admit(6, 6, 1), Rule::Next);
-        assert_eq!(admit(7, 5, 3), Rule::Repeated, "the old life is over");
+        assert_eq!(admit(7, 5, 3), Rule::Repeated, "the old incarnation is over");
     }
 
     #[test]

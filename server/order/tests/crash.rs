@@ -333,7 +333,7 @@ fn rename(names: &mut BTreeMap<PathBuf, usize>, changes: &[Operation]) {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     operation: usize,
-    life: u64,
+    incarnation: u64,
     synced: u64,
     appended: u64,
     /// All of it is being deleted, or no entry is certain yet.
@@ -346,9 +346,9 @@ struct Script {
 }
 
 impl Script {
-    fn mark(&mut self, life: u64, synced: u64, appended: u64, may_be_empty: bool) {
+    fn mark(&mut self, incarnation: u64, synced: u64, appended: u64, may_be_empty: bool) {
         let operation = self.disk.state().done.len();
-        self.marks.push(Mark { operation, life, synced, appended, may_be_empty });
+        self.marks.push(Mark { operation, incarnation, synced, appended, may_be_empty });
     }
 
     /// The last mark that was reached after this many operations.
@@ -363,18 +363,18 @@ impl Script {
 
 /// An incarnation of a replica, from its joining on; from time to time entries are superseded. Each sync has one to
 /// three records.
-fn live(script: &mut Script, log: &mut FileLog<Fake>, life: u64, count: u64) -> Result<(), LogError> {
-    log.append(&identity_in(GROUP, engine_id(0, life), 0))?;
+fn live(script: &mut Script, log: &mut FileLog<Fake>, incarnation: u64, count: u64) -> Result<(), LogError> {
+    log.append(&identity_in(GROUP, engine_id(0, incarnation), 0))?;
     log.sync()?;
-    script.mark(life, 0, 0, false);
+    script.mark(incarnation, 0, 0, false);
     let mut synced = 0;
     for index in 1..=count {
-        script.mark(life, synced, index, false);
+        script.mark(incarnation, synced, index, false);
         log.append(&entry(index, BODY))?;
         if index % 3 != 1 {
             log.sync()?;
             synced = index;
-            script.mark(life, synced, index, false);
+            script.mark(incarnation, synced, index, false);
         }
         log.tick()?;
     }
@@ -407,7 +407,7 @@ fn check(disk: Fake, allowed: Mark, how: &str) {
     let found = entries(&records);
     let last = found.len() as u64;
     let whole = found.iter().copied().eq(1..=last) && (allowed.synced..=allowed.appended).contains(&last);
-    let named = records.contains(&identity_in(GROUP, engine_id(0, allowed.life), 0));
+    let named = records.contains(&identity_in(GROUP, engine_id(0, allowed.incarnation), 0));
     assert!(whole && named, "{found:?} after {how}, where {allowed:?} was allowed");
 }
 

@@ -211,7 +211,7 @@ fn another_replicas_directory_is_refused() {
 }
 
 #[test]
-fn a_log_of_another_group_or_life_does_not_mix_with_this_one() {
+fn a_log_of_another_group_or_incarnation_does_not_mix_with_this_one() {
     let root = root();
     let (data, other) = (root.path().join("1"), root.path().join("2"));
     written(&data, 60);

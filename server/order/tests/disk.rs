@@ -86,7 +86,7 @@ fn a_restarted_replica_keeps_its_id_and_replays_its_log() {
         load(&mut cluster, 300);
         restart(&mut cluster, &root, slot, cuts);
         load(&mut cluster, 200);
-        assert!(!cluster.replica(slot).joined, "no new life");
+        assert!(!cluster.replica(slot).joined, "no new incarnation");
     }
     cluster.settle();
 }
@@ -262,7 +262,7 @@ fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
         assert!(matches!(refused, LogError::EndLost { .. }) && refused.is_operators(), "{refused}");
         fs::rename(data(&root, victim), root.path().join("away")).unwrap();
         restart(&mut cluster, &root, victim, BTreeMap::new());
-        cluster.run_until(5_000, "a new life", |cluster| cluster.replica(victim).joined);
+        cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(victim).joined);
         cluster.settle();
     }
 }
@@ -298,7 +298,7 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
     load(&mut cluster, 500);
     kill(&mut cluster, 1);
     restart(&mut cluster, &root, 1, BTreeMap::new()); // its states at cuts were lost
-    cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(1).joined);
     assert!(matches!(cluster.replica(1).dropped, Some((1.., 1.., 0))), "its operator is told");
     cluster.settle();
 }
@@ -320,7 +320,7 @@ fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
     fs::write(&path, bytes).unwrap();
     remove_claims(&root, 1);
     restart(&mut cluster, &root, 1, cuts);
-    cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(1).joined);
     let (_, last, state) = cluster.replica(1).dropped.expect("its operator is told");
     assert!(state == cut && last < cut, "{last} and {cut}");
     cluster.settle();
@@ -335,7 +335,7 @@ fn a_log_that_its_replica_gave_up_is_not_read_again() {
     assert!(!cluster.replica(1).orderer.can_accept());
     let cuts = kill(&mut cluster, 1);
     restart(&mut cluster, &root, 1, cuts); // the states at its checkpoints are still there, and useless
-    cluster.run_until(5_000, "a new life", |cluster| cluster.replica(1).joined);
+    cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(1).joined);
     cluster.settle();
 }
 

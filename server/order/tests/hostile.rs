@@ -97,7 +97,7 @@ fn a_term_that_a_quorum_has_come_to_is_believed() {
 }
 
 #[test]
-fn a_batch_of_a_life_that_was_never_let_in_is_not_taken() {
+fn a_batch_of_an_incarnation_that_was_never_let_in_is_not_taken() {
     for incarnation in [1 << 62, 2 << 32, 1 << 32 | 1 << 30] {
         let mut cluster = established(9);
         let leader = cluster.leader().unwrap();

@@ -62,13 +62,13 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A cluster in which replica `slot` is down, `lives` processes after a copy of its data was made.
-fn copied(root: &TempDir, seed: u64, slot: u8, lives: u32) -> (Cluster, Cuts) {
+/// A cluster in which replica `slot` is down, `processes` processes after a copy of its data was made.
+fn copied(root: &TempDir, seed: u64, slot: u8, processes: u32) -> (Cluster, Cuts) {
     let mut cluster = established(root, seed);
     load(&mut cluster, 200);
     let cuts = cluster.kill(slot).cuts;
     copy(&data(root, slot), &root.path().join("copy"));
-    for _ in 0..lives {
+    for _ in 0..processes {
         restart(&mut cluster, root, slot, cuts.clone());
         load(&mut cluster, 200);
         cluster.settle();
@@ -88,7 +88,7 @@ fn is_given_up(cluster: &mut Cluster, root: &TempDir, slot: u8) {
     let cuts = cluster.kill(slot).cuts;
     load(cluster, 100);
     restart(cluster, root, slot, cuts);
-    cluster.run_until(5_000, "a new life", |cluster| {
+    cluster.run_until(5_000, "a new incarnation", |cluster| {
         cluster.replica(slot).joined && cluster.replica(slot).members.is_voter(slot)
     });
     load(cluster, 200);
@@ -96,11 +96,11 @@ fn is_given_up(cluster: &mut Cluster, root: &TempDir, slot: u8) {
 }
 
 #[test]
-fn an_older_copy_is_given_up_however_many_lives_have_passed() {
-    for (seed, lives) in [(1, 1), (2, 2), (3, 3), (4, 1), (5, 2)] {
+fn an_older_copy_is_given_up_however_many_incarnations_have_passed() {
+    for (seed, processes) in [(1, 1), (2, 2), (3, 3), (4, 1), (5, 2)] {
         for slot in 0..3 {
             let root = root();
-            let (mut cluster, cuts) = copied(&root, seed, slot, lives);
+            let (mut cluster, cuts) = copied(&root, seed, slot, processes);
             copy(&root.path().join("copy"), &data(&root, slot));
             restart(&mut cluster, &root, slot, cuts);
             // Clients come at once, before it has caught up.
@@ -112,7 +112,7 @@ fn an_older_copy_is_given_up_however_many_lives_have_passed() {
 
 /// Its first request equals the one of the process that the copy does not know: the same bytes, with the same number.
 #[test]
-fn a_request_that_an_unknown_life_has_sent_too_is_not_taken_for_answered() {
+fn a_request_that_an_unknown_incarnation_has_sent_too_is_not_taken_for_answered() {
     let root = root();
     let slot = 1;
     let (mut cluster, cuts) = copied(&root, 11, slot, 0);
@@ -130,7 +130,7 @@ fn a_request_that_an_unknown_life_has_sent_too_is_not_taken_for_answered() {
 
 /// No batch of the unknown process is left in the log, but the state of a checkpoint counts its batches.
 #[test]
-fn a_state_that_counts_batches_of_an_unknown_life_tells_too() {
+fn a_state_that_counts_batches_of_an_unknown_incarnation_tells_too() {
     let root = root();
     let slot = 2;
     let (mut cluster, _) = copied(&root, 21, slot, 1);
@@ -155,7 +155,7 @@ fn a_state_that_counts_batches_of_an_unknown_life_tells_too() {
 /// The copy is from before the replica joined as a new incarnation: the group has forgotten the id under which it would
 /// act.
 #[test]
-fn a_copy_of_before_a_new_life_in_the_group_is_given_up() {
+fn a_copy_of_before_a_new_incarnation_in_the_group_is_given_up() {
     let root = root();
     let slot = 1;
     let mut cluster = established(&root, 31);
@@ -164,7 +164,7 @@ fn a_copy_of_before_a_new_life_in_the_group_is_given_up() {
     copy(&data(&root, slot), &root.path().join("copy"));
     fs::remove_dir_all(data(&root, slot)).unwrap();
     restart(&mut cluster, &root, slot, BTreeMap::new());
-    cluster.run_until(5_000, "a new life", |cluster| {
+    cluster.run_until(5_000, "a new incarnation", |cluster| {
         cluster.replica(slot).joined && cluster.replica(slot).members.is_voter(slot)
     });
     load(&mut cluster, 200);
@@ -176,7 +176,7 @@ fn a_copy_of_before_a_new_life_in_the_group_is_given_up() {
     assert_eq!(cluster.replica(slot).stopped.as_deref(), Some("removed"));
     let cuts = cluster.kill(slot).cuts;
     restart(&mut cluster, &root, slot, cuts);
-    cluster.run_until(5_000, "another life", |cluster| {
+    cluster.run_until(5_000, "another incarnation", |cluster| {
         cluster.replica(slot).joined && cluster.replica(slot).members.is_voter(slot)
     });
     cluster.settle();
@@ -184,7 +184,7 @@ fn a_copy_of_before_a_new_life_in_the_group_is_given_up() {
 
 /// A copy of the last process lacks its acknowledged entries, but none of them has the mark of the next process.
 #[test]
-fn lives_that_the_copy_knows_do_not_stop_it() {
+fn incarnations_that_the_copy_knows_do_not_stop_it() {
     let root = root();
     let (mut cluster, cuts) = copied(&root, 41, 0, 0);
     load(&mut cluster, 200);

@@ -71,7 +71,7 @@ impl Layout {
 pub struct Config {
     pub(crate) layout: Layout,
     pub(crate) me: Slot,
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     pub(crate) genesis: StateToken,
     pub(crate) begins: bool,
     pub(crate) extra_after: Option<u32>,
@@ -79,19 +79,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// Process `me` of a group. `life` is a number that no other process of this group ever has or had: random, and
-    /// not 0. `genesis` is the token of the state before the first batch.
+    /// Process `me` of a group. `incarnation` is a number that no other process of this group ever has or had: random,
+    /// and not 0. `genesis` is the token of the state before the first batch.
     ///
     /// # Panics
     /// When `me` is no process of the layout, or the layout has more than [`MAX_SLOTS`]: the operator misconfigured the
     /// group.
-    pub fn new(layout: Layout, me: Slot, life: u64, genesis: StateToken) -> Config {
+    pub fn new(layout: Layout, me: Slot, incarnation: u64, genesis: StateToken) -> Config {
         if let Layout::Crash { failures } = layout {
             assert!((1..=7).contains(&failures), "a group tolerates 1 to 7 failures, not {failures}");
         }
         assert!(me < layout.verifiers() && layout.verifiers() as usize <= MAX_SLOTS, "no process {me}");
         let extra_after = Some(EXTRA_AFTER_BATCHES);
-        Config { layout, me, life, genesis, begins: false, extra_after, rules: Rules::ALL }
+        Config { layout, me, incarnation, genesis, begins: false, extra_after, rules: Rules::ALL }
     }
 
     /// The same process, with the operator's permission to begin a new group where nobody has one.
@@ -142,7 +142,7 @@ pub struct Rules {
     pub found_twice: bool,
     /// A record that was adopted with the promise of a later view is not counted as recorded in its own view.
     pub adopted_apart: bool,
-    /// An executor that lost its memory sends no token where an earlier life may have sent one.
+    /// An executor that lost its memory sends no token where an earlier incarnation may have sent one.
     pub abstention: bool,
     /// Tokens agree only if they continue the record. Without it, only the batch's number is compared.
     pub parents: bool,
@@ -150,8 +150,8 @@ pub struct Rules {
     pub keep_sent: bool,
     /// The primary of a pair goes on alone only on a proof that comes before the backup can have taken over.
     pub proof_in_time: bool,
-    /// A process of a pair is primary only of views that its present life has begun. Without it, of those of former
-    /// lives too.
+    /// A process of a pair is primary only of views that its present incarnation has begun. Without it, of those of
+    /// former incarnations too.
     pub own_views: bool,
     /// An executor that was taken in before it had reached the view's start is no copy of it: it does not take over,
     /// and is not kept alone.

@@ -4,7 +4,7 @@
 //! It runs batches in one view at a time, on one chain of versions. What it has run and a quorum of verifiers has
 //! recorded is stable. Where they have recorded another token, or another view, its host takes batches back.
 
-mod life;
+mod incarnation;
 mod reads;
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use crate::slots::{CrashVector, Slot, Slots};
 use crate::verifier::{Recipients, Timer};
 use crate::version::{StateToken, Version};
 
-use life::Life;
+use incarnation::Incarnation;
 use reads::ReadRound;
 
 /// All events of an executor.
@@ -122,7 +122,7 @@ pub enum ExecutorCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Executor {
     config: Config,
-    life: Life,
+    incarnation: Incarnation,
     /// The view that it follows, and how it works.
     view: Option<(u64, Lineup)>,
     stable: Version,
@@ -140,8 +140,9 @@ pub struct Executor {
     reads: ReadRound,
     /// When something was last sent or learned, in microseconds.
     quiet_since: Option<u64>,
-    /// When it last asked which life of its process this is: also while batches come, since it sends no token before.
-    asked_life: Option<u64>,
+    /// When it last asked which incarnation of its process this is: also while batches come, since it sends no token
+    /// before.
+    incarnation_asked_us: Option<u64>,
     /// The stable version came from others, who may have agreed on it in a later view than the one followed here.
     is_ahead_of_view: bool,
 }
@@ -150,8 +151,8 @@ pub struct Executor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ReceivedRecord {
     token: StateToken,
-    /// The verifier's life.
-    life: u16,
+    /// The verifier's incarnation.
+    incarnation: u16,
 }
 
 /// Where commands go, and the time.
@@ -167,14 +168,14 @@ impl Out<'_> {
 }
 
 impl Executor {
-    /// An executor whose state is the one before the first batch. Until the verifiers have told it which life of its
-    /// process this is, it sends no token.
+    /// An executor whose state is the one before the first batch. Until the verifiers have told it which incarnation of
+    /// its process this is, it sends no token.
     pub fn new(config: Config) -> Executor {
         let stable = Version { number: 0, token: config.genesis };
         let crashes = CrashVector::new(config.layout.verifiers());
         Executor {
             config,
-            life: Life::default(),
+            incarnation: Incarnation::default(),
             view: None,
             stable,
             own: BTreeMap::new(),
@@ -185,15 +186,15 @@ impl Executor {
             crashes,
             reads: ReadRound::default(),
             quiet_since: None,
-            asked_life: None,
+            incarnation_asked_us: None,
             is_ahead_of_view: false,
         }
     }
 
-    /// An executor in its first life, without the messages of a beginning.
+    /// An executor in its first incarnation, without the messages of a beginning.
     #[cfg(any(test, feature = "unprotected"))]
     pub fn founded(config: Config) -> Executor {
-        Executor { life: Life::First, ..Executor::new(config) }
+        Executor { incarnation: Incarnation::First, ..Executor::new(config) }
     }
 
     /// Handles one event at `now_us` microseconds of any steady clock and appends its commands.
@@ -248,15 +249,15 @@ impl Executor {
         self.wanted
     }
 
-    /// Whether it would send no token for the next batch: an earlier life of its process may have sent one.
+    /// Whether it would send no token for the next batch: an earlier incarnation of its process may have sent one.
     pub fn abstains(&self) -> bool {
         let next = self.newest().number.saturating_add(1);
-        self.view().is_none_or(|view| !self.life.may_vote(view, next, true))
+        self.view().is_none_or(|view| !self.incarnation.may_vote(view, next, true))
     }
 
-    /// Whether it knows which life of its process this is. Before that it sends no token.
-    pub fn knows_its_life(&self) -> bool {
-        self.life.is_known()
+    /// Whether it knows which incarnation of its process this is. Before that it sends no token.
+    pub fn knows_its_incarnation(&self) -> bool {
+        self.incarnation.is_known()
     }
 
     /// Whether the batch after `newest`, the last one that was begun, may begin: fewer than [`WINDOW`] are beyond the
@@ -282,15 +283,15 @@ impl Executor {
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
     #[cfg(any(test, feature = "unprotected"))]
     pub fn forget_times(&mut self) {
-        (self.quiet_since, self.asked_life) = (None, None);
+        (self.quiet_since, self.incarnation_asked_us) = (None, None);
     }
 
     fn on_message(&mut self, from: Slot, message: VerifyMessage, out: &mut Out<'_>) {
         match message {
             VerifyMessage::Recorded { record, crashes } => self.on_recorded(from, record, &crashes, out),
             VerifyMessage::Here(here) => self.on_here(from, here, out),
-            VerifyMessage::ReadHere { life, round, view, number, crashes } => {
-                self.on_read_here(from, (life, round), (view, number), &crashes, out)
+            VerifyMessage::ReadHere { incarnation, round, view, number, crashes } => {
+                self.on_read_here(from, (incarnation, round), (view, number), &crashes, out)
             }
             VerifyMessage::Verify { .. }
             | VerifyMessage::ViewChange { .. }
@@ -315,14 +316,14 @@ impl Executor {
     fn vote(&mut self, version: Version, parent: StateToken, out: &mut Out<'_>) {
         let Some((view, lineup)) = self.view else { return };
         let counts = lineup.executors.contains(self.config.me);
-        if counts && !self.life.may_vote(view, version.number, self.config.rules.abstention) {
+        if counts && !self.incarnation.may_vote(view, version.number, self.config.rules.abstention) {
             return;
         }
         let first = *self.sent.entry((version.number, parent)).or_insert(version.token);
         if first == version.token {
             self.quiet_since = Some(out.now_us);
-            let life = self.config.life as u32;
-            out.send(Recipients::Verifiers, VerifyMessage::Verify { view, version, parent, life });
+            let incarnation = self.config.incarnation as u32;
+            out.send(Recipients::Verifiers, VerifyMessage::Verify { view, version, parent, incarnation });
         }
     }
 
@@ -353,7 +354,7 @@ impl Executor {
         if old || done {
             return;
         }
-        let received = ReceivedRecord { token: record.version.token, life: crashes.of_slot(from) };
+        let received = ReceivedRecord { token: record.version.token, incarnation: crashes.of_slot(from) };
         self.received.insert((from, view, number), received);
         self.bound_received(from);
         if self.has_quorum(&record) {
@@ -377,7 +378,8 @@ impl Executor {
         let agrees = |verifier: &Slot| {
             let received = self.received.get(&(*verifier, view, number));
             received.is_some_and(|received| {
-                received.token == record.version.token && received.life >= self.crashes.of_slot(*verifier)
+                received.token == record.version.token
+                    && received.incarnation >= self.crashes.of_slot(*verifier)
             })
         };
         let agreeing = (0..self.config.layout.verifiers()).filter(agrees).count();
@@ -514,7 +516,7 @@ impl Executor {
             return;
         }
         // It may be another version than the wanted one: an older one, from which batches run, or a newer one. What was
-        // sent stays known: this life goes on sending one token for each batch and parent (`life.rs`).
+        // sent stays known: this incarnation goes on sending one token for each batch and parent (`incarnation.rs`).
         let is_ahead_of_view = self.agreed.get(&version.number) != Some(&version.token);
         self.wanted = None;
         self.own.clear();
@@ -528,17 +530,17 @@ impl Executor {
         if out.now_us.saturating_sub(since) >= RESEND_US {
             self.repeat(out);
         }
-        let asked = *self.asked_life.get_or_insert(out.now_us);
-        if !self.life.is_known() && out.now_us.saturating_sub(asked) >= RESEND_US {
-            self.asked_life = Some(out.now_us);
+        let asked = *self.incarnation_asked_us.get_or_insert(out.now_us);
+        if !self.incarnation.is_known() && out.now_us.saturating_sub(asked) >= RESEND_US {
+            self.incarnation_asked_us = Some(out.now_us);
             self.ask(AskRound::CatchUp, out);
         }
     }
 
-    /// Asks where the verifiers are, and with that for its life.
+    /// Asks where the verifiers are, and with that for its incarnation.
     fn ask(&self, round: AskRound, out: &mut Out<'_>) {
-        let (life, crashes) = (self.config.life, self.crashes);
-        out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
+        let (incarnation, crashes) = (self.config.incarnation, self.crashes);
+        out.send(Recipients::Verifiers, VerifyMessage::Where { incarnation, round, crashes });
     }
 
     /// Sends again what is not stable, and asks where the verifiers are. Not only the oldest token: a verifier that
@@ -548,15 +550,16 @@ impl Executor {
         self.vote_again(out);
         let counts = self.view.is_none_or(|(_, lineup)| lineup.executors.contains(self.config.me));
         let waits = !self.own.is_empty() || self.wanted.is_some() || !counts || self.is_ahead_of_view;
-        if waits || self.view.is_none() || !self.life.is_known() {
+        if waits || self.view.is_none() || !self.incarnation.is_known() {
             let round = if self.own.is_empty() { AskRound::CatchUp } else { AskRound::Stalled };
             self.ask(round, out);
         }
         let is_level = self.own.is_empty() && self.wanted.is_none();
         if let Some((view, _)) = self.view.filter(|(_, lineup)| is_level && self.is_doubted(lineup)) {
             // No parent is compared for that.
-            let (version, parent, life) = (self.stable, self.stable.token, self.config.life as u32);
-            out.send(Recipients::Verifiers, VerifyMessage::Verify { view, version, parent, life });
+            let (version, parent, incarnation) =
+                (self.stable, self.stable.token, self.config.incarnation as u32);
+            out.send(Recipients::Verifiers, VerifyMessage::Verify { view, version, parent, incarnation });
         }
     }
 
@@ -571,10 +574,10 @@ impl Executor {
     fn on_here(&mut self, from: Slot, here: Here, out: &mut Out<'_>) {
         let Some((promised, record)) = here.memory else { return };
         // One that has promised a later view does not record in this one any more. If it has recovered, it only adopted
-        // the record: the later view may begin from promises of its earlier life, which did not have it.
+        // the record: the later view may begin from promises of its earlier incarnation, which did not have it.
         if promised == record.view || !self.config.rules.adopted_apart {
             self.on_recorded(from, record, &here.crashes, out);
         }
-        self.learn_life(from, &here, out);
+        self.learn_incarnation(from, &here, out);
     }
 }

@@ -10,7 +10,7 @@
 //! | from which record a view starts (rule 1) | `verifier::recorder::rank`, used by `verifier::change::try_to_lead` |
 //! | when an executor acts (rule 2) | `executor::Executor::has_quorum` |
 //! | what a verifier without memory may do (rule 3) | `verifier::recover` |
-//! | where an executor abstains, and why | `executor::life` |
+//! | where an executor abstains, and why | `executor::incarnation` |
 //! | when all tokens are waited for (extra protection) | `verifier::extra` |
 //! | two replicas without a third verifier | `verifier::pair` |
 //! | every bound and time | [`limits`] |
@@ -26,12 +26,12 @@
 //!
 //! - Pass every message of the stage to both machines of its process, with the slot that the link knows as its sender.
 //!   Messages that a process sends to itself are passed directly. Messages of a connection are dropped once a later
-//!   life of its peer has greeted.
+//!   incarnation of its peer has greeted.
 //! - Perform commands in order, and batches in order. Ask [`Executor::may_begin_after`] before each batch. No batch
 //!   runs between a [`ExecutorCommand::Rewind`], [`ExecutorCommand::Diverged`] or [`ExecutorCommand::Behind`] and its
 //!   end.
 //! - Call both machines with their `Tick` every few milliseconds, and tell the verifier about connections.
-//! - Choose a new random `life` for each start of a process.
+//! - Choose a new random `incarnation` for each start of a process.
 //!
 //! A batch in a group of three, from its execution until it is stable:
 //!

@@ -18,14 +18,14 @@ pub enum VerifyMessage {
         version: Version,
         /// Token of the state before it.
         parent: StateToken,
-        /// The executor's life, its low half: for people who read a trace.
-        life: u32,
+        /// The executor's incarnation, its low half: for people who read a trace.
+        incarnation: u32,
     },
     /// RECORDED: a verifier keeps this version, and will start later views from it or a later one.
     Recorded {
         /// What it keeps.
         record: TokenRecord,
-        /// The lives that the verifier knows of.
+        /// The incarnations that the verifier knows of.
         crashes: CrashVector,
     },
     /// VIEW-CHANGE: a verifier takes part in no earlier view any more.
@@ -36,45 +36,45 @@ pub enum VerifyMessage {
         reason: Reason,
         /// Its record.
         record: TokenRecord,
-        /// The lives that the verifier knows of.
+        /// The incarnations that the verifier knows of.
         crashes: CrashVector,
     },
     /// NEW-VIEW: the leader of a view starts it from this record.
     NewView {
         /// The start. Its view is the new one.
         record: TokenRecord,
-        /// The lives that the leader knows of.
+        /// The incarnations that the leader knows of.
         crashes: CrashVector,
     },
     /// WHERE: a process asks verifiers what they keep.
     Where {
-        /// The asker's life.
-        life: u64,
+        /// The asker's incarnation.
+        incarnation: u64,
         /// The same in the answer.
         round: AskRound,
-        /// The lives that the asker knows of.
+        /// The incarnations that the asker knows of.
         crashes: CrashVector,
     },
     /// HERE: the answer of a verifier.
     Here(Here),
     /// WHERE for reads: an executor asks how far the verifiers are, on behalf of reads that wait for it.
     ReadWhere {
-        /// The asker's life.
-        life: u64,
+        /// The asker's incarnation.
+        incarnation: u64,
         /// Counts its questions.
         round: u64,
     },
     /// HERE for reads: the record of a verifier when the question arrived. One without memory does not answer.
     ReadHere {
-        /// The asker's life.
-        life: u64,
+        /// The asker's incarnation.
+        incarnation: u64,
         /// The asker's round.
         round: u64,
         /// View of the record.
         view: u64,
         /// Number of the record's version.
         number: u64,
-        /// The lives that the verifier knows of.
+        /// The incarnations that the verifier knows of.
         crashes: CrashVector,
     },
 }
@@ -82,18 +82,18 @@ pub enum VerifyMessage {
 /// What a verifier answers to WHERE.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Here {
-    /// The asker's life.
-    pub life: u64,
+    /// The asker's incarnation.
+    pub incarnation: u64,
     /// The asker's round.
     pub round: AskRound,
-    /// The life of the verifier that answers.
-    pub own_life: u64,
-    /// The life of the asker's process that took part when the answering verifier began the group; 0 if that is not
-    /// known.
+    /// The incarnation of the verifier that answers.
+    pub own_incarnation: u64,
+    /// The incarnation of the asker's process that took part when the answering verifier began the group; 0 if that is
+    /// not known.
     pub founding: u64,
     /// Promised view and record; none if the verifier has no memory.
     pub memory: Option<(u64, TokenRecord)>,
-    /// The lives that the verifier knows of.
+    /// The incarnations that the verifier knows of.
     pub crashes: CrashVector,
 }
 
@@ -102,9 +102,9 @@ pub struct Here {
 pub enum AskRound {
     /// To catch up: it has a memory, or is an executor.
     CatchUp,
-    /// A verifier without memory learns which lives it had.
-    Lives,
-    /// It has announced its new life, and adopts what is known by those who know of it.
+    /// A verifier without memory learns which incarnations it had.
+    Incarnations,
+    /// It has announced its new incarnation, and adopts what is known by those who know of it.
     Adopt,
     /// Nobody has a memory: whether that is so at one time.
     Found,
@@ -175,7 +175,7 @@ const REASONS: [Reason; 5] =
     [Reason::Diverged, Reason::Extra, Reason::Late, Reason::PrimaryGone, Reason::Joined];
 const ROUNDS: [AskRound; 6] = [
     AskRound::CatchUp,
-    AskRound::Lives,
+    AskRound::Incarnations,
     AskRound::Adopt,
     AskRound::Found,
     AskRound::Alive,
@@ -186,10 +186,10 @@ impl VerifyMessage {
     /// Appends the wire form. With three verifiers a VERIFY takes 53 bytes and a RECORDED 44.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            VerifyMessage::Verify { view, version, parent, life } => {
+            VerifyMessage::Verify { view, version, parent, incarnation } => {
                 out.put8(VERIFY).put64(*view);
                 put_version(out, version);
-                out.put128(parent.0).put32(*life);
+                out.put128(parent.0).put32(*incarnation);
             }
             VerifyMessage::Recorded { record, crashes } => {
                 out.put8(RECORDED);
@@ -206,24 +206,24 @@ impl VerifyMessage {
                 put_record(out, record);
                 put_crashes(out, crashes);
             }
-            VerifyMessage::Where { life, round, crashes } => {
-                out.put8(WHERE).put64(*life).put8(*round as u8);
+            VerifyMessage::Where { incarnation, round, crashes } => {
+                out.put8(WHERE).put64(*incarnation).put8(*round as u8);
                 put_crashes(out, crashes);
             }
             VerifyMessage::Here(here) => {
-                out.put8(HERE).put64(here.life).put8(here.round as u8);
-                out.put64(here.own_life).put64(here.founding).put8(here.memory.is_some() as u8);
+                out.put8(HERE).put64(here.incarnation).put8(here.round as u8);
+                out.put64(here.own_incarnation).put64(here.founding).put8(here.memory.is_some() as u8);
                 if let Some((promised, record)) = &here.memory {
                     out.put64(*promised);
                     put_record(out, record);
                 }
                 put_crashes(out, &here.crashes);
             }
-            VerifyMessage::ReadWhere { life, round } => {
-                out.put8(READ_WHERE).put64(*life).put64(*round);
+            VerifyMessage::ReadWhere { incarnation, round } => {
+                out.put8(READ_WHERE).put64(*incarnation).put64(*round);
             }
-            VerifyMessage::ReadHere { life, round, view, number, crashes } => {
-                out.put8(READ_HERE).put64(*life).put64(*round).put64(*view).put64(*number);
+            VerifyMessage::ReadHere { incarnation, round, view, number, crashes } => {
+                out.put8(READ_HERE).put64(*incarnation).put64(*round).put64(*view).put64(*number);
                 put_crashes(out, crashes);
             }
         }
@@ -252,7 +252,7 @@ fn read(reader: &mut Reader<'_>) -> Result<VerifyMessage, Malformed> {
             view: reader.u64()?,
             version: read_version(reader)?,
             parent: StateToken(reader.u128()?),
-            life: reader.u32()?,
+            incarnation: reader.u32()?,
         },
         RECORDED => VerifyMessage::Recorded { record: read_record(reader)?, crashes: read_crashes(reader)? },
         VIEW_CHANGE => VerifyMessage::ViewChange {
@@ -263,20 +263,20 @@ fn read(reader: &mut Reader<'_>) -> Result<VerifyMessage, Malformed> {
         },
         NEW_VIEW => VerifyMessage::NewView { record: read_record(reader)?, crashes: read_crashes(reader)? },
         WHERE => VerifyMessage::Where {
-            life: reader.u64()?,
+            incarnation: reader.u64()?,
             round: one_of(&ROUNDS, reader.u8()?)?,
             crashes: read_crashes(reader)?,
         },
         HERE => {
-            let (life, round) = (reader.u64()?, one_of(&ROUNDS, reader.u8()?)?);
-            let (own_life, founding) = (reader.u64()?, reader.u64()?);
+            let (incarnation, round) = (reader.u64()?, one_of(&ROUNDS, reader.u8()?)?);
+            let (own_incarnation, founding) = (reader.u64()?, reader.u64()?);
             let memory = if reader.flag()? { Some((reader.u64()?, read_record(reader)?)) } else { None };
             let crashes = read_crashes(reader)?;
-            VerifyMessage::Here(Here { life, round, own_life, founding, memory, crashes })
+            VerifyMessage::Here(Here { incarnation, round, own_incarnation, founding, memory, crashes })
         }
-        READ_WHERE => VerifyMessage::ReadWhere { life: reader.u64()?, round: reader.u64()? },
+        READ_WHERE => VerifyMessage::ReadWhere { incarnation: reader.u64()?, round: reader.u64()? },
         READ_HERE => VerifyMessage::ReadHere {
-            life: reader.u64()?,
+            incarnation: reader.u64()?,
             round: reader.u64()?,
             view: reader.u64()?,
             number: reader.u64()?,

@@ -8,7 +8,7 @@ use crate::slots::{CrashVector, Slot};
 
 /// Bytes of the saved form.
 pub const SAVED_BYTES: usize = 64;
-/// Verifiers whose lives fit: the crash configurations up to u = 2.
+/// Verifiers whose incarnations fit: the crash configurations up to u = 2.
 const SAVED_VERIFIERS: usize = 5;
 /// Version of the format, and the checksum's seed.
 const FORMAT: u64 = 0x4556_4552_4946_5901;
@@ -21,7 +21,7 @@ pub struct SavedRecord {
     pub promised: u64,
     /// The record.
     pub record: TokenRecord,
-    /// The lives that the verifier knows of.
+    /// The incarnations that the verifier knows of.
     pub crashes: CrashVector,
     /// The verifier.
     pub verifier: Slot,

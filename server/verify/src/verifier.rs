@@ -50,7 +50,8 @@ pub enum VerifierEvent {
     Connected(Slot),
     /// The connection to a process ended; it may live.
     Disconnected(Slot),
-    /// Proof that a process has ended, and with it its memory: its host refuses connections, or a later life greets.
+    /// Proof that a process has ended, and with it its memory: its host refuses connections, or a later incarnation
+    /// greets.
     ProcessGone(Slot),
     /// The host wants another view: the primary orders nothing although requests wait.
     Suspect(Reason),
@@ -63,8 +64,8 @@ pub enum VerifierEvent {
     GoAlone {
         /// The version of the own executor that is kept.
         has: Version,
-        /// The other verifiers that are here without memory: the life in which each has told that. Where verifiers
-        /// decide by majority, nothing happens unless they and this one are a quorum.
+        /// The other verifiers that are here without memory: the incarnation in which each has told that. Where
+        /// verifiers decide by majority, nothing happens unless they and this one are a quorum.
         blank: BTreeMap<Slot, u64>,
     },
     /// A timer has elapsed. [`VerifierEvent::Tick`] finds out by itself; an exploration has no time.
@@ -148,7 +149,7 @@ pub struct Verifier {
     /// The questions of a verifier without memory.
     recovery: Recovery,
     wishes: Wishes,
-    /// The lives that took part when the group began here.
+    /// The incarnations that took part when the group began here.
     founding: BTreeMap<Slot, u64>,
     pair: PairState,
 }
@@ -187,9 +188,9 @@ impl Verifier {
 
     /// A verifier of a group that has begun, without the messages of a beginning.
     #[cfg(any(test, feature = "unprotected"))]
-    pub fn founded(config: Config, lives: &[u64]) -> Verifier {
+    pub fn founded(config: Config, incarnations: &[u64]) -> Verifier {
         let mut verifier = Verifier::new(config);
-        verifier.founding = (0..).zip(lives.iter().copied()).collect();
+        verifier.founding = (0..).zip(incarnations.iter().copied()).collect();
         verifier.recorder.phase = VerifierPhase::Normal;
         verifier.recorder.began = Some(0).filter(|_| !verifier.recorder.is_by_quorum());
         verifier.pair.is_confirmed();
@@ -271,18 +272,22 @@ impl Verifier {
             self.pair.receives(out.now_us);
         }
         match message {
-            VerifyMessage::Verify { view, version, parent, life: _ } => {
+            VerifyMessage::Verify { view, version, parent, incarnation: _ } => {
                 self.on_verify(from, view, version, parent, out)
             }
             VerifyMessage::Recorded { record, crashes: _ } => self.on_recorded(from, record, out),
             VerifyMessage::ViewChange { view, reason, record, crashes } => {
-                let life = crashes.of_slot(from);
-                self.on_view_change(from, Wish { view, reason, record, life }, &crashes, out)
+                let incarnation = crashes.of_slot(from);
+                self.on_view_change(from, Wish { view, reason, record, incarnation }, &crashes, out)
             }
             VerifyMessage::NewView { record, crashes } => self.on_new_view(from, record, &crashes, out),
-            VerifyMessage::Where { life, round, crashes } => self.on_where(from, life, round, &crashes, out),
+            VerifyMessage::Where { incarnation, round, crashes } => {
+                self.on_where(from, incarnation, round, &crashes, out)
+            }
             VerifyMessage::Here(here) => self.on_here(from, here, out),
-            VerifyMessage::ReadWhere { life, round } => self.on_read_where(from, life, round, out),
+            VerifyMessage::ReadWhere { incarnation, round } => {
+                self.on_read_where(from, incarnation, round, out)
+            }
             VerifyMessage::ReadHere { .. } => {}
         }
     }
@@ -348,31 +353,42 @@ impl Verifier {
         }
     }
 
-    fn on_where(&mut self, from: Slot, life: u64, round: AskRound, crashes: &CrashVector, out: &mut Out<'_>) {
+    fn on_where(
+        &mut self,
+        from: Slot,
+        incarnation: u64,
+        round: AskRound,
+        crashes: &CrashVector,
+        out: &mut Out<'_>,
+    ) {
         let recorder = &mut self.recorder;
         if recorder.config.rules.crash_vectors && !recorder.is_blank() {
             recorder.crashes.join(crashes);
         }
         if round == AskRound::Stalled && recorder.phase == VerifierPhase::Normal {
-            // Its tokens may be lost, or an earlier life of it may have sent some, so that it sends none.
+            // Its tokens may be lost, or an earlier incarnation of it may have sent some, so that it sends none.
             recorder.times.begin_waiting(out.now_us);
         }
         let memory = (!recorder.is_blank()).then_some((recorder.promised, recorder.record));
         let founding = self.founding.get(&from).copied().unwrap_or(0);
-        let (own_life, crashes) = (recorder.config.life, recorder.crashes);
-        let here = Here { life, round, own_life, founding, memory, crashes };
+        let (own_incarnation, crashes) = (recorder.config.incarnation, recorder.crashes);
+        let here = Here { incarnation, round, own_incarnation, founding, memory, crashes };
         out.send(Recipients::One(from), VerifyMessage::Here(here));
     }
 
-    /// A reader's question. A verifier without memory cannot tell what its earlier life has recorded, and is silent.
-    fn on_read_where(&self, from: Slot, life: u64, round: u64, out: &mut Out<'_>) {
+    /// A reader's question. A verifier without memory cannot tell what its earlier incarnation has recorded, and is
+    /// silent.
+    fn on_read_where(&self, from: Slot, incarnation: u64, round: u64, out: &mut Out<'_>) {
         let recorder = &self.recorder;
         if recorder.is_blank() || !recorder.config.layout.reads_locally() {
             return;
         }
         let TokenRecord { view, version, .. } = recorder.record;
         let (number, crashes) = (version.number, recorder.crashes);
-        out.send(Recipients::One(from), VerifyMessage::ReadHere { life, round, view, number, crashes });
+        out.send(
+            Recipients::One(from),
+            VerifyMessage::ReadHere { incarnation, round, view, number, crashes },
+        );
     }
 
     fn on_here(&mut self, from: Slot, here: Here, out: &mut Out<'_>) {
@@ -382,27 +398,27 @@ impl Verifier {
         }
         if recorder.is_blank() {
             let (founder, crashes) = (here.memory.map(|(_, record)| record), here.crashes);
-            if let Some(lives) = self.recovery.on_answer(recorder, from, here, out) {
-                self.found_with(lives, founder, &crashes, out);
+            if let Some(incarnations) = self.recovery.on_answer(recorder, from, here, out) {
+                self.found_with(incarnations, founder, &crashes, out);
             }
             return;
         }
-        if here.round == AskRound::Alive && here.life == recorder.config.life {
+        if here.round == AskRound::Alive && here.incarnation == recorder.config.incarnation {
             self.pair.is_answered();
         }
         if !recorder.admit(from, &here.crashes) {
             return;
         }
         let Some((_, record)) = here.memory else { return };
-        // The backup of a pair tells nothing that its primary does not know, except to a life that recovers.
+        // The backup of a pair tells nothing that its primary does not know, except to an incarnation that recovers.
         if recorder.is_by_quorum() || recorder.leader(record.view) == from {
             self.catch_up(record, out);
         }
     }
 
-    /// Becomes a verifier of a group that begins. `lives` took part.
-    fn found(&mut self, lives: BTreeMap<Slot, u64>, out: &mut Out<'_>) {
-        self.founding = lives;
+    /// Becomes a verifier of a group that begins. `incarnations` took part.
+    fn found(&mut self, incarnations: BTreeMap<Slot, u64>, out: &mut Out<'_>) {
+        self.founding = incarnations;
         out.commands.push(VerifierCommand::Founded);
         if !self.recorder.is_by_quorum() {
             self.recorder.began = Some(0);

@@ -25,10 +25,10 @@ fn crash_vectors_agree() {
 }
 
 #[test]
-fn an_executor_with_two_lives_abstains() {
+fn an_executor_with_two_incarnations_abstains() {
     let mut world = World::of_all(THREE, 1, 1);
     (world.executor_restarts, world.divergences) = (1, 1);
-    world.search(MOST).assert_none("two lives of an executor, 1 view x 1 batch, 1 divergence");
+    world.search(MOST).assert_none("two incarnations of an executor, 1 view x 1 batch, 1 divergence");
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn an_executor_that_does_not_abstain_votes_twice() {
     world.rules = Rules { abstention: false, ..Rules::ALL };
     world
         .search(MOST)
-        .assert_disagreement("two lives of an executor that does not abstain, 2 views x 1 batch");
+        .assert_disagreement("two incarnations of an executor that does not abstain, 2 views x 1 batch");
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn full_crash_vectors_agree() {
 
 #[test]
 #[ignore = "a full size: see the file's head"]
-fn full_two_lives() {
+fn full_two_incarnations() {
     let mut world = World::of_all(THREE, 2, 1);
     (world.executor_restarts, world.divergences) = (1, 1);
-    world.search(MOST).assert_none("two lives of an executor, 2 views x 1 batch, 1 divergence");
+    world.search(MOST).assert_none("two incarnations of an executor, 2 views x 1 batch, 1 divergence");
 }

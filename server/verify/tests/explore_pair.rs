@@ -37,11 +37,11 @@ fn going_alone_on_a_late_proof_disagrees() {
 }
 
 #[test]
-fn a_primary_of_a_former_lifes_view_disagrees() {
+fn a_primary_of_a_former_incarnations_view_disagrees() {
     let mut pair = Pair::new(3, 1);
     pair.ends = 1;
     pair.rules = Rules { own_views: false, ..Rules::ALL };
-    search(&mut pair, MOST).assert_disagreement("pair, primary of a former life's view");
+    search(&mut pair, MOST).assert_disagreement("pair, primary of a former incarnation's view");
 }
 
 #[test]

@@ -113,8 +113,8 @@ fn with_one_round_they_would() {
     assert!(founded, "{:?}", group.reported);
 }
 
-/// A verifier that has learned from another one that the group began does not know the asker's life. Its answer may
-/// come first, and is not the last word.
+/// A verifier that has learned from another one that the group began does not know the asker's incarnation. Its answer
+/// may come first, and is not the last word.
 #[test]
 fn one_that_took_part_in_the_beginning_sends_tokens_whatever_answer_comes_first() {
     let config = Config::new(Layout::Pair, 0, 70, StateToken(0));
@@ -132,9 +132,16 @@ fn one_that_took_part_in_the_beginning_sends_tokens_whatever_answer_comes_first(
         commands.iter().filter(is_token).count()
     };
     let mut receive = |from, message| tokens(ExecutorEvent::Message { from, message });
-    let here = |own_life, founding| {
+    let here = |own_incarnation, founding| {
         let memory = Some((0, record));
-        VerifyMessage::Here(Here { life: 70, round: AskRound::CatchUp, own_life, founding, memory, crashes })
+        VerifyMessage::Here(Here {
+            incarnation: 70,
+            round: AskRound::CatchUp,
+            own_incarnation,
+            founding,
+            memory,
+            crashes,
+        })
     };
     assert_eq!(receive(0, VerifyMessage::Recorded { record, crashes }), 0);
     assert_eq!(receive(1, here(71, 0)), 0);

@@ -18,7 +18,7 @@ fn config(slot: u8) -> Config {
 
 fn verify(view: u64, number: u64, token: u128, parent: u128) -> VerifyMessage {
     let version = Version { number, token: StateToken(token) };
-    VerifyMessage::Verify { view, version, parent: StateToken(parent), life: 1 }
+    VerifyMessage::Verify { view, version, parent: StateToken(parent), incarnation: 1 }
 }
 
 #[test]

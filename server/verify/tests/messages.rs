@@ -33,34 +33,36 @@ fn reason() -> impl Strategy<Value = Reason> {
 
 fn round() -> impl Strategy<Value = AskRound> {
     use AskRound::*;
-    proptest::sample::select(vec![CatchUp, Lives, Adopt, Found, Alive, Stalled])
+    proptest::sample::select(vec![CatchUp, Incarnations, Adopt, Found, Alive, Stalled])
 }
 
 fn message() -> impl Strategy<Value = VerifyMessage> {
     let all = || crashes(MAX_SLOTS);
     let here = (any::<[u64; 3]>(), round(), proptest::option::of((any::<u64>(), record())), all()).prop_map(
-        |([life, own_life, founding], round, memory, crashes)| {
-            VerifyMessage::Here(Here { life, round, own_life, founding, memory, crashes })
+        |([incarnation, own_incarnation, founding], round, memory, crashes)| {
+            VerifyMessage::Here(Here { incarnation, round, own_incarnation, founding, memory, crashes })
         },
     );
     prop_oneof![
-        (any::<u64>(), version(), any::<u128>(), any::<u32>()).prop_map(|(view, version, parent, life)| {
-            VerifyMessage::Verify { view, version, parent: StateToken(parent), life }
-        }),
+        (any::<u64>(), version(), any::<u128>(), any::<u32>()).prop_map(
+            |(view, version, parent, incarnation)| {
+                VerifyMessage::Verify { view, version, parent: StateToken(parent), incarnation }
+            }
+        ),
         (record(), all()).prop_map(|(record, crashes)| VerifyMessage::Recorded { record, crashes }),
         (any::<u64>(), reason(), record(), all()).prop_map(|(view, reason, record, crashes)| {
             VerifyMessage::ViewChange { view, reason, record, crashes }
         }),
         (record(), all()).prop_map(|(record, crashes)| VerifyMessage::NewView { record, crashes }),
-        (any::<u64>(), round(), all()).prop_map(|(life, round, crashes)| VerifyMessage::Where {
-            life,
+        (any::<u64>(), round(), all()).prop_map(|(incarnation, round, crashes)| VerifyMessage::Where {
+            incarnation,
             round,
             crashes
         }),
         here,
-        any::<[u64; 2]>().prop_map(|[life, round]| VerifyMessage::ReadWhere { life, round }),
-        (any::<[u64; 4]>(), all()).prop_map(|([life, round, view, number], crashes)| {
-            VerifyMessage::ReadHere { life, round, view, number, crashes }
+        any::<[u64; 2]>().prop_map(|[incarnation, round]| VerifyMessage::ReadWhere { incarnation, round }),
+        (any::<[u64; 4]>(), all()).prop_map(|([incarnation, round, view, number], crashes)| {
+            VerifyMessage::ReadHere { incarnation, round, view, number, crashes }
         }),
     ]
 }
@@ -117,7 +119,7 @@ proptest! {
 
 #[test]
 fn bounds_hold() {
-    let where_to = |crashes| VerifyMessage::Where { life: 1, round: AskRound::Lives, crashes };
+    let where_to = |crashes| VerifyMessage::Where { incarnation: 1, round: AskRound::Incarnations, crashes };
     let one = where_to(CrashVector::new(MAX_SLOTS as u8));
     let most = vec![one.clone(); MESSAGES_PER_BODY];
     assert_eq!(VerifyMessage::decode_all(&encoded(&most)), Ok(most.clone()));
@@ -161,9 +163,9 @@ fn sizes_are_those_of_the_design() {
     };
     assert_eq!(encoded(&[record(CrashVector::new(3))]).len(), 44);
     let verify =
-        VerifyMessage::Verify { view: 1, version: Version::default(), parent: StateToken(0), life: 1 };
+        VerifyMessage::Verify { view: 1, version: Version::default(), parent: StateToken(0), incarnation: 1 };
     assert_eq!(encoded(&[verify]).len(), 53);
     let crashes = CrashVector::new(3);
-    let here = VerifyMessage::ReadHere { life: 1, round: 1, view: 1, number: 1, crashes };
+    let here = VerifyMessage::ReadHere { incarnation: 1, round: 1, view: 1, number: 1, crashes };
     assert_eq!(encoded(&[here]).len(), 40);
 }

@@ -17,7 +17,7 @@ fn record_of_another_beginning(config: Config) -> u64 {
     let mut verifier = Verifier::founded(config, &[1, 2, 3]);
     let (version, parent) = (Version { number: 1, token: StateToken(7) }, StateToken(99));
     for from in [0, 1] {
-        let message = VerifyMessage::Verify { view: 0, version, parent, life: 1 };
+        let message = VerifyMessage::Verify { view: 0, version, parent, incarnation: 1 };
         verifier.handle(VerifierEvent::Message { from, message }, 0, &mut Vec::new());
     }
     verifier.record().map_or(0, |record| record.version.number)
@@ -32,8 +32,8 @@ fn a_token_that_continues_another_version_does_not_count() {
 }
 
 /// Two verifiers that have promised view 1 answer with a record of view 0, as one does that recovers and adopts both.
-/// With five replicas one record and two that were adopted made a batch stable, and the promises of earlier lives,
-/// which did not have it, began the next view without it.
+/// With five replicas one record and two that were adopted made a batch stable, and the promises of earlier
+/// incarnations, which did not have it, began the next view without it.
 fn adopted_records(config: Config) -> u64 {
     let lineup = Lineup {
         primary: 0,
@@ -55,7 +55,14 @@ fn adopted_records(config: Config) -> u64 {
         let round = AskRound::CatchUp;
         receive(
             from,
-            VerifyMessage::Here(Here { life: 1, round, own_life: 2, founding: 0, memory, crashes }),
+            VerifyMessage::Here(Here {
+                incarnation: 1,
+                round,
+                own_incarnation: 2,
+                founding: 0,
+                memory,
+                crashes,
+            }),
         );
     }
     let version = record.version;
@@ -162,7 +169,7 @@ fn taken_in_after_its_end(config: Config) -> Slots {
     };
     let token = |from, number: u64| {
         let (version, parent) = (version(number), version(number - 1).token);
-        let message = VerifyMessage::Verify { view: 2, version, parent, life: 1 };
+        let message = VerifyMessage::Verify { view: 2, version, parent, incarnation: 1 };
         VerifierEvent::Message { from, message }
     };
     assert_eq!(handle(VerifierEvent::ProcessGone(1)), Slots::one(0));

@@ -63,7 +63,7 @@ fn a_record_that_a_later_view_has_dropped_is_not_waited_for() {
     let token = StateToken(u128::from(b'a') | u128::from(b'x') << 8);
     let version = verify::Version { number: 2, token };
     let parent = StateToken(u128::from(b'a'));
-    let message = VerifyMessage::Verify { view: 0, version, parent, life: 1 };
+    let message = VerifyMessage::Verify { view: 0, version, parent, incarnation: 1 };
     group.verifier(0, VerifierEvent::Message { from: 1, message });
     group.lose();
     [1, 2].into_iter().for_each(|slot| group.verifier(slot, VerifierEvent::Suspect(verify::Reason::Late)));
@@ -81,7 +81,7 @@ fn a_verifier_without_memory_does_not_answer() {
     let config = Config::new(THREE, 1, 9, StateToken(0));
     let answers = |mut verifier: Verifier| {
         let mut commands = Vec::new();
-        let message = VerifyMessage::ReadWhere { life: 1, round: 1 };
+        let message = VerifyMessage::ReadWhere { incarnation: 1, round: 1 };
         verifier.handle(VerifierEvent::Message { from: 0, message }, 0, &mut commands);
         commands.len()
     };
@@ -89,18 +89,18 @@ fn a_verifier_without_memory_does_not_answer() {
     assert_eq!(answers(Verifier::founded(config, &[1, 2, 3])), 1);
 }
 
-/// What an executor in its first life, at slot 0, does with these answers to its second question: sender, life and
-/// round that they name, number, and life of verifier 1 that the sender knows.
+/// What an executor in its first incarnation, at slot 0, does with these answers to its second question: sender,
+/// incarnation and round that they name, number, and incarnation of verifier 1 that the sender knows.
 fn bound_by(layout: Layout, answers: &[(Slot, u64, u64, u64, u16)]) -> Option<u64> {
     let mut executor = Executor::founded(Config::new(layout, 0, 7, StateToken(0)));
     let mut commands = Vec::new();
     executor.handle(ExecutorEvent::Read, 0, &mut commands);
     executor.handle(ExecutorEvent::Read, 0, &mut commands);
-    for &(from, life, round, number, known) in answers {
+    for &(from, incarnation, round, number, known) in answers {
         let mut crashes = vec![0; layout.verifiers() as usize];
         crashes[1] = known;
         let crashes = CrashVector::of(&crashes).expect("few verifiers");
-        let message = VerifyMessage::ReadHere { life, round, view: 0, number, crashes };
+        let message = VerifyMessage::ReadHere { incarnation, round, view: 0, number, crashes };
         executor.handle(ExecutorEvent::Message { from, message }, 0, &mut commands);
     }
     commands.into_iter().find_map(|command| match command {
@@ -110,16 +110,16 @@ fn bound_by(layout: Layout, answers: &[(Slot, u64, u64, u64, u16)]) -> Option<u6
 }
 
 #[test]
-fn only_answers_to_the_last_question_of_this_life_count() {
+fn only_answers_to_the_last_question_of_this_incarnation_count() {
     assert_eq!(bound_by(THREE, &[(0, 7, 2, 5, 0), (1, 7, 2, 6, 0)]), Some(6));
     assert_eq!(bound_by(THREE, &[(0, 7, 2, 5, 0), (0, 7, 2, 6, 0)]), None, "one verifier twice");
     assert_eq!(bound_by(THREE, &[(0, 7, 2, 5, 0), (1, 7, 1, 6, 0)]), None, "an earlier question");
-    assert_eq!(bound_by(THREE, &[(0, 7, 2, 5, 0), (1, 6, 2, 6, 0)]), None, "an earlier life");
+    assert_eq!(bound_by(THREE, &[(0, 7, 2, 5, 0), (1, 6, 2, 6, 0)]), None, "an earlier incarnation");
     assert_eq!(bound_by(THREE, &[(0, 7, 2, 5, 0), (3, 7, 2, 6, 0)]), None, "no verifier");
 }
 
 #[test]
-fn an_answer_of_a_life_that_is_known_to_be_over_does_not_count() {
+fn an_answer_of_an_incarnation_that_is_known_to_be_over_does_not_count() {
     let over = [(1, 7, 2, 6, 0), (2, 7, 2, 5, 1)];
     assert_eq!(bound_by(THREE, &over), None);
     assert_eq!(bound_by(THREE, &[over[0], over[1], (0, 7, 2, 4, 1)]), Some(5));

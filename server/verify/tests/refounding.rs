@@ -25,7 +25,7 @@ fn after_losses(layout: Layout, lost: &[Slot]) -> Cluster {
 /// The operator's decision at `kept`, which knows of these processes that they are without memory.
 fn keep(group: &mut Cluster, kept: Slot, blank: &[Slot]) -> Version {
     let blank: BTreeMap<Slot, u64> =
-        blank.iter().map(|slot| (*slot, group.lives[usize::from(*slot)])).collect();
+        blank.iter().map(|slot| (*slot, group.incarnations[usize::from(*slot)])).collect();
     let has = group.members[usize::from(kept)].executor.as_ref().map(Executor::newest).unwrap_or_default();
     group.verifier(kept, VerifierEvent::GoAlone { has, blank });
     has
@@ -161,9 +161,10 @@ fn an_executor_with_less_gives_it_up_where_it_does_not_know_the_start() {
     );
 }
 
-/// What the kept one told of the decision was about a life that has ended since: the next one has to be named too.
+/// What the kept one told of the decision was about an incarnation that has ended since: the next one has to be named
+/// too.
 #[test]
-fn a_life_after_the_decision_recovers_from_a_quorum_only() {
+fn an_incarnation_after_the_decision_recovers_from_a_quorum_only() {
     let mut group = after_losses(THREE, &[0, 1]);
     keep(&mut group, 2, &[0, 1]);
     group.lose();
@@ -179,7 +180,8 @@ fn a_life_after_the_decision_recovers_from_a_quorum_only() {
     fill(&mut group);
     group.batch(&[0, 1, 2], 'c');
     assert!((0..3).all(|slot| group.stable_at(slot) == "abc"), "{:?}", group.reported);
-    // The witness of what was recorded since is not the kept one: a life that is named in the decision has ended.
+    // The witness of what was recorded since is not the kept one: an incarnation that is named in the decision has
+    // ended.
     group.cut = vec![(2, 1)];
     group.batch(&[0, 1], 'd');
     group.cut = vec![(0, 1), (0, 2)];

@@ -20,8 +20,8 @@ const PRIMARY: u8 = 0;
 const BACKUP: u8 = 1;
 /// The only view.
 const VIEW: u64 = 1;
-/// The replicas' lives. Their numbers have fixed lengths.
-const LIFE: u32 = 1;
+/// The replicas' incarnations. Their numbers have fixed lengths.
+const INCARNATION: u32 = 1;
 
 /// Counts the bytes between the two replicas.
 pub struct PairTraffic {
@@ -34,8 +34,10 @@ pub struct PairTraffic {
 impl PairTraffic {
     /// Before the first batch of a view.
     pub fn new() -> PairTraffic {
-        let mut engine =
-            PrimaryEngine::new(PrimaryConfig { slot: PRIMARY, replicas: 2, life: LIFE, start: 1 }, 0);
+        let mut engine = PrimaryEngine::new(
+            PrimaryConfig { slot: PRIMARY, replicas: 2, incarnation: INCARNATION, start: 1 },
+            0,
+        );
         engine.peer_up(BACKUP);
         let executors = Slots::first(2);
         engine.begin_view(PrimaryView {
@@ -63,7 +65,7 @@ impl PairTraffic {
             let (part, others) = rest.split_at(leading(rest));
             rest = others;
             self.proposed += 1;
-            let incarnation = u64::from(LIFE) << 32 | 1;
+            let incarnation = u64::from(INCARNATION) << 32 | 1;
             let batch = Batch::of(PRIMARY, incarnation, self.proposed, part, true);
             let batch = batch.context("requests that no batch can have")?.encode();
             let batch = batch.stamped(entry.time_us + self.proposed, entry.seed, rest.is_empty())?;
@@ -109,7 +111,8 @@ impl PairTraffic {
     }
 
     fn agree(&mut self, version: Version) {
-        let verify = VerifyMessage::Verify { view: VIEW, version, parent: self.token, life: LIFE };
+        let verify =
+            VerifyMessage::Verify { view: VIEW, version, parent: self.token, incarnation: INCARNATION };
         let lineup = Lineup {
             primary: PRIMARY,
             executors: Slots::first(2),

@@ -15,7 +15,7 @@ const KEPT: usize = 50_000;
 
 /// When an item was written, last seen, and first found missing.
 #[derive(Clone, Copy, Debug, Default)]
-struct Life {
+struct Sightings {
     seen: Option<vote::Place>,
     missed: Option<vote::Place>,
 }
@@ -25,7 +25,7 @@ struct Life {
 pub struct Memory {
     written: u64,
     begun: BTreeMap<u64, u64>,
-    lives: BTreeMap<u64, Life>,
+    sightings: BTreeMap<u64, Sightings>,
     evicted: u64,
 }
 
@@ -49,18 +49,18 @@ impl Memory {
     /// # Errors
     /// When it is present again after it was gone.
     pub fn look(&mut self, version: u64, place: vote::Place, there: bool) -> Result<(), String> {
-        let life = self.lives.entry(version).or_default();
+        let sightings = self.sightings.entry(version).or_default();
         if there {
-            life.seen = life.seen.max(Some(place));
+            sightings.seen = sightings.seen.max(Some(place));
         } else {
-            self.evicted += u64::from(life.missed.is_none());
-            life.missed = Some(life.missed.map_or(place, |missed| missed.min(place)));
+            self.evicted += u64::from(sightings.missed.is_none());
+            sightings.missed = Some(sightings.missed.map_or(place, |missed| missed.min(place)));
         }
-        let life = *life;
-        while self.lives.len() > KEPT {
-            self.lives.pop_first();
+        let sightings = *sightings;
+        while self.sightings.len() > KEPT {
+            self.sightings.pop_first();
         }
-        match (life.seen, life.missed) {
+        match (sightings.seen, sightings.missed) {
             (Some(seen), Some(missed)) if seen > missed => {
                 Err(format!("an item that was gone at {missed} is back at {seen}"))
             }

@@ -21,7 +21,7 @@ impl Promise for Founding {
             promise: "A group begins once, whoever loses his memory meanwhile. Replicas that have all lost \
                 theirs begin no other one, and answer nobody, unless an operator says so.",
             check: "The first batch of the log, as first delivered, is the first batch whenever a replica \
-                delivers one, in any of its lives, until an operator says that a group begins. After an \
+                delivers one, in any of its incarnations, until an operator says that a group begins. After an \
                 operator has said whose data counts, who had everything, `replies` and `survives` expect all of it.",
         }
     }

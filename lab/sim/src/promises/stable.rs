@@ -25,7 +25,7 @@ impl Promise for Stable {
         About {
             name: "stable",
             section: "Eve (OSDI'12) sections 4.1 and 6.1; server/verify/src/executor.rs",
-            promise: "In mode R0GV at most one state follows each batch, at all replicas and in all their lives, and \
+            promise: "In mode R0GV at most one state follows each batch, at all replicas and in all incarnations, and \
                 what is stable is never taken back. A token contains the one before, so the states form one chain.",
             check: "The token of every batch that becomes stable at a replica, or that comes with a state from others, \
                 is compared with that of the first replica; each replica's stable batches are without gaps; nothing \

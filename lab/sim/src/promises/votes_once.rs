@@ -25,7 +25,7 @@ impl Promise for VotesOnce {
     fn about(&self) -> About {
         About {
             name: "votes-once",
-            section: "server/verify/src/executor/life.rs",
+            section: "server/verify/src/executor/incarnation.rs",
             promise: "In mode R0GV a replica sends one token for each view, batch and token before, over all its \
                 processes: so only one of them can be agreed on.",
             check: "Every token that a replica sends is compared with what its processes have sent there.",

@@ -1,6 +1,6 @@
 //! From one episode to the next, and to the end: all replicas have to heal in between.
 
-use crosscheck::admin::{AdminCommand, Corruption, ReplicaPhase as Life};
+use crosscheck::admin::{AdminCommand, Corruption, ReplicaPhase};
 use wire::ReplicaId;
 
 use super::operator::Operator;
@@ -214,7 +214,7 @@ impl<W: Workload> Run<W> {
                     leaders.insert(status.leader);
                     let pending = process.replica.pending_faults().len();
                     let wrong_us = process.replica.clock_us().abs_diff(EPOCH_US + self.now_us);
-                    if status.phase != Life::Serving {
+                    if status.phase != ReplicaPhase::Serving {
                         format!("is {:?}", status.phase)
                     } else if status.peers.len() + 1 < self.left()
                         || (!is_core && status.peers.len() + 1 > self.left())

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crosscheck::admin::{AdminCommand, ReplicaPhase as Life, Status};
+use crosscheck::admin::{AdminCommand, ReplicaPhase, Status};
 use wire::ReplicaId;
 
 use super::{Event, ReplicaSlot, Run};
@@ -64,7 +64,7 @@ impl<W: Workload> Run<W> {
         let others = (0u8..).zip(&self.slots).filter(|(number, _)| *number != victim);
         let left: Vec<u64> = others
             .filter_map(|(_, slot)| Some(slot.process.as_ref()?.replica.status()))
-            .filter(|status| status.phase == Life::Serving)
+            .filter(|status| status.phase == ReplicaPhase::Serving)
             .map(|status| status.executed)
             .collect();
         let most = left.iter().max().copied().unwrap_or(u64::MAX);
@@ -80,7 +80,7 @@ impl<W: Workload> Run<W> {
         self.operator.looks_us = self.now_us + LOOK_US;
         let seen: Option<Vec<Status>> =
             self.slots.iter().map(|slot| Some(slot.process.as_ref()?.replica.status())).collect();
-        let serves = |status: &Status| status.phase == Life::Serving && status.leader.is_some();
+        let serves = |status: &Status| status.phase == ReplicaPhase::Serving && status.leader.is_some();
         let Some(seen) = seen.filter(|seen| self.lasting == 0 && !seen.iter().all(serves)) else {
             self.operator.since_us = None;
             return;
@@ -96,7 +96,8 @@ impl<W: Workload> Run<W> {
             return self.miss_all_data(&seen);
         }
         let with_data = || seen.iter().filter(|status| status.incarnation > 0);
-        let has_most = with_data().max_by_key(|status| (status.phase == Life::Serving, status.executed));
+        let has_most =
+            with_data().max_by_key(|status| (status.phase == ReplicaPhase::Serving, status.executed));
         let all_data = |most: &Status| most.executed >= self.facts.last_batch;
         if let Some(advised) = has_most.filter(|most| all_data(most)).and_then(|_| advised(&seen)) {
             self.judge_advice(advised);
@@ -105,7 +106,9 @@ impl<W: Workload> Run<W> {
         match (seen.iter().find_map(|status| status.leader), has_most) {
             // It leads those that have no state, and is the only one that has it.
             (Some(leader), _) => self.keep(leader - 1, &seen),
-            (None, Some(most)) if most.phase == Life::Serving && most.executed >= self.facts.last_batch => {
+            (None, Some(most))
+                if most.phase == ReplicaPhase::Serving && most.executed >= self.facts.last_batch =>
+            {
                 self.keep(most.replica - 1, &seen);
             }
             (None, Some(_)) => {
@@ -161,9 +164,10 @@ impl<W: Workload> Run<W> {
     fn tell_of_kept(&mut self, kept: u8, seen: &[Status]) {
         for status in seen {
             let replica = status.replica - 1;
-            let life = (replica, self.slots[usize::from(replica)].life);
-            let needs_it = status.leader.is_none() || matches!(status.phase, Life::Starting | Life::Joining);
-            if replica != kept && needs_it && self.operator.reported.insert(life) {
+            let incarnation = (replica, self.slots[usize::from(replica)].incarnation);
+            let needs_it = status.leader.is_none()
+                || matches!(status.phase, ReplicaPhase::Starting | ReplicaPhase::Joining);
+            if replica != kept && needs_it && self.operator.reported.insert(incarnation) {
                 self.say_to(replica, AdminCommand::KeepState { replica: kept + 1 });
             }
         }

@@ -29,7 +29,7 @@ pub(super) struct Strangers {
 struct Visit {
     victim: u8,
     /// The replica's process, by number.
-    life: u64,
+    incarnation: u64,
     call: Call,
     caller: Option<Caller>,
     /// The next bytes to send.
@@ -111,8 +111,8 @@ impl<W: Workload> Run<W> {
             call.say(&says);
             self.strangers.numbered += 1;
             let number = self.strangers.numbered;
-            let life = self.slots[usize::from(victim)].life;
-            self.strangers.calls.insert(number, Visit { victim, life, call, caller, then, counts });
+            let incarnation = self.slots[usize::from(victim)].incarnation;
+            self.strangers.calls.insert(number, Visit { victim, incarnation, call, caller, then, counts });
             self.at(draws.within(500, 50_000), Event::Received(number));
         }
         draws.within(100_000, 1_000_000)
@@ -179,12 +179,13 @@ impl<W: Workload> Run<W> {
     /// Strangers have disconnected: the replica has counted those that sent bytes that no peer sends.
     pub(super) fn count_strangers(&mut self, victim: u8) {
         let slot = &self.slots[usize::from(victim)];
-        let life = slot.life;
+        let incarnation = slot.incarnation;
         let calls = std::mem::take(&mut self.strangers.calls);
         let (here, others) = calls.into_iter().partition(|(_, visit)| visit.victim == victim);
         let here: BTreeMap<u64, Visit> = here;
         self.strangers.calls = others;
-        let is_seen = |visit: &&Visit| visit.life == life && visit.counts && visit.call.is_received();
+        let is_seen =
+            |visit: &&Visit| visit.incarnation == incarnation && visit.counts && visit.call.is_received();
         let said = here.values().filter(is_seen).count() as u64;
         let Some(process) = slot.process.as_ref().filter(|_| slot.paused_us < self.now_us) else { return };
         // A replica with too many pending handshakes closes some before it has read from them.

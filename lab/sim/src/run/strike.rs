@@ -53,7 +53,7 @@ impl<W: Workload> Run<W> {
                 self.set_blocked(victim, fault, true);
                 Some(draws.within(10_000, 4_000_000))
             }
-            SimFault::TwoLives => {
+            SimFault::TwoIncarnations => {
                 self.stop(victim, 0);
                 Some(draws.within(300_000, 1_500_000))
             }
@@ -195,7 +195,7 @@ impl<W: Workload> Run<W> {
                 self.set_blocked(stroke.victim, stroke.fault, false);
             }
             SimFault::DiskFull => self.set_full(stroke.victim, false),
-            SimFault::TwoLives => self.stop(stroke.victim, 0),
+            SimFault::TwoIncarnations => self.stop(stroke.victim, 0),
             SimFault::Settings => self.set_right(stroke.victim),
             SimFault::Stranger => self.count_strangers(stroke.victim),
             SimFault::ClockJump => self.set_clock(stroke.victim, 0),
@@ -210,8 +210,8 @@ impl<W: Workload> Run<W> {
             let struck = replica == victim || fault == SimFault::Blackout;
             let (Some(storage), true) = (&slot.storage, struck && slot.process.is_some()) else { continue };
             storage.disk.fail_power_in(draws.within(1, 12));
-            let life = slot.life;
-            self.at(draws.within(1_000, 100_000), Event::PowerOff { replica, life });
+            let incarnation = slot.incarnation;
+            self.at(draws.within(1_000, 100_000), Event::PowerOff { replica, incarnation });
         }
     }
 

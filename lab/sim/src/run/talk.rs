@@ -29,9 +29,9 @@ impl<W: Workload> Run<W> {
                 }
             }
             Event::Stroke(stroke) => self.strike(&stroke),
-            Event::PowerOff { replica, life } => {
+            Event::PowerOff { replica, incarnation } => {
                 let slot = &self.slots[usize::from(replica)];
-                if slot.life == life && slot.process.is_some() {
+                if slot.incarnation == incarnation && slot.process.is_some() {
                     self.lose_power(replica);
                 }
             }
@@ -39,7 +39,7 @@ impl<W: Workload> Run<W> {
                 self.lasting -= 1;
                 self.lose_memory(&stroke);
             }
-            Event::Watch { replica, life } => self.watch(replica, life),
+            Event::Watch { replica, incarnation } => self.watch(replica, incarnation),
             Event::Received(number) => self.receive_as_stranger(number),
             Event::Again { victim, inject } => self.again(victim, inject),
             Event::Storm { victim, more } => self.storm(victim, more),
@@ -119,7 +119,7 @@ impl<W: Workload> Run<W> {
         if let Some(process) = slot.process.as_mut().filter(|process| !is_gone && process.replica.serves()) {
             self.sessions += 1;
             process.open(number as u32, self.sessions);
-            client.session = Some((slot.life, self.sessions));
+            client.session = Some((slot.incarnation, self.sessions));
             return true;
         }
         client.move_on(self.options.replicas);
@@ -139,7 +139,7 @@ impl<W: Workload> Run<W> {
             let after = slot.paused_us - self.now_us + 1;
             return self.at(after, Event::Asked { client: number, session, numbers: numbers.to_vec() });
         }
-        let there = slot.life == session.0;
+        let there = slot.incarnation == session.0;
         let Some(process) =
             slot.process.as_mut().filter(|process| there && process.has(number as u32, session.1))
         else {
@@ -182,7 +182,7 @@ impl<W: Workload> Run<W> {
     /// An answer leaves its replica, which is this much later than the run.
     pub(super) fn leave(
         &mut self,
-        life: u64,
+        incarnation: u64,
         late_us: u64,
         (client, generation): (u32, u32),
         answer: ClientAnswer,
@@ -191,7 +191,7 @@ impl<W: Workload> Run<W> {
             // It would leave after a handler that never ends.
             return;
         }
-        let (client, session) = (client as usize, (life, generation));
+        let (client, session) = (client as usize, (incarnation, generation));
         let after = late_us + self.rng.within(20, 200);
         match answer {
             ClientAnswer::Reply(number, reply) => {

@@ -133,7 +133,7 @@ impl<W: Workload> Run<W> {
         };
         if matches!(fault, SimFault::Leaf | SimFault::Node | SimFault::Kept) {
             let slot = &mut self.slots[usize::from(victim)];
-            slot.hidden_in = Some(slot.life);
+            slot.hidden_in = Some(slot.incarnation);
         }
         if fault.is_of_memory() {
             self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
@@ -145,7 +145,7 @@ impl<W: Workload> Run<W> {
     pub(super) fn restart_hidden(&mut self) {
         for replica in 0..self.options.replicas {
             let slot = &mut self.slots[usize::from(replica)];
-            let is_hidden = slot.hidden_in.take() == Some(slot.life) && slot.process.is_some();
+            let is_hidden = slot.hidden_in.take() == Some(slot.incarnation) && slot.process.is_some();
             if is_hidden {
                 self.stop(replica, 0);
             }

@@ -48,14 +48,14 @@ impl<W: Workload> Run<W> {
 
     /// The watchdog's thread of a replica checks after a while.
     pub(super) fn watch_in_a_while(&mut self, replica: u8) {
-        let life = self.slots[usize::from(replica)].life;
-        self.at(limits::WATCH.as_micros() as u64, Event::Watch { replica, life });
+        let incarnation = self.slots[usize::from(replica)].incarnation;
+        self.at(limits::WATCH.as_micros() as u64, Event::Watch { replica, incarnation });
     }
 
     /// It checks.
-    pub(super) fn watch(&mut self, replica: u8, life: u64) {
+    pub(super) fn watch(&mut self, replica: u8, incarnation: u64) {
         let slot = &self.slots[usize::from(replica)];
-        if slot.life != life {
+        if slot.incarnation != incarnation {
             return;
         }
         let Some(process) = &slot.process else { return };

@@ -60,7 +60,7 @@ by_variant! {
         backlog() -> u64;
         tolerance() -> Option<Tolerance>;
         compaction_floor() -> u64;
-        life_of(slot: u8) -> Option<u32>;
+        admitted_incarnation(slot: u8) -> Option<u32>;
     }
     changes {
         propose(entry: Encoded) -> Result<(), NotNow>;

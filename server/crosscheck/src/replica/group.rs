@@ -20,7 +20,7 @@ use crate::world::World;
 pub(super) struct Group {
     me: u8,
     /// Distinguishes this process of the replica from earlier ones.
-    life: u64,
+    incarnation: u64,
     others: Vec<Other>,
     /// How many of them execute, this one included: the first ones.
     executors: usize,
@@ -68,7 +68,7 @@ struct Other {
     /// In verified mode: what it has told of itself over the present connection.
     verifying: Option<Verifying>,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
-    life: u64,
+    incarnation: u64,
     has_ended: bool,
     /// The end of its log, once it has told over the present connection.
     log_end: Option<LogEnd>,
@@ -88,16 +88,21 @@ struct Heartbeat {
     /// First batch that this process executed.
     since: u64,
     /// Distinguishes this process of the replica from earlier ones.
-    life: u64,
+    incarnation: u64,
 }
 
 impl Group {
-    /// Replica `me` of so many `replicas`, of which the first `executors` execute, in the process `life`, with a log of
+    /// Replica `me` of so many `replicas`, of which the first `executors` execute, of this `incarnation`, with a log of
     /// its own up to `last_index`.
-    pub(super) fn new(me: u8, (replicas, executors): (usize, usize), life: u64, last_index: u64) -> Self {
+    pub(super) fn new(
+        me: u8,
+        (replicas, executors): (usize, usize),
+        incarnation: u64,
+        last_index: u64,
+    ) -> Self {
         Group {
             me,
-            life,
+            incarnation,
             others: vec![Other::default(); replicas],
             executors,
             replayed_index: last_index,
@@ -258,7 +263,17 @@ impl Group {
             let LogEnd { term, index } = log_end;
             let reported = tolerance::to_word(tolerance, verifying);
             let words = [
-                first, self.life, last, slowest_ms, now_us, sent_us, echo_us, held_us, term, index, reported,
+                first,
+                self.incarnation,
+                last,
+                slowest_ms,
+                now_us,
+                sent_us,
+                echo_us,
+                held_us,
+                term,
+                index,
+                reported,
             ];
             let words = words.map(u64::to_le_bytes);
             env.peers.send(peer, FrameKind::Admin, &[words.as_flattened()]);
@@ -277,7 +292,8 @@ impl Group {
     ) -> bool {
         let mut reader = Reader::new(body);
         let mut word = || reader.u64();
-        let (Ok(since), Ok(life), Ok(executed), Ok(slowest_ms)) = (word(), word(), word(), word()) else {
+        let (Ok(since), Ok(incarnation), Ok(executed), Ok(slowest_ms)) = (word(), word(), word(), word())
+        else {
             return false;
         };
         if let (Ok(their_us), Ok(sent_us), Ok(echo_us), Ok(held_us)) = (word(), word(), word(), word()) {
@@ -295,9 +311,9 @@ impl Group {
         other.verifying = Some(tolerance::verifying(last));
         other.behind_by = own_last.saturating_sub(executed);
         other.log_end = log_end;
-        other.has_ended |= other.life != 0 && other.life != life;
-        other.life = life;
-        other.voting = (since > 0).then_some(Heartbeat { since, life });
+        other.has_ended |= other.incarnation != 0 && other.incarnation != incarnation;
+        other.incarnation = incarnation;
+        other.voting = (since > 0).then_some(Heartbeat { since, incarnation });
         other.pace = PeerProgress { executed, slowest_ms };
         true
     }
@@ -327,11 +343,16 @@ impl Group {
 
     /// In verified mode: what the others that were heard just now have told of their verifiers.
     pub(super) fn verifiers(&self, now_us: u64) -> impl Iterator<Item = OtherVerifier> {
-        let is_here = move |other: &Other| other.life != 0 && !other.is_silent(now_us, limits::QUIET);
+        let is_here = move |other: &Other| other.incarnation != 0 && !other.is_silent(now_us, limits::QUIET);
         let others = (0..).zip(&self.others).filter(move |(peer, other)| *peer != self.me && is_here(other));
         others.filter_map(|(replica, other)| {
             let has = other.voting.map(|_| other.pace.executed);
-            Some(OtherVerifier { replica, life: other.life, verifies: other.verifying?.verifies, has })
+            Some(OtherVerifier {
+                replica,
+                incarnation: other.incarnation,
+                verifies: other.verifying?.verifies,
+                has,
+            })
         })
     }
 

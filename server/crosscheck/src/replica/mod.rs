@@ -191,15 +191,20 @@ impl<S: Service, W: World> Replica<S, W> {
         counters: Arc<ClientCounters>,
     ) -> Self {
         let (me, replicas) = (env.settings.me, env.settings.peers.len());
-        let life = env.world.wall_us();
+        let incarnation = env.world.wall_us();
         Replica {
-            time: Timekeeper::new(GroupClock::new(me, replicas, env.world.now_us(), life)),
-            group: Group::new(me, (replicas, env.settings.executors()), life, orderer.standing().last_index),
+            time: Timekeeper::new(GroupClock::new(me, replicas, env.world.now_us(), incarnation)),
+            group: Group::new(
+                me,
+                (replicas, env.settings.executors()),
+                incarnation,
+                orderer.standing().last_index,
+            ),
             order: OrderStage::new(orderer, counters.threads().len()),
             clients: OwnClients::new(counters),
             executor: ExecuteStage::new(service, base),
             votes: VoteStage::default(),
-            speculate: env.settings.mode.verified.then(|| SpeculateStage::new(&env.settings, life)),
+            speculate: env.settings.mode.verified.then(|| SpeculateStage::new(&env.settings, incarnation)),
             transfer: StateTransfer::default(),
             scrubs: Scrubs::default(),
             ticks: ticks::Ticks::default(),

@@ -33,7 +33,7 @@ pub struct Startup {
     /// The configuration of its ordering engine; the simulation sets the seed and the nonce.
     pub engine: RaftConfig,
     /// In verified mode: counts the processes of this replica, from 1.
-    pub life: u32,
+    pub incarnation: u32,
     /// The store of its log.
     pub log: Box<dyn LogStore>,
     /// The records of the log when it was opened.
@@ -119,7 +119,8 @@ impl<S: Service, W: World> Stepped<S, W> {
         let seed = birth.engine.seed;
         let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
         let engine = if verified {
-            let config = PrimaryConfig { slot: me, replicas: ordering, life: birth.life, start: 1 };
+            let config =
+                PrimaryConfig { slot: me, replicas: ordering, incarnation: birth.incarnation, start: 1 };
             let engine = PrimaryEngine::new(config, order_state.index).with_scale(birth.engine.scale);
             Engine::Primary(Box::new(engine))
         } else {

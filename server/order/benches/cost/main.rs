@@ -147,8 +147,9 @@ fn main() {
     };
     report("raft, at the leader", true, false, raft);
     report("raft, at a follower", false, false, raft);
-    let primary =
-        |slot: u8| PrimaryEngine::new(PrimaryConfig { slot, replicas: REPLICAS, life: 1, start: 1 }, 0);
+    let primary = |slot: u8| {
+        PrimaryEngine::new(PrimaryConfig { slot, replicas: REPLICAS, incarnation: 1, start: 1 }, 0)
+    };
     report("primary, at it", true, true, primary);
     report("primary, at another", false, true, primary);
 }

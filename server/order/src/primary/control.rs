@@ -1,7 +1,7 @@
 //! What replicas with a primary tell each other besides batches: their progress, and where a state can be fetched.
 //!
 //! ```text
-//! PROGRESS    : 32 u8 | life u32 | view u64 | last u64 | stable u64
+//! PROGRESS    : 32 u8 | incarnation u32 | view u64 | last u64 | stable u64
 //! ASK-STATE   : 33 u8 | above u64
 //! OFFER-STATE : 34 u8 | index u64
 //! ```
@@ -21,8 +21,8 @@ const INDEX_LIMIT: u64 = limits::TERM_LIMIT * limits::PRIMARY_PARTS as u64;
 /// How far a replica has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Progress {
-    /// Its life: see [`super::PrimaryConfig`].
-    pub life: u32,
+    /// Its incarnation: see [`super::PrimaryConfig`].
+    pub incarnation: u32,
     /// The view that it is in, 0 before its first.
     pub view: u64,
     /// The last batch that it has, with all before it.
@@ -46,8 +46,8 @@ impl PrimaryControl {
     pub fn encode(self) -> Bytes {
         let mut out = Vec::with_capacity(29);
         match self {
-            PrimaryControl::Progress(Progress { life, view, last, stable }) => {
-                out.put8(PROGRESS).put32(life).put64(view).put64(last).put64(stable)
+            PrimaryControl::Progress(Progress { incarnation, view, last, stable }) => {
+                out.put8(PROGRESS).put32(incarnation).put64(view).put64(last).put64(stable)
             }
             PrimaryControl::AskState { above } => out.put8(ASK_STATE).put64(above),
             PrimaryControl::OfferState { index } => out.put8(OFFER_STATE).put64(index),
@@ -59,13 +59,13 @@ impl PrimaryControl {
         let mut reader = Reader::new(body);
         let control = match reader.u8()? {
             PROGRESS => {
-                let life = reader.u32()?;
+                let incarnation = reader.u32()?;
                 let [view, last, stable] = [reader.u64()?, reader.u64()?, reader.u64()?];
                 let is_within = view < limits::TERM_LIMIT && last < limits::TERM_LIMIT && stable <= last;
-                if life == 0 || !is_within {
+                if incarnation == 0 || !is_within {
                     return Err(Malformed("progress out of range"));
                 }
-                PrimaryControl::Progress(Progress { life, view, last, stable })
+                PrimaryControl::Progress(Progress { incarnation, view, last, stable })
             }
             ASK_STATE => PrimaryControl::AskState { above: index(&mut reader)? },
             OFFER_STATE => PrimaryControl::OfferState { index: index(&mut reader)? },
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn messages_survive_the_trip_and_no_other_bytes_are_one() {
         let messages = [
-            PrimaryControl::Progress(Progress { life: 1, view: 2, last: 9, stable: 8 }),
+            PrimaryControl::Progress(Progress { incarnation: 1, view: 2, last: 9, stable: 8 }),
             PrimaryControl::AskState { above: INDEX_LIMIT - 1 },
             PrimaryControl::OfferState { index: 16 },
         ];

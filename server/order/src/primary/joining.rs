@@ -320,7 +320,7 @@ mod tests {
     fn what_no_replica_holds_is_replaced_by_a_state() {
         let behind = || {
             let mut backup = engine(1);
-            report(&mut backup, 0, Progress { life: 1, view: 1, last: 3, stable: 2 }).unwrap();
+            report(&mut backup, 0, Progress { incarnation: 1, view: 1, last: 3, stable: 2 }).unwrap();
             say(&mut backup, 0, gone_of(1)).unwrap();
             assert_eq!(said(&pumped(&mut backup)), [], "the other may have it");
             backup
@@ -376,7 +376,7 @@ mod tests {
         (0..limits::STATE_TICKS).for_each(|_| primary.tick());
         assert_eq!(ordered(&mut primary), 0, "no replica waits");
         // What follows is gone: another is needed.
-        let progress = Progress { life: 1, view: 1, last: 5, stable: 5 };
+        let progress = Progress { incarnation: 1, view: 1, last: 5, stable: 5 };
         [1, 2].iter().for_each(|peer| report(&mut primary, *peer, progress).unwrap());
         assert_eq!(primary.held.first_number(), None);
         tell(&mut primary, 1, ask(2));

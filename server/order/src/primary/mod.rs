@@ -65,9 +65,9 @@ pub struct PrimaryConfig {
     pub replicas: u8,
     /// Identifies this process in its slot, from 1: not less than that of any earlier one, such as the time of its
     /// start in seconds.
-    pub life: u32,
-    /// From 1, at most 2^20: greater than that of every earlier process with the same `life`, such as the microsecond
-    /// of that second. Otherwise its requests would pass for repeats of the earlier one's.
+    pub incarnation: u32,
+    /// From 1, at most 2^20: greater than that of every earlier process with the same `incarnation`, such as the
+    /// microsecond of that second. Otherwise its requests would pass for repeats of the earlier one's.
     pub start: u32,
 }
 
@@ -192,8 +192,8 @@ impl PrimaryEngine {
         !self.failed && self.view.is_some_and(|view| view.primary == self.config.slot)
     }
 
-    fn incarnation(&self) -> u64 {
-        u64::from(self.config.life) << 32 | u64::from(self.config.start)
+    fn batch_incarnation(&self) -> u64 {
+        u64::from(self.config.incarnation) << 32 | u64::from(self.config.start)
     }
 
     fn is_up(&self, slot: u8) -> bool {
@@ -324,8 +324,8 @@ impl PrimaryEngine {
     /// PROGRESS of a peer.
     fn on_progress(&mut self, from: u8, progress: Progress) -> Result<(), Blame> {
         let report = &mut self.peers[usize::from(from)];
-        if report.progress.life != 0 && report.progress.life != progress.life {
-            return Err(Blame::new(from, "another life over the same connection"));
+        if report.progress.incarnation != 0 && report.progress.incarnation != progress.incarnation {
+            return Err(Blame::new(from, "another incarnation over the same connection"));
         }
         report.progress = progress;
         self.offers.moved(from, progress.last);
@@ -344,7 +344,7 @@ impl PrimaryEngine {
 
     fn progress(&self) -> Progress {
         let (view, last) = (self.view.map_or(0, |view| view.number), self.due - 1);
-        Progress { life: self.config.life, view, last, stable: self.stable.min(last) }
+        Progress { incarnation: self.config.incarnation, view, last, stable: self.stable.min(last) }
     }
 
     /// Tells the others how far this replica has come.
@@ -479,7 +479,7 @@ impl OrderEngine for PrimaryEngine {
         self.peers_up &= !(1 << peer);
         if let Some(report) = self.peers.get_mut(usize::from(peer)) {
             let stable = report.progress.stable;
-            let lost = Some(self.ticks).filter(|_| report.progress.life != 0).or(report.lost);
+            let lost = Some(self.ticks).filter(|_| report.progress.incarnation != 0).or(report.lost);
             let progress = Progress { stable, ..Progress::default() };
             *report = PeerReport { progress, lost, ..PeerReport::default() };
         }
@@ -510,7 +510,7 @@ impl OrderEngine for PrimaryEngine {
             leader: Some(view.primary).filter(|_| self.is_led),
             is_leader: self.is_primary(),
             term: view.number,
-            incarnation: Some(self.incarnation()),
+            incarnation: Some(self.batch_incarnation()),
             members: MemberSet { voters: view.executors, learners: 0 },
             last_index: self.last_entry(self.last),
             last_term: view.number,
@@ -555,8 +555,11 @@ impl OrderEngine for PrimaryEngine {
         self.lose_state(checkpoint);
     }
 
-    fn life_of(&self, slot: u8) -> Option<u32> {
-        self.peers.get(usize::from(slot)).map(|peer| peer.progress.life).filter(|life| *life != 0)
+    fn admitted_incarnation(&self, slot: u8) -> Option<u32> {
+        self.peers
+            .get(usize::from(slot))
+            .map(|peer| peer.progress.incarnation)
+            .filter(|incarnation| *incarnation != 0)
     }
 
     fn want_state_after(&mut self, number: u64) {
@@ -586,7 +589,7 @@ impl OrderEngine for PrimaryEngine {
         self.view = Some(view);
         if is_first {
             let is_empty = self.taken == 0 && view.next > 1;
-            let (incarnation, joined) = (self.incarnation(), self.joined || is_empty);
+            let (incarnation, joined) = (self.batch_incarnation(), self.joined || is_empty);
             self.ready.outputs.push_back(Output::Established { incarnation, joined });
             if is_empty {
                 self.wanted = Some(WantedState::above(0, self.ticks));

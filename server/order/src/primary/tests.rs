@@ -26,7 +26,7 @@ pub(super) fn engine(slot: u8) -> PrimaryEngine {
 
 /// The same before its first view.
 pub(super) fn outside(slot: u8) -> PrimaryEngine {
-    let mut engine = PrimaryEngine::new(PrimaryConfig { slot, replicas: 3, life: 7, start: 1 }, 0);
+    let mut engine = PrimaryEngine::new(PrimaryConfig { slot, replicas: 3, incarnation: 7, start: 1 }, 0);
     (0..3).filter(|peer| *peer != slot).for_each(|peer| engine.peer_up(peer));
     pumped(&mut engine);
     engine
@@ -176,7 +176,7 @@ fn a_replica_hands_on_in_order_and_asks_for_what_is_missing() {
     let last = pumped(&mut backup);
     assert_eq!((last.numbers(), last.asked()), (vec![2, 3, 4], vec![]), "also of another than the primary");
     // A report of the primary tells that there is one more; that of another does not.
-    let progress = Progress { life: 1, view: 1, last: 5, stable: 0 };
+    let progress = Progress { incarnation: 1, view: 1, last: 5, stable: 0 };
     report(&mut backup, 2, progress).unwrap();
     assert_eq!(pumped(&mut backup).asked(), []);
     report(&mut backup, 0, progress).unwrap();
@@ -272,8 +272,10 @@ fn a_view_that_rolls_back_what_was_delivered_stops_the_replica() {
 #[test]
 fn who_comes_back_leads_no_view_that_has_begun() {
     for (first, leads) in [(view(3, 0, 1), true), (view(3, 0, 2), false)] {
-        let mut primary =
-            PrimaryEngine::new(PrimaryConfig { slot: 0, replicas: 3, life: 9, start: 1 }, 1 << PART_BITS);
+        let mut primary = PrimaryEngine::new(
+            PrimaryConfig { slot: 0, replicas: 3, incarnation: 9, start: 1 },
+            1 << PART_BITS,
+        );
         primary.begin_view(first);
         assert_eq!(primary.propose(part(0, 1)).is_ok(), leads);
         primary.begin_view(view(4, 0, 2));
@@ -294,13 +296,13 @@ fn a_leader_is_known_when_it_has_begun_the_view() {
         ]
     ));
     assert_eq!((backup.standing().leader, backup.standing().term), (None, 1));
-    report(&mut backup, 0, Progress { life: 3, view: 1, last: 0, stable: 0 }).unwrap();
-    assert_eq!((backup.standing().leader, backup.life_of(0)), (Some(0), Some(3)));
+    report(&mut backup, 0, Progress { incarnation: 3, view: 1, last: 0, stable: 0 }).unwrap();
+    assert_eq!((backup.standing().leader, backup.admitted_incarnation(0)), (Some(0), Some(3)));
     backup.peer_down(0);
-    assert_eq!((backup.standing().leader, backup.life_of(0)), (None, None));
+    assert_eq!((backup.standing().leader, backup.admitted_incarnation(0)), (None, None));
     // It began the next view before this replica did.
     backup.peer_up(2);
-    report(&mut backup, 2, Progress { life: 3, view: 2, last: 0, stable: 0 }).unwrap();
+    report(&mut backup, 2, Progress { incarnation: 3, view: 2, last: 0, stable: 0 }).unwrap();
     backup.begin_view(view(2, 2, 1));
     assert_eq!(backup.standing().leader, Some(2));
     let primary = engine(0);
@@ -357,16 +359,16 @@ fn what_no_healthy_replica_sends_is_blamed_and_changes_nothing() {
         assert_eq!(outcome.map_err(|blame| blame.why), Err(why));
     }
     let reports = [
-        Progress { life: 0, view: 1, last: 0, stable: 0 },
-        Progress { life: 1, view: limits::TERM_LIMIT, last: 0, stable: 0 },
-        Progress { life: 1, view: 1, last: limits::TERM_LIMIT, stable: 0 },
-        Progress { life: 1, view: 1, last: 1, stable: 2 },
+        Progress { incarnation: 0, view: 1, last: 0, stable: 0 },
+        Progress { incarnation: 1, view: limits::TERM_LIMIT, last: 0, stable: 0 },
+        Progress { incarnation: 1, view: 1, last: limits::TERM_LIMIT, stable: 0 },
+        Progress { incarnation: 1, view: 1, last: 1, stable: 2 },
     ];
     for progress in reports {
         assert!(report(&mut backup, 0, progress).is_err(), "{progress:?}");
     }
-    report(&mut backup, 0, Progress { life: 1, view: 1, last: 1, stable: 1 }).unwrap();
-    assert!(report(&mut backup, 0, Progress { life: 2, view: 1, last: 1, stable: 1 }).is_err());
+    report(&mut backup, 0, Progress { incarnation: 1, view: 1, last: 1, stable: 1 }).unwrap();
+    assert!(report(&mut backup, 0, Progress { incarnation: 2, view: 1, last: 1, stable: 1 }).is_err());
     let mut primary = engine(0);
     assert!(receive(&mut primary, 1, &batch(1, 1)).is_err(), "it leads itself");
     let mut broken = batch(1, 1).message.to_vec();
@@ -384,7 +386,7 @@ fn batches_are_held_until_every_live_executor_is_beyond_them() {
         let numbered = pumped(&mut primary);
         deliver(&mut primary, &numbered);
     }
-    let progress = |stable| Progress { life: 1, view: 1, last: 6, stable };
+    let progress = |stable| Progress { incarnation: 1, view: 1, last: 6, stable };
     primary.stable(5);
     assert_eq!(primary.held.first_number(), Some(1), "the others have said nothing");
     report(&mut primary, 1, progress(4)).unwrap();

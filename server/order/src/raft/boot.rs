@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_founding_is_refused_after_the_promise_to_a_later_life() {
+    fn an_earlier_founding_is_refused_after_the_promise_to_a_later_incarnation() {
         let mut one = Boot::new(1, 3, 101);
         let mut out = Vec::new();
         one.on_control(0, &Control::Hello { nonce: 1 }, &mut out);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_founding_is_repeated_by_any_member_to_the_same_life_only() {
+    fn a_lost_founding_is_repeated_by_any_member_to_the_same_incarnation_only() {
         let mut one = Boot::new(1, 3, 101);
         let mut out = Vec::new();
         one.on_control(0, &Control::Hello { nonce: 1 }, &mut out);

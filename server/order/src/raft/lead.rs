@@ -72,9 +72,9 @@ impl<L: LogStore> Node<L> {
     pub fn welcome(&mut self) {
         let mut welcome = Vec::new();
         self.lead.joins.retain(|&slot, &mut nonce| {
-            let Some(life) = self.configuration.lives.get(&slot) else { return true };
-            let id = engine_id(slot, life.incarnation);
-            let is_in = life.nonce == nonce && self.configuration.contains(id);
+            let Some(latest) = self.configuration.incarnations.get(&slot) else { return true };
+            let id = engine_id(slot, latest.incarnation);
+            let is_in = latest.nonce == nonce && self.configuration.contains(id);
             if is_in {
                 welcome.push((slot, nonce, id));
             }
@@ -316,7 +316,8 @@ impl<L: LogStore> Node<L> {
     fn next_replacement(&self) -> Option<Change> {
         self.lead.joins.iter().find_map(|(&slot, &nonce)| {
             let Some(id) = self.configuration.in_slot(slot) else {
-                let incarnation = self.configuration.lives.get(&slot).map_or(1, |life| life.incarnation + 1);
+                let incarnation =
+                    self.configuration.incarnations.get(&slot).map_or(1, |latest| latest.incarnation + 1);
                 return Some(Change::AddLearner { id: engine_id(slot, incarnation), nonce });
             };
             // A late JOIN of an earlier incarnation must not remove the one that works.

@@ -45,7 +45,7 @@ pub(crate) struct Configuration {
     pub voters: BTreeSet<u64>,
     pub learners: BTreeSet<u64>,
     /// The latest incarnation of each slot, also of removed ones: incarnations are never used twice.
-    pub lives: BTreeMap<u8, Incarnation>,
+    pub incarnations: BTreeMap<u8, Incarnation>,
     /// The name of the group, since an operator last let it continue with one replica's log.
     pub group: Option<u64>,
 }
@@ -76,7 +76,7 @@ impl Configuration {
         let mut configuration = Configuration::default();
         for (slot, &nonce) in (0u8..).zip(nonces) {
             configuration.voters.insert(engine_id(slot, 1));
-            configuration.lives.insert(slot, Incarnation { incarnation: 1, nonce });
+            configuration.incarnations.insert(slot, Incarnation { incarnation: 1, nonce });
         }
         configuration
     }
@@ -101,9 +101,10 @@ impl Configuration {
             Change::AddLearner { id, nonce } => {
                 let slot = slot_of(id)?;
                 let incarnation = incarnation_of(id);
-                let later = self.lives.get(&slot).is_none_or(|life| incarnation > life.incarnation);
+                let later =
+                    self.incarnations.get(&slot).is_none_or(|latest| incarnation > latest.incarnation);
                 next.learners.insert(id);
-                next.lives.insert(slot, Incarnation { incarnation, nonce });
+                next.incarnations.insert(slot, Incarnation { incarnation, nonce });
                 (later && self.in_slot(slot).is_none()).then_some(next)
             }
             Change::Promote { id } => {
@@ -140,9 +141,9 @@ impl Configuration {
             out.put32(ids.len() as u32);
             ids.iter().for_each(|&id| _ = out.put64(id));
         }
-        out.put32(self.lives.len() as u32);
-        for (&slot, life) in &self.lives {
-            out.put8(slot).put32(life.incarnation).put64(life.nonce);
+        out.put32(self.incarnations.len() as u32);
+        for (&slot, latest) in &self.incarnations {
+            out.put8(slot).put32(latest.incarnation).put64(latest.nonce);
         }
         // Last, and only where there is one: releases before this field left it out.
         self.group.iter().for_each(|&group| _ = out.put64(group));
@@ -162,8 +163,8 @@ impl Configuration {
         }
         for _ in 0..reader.count32(limits::SLOTS, 13)? {
             let slot = reader.u8()?;
-            let life = Incarnation { incarnation: reader.u32()?, nonce: reader.u64()? };
-            configuration.lives.insert(slot, life);
+            let latest = Incarnation { incarnation: reader.u32()?, nonce: reader.u64()? };
+            configuration.incarnations.insert(slot, latest);
         }
         configuration.group = (!reader.is_empty()).then(|| reader.u64()).transpose()?;
         if configuration.is_intact() { Ok(configuration) } else { Err(Malformed("an impossible membership")) }
@@ -177,7 +178,11 @@ impl Configuration {
                 let Some(slot) = slot_of(id) else { return false };
                 let fresh = seen >> slot & 1 == 0;
                 seen |= 1 << slot;
-                fresh && self.lives.get(&slot).is_some_and(|life| life.incarnation == incarnation_of(id))
+                fresh
+                    && self
+                        .incarnations
+                        .get(&slot)
+                        .is_some_and(|latest| latest.incarnation == incarnation_of(id))
             })
     }
 }
@@ -235,10 +240,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_replaced_in_three_steps_and_its_id_never_returns() {
+    fn an_incarnation_is_replaced_in_three_steps_and_its_id_never_returns() {
         let start = Configuration::founding(&[10, 11, 12]);
         let (old, new) = (engine_id(1, 1), engine_id(1, 2));
-        assert_eq!(start.after(Change::AddLearner { id: new, nonce: 5 }), None, "the old life is still in");
+        assert_eq!(
+            start.after(Change::AddLearner { id: new, nonce: 5 }),
+            None,
+            "the old incarnation is still in"
+        );
         let removed = start.after(Change::Remove { id: old }).unwrap();
         assert_eq!(removed.after(Change::AddLearner { id: old, nonce: 11 }), None, "ids are used once");
         let learning = removed.after(Change::AddLearner { id: new, nonce: 5 }).unwrap();
@@ -256,7 +265,7 @@ mod tests {
         let before = bytes.len();
         assert_eq!(Configuration::decode(&mut Reader::new(&bytes)), Ok(configuration.clone()));
         let renamed = configuration.after(Change::TakeOver { id: engine_id(3, 1), group: 77 }).unwrap();
-        assert_eq!((renamed.voters.len(), renamed.lives.len(), renamed.group), (1, 5, Some(77)));
+        assert_eq!((renamed.voters.len(), renamed.incarnations.len(), renamed.group), (1, 5, Some(77)));
         let mut bytes = Vec::new();
         renamed.encode(&mut bytes);
         assert_eq!(bytes.len(), before - 4 * 8 + 8);

@@ -438,8 +438,8 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
     }
 
-    fn life_of(&self, slot: u8) -> Option<u32> {
-        self.node.as_ref()?.configuration.lives.get(&slot).map(|life| life.incarnation)
+    fn admitted_incarnation(&self, slot: u8) -> Option<u32> {
+        self.node.as_ref()?.configuration.incarnations.get(&slot).map(|latest| latest.incarnation)
     }
 
     fn decide(&mut self, decision: Decision) -> Result<(), Declined> {

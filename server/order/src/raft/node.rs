@@ -421,7 +421,7 @@ impl<L: LogStore> Node<L> {
             return Ok(());
         }
         let sender = received.message.from;
-        let latest = self.configuration.lives.get(&from).map_or(0, |life| life.incarnation);
+        let latest = self.configuration.incarnations.get(&from).map_or(0, |latest| latest.incarnation);
         if slot_of(sender) == Some(from) && incarnation_of(sender) < latest {
             let gone = Control::Gone { group: self.group(), id: sender };
             self.out.send(from, FrameKind::Control, gone.encode());
@@ -482,10 +482,10 @@ impl<L: LogStore> Node<L> {
 
     /// Whether the incarnation that a batch names was let into the group: every replica sees the same changes before
     /// it.
-    fn is_of_a_life(&self, head: &[u8]) -> bool {
-        let Some((origin, incarnation)) = Encoded::claimed_life(head) else { return true };
-        let life = self.configuration.lives.get(&origin);
-        life.is_none_or(|life| incarnation >> 32 <= u64::from(life.incarnation))
+    fn is_of_known_incarnation(&self, head: &[u8]) -> bool {
+        let Some((origin, incarnation)) = Encoded::claimed_incarnation(head) else { return true };
+        let latest = self.configuration.incarnations.get(&origin);
+        latest.is_none_or(|latest| incarnation >> 32 <= u64::from(latest.incarnation))
     }
 
     /// The pipeline has the state after `cut` in place: the snapshot that names it may take effect.
@@ -656,7 +656,7 @@ impl<L: LogStore> Node<L> {
                 EntryType::EntryNormal if entry.context.is_empty() => {}
                 // Otherwise the replica in that slot would never be served again: its batches would be those of an
                 // earlier incarnation.
-                EntryType::EntryNormal if !self.is_of_a_life(&entry.context) => {}
+                EntryType::EntryNormal if !self.is_of_known_incarnation(&entry.context) => {}
                 EntryType::EntryNormal => {
                     self.handed = entry.index;
                     let encoded = Encoded { head: entry.context, body: entry.data };

@@ -80,7 +80,7 @@ pub struct Cluster {
     wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
     last_arrival: BTreeMap<(u8, u8), u64>,
     sequence: u64,
-    lives: u64,
+    processes: u64,
 }
 
 impl Cluster {
@@ -107,7 +107,7 @@ impl Cluster {
             wire: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
             sequence: 0,
-            lives: 0,
+            processes: 0,
         };
         for (slot, (store, records)) in (0u8..).zip(stores) {
             cluster.start(slot, store, records, BTreeMap::new());
@@ -129,7 +129,7 @@ impl Cluster {
     ) {
         let size = self.size();
         let nonce = self.rng.next_u64();
-        self.lives += 1;
+        self.processes += 1;
         let (state, service) = cuts.last_key_value().map(|(_, cut)| cut.clone()).unwrap_or_default();
         let raft = RaftConfig {
             window: 256,
@@ -389,9 +389,9 @@ impl Cluster {
                 }
                 Output::Removed => self.give_up_log(slot, "removed".into()),
                 Output::OlderCopy { index, incarnation, number } => {
-                    let (life, start) = incarnation;
+                    let (incarnation, start) = incarnation;
                     let why = format!(
-                        "an older copy: entry {index} is batch {number} of start {start} of life {life}"
+                        "an older copy: entry {index} is batch {number} of start {start} of incarnation {incarnation}"
                     );
                     self.give_up_log(slot, why);
                 }

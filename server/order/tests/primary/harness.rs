@@ -97,7 +97,7 @@ pub struct Cluster {
     wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
     last_arrival: BTreeMap<(u8, u8), u64>,
     sequence: u64,
-    lives: u32,
+    incarnations: u32,
 }
 
 impl Cluster {
@@ -128,7 +128,7 @@ impl Cluster {
             wire: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
             sequence: 0,
-            lives: 0,
+            incarnations: 0,
         };
         for slot in 0..replicas {
             cluster.start(slot);
@@ -138,12 +138,14 @@ impl Cluster {
 
     /// A process without memory begins in `slot`; it learns of the view some milliseconds later.
     pub fn start(&mut self, slot: u8) {
-        self.lives += 1;
+        self.incarnations += 1;
         let size = self.replicas.len() as u8;
         let config =
             Config { rewinds: self.keeps, streams: true, ..Config::new(slot, size, self.rng.next_u64()) };
-        let engine =
-            PrimaryEngine::new(PrimaryConfig { slot, replicas: size, life: self.lives, start: 1 }, 0);
+        let engine = PrimaryEngine::new(
+            PrimaryConfig { slot, replicas: size, incarnation: self.incarnations, start: 1 },
+            0,
+        );
         self.replicas[usize::from(slot)] = Some(Replica {
             orderer: Orderer::new(config, engine, State::default()),
             versions: vec![Version::default()],
@@ -156,7 +158,7 @@ impl Cluster {
             cuts: BTreeMap::new(),
             fetching: None,
             installed: 0,
-            next_id: u64::from(self.lives) << 32,
+            next_id: u64::from(self.incarnations) << 32,
         });
         for peer in (0..size).filter(|peer| *peer != slot) {
             if self.replicas[usize::from(peer)].is_some() {
@@ -175,8 +177,9 @@ impl Cluster {
     /// SIGKILL: the process and its connections are gone.
     pub fn kill(&mut self, slot: u8) {
         let gone = self.replicas[usize::from(slot)].take().expect("it runs");
-        let life = gone.next_id >> 32;
-        let unanswered = self.submitted.iter().filter(|id| **id >> 32 == life && !self.acked.contains(id));
+        let incarnation = gone.next_id >> 32;
+        let unanswered =
+            self.submitted.iter().filter(|id| **id >> 32 == incarnation && !self.acked.contains(id));
         self.orphans.extend(unanswered.copied().collect::<Vec<_>>());
         self.wire.retain(|_, (from, to, _)| *from != slot && *to != slot);
         self.begin.retain(|(_, of), _| *of != slot);

@@ -18,9 +18,9 @@
 //!   record of highest rank among the answers is at least that of x, and the same holds for it: so n >= w. (The highest
 //!   *number* would do as well. It may be that of a record which a later view has dropped, and the read would wait for
 //!   a batch that may never come.)
-//! - x had recorded w in an earlier life, and has recovered since. A member y of the quorum of w is among those from
-//!   which it has adopted its record. If y recorded w after it knew of the new life of x, its RECORDED has told the
-//!   executor so, and that of x did not count. Else the answer of y has w, and so has the record of x now.
+//! - x had recorded w in an earlier incarnation, and has recovered since. A member y of the quorum of w is among those
+//!   from which it has adopted its record. If y recorded w after it knew of the new incarnation of x, its RECORDED has
+//!   told the executor so, and that of x did not count. Else the answer of y has w, and so has the record of x now.
 //! - x has no memory: it does not answer, and is not in the quorum.
 //!
 //! *Why the reply is right.* Stable versions are one chain, so what is read at a stable version with a number >= n
@@ -55,8 +55,8 @@ pub(super) struct ReadRound {
 struct ReadAnswer {
     /// View and number of its record.
     rank: (u64, u64),
-    /// The verifier's life.
-    life: u16,
+    /// The verifier's incarnation.
+    incarnation: u16,
 }
 
 impl Executor {
@@ -67,11 +67,11 @@ impl Executor {
         }
         self.reads.round += 1;
         self.reads.answers = Some(BTreeMap::new());
-        let (life, round) = (self.config.life, self.reads.round);
-        out.send(Recipients::Verifiers, VerifyMessage::ReadWhere { life, round });
+        let (incarnation, round) = (self.config.incarnation, self.reads.round);
+        out.send(Recipients::Verifiers, VerifyMessage::ReadWhere { incarnation, round });
     }
 
-    /// A verifier's record, with its view and number as `rank`; `of` is the life and the round of the question.
+    /// A verifier's record, with its view and number as `rank`; `of` is the incarnation and the round of the question.
     pub(super) fn on_read_here(
         &mut self,
         from: Slot,
@@ -82,7 +82,7 @@ impl Executor {
     ) {
         let layout = self.config.layout;
         let is_right = from < layout.verifiers() && crashes.counts().len() == layout.verifiers() as usize;
-        if !is_right || of != (self.config.life, self.reads.round) {
+        if !is_right || of != (self.config.incarnation, self.reads.round) {
             return;
         }
         self.crashes.join(crashes);
@@ -91,9 +91,10 @@ impl Executor {
             return;
         }
         let Some(answers) = &mut self.reads.answers else { return };
-        answers.insert(from, ReadAnswer { rank, life: crashes.of_slot(from) });
+        answers.insert(from, ReadAnswer { rank, incarnation: crashes.of_slot(from) });
         // As of every quorum: none of its members has lost its memory since, as far as is known here.
-        let counted = answers.iter().filter(|(slot, answer)| answer.life >= self.crashes.of_slot(**slot));
+        let counted =
+            answers.iter().filter(|(slot, answer)| answer.incarnation >= self.crashes.of_slot(**slot));
         let (count, newest) =
             counted.fold((0, (0, 0)), |(count, newest), (_, answer)| (count + 1, answer.rank.max(newest)));
         let enough = if by_quorum { layout.quorum() } else { 1 };

@@ -15,8 +15,8 @@ pub(super) struct Wish {
     pub(super) view: u64,
     pub(super) reason: Reason,
     pub(super) record: TokenRecord,
-    /// Which life of the verifier sent it.
-    pub(super) life: u16,
+    /// Which incarnation of the verifier sent it.
+    pub(super) incarnation: u16,
 }
 
 /// The newest VIEW-CHANGE of each verifier that may still have an effect.
@@ -26,17 +26,17 @@ pub(super) struct Wishes(BTreeMap<Slot, Wish>);
 impl Wishes {
     /// Whether it is newer than what is known of this verifier.
     fn is_news(&self, from: Slot, wish: &Wish) -> bool {
-        let known = self.0.get(&from).map_or((0, 0), |known| (known.life, known.view));
-        (wish.life, wish.view) > known
+        let known = self.0.get(&from).map_or((0, 0), |known| (known.incarnation, known.view));
+        (wish.incarnation, wish.view) > known
     }
 
     /// Those for this view of verifiers that have not lost their memory since.
     fn of(&self, view: u64, crashes: &CrashVector) -> impl Iterator<Item = (Slot, &Wish)> {
-        let lives = move |(slot, wish): &(&Slot, &Wish)| wish.life >= crashes.of_slot(**slot);
+        let incarnations = move |(slot, wish): &(&Slot, &Wish)| wish.incarnation >= crashes.of_slot(**slot);
         self.0
             .iter()
             .filter(move |(_, wish)| wish.view == view)
-            .filter(lives)
+            .filter(incarnations)
             .map(|(slot, wish)| (*slot, wish))
     }
 }
@@ -69,8 +69,8 @@ impl Verifier {
         recorder.promised = view;
         recorder.phase = VerifierPhase::Changing;
         recorder.times.promised(out.now_us);
-        let life = recorder.crashes.of_slot(me);
-        self.wishes.0.insert(me, Wish { view, reason, record: recorder.record, life });
+        let incarnation = recorder.crashes.of_slot(me);
+        self.wishes.0.insert(me, Wish { view, reason, record: recorder.record, incarnation });
         let recorder = &self.recorder;
         self.wishes.0.retain(|slot, wish| *slot == me || matters(recorder, wish));
         recorder.persist(out);

@@ -7,10 +7,10 @@
 //!
 //! **A majority without memory.** Where verifiers decide by majority and too few have a memory, none of the others can
 //! recover. They found the new identity together with the one that is kept. It tells them so as the founder of a group
-//! does (`recover.rs`), by their lives, and by the same argument that is safe: a life that was without memory when the
-//! identity began has said nothing in it, and neither has an earlier life of that process. Any later life of it
-//! recovers from a quorum with memory, as always. With the one that is kept they are a quorum, so that the identity
-//! before has none any more: whoever comes back with a memory of it is one of the other u.
+//! does (`recover.rs`), by their incarnations, and by the same argument that is safe: an incarnation that was without
+//! memory when the identity began has said nothing in it, and neither has an earlier incarnation of that process. Any
+//! later incarnation of it recovers from a quorum with memory, as always. With the one that is kept they are a quorum,
+//! so that the identity before has none any more: whoever comes back with a memory of it is one of the other u.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ pub(super) fn next_identity(recorder: &Recorder) -> u64 {
 }
 
 impl Verifier {
-    /// The operator lets the group go on with the version that this process has; `blank` are lives of others that have
-    /// told that they are without memory. Of two executors this one is alone at first.
+    /// The operator lets the group go on with the version that this process has; `blank` are incarnations of others
+    /// that have told that they are without memory. Of two executors this one is alone at first.
     pub(super) fn on_go_alone(&mut self, has: Version, blank: &BTreeMap<Slot, u64>, out: &mut Out<'_>) {
         let recorder = &mut self.recorder;
         if !recorder.is_by_quorum() {
@@ -44,7 +44,7 @@ impl Verifier {
         let (layout, me) = (recorder.config.layout, recorder.config.me);
         let mut founding = blank.clone();
         founding.retain(|slot, _| *slot < layout.verifiers());
-        founding.insert(me, recorder.config.life);
+        founding.insert(me, recorder.config.incarnation);
         let is_quorum = founding.len() >= layout.quorum();
         if recorder.is_blank() || (layout != Layout::PairWithWitness && !is_quorum) {
             return;
@@ -71,23 +71,23 @@ impl Verifier {
         }
     }
 
-    /// A verifier without memory is told that this life of it takes part in the group's beginning. That of a later
-    /// identity than the first is not its genesis: it takes over what the founder has.
+    /// A verifier without memory is told that this incarnation of it takes part in the group's beginning. That of a
+    /// later identity than the first is not its genesis: it takes over what the founder has.
     pub(super) fn found_with(
         &mut self,
-        lives: BTreeMap<Slot, u64>,
+        incarnations: BTreeMap<Slot, u64>,
         founder: Option<TokenRecord>,
         crashes: &CrashVector,
         out: &mut Out<'_>,
     ) {
         match founder.filter(|record| record.view >= IDENTITY_VIEWS) {
             Some(record) => {
-                self.founding = lives;
+                self.founding = incarnations;
                 self.recorder.crashes.join(crashes);
                 out.commands.push(VerifierCommand::Recovered);
                 self.install(record, out);
             }
-            None => self.found(lives, out),
+            None => self.found(incarnations, out),
         }
     }
 }

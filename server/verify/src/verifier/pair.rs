@@ -14,7 +14,7 @@
 //! it is above both, and the highest view wins wherever the two meet. What a primary recorded in views of both up to
 //! then is in the backup's start. Both are alone at no time: a proof comes only of a process that is gone, and what is
 //! gone does not take over. A process that comes back without memory takes over from no view up to the one that it
-//! finds, and is the primary only of views that this life has begun.
+//! finds, and is the primary only of views that this incarnation has begun.
 
 use crate::limits::{PAIR_ASK_US, PAIR_PROOF_US, PAIR_SILENCE_US};
 use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
@@ -112,9 +112,10 @@ impl PairState {
         Some(PairView { by: 2, version, executors, joining, sequential })
     }
 
-    /// Whether this life knows every token that its process has sent in this view, and has what the view began with. In
-    /// views up to the one that it found when it recovered, an earlier life may have sent some. One that was taken in
-    /// before it was level has not what its primary has released alone, until it has shown that it has.
+    /// Whether this incarnation knows every token that its process has sent in this view, and has what the view began
+    /// with. In views up to the one that it found when it recovered, an earlier incarnation may have sent some. One
+    /// that was taken in before it was level has not what its primary has released alone, until it has shown that it
+    /// has.
     fn is_backup(&self, recorder: &Recorder) -> bool {
         let Lineup { primary, executors, joining, .. } = recorder.record.lineup;
         let (me, view) = (recorder.config.me, recorder.record.view);
@@ -183,9 +184,9 @@ impl PairState {
             return;
         }
         self.asked = Some(out.now_us);
-        let (life, round, crashes) = (recorder.config.life, AskRound::Alive, recorder.crashes);
+        let (incarnation, round, crashes) = (recorder.config.incarnation, AskRound::Alive, recorder.crashes);
         let peer = 1 - recorder.config.me.min(1);
-        out.send(Recipients::One(peer), VerifyMessage::Where { life, round, crashes });
+        out.send(Recipients::One(peer), VerifyMessage::Where { incarnation, round, crashes });
     }
 
     /// Asks the peer from time to time. Returns whether it was silent for too long.

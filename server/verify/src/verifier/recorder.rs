@@ -22,9 +22,9 @@ pub(super) struct Recorder {
     /// No view before this one is taken part in.
     pub(super) promised: u64,
     pub(super) record: TokenRecord,
-    /// A verifier that lost its memory leads no view up to this one: its earlier life may have.
+    /// A verifier that lost its memory leads no view up to this one: its earlier incarnation may have.
     pub(super) leads_after: Option<u64>,
-    /// In a pair: the view that this life has begun last. Elsewhere the one that an operator has begun here.
+    /// In a pair: the view that this incarnation has begun last. Elsewhere the one that an operator has begun here.
     pub(super) began: Option<u64>,
     pub(super) crashes: CrashVector,
     pub(super) tallies: Tallies,
@@ -105,8 +105,8 @@ impl Recorder {
         self.config.layout != Layout::Pair
     }
 
-    /// Whether this verifier records. In a pair only the primary's does, and not in a view that an earlier life of it
-    /// has begun: late messages may tell of such a view at any time.
+    /// Whether this verifier records. In a pair only the primary's does, and not in a view that an earlier incarnation
+    /// of it has begun: late messages may tell of such a view at any time.
     pub(super) fn decides(&self) -> bool {
         let is_own = self.began == Some(self.record.view) || !self.config.rules.own_views;
         let leads = self.record.lineup.primary == self.config.me && is_own;
@@ -136,7 +136,7 @@ impl Recorder {
         if self.config.rules.view_first { (view, number) } else { (number, view) }
     }
 
-    /// Takes over which lives are known. False for a message of a life that its sender has lost.
+    /// Takes over which incarnations are known. False for a message of an incarnation that its sender has lost.
     pub(super) fn admit(&mut self, from: Slot, crashes: &CrashVector) -> bool {
         if from >= self.config.layout.verifiers() || crashes.counts().len() != self.crashes.counts().len() {
             return false;
@@ -298,8 +298,8 @@ impl Recorder {
     /// Asks the others for what this verifier has missed.
     pub(super) fn ask_to_catch_up(&mut self, out: &mut Out<'_>) {
         if self.times.may_ask(out.now_us) {
-            let (life, round, crashes) = (self.config.life, AskRound::CatchUp, self.crashes);
-            out.send(Recipients::Verifiers, VerifyMessage::Where { life, round, crashes });
+            let (incarnation, round, crashes) = (self.config.incarnation, AskRound::CatchUp, self.crashes);
+            out.send(Recipients::Verifiers, VerifyMessage::Where { incarnation, round, crashes });
         }
     }
 
@@ -326,8 +326,8 @@ impl Recorder {
         near.fold(Slots::EMPTY, |slots, (slot, _)| slots.with(*slot)).minus(self.down)
     }
 
-    /// Those of `executors` that have the version of this record in their present life, as far as is known here. Only
-    /// they may number batches from there, or be kept alone.
+    /// Those of `executors` that have the version of this record in their present incarnation, as far as is known here.
+    /// Only they may number batches from there, or be kept alone.
     pub(super) fn copies(&self, base: &TokenRecord, executors: Slots) -> Slots {
         if !self.config.rules.level || !self.config.layout.leaves_out() {
             return executors;

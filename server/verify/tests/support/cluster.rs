@@ -36,20 +36,20 @@ pub struct Cluster {
     pub reported: Vec<String>,
     /// What every executor said is stable.
     pub stable: Vec<(Slot, Version)>,
-    /// The present or last life of each process.
-    pub lives: Vec<u64>,
+    /// The present or last incarnation of each process.
+    pub incarnations: Vec<u64>,
     queue: VecDeque<(Slot, Slot, VerifyMessage)>,
-    life: u64,
+    incarnation: u64,
 }
 
 impl Cluster {
     /// A group that has begun.
     pub fn founded(layout: Layout, with: fn(Config) -> Config) -> Cluster {
         let mut cluster = Cluster::down(layout, with);
-        let lives: Vec<u64> = (1..=layout.verifiers().into()).collect();
+        let incarnations: Vec<u64> = (1..=layout.verifiers().into()).collect();
         for slot in 0..layout.verifiers() {
-            let config = cluster.config(slot, lives[slot as usize]);
-            let verifier = Verifier::founded(config.clone(), &lives);
+            let config = cluster.config(slot, incarnations[slot as usize]);
+            let verifier = Verifier::founded(config.clone(), &incarnations);
             cluster.members[slot as usize] = Member {
                 executor: (slot < layout.executors()).then(|| Executor::founded(config)),
                 verifier: Some(verifier),
@@ -78,21 +78,21 @@ impl Cluster {
             cut: Vec::new(),
             reported: Vec::new(),
             stable: Vec::new(),
-            lives: (1..=layout.verifiers().into()).collect(),
+            incarnations: (1..=layout.verifiers().into()).collect(),
             queue: VecDeque::new(),
-            life: 100,
+            incarnation: 100,
         }
     }
 
-    fn config(&self, slot: Slot, life: u64) -> Config {
-        (self.with)(Config::new(self.layout, slot, life, StateToken(0)).with_extra_protection(None))
+    fn config(&self, slot: Slot, incarnation: u64) -> Config {
+        (self.with)(Config::new(self.layout, slot, incarnation, StateToken(0)).with_extra_protection(None))
     }
 
     /// Starts a process without memory, and connects it.
     pub fn start(&mut self, slot: Slot, with: fn(Config) -> Config) {
-        self.life += 1;
-        self.lives[slot as usize] = self.life;
-        let config = with(self.config(slot, self.life));
+        self.incarnation += 1;
+        self.incarnations[slot as usize] = self.incarnation;
+        let config = with(self.config(slot, self.incarnation));
         let executor = (slot < self.layout.executors()).then(|| Executor::new(config.clone()));
         self.members[slot as usize] = Member { verifier: Some(Verifier::new(config)), executor, saved: None };
         for other in (0..self.layout.verifiers()).filter(|other| *other != slot) {
@@ -104,7 +104,7 @@ impl Cluster {
     /// Starts a process whose verifier has its memory on disk.
     pub fn start_from_disk(&mut self, slot: Slot, saved: &SavedRecord) {
         self.start(slot, self.with);
-        let config = (self.with)(self.config(slot, self.life));
+        let config = (self.with)(self.config(slot, self.incarnation));
         self.members[slot as usize].verifier = Some(Verifier::restored(config, saved));
     }
 

@@ -104,8 +104,10 @@ impl Live {
         self.layout.verifiers()
     }
 
-    fn config(&self, slot: Slot, life: u64) -> Config {
-        Config::new(self.layout, slot, life, StateToken(0)).with_rules(self.rules).with_extra_protection(None)
+    fn config(&self, slot: Slot, incarnation: u64) -> Config {
+        Config::new(self.layout, slot, incarnation, StateToken(0))
+            .with_rules(self.rules)
+            .with_extra_protection(None)
     }
 
     /// Messages of a link that arrive in one step. With three processes all of them do, so that there are fewer states.
@@ -141,7 +143,7 @@ impl Live {
     /// Executor 1 has ended while the group was idle, executor 0 goes on alone and has run one batch, and the new
     /// process of executor 1 has just found the group.
     fn initial(&mut self) -> LiveState {
-        let lives = [1, 2, 3];
+        let incarnations = [1, 2, 3];
         let empty = self.links.number(Vec::new());
         let mut state = LiveState {
             processes: [0; PROCESSES],
@@ -150,8 +152,8 @@ impl Live {
             unaware: Slots::EMPTY,
         };
         for slot in 0..self.count() {
-            let config = self.config(slot, lives[slot as usize]);
-            let verifier = Verifier::founded(config.clone(), &lives);
+            let config = self.config(slot, incarnations[slot as usize]);
+            let verifier = Verifier::founded(config.clone(), &incarnations);
             let executor = (slot < 2).then(|| Executor::founded(config));
             state.processes[slot as usize] = self.processes.number(Process { slot, verifier, executor });
         }

@@ -17,7 +17,7 @@ use super::search::{AsBytes, Model};
 use super::table::{Messages, Table, after, prefix, reported};
 
 /// Lives that begin without memory have numbers beyond this.
-const NEW_LIVES: u64 = 10;
+const NEW_INCARNATIONS: u64 = 10;
 
 /// What is explored of a pair, and how much of it.
 pub struct Pair {
@@ -43,9 +43,9 @@ pub struct Pair {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Process {
     slot: Slot,
-    life: u64,
+    incarnation: u64,
     machines: Option<(Verifier, Executor)>,
-    /// Whether the last life had taken over or begun to go alone, so that a proof of its end is late.
+    /// Whether the last incarnation had taken over or begun to go alone, so that a proof of its end is late.
     was_alone: bool,
 }
 
@@ -113,8 +113,8 @@ impl Pair {
         }
     }
 
-    fn config(&self, slot: Slot, life: u64) -> Config {
-        Config::new(Layout::Pair, slot, life, StateToken(0))
+    fn config(&self, slot: Slot, incarnation: u64) -> Config {
+        Config::new(Layout::Pair, slot, incarnation, StateToken(0))
             .with_rules(self.rules)
             .with_extra_protection(None)
     }
@@ -145,8 +145,8 @@ impl Pair {
                 run.process.machines = None;
             }
             What::Start => {
-                run.process.life += NEW_LIVES;
-                let config = self.config(slot, run.process.life);
+                run.process.incarnation += NEW_INCARNATIONS;
+                let config = self.config(slot, run.process.incarnation);
                 run.process.machines = Some((Verifier::new(config.clone()), Executor::new(config)));
             }
         }
@@ -167,15 +167,15 @@ impl Pair {
         let mut steps = Vec::new();
         // Messages persist. Only who has no memory, or is left out, has something new to say.
         let counts = verifier.record().is_some_and(|record| record.lineup.executors.contains(slot));
-        if process.life > NEW_LIVES || !counts {
+        if process.incarnation > NEW_INCARNATIONS || !counts {
             steps.push(What::Repeat);
         }
         let more_views = verifier.record().is_some_and(|record| record.view + 3 <= self.views);
         if more_views {
             steps.extend([What::Silence, What::Suspect]);
         }
-        // The peer has ended at least once: one proof for each life would be the same again.
-        if more_views && (peer.machines.is_none() || peer.life > NEW_LIVES) {
+        // The peer has ended at least once: one proof for each incarnation would be the same again.
+        if more_views && (peer.machines.is_none() || peer.incarnation > NEW_INCARNATIONS) {
             steps.push(What::ProofLate);
             if !peer.was_alone {
                 steps.push(What::ProofInTime);
@@ -225,21 +225,24 @@ impl Pair {
 }
 
 /// Of an answer only what its receiver uses, so that the rest does not tell states apart. The first round of a recovery
-/// uses the lives. An executor uses the promise: what it abstains from is a window, which is larger than all batches
-/// here. RECORDED has records too, so a process that has a memory needs no answer.
+/// uses the incarnations. An executor uses the promise: what it abstains from is a window, which is larger than all
+/// batches here. RECORDED has records too, so a process that has a memory needs no answer.
 fn projected(message: VerifyMessage) -> Option<VerifyMessage> {
     match message {
-        VerifyMessage::Here(here) if here.life < NEW_LIVES => None,
+        VerifyMessage::Here(here) if here.incarnation < NEW_INCARNATIONS => None,
         VerifyMessage::Here(here) if here.round != AskRound::Adopt => {
             let config = Config::new(Layout::Pair, 0, 1, StateToken(0));
             let first = Verifier::founded(config, &[]).record();
-            let known =
-                if here.round == AskRound::Lives { Some(0) } else { here.memory.map(|memory| memory.0) };
+            let known = if here.round == AskRound::Incarnations {
+                Some(0)
+            } else {
+                here.memory.map(|memory| memory.0)
+            };
             let memory = here.memory.and(known).zip(first);
             Some(VerifyMessage::Here(Here { memory, ..here }))
         }
-        VerifyMessage::Where { life, round: AskRound::Stalled, crashes } => {
-            Some(VerifyMessage::Where { life, round: AskRound::CatchUp, crashes })
+        VerifyMessage::Where { incarnation, round: AskRound::Stalled, crashes } => {
+            Some(VerifyMessage::Where { incarnation, round: AskRound::CatchUp, crashes })
         }
         message => Some(message),
     }
@@ -326,7 +329,7 @@ impl Model for Pair {
             let verifier = Verifier::founded(config.clone(), &[1, 2]);
             let machines = Some((verifier, Executor::founded(config)));
             let mut run = Run {
-                process: Process { slot, life: u64::from(slot) + 1, machines, was_alone: false },
+                process: Process { slot, incarnation: u64::from(slot) + 1, machines, was_alone: false },
                 stable: Vec::new(),
                 sent: Vec::new(),
             };

@@ -32,7 +32,7 @@ use super::table::{Messages, Table, after, reported};
 /// Machines in a world at most.
 const PARTS: usize = 6;
 /// Lives that begin without memory have numbers beyond this.
-const NEW_LIVES: u64 = 100;
+const NEW_INCARNATIONS: u64 = 100;
 
 /// What is explored, and how much of it.
 #[derive(Clone)]
@@ -192,8 +192,8 @@ impl World {
         search(self, most)
     }
 
-    fn config(&self, slot: Slot, life: u64) -> Config {
-        Config::new(self.layout, slot, life, StateToken(0))
+    fn config(&self, slot: Slot, incarnation: u64) -> Config {
+        Config::new(self.layout, slot, incarnation, StateToken(0))
             .with_rules(self.rules)
             .with_extra_protection(self.extra_after)
     }
@@ -263,7 +263,7 @@ impl World {
                 let version = after(record.version, view, 0);
                 let executors = record.lineup.executors;
                 for from in executors.iter().take(self.layout.tokens(executors)) {
-                    let message = VerifyMessage::Verify { view, version, parent, life: 1 };
+                    let message = VerifyMessage::Verify { view, version, parent, incarnation: 1 };
                     verifier.handle(VerifierEvent::Message { from, message }, 0, &mut commands);
                 }
             }
@@ -272,12 +272,12 @@ impl World {
                 let (view, parent) = (record.view, record.version.token);
                 let is_report = matches!(what, What::Report(_));
                 let version = if is_report { record.version } else { after(record.version, view, 0) };
-                let message = VerifyMessage::Verify { view, version, parent, life: 1 };
+                let message = VerifyMessage::Verify { view, version, parent, incarnation: 1 };
                 verifier.handle(VerifierEvent::Message { from, message }, 0, &mut commands);
             }
             What::Restart => {
-                let life = u64::from(slot) + NEW_LIVES + 1;
-                verifier = Verifier::new(self.config(slot, life));
+                let incarnation = u64::from(slot) + NEW_INCARNATIONS + 1;
+                verifier = Verifier::new(self.config(slot, incarnation));
             }
             What::Run(_) | What::Install => unreachable!("a step of executors"),
         }
@@ -321,7 +321,9 @@ impl World {
                 executor.handle(ExecutorEvent::Installed(version), 0, &mut commands);
             }
             What::Elapsed(timer) => executor.handle(ExecutorEvent::Elapsed(timer), 0, &mut commands),
-            What::Restart => executor = Executor::new(self.config(slot, u64::from(slot) + NEW_LIVES + 1)),
+            What::Restart => {
+                executor = Executor::new(self.config(slot, u64::from(slot) + NEW_INCARNATIONS + 1))
+            }
             What::Suspect | What::Tokens | What::TokenOf(_) | What::Report(_) => {
                 unreachable!("a step of verifiers")
             }
@@ -395,12 +397,12 @@ impl Model for World {
             spent: [0; 3],
             broken: false,
         };
-        let lives: Vec<u64> = (1..=self.layout.verifiers().into()).collect();
+        let incarnations: Vec<u64> = (1..=self.layout.verifiers().into()).collect();
         for part in 0..self.parts() {
             let slot = self.slot(part);
-            let config = self.config(slot, lives[slot as usize]);
+            let config = self.config(slot, incarnations[slot as usize]);
             let machine = if part < self.verifiers() {
-                let mut verifier = Verifier::founded(config, &lives);
+                let mut verifier = Verifier::founded(config, &incarnations);
                 verifier.forget_times();
                 let Some(record) = verifier.record() else { unreachable!("it was founded") };
                 let crashes = CrashVector::new(self.layout.verifiers());
@@ -501,24 +503,26 @@ impl World {
     }
 
     /// An executor that is stalled asks like any other, but for the time. And with crash vectors, the first round of a
-    /// recovery uses nothing of an answer but that there is a memory, and the lives. An executor uses the promise: what
-    /// it abstains from is a window, which is larger than all batches here, and RECORDED has the record anyway.
-    /// The rest would only tell states apart.
+    /// recovery uses nothing of an answer but that there is a memory, and the incarnations. An executor uses the
+    /// promise: what it abstains from is a window, which is larger than all batches here, and RECORDED has the record
+    /// anyway. The rest would only tell states apart.
     fn projected(&self, message: VerifyMessage) -> VerifyMessage {
         match message {
-            VerifyMessage::Here(here) if here.round == AskRound::Lives && self.rules.crash_vectors => {
+            VerifyMessage::Here(here) if here.round == AskRound::Incarnations && self.rules.crash_vectors => {
                 let first = Verifier::founded(self.config(0, 1), &[]).record();
                 let memory = here.memory.and(first).map(|record| (0, record));
                 VerifyMessage::Here(verify::Here { memory, ..here })
             }
-            VerifyMessage::Here(here) if here.round == AskRound::CatchUp && here.life > NEW_LIVES => {
+            VerifyMessage::Here(here)
+                if here.round == AskRound::CatchUp && here.incarnation > NEW_INCARNATIONS =>
+            {
                 assert!(self.batches <= WINDOW, "what an executor abstains from is larger");
                 let first = Verifier::founded(self.config(0, 1), &[]).record();
                 let memory = here.memory.zip(first).map(|((promised, _), record)| (promised, record));
                 VerifyMessage::Here(verify::Here { memory, ..here })
             }
-            VerifyMessage::Where { life, round: AskRound::Stalled, crashes } => {
-                VerifyMessage::Where { life, round: AskRound::CatchUp, crashes }
+            VerifyMessage::Where { incarnation, round: AskRound::Stalled, crashes } => {
+                VerifyMessage::Where { incarnation, round: AskRound::CatchUp, crashes }
             }
             message => message,
         }
@@ -532,8 +536,9 @@ impl World {
             _ => false,
         };
         let of_new_executor = match message {
-            VerifyMessage::Where { life, .. } | VerifyMessage::Here(verify::Here { life, .. }) => {
-                self.executor_restarts > 0 && *life > NEW_LIVES
+            VerifyMessage::Where { incarnation, .. }
+            | VerifyMessage::Here(verify::Here { incarnation, .. }) => {
+                self.executor_restarts > 0 && *incarnation > NEW_INCARNATIONS
             }
             _ => false,
         };
@@ -589,7 +594,7 @@ impl World {
                     steps.push(What::Restart);
                 }
                 // Messages persist. Only who has no memory, or is left out, has something new to say.
-                let asks = !executor.knows_its_life() && self.rules.abstention;
+                let asks = !executor.knows_its_incarnation() && self.rules.abstention;
                 if asks || self.layout == Layout::PairWithWitness {
                     steps.push(What::Elapsed(Timer::Resend));
                 }

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_new_life_has_shown_is_not_forgotten_with_the_old_one() {
+    fn what_a_new_incarnation_has_shown_is_not_forgotten_with_the_old_one() {
         let mut case = Case::default();
         let proposers = Set::EMPTY.with(0).with(1);
         let (old, new) = ((1, ObjectId::new(5, 0)), (1, ObjectId::new(6, 0)));

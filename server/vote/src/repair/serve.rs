@@ -171,7 +171,7 @@ mod tests {
     /// A replica that lost its memory is filled with a later state; one that has its log on disk executes the turns
     /// again.
     #[test]
-    fn a_new_life_finds_what_was_packed_for_turns_it_will_come_to() {
+    fn a_new_incarnation_finds_what_was_packed_for_turns_it_will_come_to() {
         let mut served = Served::default();
         let object = (Some(Bytes::from_static(b"right")), vec![7]);
         for batch in [10, 20] {

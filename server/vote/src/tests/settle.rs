@@ -337,7 +337,7 @@ fn nothing_is_settled_while_a_replica_is_away() {
 /// A difference at a replica is gone with its old memory; the next request on the object shows whether it still
 /// differs.
 #[test]
-fn what_a_replica_held_in_an_earlier_life_is_not_settled() {
+fn what_a_replica_held_in_an_earlier_incarnation_is_not_settled() {
     let mut cluster = group(3);
     let cause = order_one(&mut cluster, &[Op::Set(0, 500)]);
     deliver_all(&mut cluster);

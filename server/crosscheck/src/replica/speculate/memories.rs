@@ -19,8 +19,8 @@ use crate::world::World;
 pub(in crate::replica) struct OtherVerifier {
     /// From 0.
     pub(in crate::replica) replica: u8,
-    /// The life of its process that told it.
-    pub(in crate::replica) life: u64,
+    /// The incarnation of its process that told it.
+    pub(in crate::replica) incarnation: u64,
     /// It has its memory.
     pub(in crate::replica) verifies: bool,
     /// Its last stable batch, if it executes.
@@ -48,10 +48,10 @@ impl Memories {
         bits(others) | u16::from(self.verifies) << self.me
     }
 
-    /// Others that are here without, and in which life they told that.
+    /// Others that are here without, and in which incarnation they told that.
     fn blank(&self) -> BTreeMap<u8, u64> {
         let blank = self.others.iter().filter(|other| !other.verifies);
-        blank.map(|other| (other.replica, other.life)).collect()
+        blank.map(|other| (other.replica, other.incarnation)).collect()
     }
 
     /// Those that are not here.
@@ -165,7 +165,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 
     /// Whether too few verifiers have their memory, so that an operator may let the group go on with what this replica
-    /// has: the lives of those that are here without, or why not.
+    /// has: the incarnations of those that are here without, or why not.
     pub(super) fn lost_memories(&self) -> Result<BTreeMap<u8, u64>, String> {
         let Some(memories) = self.stage.memories(self.group, self.env) else { return Ok(BTreeMap::new()) };
         if !memories.are_too_few() {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     fn other(replica: u8, verifies: bool, has: Option<u64>) -> OtherVerifier {
-        OtherVerifier { replica, life: 70 + u64::from(replica), verifies, has }
+        OtherVerifier { replica, incarnation: 70 + u64::from(replica), verifies, has }
     }
 
     /// Replica 3 of three, which has batch 17.

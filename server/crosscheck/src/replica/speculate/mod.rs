@@ -197,9 +197,10 @@ pub(super) fn layout(settings: &Settings) -> Layout {
 const GENESIS: verify::StateToken = verify::StateToken(0);
 
 impl SpeculateStage {
-    /// The stage of a replica that has not found its group yet. `life` distinguishes this process from all others.
-    pub(super) fn new(settings: &Settings, life: u64) -> Self {
-        let mut config = verify::Config::new(layout(settings), settings.me, life.max(1), GENESIS);
+    /// The stage of a replica that has not found its group yet. `incarnation` distinguishes this process from all
+    /// others.
+    pub(super) fn new(settings: &Settings, incarnation: u64) -> Self {
+        let mut config = verify::Config::new(layout(settings), settings.me, incarnation.max(1), GENESIS);
         if settings.begins {
             config = config.that_begins();
         }
@@ -249,8 +250,8 @@ impl SpeculateStage {
 
     /// Its verifier has lost its memory: an injected fault.
     #[cfg(feature = "inject")]
-    pub(super) fn forget_verifier(&mut self, settings: &Settings, life: u64) {
-        let config = verify::Config::new(layout(settings), settings.me, life.max(1), GENESIS);
+    pub(super) fn forget_verifier(&mut self, settings: &Settings, incarnation: u64) {
+        let config = verify::Config::new(layout(settings), settings.me, incarnation.max(1), GENESIS);
         self.verifier = Verifier::new(config);
     }
 

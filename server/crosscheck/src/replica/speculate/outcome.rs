@@ -88,11 +88,11 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         match command {
             ExecutorCommand::Send { to, message } => {
                 self.stage.send_of_executor(to, &message, self.env);
-                if let VerifyMessage::Verify { view, version, parent, life } = message
+                if let VerifyMessage::Verify { view, version, parent, incarnation } = message
                     && let Some(token) = self.env.hooks.second_token(version.token)
                 {
                     let version = Version { token, ..version };
-                    let message = VerifyMessage::Verify { view, version, parent, life };
+                    let message = VerifyMessage::Verify { view, version, parent, incarnation };
                     self.stage.send_of_executor(to, &message, self.env);
                 }
             }

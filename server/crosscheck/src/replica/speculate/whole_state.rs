@@ -6,7 +6,7 @@
 //! of a stable batch, which f+1 others offer alike. A boundary puts it behind the locks, and batches run from there on.
 //! Until then no batch runs here, and none is folded. What had become stable before has left, or still does.
 //!
-//! Which tokens the executor may send then: see `server/verify/src/executor/life.rs`.
+//! Which tokens the executor may send then: see `server/verify/src/executor/incarnation.rs`.
 //!
 //! One of two without a third verifier cannot do that: no batch becomes stable without its token. It ends its process
 //! instead, which lets the other one go on alone, and joins it.

@@ -106,10 +106,10 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// In verified mode: its verifier has lost its memory, and continues as another one with this number.
-    pub fn forget_verifier(&mut self, life: u64) {
+    pub fn forget_verifier(&mut self, incarnation: u64) {
         let settings = self.replica.env.settings.clone();
         if let Some(stage) = &mut self.replica.speculate {
-            stage.forget_verifier(&settings, life);
+            stage.forget_verifier(&settings, incarnation);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use verify::{Layout, Slot, VerifyMessage, Version};
 
-use super::{Machine, NEW_LIVES, Posted, World, WorldState};
+use super::{Machine, NEW_INCARNATIONS, Posted, World, WorldState};
 
 /// The batch or version that messages are about: view, number, token.
 type Topic = (u64, u64, u128);
@@ -18,7 +18,7 @@ impl World {
         match message {
             VerifyMessage::Verify { .. } => self.together && !self.notes_matter(),
             VerifyMessage::Recorded { .. } => self.together,
-            VerifyMessage::Here(here) => self.together && here.life > NEW_LIVES,
+            VerifyMessage::Here(here) => self.together && here.incarnation > NEW_INCARNATIONS,
             _ => false,
         }
     }
@@ -54,7 +54,7 @@ impl World {
                     is_new.then_some((record.view, number, token.0, (*from, 0)))
                 }
                 (VerifyMessage::Here(_), Machine::Executor(executor)) => {
-                    (!executor.knows_its_life()).then_some((u64::MAX, 0, 0, (*from, 0)))
+                    (!executor.knows_its_incarnation()).then_some((u64::MAX, 0, 0, (*from, 0)))
                 }
                 (VerifyMessage::Here(here), Machine::Verifier(verifier)) => {
                     let is_blank = verifier.record().is_none() && self.concerns(part, message_number);

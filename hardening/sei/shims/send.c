@@ -124,18 +124,18 @@ static void do_tell(uint64_t fd, uint64_t unused, uint64_t unused_too, const uin
 
 static ssize_t send_stream(int fd, int flags, const void *from, size_t n) {
     int before = errno;
-    int64_t told = sei_rt_runs_first() && !waits(fd, flags) ? room(fd, n) : (int64_t)n;
-    told = sei_rt_recorded(ROOM, RECORDED, (uint64_t)fd, n, (uint64_t)flags, told);
-    if (told > 0) {
-        sei_rt_defer(do_send, (uint64_t)fd, (uint64_t)flags, 0, from, (size_t)told);
+    int64_t accepted = sei_rt_runs_first() && !waits(fd, flags) ? room(fd, n) : (int64_t)n;
+    accepted = sei_rt_recorded(ROOM, RECORDED, (uint64_t)fd, n, (uint64_t)flags, accepted);
+    if (accepted > 0) {
+        sei_rt_defer(do_send, (uint64_t)fd, (uint64_t)flags, 0, from, (size_t)accepted);
     }
-    if (told < (int64_t)n) {
+    if (accepted < (int64_t)n) {
         sei_rt_defer(do_tell, (uint64_t)fd, 0, 0, NULL, 0);
     }
-    if (told >= 0) {
+    if (accepted >= 0) {
         errno = before;
     }
-    return told;
+    return accepted;
 }
 
 ssize_t sei_call_send(int fd, const void *from, size_t n, int flags) {
@@ -179,14 +179,14 @@ static ssize_t defer_pieces(int fd, int flags, const void *address, size_t addre
         memcpy(bytes + at, sei_rt_read_at(pieces[i].iov_base), pieces[i].iov_len);
         at += pieces[i].iov_len;
     }
-    ssize_t told = (ssize_t)(length - address_length);
+    ssize_t accepted = (ssize_t)(length - address_length);
     if (!address_length && is_stream(fd)) {
-        told = send_stream(fd, flags, bytes, length);
+        accepted = send_stream(fd, flags, bytes, length);
     } else {
         sei_rt_defer(do_sendto, (uint64_t)fd, (uint64_t)flags, address_length, bytes, length);
     }
     free(bytes);
-    return told;
+    return accepted;
 }
 
 ssize_t sei_call_sendto(int fd, const void *from, size_t n, int flags, const struct sockaddr *to, socklen_t length) {

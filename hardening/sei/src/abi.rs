@@ -335,7 +335,7 @@ fn fail_as(
         phase.to_str().unwrap_or("?"),
         detected.address,
     );
-    line.tell();
+    line.write_stderr();
     if let Some(Rotation { from, to, .. }) = rotation {
         let mut line = Line::new();
         let _ = writeln!(
@@ -343,7 +343,7 @@ fn fail_as(
             "sei: the first run was on core {from}, the second on core {to} (sei_rotate): if it happens again with \
              one of both, that core computes wrongly. Take it out of use."
         );
-        line.tell();
+        line.write_stderr();
     }
     let mut reason = Line::new();
     let _ = write!(reason, "{}\0", detected.reason.text());
@@ -372,7 +372,7 @@ pub(crate) struct Line {
 
 impl Line {
     /// Writes it to standard error.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn write_stderr(&self) {
         // SAFETY: bytes of this value.
         unsafe { libc::write(2, self.bytes.as_ptr().cast(), self.length) };
     }
@@ -661,7 +661,7 @@ accesses! {
 }
 
 /// The log needs more room, or no handler runs. What is done here costs the usual write nothing: as a function of C it
-/// unwinds to nobody, and is the last thing that the write does.
+/// unwinds to no caller, and is the last thing that the write does.
 #[cold]
 #[inline(never)]
 extern "C" fn write_at_length<T>(to: *mut T, value: T, size: Size) {

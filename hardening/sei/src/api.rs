@@ -331,7 +331,7 @@ fn complain(process: &SharedByThreads, complaint: Complaint) {
     if !process.has_complained.swap(true, Ordering::Relaxed) {
         let mut line = Line::new();
         let _ = writeln!(line, "{}", complaint.text());
-        line.tell();
+        line.write_stderr();
     }
 }
 
@@ -546,7 +546,7 @@ fn report_write(address: usize, instruction: usize) {
         file.to_str().unwrap_or("?"),
         instruction.wrapping_sub(base),
     );
-    line.tell();
+    line.write_stderr();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

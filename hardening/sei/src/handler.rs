@@ -182,7 +182,7 @@ impl Handler {
             Some(at) => Ok(at),
             None => {
                 let at = self.read_at(address);
-                self.open.note(memory, address, at, size).map(|()| at)
+                self.open.record(memory, address, at, size).map(|()| at)
             }
         }
     }
@@ -202,7 +202,7 @@ impl Handler {
             return Some(address);
         }
         let at = self.read_at(address);
-        self.open.note_within(memory, address, at, size).then_some(at)
+        self.open.record_within(memory, address, at, size).then_some(at)
     }
 
     /// The same for `length` bytes.
@@ -219,7 +219,7 @@ impl Handler {
             return Ok(address);
         }
         let at = self.read_at(address);
-        self.open.note_range(memory, address, at, length).map(|()| at)
+        self.open.record_range(memory, address, at, length).map(|()| at)
     }
 
     /// Where this run reads what the program knows at `address`.

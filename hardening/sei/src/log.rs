@@ -130,7 +130,7 @@ impl Log {
     /// Keeps the word that is about to be overwritten. `read_at` is where it is read: another place than `address` in
     /// the second run of duplicated state.
     #[inline(always)]
-    pub fn note(
+    pub fn record(
         &mut self,
         memory: &impl ProgramMemory,
         address: usize,
@@ -142,7 +142,7 @@ impl Log {
 
     /// The same where there is room, and nothing else to do; otherwise nothing is kept.
     #[inline(always)]
-    pub fn note_within(
+    pub fn record_within(
         &mut self,
         memory: &impl ProgramMemory,
         address: usize,
@@ -185,7 +185,7 @@ impl Log {
     }
 
     /// Keeps `length` bytes that are about to be overwritten: words if they are few, else one entry.
-    pub fn note_range(
+    pub fn record_range(
         &mut self,
         memory: &impl ProgramMemory,
         address: usize,
@@ -196,7 +196,7 @@ impl Log {
             let mut done = 0;
             for size in [Size::B8, Size::B4, Size::B2, Size::B1] {
                 while length - done >= size.bytes() {
-                    self.note(memory, address + done, read_at + done, size)?;
+                    self.record(memory, address + done, read_at + done, size)?;
                     done += size.bytes();
                 }
             }
@@ -428,12 +428,12 @@ mod tests {
     }
 
     fn write(memory: &mut VectorMemory, log: &mut Log, address: usize, size: Size, value: u64) {
-        log.note(memory, address, address, size).unwrap();
+        log.record(memory, address, address, size).unwrap();
         memory.store(address, size, value);
     }
 
     fn write_range(memory: &mut VectorMemory, log: &mut Log, address: usize, bytes: &[u8]) {
-        log.note_range(memory, address, address, bytes.len()).unwrap();
+        log.record_range(memory, address, address, bytes.len()).unwrap();
         memory.overwrite(address, bytes);
     }
 
@@ -522,9 +522,9 @@ mod tests {
         let memory = memory();
         let mut log = opened();
         for _ in 0..limits::LOG_ENTRIES {
-            log.note(&memory, 0, 0, Size::B1).unwrap();
+            log.record(&memory, 0, 0, Size::B1).unwrap();
         }
-        assert_eq!(log.note(&memory, 0, 0, Size::B1), Err(Reason::LogFull));
+        assert_eq!(log.record(&memory, 0, 0, Size::B1), Err(Reason::LogFull));
         log.clear();
         assert_eq!(log.entries.len(), FIRST_ENTRIES);
     }

@@ -214,7 +214,7 @@ impl HandlerMessage {
     }
 
     /// V: the input is what its CRC says, and the bytes of each reply, read once more at the places that the first run
-    /// noted, give the CRC that the second run made.
+    /// recorded, give the CRC that the second run made.
     ///
     /// # Errors
     /// The first that differs.

@@ -136,7 +136,7 @@ pub unsafe extern "C" fn sei_rt_failed(name: *const c_char) -> ! {
         "sei: {name} failed, after its handler was told that it would succeed: {error}. The process ends with status \
          {EXIT_FAILED}; replies that were to follow have not left it. Remove the cause, and start it again."
     );
-    line.tell();
+    line.write_stderr();
     // SAFETY: ends the process.
     unsafe { libc::_exit(EXIT_FAILED) }
 }

@@ -48,7 +48,7 @@ pub fn id(message: &[u8]) -> Option<u16> {
 /// How the reply deviates.
 pub fn check(query: &[u8], reply: &[u8]) -> Result<(), WrongAnswer> {
     let question = Question::of(query).ok_or(WrongAnswer::Malformed)?;
-    let asked = &query[12..];
+    let sent_question = &query[12..];
     if id(query) != id(reply) {
         return Err(WrongAnswer::Foreign);
     }
@@ -59,7 +59,7 @@ pub fn check(query: &[u8], reply: &[u8]) -> Result<(), WrongAnswer> {
     }
     match rest.question() {
         None => return Err(WrongAnswer::Malformed),
-        Some(found) if found != asked => return Err(WrongAnswer::Foreign),
+        Some(found) if found != sent_question => return Err(WrongAnswer::Foreign),
         Some(_) => {}
     }
     if flags & CUT_OFF != 0 {

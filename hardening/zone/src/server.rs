@@ -57,7 +57,7 @@ fn converse(mut stream: TcpStream, is_first: bool, second: Ipv4Addr) -> io::Resu
 /// The reply to a query; none to what is no query.
 fn answer(query: &[u8], is_first: bool, second: Ipv4Addr) -> Option<Vec<u8>> {
     let name_end = 12 + query.get(12..)?.iter().position(|&byte| byte == 0)? + 1;
-    let (asked, name) = (query.get(12..name_end + 4)?, &query[12..name_end]);
+    let (question, name) = (query.get(12..name_end + 4)?, &query[12..name_end]);
     let kind = u16::from_be_bytes(query.get(name_end..name_end + 2)?.try_into().ok()?);
     let (host, zone) = (number(name, 0), number(name, 1));
     let own = labels(&[&format!("z{}", zone.unwrap_or(0)), "test"]);
@@ -90,7 +90,7 @@ fn answer(query: &[u8], is_first: bool, second: Ipv4Addr) -> Option<Vec<u8>> {
     let is_authority = if sections[1].first().is_some_and(|(_, of, _)| *of == NS) { 0 } else { 4 };
     let mut reply = [&query[..2], &[0x80 | is_authority, code, 0, 1]].concat();
     reply.extend(counts);
-    reply.extend_from_slice(asked);
+    reply.extend_from_slice(question);
     for (name, of, data) in sections.iter().flatten() {
         reply.extend_from_slice(name);
         reply.extend_from_slice(&[&of.to_be_bytes()[..], &[0, 1], &TTL.to_be_bytes()].concat());

@@ -77,7 +77,7 @@ impl<'e> BenchCampaign<'e> {
             }
         }
         if definition.memaslap && memaslap::program().is_none() {
-            note(&format!("skipped: {}", memaslap::INSTALL));
+            print_note(&format!("skipped: {}", memaslap::INSTALL));
         }
         let mut run = BenchRun::begin(definition, changed, versions);
         run.settings.skipped = skipped;
@@ -151,7 +151,7 @@ impl<'e> BenchCampaign<'e> {
             bail!("{trouble}");
         }
         if !killed.is_empty() {
-            note(&format!("{}: {} had to be killed", cell.side, killed.join(", ")));
+            print_note(&format!("{}: {} had to be killed", cell.side, killed.join(", ")));
         }
         measured
     }
@@ -302,8 +302,8 @@ fn plan<'d>(definition: &'d Definition, skipped: &[Skipped]) -> Vec<Cell<'d>> {
     plan
 }
 
-/// Tells something that is no measurement.
-fn note(text: &str) {
+/// Prints something that is no measurement.
+fn print_note(text: &str) {
     use std::io::Write as _;
     // A user who closed stderr does not want the message.
     let _ = writeln!(std::io::stderr(), "{text}");

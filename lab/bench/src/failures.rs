@@ -17,7 +17,7 @@ use super::generator::{STEP_NS, Timeline, TimelineStep};
 const LOOK: Duration = Duration::from_millis(20);
 /// Steps of the timeline in a step of the results: 100 ms.
 const STEPS: usize = 50;
-/// The others have settled so long after the failure, in milliseconds: then their throughput counts.
+/// So long after the failure, in milliseconds, the throughput of the others counts.
 const SETTLED_MS: f64 = 500.0;
 /// Milliseconds of a step of the timeline.
 const STEP_MS: f64 = STEP_NS as f64 / 1e6;
@@ -84,11 +84,11 @@ impl FailureInjector {
         replicas: Vec<ReplicaHandle>,
     ) -> std::io::Result<FailureInjector> {
         let over = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&over);
+        let stop = Arc::clone(&over);
         let thread = thread::Builder::new().name("injector".into()).spawn(move || {
             let begin = Instant::now();
             let mut times = FailureTimes::default();
-            if !sleep_until(begin + Duration::from_secs_f64(failure.at), &asked) {
+            if !sleep_until(begin + Duration::from_secs_f64(failure.at), &stop) {
                 return times;
             }
             let signal = match failure.kind {
@@ -96,14 +96,14 @@ impl FailureInjector {
                 FailureKind::Pause => Signal::STOP,
             };
             times.failed_us = kill_process(pid, signal).is_ok().then(wall_us);
-            let goes_on = sleep_until(begin + Duration::from_secs_f64(failure.back), &asked);
+            let goes_on = sleep_until(begin + Duration::from_secs_f64(failure.back), &stop);
             if failure.kind == FailureKind::Pause {
                 // Also when the measurement was given up: a stopped process cannot be ended cleanly.
                 let _ = kill_process(pid, Signal::CONT);
             }
             if goes_on {
                 times.back_us = Some(wall_us());
-                times.together_us = wait_until_together(&replicas, &asked);
+                times.together_us = wait_until_together(&replicas, &stop);
             }
             times
         })?;
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_failure_there_is_nothing_to_tell() {
+    fn without_a_failure_there_is_nothing_to_report() {
         assert_eq!(of(FailureTimes::default(), &timeline(&[]), 4.0), None);
     }
 

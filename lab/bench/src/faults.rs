@@ -58,12 +58,12 @@ impl Injector {
         let mut lanes: Vec<Lane> = (0..LANES).map(connect).collect::<anyhow::Result<_>>()?;
         let mut targets = Targets::new(faults.fault, workload, seed);
         let over = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&over);
+        let stop = Arc::clone(&over);
         let gap = Duration::from_secs_f64(1.0 / faults.per_second);
         let thread = thread::Builder::new().name("faults".into()).spawn(move || {
             let begin = Instant::now();
             let mut due = 0;
-            while !asked.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 // The first fault comes half an interval after the beginning.
                 let next = begin + gap.mul_f64(due as f64 + 0.5);
                 let now = Instant::now();
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_tell_what_was_placed() {
+    fn answers_name_what_was_placed() {
         assert_eq!(outcome(br#"{"done":true,"what":"Item 1.0","home":1,"id":"1.0"}"#), None);
         let not = outcome(br#"{"done":false,"what":"there is no item:k now"}"#);
         assert_eq!(not.as_deref(), Some("there is no item:k now"));

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_only_what_it_knows() {
+    fn it_gets_only_what_it_supports() {
         let text = |mix: &str| {
             format!(
                 "title = 't'\nabout = 'a'\npeers = ['memcached']\nclients = [1]\nseconds = 1.0\nrepetitions = 1\n\

@@ -46,35 +46,35 @@ impl Overrides {
     /// No measurement would be left.
     pub fn apply(&self, mut definition: Definition) -> anyhow::Result<(Definition, Vec<String>)> {
         let mut changed = Vec::new();
-        let mut note = |what: String| changed.push(what);
+        let mut add = |what: String| changed.push(what);
         if let Some(seconds) = self.seconds {
-            note(format!("seconds = {seconds}"));
+            add(format!("seconds = {seconds}"));
             // A duration of zero cannot be divided by.
             definition.seconds = seconds.max(0.05);
         }
         if let Some(seconds) = self.warmup {
-            note(format!("warmup_seconds = {seconds}"));
+            add(format!("warmup_seconds = {seconds}"));
             definition.warmup_seconds = seconds;
         }
         if let Some(repetitions) = self.repetitions {
-            note(format!("repetitions = {repetitions}"));
+            add(format!("repetitions = {repetitions}"));
             definition.repetitions = usize::from(repetitions);
         }
         if let Some(rate) = self.rate {
-            note(format!("rate = {rate}"));
+            add(format!("rate = {rate}"));
             definition.rate = Some(f64::from(rate));
         }
         if self.verify && !definition.verify {
-            note("verify = true".into());
+            add("verify = true".into());
             definition.verify = true;
         }
         if !self.clients.is_empty() {
             definition.clients = self.clients.iter().copied().map(usize::from).collect();
-            note(format!("clients = {:?}", definition.clients));
+            add(format!("clients = {:?}", definition.clients));
         }
         if !self.only.is_empty() {
             definition.sides.retain(|side| self.only.contains(side));
-            note(format!("sides = {}", join(&definition.sides)));
+            add(format!("sides = {}", join(&definition.sides)));
         }
         if !self.workload.is_empty() {
             definition.workloads.retain(|workload| {
@@ -82,7 +82,7 @@ impl Overrides {
                 self.workload.contains(&workload.name)
                     || family.is_some_and(|family| self.workload.contains(family))
             });
-            note(format!("workloads = {}", self.workload.join(", ")));
+            add(format!("workloads = {}", self.workload.join(", ")));
         }
         if definition.sides.is_empty() || definition.workloads.is_empty() {
             let name = &definition.name;
@@ -93,9 +93,9 @@ impl Overrides {
         }
         let measured = |side: &Side| definition.sides.contains(side);
         definition.ratios.retain(|ratio| measured(&ratio.of) && measured(&ratio.to));
-        let asked = |name: &String| definition.workloads.iter().any(|workload| workload.name == *name);
+        let has_workload = |name: &String| definition.workloads.iter().any(|workload| workload.name == *name);
         definition.figures.retain(|figure| {
-            measured(&figure.of) && figure.to.as_ref().is_none_or(measured) && asked(&figure.workload)
+            measured(&figure.of) && figure.to.as_ref().is_none_or(measured) && has_workload(&figure.workload)
         });
         Ok((definition, changed))
     }

@@ -20,7 +20,7 @@ const KEY_BYTES: usize = 16;
 /// How long a checking connection waits for a server before it connects to the next.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest latency that is told exactly, in microseconds: a minute.
+/// The longest latency that is reported exactly, in microseconds: a minute.
 const LONGEST_US: u64 = 60_000_000;
 
 /// The beginning of `load --help`.

@@ -26,7 +26,7 @@ pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock)
 /// Options of `sim`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:
-  crosscheck-lab sim                                      100 seeds nobody has tried
+  crosscheck-lab sim                                      100 new seeds
   crosscheck-lab sim --seeds 10000 --first 1 --jobs 2     these very seeds, two at a time
   crosscheck-lab sim --faults none --requests 100000      no fault: any alarm is a false one
   crosscheck-lab sim --faults flip,crash --replicas 5     two replicas at a time, these faults only
@@ -241,8 +241,8 @@ fn sample(args: &Args, options: &Options) -> CommandOutcome {
         sum.runs,
         sum.failed,
         sum.answered,
-        sum.struck(),
-        sum.chunks_struck,
+        sum.injected(),
+        sum.faulty_chunks,
         sum.simulated_us as f64 / 1e6,
         sum.longest_heal_us as f64 / 1e6
     ))?;
@@ -329,7 +329,7 @@ fn reported(summary: &RunSummary) -> String {
     let faults: Vec<String> = summary
         .faults
         .iter()
-        .map(|(fault, count)| format!("{} {}", count.struck, fault.entry().name))
+        .map(|(fault, count)| format!("{} {}", count.injected, fault.entry().name))
         .collect();
     let how = match &summary.violation {
         Some(broken) => {

@@ -1,5 +1,5 @@
 //! Short trials of real replicas under real failures: the checker accepts the replies, and rejects them where the
-//! replicas are wrong on purpose; groups that are struck again and again come back, and one that cannot is called hung.
+//! replicas are wrong on purpose; groups that are hit again and again come back, and one that cannot is called hung.
 #![cfg(target_os = "linux")]
 
 use report::results::ResultFile;
@@ -89,7 +89,7 @@ fn must_recover(groups: &str) {
     assert!(holds);
 }
 
-/// A second replica is struck as soon as the group says that it tolerates that, three times in each kind of group.
+/// A second replica is hit as soon as the group says that it tolerates that, three times in each kind of group.
 #[test]
 fn a_group_with_a_vote_before_replies_comes_back_from_every_strike_that_it_tolerates() {
     must_recover("rdgx,rdgx-disk,five");
@@ -102,7 +102,7 @@ fn a_group_that_verifies_comes_back_from_every_strike_that_it_tolerates() {
 
 /// Two of three memories are lost at once, which no group tolerates and this one has not said that it does.
 #[test]
-fn a_group_that_is_struck_too_often_is_not_said_to_have_come_back() {
+fn a_group_beyond_its_tolerance_is_not_reported_as_recovered() {
     let (holds, all) = recovery("rdgx", &["--blindly", "--pairs", "1"]);
     let one = &all[0];
     assert!(!holds && one["verdict"] != "held", "{one:#}");

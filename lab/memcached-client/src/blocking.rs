@@ -157,8 +157,8 @@ impl Client {
             let mut next = 0;
             for read in found {
                 // Values come in the order of the keys; a key that has none is left out.
-                let asked = keys[next..].iter().position(|asked| asked.as_ref().as_bytes() == read.key);
-                let (Some(place), Some(value)) = (asked, Value::of(&read)) else {
+                let wanted = keys[next..].iter().position(|wanted| wanted.as_ref().as_bytes() == read.key);
+                let (Some(place), Some(value)) = (wanted, Value::of(&read)) else {
                     let key = String::from_utf8_lossy(read.key);
                     return Err(Failure::Malformed(format!("the value of {key:?}, which was not asked for")));
                 };

@@ -256,7 +256,7 @@ impl States {
     }
 
     /// Adds every state to which pending commands may have led.
-    pub fn settle(&mut self) {
+    pub fn add_possible_states(&mut self) {
         let mut at = 0;
         while at < self.states.len() {
             for (bit, act) in self.pending.iter().enumerate() {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn both_syntaxes_tell_the_same_outcomes() {
+    fn both_syntaxes_have_the_same_outcomes() {
         let (expiry, flags, value) = (0, 1, Cow::Borrowed(&b"ab"[..]));
         let store = |verb| KeyCommand::Store { verb, flags, expiry, value: value.clone() };
         let cas = |unique| KeyCommand::Cas { unique, flags, expiry, value: value.clone() };
@@ -378,7 +378,7 @@ mod tests {
         let stored = key.outcomes(&set(b"a")).into_iter().map(|(state, _)| state).collect();
         key.keep(stored);
         key.lost(&set(b"b"));
-        key.settle();
+        key.add_possible_states();
         let get = KeyCommand::GET.classic();
         let mut replies: Vec<Vec<u8>> =
             key.outcomes(&get).into_iter().filter_map(|(_, reply)| reply.bytes()).collect();
@@ -390,7 +390,7 @@ mod tests {
             .filter(|(state, _)| state.item.as_ref().is_some_and(|item| item.value == b"b"));
         let seen: Vec<State> = late.map(|(state, _)| state).collect();
         key.keep(seen);
-        key.settle();
+        key.add_possible_states();
         assert_eq!(key.states.len(), 1, "it takes effect once");
     }
 }

@@ -234,8 +234,8 @@ pub fn page(parts: &[CampaignShare]) -> String {
         total.answered,
         total.activated(),
         total.corruptions(),
-        total.struck() - total.corruptions(),
-        total.chunks_struck,
+        total.injected() - total.corruptions(),
+        total.faulty_chunks,
         total.evicted,
         total.simulated_us as f64 / 1e6,
         total.longest_heal_us as f64 / 1e6
@@ -264,7 +264,7 @@ pub fn page(parts: &[CampaignShare]) -> String {
     page.heading(2, "Faults").text("Who notices and who repairs each: `sim --catalogue`.");
     let fault = |entry: &CatalogueRow| {
         let count = total.faults.get(&entry.fault)?;
-        Some([entry.name.to_owned(), count.tried.to_string(), count.struck.to_string()])
+        Some([entry.name.to_owned(), count.tried.to_string(), count.injected.to_string()])
     };
     let faults = CATALOGUE.iter().filter_map(fault);
     page.table(Table::new("", ["Fault", "Tried", "Activated"]).rows(faults));

@@ -18,7 +18,7 @@ pub const PATIENCE_US: u64 = 4_000_000;
 
 /// A command and its outcome.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct SentCommand {
     /// The client that sent it.
     pub client: usize,
     /// Its number among all commands.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use order::{Disk, DiskFile};
 use wire::SplitMix64;
 
-use crate::net::Fabric;
+use crate::net::SimNetwork;
 use crate::rng::stream;
 
 /// Bytes that a disk writes as a whole, as a rule.
@@ -24,7 +24,7 @@ const RECORD_HEAD: usize = 24;
 
 /// The disk of one replica; it outlives its processes.
 #[derive(Clone)]
-pub struct Platter(Arc<Mutex<DiskState>>);
+pub struct SimDisk(Arc<Mutex<DiskState>>);
 
 /// One file, without its name.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ enum NameChange {
 
 struct DiskState {
     me: u8,
-    fabric: Fabric,
+    network: SimNetwork,
     rng: SplitMix64,
     inodes: BTreeMap<u64, Inode>,
     numbered: u64,
@@ -84,18 +84,18 @@ pub fn draw_sync_us(rng: &mut SplitMix64) -> u64 {
     }
 }
 
-impl std::fmt::Debug for Platter {
+impl std::fmt::Debug for SimDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "disk of replica {}", self.state().me)
     }
 }
 
-impl Platter {
-    /// An empty disk of replica `me`, which loses power together with its connections in `fabric`.
-    pub fn new(me: u8, fabric: Fabric, rng: SplitMix64) -> Self {
-        Platter(Arc::new(Mutex::new(DiskState {
+impl SimDisk {
+    /// An empty disk of replica `me`, which loses power together with its connections in `network`.
+    pub fn new(me: u8, network: SimNetwork, rng: SplitMix64) -> Self {
+        SimDisk(Arc::new(Mutex::new(DiskState {
             me,
-            fabric,
+            network,
             rng,
             inodes: BTreeMap::new(),
             numbered: 0,
@@ -215,7 +215,7 @@ impl DiskState {
                 self.fails_in = None;
                 self.is_dead = true;
                 // No later action of the process has an effect outside of it.
-                self.fabric.set_alive(self.me, false);
+                self.network.set_alive(self.me, false);
             }
         }
         if self.is_dead { Err(io::Error::other("the power has failed")) } else { Ok(()) }
@@ -336,16 +336,16 @@ impl DiskState {
     }
 }
 
-/// An open file of a [`Platter`].
+/// An open file of a [`SimDisk`].
 #[derive(Debug)]
-pub struct PlatterFile {
-    disk: Platter,
+pub struct SimDiskFile {
+    disk: SimDisk,
     file: u64,
     locks: bool,
 }
 
-impl Disk for Platter {
-    type File = PlatterFile;
+impl Disk for SimDisk {
+    type File = SimDiskFile;
 
     fn create_directory(&self, _path: &Path) -> io::Result<()> {
         self.state().operate()
@@ -376,27 +376,27 @@ impl Disk for Platter {
         Ok(bytes)
     }
 
-    fn create(&self, path: &Path) -> io::Result<PlatterFile> {
+    fn create(&self, path: &Path) -> io::Result<SimDiskFile> {
         let mut state = self.state();
         if state.find(path).is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
         }
         let file = state.open(path)?;
-        Ok(PlatterFile { disk: self.clone(), file, locks: false })
+        Ok(SimDiskFile { disk: self.clone(), file, locks: false })
     }
 
-    fn open(&self, path: &Path) -> io::Result<PlatterFile> {
+    fn open(&self, path: &Path) -> io::Result<SimDiskFile> {
         let file = self.state().open(path)?;
-        Ok(PlatterFile { disk: self.clone(), file, locks: false })
+        Ok(SimDiskFile { disk: self.clone(), file, locks: false })
     }
 
-    fn lock(&self, path: &Path) -> io::Result<PlatterFile> {
+    fn lock(&self, path: &Path) -> io::Result<SimDiskFile> {
         let mut state = self.state();
         if std::mem::replace(&mut state.locked, true) {
             return Err(ErrorKind::ResourceBusy.into());
         }
         let file = state.open(path).inspect_err(|_| state.locked = false)?;
-        Ok(PlatterFile { disk: self.clone(), file, locks: true })
+        Ok(SimDiskFile { disk: self.clone(), file, locks: true })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -428,7 +428,7 @@ impl Disk for Platter {
     }
 }
 
-impl DiskFile for PlatterFile {
+impl DiskFile for SimDiskFile {
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.disk.state().write(self.file, bytes, at as usize)
     }
@@ -446,7 +446,7 @@ impl DiskFile for PlatterFile {
     }
 }
 
-impl Drop for PlatterFile {
+impl Drop for SimDiskFile {
     fn drop(&mut self) {
         if self.locks {
             self.disk.state().locked = false;
@@ -474,8 +474,8 @@ fn gloss_over(bytes: &mut [u8]) {
 mod tests {
     use super::*;
 
-    fn disk(seed: u64) -> Platter {
-        Platter::new(0, Fabric::new(1, stream(seed, 2)), stream(seed, 4))
+    fn disk(seed: u64) -> SimDisk {
+        SimDisk::new(0, SimNetwork::new(1, stream(seed, 2)), stream(seed, 4))
     }
 
     #[test]

@@ -8,7 +8,7 @@ use verify::{StateToken, Version};
 use vote::Place;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::client::Asked;
+use crate::client::SentCommand;
 use crate::reference::Executed;
 use crate::workload::Workload;
 use crate::world::{Observed, Ordered, RequestOutcome, What};
@@ -38,7 +38,7 @@ pub struct Facts {
     /// The run's clock.
     pub now_us: u64,
     /// Every command.
-    pub asked: Vec<Asked>,
+    pub sent_commands: Vec<SentCommand>,
     /// By digest of the encoding.
     pub sent: BTreeMap<u128, Sent>,
     /// By batch: the digest of its stamp and requests as first delivered.
@@ -61,7 +61,7 @@ pub struct Facts {
     /// Replicas that may be faulty: faults may be injected into them now, or were since all were equal.
     pub victims: BTreeSet<u8>,
     /// Replicas that chains of strikes have hit since all were equal: their processes may end. None is corrupted.
-    pub struck: BTreeSet<u8>,
+    pub chain_victims: BTreeSet<u8>,
     /// Replicas that never come back.
     pub gone: BTreeSet<u8>,
     /// The victims of the episode that has begun, until its first fault: until then what any replica does is right.
@@ -92,7 +92,7 @@ impl Facts {
         Facts {
             replicas,
             now_us: 0,
-            asked: Vec::new(),
+            sent_commands: Vec::new(),
             sent: BTreeMap::new(),
             order: BTreeMap::new(),
             last_batch: 0,
@@ -104,7 +104,7 @@ impl Facts {
             delivered: vec![0; usize::from(replicas)],
             corrupted: BTreeSet::new(),
             victims: BTreeSet::new(),
-            struck: BTreeSet::new(),
+            chain_victims: BTreeSet::new(),
             gone: BTreeSet::new(),
             next_victims: BTreeSet::new(),
             hit: BTreeSet::new(),
@@ -121,8 +121,8 @@ impl Facts {
     /// A group begins again, empty, on an operator's command: the earlier data of its replicas is lost, and no replica
     /// is expected to have it.
     pub fn begin_anew(&mut self) {
-        for asked in &mut self.asked {
-            (asked.floor, asked.place) = (None, None);
+        for sent in &mut self.sent_commands {
+            (sent.floor, sent.place) = (None, None);
         }
         self.order.clear();
         self.planned.clear();
@@ -138,13 +138,13 @@ impl Facts {
     }
 
     /// A client sent `encoding`, which is the command with this number.
-    pub fn note_sent(&mut self, encoding: &[u8], command: usize) {
+    pub fn record_sent(&mut self, encoding: &[u8], command: usize) {
         let new = || Sent { command, sent: 0, ordered: 0 };
         self.sent.entry(xxh3_128(encoding)).or_insert_with(new).sent += 1;
     }
 
     /// A fault has hit the object `id` behind the lock `region_id` at a replica.
-    pub fn note_hit(&mut self, replica: u8, region_id: impl Display, id: impl Display) {
+    pub fn record_hit(&mut self, replica: u8, region_id: impl Display, id: impl Display) {
         self.hit.insert((replica, format!("{region_id}:{id}")));
     }
 
@@ -192,7 +192,7 @@ impl Facts {
     }
 
     /// Records an action of a replica; the model executes each batch that is new.
-    pub fn note<W: Workload>(&mut self, observed: &Observed, model: &mut Executed<W>) {
+    pub fn record<W: Workload>(&mut self, observed: &Observed, model: &mut Executed<W>) {
         let replica = usize::from(observed.replica);
         match &observed.what {
             What::Delivered { batch, ordered } => {
@@ -227,7 +227,7 @@ impl Facts {
                 let replicas = usize::from(self.replicas);
                 let row = self.results.entry(*batch).or_insert_with(|| vec![None; replicas]);
                 row[replica] = Some(outcomes.clone());
-                model.note_run(*batch, outcomes);
+                model.record_run(*batch, outcomes);
             }
             _ => {}
         }

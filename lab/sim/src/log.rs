@@ -10,7 +10,7 @@ use crosscheck::snapshot;
 use order::{FileLog, FileOptions, LogError, LogStore, Record};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::disk::Platter;
+use crate::disk::SimDisk;
 
 /// Files so small that they are used up and reused, also in a short run.
 const OPTIONS: FileOptions = FileOptions { segment_bytes: 64 << 10, limit_bytes: 64 << 20, spares: 2 };
@@ -21,7 +21,7 @@ pub const DATA: &str = "/data";
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// Its disk.
-    pub disk: Platter,
+    pub disk: SimDisk,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -71,7 +71,7 @@ pub struct Reopened<'a> {
 
 impl Storage {
     /// With nothing on it.
-    pub fn new(disk: Platter) -> Self {
+    pub fn new(disk: SimDisk) -> Self {
         Storage { disk, kept: Arc::default() }
     }
 
@@ -133,7 +133,7 @@ impl Storage {
 
 /// The shipped log, and the records written to it.
 struct WatchedLog {
-    log: FileLog<Platter>,
+    log: FileLog<SimDisk>,
     storage: Storage,
 }
 
@@ -194,11 +194,11 @@ mod tests {
     use order::{Disk, DiskFile};
 
     use super::*;
-    use crate::net::Fabric;
+    use crate::net::SimNetwork;
     use crate::rng::stream;
 
     /// A part of the message about a damage, and the damage.
-    type Damage = (&'static str, fn(&Platter, &Path));
+    type Damage = (&'static str, fn(&SimDisk, &Path));
 
     /// A replica's identity and an entry, as the log encodes them (`server/order/src/log/record.rs`).
     fn record(kind: u8, words: &[u64], rest: &[u8]) -> Record {
@@ -234,7 +234,7 @@ mod tests {
             }),
         ];
         for (words, damage) in damages {
-            let storage = Storage::new(Platter::new(0, Fabric::new(1, stream(1, 2)), stream(1, 4)));
+            let storage = Storage::new(SimDisk::new(0, SimNetwork::new(1, stream(1, 2)), stream(1, 4)));
             let mut log = opened(&storage).map(|opened| opened.log).unwrap_or_else(|why| panic!("{why:?}"));
             log.append(&record(1, &[7, 0x101], &0u32.to_le_bytes())).unwrap();
             for index in 1..=20 {
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    fn erase(disk: &Platter, path: &Path, from: u64, to: u64) {
+    fn erase(disk: &SimDisk, path: &Path, from: u64, to: u64) {
         disk.open(path).unwrap().write_all_at(&vec![0; (to - from) as usize], from).unwrap();
     }
 }

@@ -165,7 +165,7 @@ pub const MUTATIONS: [Mutation; 44] = [
     mutation(
         "untold",
         "replicas do not tell their peers the settings of the service",
-        &[(Breach::Untold, All)],
+        &[(Breach::UnsentSettings, All)],
         "settings",
         "peers",
     ),

@@ -73,7 +73,7 @@ struct NetState {
     opened: u64,
     chunks: u64,
     /// Chunks that met a network fault.
-    pub struck: u64,
+    pub faulty_chunks: u64,
     /// Recorded chunks: sender, receiver, whether it was the first of its connection, and the bytes.
     tapped: bool,
     recorded: VecDeque<Recorded>,
@@ -94,13 +94,13 @@ pub struct Recorded {
 
 /// The network, shared by the simulation and the replicas' streams; no two of them run at the same time.
 #[derive(Clone)]
-pub struct Fabric(Arc<Mutex<NetState>>);
+pub struct SimNetwork(Arc<Mutex<NetState>>);
 
-impl Fabric {
+impl SimNetwork {
     /// A network of `replicas` without faults.
     pub fn new(replicas: u8, rng: SplitMix64) -> Self {
         let count = usize::from(replicas);
-        Fabric(Arc::new(Mutex::new(NetState {
+        SimNetwork(Arc::new(Mutex::new(NetState {
             now_us: 0,
             rng,
             weather: vec![Weather::default(); count],
@@ -111,7 +111,7 @@ impl Fabric {
             connections: BTreeMap::new(),
             opened: 0,
             chunks: 0,
-            struck: 0,
+            faulty_chunks: 0,
             tapped: false,
             recorded: VecDeque::new(),
             intrusions: 0,
@@ -159,8 +159,8 @@ impl Fabric {
     }
 
     /// Chunks that met a fault.
-    pub fn struck(&self) -> u64 {
-        self.state().struck
+    pub fn faulty_chunks(&self) -> u64 {
+        self.state().faulty_chunks
     }
 
     /// Changes the network faults around one replica.
@@ -217,7 +217,7 @@ impl Fabric {
     pub fn call(&self, to: u8) -> Option<Call> {
         let mut state = self.state();
         let id = state.alive[usize::from(to)].then(|| state.open(STRANGER, to))?;
-        Some(Call(SimStream { fabric: self.clone(), id, side: 0 }))
+        Some(Call(SimStream { network: self.clone(), id, side: 0 }))
     }
 
     /// Puts bytes into the stream from one replica to another, behind the bytes on their way; false when there is no
@@ -356,7 +356,7 @@ impl NetState {
             chunk[bit / 8] ^= 1 << (bit % 8);
         }
         let late = if overtaken { rng.within(100, 5000) } else { 0 };
-        self.struck += u64::from(lost) + u64::from(twice) + u64::from(overtaken) + u64::from(corrupt);
+        self.faulty_chunks += u64::from(lost) + u64::from(twice) + u64::from(overtaken) + u64::from(corrupt);
         let Some(one) = self.connections.get_mut(&id) else { return Ok(bytes.len()) };
         let pipe = &mut one.pipes[side];
         pipe.greeted = true;
@@ -413,12 +413,12 @@ pub struct Port {
     /// The replica.
     pub me: u8,
     /// All of it.
-    pub fabric: Fabric,
+    pub network: SimNetwork,
 }
 
 /// One end of a connection.
 pub struct SimStream {
-    fabric: Fabric,
+    network: SimNetwork,
     id: u64,
     side: usize,
 }
@@ -428,7 +428,7 @@ pub struct Call(SimStream);
 
 impl Call {
     /// Sends bytes.
-    pub fn say(&mut self, bytes: &[u8]) {
+    pub fn send(&mut self, bytes: &[u8]) {
         // An end that has hung up does not receive them.
         let _ = self.0.write(bytes);
     }
@@ -443,18 +443,18 @@ impl Call {
 
     /// Whether the replica has taken all bytes that were sent.
     pub fn is_received(&self) -> bool {
-        let state = self.0.fabric.state();
+        let state = self.0.network.state();
         state.connections.get(&self.0.id).is_none_or(|one| one.accepted && one.pipes[0].chunks.is_empty())
     }
 }
 
 impl Port {
     fn stream(&self, id: u64, side: usize) -> SimStream {
-        SimStream { fabric: self.fabric.clone(), id, side }
+        SimStream { network: self.network.clone(), id, side }
     }
 
     fn set_token(&self, stream: &SimStream, token: Option<Token>) {
-        if let Some(one) = self.fabric.state().connections.get_mut(&stream.id) {
+        if let Some(one) = self.network.state().connections.get_mut(&stream.id) {
             one.tokens[stream.side] = token;
         }
     }
@@ -464,7 +464,7 @@ impl Net for Port {
     type Stream = SimStream;
 
     fn connect(&mut self, peer: u8) -> io::Result<SimStream> {
-        let mut state = self.fabric.state();
+        let mut state = self.network.state();
         if !state.alive[usize::from(peer)] {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
@@ -474,7 +474,7 @@ impl Net for Port {
     }
 
     fn accept(&mut self) -> io::Result<SimStream> {
-        let mut state = self.fabric.state();
+        let mut state = self.network.state();
         let waits = |(id, one): (&u64, &SimConnection)| state.waits(one, self.me).then_some(*id);
         let Some(id) = state.connections.iter().find_map(waits) else {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -493,7 +493,7 @@ impl Net for Port {
 
     /// Only a connection that has become a peer's gets another token.
     fn reregister(&mut self, stream: &mut SimStream, token: Token, _interest: Interest) -> io::Result<()> {
-        let mut state = self.fabric.state();
+        let mut state = self.network.state();
         let is_strangers = state.connections.get(&stream.id).is_some_and(|one| one.ends[0] == STRANGER);
         state.intrusions += u64::from(is_strangers);
         drop(state);
@@ -510,13 +510,13 @@ impl Net for Port {
 
 impl Read for SimStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.fabric.state().read(self.id, self.side, into)
+        self.network.state().read(self.id, self.side, into)
     }
 }
 
 impl Write for SimStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.fabric.state().write(self.id, self.side, bytes)
+        self.network.state().write(self.id, self.side, bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -526,7 +526,7 @@ impl Write for SimStream {
 
 impl Drop for SimStream {
     fn drop(&mut self) {
-        let mut state = self.fabric.state();
+        let mut state = self.network.state();
         let Some(one) = state.connections.get_mut(&self.id) else { return };
         one.tokens[self.side] = None;
         one.pipes.iter_mut().for_each(|pipe| pipe.closed = true);

@@ -14,9 +14,9 @@ use crosscheck::{
 use order::{MemoryLog, RaftConfig};
 use wire::SplitMix64;
 
-use crate::disk::Platter;
+use crate::disk::SimDisk;
 use crate::log::{DATA, Opened};
-use crate::net::{Fabric, Port};
+use crate::net::{Port, SimNetwork};
 use crate::rng::stream;
 use crate::slow::Slow;
 use crate::workload::Workload;
@@ -185,10 +185,10 @@ impl<W: Workload> Process<W> {
     /// When the pipeline cannot start.
     pub fn start(
         role: &Role<W>,
-        (fabric, slow): (&Fabric, &Slow),
+        (network, slow): (&SimNetwork, &Slow),
         rng: &mut SplitMix64,
         journal: &Journal,
-        (opened, disk): (Option<Opened>, Option<Platter>),
+        (opened, disk): (Option<Opened>, Option<SimDisk>),
     ) -> Result<Self, String> {
         let Role { me, replicas, skew_us, begins, .. } = *role;
         let (service, make_protocol) = role.service().start()?;
@@ -200,19 +200,19 @@ impl<W: Workload> Process<W> {
             ..RaftConfig::new(me, replicas, rng.next_u64(), rng.next_u64())
         };
         let world =
-            Surroundings::new(me, fabric.clone(), skew_us, stream(rng.next_u64(), 1), journal.clone())
+            Surroundings::new(me, network.clone(), skew_us, stream(rng.next_u64(), 1), journal.clone())
                 .with_scale(role.scale)
                 .with_disk(disk);
-        let net = Port { me, fabric: fabric.clone() };
+        let net = Port { me, network: network.clone() };
         let settings = role.settings(opened.is_some());
         let in_memory = || Opened { log: Box::new(MemoryLog), records: Vec::new(), state: None };
         let Opened { log, records, state } = opened.unwrap_or_else(in_memory);
         let birth = Startup { engine, incarnation: role.incarnation as u32, log, records, state };
-        fabric.set_alive(me, true);
+        network.set_alive(me, true);
         let replica =
             Stepped::new(settings, service, world, net, birth).map_err(|error| error.to_string())?;
         let (sessions, owed) = (BTreeMap::new(), BTreeMap::new());
-        let (slow, late) = (slow.clone(), fabric.clone());
+        let (slow, late) = (slow.clone(), network.clone());
         replica.take_time(Arc::new(move |position, thread| {
             let time_us = slow.takes_us(me, position, thread == ThreadRole::Helper);
             if time_us > 0 && thread != ThreadRole::Worker {
@@ -220,7 +220,7 @@ impl<W: Workload> Process<W> {
             }
             Duration::from_micros(time_us)
         }));
-        let (counters, born_us) = (Arc::new(ClientCounters::default()), fabric.now_us());
+        let (counters, born_us) = (Arc::new(ClientCounters::default()), network.now_us());
         Ok(Process { replica, make_protocol, counters, born_us, sessions, owed })
     }
 

@@ -151,7 +151,7 @@ impl<W: Workload> Executed<W> {
     }
 
     /// A replica has run a batch.
-    pub fn note_run(&mut self, batch: u64, outcomes: &[RequestOutcome]) {
+    pub fn record_run(&mut self, batch: u64, outcomes: &[RequestOutcome]) {
         let Some(later) = &mut self.later else { return };
         for (number, outcome) in (0..).zip(outcomes).filter(|(_, outcome)| !outcome.failed) {
             let runs = later.runs.entry(Place::new(batch, number)).or_default();

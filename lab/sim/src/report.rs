@@ -72,7 +72,8 @@ pub struct CampaignTotals {
     /// By kind.
     pub faults: BTreeMap<SimFault, Count>,
     /// Network chunks that met a fault.
-    pub chunks_struck: u64,
+    #[serde(rename = "chunks_struck")]
+    pub faulty_chunks: u64,
     /// Evidence by the stage that noticed.
     pub evidence: BTreeMap<String, u64>,
     /// Replicas that replaced themselves, by reason.
@@ -97,11 +98,11 @@ impl CampaignTotals {
         self.evicted += run.evicted;
         self.simulated_us += run.simulated_us;
         self.longest_heal_us = self.longest_heal_us.max(run.longest_heal_us);
-        self.chunks_struck += run.chunks_struck;
+        self.faulty_chunks += run.faulty_chunks;
         for (fault, count) in &run.faults {
             let sum = self.faults.entry(*fault).or_default();
             sum.tried += count.tried;
-            sum.struck += count.struck;
+            sum.injected += count.injected;
         }
         for (stage, count) in &run.evidence {
             *self.evidence.entry(stage.clone()).or_default() += count;
@@ -122,11 +123,11 @@ impl CampaignTotals {
         self.evicted += other.evicted;
         self.simulated_us += other.simulated_us;
         self.longest_heal_us = self.longest_heal_us.max(other.longest_heal_us);
-        self.chunks_struck += other.chunks_struck;
+        self.faulty_chunks += other.faulty_chunks;
         for (fault, count) in &other.faults {
             let sum = self.faults.entry(*fault).or_default();
             sum.tried += count.tried;
-            sum.struck += count.struck;
+            sum.injected += count.injected;
         }
         for (stage, count) in &other.evidence {
             *self.evidence.entry(stage.clone()).or_default() += count;
@@ -138,18 +139,18 @@ impl CampaignTotals {
 
     /// All faults that took effect: injected faults, and affected chunks of the network.
     pub fn activated(&self) -> u64 {
-        self.struck() + self.chunks_struck
+        self.injected() + self.faulty_chunks
     }
 
     /// Corruptions of memory, computation and messages that were injected.
     pub fn corruptions(&self) -> u64 {
         let corrupts = |(fault, _): &(&SimFault, &Count)| fault.is_of_memory();
-        self.faults.iter().filter(corrupts).map(|(_, count)| count.struck).sum()
+        self.faults.iter().filter(corrupts).map(|(_, count)| count.injected).sum()
     }
 
     /// Faults that were injected.
-    pub fn struck(&self) -> u64 {
-        self.faults.values().map(|count| count.struck).sum()
+    pub fn injected(&self) -> u64 {
+        self.faults.values().map(|count| count.injected).sum()
     }
 }
 
@@ -193,8 +194,8 @@ pub fn faults(alone: &[(SimFault, CampaignTotals)], all: &CampaignTotals, comman
             broken promise.",
         CATALOGUE.len(),
         all.runs,
-        all.struck(),
-        all.chunks_struck,
+        all.injected(),
+        all.faulty_chunks,
         all.answered,
         all.unanswered,
         all.simulated_us as f64 / 1e6,
@@ -216,7 +217,7 @@ fn measured(campaign: &CampaignTotals) -> String {
     format!(
         "Measured: {} runs, {} struck, {} replies, evidence: {}, heal {:.2} s, {} broken.",
         campaign.runs,
-        campaign.struck(),
+        campaign.injected(),
         campaign.answered,
         listed(&campaign.evidence),
         campaign.longest_heal_us as f64 / 1e6,

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use wire::{ReplicaId, SplitMix64};
 
 use crate::client::Client;
-use crate::disk::Platter;
+use crate::disk::SimDisk;
 use crate::facts::Facts;
 use crate::fault::SimFault;
 use crate::log::{Opened, Storage, Unusable};
-use crate::net::Fabric;
+use crate::net::SimNetwork;
 use crate::node::{Process, Role, Unlike};
 use crate::plan::{self, Faults};
 use crate::promises::{self, About, Broken, Promise, RunEnd};
@@ -119,7 +119,7 @@ pub enum Breach {
     /// The starter of the processes: each gets the command to begin the group, as if no group had ever begun.
     AlwaysReported,
     /// The settings of the service: no replica sends them to its peers.
-    Untold,
+    UnsentSettings,
     /// The key of the group: strangers know it.
     KnownKey,
     /// What the group says about itself: f replicas may fail, whatever has happened.
@@ -154,7 +154,8 @@ pub struct Count {
     /// Times it was planned.
     pub tried: u64,
     /// Times it took effect; not where no object fitted, nor where its process ended before the occasion.
-    pub struck: u64,
+    #[serde(rename = "struck")]
+    pub injected: u64,
 }
 
 /// The result of a run.
@@ -179,7 +180,7 @@ pub struct RunSummary {
     /// By kind.
     pub faults: BTreeMap<SimFault, Count>,
     /// Chunks of the network that met a network fault.
-    pub chunks_struck: u64,
+    pub faulty_chunks: u64,
     /// Evidence records, by the stage where the error was noticed.
     pub evidence: BTreeMap<String, u64>,
     /// Replicas that replaced themselves, by reason.
@@ -203,7 +204,7 @@ impl RunSummary {
         let once = |kind: &Corruption| !matches!(kind, Corruption::Sticky | Corruption::Erratic);
         for kind in pending.into_iter().filter(once) {
             if let Some(count) = self.faults.get_mut(&SimFault::Corruption(kind)) {
-                count.struck = count.struck.saturating_sub(1);
+                count.injected = count.injected.saturating_sub(1);
             }
         }
     }
@@ -233,7 +234,7 @@ struct ReplicaSlot<W: Workload> {
     /// The time since which no fault has hit this replica.
     calm_us: u64,
     /// The faults that have hit it since all replicas were equal.
-    struck_by: BTreeSet<SimFault>,
+    faults_since_equal: BTreeSet<SimFault>,
     /// In verified mode: the process, by number, in which a fault may be hidden that no check looks for.
     hidden_in: Option<u64>,
     /// Outlives processes; none where logs are in memory.
@@ -245,7 +246,7 @@ enum Event {
     /// A client acts.
     Client(usize),
     /// Commands arrive at a replica.
-    Asked { client: usize, session: (u64, u32), numbers: Vec<usize> },
+    Commands { client: usize, session: (u64, u32), numbers: Vec<usize> },
     /// An answer arrives at its client.
     Answered { client: usize, session: (u64, u32), number: usize, reply: bytes::Bytes },
     /// A client learns that its connection is gone.
@@ -291,7 +292,7 @@ struct Run<W: Workload> {
     options: Options,
     now_us: u64,
     rng: SplitMix64,
-    fabric: Fabric,
+    network: SimNetwork,
     slow: Slow,
     /// The last episode in which a request was slow at several replicas.
     slow_in: u64,
@@ -314,7 +315,7 @@ struct Run<W: Workload> {
     digests: BTreeMap<(u64, u64), BTreeMap<u8, u128>>,
     /// In verified mode: the states that replicas have come to lately.
     tokens: verified::Tokens,
-    asked_digest_us: u64,
+    digest_requested_us: u64,
     next_look_us: u64,
     /// When the last client had read the last key.
     reading_done_us: Option<u64>,
@@ -340,9 +341,9 @@ impl<W: Workload> Run<W> {
         let workload = if options.evicts { workload.short_of_memory() } else { workload.clone() };
         let mut rng = stream(seed, 0);
         let replicas = options.replicas;
-        let fabric = Fabric::new(replicas, stream(seed, 2));
+        let network = SimNetwork::new(replicas, stream(seed, 2));
         if options.faults.has(SimFault::Stranger) || options.faults.has(SimFault::Forged) {
-            fabric.tap();
+            network.tap();
         }
         let clients = (0..options.clients)
             .map(|number| {
@@ -353,7 +354,7 @@ impl<W: Workload> Run<W> {
             })
             .collect();
         let storage =
-            |me: u8| Storage::new(Platter::new(me, fabric.clone(), stream(seed, 50 + u64::from(me))));
+            |me: u8| Storage::new(SimDisk::new(me, network.clone(), stream(seed, 50 + u64::from(me))));
         let slot = |me: u8, rng: &mut SplitMix64| ReplicaSlot {
             process: None,
             incarnation: 0,
@@ -365,13 +366,13 @@ impl<W: Workload> Run<W> {
             skew_us: rng.within(0, 20_000) as i64 - 10_000,
             unlike: None,
             calm_us: 0,
-            struck_by: BTreeSet::new(),
+            faults_since_equal: BTreeSet::new(),
             hidden_in: None,
             storage: options.disk.then(|| storage(me)),
         };
         Run {
             slots: (0..replicas).map(|me| slot(me, &mut rng)).collect(),
-            fabric,
+            network,
             slow: Slow::default(),
             slow_in: 0,
             journal: Journal::default(),
@@ -388,7 +389,7 @@ impl<W: Workload> Run<W> {
             placed: Vec::new(),
             digests: BTreeMap::new(),
             tokens: verified::Tokens::default(),
-            asked_digest_us: 0,
+            digest_requested_us: 0,
             next_look_us: 0,
             reading_done_us: None,
             reported: false,
@@ -436,9 +437,10 @@ impl<W: Workload> Run<W> {
         self.summary.simulated_us = self.now_us;
         self.summary.hash = self.trace.hash();
         self.summary.steps = self.trace.steps;
-        self.summary.chunks_struck = self.fabric.struck();
+        self.summary.faulty_chunks = self.network.faulty_chunks();
         self.summary.evicted = self.model.evicted();
-        self.summary.unanswered = self.facts.asked.iter().filter(|asked| !asked.answered).count() as u64;
+        self.summary.unanswered =
+            self.facts.sent_commands.iter().filter(|sent| !sent.answered).count() as u64;
         self.summary
     }
 
@@ -476,7 +478,7 @@ impl<W: Workload> Run<W> {
         let due = |slot: (usize, &ReplicaSlot<W>)| (self.due_us(slot.0 as u8, slot.1), slot.0);
         let (slot_us, slot) = self.slots.iter().enumerate().map(due).min().unwrap_or((u64::MAX, 0));
         self.now_us = self.now_us.max(event_us.min(slot_us));
-        self.fabric.set_now(self.now_us);
+        self.network.set_now(self.now_us);
         self.facts.now_us = self.now_us;
         if event_us <= slot_us {
             if let Some((_, event)) = self.events.pop_first() {
@@ -495,24 +497,24 @@ impl<W: Workload> Run<W> {
         if slot.process.is_none() {
             return slot.starts_us.max(self.now_us);
         }
-        let arrival = self.fabric.next_arrival(replica).unwrap_or(u64::MAX);
+        let arrival = self.network.next_arrival(replica).unwrap_or(u64::MAX);
         slot.wake_us.min(arrival).max(slot.free_us).max(slot.paused_us)
     }
 
     fn step(&mut self, replica: u8) {
         let slot = &mut self.slots[usize::from(replica)];
         let Some(process) = &mut slot.process else { return self.start(replica) };
-        self.fabric.catch_up(replica);
+        self.network.catch_up(replica);
         process.replica.world().end_writes();
-        process.replica.step(&self.fabric.ready(replica));
+        process.replica.step(&self.network.ready(replica));
         let is_busy = process.replica.is_busy();
-        self.trace.note(self.now_us, format_args!("step {} {is_busy}", ReplicaId(replica)));
+        self.trace.record(self.now_us, format_args!("step {} {is_busy}", ReplicaId(replica)));
         if slot.storage.as_ref().is_some_and(|storage| storage.disk.is_dead()) {
             return self.lose_power(replica);
         }
         // The hit objects are recorded before a replica is blamed for them.
         for (region_id, id) in process.replica.take_damaged() {
-            self.facts.note_hit(replica, region_id, id);
+            self.facts.record_hit(replica, region_id, id);
         }
         if !self.placed.is_empty() {
             self.count_placed();
@@ -521,7 +523,7 @@ impl<W: Workload> Run<W> {
         self.look();
         self.weigh(replica);
         self.mark(replica);
-        let late_us = self.fabric.late_us(replica);
+        let late_us = self.network.late_us(replica);
         let slot = &mut self.slots[usize::from(replica)];
         slot.stepped_us = self.now_us;
         slot.free_us = self.now_us + late_us + self.rng.within(2, 25);
@@ -549,12 +551,12 @@ impl<W: Workload> Run<W> {
 
     /// A replica's process has ended itself.
     fn end(&mut self, replica: u8, why: &str) {
-        self.trace.note(self.now_us, format_args!("replica {} ended: {why}", ReplicaId(replica)));
+        self.trace.record(self.now_us, format_args!("replica {} ended: {why}", ReplicaId(replica)));
         *self.summary.replaced.entry(kind_of(why)).or_default() += 1;
-        let is_slow = self.slots[usize::from(replica)].struck_by.contains(&SimFault::Slow);
+        let is_slow = self.slots[usize::from(replica)].faults_since_equal.contains(&SimFault::Slow);
         if !self.is_hit(replica) && !is_slow {
             let how = format!(
-                "replica {} ended, and nothing had struck it since all was equal: {why}",
+                "replica {} ended, and no fault had hit it since all was equal: {why}",
                 ReplicaId(replica)
             );
             self.broken(promises::PROGRESS, how);
@@ -565,7 +567,7 @@ impl<W: Workload> Run<W> {
 
     /// Whether a fault may have hit it since all was equal.
     fn is_hit(&self, replica: u8) -> bool {
-        self.facts.victims.contains(&replica) || self.facts.struck.contains(&replica)
+        self.facts.victims.contains(&replica) || self.facts.chain_victims.contains(&replica)
     }
 
     /// Its process begins, with the contents of its disk, or with nothing.
@@ -584,7 +586,7 @@ impl<W: Workload> Run<W> {
             Ok(opened) => opened,
             Err(why) => {
                 self.trace
-                    .note(self.now_us, format_args!("replica {} cannot start: {why}", ReplicaId(replica)));
+                    .record(self.now_us, format_args!("replica {} cannot start: {why}", ReplicaId(replica)));
                 return self.stop(replica, 100_000);
             }
         };
@@ -592,7 +594,7 @@ impl<W: Workload> Run<W> {
         let slot = &mut self.slots[usize::from(replica)];
         let disk = slot.storage.as_ref().map(|storage| storage.disk.clone());
         let begun =
-            Process::start(&role, (&self.fabric, &self.slow), &mut self.rng, &self.journal, (opened, disk));
+            Process::start(&role, (&self.network, &self.slow), &mut self.rng, &self.journal, (opened, disk));
         match begun {
             Ok(mut process) => {
                 for breach in sabotage {
@@ -605,13 +607,13 @@ impl<W: Workload> Run<W> {
                 self.tokens.overlooked.into_iter().for_each(|keys| process.replica.overlook(keys));
                 slot.process = Some(process);
                 (slot.wake_us, slot.free_us, slot.paused_us) = (self.now_us, self.now_us, 0);
-                self.trace.note(self.now_us, format_args!("replica {} starts", ReplicaId(replica)));
+                self.trace.record(self.now_us, format_args!("replica {} starts", ReplicaId(replica)));
                 self.watch_in_a_while(replica);
             }
             // A disk that fails at once, or on purpose.
             Err(why) if slot.storage.is_some() && self.is_hit(replica) => {
                 self.trace
-                    .note(self.now_us, format_args!("replica {} cannot start: {why}", ReplicaId(replica)));
+                    .record(self.now_us, format_args!("replica {} cannot start: {why}", ReplicaId(replica)));
                 self.stop(replica, 100_000);
             }
             Err(why) => self.broken(promises::PROGRESS, why),
@@ -635,7 +637,7 @@ impl<W: Workload> Run<W> {
             // The run commands the group to begin once; a later beginning needs an operator's decision.
             begins: slot.incarnation == 1 || sabotage.contains(&Breach::AlwaysReported),
             unlike: slot.unlike.clone(),
-            is_silent: sabotage.contains(&Breach::Untold),
+            is_silent: sabotage.contains(&Breach::UnsentSettings),
             is_open: sabotage.contains(&Breach::KnownKey),
         }
     }
@@ -674,7 +676,7 @@ impl<W: Workload> Run<W> {
     fn lose_power(&mut self, replica: u8) {
         let pause_us = self.rng.modulo(1_000_000);
         let storage = self.slots[usize::from(replica)].storage.clone();
-        self.trace.note(self.now_us, format_args!("replica {} has no power", ReplicaId(replica)));
+        self.trace.record(self.now_us, format_args!("replica {} has no power", ReplicaId(replica)));
         self.stop(replica, pause_us);
         if let Some(storage) = storage {
             storage.disk.lose_power();
@@ -690,13 +692,13 @@ impl<W: Workload> Run<W> {
         self.summary.uncount(pending);
         slot.process = None;
         self.slow.end_process(replica);
-        self.fabric.catch_up(replica);
+        self.network.catch_up(replica);
         if let Some(storage) = &slot.storage {
             storage.disk.end_process();
         }
         slot.starts_us = self.now_us + pause_us;
         self.mark(replica);
-        self.fabric.set_alive(replica, false);
+        self.network.set_alive(replica, false);
         self.look();
         self.hang_up_clients(replica);
     }
@@ -705,9 +707,9 @@ impl<W: Workload> Run<W> {
     fn look(&mut self) {
         let seen = std::mem::take(&mut *self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         for observed in seen {
-            self.trace.note(self.now_us, format_args!("{}", Shown(&observed)));
-            self.facts.note(&observed, &mut self.model);
-            self.summary.verified.note(observed.replica, &observed.what, &mut self.tokens);
+            self.trace.record(self.now_us, format_args!("{}", Shown(&observed)));
+            self.facts.record(&observed, &mut self.model);
+            self.summary.verified.record(observed.replica, &observed.what, &mut self.tokens);
             match &observed.what {
                 What::Released { place, to: Some(to), .. } => self.place(observed.replica, *to, *place),
                 What::ReadHere { batch, to, .. } => self.place_read(observed.replica, *to, *batch),
@@ -751,17 +753,17 @@ impl<W: Workload> Run<W> {
     }
 
     fn broken(&mut self, about: About, how: String) {
-        self.trace.note(self.now_us, format_args!("BROKEN {}: {how}", about.name));
+        self.trace.record(self.now_us, format_args!("BROKEN {}: {how}", about.name));
         self.summary.broken.insert(about.name);
         if self.summary.violation.is_none() {
             self.summary.violation = Some(Violation { promise: about.name, at_us: self.now_us, how });
         }
     }
 
-    fn settle(&mut self, end: &RunEnd) {
+    fn judge_end(&mut self, end: &RunEnd) {
         let mut promises = std::mem::take(&mut self.promises);
         for promise in &mut promises {
-            let broken = promise.settled(&self.facts, end, &mut self.model);
+            let broken = promise.at_end(&self.facts, end, &mut self.model);
             self.judge(promise.about(), broken);
         }
         self.promises = promises;

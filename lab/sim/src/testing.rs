@@ -26,7 +26,7 @@ pub fn flips_are_repaired<W: Workload>(workload: &W, seeds: RangeInclusive<u64>)
         let summary = simulate(workload, seed, &short("flip,in-request"));
         assert_eq!(summary.violation, None, "seed {seed}");
         assert!(summary.answered >= REQUESTS, "seed {seed}: {} replies", summary.answered);
-        let flips: u64 = summary.faults.values().map(|count| count.struck).sum();
+        let flips: u64 = summary.faults.values().map(|count| count.injected).sum();
         assert!(flips == 0 || summary.evidence.values().sum::<u64>() > 0, "seed {seed}: no evidence");
         flipped += flips;
         runs += 1;

@@ -23,7 +23,7 @@ impl Trace {
     }
 
     /// Adds an event.
-    pub fn note(&mut self, now_us: u64, what: fmt::Arguments<'_>) {
+    pub fn record(&mut self, now_us: u64, what: fmt::Arguments<'_>) {
         let line = &mut self.line;
         // Writing into a string does not fail.
         let _ = line.write_fmt(what);

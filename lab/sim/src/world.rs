@@ -18,8 +18,8 @@ use vote::{Packed, Place, digest};
 use wire::SplitMix64;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::disk::{self, Platter, PlatterFile};
-use crate::net::{Fabric, Port};
+use crate::disk::{self, SimDisk, SimDiskFile};
+use crate::net::{Port, SimNetwork};
 
 /// 2026-01-01, when every run begins.
 pub const EPOCH_US: u64 = 1_767_225_600_000_000;
@@ -81,7 +81,7 @@ pub struct RequestOutcome {
     /// Digest of its reply.
     pub reply_digest: u128,
     /// Checksum of the request it answers.
-    pub asked: u32,
+    pub request_checksum: u32,
     /// Its position in the schedule.
     pub position: u64,
     /// Ordered time at which it ran, in microseconds since 1970.
@@ -295,14 +295,14 @@ pub type Journal = Arc<Mutex<Vec<Observed>>>;
 struct SlowWrite {
     /// When it will be, on the clock of the run.
     due_us: u64,
-    unfinished: Unfinished<PlatterFile>,
+    unfinished: Unfinished<SimDiskFile>,
     done: Box<dyn FnOnce(Result<(), SnapshotError>) + Send>,
 }
 
 /// The environment of one process of one replica.
 pub struct Surroundings {
     me: u8,
-    fabric: Fabric,
+    network: SimNetwork,
     born_us: u64,
     /// Error of its wall clock in microseconds.
     pub skew_us: i64,
@@ -311,7 +311,7 @@ pub struct Surroundings {
     rng: RefCell<SplitMix64>,
     journal: Journal,
     scale: RunScale,
-    disk: Option<Platter>,
+    disk: Option<SimDisk>,
     /// Checkpoints on their way to the disk.
     writes: RefCell<Vec<SlowWrite>>,
     /// In verified mode: the batches that are scheduled and not stable, and their results.
@@ -320,11 +320,11 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// The environment of a process that begins now.
-    pub fn new(me: u8, fabric: Fabric, skew_us: i64, rng: SplitMix64, journal: Journal) -> Self {
-        let born_us = fabric.now_us();
+    pub fn new(me: u8, network: SimNetwork, skew_us: i64, rng: SplitMix64, journal: Journal) -> Self {
+        let born_us = network.now_us();
         Surroundings {
             me,
-            fabric,
+            network,
             born_us,
             skew_us,
             asleep_us: 0,
@@ -338,7 +338,7 @@ impl Surroundings {
     }
 
     /// With a disk to write states to.
-    pub fn with_disk(self, disk: Option<Platter>) -> Self {
+    pub fn with_disk(self, disk: Option<SimDisk>) -> Self {
         Surroundings { disk, ..self }
     }
 
@@ -350,7 +350,7 @@ impl Surroundings {
     /// Ends the writes of checkpoints whose time has come.
     pub fn end_writes(&self) {
         let Some(disk) = &self.disk else { return };
-        let now_us = self.fabric.now_us();
+        let now_us = self.network.now_us();
         let due: Vec<SlowWrite> =
             self.writes.borrow_mut().extract_if(.., |write| write.due_us <= now_us).collect();
         for SlowWrite { unfinished, done, .. } in due {
@@ -360,12 +360,12 @@ impl Surroundings {
 
     /// The run's clock, as far as this replica's step has come.
     fn local_us(&self) -> u64 {
-        self.fabric.now_us() + self.fabric.late_us(self.me)
+        self.network.now_us() + self.network.late_us(self.me)
     }
 
-    fn note(&self, what: What) {
+    fn record(&self, what: What) {
         // After its power has failed a process does nothing, although its step goes on.
-        if self.disk.as_ref().is_some_and(Platter::is_dead) {
+        if self.disk.as_ref().is_some_and(SimDisk::is_dead) {
             return;
         }
         let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -401,11 +401,11 @@ impl World for Surroundings {
     /// The durations of handlers are drawn, so that slices of the order thread's time end anywhere.
     fn stopwatch(&self) -> impl Fn() -> Duration {
         let elapsed = RefCell::new(0);
-        let begun_us = self.fabric.late_us(self.me);
+        let begun_us = self.network.late_us(self.me);
         move || {
             let mut elapsed = elapsed.borrow_mut();
             *elapsed += self.rng.borrow_mut().within(1, 120);
-            Duration::from_micros(*elapsed + self.fabric.late_us(self.me) - begun_us)
+            Duration::from_micros(*elapsed + self.network.late_us(self.me) - begun_us)
         }
     }
 
@@ -414,7 +414,7 @@ impl World for Surroundings {
     }
 
     fn say(&self, what: fmt::Arguments<'_>) {
-        self.note(What::Said(what.to_string()));
+        self.record(What::Said(what.to_string()));
     }
 
     fn keep(
@@ -427,7 +427,7 @@ impl World for Surroundings {
         match Unfinished::write(disk, directory, &state) {
             Ok(unfinished) => {
                 let takes_us = disk::draw_sync_us(&mut self.rng.borrow_mut());
-                let (due_us, done) = (self.fabric.now_us() + takes_us, Box::new(done));
+                let (due_us, done) = (self.network.now_us() + takes_us, Box::new(done));
                 self.writes.borrow_mut().push(SlowWrite { due_us, unfinished, done });
             }
             Err(error) => done(Err(error)),
@@ -453,7 +453,7 @@ impl World for Surroundings {
                     // Computed from its parts: a fault may have hit the stored digest.
                     digest: digest::request(&result.pairs, &result.answer()),
                     reply_digest: result.reply_digest,
-                    asked: result.asked.checksum,
+                    request_checksum: result.asked.checksum,
                     position: result.asked.position,
                     time_us: result.asked.time_us,
                     locks: locks(&result.pairs),
@@ -492,9 +492,9 @@ impl World for Surroundings {
                 // What is stable is what the checkers of other modes see when it is delivered and executed.
                 let batch = version.number;
                 if let Some((ordered, outcomes)) = self.unstable.remove(&batch) {
-                    self.note(What::Agreed(version));
-                    self.note(What::Delivered { batch, ordered });
-                    self.note(What::Executed { batch, outcomes });
+                    self.record(What::Agreed(version));
+                    self.record(What::Delivered { batch, ordered });
+                    self.record(What::Executed { batch, outcomes });
                 }
                 What::Stable { version, is_agreed }
             }
@@ -515,6 +515,6 @@ impl World for Surroundings {
                 What::Installed { version, order: of_order(order), in_place }
             }
         };
-        self.note(what);
+        self.record(what);
     }
 }

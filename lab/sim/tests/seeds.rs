@@ -56,12 +56,12 @@ fn a_node_that_compares_with_itself_keeps_every_promise() {
         keeps_every_promise(seed, &twice);
     }
     keeps_every_promise(7, &Options { twice: true, replicas: 1, ..options("none") });
-    let struck: u64 = (1..=6)
+    let injected: u64 = (1..=6)
         .map(|seed| run(seed, &twice))
         .flat_map(|summary| summary.faults.into_values())
-        .map(|count| count.struck)
+        .map(|count| count.injected)
         .sum();
-    assert!(struck > 0, "no fault was injected");
+    assert!(injected > 0, "no fault was injected");
 }
 
 /// Faults of mode R0GV without those that let the others run far ahead, which takes long to simulate.
@@ -155,7 +155,7 @@ fn who_executes_first_and_was_away_or_hangs_is_replaced_soon() {
 }
 
 /// A batch that ended while the service's keys were wrong everywhere became stable when all was healed: the checker
-/// had not noted who came to it.
+/// had not recorded who came to it.
 #[test]
 fn what_ends_while_all_replicas_are_hit_may_become_stable_later() {
     let first = Options { verified: true, real_sizes: true, ..Options::default() };
@@ -306,7 +306,7 @@ fn a_slow_disk_costs_no_checkpoint() {
 /// Seeds of a review, in mode R0GV with two workers: a replica that was stopped itself, and whose own clock was wrong,
 /// accused the leader's (91400006); one that had run a batch of an earlier view accused itself (26130).
 #[test]
-fn nobody_accuses_who_is_right() {
+fn no_replica_accuses_one_that_is_right() {
     let all = Faults::parse("all").unwrap();
     let verified =
         Options { verified: true, workers: 2, real_sizes: true, faults: all, ..Options::default() };

@@ -1,4 +1,4 @@
-//! Many injections, on several processors, each told as soon as it ends.
+//! Many injections, on several processors, each reported as soon as it ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -24,14 +24,14 @@ pub struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Runs all injections. `tell` receives each record, and ends the campaign by returning `false`. The records are
-    /// returned in the order of faults and numbers.
+    /// Runs all injections. `on_record` receives each record, and ends the campaign by returning `false`. The records
+    /// are returned in the order of faults and numbers.
     ///
     /// # Errors
-    /// When the target does not run, or a record cannot be told.
+    /// When the target does not run, or `on_record` fails.
     pub fn run(
         &self,
-        mut tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
+        mut on_record: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
     ) -> anyhow::Result<Vec<InjectionRecord>> {
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut records = Vec::new();
@@ -43,9 +43,9 @@ impl Campaign<'_> {
             }
             drop(done);
             for record in finished {
-                let told = record.and_then(|record| Ok((tell(&record)?, record)));
-                stop.fetch_or(!told.as_ref().is_ok_and(|(goes_on, _)| *goes_on), Ordering::Relaxed);
-                let (_, record) = told?;
+                let result = record.and_then(|record| Ok((on_record(&record)?, record)));
+                stop.fetch_or(!result.as_ref().is_ok_and(|(goes_on, _)| *goes_on), Ordering::Relaxed);
+                let (_, record) = result?;
                 records.push(record);
             }
             anyhow::Ok(())

@@ -52,7 +52,7 @@ pub enum RunPhase {
     /// The server is held.
     Held,
     /// The fault is injected: from now on silence counts.
-    Struck,
+    Injected,
     /// All replies were received.
     Complete,
 }
@@ -119,7 +119,7 @@ struct Received {
     /// Discarded messages since the last valid one.
     in_a_row: u32,
     /// The last request that was sent, where they take turns.
-    asked: usize,
+    last_request: usize,
 }
 
 /// One run's client.
@@ -256,8 +256,8 @@ impl TraceClient<'_> {
                 return Ok(ClientOutcome::Right);
             }
             let (message, within) = (received.replies.len(), !received.bytes.is_empty());
-            if self.target.protocol.takes_turns() && message > received.asked {
-                received.asked = message;
+            if self.target.protocol.takes_turns() && message > received.last_request {
+                received.last_request = message;
                 if stream.write_all(&self.trace.measured[message].bytes).is_err() {
                     return Ok(ClientOutcome::Closed { message, within });
                 }
@@ -266,9 +266,9 @@ impl TraceClient<'_> {
                 Ok(0) => return Ok(ClientOutcome::Closed { message, within }),
                 Ok(_) => news = None,
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    if !self.progress.reached(RunPhase::Struck) {
+                    if !self.progress.reached(RunPhase::Injected) {
                         if begun.elapsed() > LANDING {
-                            bail!("the fault never struck");
+                            bail!("the fault was never injected");
                         }
                         continue;
                     }

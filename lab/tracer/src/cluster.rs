@@ -26,7 +26,7 @@ use crate::symbols::Symbols;
 
 /// Draws after which an injection is given up, if no drawn instruction can carry it.
 const DRAWS: u32 = 100_000;
-/// Runs `runs` injections of each of `faults`, or until `tell`, which receives each record, returns `false`.
+/// Runs `runs` injections of each of `faults`, or until `on_record`, which receives each record, returns `false`.
 ///
 /// # Errors
 /// When no cluster comes up.
@@ -34,7 +34,7 @@ pub fn campaign(
     plan: &SampledInjection<'_>,
     faults: &[TracerFault],
     runs: u64,
-    tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
+    on_record: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let kinds = faults.len() as u64;
     let mut symbols = Symbols::default();
@@ -42,7 +42,7 @@ pub fn campaign(
         let fault = faults[(number % kinds) as usize];
         ClusterRun { plan, watch }.inject(sample, fault, number / kinds, &mut symbols)
     };
-    series(plan, runs * kinds).run(|watch| sample(plan, watch), one, tell)
+    series(plan, runs * kinds).run(|watch| sample(plan, watch), one, on_record)
 }
 
 /// Repeats the injection of `record` `times` times: the same bit of the same instruction, at its next execution.
@@ -53,7 +53,7 @@ pub fn again(
     plan: &SampledInjection<'_>,
     record: &InjectionRecord,
     times: u64,
-    tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
+    on_record: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let stream = stream_after_draw(plan, record)?;
     let mut symbols = Symbols::default();
@@ -67,7 +67,7 @@ pub fn again(
         };
         ClusterRun { plan, watch }.carry_out(sample, drawn, &mut symbols)
     };
-    series(plan, times).run(|watch| recorded_site(plan, watch.cluster, record), one, tell)
+    series(plan, times).run(|watch| recorded_site(plan, watch.cluster, record), one, on_record)
 }
 
 /// The random numbers of a recorded injection after its site was drawn: its bit comes from the next ones.
@@ -204,7 +204,7 @@ impl ClusterRun<'_> {
             class: judged.class,
             subclass: judged.subclass,
             message: None,
-            told: judged.told,
+            details: judged.details,
             states_equal: judged.states_equal,
             noticed: judged.noticed,
             signal: None,

@@ -43,13 +43,15 @@ pub struct HookRecord {
     /// Details.
     pub subclass: String,
     /// Reports of replicas and clients about it.
-    pub told: String,
+    #[serde(rename = "told")]
+    pub details: String,
     /// Of several replicas: whether their digests were equal in the end.
     pub states_equal: Option<bool>,
     /// The replicas that detected an error by themselves.
     pub noticed: Vec<u8>,
     /// From the start until the fault had taken effect, in microseconds.
-    pub struck_us: u64,
+    #[serde(rename = "struck_us")]
+    pub injected_us: u64,
     /// From the start to the end.
     pub total_us: u64,
 }
@@ -112,7 +114,7 @@ pub fn kind(word: &str) -> Result<Corruption, String> {
         .map_err(|_| format!("there is no kind {word}; `crosscheck-lab inject hooks --help` has them"))
 }
 
-/// Runs `runs` injections of each of `kinds`, or until `tell`, which receives each record, returns `false`.
+/// Runs `runs` injections of each of `kinds`, or until `on_record`, which receives each record, returns `false`.
 ///
 /// # Errors
 /// When no cluster comes up, or its replicas have no injector.
@@ -120,14 +122,14 @@ pub fn campaign(
     plan: &HookInjection<'_>,
     kinds: &[Corruption],
     runs: u64,
-    tell: impl FnMut(&HookRecord) -> anyhow::Result<bool>,
+    on_record: impl FnMut(&HookRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let count = kinds.len() as u64;
     let series = Series { target: plan.target, seed: plan.seed, runs: runs * count };
     let one = |watch: &WatchedCluster<'_>, (): &(), number: u64| {
         plan.carry_out(watch, kinds[(number % count) as usize], number / count)
     };
-    series.run(|_| Ok(()), one, tell)
+    series.run(|_| Ok(()), one, on_record)
 }
 
 impl HookInjection<'_> {
@@ -150,12 +152,12 @@ impl HookInjection<'_> {
             bail!("the victim places no fault: was it built with the fault injector?");
         }
         let injected = placed.as_ref().is_some_and(|placed| placed.done && await_occasion(watch));
-        let struck_us = begun.elapsed().as_micros() as u64;
+        let injected_us = begun.elapsed().as_micros() as u64;
         let judged = match (&placed, injected) {
             (Some(_), true) => watch.judge(&before),
             (Some(Injected { done: true, .. }), false) => self.given_up(watch, "its occasion did not come"),
             (Some(_), false) => watch.with_all_serving(Judged::lost("nothing to corrupt".into())),
-            (None, _) => self.given_up(watch, "whether it was placed was not told"),
+            (None, _) => self.given_up(watch, "whether it was placed was not reported"),
         };
         let record = HookRecord {
             id,
@@ -164,10 +166,10 @@ impl HookInjection<'_> {
             hit: placed.map_or_else(String::new, |placed| placed.what),
             class: judged.class,
             subclass: judged.subclass,
-            told: judged.told,
+            details: judged.details,
             states_equal: judged.states_equal,
             noticed: judged.noticed,
-            struck_us,
+            injected_us,
             total_us: begun.elapsed().as_micros() as u64,
         };
         Ok((record, judged.healthy))

@@ -34,7 +34,7 @@ pub struct Judged {
     /// Details.
     pub subclass: String,
     /// Reports of replicas and clients about it.
-    pub told: String,
+    pub details: String,
     /// Whether all replicas' digests were equal in the end; none where there was nothing to compare.
     pub states_equal: Option<bool>,
     /// The replicas that detected an error by themselves.
@@ -46,11 +46,11 @@ pub struct Judged {
 impl Judged {
     /// The outcome of a fault that was not injected.
     pub fn lost(why: String) -> Self {
-        let (told, noticed) = (String::new(), vec![]);
+        let (details, noticed) = (String::new(), vec![]);
         Judged {
             class: InjectionClass::Lost,
             subclass: why,
-            told,
+            details,
             states_equal: None,
             noticed,
             healthy: true,
@@ -198,11 +198,11 @@ impl WatchedCluster<'_> {
             None if !noticed.is_empty() => (InjectionClass::Detected, "noticed, every reply right".into()),
             None => (InjectionClass::Masked, String::new()),
         };
-        let told = wrong.iter().map(|wrong| wrong.told.clone()).collect::<Vec<_>>().join("; ");
+        let details = wrong.iter().map(|wrong| wrong.details.clone()).collect::<Vec<_>>().join("; ");
         // The next fault needs a server in which its client has stored something.
         let anew =
             back && self.begin_anew() && self.before().is_ok_and(|now| self.await_victims_client(&now));
-        Judged { class, subclass, told, states_equal: None, noticed, healthy: anew }
+        Judged { class, subclass, details, states_equal: None, noticed, healthy: anew }
     }
 
     /// Ends the victim, so that no part of its state is left; returns whether its next process serves.
@@ -232,7 +232,7 @@ impl WatchedCluster<'_> {
         let serves = end.is_some() || self.await_victims_client(before);
         let (end, back) = if end.is_none() { self.await_victim(before) } else { (end, back) };
         let noticed = self.noticed(before, end.is_some());
-        let told = self.words(before, &noticed);
+        let details = self.words(before, &noticed);
         let (class, subclass, mut healthy) = match (&digests, &end) {
             _ if self.wrong() != before.wrong => {
                 (InjectionClass::WrongReply, self.wrong_words(before), digests == Digests::Equal)
@@ -271,7 +271,7 @@ impl WatchedCluster<'_> {
         if !healthy && matches!(&digests, Digests::Different(who) if *who == [self.victim()]) {
             healthy = self.begin_anew() && self.cluster.digests(self.victim()) == Digests::Equal;
         }
-        Judged { class, subclass, told, states_equal, noticed, healthy }
+        Judged { class, subclass, details, states_equal, noticed, healthy }
     }
 
     /// How long different states may take to become equal again.
@@ -354,7 +354,9 @@ impl WatchedCluster<'_> {
             for number in (1..=self.cluster.size()).filter(|number| *number != self.victim()) {
                 let status = self.cluster.status(number);
                 words.extend(
-                    status.and_then(|status| status.last_evidence).map(|told| format!("{number}: {told}")),
+                    status
+                        .and_then(|status| status.last_evidence)
+                        .map(|evidence| format!("{number}: {evidence}")),
                 );
             }
         }
@@ -363,7 +365,8 @@ impl WatchedCluster<'_> {
         }
         for wrong in self.wrong_since(before) {
             let now = self.healthy_answer(&wrong.expected);
-            words.push(format!("replica {}: {} | a healthy replica now: {now}", wrong.replica, wrong.told));
+            words
+                .push(format!("replica {}: {} | a healthy replica now: {now}", wrong.replica, wrong.details));
         }
         words.join("; ")
     }

@@ -150,7 +150,7 @@ pub struct WrongReply {
     /// The request and its right reply.
     pub expected: Expected,
     /// The request, the right reply and the received reply, as text.
-    pub told: String,
+    pub details: String,
 }
 
 /// The observations of one replica's client so far.
@@ -189,8 +189,8 @@ pub fn drive(client: ModelClient, tally: &Tally, stop: &AtomicBool) {
         if let Ok(connection) = BufferedStream::open(address, CONNECT, PATIENCE) {
             match talk(connection, (model, protocol), &mut stream, tally, stop) {
                 Ok(None) => {}
-                Ok(Some((wrong, expected, told))) => {
-                    let wrong = WrongReply { wrong, replica, expected, told };
+                Ok(Some((wrong, expected, details))) => {
+                    let wrong = WrongReply { wrong, replica, expected, details };
                     tally.wrong.lock().unwrap_or_else(PoisonError::into_inner).push(wrong);
                 }
                 Err(_) => {
@@ -222,9 +222,9 @@ fn talk(
             };
             if let Some(wrong) = wrong {
                 let show = |bytes: &[u8]| text(&bytes[..bytes.len().min(400)]).escape_debug().to_string();
-                let told =
+                let details =
                     format!("{} | right: {} | got: {}", show(&one.request), show(&one.reply), show(&got));
-                return Ok(Some((wrong, one.clone(), told)));
+                return Ok(Some((wrong, one.clone(), details)));
             }
         }
         tally.batches.fetch_add(1, Ordering::Relaxed);
@@ -291,11 +291,11 @@ mod tests {
         let tally = Tally::default();
         let connection = BufferedStream::open(address, CONNECT, PATIENCE).expect("connected");
         let model = (TraceModel::new("x".into()), Protocol::Memcached);
-        let told = talk(connection, model, &mut draw::stream(1, 0, 0), &tally, &AtomicBool::new(false));
-        assert!(told.expect("an answer").is_some());
+        let found = talk(connection, model, &mut draw::stream(1, 0, 0), &tally, &AtomicBool::new(false));
+        assert!(found.expect("an answer").is_some());
     }
 
-    /// Recorded campaigns depend on these requests, and on what is right for them; both were noted before the
+    /// Recorded campaigns depend on these requests, and on what is right for them; both were recorded before the
     /// laboratory's models became one.
     #[test]
     fn a_known_seed_keeps_its_requests_and_replies() {

@@ -433,9 +433,9 @@ mod tests {
         assert_eq!(summed.frame(&right), ReplyFrame::Whole(right.len()));
         assert_eq!(summed.frame(&right[..right.len() - 1]), ReplyFrame::Part);
         assert_eq!(difference(&right, &right), None);
-        let mut struck = right.clone();
-        struck[13] ^= 1;
-        assert_eq!(difference(&right, &struck), Some(Wrong::InvalidSum));
+        let mut corrupt = right.clone();
+        corrupt[13] ^= 1;
+        assert_eq!(difference(&right, &corrupt), Some(Wrong::InvalidSum));
         assert_eq!(
             difference(&right, &with_sum(8, "END\r\n")),
             Some(Wrong::InvalidSum),

@@ -128,7 +128,8 @@ pub struct InjectionRecord {
     /// Number of the first wrong or missing reply.
     pub message: Option<u64>,
     /// That reply, or other details of the end.
-    pub told: String,
+    #[serde(rename = "told")]
+    pub details: String,
     /// Of a cluster: whether the digests of all replicas' whole states were equal in the end.
     #[serde(default)]
     pub states_equal: Option<bool>,

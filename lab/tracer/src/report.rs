@@ -137,7 +137,7 @@ fn words_on_flip(file: &str, record: &InjectionRecord) -> String {
     let part = record.part.map_or_else(String::new, |part| format!(", {part}"));
     format!(
         "{} at {}+{:#x} {}{part}: {} ({flip})  crosscheck-lab inject replay --run {file}:{}/{}",
-        told(record.class, &record.subclass, &record.told),
+        description(record.class, &record.subclass, &record.details),
         record.module,
         record.offset,
         record.symbol,
@@ -148,12 +148,12 @@ fn words_on_flip(file: &str, record: &InjectionRecord) -> String {
 }
 
 fn words_on_hook(record: &hooks::HookRecord) -> String {
-    let how = told(record.class, &record.subclass, &record.told);
+    let how = description(record.class, &record.subclass, &record.details);
     format!("{how} after {} {} ({})", record.name(), record.id, record.hit)
 }
 
-fn told(class: InjectionClass, subclass: &str, told: &str) -> String {
-    format!("{} {}", ending(class, subclass), told.escape_debug())
+fn description(class: InjectionClass, subclass: &str, details: &str) -> String {
+    format!("{} {}", ending(class, subclass), details.escape_debug())
 }
 
 /// Of a cluster: who could have known of the wrong replies, and of states that differ.
@@ -206,8 +206,8 @@ fn add(page: &mut Page, Titled { title, file, result }: &Titled) {
         let table = Table::new(name, heading(&classes)).rows(cells);
         page.table(table.bars("share", rows.iter().map(bar)));
     }
-    if let Some(told) = comparisons(&result.totals.compared) {
-        page.text(told);
+    if let Some(sentence) = comparisons(&result.totals.compared) {
+        page.text(sentence);
     }
     page.extend(list(file, result));
 }
@@ -257,22 +257,22 @@ mod tests {
     fn fault_types_stand_in_their_order_with_their_sums() {
         let records =
             ["rreg", "wreg", "cf", "wreg"].map(|fault| flip(fault, InjectionClass::Masked)).to_vec();
-        let told = text(result(Records::Native(records)));
+        let page = text(result(Records::Native(records)));
         let first: Vec<&str> =
-            told.lines().skip(2).take(6).filter_map(|line| line.split_whitespace().next()).collect();
-        assert_eq!(first, ["cf", "wreg", "rreg", "DF", "RD", "all"], "{told}");
-        assert!(told.contains("  DF ") && told.starts_with("t: 4 records\n"), "{told}");
+            page.lines().skip(2).take(6).filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(first, ["cf", "wreg", "rreg", "DF", "RD", "all"], "{page}");
+        assert!(page.contains("  DF ") && page.starts_with("t: 4 records\n"), "{page}");
     }
 
     #[test]
     fn hooks_have_tables_of_their_own() {
-        let told = text(result(Records::Hooks(vec![hook("multi-flip", InjectionClass::Repaired)])));
-        assert!(told.contains("by what was corrupted") && !told.contains("by fault type"), "{told}");
-        assert!(told.contains("multi-flip"), "{told}");
+        let page = text(result(Records::Hooks(vec![hook("multi-flip", InjectionClass::Repaired)])));
+        assert!(page.contains("by what was corrupted") && !page.contains("by fault type"), "{page}");
+        assert!(page.contains("multi-flip"), "{page}");
     }
 
     #[test]
-    fn who_could_have_known_is_told_of_clusters() {
+    fn clusters_have_a_line_on_who_could_have_noticed() {
         assert_eq!(
             comparisons(&ClusterComparison::default()),
             None,
@@ -293,15 +293,15 @@ mod tests {
             record(InjectionClass::Repaired, &[1], true),
             record(InjectionClass::Lost, &[], true),
         ];
-        let told =
+        let page =
             comparisons(&result(Records::Native(records)).totals.compared).expect("records of a cluster");
         assert!(
-            told.starts_with("Wrong replies in 4 of 6 runs: 1 noticed by a replica, 2 unnoticed"),
-            "{told}"
+            page.starts_with("Wrong replies in 4 of 6 runs: 1 noticed by a replica, 2 unnoticed"),
+            "{page}"
         );
         assert!(
-            told.contains("1 unnoticed with equal states") && told.ends_with("in the end, unnoticed: 1."),
-            "{told}"
+            page.contains("1 unnoticed with equal states") && page.ends_with("in the end, unnoticed: 1."),
+            "{page}"
         );
     }
 

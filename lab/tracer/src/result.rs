@@ -236,13 +236,13 @@ impl InjectionResult {
             Records::Native(records) => {
                 for record in records {
                     record.subclass = folded(&record.subclass);
-                    shorten(&mut record.told, longest);
+                    shorten(&mut record.details, longest);
                 }
             }
             Records::Hooks(records) => {
                 for record in records {
                     record.subclass = folded(&record.subclass);
-                    shorten(&mut record.told, longest);
+                    shorten(&mut record.details, longest);
                 }
             }
         }
@@ -359,10 +359,10 @@ pub fn folded(subclass: &str) -> String {
             _ => parts.push((part, 1)),
         }
     }
-    let told = |(part, count): &(&str, u32)| {
+    let shown = |(part, count): &(&str, u32)| {
         if *count > 1 { format!("{part} ({count} times)") } else { (*part).to_owned() }
     };
-    parts.iter().map(told).collect::<Vec<_>>().join(", ")
+    parts.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 fn add_counts(sum: &mut Counts, more: &Counts) {
@@ -481,7 +481,7 @@ pub(crate) mod tests {
                 nowhere: false,
             });
             record.subclass = ["Status from the victim"; 3].join(", ");
-            record.told = "got: ä | right: ö; ".repeat(id % 400);
+            record.details = "got: ä | right: ö; ".repeat(id % 400);
             record.noticed = vec![1; id % 2];
             record.states_equal = (id % 4 > 0).then_some(id % 3 > 0);
             record
@@ -540,19 +540,19 @@ pub(crate) mod tests {
             (failures.len(), OTHERS_IN_FULL)
         );
         for (kept, record) in kept.iter().filter(|one| one.class.is_failure()).zip(&failures) {
-            let words = &kept.told;
-            assert!(words == &record.told || words.len() <= FEWEST_WORDS, "{words}");
+            let words = &kept.details;
+            assert!(words == &record.details || words.len() <= FEWEST_WORDS, "{words}");
             let expected = InjectionRecord {
-                told: words.clone(),
+                details: words.clone(),
                 subclass: "Status from the victim (3 times)".into(),
                 ..record.clone()
             };
             assert_eq!(kept, &expected);
         }
         let mut alone = flip("cf", InjectionClass::WrongReply);
-        alone.told = "word ".repeat(1_000);
+        alone.details = "word ".repeat(1_000);
         let read = self::kept(&result(Records::Native(vec![alone.clone()])));
-        assert_eq!(read.full_records, Records::Native(vec![alone]), "a single one is told in full");
+        assert_eq!(read.full_records, Records::Native(vec![alone]), "a single one is kept in full");
     }
 
     #[test]
@@ -598,7 +598,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_repeated_part_is_told_once() {
+    fn a_repeated_part_is_shown_once() {
         assert_eq!(folded("a, a, a, b, a"), "a (3 times), b, a");
         assert_eq!(folded("a (3 times), b, a"), "a (3 times), b, a");
         assert_eq!(folded(""), "");

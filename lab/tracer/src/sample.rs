@@ -164,16 +164,16 @@ impl Sample {
         thread: i32,
         stream: &mut SplitMix64,
     ) -> Result<(Flip, Vec<u64>), String> {
-        let told = |error: &dyn Display| error.to_string();
-        let memory = Memory::open(process).map_err(|error| told(&error))?;
-        let mut seized = Seized::new(thread).map_err(|error| told(&error))?;
-        if !seized.interrupt().map_err(|error| told(&error))? {
+        let text = |error: &dyn Display| error.to_string();
+        let memory = Memory::open(process).map_err(|error| text(&error))?;
+        let mut seized = Seized::new(thread).map_err(|error| text(&error))?;
+        if !seized.interrupt().map_err(|error| text(&error))? {
             return Err("the victim ended by itself".into());
         }
-        if !seized.run_to(what.code.address).map_err(|error| told(&error))? {
+        if !seized.run_to(what.code.address).map_err(|error| text(&error))? {
             return Err("the site was not executed in time".into());
         }
-        let callers = callers(thread, &memory, &self.modules).map_err(|error| told(&error))?;
+        let callers = callers(thread, &memory, &self.modules).map_err(|error| text(&error))?;
         let mut step = || seized.step();
         let victim = TargetThread { thread, memory: &memory, flips: what.flips, step: &mut step };
         match victim.inject(what.fault, what.code, what.bits, stream) {

@@ -33,8 +33,9 @@ impl Series<'_> {
         self.target.cluster.as_ref().context("the target is no cluster: its file has no [cluster]")
     }
 
-    /// Carries the injections out, until `tell`, which receives each record, returns `false`. `prepare` prepares the
-    /// first cluster under its clients; `one` does one injection, and returns whether its cluster can take another one.
+    /// Carries the injections out, until `on_record`, which receives each record, returns `false`. `prepare` prepares
+    /// the first cluster under its clients; `one` does one injection, and returns whether its cluster can take another
+    /// one.
     ///
     /// # Errors
     /// When no cluster comes up.
@@ -42,7 +43,7 @@ impl Series<'_> {
         &self,
         prepare: impl Fn(&WatchedCluster<'_>) -> anyhow::Result<P>,
         mut one: impl FnMut(&WatchedCluster<'_>, &P, u64) -> anyhow::Result<(R, bool)>,
-        mut tell: impl FnMut(&R) -> anyhow::Result<bool>,
+        mut on_record: impl FnMut(&R) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
         let mut prepared = None;
         let mut number = 0;
@@ -58,7 +59,7 @@ impl Series<'_> {
                 while number < self.runs {
                     let (record, healthy) = one(watch, prepared, number)?;
                     number += 1;
-                    if !tell(&record)? {
+                    if !on_record(&record)? {
                         return Ok(false);
                     }
                     if !healthy || number - begun >= RUNS_PER_CLUSTER {

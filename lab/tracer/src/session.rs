@@ -127,7 +127,7 @@ pub fn run<T>(
             Ok::<T, anyhow::Error>(done)
         })();
         drop(hold);
-        progress.enter_struck();
+        progress.enter_injected();
         session.run_out();
         let total = begun.elapsed();
         let (seen, replies) = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -138,9 +138,9 @@ pub fn run<T>(
 
 impl RunProgress {
     /// Enters the phase after the injection, unless the run is complete already.
-    pub fn enter_struck(&self) {
-        if !self.reached(RunPhase::Struck) {
-            self.enter(RunPhase::Struck);
+    pub fn enter_injected(&self) {
+        if !self.reached(RunPhase::Injected) {
+            self.enter(RunPhase::Injected);
         }
     }
 }

@@ -147,7 +147,7 @@ impl SingleInjection<'_> {
     ) -> InjectionRecord {
         let code = self.profile.code(site);
         let (module, offset) = module_of(&self.profile.head.modules, code.address);
-        let (class, subclass, message, told) = match ran.part.flip {
+        let (class, subclass, message, details) = match ran.part.flip {
             None => (InjectionClass::Lost, ran.part.why_not.to_owned(), None, String::new()),
             Some(_) => judge(self.target, ran),
         };
@@ -171,7 +171,7 @@ impl SingleInjection<'_> {
             class,
             subclass,
             message: message.map(|message| message as u64),
-            told,
+            details,
             states_equal: None,
             noticed: Vec::new(),
             signal: ran.crashed,
@@ -250,8 +250,8 @@ fn judge<T>(target: &Target, ran: &RunResult<T>) -> (InjectionClass, String, Opt
         }
         ClientOutcome::Closed { message, within } => {
             let class = if of_its_own { InjectionClass::Detected } else { InjectionClass::Otherwise };
-            let told = if *within { "within the reply" } else { "" };
-            (class, how(ran, "closed"), Some(*message), told.into())
+            let details = if *within { "within the reply" } else { "" };
+            (class, how(ran, "closed"), Some(*message), details.into())
         }
         ClientOutcome::Stalled { message } => {
             (InjectionClass::Otherwise, how(ran, "stall"), Some(*message), String::new())

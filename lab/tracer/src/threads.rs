@@ -58,7 +58,7 @@ const LOOK: Duration = Duration::from_micros(500);
 /// Longest pause between the beginning of a run and its fault, in microseconds.
 const LONGEST_PAUSE_US: u64 = 5_000;
 
-/// Runs `runs` injections of each of `faults`, or until `tell`, which receives each record, returns `false`.
+/// Runs `runs` injections of each of `faults`, or until `on_record`, which receives each record, returns `false`.
 ///
 /// # Errors
 /// When the target is another kind, or its process does not serve.
@@ -66,7 +66,7 @@ pub fn campaign(
     plan: &SampledInjection<'_>,
     faults: &[TracerFault],
     runs: u64,
-    mut tell: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
+    mut on_record: impl FnMut(&InjectionRecord) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let (all, kinds) = (runs * faults.len() as u64, faults.len() as u64);
     let mut symbols = Symbols::default();
@@ -83,7 +83,7 @@ pub fn campaign(
             loop {
                 if let Some((mut record, before)) = last.take() {
                     process.look_again(&mut record, &before);
-                    if !tell(&record)? {
+                    if !on_record(&record)? {
                         return Ok(false);
                     }
                     if record.class != InjectionClass::Masked {
@@ -244,7 +244,7 @@ impl ThreadedProcess<'_> {
         let before = self.before();
         let injected = self.inject_at_site(sample, fault, code, &mut stream);
         let injected_us = begun.elapsed().as_micros() as u64;
-        let (class, subclass, told) = match &injected {
+        let (class, subclass, details) = match &injected {
             Err(why) => (InjectionClass::Lost, why.clone(), String::new()),
             Ok(_) => self.judge(&before),
         };
@@ -272,7 +272,7 @@ impl ThreadedProcess<'_> {
             class,
             subclass,
             message: None,
-            told,
+            details,
             states_equal: None,
             noticed: Vec::new(),
             signal: ended.and_then(|status| status.signal()),
@@ -294,7 +294,7 @@ impl ThreadedProcess<'_> {
         while self.ended().is_none() && begun.elapsed() < PROGRESS {
             std::thread::sleep(LOOK);
         }
-        (record.class, record.subclass, record.told) = self.judge(before);
+        (record.class, record.subclass, record.details) = self.judge(before);
         let ended = self.ended();
         record.signal = ended.and_then(|status| status.signal());
         record.exit = ended.and_then(|status| status.code());
@@ -317,11 +317,11 @@ impl ThreadedProcess<'_> {
     fn judge(&mut self, before: &Before) -> (InjectionClass, String, String) {
         let all_served = self.await_batches(before, self.workers.batches, PROGRESS);
         let wrong = self.wrong_replies(before.wrong);
-        let told = wrong.iter().map(|wrong| wrong.told.as_str()).collect::<Vec<_>>().join("; ");
+        let details = wrong.iter().map(|wrong| wrong.details.as_str()).collect::<Vec<_>>().join("; ");
         let breaks = self.before().breaks != before.breaks;
         let detected = &self.plan.target.detected_exits;
         let (class, subclass) = outcome(&wrong, self.ended(), detected, breaks, all_served);
-        (class, subclass, told)
+        (class, subclass, details)
     }
 }
 
@@ -363,25 +363,25 @@ mod tests {
 
     fn wrong(wrong: Wrong) -> WrongReply {
         let expected = Expected { request: vec![], keys: vec![], reply: vec![], seed: 0 };
-        WrongReply { wrong, replica: 1, expected, told: String::new() }
+        WrongReply { wrong, replica: 1, expected, details: String::new() }
     }
 
     #[test]
     fn a_wrong_reply_that_no_client_sees_decides() {
         let ended = |code: i32| Some(ExitStatus::from_raw(code << 8));
-        let told = |wrong: &[WrongReply], ended, breaks, served| {
+        let shown = |wrong: &[WrongReply], ended, breaks, served| {
             let (class, subclass) = outcome(wrong, ended, &[86], breaks, served);
             format!("{}: {subclass}", class.name())
         };
         let both = [wrong(Wrong::InvalidSum), wrong(Wrong::Value)];
-        assert_eq!(told(&both, ended(86), true, false), "undetected: value");
-        assert_eq!(told(&both[..1], ended(86), true, false), "detected: exit-86");
-        assert_eq!(told(&both[..1], None, true, true), "detected: invalid message");
-        assert_eq!(told(&[wrong(Wrong::ErrorReply)], None, true, true), "otherwise: error-reply");
-        assert_eq!(told(&[], ended(1), true, false), "otherwise: exit-1");
-        assert_eq!(told(&[], Some(ExitStatus::from_raw(11)), true, false), "otherwise: signal-11");
-        assert_eq!(told(&[], None, true, true), "otherwise: closed");
-        assert_eq!(told(&[], None, false, false), "otherwise: hang");
-        assert_eq!(told(&[], None, false, true), "masked: ");
+        assert_eq!(shown(&both, ended(86), true, false), "undetected: value");
+        assert_eq!(shown(&both[..1], ended(86), true, false), "detected: exit-86");
+        assert_eq!(shown(&both[..1], None, true, true), "detected: invalid message");
+        assert_eq!(shown(&[wrong(Wrong::ErrorReply)], None, true, true), "otherwise: error-reply");
+        assert_eq!(shown(&[], ended(1), true, false), "otherwise: exit-1");
+        assert_eq!(shown(&[], Some(ExitStatus::from_raw(11)), true, false), "otherwise: signal-11");
+        assert_eq!(shown(&[], None, true, true), "otherwise: closed");
+        assert_eq!(shown(&[], None, false, false), "otherwise: hang");
+        assert_eq!(shown(&[], None, false, true), "masked: ");
     }
 }

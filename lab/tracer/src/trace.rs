@@ -176,8 +176,8 @@ impl Trace {
         let warmup: Vec<Question> = (0..recipe.warmup).map(|_| any()).collect();
         let poke = any();
         let mut measured: Vec<Question> = (0..recipe.requests).map(|_| any()).collect();
-        let asked: BTreeSet<Question> = measured.iter().chain(&warmup).copied().collect();
-        measured.extend(asked);
+        let questions: BTreeSet<Question> = measured.iter().chain(&warmup).copied().collect();
+        measured.extend(questions);
         let mut id = 0;
         let mut query = |question: Question| {
             id += 1;
@@ -427,7 +427,7 @@ mod tests {
         assert!(with.poke.bytes.starts_with(b"@") && with.warmup[0].bytes.starts_with(b"@"));
     }
 
-    /// Recorded campaigns depend on these bytes, which were noted before the laboratory's clients became one.
+    /// Recorded campaigns depend on these bytes, which were recorded before the laboratory's clients became one.
     #[test]
     fn a_known_seed_keeps_its_requests() {
         let hashes = [false, true].map(|sum| {

@@ -94,10 +94,10 @@ fn is_undisturbed_and_detects(target: &Target) {
     assert!(disturbed.is_empty(), "{disturbed:#?}");
     // Low bits lead to wrong results more often than to crashes.
     let plan = SingleInjection { flips: true, bits: "0..7".parse().expect("bits"), ..plan };
-    let struck = run(plan, &[TracerFault::Wreg, TracerFault::Wval, TracerFault::Rreg], 20);
-    let exits = struck.iter().filter(|record| record.class == InjectionClass::Detected);
+    let injected = run(plan, &[TracerFault::Wreg, TracerFault::Wval, TracerFault::Rreg], 20);
+    let exits = injected.iter().filter(|record| record.class == InjectionClass::Detected);
     assert!(exits.filter(|record| record.exit == Some(86)).count() >= 5, "the library detects faults");
-    let undetected: Vec<_> = struck.iter().filter(|record| record.class.is_failure()).collect();
+    let undetected: Vec<_> = injected.iter().filter(|record| record.class.is_failure()).collect();
     assert!(undetected.is_empty(), "{undetected:#?}");
 }
 

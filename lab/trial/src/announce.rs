@@ -33,7 +33,8 @@ pub struct Unanswered {
     /// The replica, from 1.
     pub replica: u8,
     /// When it was sent, in nanoseconds of the run.
-    pub asked: u64,
+    #[serde(rename = "asked")]
+    pub sent: u64,
     /// When it was given up.
     pub ended: u64,
     /// How it failed.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use memcached_client::history::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
+use memcached_client::history::{Bytes, HistoryEvent, Key, NEVER, Operation, OperationRecord};
 use memcached_client::{Client as Connection, Failure as NoReply, StoreVerb, Value};
 use wire::SplitMix64;
 
@@ -47,7 +47,7 @@ pub struct SharedRun {
     /// How long an answer may take.
     pub patience: Duration,
     /// Between two requests of one client, on average.
-    pub pace: Duration,
+    pub interval: Duration,
     /// Lengths of values, one for each generation in turn; none: short ones that differ.
     pub value_bytes: Vec<usize>,
     /// When each client had its last answer, in nanoseconds of the run; 0 before the first.
@@ -61,7 +61,7 @@ pub struct SharedRun {
     /// Clients send no more requests.
     pub over: AtomicBool,
     /// Requests sent.
-    pub asked: AtomicU64,
+    pub sent: AtomicU64,
     /// Requests answered.
     pub answered: AtomicU64,
     /// Connections that were made.
@@ -79,10 +79,10 @@ impl SharedRun {
     }
 
     /// The pause between two requests of a client, on average: long values leave no more bytes per second.
-    fn pace_of(&self, generation: u32) -> Duration {
+    fn interval_of(&self, generation: u32) -> Duration {
         let bytes = self.value_length(generation).unwrap_or(0) as f64;
         let least = bytes * self.answered_at.len() as f64 / MOST_BYTES_PER_SECOND;
-        self.pace.max(Duration::from_secs_f64(least))
+        self.interval.max(Duration::from_secs_f64(least))
     }
 
     /// The generation of keys that clients use now.
@@ -96,7 +96,7 @@ impl SharedRun {
 pub struct TrialClient {
     number: u16,
     shared: Arc<SharedRun>,
-    notes: Sender<Note>,
+    history: Sender<HistoryEvent>,
     draw: SplitMix64,
     /// The replica it is connected to, or tries next, from 0.
     at: usize,
@@ -125,14 +125,14 @@ enum Ask {
 
 impl TrialClient {
     /// Client `number`, from 0; its home is the replica of the same number.
-    pub fn new(number: u16, shared: Arc<SharedRun>, notes: Sender<Note>) -> Self {
+    pub fn new(number: u16, shared: Arc<SharedRun>, history: Sender<HistoryEvent>) -> Self {
         TrialClient {
             number,
             draw: stream(shared.seed, 0xC11E + u64::from(number)),
             at: usize::from(number) % shared.replicas.len(),
             answered_by: (usize::from(number) % shared.replicas.len()) as u8 + 1,
             shared,
-            notes,
+            history,
             connection: None,
             generation: 0,
             read: HashMap::new(),
@@ -152,12 +152,12 @@ impl TrialClient {
             }
             let ask = self.draw_ask();
             self.ask(&ask);
-            let pause = self.shared.pace_of(self.generation).mul_f64(2.0 * self.draw.unit());
+            let pause = self.shared.interval_of(self.generation).mul_f64(2.0 * self.draw.unit());
             thread::sleep(pause);
         }
         // A client that waits when the run ends counts its wait until then.
-        self.note_gap(self.now());
-        let _ = self.notes.send(Note::Left { client: self.number, before: u32::MAX });
+        self.record_gap(self.now());
+        let _ = self.history.send(HistoryEvent::Left { client: self.number, before: u32::MAX });
     }
 
     fn now(&self) -> u64 {
@@ -172,7 +172,7 @@ impl TrialClient {
         }
         self.generation = generation;
         self.read.clear();
-        let _ = self.notes.send(Note::Left { client: self.number, before: generation });
+        let _ = self.history.send(HistoryEvent::Left { client: self.number, before: generation });
         let home = usize::from(self.number) % self.shared.replicas.len();
         if self.at != home && !self.shared.announcer.is_troubled(home as u8 + 1) {
             self.connection = None;
@@ -258,8 +258,8 @@ impl TrialClient {
 
     fn ask(&mut self, ask: &Ask) {
         let Some(connection) = &mut self.connection else { return };
-        self.shared.asked.fetch_add(1, Ordering::Relaxed);
-        let asked = self.shared.announcer.now();
+        self.shared.sent.fetch_add(1, Ordering::Relaxed);
+        let sent = self.shared.announcer.now();
         let name = |key: u16| Key { generation: self.generation, number: key }.name(self.shared.run);
         let answer = answer(connection, ask, name);
         let answered = self.now();
@@ -268,14 +268,14 @@ impl TrialClient {
                 self.shared.answered.fetch_add(1, Ordering::Relaxed);
                 self.shared.answered_at[usize::from(self.number)].store(answered, Ordering::Relaxed);
                 self.shared.answered_by[self.at].store(answered, Ordering::Relaxed);
-                self.note_gap(answered);
+                self.record_gap(answered);
                 for (key, event, found) in events {
                     let unique = found.as_ref().map(|found| found.unique);
                     self.remember(key, found, &event);
-                    self.record(key, asked, answered, event, unique);
+                    self.record(key, sent, answered, event, unique);
                 }
             }
-            Err(trouble) => self.failed(ask, asked, answered, &trouble),
+            Err(trouble) => self.failed(ask, sent, answered, &trouble),
         }
     }
 
@@ -288,38 +288,39 @@ impl TrialClient {
         }
     }
 
-    fn failed(&mut self, ask: &Ask, asked: u64, ended: u64, trouble: &NoReply) {
+    fn failed(&mut self, ask: &Ask, sent: u64, ended: u64, trouble: &NoReply) {
         let replica = self.at as u8 + 1;
         if let NoReply::Malformed(what) = trouble {
             let what = format!("{ask:?}: {what}");
-            let _ = self.notes.send(Note::Impossible { client: self.number, replica, at: ended, what });
+            let _ =
+                self.history.send(HistoryEvent::Impossible { client: self.number, replica, at: ended, what });
         }
         let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < MOST_FAILURES {
             failures.push(Unanswered {
                 client: self.number,
                 replica,
-                asked,
+                sent,
                 ended,
                 what: trouble.to_string(),
             });
         }
         drop(failures);
         if let Some((key, event)) = unanswered(ask) {
-            self.record(key, asked, NEVER, event, None);
+            self.record(key, sent, NEVER, event, None);
         }
         self.move_on();
     }
 
-    fn record(&self, key: u16, asked: u64, answered: u64, event: Operation, unique: Option<u64>) {
+    fn record(&self, key: u16, sent: u64, answered: u64, event: Operation, unique: Option<u64>) {
         let key = Key { generation: self.generation, number: key };
         let (client, replica) = (self.number, self.at as u8 + 1);
-        let record = OperationRecord { client, replica, key, asked, answered, event, unique };
+        let record = OperationRecord { client, replica, key, sent, answered, event, unique };
         // The checker ends after the clients.
-        let _ = self.notes.send(Note::Did(record));
+        let _ = self.history.send(HistoryEvent::Did(record));
     }
 
-    fn note_gap(&mut self, now: u64) {
+    fn record_gap(&mut self, now: u64) {
         let from = std::mem::replace(&mut self.last_answer, now);
         let before = std::mem::replace(&mut self.answered_by, self.at as u8 + 1);
         if now.saturating_sub(from) >= SHORT.as_nanos() as u64 {
@@ -398,8 +399,8 @@ fn answer(
             one(key, Operation::Delete(Some(found)))
         }
         Ask::Incr(key, by) => {
-            let told = connection.incr(&name(*key), *by)?;
-            one(key, Operation::Incr(*by, Some(told)))
+            let value = connection.incr(&name(*key), *by)?;
+            one(key, Operation::Incr(*by, Some(value)))
         }
     }
 }

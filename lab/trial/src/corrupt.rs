@@ -71,9 +71,9 @@ impl Corrupter {
             placed: Placed::default(),
         };
         let gap = Duration::from_secs_f64(1.0 / corruption.per_second);
-        let asked = Arc::clone(&over);
+        let pending = Arc::clone(&over);
         let thread =
-            thread::Builder::new().name("corrupter".into()).spawn(move || series.run(gap, &asked))?;
+            thread::Builder::new().name("corrupter".into()).spawn(move || series.run(gap, &pending))?;
         Ok(Corrupter { over, thread: Some(thread) })
     }
 
@@ -114,7 +114,7 @@ struct CorruptionSeries {
 #[derive(Debug, Default)]
 struct Lane {
     stream: Option<AdminStream>,
-    asked: Option<Corruption>,
+    pending: Option<Corruption>,
     answer: Vec<u8>,
 }
 
@@ -133,7 +133,7 @@ impl CorruptionSeries {
             }
         }
         let deadline = Instant::now() + LAST_ANSWERS;
-        while self.lanes.iter().any(|lane| lane.asked.is_some()) && Instant::now() < deadline {
+        while self.lanes.iter().any(|lane| lane.pending.is_some()) && Instant::now() < deadline {
             self.listen();
             thread::sleep(LOOK);
         }
@@ -146,7 +146,7 @@ impl CorruptionSeries {
         if !takes_a_turn(kind) && self.armed >= MOST_ARMED {
             return;
         }
-        let Some(free) = self.lanes.iter().position(|lane| lane.asked.is_none()) else { return };
+        let Some(free) = self.lanes.iter().position(|lane| lane.pending.is_none()) else { return };
         if self.lanes[free].stream.is_none() {
             if Instant::now() < self.retry_at {
                 return;
@@ -180,7 +180,7 @@ impl CorruptionSeries {
 
     fn listen(&mut self) {
         for lane in &mut self.lanes {
-            let Some(kind) = lane.asked else { continue };
+            let Some(kind) = lane.pending else { continue };
             let Some(done) = lane.listen() else { continue };
             self.placed.placed += u64::from(done);
             if done && takes_a_turn(kind) {
@@ -200,7 +200,7 @@ impl Lane {
             self.stream = None;
             return false;
         }
-        self.asked = Some(kind);
+        self.pending = Some(kind);
         true
     }
 
@@ -224,7 +224,7 @@ impl Lane {
         }
         let done = serde_json::from_slice::<Injected>(&self.answer).is_ok_and(|injected| injected.done);
         self.answer.clear();
-        self.asked = None;
+        self.pending = None;
         Some(done)
     }
 }

@@ -22,9 +22,9 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::announce::Announcer;
-use crate::ground::Ground;
 use crate::plan::Plan;
 use crate::replica::{self, limit_memory};
+use crate::testbed::Testbed;
 
 /// Pause between two requests for a status.
 const WATCH: Duration = Duration::from_millis(20);
@@ -85,7 +85,7 @@ struct WatchedReplica {
 /// What was seen of the replicas, and where they are started.
 #[derive(Debug)]
 struct Sight {
-    ground: Arc<Ground>,
+    testbed: Arc<Testbed>,
     watched: Vec<Mutex<WatchedReplica>>,
     deaths: Mutex<Vec<Death>>,
     announcer: Arc<Announcer>,
@@ -100,7 +100,7 @@ impl Sight {
 
 impl ClusterHooks for Sight {
     fn spawn(&self, replica: u8, command: Command) -> std::io::Result<Process> {
-        self.ground.hosts[usize::from(replica) - 1]
+        self.testbed.hosts[usize::from(replica) - 1]
             .run(move || Process::spawn(command, Stdio::null(), Stdio::piped()))
     }
 
@@ -121,8 +121,8 @@ impl ClusterHooks for Sight {
         }
     }
 
-    fn status(&self, replica: u8, asked: Instant, status: &Status) {
-        if self.watched(usize::from(replica) - 1).note(asked, status.clone()) {
+    fn status(&self, replica: u8, requested_at: Instant, status: &Status) {
+        if self.watched(usize::from(replica) - 1).record(requested_at, status.clone()) {
             self.announcer.replaced(replica, UNWELL, SETTLE, "it took the state of the others in place");
         }
     }
@@ -142,20 +142,20 @@ impl Keeper {
     /// # Errors
     /// A file cannot be written, or no thread can be started.
     pub fn start(
-        ground: &Arc<Ground>,
+        testbed: &Arc<Testbed>,
         plan: &Plan,
         dir: &Path,
         log: impl Fn(usize) -> PathBuf,
         announcer: &Arc<Announcer>,
     ) -> anyhow::Result<Arc<Self>> {
-        let planned = replica::cluster(ground, plan, dir)?;
+        let planned = replica::cluster(testbed, plan, dir)?;
         let open = |number| {
             let path = log(number);
             let file = OpenOptions::new().create(true).write(true).truncate(true).open(&path);
             file.map(Mutex::new).with_context(|| format!("making {}", path.display()))
         };
         let sight = Arc::new(Sight {
-            ground: Arc::clone(ground),
+            testbed: Arc::clone(testbed),
             watched: (0..plan.replicas).map(|_| Mutex::default()).collect(),
             deaths: Mutex::default(),
             announcer: Arc::clone(announcer),
@@ -357,7 +357,7 @@ impl Keeper {
 
 impl WatchedReplica {
     /// Notes a replica's status. Returns whether it has put the whole state of the others in the place of its own.
-    fn note(&mut self, asked: Instant, status: Status) -> bool {
+    fn record(&mut self, requested_at: Instant, status: Status) -> bool {
         let before = self.last.as_ref().map(|(_, last)| last).filter(|last| last.pid == status.pid);
         let grown = |of: fn(&Status) -> u64| of(&status).saturating_sub(before.map_or(0, of));
         let totals = &mut self.totals;
@@ -373,7 +373,7 @@ impl WatchedReplica {
         if status.incarnation > 0 {
             self.incarnations.insert(status.incarnation);
         }
-        self.last = Some((asked, status));
+        self.last = Some((requested_at, status));
         took_state
     }
 }

@@ -2,7 +2,7 @@
 //! the answers, and a checker that decides whether a single correct server could have given these answers.
 //!
 //! A [`plan::Plan`] describes a run: the troubles, their duration, and the corruption meanwhile. [`run::run`] makes the
-//! hosts ([`ground`]: namespaces of threads joined by a switch in this process, [`switch`]), starts the replicas on
+//! hosts ([`testbed`]: namespaces of threads joined by a switch in this process, [`switch`]), starts the replicas on
 //! them ([`keeper`]) and the clients ([`client`]), brings troubles to one replica at a time ([`trouble`],
 //! [`corrupt`]), waits until everything has healed, and gives the histories to the checker
 //! ([`memcached_client::history::check`]) while the run goes on. All resources belong to threads and processes of this
@@ -17,7 +17,6 @@ pub mod client;
 pub mod command;
 pub mod corrupt;
 pub mod draw;
-pub mod ground;
 mod hostile;
 pub mod keeper;
 pub mod plan;
@@ -27,4 +26,5 @@ pub mod report;
 pub mod run;
 mod soak;
 pub mod switch;
+pub mod testbed;
 pub mod trouble;

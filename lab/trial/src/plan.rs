@@ -433,7 +433,7 @@ impl TroubleKind {
 
 impl Trouble {
     /// A short description.
-    pub fn told(&self) -> String {
+    pub fn description(&self) -> String {
         let links = match self.links {
             Links::All => "all links",
             Links::Replicas => "links to the other replicas",
@@ -481,16 +481,16 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         assert_eq!(Plan::parse("small", SMALL).expect("right").replicas, 3);
-        let told = |text: &str| format!("{:#}", Plan::parse("x", text).unwrap_err());
-        assert!(told(&format!("replicas = 4\n{SMALL}")).contains("use 3 or 5"));
-        assert!(told("title = \"t\"\nabout = \"a\"\ntrouble = []\n").contains("[[trouble]]"));
-        assert!(told(&SMALL.replace("[1, 2]", "[3, 2]")).contains("lowest and the highest"));
-        assert!(told(&SMALL.replace("kill", "disk-full")).contains("disk_mb"));
-        assert!(told(&SMALL.replace("kill", "loss")).contains("percent"));
-        assert!(told(&SMALL.replace("kill", "dance")).contains("dance"));
-        assert!(told(&format!("{SMALL}colour = \"red\"\n")).contains("colour"));
+        let error = |text: &str| format!("{:#}", Plan::parse("x", text).unwrap_err());
+        assert!(error(&format!("replicas = 4\n{SMALL}")).contains("use 3 or 5"));
+        assert!(error("title = \"t\"\nabout = \"a\"\ntrouble = []\n").contains("[[trouble]]"));
+        assert!(error(&SMALL.replace("[1, 2]", "[3, 2]")).contains("lowest and the highest"));
+        assert!(error(&SMALL.replace("kill", "disk-full")).contains("disk_mb"));
+        assert!(error(&SMALL.replace("kill", "loss")).contains("percent"));
+        assert!(error(&SMALL.replace("kill", "dance")).contains("dance"));
+        assert!(error(&format!("{SMALL}colour = \"red\"\n")).contains("colour"));
         let corruption = "[corruption]\nper_second = 100\nkinds = [\"repair\"]\nbefore_seconds = [1, 2]\n";
-        assert!(told(&format!("{SMALL}{corruption}")).contains("beyond f"));
+        assert!(error(&format!("{SMALL}{corruption}")).contains("beyond f"));
         assert!(format!("{:#}", Plan::load("nothing").unwrap_err()).contains("everything"));
     }
 

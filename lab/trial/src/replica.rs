@@ -12,9 +12,9 @@ use node::ServiceOptions;
 use node::cluster::{ClusterOptions, ClusterPlan};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::ground::Ground;
 use crate::plan::Plan;
 use crate::switch;
+use crate::testbed::Testbed;
 
 /// The ports of a replica on a host of its own, for clients and for other replicas.
 const PORTS: [u16; 2] = [11211, 12211];
@@ -46,7 +46,7 @@ impl ServiceOptions for MemoryLimit {
 ///
 /// # Errors
 /// No such group can be, or there are no free ports.
-pub fn cluster(ground: &Ground, plan: &Plan, dir: &Path) -> anyhow::Result<ClusterPlan<MemoryLimit>> {
+pub fn cluster(testbed: &Testbed, plan: &Plan, dir: &Path) -> anyhow::Result<ClusterPlan<MemoryLimit>> {
     let wish = ClusterOptions {
         replicas: Some(plan.executors() as u8),
         port: Some(0),
@@ -60,11 +60,11 @@ pub fn cluster(ground: &Ground, plan: &Plan, dir: &Path) -> anyhow::Result<Clust
     let at = |number: usize, port: u16| SocketAddr::from((switch::address(number), port));
     cluster.adapt(|node| {
         let number = usize::from(node.this_replica) - 1;
-        if ground.switch.is_some() {
+        if testbed.switch.is_some() {
             node.listen = at(number, PORTS[0]);
             node.replicas = (0..plan.replicas).map(|number| at(number, PORTS[1]).into()).collect();
         }
-        if let Some(disk) = &ground.disks[number] {
+        if let Some(disk) = &testbed.disks[number] {
             node.durability = Durability::Disk(disk.join(LOG));
         }
     });
@@ -85,11 +85,11 @@ pub fn limit_memory(pid: u32, more: Option<u64>) -> std::io::Result<()> {
 
 /// Fills the disk of replica `number` (from 0) to the last byte, or removes the file that filled it. Returns the bytes
 /// that were written.
-pub fn fill_disk(ground: &Ground, number: usize, fill: bool) -> u64 {
-    let Some(path) = ground.disks[number].as_ref().map(|disk| disk.join(BALLAST)) else {
+pub fn fill_disk(testbed: &Testbed, number: usize, fill: bool) -> u64 {
+    let Some(path) = testbed.disks[number].as_ref().map(|disk| disk.join(BALLAST)) else {
         return 0;
     };
-    ground.hosts[number].run(move || {
+    testbed.hosts[number].run(move || {
         if !fill {
             let _ = fs::remove_file(&path);
             return 0;
@@ -109,10 +109,10 @@ pub fn fill_disk(ground: &Ground, number: usize, fill: bool) -> u64 {
 
 /// From now on the sync of a checkpoint of replica `number` (from 0) takes so much longer, and checkpoints come often.
 /// Without a disk nothing changes.
-pub fn slow_disk(ground: &Ground, number: usize, pause: Duration) {
-    let Some(disk) = &ground.disks[number] else { return };
+pub fn slow_disk(testbed: &Testbed, number: usize, pause: Duration) {
+    let Some(disk) = &testbed.disks[number] else { return };
     let path = disk.join(LOG).join(SLOW);
-    ground.hosts[number].run(move || {
+    testbed.hosts[number].run(move || {
         // A replica that has no directory yet has no checkpoints either.
         let _ = fs::write(path, format!("{} {ENTRIES_PER_CHECKPOINT}\n", pause.as_millis()));
     });

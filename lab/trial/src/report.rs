@@ -15,7 +15,7 @@ use crate::announce::{Foreseen, Gap, Unanswered, Window, foreseen};
 use crate::client::SharedRun;
 use crate::keeper::{Death, Totals};
 use crate::plan::Plan;
-use crate::run::{Episode, Options, Scene};
+use crate::run::{Episode, Options, TrialCluster};
 
 /// The kind of these results.
 pub const KIND: &str = "trial";
@@ -105,7 +105,7 @@ impl Report {
     #[allow(clippy::too_many_arguments)] // only `run` has every part, and only here
     pub fn new(
         options: &Options,
-        scene: &Scene<'_>,
+        cluster: &TrialCluster<'_>,
         shared: &SharedRun,
         seconds: f64,
         episodes: Vec<Episode>,
@@ -113,28 +113,28 @@ impl Report {
         checked: Checked,
         findings: usize,
     ) -> Self {
-        let windows = scene.announcer.windows();
+        let windows = cluster.announcer.windows();
         let failures = shared.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let gaps = shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
-        let keeper = &scene.keeper;
+        let keeper = &cluster.keeper;
         let said = |number| keeper.said(number, "has to be replaced");
         let sum = |of: fn(&Episode) -> u64| sum_of(&episodes, of);
         let mut report = Report {
             origin: options.origin.clone(),
-            plan: scene.plan.clone(),
+            plan: cluster.plan.clone(),
             seed: options.seed,
-            confined: scene.ground.confined.clone(),
+            confined: cluster.testbed.confined.clone(),
             seconds,
-            requests: count(&shared.asked),
+            requests: count(&shared.sent),
             answered: count(&shared.answered),
             connections: count(&shared.connected),
             failed: Failed::of(&failures, &windows),
             checked,
             findings,
             faults: (sum(|episode| episode.faults_due), sum(|episode| episode.faults)),
-            waits: LongestWaits::of(&gaps, &windows, usize::from(scene.plan.clients)),
-            packets: scene.ground.switch.as_ref().map(|switch| {
+            waits: LongestWaits::of(&gaps, &windows, usize::from(cluster.plan.clients)),
+            packets: cluster.testbed.switch.as_ref().map(|switch| {
                 let traffic = switch.traffic();
                 (count(&traffic.delivered), count(&traffic.lost), count(&traffic.delayed))
             }),
@@ -194,8 +194,8 @@ impl Report {
                 episode.number.to_string(),
                 episode.trouble.clone(),
                 format!("{}{}", episode.victim, if episode.led { " (leader)" } else { "" }),
-                format!("{:.1} s", episode.struck),
-                format!("{:.1} s", episode.ended - episode.struck),
+                format!("{:.1} s", episode.trouble_at),
+                format!("{:.1} s", episode.ended - episode.trouble_at),
                 healed,
                 episode.faults.to_string(),
                 episode.answered.to_string(),
@@ -287,7 +287,7 @@ impl Failed {
     fn of(failures: &[Unanswered], windows: &[Window]) -> Self {
         let mut failed = Failed::default();
         for failure in failures {
-            match foreseen(windows, failure.replica, failure.asked, failure.ended) {
+            match foreseen(windows, failure.replica, failure.sent, failure.ended) {
                 Foreseen::Announced => {
                     failed.announced += 1;
                     continue;
@@ -338,7 +338,7 @@ pub fn episode_line(episode: &Episode) -> String {
         episode.victim,
         if episode.led { " (leader)" } else { "" },
         episode.trouble,
-        episode.ended - episode.struck,
+        episode.ended - episode.trouble_at,
         episode.faults
     )
 }

@@ -13,17 +13,17 @@ use ::report::results::Origin;
 use anyhow::{Context, bail};
 use crosscheck::admin::EvidenceRecord;
 use memcached_client::history::check::{Checked, Checker, KeyFinding};
-use memcached_client::history::{Key, Note, Operation, OperationRecord};
+use memcached_client::history::{HistoryEvent, Key, Operation, OperationRecord};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::announce::Announcer;
 use crate::client::{SharedRun, TrialClient, fold};
 use crate::corrupt::{Corrupter, Placed};
-use crate::ground::Ground;
 use crate::keeper::Keeper;
 use crate::plan::{Plan, Stroke};
 use crate::report::{self, Report};
+use crate::testbed::Testbed;
 use crate::trouble::{Active, victim};
 
 /// How long the replicas may take until all of them serve.
@@ -78,7 +78,8 @@ pub struct Episode {
     /// Seconds of the run at which corruption began.
     pub begin: f64,
     /// The second at which the trouble began.
-    pub struck: f64,
+    #[serde(rename = "struck")]
+    pub trouble_at: f64,
     /// The second at which it ended.
     pub ended: f64,
     /// Seconds until everything had healed; none at a timeout.
@@ -115,56 +116,58 @@ enum Blamed {
     Wrongly,
 }
 
-/// Runs a plan. `ending` ends it early; `tell` receives lines of progress.
+/// Runs a plan. `ending` ends it early; `progress` receives lines of progress.
 ///
 /// # Errors
 /// When the cluster does not come up, or results cannot be written. Broken promises are not an error, but a result of
 /// the report.
-pub fn run(options: &Options, ending: &AtomicBool, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
-    let mut scene = Scene::set(options, tell)?;
-    scene.until_well(START, ending)?;
-    let load = TrialLoad::start(&scene, options)?;
+pub fn run(options: &Options, ending: &AtomicBool, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
+    let mut cluster = TrialCluster::start(options, progress)?;
+    cluster.until_well(START, ending)?;
+    let load = TrialLoad::start(&cluster, options)?;
     let begun = Instant::now();
-    let mut told = Instant::now();
+    let mut reported_at = Instant::now();
     let mut episodes = Vec::new();
-    for stroke in scene.plan.clone().sequence(options.seed) {
-        if ending.load(Ordering::Relaxed) || begun.elapsed().as_secs_f64() >= scene.plan.seconds {
+    for stroke in cluster.plan.clone().sequence(options.seed) {
+        if ending.load(Ordering::Relaxed) || begun.elapsed().as_secs_f64() >= cluster.plan.seconds {
             break;
         }
-        let episode = scene.episode(episodes.len() + 1, &stroke, &load, ending)?;
-        let is_over = episode.healed_after.is_none() && !scene.plan.expect_wrong;
-        scene.tell(&report::episode_line(&episode));
-        scene.note("episode", &episode)?;
+        let episode = cluster.episode(episodes.len() + 1, &stroke, &load, ending)?;
+        let is_over = episode.healed_after.is_none() && !cluster.plan.expect_wrong;
+        cluster.report_progress(&report::episode_line(&episode));
+        cluster.record("episode", &episode)?;
         episodes.push(episode);
-        if told.elapsed() > PROGRESS {
-            told = Instant::now();
-            scene.tell(&load.line(begun.elapsed()));
+        if reported_at.elapsed() > PROGRESS {
+            reported_at = Instant::now();
+            cluster.report_progress(&load.line(begun.elapsed()));
         }
         if is_over {
-            scene.tell("not healed: the run ends here, since a second faulty replica would be one too many");
+            cluster.report_progress(
+                "not healed: the run ends here, since a second faulty replica would be one too many",
+            );
             break;
         }
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let final_digest = scene.final_digest();
+    let final_digest = cluster.final_digest();
     let shared = Arc::clone(&load.shared);
-    let (checked, findings) = load.stop(tell);
+    let (checked, findings) = load.stop(progress);
     for finding in &findings {
-        scene.note("finding", finding)?;
+        cluster.record("finding", finding)?;
     }
     let report =
-        Report::new(options, &scene, &shared, seconds, episodes, final_digest, checked, findings.len());
-    scene.stop();
+        Report::new(options, &cluster, &shared, seconds, episodes, final_digest, checked, findings.len());
+    cluster.stop();
     report.write(&options.out)?;
     Ok(report)
 }
 
 /// The hosts and replicas of a run.
-pub struct Scene<'a> {
+pub struct TrialCluster<'a> {
     /// The plan, without the troubles that this machine does not allow.
     pub plan: Plan,
     /// The hosts.
-    pub ground: Arc<Ground>,
+    pub testbed: Arc<Testbed>,
     /// The replicas.
     pub keeper: Arc<Keeper>,
     /// The windows, and the run's clock.
@@ -174,50 +177,50 @@ pub struct Scene<'a> {
     /// Number of the last evidence record read, by replica: process and number.
     seen: Vec<(u32, u64)>,
     /// By episode: the first batch that it may concern, and its victim.
-    struck: Vec<(u64, u8)>,
-    tell: &'a dyn Fn(&str),
+    victims: Vec<(u64, u8)>,
+    progress: &'a dyn Fn(&str),
     _dir: tempfile::TempDir,
 }
 
-impl<'a> Scene<'a> {
-    pub(crate) fn set(options: &Options, tell: &'a dyn Fn(&str)) -> anyhow::Result<Self> {
+impl<'a> TrialCluster<'a> {
+    pub(crate) fn start(options: &Options, progress: &'a dyn Fn(&str)) -> anyhow::Result<Self> {
         let mut plan = options.plan.clone();
         fs::create_dir_all(&options.out).with_context(|| format!("making {}", options.out.display()))?;
         let timeline = options.out.join("timeline.jsonl");
         let timeline = File::create(&timeline).with_context(|| format!("making {}", timeline.display()))?;
         let dir = tempfile::tempdir().context("a directory for the run")?;
         let disk = plan.disk_mb.map(|mb| mb << 20);
-        let ground = if options.loopback {
-            Ground::loopback(plan.replicas, dir.path(), disk, "as asked for".to_owned())?
+        let testbed = if options.loopback {
+            Testbed::loopback(plan.replicas, dir.path(), disk, "as asked for".to_owned())?
         } else {
-            Ground::make(plan.replicas, dir.path(), disk, options.seed)?
+            Testbed::make(plan.replicas, dir.path(), disk, options.seed)?
         };
-        if let Some(why) = &ground.confined {
-            tell(&format!("no namespaces here ({why}): all on loopback"));
+        if let Some(why) = &testbed.confined {
+            progress(&format!("no namespaces here ({why}): all on loopback"));
             let left_out = |trouble: &crate::plan::Trouble| {
                 trouble.kind.needs_network() || trouble.kind == crate::plan::TroubleKind::DiskFull
             };
             for trouble in plan.troubles.extract_if(.., |trouble| left_out(trouble)) {
-                tell(&format!("left out: {}", trouble.told()));
+                progress(&format!("left out: {}", trouble.description()));
             }
             if plan.troubles.is_empty() {
                 bail!("nothing of this plan can be done without namespaces");
             }
         }
-        let ground = Arc::new(ground);
+        let testbed = Arc::new(testbed);
         let announcer = Arc::new(Announcer::new(Instant::now()));
         let log = |number: usize| options.out.join(format!("replica-{}.log", number + 1));
-        let keeper = Keeper::start(&ground, &plan, dir.path(), log, &announcer)?;
-        Ok(Scene {
+        let keeper = Keeper::start(&testbed, &plan, dir.path(), log, &announcer)?;
+        Ok(TrialCluster {
             seen: vec![(0, 0); plan.replicas],
-            struck: Vec::new(),
+            victims: Vec::new(),
             plan,
-            ground,
+            testbed,
             keeper,
             announcer,
             timeline: Mutex::new(timeline),
             seed: options.seed,
-            tell,
+            progress,
             _dir: dir,
         })
     }
@@ -254,7 +257,7 @@ impl<'a> Scene<'a> {
         let begin = self.seconds();
         let executed =
             (0..self.keeper.size()).filter_map(|number| Some(self.keeper.status(number)?.executed));
-        self.struck.push((executed.min().unwrap_or(0), replica));
+        self.victims.push((executed.min().unwrap_or(0), replica));
         let corrupter = match &self.plan.corruption {
             Some(corruption) => {
                 let seed = self.seed ^ (number as u64) << 40;
@@ -263,22 +266,22 @@ impl<'a> Scene<'a> {
             None => None,
         };
         sleep(stroke.before, ending);
-        let what = stroke.trouble.told();
+        let what = stroke.trouble.description();
         let is_calm = stroke.trouble.kind == crate::plan::TroubleKind::Calm;
         let window = (!is_calm).then(|| self.announcer.open(replica, &what));
-        self.note(
+        self.record(
             "strike",
             &json!({ "number": number, "victim": replica, "led": led, "trouble": stroke.trouble }),
         )?;
-        let struck = self.seconds();
-        let mut active = Active::strike(&self.ground, &self.keeper, stroke, victim);
+        let trouble_at = self.seconds();
+        let mut active = Active::strike(&self.testbed, &self.keeper, stroke, victim);
         sleep(stroke.lasts, ending);
         active.end();
         let ended = self.seconds();
         if let Some(window) = window {
             self.announcer.close(window, Duration::from_secs_f64(stroke.trouble.grace_seconds));
         }
-        self.note("end", &json!({ "number": number }))?;
+        self.record("end", &json!({ "number": number }))?;
         let placed = corrupter.map_or_else(Placed::default, Corrupter::finish);
         let healed = self.heal(ended, victim);
         let mut episode = Episode {
@@ -288,7 +291,7 @@ impl<'a> Scene<'a> {
             victim: replica,
             led,
             begin,
-            struck,
+            trouble_at,
             ended,
             healed_after: healed.as_ref().ok().map(|(after, _)| *after),
             objects: healed.as_ref().map_or(0, |(_, objects)| *objects),
@@ -359,7 +362,7 @@ impl<'a> Scene<'a> {
     fn blamed(&self, record: &EvidenceRecord, begins_anew: bool) -> Blamed {
         let Some(blamed) = record.replica else { return Blamed::Rightly };
         let about = |(from, _): &&(u64, u8)| record.request.is_none_or(|(batch, _)| *from <= batch);
-        let mut victims = self.struck.iter().rev().filter(about).map(|(_, victim)| *victim);
+        let mut victims = self.victims.iter().rev().filter(about).map(|(_, victim)| *victim);
         match victims.position(|victim| victim == blamed) {
             Some(0) => Blamed::Rightly,
             Some(_) if begins_anew && record.request.is_none() => Blamed::Rightly,
@@ -386,12 +389,12 @@ impl<'a> Scene<'a> {
         self.announcer.now() as f64 / 1e9
     }
 
-    pub(crate) fn tell(&self, line: &str) {
-        (self.tell)(&format!("{:8.1} s  {line}", self.seconds()));
+    pub(crate) fn report_progress(&self, line: &str) {
+        (self.progress)(&format!("{:8.1} s  {line}", self.seconds()));
     }
 
     /// A line of the timeline.
-    pub(crate) fn note(&self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn record(&self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
         let line = json!({ "at_s": self.seconds(), kind: value });
         let mut file = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(file, "{line}").context("writing the timeline")
@@ -422,33 +425,33 @@ pub struct TrialLoad {
 }
 
 impl TrialLoad {
-    pub(crate) fn start(scene: &Scene<'_>, options: &Options) -> anyhow::Result<Self> {
-        let plan = &scene.plan;
+    pub(crate) fn start(cluster: &TrialCluster<'_>, options: &Options) -> anyhow::Result<Self> {
+        let plan = &cluster.plan;
         let shared = Arc::new(SharedRun {
             run: options.seed,
             seed: options.seed,
-            replicas: scene.keeper.replicas().iter().filter_map(|replica| replica.clients).collect(),
+            replicas: cluster.keeper.replicas().iter().filter_map(|replica| replica.clients).collect(),
             generation: Duration::from_secs_f64(plan.generation_seconds),
             patience: Duration::from_secs_f64(plan.patience_seconds),
-            pace: Duration::from_secs_f64(f64::from(plan.clients) / plan.requests_per_second),
+            interval: Duration::from_secs_f64(f64::from(plan.clients) / plan.requests_per_second),
             value_bytes: plan.value_bytes.clone(),
             answered_at: (0..plan.clients).map(|_| AtomicU64::new(0)).collect(),
             answered_by: (0..plan.executors()).map(|_| AtomicU64::new(0)).collect(),
             hopeless: AtomicBool::new(false),
-            announcer: Arc::clone(&scene.announcer),
+            announcer: Arc::clone(&cluster.announcer),
             over: AtomicBool::new(false),
-            asked: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             connected: AtomicU64::new(0),
             failures: Mutex::default(),
             gaps: Mutex::default(),
         });
-        let (notes, inbox) = mpsc::channel();
+        let (history, inbox) = mpsc::channel();
         let sight = Sight::default();
         let mut clients = Vec::new();
-        let host = scene.ground.clients();
+        let host = cluster.testbed.clients();
         for number in 0..plan.clients {
-            let client = TrialClient::new(number, Arc::clone(&shared), notes.clone());
+            let client = TrialClient::new(number, Arc::clone(&shared), history.clone());
             let thread = thread::Builder::new().name(format!("client-{number}"));
             // A thread that is started there runs there.
             clients.push(host.run(move || thread.spawn(move || client.run()))?);
@@ -479,13 +482,13 @@ impl TrialLoad {
     }
 
     /// Ends the requests, and waits for the last verdict.
-    pub(crate) fn stop(mut self, tell: &dyn Fn(&str)) -> (Checked, Vec<KeyFinding>) {
+    pub(crate) fn stop(mut self, progress: &dyn Fn(&str)) -> (Checked, Vec<KeyFinding>) {
         self.shared.over.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
             // A client that panics is a bug of this program; its message is on stderr.
             let _ = client.join();
         }
-        tell("checking the last histories");
+        progress("checking the last histories");
         let found = self.checker.take().map(JoinHandle::join);
         found.map_or_else(Default::default, |found| {
             found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -509,13 +512,13 @@ struct Judge {
 }
 
 impl Judge {
-    fn run(mut self, inbox: &Receiver<Note>) -> (Checked, Vec<KeyFinding>) {
+    fn run(mut self, inbox: &Receiver<HistoryEvent>) -> (Checked, Vec<KeyFinding>) {
         let late = &mut self.late;
         loop {
             match inbox.recv_timeout(10 * LOOK) {
-                Ok(note) => {
-                    let is_mark = matches!(note, Note::Left { .. });
-                    self.checker.take(note);
+                Ok(event) => {
+                    let is_mark = matches!(event, HistoryEvent::Left { .. });
+                    self.checker.take(event);
                     if !is_mark {
                         continue;
                     }
@@ -550,7 +553,7 @@ impl LateReader {
                 memcached_client::Client::connect_within(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE)
                     .ok();
         }
-        let asked = self.shared.announcer.now();
+        let sent = self.shared.announcer.now();
         let found = self.connection.as_mut()?.gets(&[key.name(self.shared.run)]);
         let answered = self.shared.announcer.now();
         let Ok(found) = found else {
@@ -569,7 +572,7 @@ impl LateReader {
             client: LATE_READER,
             replica: self.at as u8 + 1,
             key,
-            asked,
+            sent,
             answered,
             event,
             unique,

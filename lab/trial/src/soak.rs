@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::announce::Announcer;
-use crate::ground::Ground;
 use crate::keeper::{Keeper, Totals};
 use crate::plan::Plan;
+use crate::testbed::Testbed;
 use anyhow::{Context, bail};
 use report::Page;
 use report::results::{Origin, write_with_page};
@@ -271,11 +271,11 @@ impl Soak<'_> {
         let replicas = if mode.replicated { self.args.replicas } else { 1 };
         let plan = self.plan(replicas);
         let dir = tempfile::tempdir().context("a directory for the soak")?;
-        let ground =
-            Arc::new(Ground::loopback(replicas, dir.path(), None, "a soak needs no network".into())?);
+        let testbed =
+            Arc::new(Testbed::loopback(replicas, dir.path(), None, "a soak needs no network".into())?);
         let log = |number: usize| self.out.join(format!("{}-replica-{}.log", self.mode, number + 1));
         let announcer = Arc::new(Announcer::new(Instant::now()));
-        let keeper = Keeper::start(&ground, &plan, dir.path(), log, &announcer)?;
+        let keeper = Keeper::start(&testbed, &plan, dir.path(), log, &announcer)?;
         self.until_well(&keeper)?;
         let addresses = keeper.replicas().iter().filter_map(|replica| replica.clients).collect();
         let mut generator = Generator::prepare(self.setup(addresses), &Arc::new(Pattern::default()))?;
@@ -335,14 +335,14 @@ impl Soak<'_> {
 
     fn load(&self, generator: &mut Generator) -> anyhow::Result<(u64, f64)> {
         let begun = Instant::now();
-        let mut told = begun;
+        let mut reported_at = begun;
         let mut requests = 0;
         generator.warm_up(LOOK)?;
         while requests < self.share && !self.ending.asked() {
             generator.measure(SPAN)?;
             requests += generator.seen().completed;
-            if told.elapsed() > PROGRESS {
-                told = Instant::now();
+            if reported_at.elapsed() > PROGRESS {
+                reported_at = Instant::now();
                 let rate = requests as f64 / begun.elapsed().as_secs_f64();
                 say(&format!(
                     "{:<5} {} of {} requests, {rate:.0}/s",

@@ -94,10 +94,10 @@ impl Switch {
             last: vec![Instant::now(); hosts * hosts],
             sequence: 0,
         };
-        let asked = Arc::clone(&over);
+        let stop = Arc::clone(&over);
         let thread = thread::Builder::new()
             .name("switch".into())
-            .spawn(move || forwarder.forward_until(poll, &asked))?;
+            .spawn(move || forwarder.forward_until(poll, &stop))?;
         Ok(Switch { ways, hosts, traffic, over, thread: Some(thread) })
     }
 

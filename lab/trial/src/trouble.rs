@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ground::Ground;
 use crate::keeper::Keeper;
 use crate::plan::{Direction, Links, Stroke, Trouble, TroubleKind, Victim};
 use crate::replica::{fill_disk, slow_disk};
 use crate::switch::Way;
+use crate::testbed::Testbed;
 
 /// The victim of a trouble that begins now, from 0; never `spared`.
 pub fn victim(stroke: &Stroke, keeper: &Keeper, spared: Option<usize>) -> usize {
@@ -31,7 +31,7 @@ fn chosen(stroke: &Stroke, size: usize, leader: Option<usize>, spared: Option<us
 /// A trouble in effect; it ends at the latest when this value is dropped.
 #[derive(Debug)]
 pub struct Active {
-    ground: Arc<Ground>,
+    testbed: Arc<Testbed>,
     keeper: Arc<Keeper>,
     trouble: Trouble,
     victim: usize,
@@ -44,13 +44,13 @@ pub struct Active {
 
 impl Active {
     /// Brings the trouble to `victim`, from 0.
-    pub fn strike(ground: &Arc<Ground>, keeper: &Arc<Keeper>, stroke: &Stroke, victim: usize) -> Self {
+    pub fn strike(testbed: &Arc<Testbed>, keeper: &Arc<Keeper>, stroke: &Stroke, victim: usize) -> Self {
         let mut active = Active {
-            ground: Arc::clone(ground),
+            testbed: Arc::clone(testbed),
             keeper: Arc::clone(keeper),
             trouble: stroke.trouble.clone(),
             victim,
-            others: others(stroke, victim, ground.replicas()),
+            others: others(stroke, victim, testbed.replicas()),
             over: false,
             note: None,
         };
@@ -72,12 +72,12 @@ impl Active {
             TroubleKind::Kill => self.keeper.keep_down(self.victim, true),
             TroubleKind::Pause => self.keeper.freeze(self.victim, true),
             TroubleKind::DiskFull => {
-                let written = fill_disk(&self.ground, self.victim, true);
+                let written = fill_disk(&self.testbed, self.victim, true);
                 self.note = Some(format!("{written} bytes filled the disk"));
             }
             TroubleKind::SlowDisk => {
                 let pause = Duration::from_millis(trouble.sync_ms);
-                slow_disk(&self.ground, self.victim, pause);
+                slow_disk(&self.testbed, self.victim, pause);
             }
             TroubleKind::Memory => {
                 let more = trouble.more_mb << 20;
@@ -96,14 +96,14 @@ impl Active {
             TroubleKind::Partition | TroubleKind::Loss | TroubleKind::Delay => self.set_links(Way::default()),
             TroubleKind::Kill => self.keeper.keep_down(self.victim, false),
             TroubleKind::Pause => self.keeper.freeze(self.victim, false),
-            TroubleKind::DiskFull => drop(fill_disk(&self.ground, self.victim, false)),
-            TroubleKind::SlowDisk => slow_disk(&self.ground, self.victim, Duration::ZERO),
+            TroubleKind::DiskFull => drop(fill_disk(&self.testbed, self.victim, false)),
+            TroubleKind::SlowDisk => slow_disk(&self.testbed, self.victim, Duration::ZERO),
             TroubleKind::Memory => self.keeper.limit_memory(self.victim, None),
         }
     }
 
     fn set_links(&self, way: Way) {
-        let Some(switch) = &self.ground.switch else { return };
+        let Some(switch) = &self.testbed.switch else { return };
         for &other in &self.others {
             if self.trouble.direction != Direction::In {
                 switch.set(self.victim, other, way);

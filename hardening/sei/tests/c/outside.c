@@ -30,8 +30,8 @@ static void three_handlers(void) {
     }
 }
 
-static void on_another_stack(char *stack, int is_told) {
-    if (is_told) sei_stack(stack, BYTES);
+static void on_another_stack(char *stack, int is_registered) {
+    if (is_registered) sei_stack(stack, BYTES);
     getcontext(&coroutine);
     coroutine.uc_stack.ss_sp = stack, coroutine.uc_stack.ss_size = BYTES, coroutine.uc_link = &caller;
     makecontext(&coroutine, three_handlers, 0);

@@ -33,7 +33,7 @@ static void connected(int ends[2], int family) {
 
 #define MOST 200000
 static char text[1000], got[1 << 16];
-static ssize_t told;
+static ssize_t sent_now;
 static int error;
 
 /* What is told to be sent arrives, and nothing else: to the reader that reads nothing until the end, too. */
@@ -44,14 +44,14 @@ static void one_reads_nothing(int family) {
     long sent = 0, chats = 0, received = 0;
     memset(text, 'x', sizeof text);
     do {
-        HANDLER(told = write(silent[0], text, sizeof text); error = errno; write(other[0], "chat", 4););
-        sent += told > 0 ? told : 0;
+        HANDLER(sent_now = write(silent[0], text, sizeof text); error = errno; write(other[0], "chat", 4););
+        sent += sent_now > 0 ? sent_now : 0;
         chats += read(other[1], got, 4) == 4;
-    } while (told > 0 && chats < MOST);
-    int is_full = told == -1 && error == EAGAIN;
+    } while (sent_now > 0 && chats < MOST);
+    int is_full = sent_now == -1 && error == EAGAIN;
     for (int i = 0; i < 100; i++) {
-        HANDLER(told = write(silent[0], text, sizeof text); error = errno; write(other[0], "chat", 4););
-        sent += told > 0 ? told : 0;
+        HANDLER(sent_now = write(silent[0], text, sizeof text); error = errno; write(other[0], "chat", 4););
+        sent += sent_now > 0 ? sent_now : 0;
         chats += read(other[1], got, 4) == 4;
     }
     close(silent[0]);
@@ -79,9 +79,9 @@ static void a_hundred_read_nothing(void) {
     for (int round = 0; round < 300; round++) {
         HANDLER(
             for (int i = 0; i < SILENT; i++) {
-                told = write(ends[i][0], text, sizeof text);
-                sent[i] += told > 0 ? told : 0;
-                refused += told < 0;
+                sent_now = write(ends[i][0], text, sizeof text);
+                sent[i] += sent_now > 0 ? sent_now : 0;
+                refused += sent_now < 0;
             }
             write(other[0], "chat", 4);
         );
@@ -107,9 +107,9 @@ static void many_in_one_handler(void) {
     for (int i = 0; i < 50; i++) {
         HANDLER(
             for (int j = 0; j < 400; j++) {
-                told = send(ends[0], text, sizeof text, 0);
-                sent += told > 0 ? told : 0;
-                refused += told < 0;
+                sent_now = send(ends[0], text, sizeof text, 0);
+                sent += sent_now > 0 ? sent_now : 0;
+                refused += sent_now < 0;
             }
         );
     }
@@ -126,9 +126,9 @@ static void reader_is_gone(void) {
     connected(ends, AF_INET);
     close(ends[1]);
     do {
-        HANDLER(told = write(ends[0], text, sizeof text); error = errno;);
-    } while (told > 0 && rounds++ < MOST);
-    printf("told %d\n", told == -1 && error == EPIPE);
+        HANDLER(sent_now = write(ends[0], text, sizeof text); error = errno;);
+    } while (sent_now > 0 && rounds++ < MOST);
+    printf("told %d\n", sent_now == -1 && error == EPIPE);
 }
 
 #define BIG (16 << 20)
@@ -166,8 +166,8 @@ static void edge(int family) {
         }
         do {
             piece = BIG - at < (5 << 20) ? BIG - at : 5 << 20;
-            HANDLER(told = write(ends[0], big + at, piece); if (told > 0) at += (size_t)told;);
-        } while (at < BIG && told == (ssize_t)piece);
+            HANDLER(sent_now = write(ends[0], big + at, piece); if (sent_now > 0) at += (size_t)sent_now;);
+        } while (at < BIG && sent_now == (ssize_t)piece);
     }
     close(ends[0]);
     void *sum;

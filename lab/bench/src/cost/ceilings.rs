@@ -158,9 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_as_it_was_written_and_tells_what_is_dearer() {
+    fn a_table_is_read_as_it_was_written_and_names_what_is_dearer() {
         let all = |factor: f64| {
-            let roles = [Role::Server, Role::Asked];
+            let roles = [Role::Server, Role::Contacted];
             let of = |role| Kind::ALL.map(|kind| measured(role, kind, 1000.0 * factor));
             roles.into_iter().flat_map(of).collect::<Vec<_>>()
         };

@@ -118,11 +118,12 @@ impl CountedSide {
         }
         let replicas = plan.replicas();
         let leader = until_ready(&replicas, &mut peers, ending)?;
-        let asked = replicas.iter().rev().find(|replica| replica.number != leader).unwrap_or(&replicas[0]);
-        let address = asked.clients.context("a replica has no address for clients")?;
+        let contacted =
+            replicas.iter().rev().find(|replica| replica.number != leader).unwrap_or(&replicas[0]);
+        let address = contacted.clients.context("a replica has no address for clients")?;
         let role = |replica: &ReplicaHandle| match replica.number {
             _ if replicas.len() == 1 => Role::Server,
-            number if number == asked.number => Role::Asked,
+            number if number == contacted.number => Role::Contacted,
             number if number == leader => Role::Leader,
             _ => Role::Other,
         };
@@ -167,7 +168,7 @@ impl CountedSide {
             clients.ask(Op::Set, &keys(Kind::Set))?;
             for kind in Kind::ALL {
                 if kind == Kind::HotGet {
-                    // The reads that still are noted.
+                    // The reads that still are recorded.
                     clients.ask(kind.op(), &keys(kind)[..requests.min(50) as usize])?;
                 }
                 let keys = keys(kind);

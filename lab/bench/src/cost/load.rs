@@ -23,9 +23,9 @@ pub enum Load {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The first read of an item: its access is noted in the item.
+    /// The first read of an item: its access is recorded in the item.
     Get,
-    /// A read of an item that was read often in this second: nothing is noted.
+    /// A read of an item that was read often in this second: nothing is recorded.
     HotGet,
     /// A value of the same length takes the place of one.
     Set,
@@ -56,7 +56,7 @@ impl Load {
 impl Kind {
     /// Every kind, in the order in which they are counted: the first one needs items that no client has read.
     pub const ALL: [Kind; 3] = [Kind::Get, Kind::Set, Kind::HotGet];
-    /// Keys of hot reads. One read of each is noted in every second, and under valgrind a second has few requests.
+    /// Keys of hot reads. One read of each is recorded in every second, and under valgrind a second has few requests.
     const HOT_KEYS: u32 = 4;
 
     /// In words.

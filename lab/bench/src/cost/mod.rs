@@ -51,7 +51,7 @@ pub(super) fn shape() -> anyhow::Result<Definition> {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Every process of a side runs under valgrind (callgrind), so all are slow; the figures do not depend on that. A request
-is counted under three loads (1 client; 1 client that sends 16 together; 50 clients), and a read that notes its access
+is counted under three loads (1 client; 1 client that sends 16 together; 50 clients), and a read that records its access
 apart from one that does not. What a process does without clients is measured for three seconds and subtracted.
 
 Examples:
@@ -136,7 +136,8 @@ pub enum Role {
     /// It has no group.
     Server,
     /// The replica to which all clients connect; it does not lead.
-    Asked,
+    #[serde(rename = "asked")]
+    Contacted,
     /// The leader, or primary.
     Leader,
     /// Neither.
@@ -148,7 +149,7 @@ impl Role {
     pub fn name(self) -> &'static str {
         match self {
             Role::Server => "server",
-            Role::Asked => "follower with the clients",
+            Role::Contacted => "follower with the clients",
             Role::Leader => "leader",
             Role::Other => "other follower",
         }
@@ -240,8 +241,8 @@ pub fn run(args: &Args) -> CommandOutcome {
     Ok(CommandVerdict::of(cost.settings.failed.is_empty() && dearer.is_empty()))
 }
 
-/// What is dearer than the table allows, told to the user. A side that is gets a second measurement, and each figure is
-/// then the lower one: what a process does by itself does not always fall into the same requests.
+/// What is dearer than the table allows, reported to the user. A side that is gets a second measurement, and each
+/// figure is then the lower one: what a process does by itself does not always fall into the same requests.
 fn dearer(ceilings: &Ceilings, cost: &mut Cost, args: &Args, ending: &Ending) -> anyhow::Result<Vec<String>> {
     let mut sides: Vec<Side> = Vec::new();
     for one in &cost.requests {

@@ -123,7 +123,7 @@ struct TableCheck<'t> {
 }
 
 impl TableCheck<'_> {
-    fn tell(&mut self, at: Range<usize>, field: &str, what: &str, remedy: &str) {
+    fn report(&mut self, at: Range<usize>, field: &str, what: &str, remedy: &str) {
         let line = line_of(self.text, at.start);
         // Writing to a string cannot fail.
         let _ = writeln!(self.reported, "{}:{line}: {field}: {what}. Remedy: {remedy}", self.file);
@@ -138,7 +138,7 @@ impl TableCheck<'_> {
         let number = *value.get_ref();
         if !range.contains(&number) {
             let remedy = format!("write a number from {} to {}", range.start(), range.end());
-            self.tell(value.span(), field, &format!("{number} is out of range"), &remedy);
+            self.report(value.span(), field, &format!("{number} is out of range"), &remedy);
         }
         number
     }
@@ -158,7 +158,7 @@ impl TableCheck<'_> {
         let replicas = self.replicas(&raw, &sides);
         let clients = self.clients(&raw.clients);
         if raw.workload.get_ref().is_empty() {
-            self.tell(raw.workload.span(), "workload", "there is none", "add a `[[workload]]` section");
+            self.report(raw.workload.span(), "workload", "there is none", "add a `[[workload]]` section");
         }
         raw.workload.get_ref().iter().for_each(|one| self.failure(one.get_ref(), &raw, &sides));
         let workloads: Vec<Workload> =
@@ -199,10 +199,10 @@ impl TableCheck<'_> {
                 match word.get_ref().parse::<Side>() {
                     Ok(side) if matches!(side, Side::Ours(_)) != (field == "modes") => {
                         let remedy = "name our modes under `modes` and other programs under `peers`";
-                        self.tell(word.span(), field, &format!("`{side}` does not belong here"), remedy);
+                        self.report(word.span(), field, &format!("`{side}` does not belong here"), remedy);
                     }
                     Ok(side) if sides.contains(&side) => {
-                        self.tell(word.span(), field, &format!("`{side}` is named twice"), "name it once");
+                        self.report(word.span(), field, &format!("`{side}` is named twice"), "name it once");
                     }
                     Ok(side) => sides.push(side),
                     Err(what) => {
@@ -210,14 +210,14 @@ impl TableCheck<'_> {
                         let guess = meant(word.get_ref(), &known);
                         let remedy = guess
                             .map_or("use one of them".to_owned(), |guess| format!("did you mean `{guess}`?"));
-                        self.tell(word.span(), field, &what, &remedy);
+                        self.report(word.span(), field, &what, &remedy);
                     }
                 }
             }
         }
         if sides.is_empty() && self.reported.is_empty() {
             let remedy = "add `modes = [\"RD00\", \"RDGX\"]`, `peers = [\"memcached\"]` or both";
-            self.tell(raw.title.span(), "modes", "nothing is measured", remedy);
+            self.report(raw.title.span(), "modes", "nothing is measured", remedy);
         }
         sides
     }
@@ -230,7 +230,7 @@ impl TableCheck<'_> {
         });
         for mode in modes.filter(|mode| mode.replicated) {
             if let Err((what, remedy)) = check_group(mode, usize::from(*replicas.get_ref()), false) {
-                self.tell(replicas.span(), "replicas", &what, &remedy);
+                self.report(replicas.span(), "replicas", &what, &remedy);
             }
         }
         *replicas.get_ref()
@@ -241,7 +241,7 @@ impl TableCheck<'_> {
         if list.is_empty() || list.iter().any(|count| !(1..=MOST_CLIENTS).contains(count)) {
             let remedy =
                 format!("write a list of numbers from 1 to {MOST_CLIENTS}, for example [1, 10, 100]");
-            self.tell(
+            self.report(
                 clients.span(),
                 "clients",
                 "a number of connections is missing or out of range",
@@ -267,7 +267,12 @@ impl TableCheck<'_> {
             let several = values.get_ref().list().len() > 1;
             if several && std::mem::replace(&mut swept, true) {
                 let what = "only one setting can have several values";
-                self.tell(values.span(), field, what, "split the workload, one for each value of the other");
+                self.report(
+                    values.span(),
+                    field,
+                    what,
+                    "split the workload, one for each value of the other",
+                );
             }
             let each = |one: &Workload| {
                 let x_of = |&x: &f64| with(one, raw, axis, x, several);
@@ -287,13 +292,13 @@ impl TableCheck<'_> {
         }
         if raw.faults_per_second.is_none() && (raw.fault.is_some() || raw.victim.is_some()) {
             let remedy = "add `faults_per_second = 4`, or remove `fault` and `victim`";
-            self.tell(raw.keys.span(), "fault", "no fault is placed", remedy);
+            self.report(raw.keys.span(), "fault", "no fault is placed", remedy);
         }
         if let Some(fault) = &raw.fault
             && !matches!(fault.get_ref(), Corruption::Flip | Corruption::InRequest)
         {
             let what = format!("`{}` does not hit an item's value alone", fault.get_ref());
-            self.tell(fault.span(), "fault", &what, "use `flip` or `in-request`");
+            self.report(fault.span(), "fault", &what, "use `flip` or `in-request`");
         }
         made
     }
@@ -304,7 +309,7 @@ impl TableCheck<'_> {
         let list = words.get_ref().list();
         if swept && list.len() > 1 {
             let remedy = "split the workload, one for each value of the other";
-            self.tell(words.span(), field, "only one setting can have several values", remedy);
+            self.report(words.span(), field, "only one setting can have several values", remedy);
         }
         let known = |name: &str| ["all", "none"].contains(&name) || memcached::CLASSES.contains(&name);
         let unknown = list.iter().flat_map(|word| word.split(',')).find(|name| !known(name));
@@ -312,14 +317,14 @@ impl TableCheck<'_> {
             let what = format!("there is no class `{}`", unknown.unwrap_or_default());
             let remedy =
                 format!("use all, none, or {} with commas between them", memcached::CLASSES.join(", "));
-            self.tell(words.span(), field, &what, &remedy);
+            self.report(words.span(), field, &what, &remedy);
         }
     }
 
     fn ours_only(&mut self, field: &str, at: Range<usize>, sides: &[Side]) {
         if let Some(side) = sides.iter().find(|side| !matches!(side, Side::Ours(_))) {
             let remedy = "leave it out of this file; only our modes have the setting";
-            self.tell(at, field, &format!("`{side}` has no such setting"), remedy);
+            self.report(at, field, &format!("`{side}` has no such setting"), remedy);
         }
     }
 
@@ -328,7 +333,7 @@ impl TableCheck<'_> {
         let increases = list.windows(2).all(|pair| pair[0] < pair[1]);
         if list.is_empty() || !increases || list.iter().any(|number| !(0.0..=highest).contains(number)) {
             let remedy = format!("write a number from 0 to {highest}, or a list of such that increase");
-            self.tell(values.span(), field, "a number is missing, out of range or out of order", &remedy);
+            self.report(values.span(), field, "a number is missing, out of range or out of order", &remedy);
         }
     }
 
@@ -344,7 +349,7 @@ impl TableCheck<'_> {
         let lacks = |side: &&Side| !matches!(side, Side::Ours(mode) if repairs(mode));
         if let Some(side) = sides.iter().find(lacks) {
             let what = format!("`{side}` does not repair what is damaged");
-            self.tell(values.span(), field, &what, "leave it out of this file; only RDGX repairs");
+            self.report(values.span(), field, &what, "leave it out of this file; only RDGX repairs");
         }
     }
 
@@ -356,13 +361,13 @@ impl TableCheck<'_> {
         if !(0.0 < at && at < back && back < seconds) {
             let what = format!("from {at} s to {back} s of {seconds} s");
             let remedy = "write `at` above 0, `back` above `at`, and `seconds` above `back`";
-            self.tell(failure.span(), "failure", &what, remedy);
+            self.report(failure.span(), "failure", &what, remedy);
         }
         let goes_on = |mode: &str| mode.parse::<crosscheck::Mode>().is_ok_and(|mode| mode.replicated);
         if let Some(side) = sides.iter().find(|side| !matches!(side, Side::Ours(mode) if goes_on(mode))) {
             let what = format!("`{side}` has no other replica of ours");
             let remedy = "leave it out of this file; only replicas of our replicated modes can fail";
-            self.tell(failure.span(), "failure", &what, remedy);
+            self.report(failure.span(), "failure", &what, remedy);
         }
     }
 
@@ -404,17 +409,20 @@ impl TableCheck<'_> {
         for (name, share) in mix.get_ref() {
             match Op::ALL.iter().find(|(known, _)| known == name.get_ref()) {
                 Some((_, op)) if share.is_finite() && *share >= 0.0 => drop(found.insert(*op, *share)),
-                Some(_) => {
-                    self.tell(mix.span(), "mix", &format!("{share} is no share"), "write a number from 0 up")
-                }
+                Some(_) => self.report(
+                    mix.span(),
+                    "mix",
+                    &format!("{share} is no share"),
+                    "write a number from 0 up",
+                ),
                 None => {
                     let what = format!("there is no operation `{}`", name.get_ref());
-                    self.tell(mix.span(), "mix", &what, &format!("use {}", names.join(", ")));
+                    self.report(mix.span(), "mix", &what, &format!("use {}", names.join(", ")));
                 }
             }
         }
         if found.values().sum::<f64>() <= 0.0 {
-            self.tell(
+            self.report(
                 mix.span(),
                 "mix",
                 "all shares are 0, so that no request is sent",
@@ -438,7 +446,7 @@ impl TableCheck<'_> {
             let remedy = format!(
                 "write a number up to {highest}, `{{ from = LOW, to = HIGH }}`, or pairs `[[NUMBER, SHARE], ...]`"
             );
-            self.tell(amount.span(), field, "no number can be drawn from this", &remedy);
+            self.report(amount.span(), field, "no number can be drawn from this", &remedy);
         }
         found.clone()
     }
@@ -447,7 +455,7 @@ impl TableCheck<'_> {
         let found = sides.iter().find(|side| side.to_string() == word);
         if found.is_none() {
             let what = format!("`{word}` is not measured here");
-            self.tell(at, field, &what, "add it to `modes` or `peers`, or name one that is there");
+            self.report(at, field, &what, "add it to `modes` or `peers`, or name one that is there");
         }
         found.cloned()
     }
@@ -469,7 +477,7 @@ impl TableCheck<'_> {
         let raw = figure.get_ref();
         if !workloads.iter().any(|workload| workload.name == *raw.workload.get_ref()) {
             let what = format!("there is no workload `{}`", raw.workload.get_ref());
-            self.tell(
+            self.report(
                 raw.workload.span(),
                 "workload",
                 &what,
@@ -478,7 +486,7 @@ impl TableCheck<'_> {
         }
         if !clients.contains(raw.clients.get_ref()) {
             let what = format!("{} is not measured", raw.clients.get_ref());
-            self.tell(raw.clients.span(), "clients", &what, "add it to the file's `clients`");
+            self.report(raw.clients.span(), "clients", &what, "add it to the file's `clients`");
         }
         let measure = raw.measure.unwrap_or(Measure::ThroughputRatio);
         let of = self.side("of", raw.of.span(), raw.of.get_ref(), sides);
@@ -489,11 +497,16 @@ impl TableCheck<'_> {
             } else {
                 ("this measure is about one side", "remove `to`")
             };
-            self.tell(figure.span(), "to", what, remedy);
+            self.report(figure.span(), "to", what, remedy);
         }
         if raw.paper.is_none() && raw.target.is_none() {
             let remedy = "give `paper = [LOW, HIGH]`, `target`, or both";
-            self.tell(figure.span(), "figure", "it gives neither a figure of the paper nor a target", remedy);
+            self.report(
+                figure.span(),
+                "figure",
+                "it gives neither a figure of the paper nor a target",
+                remedy,
+            );
         }
         self.measurable(measure, figure, workloads);
         Some(Figure {
@@ -514,16 +527,16 @@ impl TableCheck<'_> {
         let Some(workload) = workloads.iter().find(|one| one.name == *raw.workload.get_ref()) else { return };
         if measure.is_of_repairs() && workload.faults.is_none_or(|faults| faults.per_second == 0.0) {
             let what = format!("nothing is repaired under `{}`", workload.name);
-            self.tell(figure.span(), "measure", &what, "name a workload with faults");
+            self.report(figure.span(), "measure", &what, "name a workload with faults");
         }
         if measure.is_of_failures() && workload.failure.is_none() {
             let what = format!("no replica fails under `{}`", workload.name);
-            self.tell(figure.span(), "measure", &what, "name a workload with a `failure`");
+            self.report(figure.span(), "measure", &what, "name a workload with a `failure`");
         }
         if measure == Measure::ThroughputKept && workload.sweep.is_none() {
             let what = format!("`{}` has nothing to be compared with", workload.name);
             let remedy = "name one of a workload that gives several values for one setting";
-            self.tell(figure.span(), "measure", &what, remedy);
+            self.report(figure.span(), "measure", &what, remedy);
         }
     }
 }

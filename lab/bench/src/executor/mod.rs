@@ -168,7 +168,7 @@ fn measure_round(
     figure: ExecutorFigure,
     round: usize,
     ending: &Ending,
-    tell: &mut dyn FnMut(&ExecutorMeasurement, usize) -> anyhow::Result<()>,
+    on_measurement: &mut dyn FnMut(&ExecutorMeasurement, usize) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let plan = figure.plan(run.settings.scale);
     let seed = derive(round as u64, figure as u64);
@@ -180,7 +180,7 @@ fn measure_round(
         let measured = side.case.measure(run.settings.span, seed).with_context(|| side.name.clone())?;
         let figures = measured.figures.clone();
         let one = ExecutorMeasurement { figure, side: side.name.clone(), repetition: round, figures };
-        tell(&one, run.settings.repetitions)?;
+        on_measurement(&one, run.settings.repetitions)?;
         run.measurements.push(one);
         left.push((side, measured));
     }

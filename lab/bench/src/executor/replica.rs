@@ -212,7 +212,7 @@ impl<'s> ExecutorState<'s> {
     pub fn work(&self, worker: &mut Worker<Job<Command>>, reports: &Sender<ExecutorReport>) {
         wake_on_time();
         let locks = self.service.locks();
-        let tell = |event| {
+        let send = |event| {
             // Without a receiver, the judging thread has given up.
             let _ = reports.send(ExecutorReport { executor: self.executor, event });
         };
@@ -222,14 +222,14 @@ impl<'s> ExecutorState<'s> {
         while let Some(turn) = worker.next_blocking() {
             // A boundary has every lock. No request of the log has.
             let done = if turn.footprint().is_all() {
-                self.roll_back(turn, &locks).map(|took| tell(ExecutorEvent::TookBack(took)))
+                self.roll_back(turn, &locks).map(|took| send(ExecutorEvent::TookBack(took)))
             } else {
                 reply.clear();
                 let room = self.room(&mut rooms);
-                self.request(turn, number, &locks, room, &mut reply, &tell)
+                self.request(turn, number, &locks, room, &mut reply, &send)
             };
             if let Err(why) = done {
-                return tell(ExecutorEvent::Failed(why));
+                return send(ExecutorEvent::Failed(why));
             }
         }
     }
@@ -241,7 +241,7 @@ impl<'s> ExecutorState<'s> {
         locks: &[&dyn Lock],
         room: Kept,
         reply: &mut Vec<u8>,
-        tell: &impl Fn(ExecutorEvent),
+        send: &impl Fn(ExecutorEvent),
     ) -> Result<(), String> {
         let begun = Instant::now();
         let used_ns = thread_time_ns();
@@ -283,13 +283,13 @@ impl<'s> ExecutorState<'s> {
         let ended = turn.finish(outcome);
         self.handled.add(begun.elapsed());
         if let Some(ended) = ended {
-            self.end(&batch, ended.schedule, tell);
+            self.end(&batch, ended.schedule, send);
         }
         Ok(())
     }
 
     /// All requests of the batch have ended. Folds it and those behind it, as far as all before are folded.
-    fn end(&self, batch: &Arc<RunningBatch>, schedule: u64, tell: &impl Fn(ExecutorEvent)) {
+    fn end(&self, batch: &Arc<RunningBatch>, schedule: u64, send: &impl Fn(ExecutorEvent)) {
         let mut folding = locked(&self.folding);
         let _ = batch.ended.set(schedule);
         while let Some((batch, schedule)) = self.next_to_fold(folding.version().number + 1) {
@@ -298,7 +298,7 @@ impl<'s> ExecutorState<'s> {
             let took = begun.elapsed();
             self.folded.add(took);
             self.trace(&batch, took);
-            tell(ExecutorEvent::Executed { number: batch.number, token });
+            send(ExecutorEvent::Executed { number: batch.number, token });
         }
     }
 

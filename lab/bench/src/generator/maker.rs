@@ -76,7 +76,7 @@ impl Maker {
         let request = WireRequest { op: Op::Set, key: self.name.of(key), value, ttl, unique: 0 };
         self.dialect.write(&request, out);
         if let Some(model) = &mut self.model {
-            model.note(key, if counter { Known::Count(0) } else { Known::Version(FIRST_VERSION) });
+            model.record(key, if counter { Known::Count(0) } else { Known::Version(FIRST_VERSION) });
         }
         Pending { intended, op: Op::Set, key, version: FIRST_VERSION }
     }

@@ -5,11 +5,11 @@
 //! runs from the intended time, even if the request had to wait before it was sent, so that a stall does not hide the
 //! requests that it delays (coordinated omission).
 
+mod arrivals;
 mod connection;
 mod draw;
 mod maker;
 mod model;
-mod pace;
 mod seen;
 #[cfg(test)]
 mod tests;
@@ -26,11 +26,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::definition::{Op, Workload};
 use super::wire::{Dialect, Reply, Taken};
+use arrivals::Arrivals;
 use connection::GeneratorConnection;
 use maker::Maker;
 use model::Opinion;
 use node::signals::Ending;
-use pace::Pace;
 use timer::Timer;
 
 pub use draw::Draw;
@@ -88,7 +88,7 @@ enum RequestSource {
     /// One as soon as another is answered.
     Closed,
     /// At intended times.
-    Open(Pace),
+    Open(Arrivals),
 }
 
 /// The generator.
@@ -209,7 +209,7 @@ impl Generator {
         self.last_received = now;
         self.depth = self.setup.pipeline;
         self.source = match self.setup.rate {
-            Some(rate) => RequestSource::Open(Pace::new(rate, now, self.setup.seed ^ 0x0FE7)),
+            Some(rate) => RequestSource::Open(Arrivals::new(rate, now, self.setup.seed ^ 0x0FE7)),
             None => RequestSource::Closed,
         };
         for number in 0..self.connections.len() {
@@ -292,8 +292,8 @@ impl Generator {
             bail!("no reply for {} s with {} requests on their way", SILENCE.as_secs(), self.on_their_way);
         }
         let mut wait = end.saturating_sub(now).min(nanoseconds(SILENCE) / 10);
-        if let RequestSource::Open(pace) = &self.source {
-            wait = wait.min(pace.next().saturating_sub(now));
+        if let RequestSource::Open(arrivals) = &self.source {
+            wait = wait.min(arrivals.next().saturating_sub(now));
         }
         // The poll counts in milliseconds: an intended time between two of them needs the timer.
         if matches!(self.source, RequestSource::Open(_)) {
@@ -319,8 +319,8 @@ impl Generator {
     /// Open loop: makes the requests whose time has come.
     fn send_due(&mut self) -> anyhow::Result<u64> {
         let now = self.now();
-        let RequestSource::Open(pace) = &mut self.source else { return Ok(now) };
-        let due: Vec<u64> = std::iter::from_fn(|| pace.due(now)).collect();
+        let RequestSource::Open(arrivals) = &mut self.source else { return Ok(now) };
+        let due: Vec<u64> = std::iter::from_fn(|| arrivals.due(now)).collect();
         for intended in due {
             let number = self.turn % self.connections.len();
             self.turn += 1;
@@ -381,9 +381,9 @@ impl Generator {
                     ));
                 }
             }
-            let gets = note(seen, &pending.op, &reply, measured);
+            let gets = record_reply(seen, &pending.op, &reply, measured);
             if let Some(timeline) = seen.timeline.as_mut().filter(|_| measured) {
-                timeline.note(now - self.window.0, now.saturating_sub(pending.intended));
+                timeline.record(now - self.window.0, now.saturating_sub(pending.intended));
             }
             if (self.window.0..self.window.1).contains(&pending.intended) {
                 seen.latency(now.saturating_sub(pending.intended));
@@ -470,7 +470,7 @@ fn brief(reply: &Reply<'_>) -> String {
 }
 
 /// Counts a reply; returns the unique number in the reply to a `gets`.
-fn note(seen: &mut MeasuredCounts, op: &Op, reply: &Reply<'_>, measured: bool) -> Option<u64> {
+fn record_reply(seen: &mut MeasuredCounts, op: &Op, reply: &Reply<'_>, measured: bool) -> Option<u64> {
     if let Reply::Refused(words) = reply {
         seen.refused += 1;
         seen.complaint(&String::from_utf8_lossy(words));

@@ -87,7 +87,7 @@ impl KeyModel {
         self.known.values().filter(|known| **known == Known::Adrift).count()
     }
 
-    /// Judges a reply to `op` and notes the state that it shows. `version` is the one that was sent; `is_value`
+    /// Judges a reply to `op` and records the state that it shows. `version` is the one that was sent; `is_value`
     /// compares bytes with those of a version.
     pub fn judge(
         &mut self,
@@ -147,7 +147,7 @@ impl KeyModel {
     }
 
     /// Notes a value that was stored before the load.
-    pub fn note(&mut self, key: u32, known: Known) {
+    pub fn record(&mut self, key: u32, known: Known) {
         self.known.insert(key, known);
     }
 }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn counters_count_each_request_once() {
         let mut model = KeyModel::new(false);
-        model.note(1, Known::Count(0));
+        model.record(1, Known::Count(0));
         assert_eq!(model.judge(Op::Incr, 1, 0, &Reply::Number(1), |_, _| false), Opinion::Right);
         assert_eq!(
             model.judge(Op::Incr, 1, 0, &Reply::Number(3), |_, _| false),

@@ -30,7 +30,7 @@ impl Timeline {
     }
 
     /// Notes a reply, `at` nanoseconds after the beginning, that came after a wait of `waited` nanoseconds.
-    pub fn note(&mut self, at: u64, waited: u64) {
+    pub fn record(&mut self, at: u64, waited: u64) {
         let number = (at / STEP_NS) as usize;
         if number >= self.steps.len() {
             self.steps.resize(number + 1, TimelineStep::default());
@@ -54,9 +54,9 @@ mod tests {
     #[test]
     fn replies_fall_into_their_steps() {
         let mut timeline = Timeline { began_wall_us: 5_000_000, steps: Vec::new() };
-        timeline.note(0, 900_000);
-        timeline.note(1_999_999, 3_000_000);
-        timeline.note(6_000_000, 1);
+        timeline.record(0, 900_000);
+        timeline.record(1_999_999, 3_000_000);
+        timeline.record(6_000_000, 1);
         let reported: Vec<(u32, u32)> =
             timeline.steps.iter().map(|step| (step.replies, step.longest_us)).collect();
         assert_eq!(reported, [(2, 3000), (0, 0), (0, 0), (1, 0)]);

@@ -86,7 +86,7 @@ fn conditional(l: &mut dyn Library, how: &str, with: BeforeAfter, without: Befor
             stores(l, &name, value)?;
         }
         let Some(said) = l.store(how, &key(&name), b"1") else { return Ok(false) };
-        if l.tells() {
+        if l.distinguishes() {
             same(how, said, effect)?;
         } else {
             said?;

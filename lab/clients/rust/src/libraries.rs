@@ -140,7 +140,7 @@ impl Library for Memcache {
     }
 
     /// In the text protocol it takes NOT_STORED for success.
-    fn tells(&self) -> bool {
+    fn distinguishes(&self) -> bool {
         self.binary
     }
 }

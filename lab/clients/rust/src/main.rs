@@ -34,7 +34,7 @@ pub trait Library {
     /// Drops all items.
     fn flush(&mut self) -> Said<()>;
     /// Whether `store` tells "not stored" from "stored".
-    fn tells(&self) -> bool {
+    fn distinguishes(&self) -> bool {
         true
     }
     /// What a counter that is not there has after it was counted.

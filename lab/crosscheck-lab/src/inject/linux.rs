@@ -40,7 +40,7 @@ pub fn run(native: &Native) -> CommandOutcome {
         Native::Campaign(args) => many(args, true),
         Native::Hooks(args) => in_process(args),
         Native::Replay(args) => replay(args),
-        Native::Report(args) => tell(args),
+        Native::Report(args) => print_report(args),
     }
 }
 
@@ -140,7 +140,7 @@ fn many(args: &Many, flips: bool) -> CommandOutcome {
     let mut out = Out::of_flips(args, flips)?;
     campaign.run(|record| {
         out.result.count_flip(record);
-        out.on_record(record.class)
+        out.tell(record.class)
     })?;
     let all_masked = out.close(&target)?;
     Ok(CommandVerdict::of(flips || all_masked))
@@ -149,13 +149,13 @@ fn many(args: &Many, flips: bool) -> CommandOutcome {
 /// A cluster, or one process with several worker threads.
 fn sampled(args: &Many, plan: &SampledInjection<'_>, faults: &[TracerFault]) -> CommandOutcome {
     let mut out = Out::of_flips(args, plan.flips)?;
-    let on_record = |record: &InjectionRecord| {
+    let tell = |record: &InjectionRecord| {
         out.result.count_flip(record);
-        out.on_record(record.class)
+        out.tell(record.class)
     };
     match plan.target.threads {
-        Some(_) => tracer::threads::campaign(plan, faults, args.runs, on_record)?,
-        None => tracer::cluster::campaign(plan, faults, args.runs, on_record)?,
+        Some(_) => tracer::threads::campaign(plan, faults, args.runs, tell)?,
+        None => tracer::cluster::campaign(plan, faults, args.runs, tell)?,
     }
     let all_masked = out.close(plan.target)?;
     Ok(CommandVerdict::of(plan.flips || all_masked))
@@ -171,7 +171,7 @@ fn in_process(args: &Hooks) -> CommandOutcome {
     let mut out = Out::create(result::HOOKS, "hooks-", &args.server, args.seed, &args.result)?;
     hooks::campaign(&plan, &kinds, args.runs, |record| {
         out.result.count_hook(record);
-        out.on_record(record.class)
+        out.tell(record.class)
     })?;
     out.close(&target)?;
     Ok(CommandVerdict::Holds)
@@ -217,18 +217,18 @@ impl Out {
             watch: CampaignWatch::new(args.seconds)?,
             saved: Instant::now(),
         };
-        // Whoever cannot write must not learn that in the end.
+        // That it cannot be written must not be found at the end.
         out.result.write(&out.path)?;
         Ok(out)
     }
 
     /// A run was counted; false when no more runs shall begin.
-    fn on_record(&mut self, class: InjectionClass) -> anyhow::Result<bool> {
+    fn tell(&mut self, class: InjectionClass) -> anyhow::Result<bool> {
         if self.saved.elapsed() >= SAVED_EVERY {
             self.result.write(&self.path)?;
             self.saved = Instant::now();
         }
-        Ok(self.watch.on_record(class))
+        Ok(self.watch.tell(class))
     }
 
     /// Writes the file and prints the tables; whether all runs were masked.
@@ -260,7 +260,7 @@ impl CampaignWatch {
     }
 
     /// False when no more runs shall begin.
-    pub fn on_record(&mut self, class: InjectionClass) -> bool {
+    pub fn tell(&mut self, class: InjectionClass) -> bool {
         *self.counts.entry(class.name()).or_default() += 1;
         let counts: Vec<String> = self.counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         self.progress.step();
@@ -323,12 +323,12 @@ fn replay_in_cluster(args: &Replay, target: &Target, record: &InjectionRecord) -
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     tracer::cluster::again(&plan, record, args.times, |again| {
         *counts.entry(again.class.name()).or_default() += 1;
-        let words = if again.told.is_empty() { String::new() } else { format!("; {}", again.told) };
+        let words = if again.details.is_empty() { String::new() } else { format!("; {}", again.details) };
         let flip =
             again.flip.as_ref().map_or(String::new(), |flip| format!(" at {} bit {}", flip.place, flip.bit));
         let reported = format!("{}{flip} {}{words}", again.class.name(), again.subclass);
         watch.progress.aside(|| say(&reported))?;
-        Ok(watch.on_record(again.class))
+        Ok(watch.tell(again.class))
     })?;
     drop(watch);
     let repeated = counts.get(record.class.name()).copied().unwrap_or(0);
@@ -351,7 +351,7 @@ fn all_of(files: &[PathBuf]) -> anyhow::Result<InjectionResult> {
     Ok(all)
 }
 
-fn tell(args: &ReportArgs) -> CommandOutcome {
+fn print_report(args: &ReportArgs) -> CommandOutcome {
     let titled = |path: &PathBuf| {
         let file = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         anyhow::Ok(Titled { title: title_of(path), file, result: InjectionResult::read(path)? })

@@ -16,7 +16,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-use super::{Bytes, Key, NEVER, Note, Operation, OperationRecord};
+use super::{Bytes, HistoryEvent, Key, NEVER, Operation, OperationRecord};
 use crate::blocking::CasReply;
 
 /// Steps of the search for one key; a history that needs more is reported as undecided, never as right.
@@ -111,7 +111,7 @@ pub fn judge(records: &[OperationRecord]) -> KeyVerdict {
     // Of two events at the same time the request comes first: the operations are concurrent.
     let mut times: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * records.len());
     for (number, record) in records.iter().enumerate() {
-        times.push((record.asked, false, number));
+        times.push((record.sent, false, number));
         times.push((record.answered, true, number));
     }
     times.sort_unstable();
@@ -203,14 +203,14 @@ impl Checker {
     }
 
     /// Records a note.
-    pub fn take(&mut self, note: Note) {
-        match note {
-            Note::Did(record) => {
+    pub fn take(&mut self, event: HistoryEvent) {
+        match event {
+            HistoryEvent::Did(record) => {
                 let keys = self.generations.entry(record.key.generation).or_default();
                 keys.entry(record.key).or_default().push(record);
             }
-            Note::Left { client, before } => self.left[usize::from(client)] = before,
-            Note::Impossible { client, replica, at, what } => {
+            HistoryEvent::Left { client, before } => self.left[usize::from(client)] = before,
+            HistoryEvent::Impossible { client, replica, at, what } => {
                 self.checked.impossible += 1;
                 if self.checked.impossible_words.len() < MOST_SHOWN {
                     let seconds = at as f64 / 1e9;
@@ -261,7 +261,7 @@ impl Checker {
             }
         };
         if self.findings.len() < MOST_SHOWN {
-            records.sort_by_key(|record| record.asked);
+            records.sort_by_key(|record| record.sent);
             self.findings.push(KeyFinding { key, why, history: records });
         }
     }

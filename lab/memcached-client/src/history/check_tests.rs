@@ -8,17 +8,17 @@ fn bytes(text: &str) -> Bytes {
     Arc::from(text.as_bytes())
 }
 
-fn did(client: u16, asked: u64, answered: u64, event: Operation) -> OperationRecord {
-    OperationRecord { client, replica: 1, key: KEY, asked, answered, event, unique: None }
+fn did(client: u16, sent: u64, answered: u64, event: Operation) -> OperationRecord {
+    OperationRecord { client, replica: 1, key: KEY, sent, answered, event, unique: None }
 }
 
-fn set(client: u16, asked: u64, answered: u64, value: &str) -> OperationRecord {
-    did(client, asked, answered, Operation::Set(bytes(value)))
+fn set(client: u16, sent: u64, answered: u64, value: &str) -> OperationRecord {
+    did(client, sent, answered, Operation::Set(bytes(value)))
 }
 
-fn read(client: u16, asked: u64, answered: u64, value: &str) -> OperationRecord {
+fn read(client: u16, sent: u64, answered: u64, value: &str) -> OperationRecord {
     let value = (!value.is_empty()).then(|| bytes(value));
-    did(client, asked, answered, Operation::Read(value))
+    did(client, sent, answered, Operation::Read(value))
 }
 
 fn is_wrong(records: &[OperationRecord]) -> bool {
@@ -105,8 +105,7 @@ fn every_operation_is_held_to_its_answer() {
 
 #[test]
 fn one_number_for_two_values_is_wrong() {
-    let reported =
-        |asked, value: &str| OperationRecord { unique: Some(7), ..read(0, asked, asked + 5, value) };
+    let reported = |sent, value: &str| OperationRecord { unique: Some(7), ..read(0, sent, sent + 5, value) };
     let both = [set(0, 0, 10, "a"), reported(20, "a"), set(0, 30, 40, "b"), reported(50, "b")];
     assert_eq!(judge(&both), KeyVerdict::Wrong("number 7 was given for two values".to_owned()));
     assert_right(&[set(0, 0, 10, "a"), reported(20, "a"), reported(30, "a")]);
@@ -130,13 +129,13 @@ fn a_search_without_end_is_reported_and_not_called_right() {
 #[test]
 fn a_generation_is_judged_when_all_clients_have_left_it() {
     let mut checker = Checker::new(2, 1);
-    checker.take(Note::Did(set(0, 0, 10, "a")));
-    checker.take(Note::Did(read(1, 20, 30, "b")));
-    checker.take(Note::Left { client: 0, before: 9 });
-    checker.take(Note::Left { client: 1, before: 1 });
+    checker.take(HistoryEvent::Did(set(0, 0, 10, "a")));
+    checker.take(HistoryEvent::Did(read(1, 20, 30, "b")));
+    checker.take(HistoryEvent::Left { client: 0, before: 9 });
+    checker.take(HistoryEvent::Left { client: 1, before: 1 });
     checker.judge_complete(|_| None);
     assert_eq!(checker.checked.keys, 0, "it lingers");
-    checker.take(Note::Left { client: 1, before: 2 });
+    checker.take(HistoryEvent::Left { client: 1, before: 2 });
     checker.judge_complete(|_| None);
     assert_eq!((checker.checked.keys, checker.checked.wrong_keys), (1, 1));
     assert_eq!(checker.findings[0].history.len(), 2);
@@ -145,7 +144,7 @@ fn a_generation_is_judged_when_all_clients_have_left_it() {
 #[test]
 fn a_late_read_belongs_to_the_history() {
     let mut checker = Checker::new(1, 0);
-    checker.take(Note::Did(set(0, 0, 10, "a")));
+    checker.take(HistoryEvent::Did(set(0, 0, 10, "a")));
     checker.finish(|_| Some(read(1, 100, 110, "")));
     assert_eq!((checker.checked.late_reads, checker.checked.wrong_keys), (1, 1));
 }

@@ -73,7 +73,8 @@ pub struct OperationRecord {
     /// The key.
     pub key: Key,
     /// When the request was sent, in nanoseconds of the run.
-    pub asked: u64,
+    #[serde(rename = "asked")]
+    pub sent: u64,
     /// When the answer was received; [`NEVER`] when it did not come.
     pub answered: u64,
     /// The request and the answer.
@@ -84,7 +85,7 @@ pub struct OperationRecord {
 
 /// Messages of clients to the checker.
 #[derive(Clone, Debug)]
-pub enum Note {
+pub enum HistoryEvent {
     /// An operation is over.
     Did(OperationRecord),
     /// This client sends no more requests for generations before this one.

@@ -133,7 +133,7 @@ impl Session {
         let act = KeyCommand::GETS.classic();
         let request = act.bytes(key.name.as_bytes());
         loop {
-            key.settle();
+            key.add_possible_states();
             let outcome = match &mut self.wire {
                 Some(wire) => wire.send(&request).and_then(|()| read_own(wire, key, &act)),
                 None => match Wire::connect(server, self.load.patience) {
@@ -232,7 +232,7 @@ impl Session {
         }
     }
 
-    /// Sends and judges; commands that were not judged when the connection broke are noted as possibly executed.
+    /// Sends and judges; commands that were not judged when the connection broke are recorded as possibly executed.
     fn exchange(&mut self, steps: &[SessionStep], request: &[u8]) -> Result<(), ExchangeFailure> {
         let mut wire = self.wire.take().expect("connected");
         let begun = Instant::now();
@@ -244,7 +244,7 @@ impl Session {
             };
             if let Err(failure) = judged {
                 self.roll_back_unconfirmed();
-                steps[at..].iter().for_each(|step| self.note_lost(step));
+                steps[at..].iter().for_each(|step| self.mark_lost(step));
                 return Err(failure);
             }
         }
@@ -260,7 +260,7 @@ impl Session {
         match step {
             SessionStep::Own(place, act) => {
                 let key = &mut self.keys[*place];
-                key.settle();
+                key.add_possible_states();
                 if !act.is_answered() {
                     self.unconfirmed.push((*place, key.states.clone(), act.clone()));
                     let states = key.outcomes(act).into_iter().map(|(state, _)| state).collect();
@@ -286,7 +286,7 @@ impl Session {
     fn judge_many(&mut self, wire: &mut Wire, keys: &[usize], how: Many) -> Result<(), ExchangeFailure> {
         for &place in keys {
             let key = &mut self.keys[place];
-            key.settle();
+            key.add_possible_states();
             let rendered = |state: &State| match (&state.item, how) {
                 (None, _) => Pattern::default(),
                 (Some(item), Many::Quiet) => {
@@ -322,7 +322,7 @@ impl Session {
         }
     }
 
-    fn note_lost(&mut self, step: &SessionStep) {
+    fn mark_lost(&mut self, step: &SessionStep) {
         match step {
             SessionStep::Own(key, act) => self.keys[*key].lost(act),
             SessionStep::Count(counter) => self.shared.maybe_counted(*counter),

@@ -42,7 +42,9 @@ impl Promise for Alarms {
                 ReplicaId(observed.replica)
             )),
             // The last replica that has everything gave its state on its word alone, and the record says so.
-            What::Evidence(record) if record.class == "unvouched" && !facts.struck.is_empty() => Ok(()),
+            What::Evidence(record) if record.class == "unvouched" && !facts.chain_victims.is_empty() => {
+                Ok(())
+            }
             What::Evidence(record) if facts.corrupted.is_empty() => Err(format!(
                 "replica {} kept evidence and nothing was corrupted: {record:?}",
                 ReplicaId(observed.replica)
@@ -51,7 +53,7 @@ impl Promise for Alarms {
         }
     }
 
-    fn settled(&mut self, facts: &Facts, end: &RunEnd, _model: &mut dyn Reference) -> Broken {
+    fn at_end(&mut self, facts: &Facts, end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         if facts.corrupted.is_empty() && end.alarms.iter().any(|alarms| *alarms > 0) {
             return Err(format!("alarms per replica without a corruption: {:?}", end.alarms));
         }

@@ -21,7 +21,7 @@ impl Promise for Equal {
         }
     }
 
-    fn settled(&mut self, facts: &Facts, end: &RunEnd, _model: &mut dyn Reference) -> Broken {
+    fn at_end(&mut self, facts: &Facts, end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         let left = usize::from(facts.replicas) - facts.gone.len();
         if end.digests.len() != left {
             return Err(format!("{} of {left} replicas have a digest", end.digests.len()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vote::Place;
 
 use super::{About, Broken, Promise};
-use crate::client::Asked;
+use crate::client::SentCommand;
 use crate::facts::Facts;
 use crate::reference::Reference;
 
@@ -31,22 +31,28 @@ impl Promise for Linear {
         }
     }
 
-    fn answered(&mut self, asked: &Asked, _reply: &[u8], facts: &Facts, model: &mut dyn Reference) -> Broken {
-        let Some(place) = asked.place.map(|place| facts.planned(place)) else { return Ok(()) };
+    fn answered(
+        &mut self,
+        sent: &SentCommand,
+        _reply: &[u8],
+        facts: &Facts,
+        model: &mut dyn Reference,
+    ) -> Broken {
+        let Some(place) = sent.place.map(|place| facts.planned(place)) else { return Ok(()) };
         // Reads that took no batch and have seen the same batches may have come in any order.
         let may_equal = place.request == u16::MAX;
         let is_before = |other: Place| place < other || (place == other && !may_equal);
-        if let Some(floor) = asked.floor.filter(|floor| is_before(*floor)) {
+        if let Some(floor) = sent.floor.filter(|floor| is_before(*floor)) {
             return Err(format!(
                 "{} happened at {place}, before {floor}, which was answered before it was sent",
-                model.shown(asked.command)
+                model.shown(sent.command)
             ));
         }
-        match self.last.insert(asked.client, place) {
+        match self.last.insert(sent.client, place) {
             Some(before) if is_before(before) => Err(format!(
                 "{} of client {} happened at {place}, before {before}",
-                model.shown(asked.command),
-                asked.client
+                model.shown(sent.command),
+                sent.client
             )),
             _ => Ok(()),
         }

@@ -65,7 +65,7 @@ impl Promise for Masked {
         }
     }
 
-    fn settled(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
+    fn at_end(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         match self.behind.first_key_value() {
             Some((replica, (number, _))) => {
                 Err(format!("replica {} never had the state after batch {number}", ReplicaId(*replica)))

@@ -27,7 +27,7 @@ mod votes_once;
 
 use crosscheck::stepped::Occupancy;
 
-use crate::client::Asked;
+use crate::client::SentCommand;
 use crate::facts::Facts;
 use crate::log::Reopened;
 use crate::reference::Reference;
@@ -76,7 +76,7 @@ pub trait Promise {
     /// How the promise was broken.
     fn answered(
         &mut self,
-        _asked: &Asked,
+        _sent: &SentCommand,
         _reply: &[u8],
         _facts: &Facts,
         _model: &mut dyn Reference,
@@ -96,7 +96,7 @@ pub trait Promise {
     ///
     /// # Errors
     /// How the promise was broken.
-    fn settled(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
+    fn at_end(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         Ok(())
     }
 }

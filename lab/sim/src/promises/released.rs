@@ -41,9 +41,9 @@ impl Promise for Released {
         let replica = observed.replica;
         match &observed.what {
             What::Speculated { .. } => self.is_verified = true,
-            What::Folded { version, .. } => note(&mut self.ran, (version.number, version.token), replica),
+            What::Folded { version, .. } => record(&mut self.ran, (version.number, version.token), replica),
             What::Recorded { version, .. } => {
-                note(&mut self.recorded, (version.number, version.token), replica)
+                record(&mut self.recorded, (version.number, version.token), replica)
             }
             What::Installed { version, .. } => {
                 self.stable.insert(replica, version.number);
@@ -89,7 +89,7 @@ impl Promise for Released {
     }
 }
 
-fn note(of: &mut BTreeMap<(u64, StateToken), BTreeSet<u8>>, key: (u64, StateToken), replica: u8) {
+fn record(of: &mut BTreeMap<(u64, StateToken), BTreeSet<u8>>, key: (u64, StateToken), replica: u8) {
     of.entry(key).or_default().insert(replica);
     if of.len() > KEPT {
         of.pop_first();

@@ -1,7 +1,7 @@
 //! No wrong reply reaches a client.
 
 use super::{About, Broken, Promise, RunEnd};
-use crate::client::Asked;
+use crate::client::SentCommand;
 use crate::facts::Facts;
 use crate::reference::Reference;
 
@@ -21,22 +21,28 @@ impl Promise for Replies {
         }
     }
 
-    fn answered(&mut self, asked: &Asked, reply: &[u8], _facts: &Facts, model: &mut dyn Reference) -> Broken {
-        let Some(place) = asked.place else {
-            return Err(format!("{} was answered and has no position", model.shown(asked.command)));
+    fn answered(
+        &mut self,
+        sent: &SentCommand,
+        reply: &[u8],
+        _facts: &Facts,
+        model: &mut dyn Reference,
+    ) -> Broken {
+        let Some(place) = sent.place else {
+            return Err(format!("{} was answered and has no position", model.shown(sent.command)));
         };
-        match model.compare(asked.command, place, reply) {
+        match model.compare(sent.command, place, reply) {
             None => {
-                let shown = model.shown(asked.command);
+                let shown = model.shown(sent.command);
                 Err(format!("{shown} was answered at {place}, where nothing was asked"))
             }
             Some(compared) => {
-                compared.map_err(|why| format!("{} at {place}: {why}", model.shown(asked.command)))
+                compared.map_err(|why| format!("{} at {place}: {why}", model.shown(sent.command)))
             }
         }
     }
 
-    fn settled(&mut self, _facts: &Facts, _end: &RunEnd, model: &mut dyn Reference) -> Broken {
+    fn at_end(&mut self, _facts: &Facts, _end: &RunEnd, model: &mut dyn Reference) -> Broken {
         model.compare_rest()
     }
 }

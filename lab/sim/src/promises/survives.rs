@@ -3,7 +3,7 @@
 use wire::ReplicaId;
 
 use super::{About, Broken, Promise, RunEnd};
-use crate::client::Asked;
+use crate::client::SentCommand;
 use crate::facts::Facts;
 use crate::reference::Reference;
 
@@ -22,14 +22,20 @@ impl Promise for Survives {
         }
     }
 
-    fn answered(&mut self, asked: &Asked, reply: &[u8], facts: &Facts, model: &mut dyn Reference) -> Broken {
-        match asked.place.filter(|_| facts.reading) {
-            Some(place) => model.compare_final(asked.command, place, reply),
+    fn answered(
+        &mut self,
+        sent: &SentCommand,
+        reply: &[u8],
+        facts: &Facts,
+        model: &mut dyn Reference,
+    ) -> Broken {
+        match sent.place.filter(|_| facts.reading) {
+            Some(place) => model.compare_final(sent.command, place, reply),
             None => Ok(()),
         }
     }
 
-    fn settled(&mut self, facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
+    fn at_end(&mut self, facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         let Some(answered) = facts.answered else { return Ok(()) };
         let lacks = |replica: &usize| {
             !facts.gone.contains(&(*replica as u8)) && facts.delivered[*replica] < answered.batch

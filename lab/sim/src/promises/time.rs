@@ -46,7 +46,7 @@ impl Promise for Time {
         }
     }
 
-    fn settled(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
+    fn at_end(&mut self, _facts: &Facts, _end: &RunEnd, _model: &mut dyn Reference) -> Broken {
         let (batch, behind_us) = self.last;
         match behind_us > APART_US {
             true => Err(format!("batch {batch} was stamped {behind_us} us behind the true time")),

@@ -45,14 +45,14 @@ const SILENT_US: u64 = 5_000_000;
 /// What the group said last, and a strike that it has said it survives.
 #[derive(Debug, Default)]
 pub struct Tolerates {
-    struck: Option<Struck>,
+    pending: Option<ChainStrike>,
     less_since_us: Option<u64>,
     silent_since_us: Option<u64>,
 }
 
-/// A strike.
+/// A strike of a chain.
 #[derive(Debug)]
-pub struct Struck {
+pub struct ChainStrike {
     /// When.
     pub at_us: u64,
     /// Commands from this number on are sent later.
@@ -65,32 +65,32 @@ pub struct Struck {
     pub after: String,
 }
 
-impl Struck {
+impl ChainStrike {
     fn within_us(&self) -> u64 {
         ADDED_US + if self.said == 0 { COMES_BACK_WITHIN_US } else { SERVES_WITHIN_US }
     }
 }
 
 impl Tolerates {
-    /// Replicas were struck, as many as the group had said may fail, or fewer.
-    pub fn strike(&mut self, struck: Struck) {
-        self.struck = Some(struck);
+    /// Replicas were hit, as many as the group had said may fail, or fewer.
+    pub fn strike(&mut self, strike: ChainStrike) {
+        self.pending = Some(strike);
     }
 
     /// Whether the group has yet to be seen to serve after a strike.
     pub fn waits(&self) -> bool {
-        self.struck.is_some()
+        self.pending.is_some()
     }
 
     /// The promise that the group has yet to keep.
     pub fn about(&self) -> About {
-        if self.struck.as_ref().is_some_and(|struck| struck.said == 0) { COMES_BACK } else { TOLERATES }
+        if self.pending.as_ref().is_some_and(|strike| strike.said == 0) { COMES_BACK } else { TOLERATES }
     }
 
     /// A command's answer came from a replica. Returns after how many microseconds the group serves, if that shows it.
     pub fn answered(&mut self, command: usize, replica: u8, now_us: u64) -> Option<u64> {
-        let shows = |struck: &mut Struck| command >= struck.first && !struck.victims.contains(&replica);
-        self.struck.take_if(shows).map(|struck| now_us - struck.at_us)
+        let shows = |strike: &mut ChainStrike| command >= strike.first && !strike.victims.contains(&replica);
+        self.pending.take_if(shows).map(|strike| now_us - strike.at_us)
     }
 
     /// Time has passed; `state` describes the replicas.
@@ -98,10 +98,10 @@ impl Tolerates {
     /// # Errors
     /// When the group does not serve again.
     pub fn look(&mut self, now_us: u64, state: impl FnOnce() -> String) -> Broken {
-        let is_late = |struck: &mut Struck| now_us > struck.at_us + struck.within_us();
-        let Some(struck) = self.struck.take_if(is_late) else { return Ok(()) };
-        let within_ms = struck.within_us() / 1000;
-        let Struck { victims, said, after, .. } = struck;
+        let is_late = |strike: &mut ChainStrike| now_us > strike.at_us + strike.within_us();
+        let Some(strike) = self.pending.take_if(is_late) else { return Ok(()) };
+        let within_ms = strike.within_us() / 1000;
+        let ChainStrike { victims, said, after, .. } = strike;
         let named: Vec<String> = victims.iter().map(|one| wire::ReplicaId(*one).to_string()).collect();
         Err(format!(
             "the group said that {said} may fail, {after} hit {}, and no command was answered for {within_ms} ms: {}",
@@ -114,7 +114,7 @@ impl Tolerates {
     ///
     /// # Errors
     /// When it says for too long that it is not whole, or does not say why.
-    pub fn says(&mut self, now_us: u64, (said, f): (u64, u64), why: Option<&str>) -> Broken {
+    pub fn observe(&mut self, now_us: u64, (said, f): (u64, u64), why: Option<&str>) -> Broken {
         if said >= f {
             (self.less_since_us, self.silent_since_us) = (None, None);
             return Ok(());
@@ -143,32 +143,36 @@ impl Tolerates {
 mod tests {
     use super::*;
 
-    fn struck() -> Tolerates {
+    fn after_strike() -> Tolerates {
         let mut promise = Tolerates::default();
         let victims = BTreeSet::from([1]);
-        promise.strike(Struck { at_us: 1_000, first: 7, victims, said: 1, after: "kill".into() });
+        promise.strike(ChainStrike { at_us: 1_000, first: 7, victims, said: 1, after: "kill".into() });
         promise
     }
 
     #[test]
     fn only_a_later_command_at_another_replica_shows_that_the_group_serves() {
-        let mut promise = struck();
+        let mut promise = after_strike();
         assert_eq!(promise.answered(6, 0, 2_000), None, "it was sent before");
         assert_eq!(promise.answered(7, 1, 2_000), None, "the victim answers");
         assert!(promise.look(2_000_000, String::new).is_ok() && promise.waits());
         assert_eq!(promise.answered(7, 0, 2_000), Some(1_000));
         assert!(promise.look(9_000_000, String::new).is_ok());
-        assert!(struck().look(9_000_000, || "hangs".into()).unwrap_err().contains("1 may fail, kill hit 2"));
+        assert!(
+            after_strike().look(9_000_000, || "hangs".into()).unwrap_err().contains("1 may fail, kill hit 2")
+        );
     }
 
     #[test]
-    fn a_group_that_is_whole_says_so() {
+    fn a_group_that_is_whole_reports_it() {
         let mut promise = Tolerates::default();
-        assert!(promise.says(0, (0, 1), Some("replica 2 joins")).is_ok());
-        assert!(promise.says(WHOLE_WITHIN_US, (0, 1), Some("replica 2 joins")).is_ok());
-        assert!(promise.says(WHOLE_WITHIN_US + 1, (0, 1), Some("replica 2 joins")).is_err());
-        assert!(promise.says(WHOLE_WITHIN_US + 2, (1, 1), None).is_ok());
-        assert!(promise.says(WHOLE_WITHIN_US + 3, (0, 1), None).is_ok());
-        assert!(promise.says(WHOLE_WITHIN_US + 4 + SILENT_US, (0, 1), None).unwrap_err().contains("reason"));
+        assert!(promise.observe(0, (0, 1), Some("replica 2 joins")).is_ok());
+        assert!(promise.observe(WHOLE_WITHIN_US, (0, 1), Some("replica 2 joins")).is_ok());
+        assert!(promise.observe(WHOLE_WITHIN_US + 1, (0, 1), Some("replica 2 joins")).is_err());
+        assert!(promise.observe(WHOLE_WITHIN_US + 2, (1, 1), None).is_ok());
+        assert!(promise.observe(WHOLE_WITHIN_US + 3, (0, 1), None).is_ok());
+        assert!(
+            promise.observe(WHOLE_WITHIN_US + 4 + SILENT_US, (0, 1), None).unwrap_err().contains("reason")
+        );
     }
 }

@@ -92,7 +92,7 @@ mod tests {
         let outcome = |position, locks| RequestOutcome {
             digest: 0,
             reply_digest: 0,
-            asked: 0,
+            request_checksum: 0,
             position,
             time_us: 0,
             locks,

@@ -31,7 +31,7 @@ impl Promise for Valid {
 
     fn see(&mut self, observed: &Observed, facts: &Facts) -> Broken {
         // Where any replica may be hit, there is none to compare with. A batch that ends then may become stable when
-        // all is healed: what each of them came to is noted.
+        // all is healed: what each of them came to is recorded.
         let all_are_hit = facts.victims.len() == usize::from(facts.replicas);
         match &observed.what {
             What::Folded { version, .. } if all_are_hit || !facts.victims.contains(&observed.replica) => {

@@ -28,9 +28,9 @@ impl Promise for Votes {
             return Err(format!("the reply at {place} left and nobody has executed the request"));
         };
         let results: Vec<_> = row.iter().flatten().filter_map(|all| all.get(number(place))).collect();
-        let agree = results
-            .iter()
-            .filter(|one| !one.failed && one.reply_digest == vote::digest::reply(one.asked, reply));
+        let agree = results.iter().filter(|one| {
+            !one.failed && one.reply_digest == vote::digest::reply(one.request_checksum, reply)
+        });
         let digests: Vec<u128> = agree.map(|one| one.digest).collect();
         let most = digests.iter().map(|one| digests.iter().filter(|other| *other == one).count()).max();
         if most.unwrap_or(0) >= facts.must_agree(place.batch) {

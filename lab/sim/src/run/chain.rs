@@ -12,19 +12,19 @@ use wire::ReplicaId;
 
 use super::{Breach, Event, Phase, Run};
 use crate::fault::SimFault;
-use crate::promises::tolerates::{Struck, Tolerates};
+use crate::promises::tolerates::{ChainStrike, Tolerates};
 use crate::rng::stream;
 use crate::strikes::{self, Blow, Strike, Trigger, Whom};
 use crate::workload::Workload;
 
 /// Microseconds for which a chain waits until a trigger comes: not every victim needs a state, for example.
 const TRIGGER_US: u64 = 4_000_000;
-/// Microseconds after which a chain ends if the group spares nobody.
+/// Microseconds after which a chain ends if no replica may fail.
 const GIVES_UP_US: u64 = 40_000_000;
 /// Microseconds between two questions how many replicas may fail, and between two moves of clients.
 const ASK_US: u64 = 1_000;
 const MOVE_US: u64 = 100_000;
-/// Microseconds for which nobody starts a killed replica.
+/// Microseconds until a killed replica is started.
 const FOR_GOOD_US: u64 = 3_600_000_000;
 
 /// What chains of strikes came to, and how often replicas dropped and took what only lagging ones need.
@@ -69,8 +69,8 @@ enum ChainStage {
     Idle,
     /// It waits for the trigger of its next strike.
     Waiting { since_us: u64 },
-    /// The group may spare nobody now: it waits until it says otherwise.
-    Rising { since_us: u64, asked_us: u64 },
+    /// No replica may fail now: it waits until the status allows one.
+    Rising { since_us: u64, requested_us: u64 },
     /// The next strike comes then.
     Due { at_us: u64, after: Trigger },
     /// The group has to serve again.
@@ -90,7 +90,7 @@ pub(super) struct Chain {
     holds_us: u64,
     /// The victims of the strike before.
     before: BTreeSet<u8>,
-    /// Killed replicas that nobody starts.
+    /// Killed replicas that are not started.
     killed: BTreeSet<u8>,
     /// Replicas that are cut off, until when.
     cut: BTreeMap<u8, u64>,
@@ -155,8 +155,8 @@ impl<W: Workload> Run<W> {
         slot.process.is_some() && slot.paused_us <= self.now_us && !self.chain.cut.contains_key(&replica)
     }
 
-    /// How many further replicas may fail, as the group says; no more than f can be away at a time, also when nobody
-    /// has noticed yet that one is.
+    /// How many further replicas may fail, as the group says; no more than f can be away at a time, also before
+    /// another one has noticed that one is.
     fn spared(&self) -> u64 {
         let away = (0..self.options.replicas).filter(|replica| !self.is_there(*replica)).count();
         if self.options.sabotage.iter().any(|(breach, _)| *breach == Breach::Boasts) {
@@ -183,8 +183,8 @@ impl<W: Workload> Run<W> {
         match self.chain.stage {
             ChainStage::Idle => {}
             ChainStage::Waiting { since_us } => self.wait_for_trigger(since_us),
-            ChainStage::Rising { since_us, asked_us } if self.now_us >= asked_us + ASK_US => {
-                self.chain.stage = ChainStage::Rising { since_us, asked_us: self.now_us };
+            ChainStage::Rising { since_us, requested_us } if self.now_us >= requested_us + ASK_US => {
+                self.chain.stage = ChainStage::Rising { since_us, requested_us: self.now_us };
                 if self.spared() > 0 {
                     self.due(Trigger::Tolerated);
                 } else if self.now_us > since_us + GIVES_UP_US {
@@ -227,12 +227,12 @@ impl<W: Workload> Run<W> {
         let Some(strike) = self.chain.rest.front() else { return };
         let after = strike.after;
         if self.has_come(after) {
-            self.trace.note(self.now_us, format_args!("chain: {}", after.name()));
+            self.trace.record(self.now_us, format_args!("chain: {}", after.name()));
             self.due(after);
         } else if !self.chain.before.iter().all(|one| self.is_there(*one)) {
             self.chain.stage = ChainStage::Waiting { since_us: self.now_us };
         } else if self.now_us > since_us + TRIGGER_US {
-            self.chain.stage = ChainStage::Rising { since_us: self.now_us, asked_us: 0 };
+            self.chain.stage = ChainStage::Rising { since_us: self.now_us, requested_us: 0 };
         }
     }
 
@@ -276,13 +276,13 @@ impl<W: Workload> Run<W> {
     /// The next strike, at as many replicas as may fail now.
     fn strike_of_chain(&mut self, after: Trigger) {
         let most = self.spared();
-        let unasked = if most == 0 { self.unasked_victim() } else { None };
-        if most == 0 && unasked.is_none() {
-            self.chain.stage = ChainStage::Rising { since_us: self.now_us, asked_us: self.now_us };
+        let unpermitted = if most == 0 { self.unpermitted_victim() } else { None };
+        if most == 0 && unpermitted.is_none() {
+            self.chain.stage = ChainStage::Rising { since_us: self.now_us, requested_us: self.now_us };
             return;
         }
         let Some(strike) = self.chain.rest.pop_front() else { return };
-        let victims = unasked.map_or_else(|| self.victims_of(&strike, most), |one| BTreeSet::from([one]));
+        let victims = unpermitted.map_or_else(|| self.victims_of(&strike, most), |one| BTreeSet::from([one]));
         self.strike_at(victims, &strike, most, after);
     }
 
@@ -302,7 +302,7 @@ impl<W: Workload> Run<W> {
 
     /// The victim of a strike that comes at times although the group says that none may fail: without it, f+1 voters
     /// are left which are there with their memory, and one of them has every committed entry.
-    fn unasked_victim(&self) -> Option<u8> {
+    fn unpermitted_victim(&self) -> Option<u8> {
         let strike = self.chain.rest.front()?;
         let mut draws = stream(self.seed, 4000 + self.next_episode * 16 + self.chain.rest.len() as u64);
         if self.options.verified || !draws.chance(500) || strike.blow == Blow::Lose {
@@ -331,7 +331,7 @@ impl<W: Workload> Run<W> {
         let leader = self.leader();
         let named: Vec<String> = victims.iter().map(|one| ReplicaId(*one).to_string()).collect();
         let what = format!("{:?} after {}", strike.blow, after.name());
-        self.trace.note(
+        self.trace.record(
             self.now_us,
             format_args!("STRIKE {what} at {}: the group says that {most} may fail", named.join(", ")),
         );
@@ -340,19 +340,25 @@ impl<W: Workload> Run<W> {
         self.chain.then = self.chain.marks.clone();
         self.chain.promise.disturb();
         self.facts.disturbed = true;
-        self.facts.struck.extend(&victims);
+        self.facts.chain_victims.extend(&victims);
         self.slots.iter_mut().for_each(|slot| slot.calm_us = slot.calm_us.max(self.now_us));
         victims.iter().for_each(|victim| self.hit(*victim, strike));
         self.chain.holds_us = if strike.blow == Blow::Kill { strike.lasts_us } else { 0 };
-        let first = self.facts.asked.len();
+        let first = self.facts.sent_commands.len();
         self.chain.before = victims.clone();
-        self.chain.promise.strike(Struck { at_us: self.now_us, first, victims, said: most, after: what });
+        self.chain.promise.strike(ChainStrike {
+            at_us: self.now_us,
+            first,
+            victims,
+            said: most,
+            after: what,
+        });
         self.chain.stage = ChainStage::Watching { moved_us: self.now_us };
         self.move_clients(true);
     }
 
     fn hit(&mut self, victim: u8, strike: &Strike) {
-        self.slots[usize::from(victim)].struck_by.insert(SimFault::Crash);
+        self.slots[usize::from(victim)].faults_since_equal.insert(SimFault::Crash);
         match strike.blow {
             Blow::Kill => {
                 self.chain.killed.insert(victim);
@@ -414,7 +420,7 @@ impl<W: Workload> Run<W> {
         if let Some(gap_us) = self.chain.promise.answered(number, replica, self.now_us) {
             let longest_us = &mut self.summary.chains.longest_gap_us;
             *longest_us = gap_us.max(*longest_us);
-            self.trace.note(self.now_us, format_args!("chain: the group serves after {gap_us} us"));
+            self.trace.record(self.now_us, format_args!("chain: the group serves after {gap_us} us"));
         }
     }
 
@@ -486,7 +492,7 @@ impl<W: Workload> Run<W> {
     /// The liveness phase: what is away stays away, and the rest answers every client.
     fn leave_core(&mut self) {
         let gone: BTreeSet<u8> = (0..self.options.replicas).filter(|one| !self.is_there(*one)).collect();
-        self.trace.note(self.now_us, format_args!("{} replicas stay away for ever", gone.len()));
+        self.trace.record(self.now_us, format_args!("{} replicas stay away for ever", gone.len()));
         for replica in &gone {
             let slot = &mut self.slots[usize::from(*replica)];
             (slot.paused_us, slot.starts_us) = (u64::MAX / 2, u64::MAX / 2);

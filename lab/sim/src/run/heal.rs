@@ -54,9 +54,9 @@ impl<W: Workload> Run<W> {
                 let since_us = *since_us;
                 // Repeated: a replica that was stopped learns of a fault only now.
                 self.disarm();
-                if self.is_healed(since_us) && self.says_that_it_is_whole() {
+                if self.is_healed(since_us) && self.reports_that_it_is_whole() {
                     self.summary.longest_heal_us = self.summary.longest_heal_us.max(self.now_us - since_us);
-                    self.trace.note(self.now_us, format_args!("all is healed"));
+                    self.trace.record(self.now_us, format_args!("all is healed"));
                     self.begin_episode();
                 } else if self.now_us > since_us + self.heals_within_us() {
                     let digested = self.digests.last_key_value().map_or(0, |((position, _), _)| *position);
@@ -124,23 +124,23 @@ impl<W: Workload> Run<W> {
     }
 
     /// Whether the group says, after chains, that f replicas may fail: after a while without faults it has to.
-    fn says_that_it_is_whole(&mut self) -> bool {
+    fn reports_that_it_is_whole(&mut self) -> bool {
         if !self.options.chains {
             return true;
         }
         let f = self.facts.faults() as u64;
         let (said, why) = self.said();
-        let judged = self.chain.promise.says(self.now_us, (said, f), why.as_deref());
+        let judged = self.chain.promise.observe(self.now_us, (said, f), why.as_deref());
         self.judge(TOLERATES, judged);
         said >= f
     }
 
     fn forget_episode(&mut self) {
         self.operator = Operator::default();
-        self.slots.iter_mut().for_each(|slot| slot.struck_by.clear());
+        self.slots.iter_mut().for_each(|slot| slot.faults_since_equal.clear());
         self.summary.episodes += 1;
         self.facts.victims.clear();
-        self.facts.struck.clear();
+        self.facts.chain_victims.clear();
     }
 
     /// All episodes are over.
@@ -164,15 +164,15 @@ impl<W: Workload> Run<W> {
 
         if let Some(((position, _), digests)) = self.digests.last_key_value()
             && self.open_below(*position).is_empty()
-            && self.asked_digest_us >= since_us
+            && self.digest_requested_us >= since_us
             && digests.len() == self.left()
         {
             let first = digests.values().next();
-            if digests.values().all(|digest| Some(digest) == first) && self.asked_digest_us > 0 {
+            if digests.values().all(|digest| Some(digest) == first) && self.digest_requested_us > 0 {
                 return true;
             }
         }
-        if self.now_us >= self.asked_digest_us + LOOK_US {
+        if self.now_us >= self.digest_requested_us + LOOK_US {
             self.ask_digest();
         }
         false
@@ -189,7 +189,7 @@ impl<W: Workload> Run<W> {
 
     fn ask_digest(&mut self) {
         self.digests.clear();
-        self.asked_digest_us = self.now_us;
+        self.digest_requested_us = self.now_us;
         let here: Vec<u8> = (0..self.options.replicas).filter(|one| !self.facts.gone.contains(one)).collect();
         let whom = usize::from(here[(self.now_us / LOOK_US) as usize % here.len()]);
         let slot = &mut self.slots[whom];
@@ -251,9 +251,9 @@ impl<W: Workload> Run<W> {
         }
         // States that differ here, after all faults are over, are reported at once.
         let all_here = self.digests.last_key_value().filter(|(_, digests)| digests.len() == self.left());
-        let fresh = self.asked_digest_us > since_us;
+        let fresh = self.digest_requested_us > since_us;
         let (true, Some((_, digests))) = (fresh && self.ailing().is_empty(), all_here) else {
-            if self.now_us >= self.asked_digest_us + LOOK_US {
+            if self.now_us >= self.digest_requested_us + LOOK_US {
                 self.ask_digest();
             }
             return;
@@ -267,6 +267,6 @@ impl<W: Workload> Run<W> {
         }
         end.evidence = self.summary.evidence.values().sum();
         self.reported = true;
-        self.settle(&end);
+        self.judge_end(&end);
     }
 }

@@ -86,7 +86,7 @@ impl<W: Workload> Run<W> {
             return;
         };
         if let Some(kept) = self.operator.kept {
-            return self.tell_of_kept(kept, &seen);
+            return self.send_kept(kept, &seen);
         }
         if self.now_us < *self.operator.since_us.get_or_insert(self.now_us) + PATIENCE_US {
             return;
@@ -154,29 +154,29 @@ impl<W: Workload> Run<W> {
 
     /// `crosscheck group keep`, for the first time.
     fn keep(&mut self, kept: u8, seen: &[Status]) {
-        self.trace.note(self.now_us, format_args!("operator: group keep {}", ReplicaId(kept)));
+        self.trace.record(self.now_us, format_args!("operator: group keep {}", ReplicaId(kept)));
         self.operator.kept = Some(kept);
-        self.say_to(kept, AdminCommand::KeepState { replica: kept + 1 });
-        self.tell_of_kept(kept, seen);
+        self.send_admin(kept, AdminCommand::KeepState { replica: kept + 1 });
+        self.send_kept(kept, seen);
     }
 
     /// Each process that does not serve gets the decision once.
-    fn tell_of_kept(&mut self, kept: u8, seen: &[Status]) {
+    fn send_kept(&mut self, kept: u8, seen: &[Status]) {
         for status in seen {
             let replica = status.replica - 1;
             let incarnation = (replica, self.slots[usize::from(replica)].incarnation);
             let needs_it = status.leader.is_none()
                 || matches!(status.phase, ReplicaPhase::Starting | ReplicaPhase::Joining);
             if replica != kept && needs_it && self.operator.reported.insert(incarnation) {
-                self.say_to(replica, AdminCommand::KeepState { replica: kept + 1 });
+                self.send_admin(replica, AdminCommand::KeepState { replica: kept + 1 });
             }
         }
     }
 
     /// `crosscheck group begin`. The earlier data is lost, and is not expected any more.
     fn begin_group(&mut self) {
-        self.trace.note(self.now_us, format_args!("operator: group begin"));
-        self.say_to(0, AdminCommand::BeginGroup);
+        self.trace.record(self.now_us, format_args!("operator: group begin"));
+        self.send_admin(0, AdminCommand::BeginGroup);
         self.facts.begin_anew();
         if let Err(how) = self.model.compare_rest() {
             self.broken(promises::about("replies"), how);
@@ -190,14 +190,14 @@ impl<W: Workload> Run<W> {
     /// A process ends, and the next one starts empty.
     fn give_up_data(&mut self, replica: u8) {
         self.trace
-            .note(self.now_us, format_args!("operator: gives up what replica {} has", ReplicaId(replica)));
+            .record(self.now_us, format_args!("operator: gives up what replica {} has", ReplicaId(replica)));
         self.stop(replica, 0);
         if let Some(storage) = &self.slots[usize::from(replica)].storage {
             storage.wipe();
         }
     }
 
-    fn say_to(&mut self, replica: u8, command: AdminCommand) {
+    fn send_admin(&mut self, replica: u8, command: AdminCommand) {
         let slot = &mut self.slots[usize::from(replica)];
         if let Some(process) = &mut slot.process {
             // The answer is ignored; the next check shows the result.

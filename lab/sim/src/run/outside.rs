@@ -105,10 +105,10 @@ impl<W: Workload> Run<W> {
     pub(super) fn call_as_stranger(&mut self, victim: u8, draws: &mut SplitMix64) -> u64 {
         let calls = if draws.chance(200) { draws.within(70, CROWD) } else { draws.within(1, 5) };
         for _ in 0..calls {
-            let Some(mut call) = self.fabric.call(victim) else { break };
-            let (says, then, caller) = self.words_of_stranger(victim, calls, draws);
-            let counts = !says.is_empty() && caller.is_none() && then.is_empty();
-            call.say(&says);
+            let Some(mut call) = self.network.call(victim) else { break };
+            let (first, then, caller) = self.words_of_stranger(victim, calls, draws);
+            let counts = !first.is_empty() && caller.is_none() && then.is_empty();
+            call.send(&first);
             self.strangers.numbered += 1;
             let number = self.strangers.numbered;
             let incarnation = self.slots[usize::from(victim)].incarnation;
@@ -130,7 +130,7 @@ impl<W: Workload> Run<W> {
             let rest = (0..draws.within(4, 4000)).map(|_| draws.next_u64() as u8);
             b"no record at all".iter().copied().chain(rest).collect::<Vec<u8>>()
         };
-        let recorded = self.fabric.recorded();
+        let recorded = self.network.recorded();
         let received = |is_first: bool, draws: &mut SplitMix64| {
             let fits = |one: &&Recorded| one.is_first == is_first && (!is_first || one.ends.1 == victim);
             let fitting: Vec<&Recorded> = recorded.iter().filter(fits).collect();
@@ -165,12 +165,12 @@ impl<W: Workload> Run<W> {
             Some(caller) => caller.go_on(&answer, b"forged").unwrap_or_default(),
             None => std::mem::take(&mut visit.then),
         };
-        visit.call.say(&then);
+        visit.call.send(&then);
     }
 
     /// A stranger was taken for a peer, if there is one.
     pub(super) fn look_at_strangers(&mut self) {
-        let intrusions = self.fabric.intrusions();
+        let intrusions = self.network.intrusions();
         if std::mem::replace(&mut self.strangers.known, intrusions) != intrusions {
             self.broken(PEERS, "somebody without the group's key was taken for a peer".to_owned());
         }
@@ -204,7 +204,7 @@ impl<W: Workload> Run<W> {
     pub(super) fn forge(&mut self, victim: u8, draws: &mut SplitMix64) {
         let from =
             (victim + 1 + draws.modulo(u64::from(self.options.replicas) - 1) as u8) % self.options.replicas;
-        let recorded = self.fabric.recorded();
+        let recorded = self.network.recorded();
         let is_here = |one: &&Recorded| one.ends == (from, victim) && !one.is_first;
         let of_here: Vec<&Recorded> = recorded.iter().filter(is_here).collect();
         let elsewhere: Vec<&Recorded> = recorded.iter().filter(|one| one.ends != (from, victim)).collect();
@@ -213,9 +213,9 @@ impl<W: Workload> Run<W> {
             1 if !elsewhere.is_empty() => draws.pick(&elsewhere).bytes.clone(),
             _ => (0..draws.within(1, 2000)).map(|_| draws.next_u64() as u8).collect(),
         };
-        let hit = self.fabric.inject(from, victim, &bytes);
+        let hit = self.network.inject(from, victim, &bytes);
         if let Some(count) = self.summary.faults.get_mut(&crate::fault::SimFault::Forged).filter(|_| !hit) {
-            count.struck -= 1;
+            count.injected -= 1;
         }
     }
 }

@@ -15,8 +15,10 @@ impl<W: Workload> Run<W> {
     pub(super) fn strike(&mut self, stroke: &Stroke) {
         let Stroke { victim, fault, seed, .. } = *stroke;
         let mut draws = stream(seed, 7);
-        self.trace
-            .note(self.now_us, format_args!("FAULT {} at replica {}", fault.entry().name, ReplicaId(victim)));
+        self.trace.record(
+            self.now_us,
+            format_args!("FAULT {} at replica {}", fault.entry().name, ReplicaId(victim)),
+        );
         self.facts.disturbed = true;
         if !self.facts.next_victims.is_empty() {
             self.facts.victims = std::mem::take(&mut self.facts.next_victims);
@@ -25,12 +27,12 @@ impl<W: Workload> Run<W> {
             slot.calm_us = slot.calm_us.max(self.now_us);
             if number == victim || matches!(fault, SimFault::Blackout | SimFault::Slow | SimFault::Interleave)
             {
-                slot.struck_by.insert(fault);
+                slot.faults_since_equal.insert(fault);
             }
         }
         let count = self.summary.faults.entry(fault).or_default();
         count.tried += 1;
-        count.struck += u64::from(!fault.is_of_memory());
+        count.injected += u64::from(!fault.is_of_memory());
         self.lasting -= u64::from(fault == SimFault::Founding);
         if fault == SimFault::Interleave {
             self.facts.corrupted.extend(0..self.options.replicas);
@@ -122,7 +124,7 @@ impl<W: Workload> Run<W> {
                 let slot = &mut self.slots[usize::from(victim)];
                 slot.paused_us = slot.paused_us.max(self.now_us + draws.within(1_000, 2_000_000));
             }
-            SimFault::Reset => self.fabric.reset(victim),
+            SimFault::Reset => self.network.reset(victim),
             SimFault::Suspend => self.suspend(victim, draws.within(1_000, 2_000_000)),
             SimFault::Corruption(kind) => self.corrupt(victim, fault, kind, draws),
             _ => unreachable!("it lasts"),
@@ -142,7 +144,7 @@ impl<W: Workload> Run<W> {
             }
             _ => process.replica.corrupt_number(seed),
         });
-        self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
+        self.summary.faults.entry(fault).or_default().injected += u64::from(hit);
     }
 
     /// Its machine is suspended for this long.
@@ -176,13 +178,13 @@ impl<W: Workload> Run<W> {
             SimFault::Noise => weather.corruption = chance / 5 + 1,
             _ => weather.delay_us = draws.within(100, 40_000),
         }
-        self.fabric.set_weather(victim, weather);
+        self.network.set_weather(victim, weather);
         draws.within(10_000, 1_500_000)
     }
 
     /// A lasting fault is over.
     pub(super) fn end_stroke(&mut self, stroke: &Stroke) {
-        self.trace.note(
+        self.trace.record(
             self.now_us,
             format_args!("{} at replica {} is over", stroke.fault.entry().name, ReplicaId(stroke.victim)),
         );
@@ -199,7 +201,7 @@ impl<W: Workload> Run<W> {
             SimFault::Settings => self.set_right(stroke.victim),
             SimFault::Stranger => self.count_strangers(stroke.victim),
             SimFault::ClockJump => self.set_clock(stroke.victim, 0),
-            _ => self.fabric.set_weather(stroke.victim, Weather::default()),
+            _ => self.network.set_weather(stroke.victim, Weather::default()),
         }
     }
 
@@ -207,8 +209,10 @@ impl<W: Workload> Run<W> {
     fn cut_power(&mut self, victim: u8, fault: SimFault, draws: &mut SplitMix64) {
         for replica in 0..self.options.replicas {
             let slot = &self.slots[usize::from(replica)];
-            let struck = replica == victim || fault == SimFault::Blackout;
-            let (Some(storage), true) = (&slot.storage, struck && slot.process.is_some()) else { continue };
+            let is_affected = replica == victim || fault == SimFault::Blackout;
+            let (Some(storage), true) = (&slot.storage, is_affected && slot.process.is_some()) else {
+                continue;
+            };
             storage.disk.fail_power_in(draws.within(1, 12));
             let incarnation = slot.incarnation;
             self.at(draws.within(1_000, 100_000), Event::PowerOff { replica, incarnation });
@@ -222,7 +226,7 @@ impl<W: Workload> Run<W> {
         }
         let flipped = storage.disk.flip(draws.next_u64());
         if !flipped && let Some(count) = self.summary.faults.get_mut(&fault) {
-            count.struck -= 1;
+            count.injected -= 1;
         }
     }
 
@@ -235,10 +239,10 @@ impl<W: Workload> Run<W> {
     pub(super) fn set_blocked(&mut self, victim: u8, fault: SimFault, blocked: bool) {
         for other in (0..self.options.replicas).filter(|other| *other != victim) {
             if fault != SimFault::Deaf {
-                self.fabric.set_blocked(victim, other, blocked);
+                self.network.set_blocked(victim, other, blocked);
             }
             if fault != SimFault::Mute {
-                self.fabric.set_blocked(other, victim, blocked);
+                self.network.set_blocked(other, victim, blocked);
             }
         }
     }
@@ -281,15 +285,15 @@ impl<W: Workload> Run<W> {
             match answered.try_recv() {
                 Ok(answer) => {
                     let done = answer.get("done").and_then(serde_json::Value::as_bool).unwrap_or(false);
-                    self.trace.note(self.now_us, format_args!("placed {}: {answer}", fault.entry().name));
-                    self.summary.faults.entry(fault).or_default().struck += u64::from(done);
+                    self.trace.record(self.now_us, format_args!("placed {}: {answer}", fault.entry().name));
+                    self.summary.faults.entry(fault).or_default().injected += u64::from(done);
                     let region_id = answer.get("home").and_then(serde_json::Value::as_u64);
                     let id = answer.get("id").and_then(serde_json::Value::as_str);
                     if fault == SimFault::Corruption(Corruption::Image) {
                         self.facts.unknown.insert(victim);
                     }
                     if let (Some(region_id), Some(id)) = (region_id, id) {
-                        self.facts.note_hit(victim, region_id, id);
+                        self.facts.record_hit(victim, region_id, id);
                         if fault == SimFault::Corruption(Corruption::Id) {
                             self.facts.renamed.insert((victim, region_id.to_string()));
                         }

@@ -5,7 +5,7 @@ use crosscheck::stepped::ReplyTo;
 use vote::Place;
 
 use super::{Event, Run};
-use crate::client::{Asked, PATIENCE_US};
+use crate::client::{PATIENCE_US, SentCommand};
 use crate::node::ClientAnswer;
 use crate::promises;
 use crate::reference::read_place;
@@ -19,7 +19,7 @@ impl<W: Workload> Run<W> {
     pub(super) fn perform(&mut self, event: Event) {
         match event {
             Event::Client(client) => self.on_client(client),
-            Event::Asked { client, session, numbers } => self.on_asked(client, session, &numbers),
+            Event::Commands { client, session, numbers } => self.on_commands(client, session, &numbers),
             Event::Answered { client, session, number, reply } => {
                 self.on_answered(client, session, number, &reply);
             }
@@ -64,7 +64,7 @@ impl<W: Workload> Run<W> {
         }
         if !client.waiting.is_empty() {
             if self.now_us >= client.deadline_us {
-                self.trace.note(self.now_us, format_args!("client {number} gives up"));
+                self.trace.record(self.now_us, format_args!("client {number} gives up"));
                 self.judge_patience(number);
                 self.hang_up(number);
                 self.move_on(number);
@@ -84,17 +84,17 @@ impl<W: Workload> Run<W> {
             (0..count).map_while(|_| client.command()).take(count as usize).collect();
         let mut numbers = Vec::new();
         for command in commands {
-            let (floor, named) = (self.facts.answered, self.facts.asked.len());
+            let (floor, named) = (self.facts.answered, self.facts.sent_commands.len());
             numbers.push(named);
             self.model.commands.push(command);
-            let asked = Asked { client: number, command: named, floor, place: None, answered: false };
-            self.facts.asked.push(asked);
+            let sent = SentCommand { client: number, command: named, floor, place: None, answered: false };
+            self.facts.sent_commands.push(sent);
         }
         let client = &mut self.clients[number];
         client.waiting.extend(&numbers);
         client.deadline_us = self.now_us + PATIENCE_US;
         let delay = self.rng.within(20, 200);
-        self.at(delay, Event::Asked { client: number, session, numbers });
+        self.at(delay, Event::Commands { client: number, session, numbers });
         self.at(PATIENCE_US, Event::Client(number));
     }
 
@@ -128,7 +128,7 @@ impl<W: Workload> Run<W> {
         false
     }
 
-    fn on_asked(&mut self, number: usize, session: (u64, u32), numbers: &[usize]) {
+    fn on_commands(&mut self, number: usize, session: (u64, u32), numbers: &[usize]) {
         let replica = self.clients[number].replica;
         if self.clients[number].session != Some(session) {
             return;
@@ -137,7 +137,7 @@ impl<W: Workload> Run<W> {
         if slot.paused_us > self.now_us {
             // The bytes wait in the kernel.
             let after = slot.paused_us - self.now_us + 1;
-            return self.at(after, Event::Asked { client: number, session, numbers: numbers.to_vec() });
+            return self.at(after, Event::Commands { client: number, session, numbers: numbers.to_vec() });
         }
         let there = slot.incarnation == session.0;
         let Some(process) =
@@ -151,7 +151,7 @@ impl<W: Workload> Run<W> {
             let cut =
                 if self.rng.chance(200) { self.rng.modulo(text.len() as u64) as usize } else { text.len() };
             match process.receive(number as u32, *command, &text, cut) {
-                Ok(Some(submitted)) => self.facts.note_sent(&submitted.request, submitted.number),
+                Ok(Some(submitted)) => self.facts.record_sent(&submitted.request, submitted.number),
                 Ok(None) => {}
                 Err(why) => wrong = Some(why),
             }
@@ -166,7 +166,7 @@ impl<W: Workload> Run<W> {
     pub(super) fn place(&mut self, replica: u8, to: ReplyTo, place: Place) {
         let process = self.slots[usize::from(replica)].process.as_ref();
         if let Some(number) = process.and_then(|process| process.command_of(to)) {
-            self.facts.asked[number].place = Some(place);
+            self.facts.sent_commands[number].place = Some(place);
         }
     }
 
@@ -174,7 +174,7 @@ impl<W: Workload> Run<W> {
     pub(super) fn place_read(&mut self, replica: u8, to: ReplyTo, batch: u64) {
         let process = self.slots[usize::from(replica)].process.as_ref();
         if let Some(number) = process.and_then(|process| process.command_of(to)) {
-            self.facts.asked[number].place = Some(read_place(batch));
+            self.facts.sent_commands[number].place = Some(read_place(batch));
             self.model.read(number, batch);
         }
     }
@@ -212,18 +212,18 @@ impl<W: Workload> Run<W> {
             let how = format!("client {client} got the answer to command {number} out of turn");
             return self.broken(promises::PROGRESS, how);
         }
-        self.trace.note(self.now_us, format_args!("client {client} is answered {number}"));
-        self.facts.asked[number].answered = true;
+        self.trace.record(self.now_us, format_args!("client {client} is answered {number}"));
+        self.facts.sent_commands[number].answered = true;
         self.summary.answered += 1;
         self.answer_in_chain(number, self.clients[client].replica);
-        let asked = self.facts.asked[number];
+        let sent = self.facts.sent_commands[number];
         let mut promises = std::mem::take(&mut self.promises);
         for promise in &mut promises {
-            let broken = promise.answered(&asked, reply, &self.facts, &mut self.model);
+            let broken = promise.answered(&sent, reply, &self.facts, &mut self.model);
             self.judge(promise.about(), broken);
         }
         self.promises = promises;
-        self.facts.answered = self.facts.answered.max(asked.place);
+        self.facts.answered = self.facts.answered.max(sent.place);
         self.clients[client].learn(&self.model.commands[number], reply);
         if self.clients[client].waiting.is_empty() {
             let (_, thinks) = self.clients[client].burst();

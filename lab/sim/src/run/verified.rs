@@ -65,7 +65,7 @@ impl Tokens {
 }
 
 impl Verified {
-    pub(super) fn note(&mut self, replica: u8, what: &What, tokens: &mut Tokens) {
+    pub(super) fn record(&mut self, replica: u8, what: &What, tokens: &mut Tokens) {
         match what {
             What::Folded { version, parent, .. } => {
                 let differs = tokens.is_first_to_differ(replica, version, *parent);
@@ -136,7 +136,7 @@ impl<W: Workload> Run<W> {
             slot.hidden_in = Some(slot.incarnation);
         }
         if fault.is_of_memory() {
-            self.summary.faults.entry(fault).or_default().struck += u64::from(hit);
+            self.summary.faults.entry(fault).or_default().injected += u64::from(hit);
         }
     }
 

@@ -77,7 +77,7 @@ impl<W: Workload> Run<W> {
     fn is_at_one_stretch(&self, replica: u8) -> bool {
         let stepped_us = self.slots[usize::from(replica)].stepped_us;
         let late_us = self.now_us - stepped_us;
-        let stretches = self.fabric.stretches(replica);
+        let stretches = self.network.stretches(replica);
         let Some(at) = stretches.iter().position(|(end_us, _)| late_us < *end_us) else { return false };
         let begun_us = stepped_us + at.checked_sub(1).map_or(0, |before| stretches[before].0);
         stretches[at].1 && begun_us + limits::WATCH.as_micros() as u64 <= self.now_us
@@ -88,8 +88,8 @@ impl<W: Workload> Run<W> {
         let until_us = self.now_us + limits::PROBE.as_micros() as u64;
         let reaches = |other: &u8| {
             *other != replica
-                && !self.fabric.is_blocked(replica, *other)
-                && !self.fabric.is_blocked(*other, replica)
+                && !self.network.is_blocked(replica, *other)
+                && !self.network.is_blocked(*other, replica)
         };
         let reported = (0..self.options.replicas).filter(reaches).filter_map(|other| {
             let slot = &self.slots[usize::from(other)];
@@ -101,11 +101,11 @@ impl<W: Workload> Run<W> {
 
     /// Whether a watchdog may have ended this process.
     pub(super) fn judge_watchdog(&mut self, replica: u8, why: &str) {
-        let struck_by = &self.slots[usize::from(replica)].struck_by;
+        let faults_since_equal = &self.slots[usize::from(replica)].faults_since_equal;
         let is_watchdogs = why.contains(WORDS);
-        if is_watchdogs && !struck_by.iter().any(|fault| fault.may_end()) {
+        if is_watchdogs && !faults_since_equal.iter().any(|fault| fault.may_end()) {
             let how = format!(
-                "replica {} ended itself, and nothing but slowness has struck it since all was equal: {why}",
+                "replica {} ended itself, and nothing but slowness has hit it since all was equal: {why}",
                 ReplicaId(replica)
             );
             self.broken(PATIENCE, how);

@@ -1,4 +1,4 @@
-//! `crosscheck-lab trial run recovery`: which kinds of groups are struck how often, their results on one page, and the
+//! `crosscheck-lab trial run recovery`: which kinds of groups are hit how often, their results on one page, and the
 //! exit code.
 
 use std::path::Path;

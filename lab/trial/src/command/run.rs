@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> CommandOutcome {
         let out = args.out.join(format!("{}-{}-{seed}", plan.name, since.as_secs()));
         say(&format!("plan {} ({}), seed {seed}, results in {}", plan.name, plan.title, out.display()))?;
         for trouble in &plan.troubles {
-            say(&format!("  {}, {:?}, {:?} s", trouble.told(), trouble.victim, trouble.seconds))?;
+            say(&format!("  {}, {:?}, {:?} s", trouble.description(), trouble.victim, trouble.seconds))?;
         }
         let origin = Origin::now(report::KIND);
         let options = Options { plan, seed, out, loopback: args.loopback, origin };

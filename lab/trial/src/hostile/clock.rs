@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 
-use super::lab::{Lab, PATIENCE, REPLICAS, Rig, Setup};
+use super::lab::{HostileRun, Lab, PATIENCE, REPLICAS, Setup};
 use super::ms;
-use super::told::Case;
+use super::outcome::Case;
 use super::watch::HostileWatch;
 use super::wire;
 use node::cluster::Dress;
@@ -44,13 +44,13 @@ const JUMPS: [(&str, &str); 3] = [
 ];
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let Some(library) = LIBRARIES.iter().find(|path| Path::new(path).is_file()) else {
         const MISSING: &str = "libfaketime is not installed (Debian: apt-get install libfaketime)";
         // In a check of every change, a skipped attack would not be noticed.
         anyhow::ensure!(std::env::var_os("CI").is_none(), MISSING);
         let skipped = Some(MISSING.to_owned());
-        scene.tell(Case { skipped, ..Case::new("a clock is wrong by an hour, or a day") });
+        run.record_case(Case { skipped, ..Case::new("a clock is wrong by an hour, or a day") });
         return Ok(());
     };
     for leads in [true, false] {
@@ -58,20 +58,20 @@ pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
         let file = |number: u8| times.path().join(format!("clock-{number}"));
         REPLICAS.iter().try_for_each(|number| set_clock(&file(*number), "+0"))?;
         let dress = REPLICAS.map(|number| (number, dress(library, &file(number)))).into();
-        let lab = scene.cluster(Setup { dress, ..Setup::default() })?;
+        let lab = run.cluster(Setup { dress, ..Setup::default() })?;
         let leader = lab.leader()?;
         let victim = if leads { leader } else { leader % 3 + 1 };
-        for (told, time) in JUMPS {
+        for (what, time) in JUMPS {
             let of = if leads { "the leader" } else { "a follower" };
-            let mut case = Case::new(format!("the wall clock of replica {victim}, {of}, {told}"));
-            jump(scene, &lab, victim, &mut case, || set_clock(&file(victim), time))?;
-            scene.tell(case);
+            let mut case = Case::new(format!("the wall clock of replica {victim}, {of}, {what}"));
+            jump(run, &lab, victim, &mut case, || set_clock(&file(victim), time))?;
+            run.record_case(case);
         }
-        for (told, time) in [("an hour ahead", "+3600"), ("a day behind", "-86400")] {
-            let mut case = Case::new(format!("replica {victim} is started again with its clock {told}"));
+        for (what, time) in [("an hour ahead", "+3600"), ("a day behind", "-86400")] {
+            let mut case = Case::new(format!("replica {victim} is started again with its clock {what}"));
             restart(&lab, victim, &mut case, &file(victim), time)?;
-            jump(scene, &lab, victim, &mut case, || Ok(()))?;
-            scene.tell(case);
+            jump(run, &lab, victim, &mut case, || Ok(()))?;
+            run.record_case(case);
         }
     }
     Ok(())
@@ -119,7 +119,7 @@ fn is_named(lab: &Lab<'_>, victim: u8) -> bool {
 
 /// Stores items, makes the clock jump, and records when each of them expires at each replica.
 fn jump(
-    scene: &Rig<'_>,
+    run: &HostileRun<'_>,
     lab: &Lab<'_>,
     victim: u8,
     case: &mut Case,
@@ -152,13 +152,13 @@ fn jump(
                 }
             }
         }
-        scene.rest(LOOK)?;
+        run.sleep(LOOK)?;
     }
     let watched = watch.finish();
-    let told = |gone: &Option<Duration>| {
+    let shown = |gone: &Option<Duration>| {
         gone.map_or_else(|| "not at all".to_owned(), |after| after.as_millis().to_string())
     };
-    let seen = format!("after {} ms", gone.iter().map(told).collect::<Vec<_>>().join(" / "));
+    let seen = format!("after {} ms", gone.iter().map(shown).collect::<Vec<_>>().join(" / "));
     let in_time = |gone: &Option<Duration>| gone.is_some_and(|after| after >= TTL && after <= TTL + LATE);
     case.check(
         gone.iter().all(in_time),

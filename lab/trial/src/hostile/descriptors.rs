@@ -4,8 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::lab::{REPLICAS, Rig, Setup};
-use super::told::Case;
+use super::lab::{HostileRun, REPLICAS, Setup};
+use super::outcome::Case;
 use super::watch::HostileWatch;
 use super::{ms, wire};
 use cli::service::NodeConfig;
@@ -24,14 +24,14 @@ const BACK: Duration = Duration::from_secs(10);
 const TIMEOUT_S: u64 = 2;
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
-    too_few(scene)?;
-    flood(scene)?;
-    silent(scene)
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
+    too_few(run)?;
+    flood(run)?;
+    silent(run)
 }
 
 /// Tests a limit below the files that a replica needs for itself.
-fn too_few(scene: &Rig<'_>) -> anyhow::Result<()> {
+fn too_few(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let mut case = Case::new("`ulimit -n 64`, and a replica is started");
     let scratch = tempfile::tempdir()?;
     let nowhere = node::cluster::ports::loopback(1);
@@ -47,11 +47,11 @@ fn too_few(scene: &Rig<'_>) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
     case.check(ended.status.code() == Some(2), "it is refused with exit code 2", format!("{}", ended.status));
     case.check(said.contains("Remedy: raise the limit"), "with the remedy", said);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
-fn flood(scene: &Rig<'_>) -> anyhow::Result<()> {
+fn flood(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let mut case = Case::new(format!(
         "`ulimit -n {FILES}`, logs on disk: {IDLE} idle connections to each replica, then 36 MB of writes; \
             replica 3 is killed and started again"
@@ -60,13 +60,13 @@ fn flood(scene: &Rig<'_>) -> anyhow::Result<()> {
     let dress = REPLICAS.map(|number| (number, dress.clone())).into();
     // Enough memory for all values, however their keys are distributed over the shards.
     let change = |node: &mut NodeConfig, _: &std::path::Path| node.service.memory_limit_mb = 512;
-    let lab = scene.cluster(Setup { disk: true, dress, change: &change, ..Setup::default() })?;
+    let lab = run.cluster(Setup { disk: true, dress, change: &change, ..Setup::default() })?;
     let lowered = REPLICAS.map(|number| lab.said(number, "max_connections is lowered").len());
     case.check(lowered == [1; 3], "the lowered max_connections is said once", format!("{lowered:?} times"));
     let watch = HostileWatch::start(&lab)?;
     let mut client = lab.client(1)?;
     let idle: Vec<Vec<_>> = REPLICAS.map(|number| wire::connect_all(lab.clients(number), IDLE)).into();
-    case.note(format!(
+    case.add_note(format!(
         "{:?} connections were accepted or wait",
         idle.iter().map(Vec::len).collect::<Vec<_>>()
     ));
@@ -94,18 +94,18 @@ fn flood(scene: &Rig<'_>) -> anyhow::Result<()> {
     watch.finish().check_waits(&mut case, &[1, 2]);
     lab.check_alive(&mut case);
     drop(idle);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
-fn silent(scene: &Rig<'_>) -> anyhow::Result<()> {
+fn silent(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let mut case = Case::new(format!(
         "max_connections = 100, idle_timeout_s = {TIMEOUT_S}: 100 silent connections, and one that asks"
     ));
     let change = |node: &mut NodeConfig, _: &std::path::Path| {
         (node.max_connections, node.idle_timeout_s) = (Some(100), TIMEOUT_S);
     };
-    let lab = scene.cluster(Setup { change: &change, ..Setup::default() })?;
+    let lab = run.cluster(Setup { change: &change, ..Setup::default() })?;
     let mut busy = lab.client(1)?;
     let idle = wire::connect_all(lab.clients(1), 100);
     let began = Instant::now();
@@ -134,6 +134,6 @@ fn silent(scene: &Rig<'_>) -> anyhow::Result<()> {
         format!("{failed} requests failed"),
     );
     drop(idle);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }

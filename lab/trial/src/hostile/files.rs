@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::lab::{Lab, REPLICAS, Rig, Setup};
+use super::lab::{HostileRun, Lab, REPLICAS, Setup};
 use super::ms;
-use super::told::Case;
+use super::outcome::Case;
 use node::cluster::Dress;
 
 /// How long until a replica serves, or has refused its directory.
@@ -27,15 +27,15 @@ const OPERATORS: &str = "exit code 2";
 const START_AGAIN: &str = "and start again";
 const OWN: &str = "give each replica its own directory";
 
-/// FileDamage to the files of the replicas, while all of them are down.
+/// Damage to the files of the replicas, while all of them are down.
 struct FileDamage {
-    told: &'static str,
+    description: &'static str,
     /// The replicas whose directories are damaged.
     victims: &'static [u8],
     /// Whether these replicas must refuse to start.
     is_refused: bool,
     /// The remedy that the message must name.
-    says: &'static str,
+    remedy_text: &'static str,
     act: fn(&Lab<'_>) -> io::Result<()>,
     /// The operator's action according to the message.
     remedy: fn(&Lab<'_>) -> io::Result<()>,
@@ -43,58 +43,58 @@ struct FileDamage {
 
 const DAMAGES: [FileDamage; 9] = [
     FileDamage {
-        told: "a byte in the middle of replica 1's log is flipped",
+        description: "a byte in the middle of replica 1's log is flipped",
         victims: &[1],
         is_refused: true,
-        says: START_AGAIN,
+        remedy_text: START_AGAIN,
         act: |lab| flip(&lab.data(1), 2),
         remedy: |lab| move_away(lab, &[1]),
     },
     FileDamage {
-        told: "the last byte of replica 1's log is flipped",
+        description: "the last byte of replica 1's log is flipped",
         victims: &[1],
         is_refused: false,
-        says: START_AGAIN,
+        remedy_text: START_AGAIN,
         act: |lab| flip(&lab.data(1), 1),
         remedy: |lab| move_away(lab, &[1]),
     },
     FileDamage {
-        told: "replica 1's log is cut to half of what was written",
+        description: "replica 1's log is cut to half of what was written",
         victims: &[1],
         is_refused: true,
-        says: START_AGAIN,
+        remedy_text: START_AGAIN,
         act: |lab| cut(&lab.data(1)),
         remedy: |lab| move_away(lab, &[1]),
     },
     FileDamage {
-        told: "replica 1's directory is deleted",
+        description: "replica 1's directory is deleted",
         victims: &[1],
         is_refused: false,
-        says: START_AGAIN,
+        remedy_text: START_AGAIN,
         act: |lab| fs::remove_dir_all(lab.data(1)),
         remedy: |_| Ok(()),
     },
     FileDamage {
-        told: "replica 2's directory is copied over replica 1's",
+        description: "replica 2's directory is copied over replica 1's",
         victims: &[1],
         is_refused: true,
-        says: OWN,
+        remedy_text: OWN,
         act: |lab| fs::remove_dir_all(lab.data(1)).and_then(|()| copy(&lab.data(2), &lab.data(1))),
         remedy: |lab| move_away(lab, &[1]),
     },
     FileDamage {
-        told: "the directories of replicas 1 and 2 are swapped",
+        description: "the directories of replicas 1 and 2 are swapped",
         victims: &[1, 2],
         is_refused: true,
-        says: OWN,
+        remedy_text: OWN,
         act: swap,
         remedy: swap,
     },
     FileDamage {
-        told: "a foreign file 00000007.log lies in replica 1's log",
+        description: "a foreign file 00000007.log lies in replica 1's log",
         victims: &[1],
         is_refused: true,
-        says: START_AGAIN,
+        remedy_text: START_AGAIN,
         act: |lab| fs::write(foreign(lab), FOREIGN),
         remedy: |lab| {
             let found = fs::read(foreign(lab))?;
@@ -103,10 +103,10 @@ const DAMAGES: [FileDamage; 9] = [
         },
     },
     FileDamage {
-        told: "the logs of replicas 1 and 2 are cut to half: more than the group can lose",
+        description: "the logs of replicas 1 and 2 are cut to half: more than the group can lose",
         victims: &[1, 2],
         is_refused: true,
-        says: START_AGAIN,
+        remedy_text: START_AGAIN,
         act: |lab| {
             [1, 2].iter().try_for_each(|number| copy(&lab.data(*number), &kept(lab, *number)))?;
             [1, 2].iter().try_for_each(|number| cut(&lab.data(*number)))
@@ -114,10 +114,10 @@ const DAMAGES: [FileDamage; 9] = [
         remedy: put_back,
     },
     FileDamage {
-        told: "a byte in the middle of the logs of replicas 1 and 2 is flipped: more than the group can lose",
+        description: "a byte in the middle of the logs of replicas 1 and 2 is flipped: more than the group can lose",
         victims: &[1, 2],
         is_refused: true,
-        says: START_AGAIN,
+        remedy_text: START_AGAIN,
         act: |lab| {
             [1, 2].iter().try_for_each(|number| copy(&lab.data(*number), &kept(lab, *number)))?;
             [1, 2].iter().try_for_each(|number| flip(&lab.data(*number), 2))
@@ -129,24 +129,25 @@ const DAMAGES: [FileDamage; 9] = [
 const FOREIGN: &[u8] = b"a log of something else\n";
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let dress = Dress { shell: Some("umask 000".into()), ..Dress::default() };
     let dress = REPLICAS.map(|number| (number, dress.clone())).into();
-    let lab = scene.cluster(Setup { disk: true, dress, ..Setup::default() })?;
+    let lab = run.cluster(Setup { disk: true, dress, ..Setup::default() })?;
     lab.store(1, "first", KEPT.0, KEPT.1)?;
-    modes(scene, &lab);
+    modes(run, &lab);
     for (number, damage) in DAMAGES.iter().enumerate() {
-        damaged(scene, &lab, damage, &format!("kept{number}")).with_context(|| damage.told.to_owned())?;
+        damaged(run, &lab, damage, &format!("kept{number}"))
+            .with_context(|| damage.description.to_owned())?;
     }
-    older(scene, &lab)
+    older(run, &lab)
 }
 
-fn damaged(scene: &Rig<'_>, lab: &Lab<'_>, damage: &FileDamage, name: &str) -> anyhow::Result<()> {
-    let mut case = Case::new(damage.told);
+fn damaged(run: &HostileRun<'_>, lab: &Lab<'_>, damage: &FileDamage, name: &str) -> anyhow::Result<()> {
+    let mut case = Case::new(damage.description);
     lab.store(2, name, KEPT.0, KEPT.1)?;
     logged_by_all(lab)?;
     // Some moments later the log records the position up to which it was synced: entries after it may count as torn.
-    scene.rest(Duration::from_millis(200))?;
+    run.sleep(Duration::from_millis(200))?;
     lab.down(&REPLICAS);
     (damage.act)(lab)?;
     lab.forget();
@@ -180,7 +181,7 @@ fn damaged(scene: &Rig<'_>, lab: &Lab<'_>, damage: &FileDamage, name: &str) -> a
     case.check(others == 0, "no other replica ends", format!("{others} ended"));
     lab.check_stored(&mut case, &REPLICAS, name, KEPT.0, KEPT.1);
     lab.check_stored(&mut case, &[1], "first", KEPT.0, KEPT.1);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
@@ -199,7 +200,7 @@ fn logged_by_all(lab: &Lab<'_>) -> anyhow::Result<()> {
 /// Checks a refusal: its message, the state of the other replicas meanwhile, and the remedy.
 fn refusal(case: &mut Case, lab: &Lab<'_>, damage: &FileDamage, name: &str) -> anyhow::Result<()> {
     let said = |lab: &Lab<'_>| -> Vec<String> {
-        damage.victims.iter().filter_map(|number| lab.said(*number, damage.says).pop()).collect()
+        damage.victims.iter().filter_map(|number| lab.said(*number, damage.remedy_text).pop()).collect()
     };
     // The end of a process may be known before its last line was read.
     lab.until(BACK, |lab| said(lab).len() == damage.victims.len())?;
@@ -218,8 +219,8 @@ fn refusal(case: &mut Case, lab: &Lab<'_>, damage: &FileDamage, name: &str) -> a
     } else {
         let waits =
             lab.until(BACK, |lab| lab.status(others[0]).is_some_and(|status| status.waits_for.is_some()))?;
-        let told = lab.status(others[0]).and_then(|status| status.waits_for).unwrap_or_default();
-        case.check(waits.is_some(), "the remaining replica waits, and reports for what", told);
+        let reason = lab.status(others[0]).and_then(|status| status.waits_for).unwrap_or_default();
+        case.check(waits.is_some(), "the remaining replica waits, and reports for what", reason);
     }
     lab.down(damage.victims);
     (damage.remedy)(lab).context("the remedy")?;
@@ -229,7 +230,7 @@ fn refusal(case: &mut Case, lab: &Lab<'_>, damage: &FileDamage, name: &str) -> a
 }
 
 /// A copy that was made one incarnation earlier.
-fn older(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
+fn older(run: &HostileRun<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let mut case =
         Case::new("replica 2's directory is put back from a copy that was made one incarnation earlier");
     lab.down(&[2]);
@@ -244,12 +245,12 @@ fn older(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     lab.up(&REPLICAS);
     let back = lab.until_served(&REPLICAS, BACK)?;
     // If it reuses sequence numbers, the error is visible at its first client.
-    let asked = lab.client(2).and_then(|mut client| Ok(client.set("anew", 0, b"1")?));
-    case.note(format!(
+    let stored = lab.client(2).and_then(|mut client| Ok(client.set("anew", 0, b"1")?));
+    case.add_note(format!(
         "its first client: {}",
-        asked.map_or_else(|why| format!("{why:#}"), |()| "STORED".to_owned())
+        stored.map_or_else(|why| format!("{why:#}"), |()| "STORED".to_owned())
     ));
-    scene.rest(Duration::from_millis(500))?;
+    run.sleep(Duration::from_millis(500))?;
     let again = lab.until_served(&REPLICAS, BACK)?;
     case.check(back.is_some() && again.is_some(), "in the end all replicas serve", lab.seen());
     let deaths = lab.deaths();
@@ -259,12 +260,12 @@ fn older(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     case.check(others == 0, "no other replica ends", format!("{others} ended"));
     case.notes.extend(lab.said(2, "copy").pop().map(|line| format!("replica 2 says: {line}")));
     lab.check_stored(&mut case, &REPLICAS, "older", KEPT.0, KEPT.1);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
 /// No other user can read clients' data.
-fn modes(scene: &Rig<'_>, lab: &Lab<'_>) {
+fn modes(run: &HostileRun<'_>, lab: &Lab<'_>) {
     let mut case = Case::new("data directories that were made with umask 000");
     let (mut directories, mut files) = (Vec::new(), Vec::new());
     for number in REPLICAS {
@@ -280,7 +281,7 @@ fn modes(scene: &Rig<'_>, lab: &Lab<'_>) {
     let (wide, read) = (open(&directories, 0o700), open(&files, 0o600));
     case.check(wide == 0, "directories are of mode 0700", format!("{wide} of {} are not", directories.len()));
     case.check(read == 0, "files are of mode 0600", format!("{read} of {} are not", files.len()));
-    scene.tell(case);
+    run.record_case(case);
 }
 
 fn below(directory: &Path, directories: &mut Vec<PathBuf>, files: &mut Vec<PathBuf>) {

@@ -4,9 +4,9 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::lab::{Lab, PATIENCE, REPLICAS, Rig, Setup};
+use super::lab::{HostileRun, Lab, PATIENCE, REPLICAS, Setup};
 use super::ms;
-use super::told::Case;
+use super::outcome::Case;
 use memcached_client::Client;
 
 /// How long until each replica reports what it waits for.
@@ -17,10 +17,10 @@ const WATCHED: Duration = Duration::from_secs(3);
 const KEPT: usize = 100;
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
-    two_lost(scene)?;
-    two_and_then_the_third(scene)?;
-    all_lost(scene)
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
+    two_lost(run)?;
+    two_and_then_the_third(run)?;
+    all_lost(run)
 }
 
 /// Ends replicas together, and restarts them without their memory.
@@ -31,20 +31,21 @@ fn lose(lab: &Lab<'_>, replicas: &[u8]) {
 
 /// Checks that a replica reports, in `status` and on stderr, that it waits, with these words.
 fn check_waits(case: &mut Case, lab: &Lab<'_>, number: u8, words: &str) -> anyhow::Result<()> {
-    let told = |lab: &Lab<'_>| lab.status(number).and_then(|status| status.waits_for);
+    let waits_for = |lab: &Lab<'_>| lab.status(number).and_then(|status| status.waits_for);
     let after = lab.until(SAID, |lab| {
-        told(lab).is_some_and(|told| told.contains(words)) && !lab.said(number, words).is_empty()
+        waits_for(lab).is_some_and(|waits_for| waits_for.contains(words))
+            && !lab.said(number, words).is_empty()
     })?;
-    let seen = match (after, told(lab)) {
+    let seen = match (after, waits_for(lab)) {
         (Some(after), _) => format!("after {}", ms(after)),
-        (None, told) => format!("it says {told:?}"),
+        (None, waits_for) => format!("it says {waits_for:?}"),
     };
     case.check(after.is_some(), format!("replica {number} says: waits ... {words}"), seen);
     Ok(())
 }
 
 /// Checks that no replica serves an empty group meanwhile.
-fn check_nobody_begins(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
+fn check_none_begins(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     let empty = |number: &u8| {
         let answer = Client::connect(lab.clients(*number), Duration::from_millis(200))
             .ok()
@@ -74,14 +75,14 @@ fn check_command(case: &mut Case, lab: &Lab<'_>, command: &str, does_it: bool) -
     Ok(())
 }
 
-fn two_lost(scene: &Rig<'_>) -> anyhow::Result<()> {
+fn two_lost(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let mut case = Case::new("logs in memory: replicas 1 and 2 lose their memory together");
-    let lab = scene.cluster(Setup::default())?;
+    let lab = run.cluster(Setup::default())?;
     lab.store(1, "kept", KEPT, 100)?;
     lose(&lab, &[1, 2]);
     check_waits(&mut case, &lab, 1, "to be let into the group of replica 3")?;
     check_waits(&mut case, &lab, 3, "replicas 1 and 2 are here without data")?;
-    check_nobody_begins(&mut case, &lab)?;
+    check_none_begins(&mut case, &lab)?;
     check_command(&mut case, &lab, "begin", false)?;
     check_command(&mut case, &lab, "keep 1 --yes", false)?;
     check_command(&mut case, &lab, "keep 3", false)?;
@@ -89,29 +90,29 @@ fn two_lost(scene: &Rig<'_>) -> anyhow::Result<()> {
     let back = lab.until_served(&REPLICAS, PATIENCE)?;
     case.check(back.is_some(), "then all replicas serve", lab.seen());
     lab.check_stored(&mut case, &REPLICAS, "kept", KEPT, 100);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
-fn two_and_then_the_third(scene: &Rig<'_>) -> anyhow::Result<()> {
+fn two_and_then_the_third(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let mut case = Case::new("replicas 1 and 2 lose their memory together, and then the third is restarted");
-    let lab = scene.cluster(Setup::default())?;
+    let lab = run.cluster(Setup::default())?;
     lab.store(1, "kept", KEPT, 100)?;
     lose(&lab, &[1, 2]);
     check_waits(&mut case, &lab, 2, "to be let into the group of replica 3")?;
     lose(&lab, &[3]);
     anew(&mut case, &lab)?;
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
-fn all_lost(scene: &Rig<'_>) -> anyhow::Result<()> {
+fn all_lost(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let mut case = Case::new("all replicas lose their memory together");
-    let lab = scene.cluster(Setup::default())?;
+    let lab = run.cluster(Setup::default())?;
     lab.store(1, "kept", KEPT, 100)?;
     lose(&lab, &REPLICAS);
     anew(&mut case, &lab)?;
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
@@ -120,7 +121,7 @@ fn anew(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     for number in REPLICAS {
         check_waits(case, lab, number, "no replica has data of a group")?;
     }
-    check_nobody_begins(case, lab)?;
+    check_none_begins(case, lab)?;
     check_command(case, lab, "begin", true)?;
     let back = lab.until_served(&REPLICAS, PATIENCE)?;
     case.check(back.is_some(), "then all replicas serve, empty", lab.seen());

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::lab::{Lab, PATIENCE, REPLICAS, Rig, Setup};
-use super::told::Case;
+use super::lab::{HostileRun, Lab, PATIENCE, REPLICAS, Setup};
+use super::outcome::Case;
 use super::{ms, wire};
 
 /// How long a connection may stay open after a line of HTTP.
@@ -35,8 +35,8 @@ const REQUESTS: [(&str, &[&str]); 6] = [
 ];
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
-    let lab = scene.cluster(Setup::default())?;
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
+    let lab = run.cluster(Setup::default())?;
     lab.store(1, "kept", 10, 20)?;
     for (name, packets) in REQUESTS {
         let mut case =
@@ -62,7 +62,7 @@ pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
             if none { "3 of 3 replicas: END".to_owned() } else { format!("{stored:?}") },
         );
         lab.check_stored(&mut case, &REPLICAS, "kept", 10, 20);
-        scene.tell(case);
+        run.record_case(case);
     }
     let mut case = Case::new("what only looks like it: a key `Host:`, a value that is an HTTP request");
     let mut client = lab.client(1)?;
@@ -70,7 +70,7 @@ pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
     let found = client.get("Host:")?.map_or(0, |found| found.bytes.len());
     case.check(found == 24, "it is stored as any other", format!("{found} of 24 bytes read back"));
     lab.check_alive(&mut case);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 

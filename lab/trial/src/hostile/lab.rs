@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use crosscheck::admin::{AdminCommand, EvidenceList, EvidenceRecord, Status};
 use tempfile::TempDir;
 
-use super::told::Case;
+use super::outcome::Case;
 use super::watch;
 use crate::replica::limit_memory;
 use cli::service::NodeConfig;
@@ -35,14 +35,14 @@ const AT_ONCE: usize = 50;
 pub const REPLICAS: [u8; 3] = [1, 2, 3];
 
 /// State that all attacks of a run share.
-pub struct Rig<'a> {
+pub struct HostileRun<'a> {
     ending: &'a Ending,
     log: RefCell<File>,
     attack: Cell<&'static str>,
     cases: RefCell<Vec<Case>>,
 }
 
-impl<'a> Rig<'a> {
+impl<'a> HostileRun<'a> {
     /// The output of replicas goes into a file of `out`.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl<'a> Rig<'a> {
     pub fn new(ending: &'a Ending, out: &Path) -> anyhow::Result<Self> {
         let path = out.join("replicas.log");
         let log = File::create(&path).with_context(|| format!("making {}", path.display()))?;
-        Ok(Rig { ending, log: RefCell::new(log), attack: Cell::new(""), cases: RefCell::default() })
+        Ok(HostileRun { ending, log: RefCell::new(log), attack: Cell::new(""), cases: RefCell::default() })
     }
 
     /// Begins the next attack.
@@ -64,8 +64,8 @@ impl<'a> Rig<'a> {
     }
 
     /// Records a case.
-    pub fn tell(&self, case: Case) {
-        case.say();
+    pub fn record_case(&self, case: Case) {
+        case.print();
         self.cases.borrow_mut().push(case);
     }
 
@@ -91,7 +91,7 @@ impl<'a> Rig<'a> {
         let peers = plan.layout.places.iter().map(|place| place.peers).collect();
         let keeper = Keeper::start(&plan, STOP)?;
         let plan = RefCell::new(plan);
-        let lab = Lab { scene: self, plan, keeper, peers, data, scratch };
+        let lab = Lab { run: self, plan, keeper, peers, data, scratch };
         let ready = lab.until(START, |lab| lab.is_whole() || !lab.deaths().is_empty())?;
         match lab.deaths().pop() {
             Some((number, how)) => bail!("replica {number} does not come up: {how}"),
@@ -109,7 +109,7 @@ impl<'a> Rig<'a> {
     ///
     /// # Errors
     /// The operator ended the command.
-    pub fn rest(&self, pause: Duration) -> anyhow::Result<()> {
+    pub fn sleep(&self, pause: Duration) -> anyhow::Result<()> {
         if self.ending.sleep(pause) {
             bail!("ended by the operator");
         }
@@ -140,7 +140,7 @@ impl Default for Setup<'_> {
 
 /// A running cluster.
 pub struct Lab<'a> {
-    scene: &'a Rig<'a>,
+    run: &'a HostileRun<'a>,
     plan: RefCell<ClusterPlan>,
     /// Its processes and their statuses. Dropped before the directory.
     pub keeper: Keeper,
@@ -205,9 +205,9 @@ impl Lab<'_> {
 
     /// The evidence records of a replica.
     pub fn evidence(&self, number: u8) -> Vec<EvidenceRecord> {
-        let asked: Result<EvidenceList, _> =
+        let answer: Result<EvidenceList, _> =
             self.replica(number).ask(&AdminCommand::Evidence { after: 0 }, PATIENCE);
-        asked.map(|list| list.records).unwrap_or_default()
+        answer.map(|list| list.records).unwrap_or_default()
     }
 
     /// The process of a replica, while it has one.
@@ -267,7 +267,7 @@ impl Lab<'_> {
             if began.elapsed() > patience {
                 return Ok(None);
             }
-            self.scene.rest(LOOK)?;
+            self.run.sleep(LOOK)?;
         }
     }
 
@@ -293,11 +293,11 @@ impl Lab<'_> {
 
     /// The state of each replica, for messages.
     pub fn seen(&self) -> String {
-        let told = |row: ReplicaRow| match row.seen {
+        let shown = |row: ReplicaRow| match row.seen {
             Ok(status) => format!("replica {} {:?}", status.replica, status.phase),
             Err(why) => format!("replica {}: {why}", row.replica.number),
         };
-        once(self.replicas()).into_iter().map(told).collect::<Vec<_>>().join(", ")
+        once(self.replicas()).into_iter().map(shown).collect::<Vec<_>>().join(", ")
     }
 
     /// Lines of a replica's stderr with these words.
@@ -314,11 +314,11 @@ impl Lab<'_> {
 
     /// Discards the events so far; what replicas said is written to the log.
     pub fn forget(&self) {
-        let mut log = self.scene.log.borrow_mut();
+        let mut log = self.run.log.borrow_mut();
         for event in self.keeper.events.take() {
             if let SupervisorEvent::Said { replica, line } = event {
                 // Without the file, the events are still evaluated.
-                let _ = writeln!(log, "{}: replica {replica}: {line}", self.scene.attack.get());
+                let _ = writeln!(log, "{}: replica {replica}: {line}", self.run.attack.get());
             }
         }
     }
@@ -326,9 +326,9 @@ impl Lab<'_> {
     /// Checks that no process ended by itself since [`Lab::forget`].
     pub fn check_alive(&self, case: &mut Case) {
         let deaths = self.deaths();
-        let told: Vec<String> =
+        let ended: Vec<String> =
             deaths.iter().map(|(number, how)| format!("replica {number}: {how}")).collect();
-        let seen = if told.is_empty() { "0 ended".to_owned() } else { told.join("; ") };
+        let seen = if ended.is_empty() { "0 ended".to_owned() } else { ended.join("; ") };
         case.check(deaths.is_empty(), "no replica's process ends", seen);
     }
 

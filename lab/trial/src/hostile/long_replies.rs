@@ -5,8 +5,8 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::lab::{Lab, REPLICAS, Rig, Setup};
-use super::told::Case;
+use super::lab::{HostileRun, Lab, REPLICAS, Setup};
+use super::outcome::Case;
 use super::watch::HostileWatch;
 use super::{ms, wire};
 use node::view::grouped;
@@ -29,9 +29,9 @@ const AGAIN: Duration = Duration::from_secs(20);
 const KEPT: usize = 1_000;
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
     for (workers, disk) in [(1, false), (2, false), (1, true), (2, true)] {
-        let lab = scene.cluster(Setup { workers, disk, ..Setup::default() })?;
+        let lab = run.cluster(Setup { workers, disk, ..Setup::default() })?;
         lab.store(1, "kept", KEPT, 100)?;
         lab.client(1)?.set("b", 0, &vec![b'v'; VALUE])?;
         let of = format!(
@@ -42,47 +42,47 @@ pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
         let request = format!("get{}\r\n", " b".repeat(KEYS));
         let bytes = grouped((request.len() * REQUESTS) as u64);
         attack(
-            scene,
+            run,
             &lab,
             format!("{of}: {REQUESTS} pipelined requests, {bytes} bytes, nothing is read"),
             |lab, case| {
                 let mut stream = wire::connect(lab.clients(1))?;
                 stream.write_all(request.repeat(REQUESTS).as_bytes())?;
-                scene.rest(LASTS)?;
-                case.note(format!("nothing read for {}", ms(LASTS)));
+                run.sleep(LASTS)?;
+                case.add_note(format!("nothing read for {}", ms(LASTS)));
                 Ok(())
             },
         )?;
-        attack(scene, &lab, format!("{of}: the same, and all of it is read"), |lab, case| {
+        attack(run, &lab, format!("{of}: the same, and all of it is read"), |lab, case| {
             let mut stream = wire::connect(lab.clients(1))?;
             stream.write_all(request.repeat(REQUESTS).as_bytes())?;
             read(&mut stream, case, REQUESTS);
             Ok(())
         })?;
         attack(
-            scene,
+            run,
             &lab,
             format!("{of}: {CONNECTIONS} connections with one such request each, nothing is read"),
             |lab, _| {
                 let mut held = wire::connect_all(lab.clients(1), CONNECTIONS);
                 held.iter_mut().for_each(|stream| drop(stream.write_all(request.as_bytes())));
-                scene.rest(LASTS)
+                run.sleep(LASTS)
             },
         )?;
         if disk {
-            restart(scene, &lab, &of)?;
+            restart(run, &lab, &of)?;
         }
     }
     Ok(())
 }
 
 fn attack(
-    scene: &Rig<'_>,
+    run: &HostileRun<'_>,
     lab: &Lab<'_>,
-    told: String,
+    description: String,
     act: impl FnOnce(&Lab<'_>, &mut Case) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut case = Case::new(told);
+    let mut case = Case::new(description);
     lab.forget();
     let watch = HostileWatch::start(lab)?;
     act(lab, &mut case)?;
@@ -91,7 +91,7 @@ fn attack(
     watched.check_waits(&mut case, &REPLICAS);
     watched.check_memory(&mut case);
     lab.check_stored(&mut case, &REPLICAS, "kept", KEPT, 100);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
@@ -100,14 +100,14 @@ fn read(stream: &mut TcpStream, case: &mut Case, requests: usize) {
     let began = Instant::now();
     let taken = wire::drain(stream, expected, began + READ);
     let (taken_mb, seconds) = (taken / 1_000_000, began.elapsed().as_secs_f64());
-    case.note(format!("{} MB were read in {seconds:.1} s", grouped(taken_mb as u64)));
+    case.add_note(format!("{} MB were read in {seconds:.1} s", grouped(taken_mb as u64)));
     let what = "the reader receives every byte, or as many as the time allows";
     let holds = taken == expected || began.elapsed() >= READ;
     case.check(holds, what, format!("{} of {} bytes", grouped(taken as u64), grouped(expected as u64)));
 }
 
 /// The requests are in the logs: each restart executes them again.
-fn restart(scene: &Rig<'_>, lab: &Lab<'_>, of: &str) -> anyhow::Result<()> {
+fn restart(run: &HostileRun<'_>, lab: &Lab<'_>, of: &str) -> anyhow::Result<()> {
     let mut case = Case::new(format!(
         "{of}: all replicas are killed and started again, with these requests in their logs"
     ));
@@ -119,6 +119,6 @@ fn restart(scene: &Rig<'_>, lab: &Lab<'_>, of: &str) -> anyhow::Result<()> {
     case.check(back.is_some(), format!("all serve again within {}", ms(AGAIN)), seen);
     lab.check_alive(&mut case);
     lab.check_stored(&mut case, &REPLICAS, "kept", KEPT, 100);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }

@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lab::{Lab, REPLICAS, Rig, Setup};
-use super::told::Case;
+use super::lab::{HostileRun, Lab, REPLICAS, Setup};
+use super::outcome::Case;
 use super::watch::HostileWatch;
 use super::wire;
 use node::view::grouped;
@@ -89,10 +89,10 @@ const EXPERIMENTS: [(&str, bool, Act); 16] = [
 ];
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
-    for (told, is_limited, act) in EXPERIMENTS {
-        let mut case = Case::new(told);
-        let lab = scene.cluster(Setup::default())?;
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
+    for (what, is_limited, act) in EXPERIMENTS {
+        let mut case = Case::new(what);
+        let lab = run.cluster(Setup::default())?;
         if is_limited {
             REPLICAS.iter().try_for_each(|number| lab.fence(*number))?;
         }
@@ -100,16 +100,16 @@ pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
         lab.store(1, "b", 4, VALUE)?;
         let watch = HostileWatch::start(&lab)?;
         let note = act(&lab, Instant::now() + LASTS)?;
-        scene.rest(Duration::ZERO)?;
+        run.sleep(Duration::ZERO)?;
         let watched = watch.finish();
-        case.note(note);
+        case.add_note(note);
         lab.check_alive(&mut case);
         watched.check_waits(&mut case, &REPLICAS);
         watched.check_memory(&mut case);
         lab.check_stored(&mut case, &REPLICAS, "kept", KEPT, 100);
         let closed = lab.status(1).map_or(0, |status| status.buffers.evicted);
-        case.note(format!("{closed} connections were closed to make room"));
-        scene.tell(case);
+        case.add_note(format!("{closed} connections were closed to make room"));
+        run.record_case(case);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //!
 //! Each attack is a file of its own and starts small clusters of `serve` processes of this program on loopback
 //! ([`lab`]). During it, the waits of one well-behaved client per replica are recorded, and so is the memory of all
-//! replicas ([`watch`]). The result is a list of cases with checks ([`told`]): the command succeeds if every check
+//! replicas ([`watch`]). The result is a list of cases with checks ([`outcome`]): the command succeeds if every check
 //! holds.
 
 mod clock;
@@ -15,10 +15,10 @@ mod http;
 mod lab;
 mod long_replies;
 mod memory;
+mod outcome;
 mod settings;
 mod strangers;
 mod tls;
-mod told;
 mod watch;
 mod wire;
 mod wrong_replica;
@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 
 use report::results::Origin;
 
-use lab::Rig;
+use lab::HostileRun;
 use node::outcome::{error_text, misuse, say};
 use node::signals::Ending;
-use told::{Attacked, Result};
+use outcome::{Attacked, Result};
 
 /// Its name among the plans.
 pub const NAME: &str = "hostile";
@@ -43,7 +43,7 @@ pub const TITLE: &str = "Attacks of clients, clocks, strangers and lost data on 
 struct Attack {
     name: &'static str,
     title: &'static str,
-    run: fn(&Rig<'_>) -> anyhow::Result<()>,
+    run: fn(&HostileRun<'_>) -> anyhow::Result<()>,
 }
 
 /// All of them, in the order in which they run: the longest come last.
@@ -119,7 +119,7 @@ pub fn run(only: &[String], out: &Path, origin: Origin, ending: &Ending) -> anyh
     let attacks = chosen(only)?;
     std::fs::create_dir_all(out)?;
     node::descriptors::raise();
-    let scene = Rig::new(ending, out)?;
+    let run = HostileRun::new(ending, out)?;
     let mut result = Result::new(origin);
     for attack in attacks {
         if ending.asked() {
@@ -127,13 +127,13 @@ pub fn run(only: &[String], out: &Path, origin: Origin, ending: &Ending) -> anyh
         }
         // If the pipe is closed, the run continues without output.
         let _ = say(&format!("\n{}: {}", attack.name, attack.title));
-        scene.enter(attack.name);
+        run.enter(attack.name);
         let began = Instant::now();
-        let outcome = (attack.run)(&scene);
-        let mut cases = scene.leave();
+        let outcome = (attack.run)(&run);
+        let mut cases = run.leave();
         if let Err(why) = outcome {
-            cases.push(told::broken(&error_text(&why)));
-            let _ = cases.last().map(told::Case::say);
+            cases.push(outcome::broken(&error_text(&why)));
+            let _ = cases.last().map(outcome::Case::print);
         }
         let seconds = began.elapsed();
         result.attacks.push(Attacked::new(attack.name, attack.title, seconds, cases));
@@ -154,12 +154,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attacks_are_chosen_by_name_and_a_wrong_name_is_told_with_the_right_ones() {
+    fn attacks_are_chosen_by_name_and_a_wrong_name_is_reported_with_the_right_ones() {
         assert_eq!(chosen(&[]).expect("all").len(), ATTACKS.len());
         let two = chosen(&["clock".into(), "http".into()]).expect("both are there");
         assert_eq!(two.iter().map(|attack| attack.name).collect::<Vec<_>>(), ["http", "clock"]);
-        let told = chosen(&["clocks".into()]).unwrap_err().to_string();
-        assert!(told.contains("no attack clocks") && told.contains("long-replies"), "{told}");
+        let error = chosen(&["clocks".into()]).unwrap_err().to_string();
+        assert!(error.contains("no attack clocks") && error.contains("long-replies"), "{error}");
     }
 
     #[test]

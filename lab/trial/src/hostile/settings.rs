@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crosscheck::GroupKey;
 
-use super::lab::{Lab, REPLICAS, Rig, Setup};
+use super::lab::{HostileRun, Lab, REPLICAS, Setup};
 use super::ms;
-use super::told::Case;
+use super::outcome::Case;
 use super::watch::HostileWatch;
 use cli::service::NodeConfig;
 
@@ -20,7 +20,7 @@ const BACK: Duration = Duration::from_secs(10);
 
 /// One difference.
 struct Difference {
-    told: &'static str,
+    description: &'static str,
     /// The word that the report at each end must contain.
     word: &'static str,
     /// Whether the replica cannot even authenticate itself: the others count it as a stranger.
@@ -30,25 +30,25 @@ struct Difference {
 
 const DIFFERENCES: [Difference; 4] = [
     Difference {
-        told: "memory_limit_mb = 32, and 64 at the others",
+        description: "memory_limit_mb = 32, and 64 at the others",
         word: "memory_limit_mb",
         is_stranger: false,
         change: |node| node.service.memory_limit_mb = 32,
     },
     Difference {
-        told: "item_size_max = 8192, and 1048576 at the others",
+        description: "item_size_max = 8192, and 1048576 at the others",
         word: "item_size_max",
         is_stranger: false,
         change: |node| node.service.item_size_max = 8192,
     },
     Difference {
-        told: "mode RDG0, and RDGX at the others",
+        description: "mode RDG0, and RDGX at the others",
         word: "mode",
         is_stranger: false,
         change: |node| node.mode = "RDG0".parse().unwrap_or_default(),
     },
     Difference {
-        told: "another group's key",
+        description: "another group's key",
         word: "key",
         is_stranger: true,
         change: |node| {
@@ -61,16 +61,16 @@ const DIFFERENCES: [Difference; 4] = [
 ];
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
-    let lab = scene.cluster(Setup::default())?;
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
+    let lab = run.cluster(Setup::default())?;
     for (number, difference) in DIFFERENCES.iter().enumerate() {
-        differ(scene, &lab, difference, &format!("kept{number}"))?;
+        differ(run, &lab, difference, &format!("kept{number}"))?;
     }
     Ok(())
 }
 
-fn differ(scene: &Rig<'_>, lab: &Lab<'_>, difference: &Difference, name: &str) -> anyhow::Result<()> {
-    let mut case = Case::new(format!("replica 3 is started again with {}", difference.told));
+fn differ(run: &HostileRun<'_>, lab: &Lab<'_>, difference: &Difference, name: &str) -> anyhow::Result<()> {
+    let mut case = Case::new(format!("replica 3 is started again with {}", difference.description));
     lab.down(&[3]);
     lab.forget();
     let mut right = None;
@@ -95,7 +95,7 @@ fn differ(scene: &Rig<'_>, lab: &Lab<'_>, difference: &Difference, name: &str) -
         named.iter().all(|named| *named == [true; 2])
     })?;
     lab.store(1, name, 300, 9_000)?;
-    scene.rest(LASTS)?;
+    run.sleep(LASTS)?;
     let watched = watch.finish();
     check_named(&mut case, lab, took, &named);
     let records: usize = REPLICAS.iter().map(|number| lab.evidence(*number).len()).sum();
@@ -110,7 +110,7 @@ fn differ(scene: &Rig<'_>, lab: &Lab<'_>, difference: &Difference, name: &str) -
     let seen = back.map_or_else(|| lab.seen(), |after| format!("after {}", ms(after)));
     case.check(back.is_some(), "with the right settings it serves again", seen);
     lab.check_stored(&mut case, &[3], name, 300, 9_000);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
@@ -119,20 +119,20 @@ fn check_named(case: &mut Case, lab: &Lab<'_>, took: Option<Duration>, named: &[
         let silent = REPLICAS.iter().zip(named).filter(|(_, named)| !named[kind]);
         silent.map(|(number, _)| format!("not at replica {number}")).collect::<Vec<_>>().join(", ")
     };
-    let told = |kind: usize| match (took, silent(kind)) {
+    let where_named = |kind: usize| match (took, silent(kind)) {
         (Some(took), _) => format!("at all 3 after {}", ms(took)),
         (None, silent) if silent.is_empty() => "at all 3".to_owned(),
         (None, silent) => silent,
     };
     let all = |kind: usize| named.iter().all(|named| named[kind]);
-    case.check(all(0), "`status` names it at both ends", told(0));
-    case.check(all(1), "stderr names it at both ends", told(1));
+    case.check(all(0), "`status` names it at both ends", where_named(0));
+    case.check(all(1), "stderr names it at both ends", where_named(1));
     let is_soon = took.is_some_and(|took| took <= NAMED);
     let seen = took.map_or_else(|| "never".to_owned(), |took| format!("after {}", ms(took)));
     case.check_time(is_soon, format!("they do so within {}", ms(NAMED)), seen);
     for number in [1, 3] {
         let refused = lab.status(number).map(|status| status.refused).unwrap_or_default();
-        case.note(format!(
+        case.add_note(format!(
             "replica {number} says: {} strangers; {}",
             refused.strangers,
             refused.replicas.join("; ")

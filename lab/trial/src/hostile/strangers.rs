@@ -14,8 +14,8 @@ use anyhow::Context;
 use crosscheck::admin::{Endpoint, Token};
 use crosscheck::private;
 
-use super::lab::{Lab, PATIENCE, REPLICAS, Rig, Setup};
-use super::told::Case;
+use super::lab::{HostileRun, Lab, PATIENCE, REPLICAS, Setup};
+use super::outcome::Case;
 use super::watch::HostileWatch;
 use super::{ms, wire};
 use cli::service::NodeConfig;
@@ -40,7 +40,7 @@ const POST: &str = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/pla
                     {\"cmd\":\"shutdown\"}\n";
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
     // The cluster uses the first six that are free.
     let port = ports::pick(12, &[])?[11];
     let change = |node: &mut NodeConfig, scratch: &std::path::Path| {
@@ -52,14 +52,14 @@ pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
             }
         }
     };
-    let lab = scene.cluster(Setup { change: &change, ..Setup::default() })?;
+    let lab = run.cluster(Setup { change: &change, ..Setup::default() })?;
     lab.store(1, "kept", 100, 100)?;
     let recorded = record(&lab).context("recording a hello")?;
-    garbage(scene, &lab)?;
-    replayed(scene, &lab, &recorded)?;
-    half_open(scene, &lab, &[])?;
-    half_open(scene, &lab, &recorded)?;
-    admin(scene, &lab)
+    garbage(run, &lab)?;
+    replayed(run, &lab, &recorded)?;
+    half_open(run, &lab, &[])?;
+    half_open(run, &lab, &recorded)?;
+    admin(run, &lab)
 }
 
 /// The first record of each replica that connects to replica 1, as received by another program on that port.
@@ -127,7 +127,7 @@ fn strangers(lab: &Lab<'_>) -> Vec<u64> {
 
 /// Checks that strangers are counted and reported, at a limited rate; `sent` is the least number of them at each
 /// replica.
-fn check_told(case: &mut Case, lab: &Lab<'_>, before: &[u64], sent: u64, took: Duration) {
+fn check_counted(case: &mut Case, lab: &Lab<'_>, before: &[u64], sent: u64, took: Duration) {
     let counted: Vec<u64> = strangers(lab).iter().zip(before).map(|(now, before)| now - before).collect();
     let holds = counted.iter().all(|counted| *counted >= sent);
     case.check(
@@ -145,7 +145,7 @@ fn check_told(case: &mut Case, lab: &Lab<'_>, before: &[u64], sent: u64, took: D
         .extend(lab.said(1, "to the peers' port w").pop().map(|line| format!("replica 1 says: {line}")));
 }
 
-fn garbage(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
+fn garbage(run: &HostileRun<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let mut case = Case::new(
         "at each peers' port, one after the other for 4 s: garbage, HTTP, a length of 65,535, zeros",
     );
@@ -163,20 +163,20 @@ fn garbage(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
             }
         }
         sent += pieces.len() as u64;
-        scene.rest(Duration::from_millis(20))?;
+        run.sleep(Duration::from_millis(20))?;
     }
     let took = began.elapsed();
     links.check(&mut case);
     watch.finish().check_waits(&mut case, &REPLICAS);
     // A connection that ends before it has sent a header does not count as an attempt.
-    check_told(&mut case, lab, &before, sent / 2, took);
+    check_counted(&mut case, lab, &before, sent / 2, took);
     lab.check_alive(&mut case);
-    case.note(format!("{sent} connections to each replica"));
-    scene.tell(case);
+    case.add_note(format!("{sent} connections to each replica"));
+    run.record_case(case);
     Ok(())
 }
 
-fn replayed(scene: &Rig<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::Result<()> {
+fn replayed(run: &HostileRun<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::Result<()> {
     let mut case = Case::new("recorded hellos of replicas 2 and 3, sent again to replicas 1 and 2 for 4 s");
     lab.forget();
     let (watch, links, began) = (HostileWatch::start(lab)?, Links::start(lab)?, Instant::now());
@@ -192,21 +192,21 @@ fn replayed(scene: &Rig<'_>, lab: &Lab<'_>, recorded: &[Vec<u8>]) -> anyhow::Res
             sent += 1;
             held.push(stream);
         }
-        scene.rest(Duration::from_millis(5))?;
+        run.sleep(Duration::from_millis(5))?;
     }
-    case.note(format!(
+    case.add_note(format!(
         "{sent} times; {answered} were answered, as they begin with bytes that a replica once sent"
     ));
     links.check(&mut case);
     watch.finish().check_waits(&mut case, &REPLICAS);
     lab.check_alive(&mut case);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
 /// A replica is killed and restarted while strangers use the others' connections for peers that have not authenticated
 /// themselves.
-fn half_open(scene: &Rig<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Result<()> {
+fn half_open(run: &HostileRun<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Result<()> {
     let with = if hellos.is_empty() { "with a byte each" } else { "that begin with a recorded hello" };
     let mut case = Case::new(format!(
         "{HALF_OPEN} half-open connections {with} to each peers' port all the time, for 4 s; replica 3 is \
@@ -221,7 +221,7 @@ fn half_open(scene: &Rig<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Resu
         let (over, floods) = (&over, REPLICAS.map(|number| lab.peers(number)));
         let floods = floods.map(|address| scope.spawn(move || flood(address, hellos, over)));
         let files = scope.spawn(|| most_files(&pids, over));
-        let back = killed_meanwhile(scene, lab, began);
+        let back = killed_meanwhile(run, lab, began);
         over.store(true, Ordering::Relaxed);
         let opened = floods.into_iter().map(|flood| flood.join().unwrap_or(0)).sum::<usize>();
         (back, opened, files.join().unwrap_or_default())
@@ -231,7 +231,7 @@ fn half_open(scene: &Rig<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Resu
         most.len() == 2 && before.iter().zip(&most).all(|(before, most)| *most > 0 && *most <= before + KEPT);
     let seen = format!("{most:?} files at most, {before:?} before");
     case.check(holds, format!("replicas 1 and 2 keep {KEPT} of them at most"), seen);
-    case.note(format!("{opened} were opened"));
+    case.add_note(format!("{opened} were opened"));
     let seen =
         back.map_or_else(|| format!("not within {}", ms(BACK)), |after| format!("after {}", ms(after)));
     case.check(back.is_some(), format!("replica 3 serves again within {}", ms(BACK)), seen);
@@ -240,7 +240,7 @@ fn half_open(scene: &Rig<'_>, lab: &Lab<'_>, hellos: &[Vec<u8>]) -> anyhow::Resu
     let whole = lab.until(PATIENCE, Lab::is_whole)?;
     case.check(whole.is_some(), "all are connected in the end", lab.seen());
     lab.check_stored(&mut case, &REPLICAS, "kept", 100, 100);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
@@ -259,12 +259,12 @@ fn most_files(pids: &[u32], over: &AtomicBool) -> Vec<usize> {
     most
 }
 
-fn killed_meanwhile(scene: &Rig<'_>, lab: &Lab<'_>, began: Instant) -> anyhow::Result<Option<Duration>> {
-    scene.rest(Duration::from_secs(1))?;
+fn killed_meanwhile(run: &HostileRun<'_>, lab: &Lab<'_>, began: Instant) -> anyhow::Result<Option<Duration>> {
+    run.sleep(Duration::from_secs(1))?;
     lab.down(&[3]);
     lab.up(&[3]);
     let back = lab.until(BACK, Lab::is_whole)?;
-    scene.rest(LASTS.saturating_sub(began.elapsed()))?;
+    run.sleep(LASTS.saturating_sub(began.elapsed()))?;
     Ok(back)
 }
 
@@ -286,13 +286,13 @@ fn flood(address: SocketAddr, hellos: &[Vec<u8>], over: &AtomicBool) -> usize {
     opened
 }
 
-fn admin(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
+fn admin(run: &HostileRun<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let mut case = Case::new(
         "an HTTP request whose body is `shutdown`, 20 times to each admin socket, and to the admin port of replica 2",
     );
     lab.forget();
     let pids = REPLICAS.map(|number| lab.pid(number));
-    let (mut open, mut done, mut told) = (0, 0, String::new());
+    let (mut open, mut done, mut last_answer) = (0, 0, String::new());
     for _ in 0..20 {
         for number in REPLICAS {
             let (answer, is_closed) = match &lab.replica(number).admin {
@@ -312,10 +312,10 @@ fn admin(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
             open += usize::from(!is_closed);
             done +=
                 usize::from(text.lines().count() > 1 || text.contains("null") || text.contains("\"what\""));
-            told = text;
+            last_answer = text;
         }
     }
-    case.note(format!("the last answer: {}", told.trim()));
+    case.add_note(format!("the last answer: {}", last_answer.trim()));
     case.check(open == 0, "the first line ends the connection", format!("{open} of 60 stayed open"));
     case.check(done == 0, "no line behind it is answered", format!("{done} of 60 were"));
     let same = pids == REPLICAS.map(|number| lab.pid(number));
@@ -338,6 +338,6 @@ fn admin(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
         "a client with the secret is served at the port",
         if status { "`status` answers" } else { "no answer" },
     );
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }

@@ -15,9 +15,9 @@ use crosscheck::ClientTls;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::lab::{Lab, PATIENCE, Rig, Setup};
+use super::lab::{HostileRun, Lab, PATIENCE, Setup};
 use super::memory::{KEPT, LASTS, VALUE, halves};
-use super::told::Case;
+use super::outcome::Case;
 use super::watch::HostileWatch;
 use cli::service::NodeConfig;
 use node::view::grouped;
@@ -48,7 +48,7 @@ const EXPERIMENTS: [(&str, Act); 3] = [
 ];
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let trust = Trust::in_only(made.cert.der().clone())?;
@@ -58,25 +58,25 @@ pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
             node.access.tls = tls(scratch, &certificate, &key).ok().map(Arc::new);
         }
     };
-    for (told, act) in EXPERIMENTS {
-        let mut case = Case::new(told);
-        let lab = scene.cluster(Setup { change: &change, ..Setup::default() })?;
+    for (what, act) in EXPERIMENTS {
+        let mut case = Case::new(what);
+        let lab = run.cluster(Setup { change: &change, ..Setup::default() })?;
         lab.store(2, "kept", KEPT, 100)?;
         lab.store(2, "b", 1, VALUE)?;
         let watch = HostileWatch::start(&lab)?;
         let note = act(&lab, &trust, Instant::now() + LASTS)?;
-        scene.rest(Duration::ZERO)?;
+        run.sleep(Duration::ZERO)?;
         let watched = watch.finish();
-        case.note(note);
+        case.add_note(note);
         lab.check_alive(&mut case);
         watched.check_waits(&mut case, &PLAIN);
         watched.check_memory(&mut case);
         lab.check_stored(&mut case, &PLAIN, "kept", KEPT, 100);
-        let asked = ask(lab.clients(1), &trust);
-        let is_served = asked.as_ref().is_ok_and(|bytes| bytes.starts_with(b"VALUE kept-0 0 100\r\n"));
-        let seen = asked.map_or_else(|why| format!("{why:#}"), |bytes| format!("{} bytes", bytes.len()));
+        let reply = ask(lab.clients(1), &trust);
+        let is_served = reply.as_ref().is_ok_and(|bytes| bytes.starts_with(b"VALUE kept-0 0 100\r\n"));
+        let seen = reply.map_or_else(|why| format!("{why:#}"), |bytes| format!("{} bytes", bytes.len()));
         case.check(is_served, "a client with TLS is served afterwards", seen);
-        scene.tell(case);
+        run.record_case(case);
     }
     Ok(())
 }
@@ -113,9 +113,9 @@ fn ask(address: SocketAddr, trust: &Trust) -> anyhow::Result<Vec<u8>> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut client = StreamOwned::new(trust.connection()?, socket);
     client.write_all(b"get kept-0\r\nquit\r\n")?;
-    let mut told = Vec::new();
-    client.read_to_end(&mut told).context("its replies")?;
-    Ok(told)
+    let mut replies = Vec::new();
+    client.read_to_end(&mut replies).context("its replies")?;
+    Ok(replies)
 }
 
 /// Some connections send the same bytes repeatedly, and read nothing after their handshakes.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::effort::Effort;
 use super::lab::{Lab, REPLICAS};
 use super::ms;
-use super::told::Case;
+use super::outcome::Case;
 use bench::peak_memory_of;
 use memcached_client::{Client, Failure};
 use node::view::grouped;
@@ -30,7 +30,7 @@ const BESIDE_MB: u64 = 100;
 /// The observations of one client.
 #[derive(Clone, Debug, Default)]
 struct ClientWaits {
-    asked: u64,
+    requests: u64,
     longest: Duration,
     failed: u64,
     wrong: u64,
@@ -113,11 +113,11 @@ impl Observations {
             replicas.iter().map(|number| &self.waits[usize::from(*number - 1)]).collect();
         let longest: Vec<String> = waits.iter().map(|waits| waits.longest.as_millis().to_string()).collect();
         let sum = |of: fn(&ClientWaits) -> u64| waits.iter().map(|waits| of(waits)).sum::<u64>();
-        let (asked, failed, wrong) = (sum(|w| w.asked), sum(|w| w.failed), sum(|w| w.wrong));
-        let is_served = waits.iter().all(|waits| waits.asked > 0) && failed + wrong == 0;
+        let (requests, failed, wrong) = (sum(|w| w.requests), sum(|w| w.failed), sum(|w| w.wrong));
+        let is_served = waits.iter().all(|waits| waits.requests > 0) && failed + wrong == 0;
         let first = waits.iter().find_map(|waits| waits.first.as_ref());
         let first = first.map_or_else(String::new, |first| format!(": {first}"));
-        let seen = format!("{} requests, {failed} failed, {wrong} wrong{first}", grouped(asked));
+        let seen = format!("{} requests, {failed} failed, {wrong} wrong{first}", grouped(requests));
         case.check(is_served, "other clients receive right replies", seen);
         let seen = format!("longest {} ms at replica {}", longest.join(" / "), numbers(replicas));
         case.notes.extend(self.others.clone());
@@ -173,7 +173,7 @@ fn ask(number: u8, address: SocketAddr, over: &AtomicBool) -> ClientWaits {
                 }
                 match attempt(&mut client, address, &key, value.as_bytes(), stores) {
                     Ok(is_right) => {
-                        waits.asked += 1;
+                        waits.requests += 1;
                         waits.wrong += u64::from(!is_right);
                         break;
                     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crosscheck::admin::client::Link;
 use crosscheck::admin::{AdminCommand, Corruption, EvidenceRecord, Inject, Injected};
 
-use super::lab::{Lab, PATIENCE, REPLICAS, Rig, Setup};
+use super::lab::{HostileRun, Lab, PATIENCE, REPLICAS, Setup};
 use super::ms;
-use super::told::Case;
+use super::outcome::Case;
 use super::watch::HostileWatch;
 use node::digest;
 
@@ -26,16 +26,16 @@ const LENGTH: usize = 40;
 const VICTIM: u8 = 2;
 
 /// Runs the attack.
-pub fn run(scene: &Rig<'_>) -> anyhow::Result<()> {
-    let lab = scene.cluster(Setup::default())?;
+pub fn run(run: &HostileRun<'_>) -> anyhow::Result<()> {
+    let lab = run.cluster(Setup::default())?;
     lab.store(1, "kept", 100, 100)?;
     for kind in [Corruption::Sticky, Corruption::Erratic] {
-        computes_wrongly(scene, &lab, kind)?;
+        computes_wrongly(run, &lab, kind)?;
     }
-    answers_wrongly(scene, &lab)?;
+    answers_wrongly(run, &lab)?;
     drop(lab);
     for workers in [1, 2] {
-        all_differ(scene, workers)?;
+        all_differ(run, workers)?;
     }
     Ok(())
 }
@@ -74,7 +74,7 @@ fn check_healed(case: &mut Case, lab: &Lab<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn computes_wrongly(scene: &Rig<'_>, lab: &Lab<'_>, kind: Corruption) -> anyhow::Result<()> {
+fn computes_wrongly(run: &HostileRun<'_>, lab: &Lab<'_>, kind: Corruption) -> anyhow::Result<()> {
     let word = if kind == Corruption::Sticky { "every n-th" } else { "now and then a" };
     let mut case = Case::new(format!(
         "{word} request of replica {VICTIM} changes a bit of what it has written, for {}",
@@ -87,18 +87,18 @@ fn computes_wrongly(scene: &Rig<'_>, lab: &Lab<'_>, kind: Corruption) -> anyhow:
         // Between two processes of the victim no fault can be placed.
         armed +=
             usize::from(place(&mut link, kind, None, None, 7 * began.elapsed().as_millis() as u64).is_ok());
-        scene.rest(Duration::from_millis(100))?;
+        run.sleep(Duration::from_millis(100))?;
     }
     let watched = watch.finish();
-    case.note(format!("armed {armed} times; {} deaths", lab.deaths().len()));
+    case.add_note(format!("armed {armed} times; {} deaths", lab.deaths().len()));
     watched.check_waits(&mut case, &[1, 3]);
     check_healed(&mut case, lab)?;
     lab.check_stored(&mut case, &REPLICAS, "kept", 100, 100);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
-fn answers_wrongly(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
+fn answers_wrongly(run: &HostileRun<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     let mut case = Case::new(format!("replica {VICTIM} renders every reply wrongly, from now on"));
     lab.forget();
     let before = lab.pid(VICTIM);
@@ -109,7 +109,7 @@ fn answers_wrongly(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
         .count();
     let gone = lab.until(REPLACED, |lab| lab.pid(VICTIM) != before)?;
     let watched = watch.finish();
-    case.note(format!("{armed} wrong replies were armed"));
+    case.add_note(format!("{armed} wrong replies were armed"));
     let seen =
         gone.map_or_else(|| format!("not within {}", ms(REPLACED)), |after| format!("after {}", ms(after)));
     case.check(gone.is_some(), format!("it replaces itself within {}", ms(REPLACED)), seen);
@@ -118,16 +118,16 @@ fn answers_wrongly(scene: &Rig<'_>, lab: &Lab<'_>) -> anyhow::Result<()> {
     watched.check_waits(&mut case, &[1, 3]);
     check_healed(&mut case, lab)?;
     lab.check_stored(&mut case, &REPLICAS, "kept", 100, 100);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
-fn all_differ(scene: &Rig<'_>, workers: usize) -> anyhow::Result<()> {
+fn all_differ(run: &HostileRun<'_>, workers: usize) -> anyhow::Result<()> {
     let of = format!("{workers} worker{}", if workers == 1 { "" } else { "s" });
     let mut case = Case::new(format!(
         "{of}: one `set` comes to another value at each replica, as by a handler that is not deterministic"
     ));
-    let lab = scene.cluster(Setup { workers, ..Setup::default() })?;
+    let lab = run.cluster(Setup { workers, ..Setup::default() })?;
     let mut client = lab.client(1)?;
     client.set("differs", 0, &[b'b'; LENGTH])?;
     let watch = HostileWatch::start(&lab)?;
@@ -152,7 +152,7 @@ fn all_differ(scene: &Rig<'_>, workers: usize) -> anyhow::Result<()> {
     let values = REPLICAS.map(|number| -> anyhow::Result<_> {
         Ok(lab.client(number)?.get("differs")?.map(|found| found.bytes))
     });
-    let told: Vec<String> = values
+    let shown: Vec<String> = values
         .iter()
         .map(|value| match value {
             Ok(value) => {
@@ -162,25 +162,29 @@ fn all_differ(scene: &Rig<'_>, workers: usize) -> anyhow::Result<()> {
         })
         .collect();
     let equal =
-        values.iter().all(|value| matches!(value, Ok(Some(_)))) && told.iter().all(|one| *one == told[0]);
-    case.check(equal, "then all replicas give the same value", told.join(", "));
+        values.iter().all(|value| matches!(value, Ok(Some(_)))) && shown.iter().all(|one| *one == shown[0]);
+    case.check(equal, "then all replicas give the same value", shown.join(", "));
     let stored = lab.client(2)?.set("differs", 0, &[b'n'; LENGTH]);
     case.check(stored.is_ok(), "it can be stored again", format!("{stored:?}"));
-    check_told(&mut case, &lab);
+    check_evidence(&mut case, &lab);
     watch.finish().check_waits(&mut case, &REPLICAS);
     lab.check_alive(&mut case);
-    scene.tell(case);
+    run.record_case(case);
     Ok(())
 }
 
 /// Checks that every replica has a record of the error, with the replica whose version the group settled on.
-fn check_told(case: &mut Case, lab: &Lab<'_>) {
+fn check_evidence(case: &mut Case, lab: &Lab<'_>) {
     let is_it =
         |record: &EvidenceRecord| record.class == "nondeterminism" && record.outcome.contains("settled on");
-    let told: Vec<EvidenceRecord> =
+    let records: Vec<EvidenceRecord> =
         REPLICAS.iter().filter_map(|number| lab.evidence(*number).into_iter().find(is_it)).collect();
-    case.check(told.len() == 3, "evidence of every replica describes it", format!("{} of 3 do", told.len()));
-    case.notes.extend(told.first().map(|record| {
+    case.check(
+        records.len() == 3,
+        "evidence of every replica describes it",
+        format!("{} of 3 do", records.len()),
+    );
+    case.notes.extend(records.first().map(|record| {
         format!(
             "replica 1 has: {} [{}, {}] {}",
             record.objects.join("; "),

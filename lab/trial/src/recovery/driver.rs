@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use crosscheck::admin::ReplicaPhase;
 
 use crate::plan::{Sequence, Stroke, TroubleKind};
-use crate::run::{Scene, TrialLoad};
+use crate::run::{TrialCluster, TrialLoad};
 use crate::trouble::{Active, victim};
 
 use super::outcome::{Pair, StrikeRecord};
 
 /// Pause between two looks at the group.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long clients of replicas that were not struck may be without any reply.
+/// How long clients of replicas that were not hit may be without any reply.
 const STALL: Duration = Duration::from_secs(10);
 /// After a kill the leader counts the replica as away after so long at the latest.
 const NOTICED: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ impl Strike {
         self.kind != TroubleKind::SlowDisk
     }
 
-    /// Whether what the group says now takes account of it. A pause that nobody noticed has cost nothing once it is
+    /// Whether what the group says now takes account of it. A pause that no replica noticed has cost nothing once it is
     /// over; a kill has cost a memory.
     fn is_accounted(&self) -> bool {
         let is_past =
@@ -79,7 +79,7 @@ impl Strike {
 
 /// Brings pairs to one group.
 pub(super) struct Driver<'a> {
-    scene: &'a Scene<'a>,
+    cluster: &'a TrialCluster<'a>,
     load: &'a TrialLoad,
     terms: Terms,
     ending: &'a AtomicBool,
@@ -90,12 +90,12 @@ pub(super) struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     pub(super) fn new(
-        scene: &'a Scene<'a>,
+        cluster: &'a TrialCluster<'a>,
         load: &'a TrialLoad,
         terms: Terms,
         ending: &'a AtomicBool,
     ) -> Self {
-        Driver { scene, load, terms, ending, strikes: Vec::new(), changed: Instant::now() }
+        Driver { cluster, load, terms, ending, strikes: Vec::new(), changed: Instant::now() }
     }
 
     /// One pair: from a group that is whole to one that is whole again, and serves every client.
@@ -116,10 +116,10 @@ impl<'a> Driver<'a> {
         let mut next = || strokes.next().ok_or(Stop::Ended);
         let (first, second) = (next()?, next()?);
         self.until("the group is not whole before the pair", Self::is_whole)?;
-        self.rest(Duration::from_millis(RESTS_MS[(first.choice >> 40) as usize % RESTS_MS.len()]))?;
+        self.wait(Duration::from_millis(RESTS_MS[(first.choice >> 40) as usize % RESTS_MS.len()]))?;
         self.until("the group does not tolerate the first strike", |driver| driver.spare() >= 1)?;
         pair.strikes.push(self.strike(&first, None));
-        let struck = self.strikes[0].victim;
+        let first_victim = self.strikes[0].victim;
         // Where more than one may fail, every other pair strikes two at once.
         let at_once = second.choice >> 41 & 1 == 0;
         if !self.terms.blindly {
@@ -131,7 +131,7 @@ impl<'a> Driver<'a> {
                 .map(|ended| ended.elapsed().as_secs_f64())
                 .filter(|waited| *waited > 0.0);
         }
-        pair.strikes.push(self.strike(&second, Some(struck)));
+        pair.strikes.push(self.strike(&second, Some(first_victim)));
         self.until("not every trouble has ended", |driver| {
             driver.strikes.iter().all(|strike| strike.ended.is_some())
         })?;
@@ -141,27 +141,27 @@ impl<'a> Driver<'a> {
 
     /// Brings a trouble to a replica, never to `spared`.
     fn strike(&mut self, stroke: &Stroke, spared: Option<usize>) -> StrikeRecord {
-        let scene = self.scene;
-        let victim = victim(stroke, &scene.keeper, spared);
+        let cluster = self.cluster;
+        let victim = victim(stroke, &cluster.keeper, spared);
         let kind = stroke.trouble.kind;
-        let led = scene.keeper.leader() == Some(victim);
-        let told = scene.keeper.tolerates(self.changed).unwrap_or(0);
+        let led = cluster.keeper.leader() == Some(victim);
+        let tolerated = cluster.keeper.tolerates(self.changed).unwrap_or(0);
         let record = StrikeRecord {
-            trouble: stroke.trouble.told(),
+            trouble: stroke.trouble.description(),
             victim: victim as u8 + 1,
             led,
-            at_s: scene.seconds(),
+            at_s: cluster.seconds(),
             lasts_s: stroke.lasts,
-            tolerated: told,
+            tolerated,
             permitted: self.spare() >= 1,
         };
         // Of two, one that is silent keeps the other one waiting.
         let keeps_all = self.is_silence(kind) && !self.terms.outlives_silence;
-        let affected = (0..scene.keeper.size()).filter(|number| keeps_all || *number == victim);
+        let affected = (0..cluster.keeper.size()).filter(|number| keeps_all || *number == victim);
         let why = record.trouble.as_str();
-        let windows = affected.map(|number| scene.announcer.open(number as u8 + 1, why)).collect();
+        let windows = affected.map(|number| cluster.announcer.open(number as u8 + 1, why)).collect();
         let at = Instant::now();
-        let active = Active::strike(&scene.ground, &scene.keeper, stroke, victim);
+        let active = Active::strike(&cluster.testbed, &cluster.keeper, stroke, victim);
         self.changed = Instant::now();
         self.strikes.push(Strike {
             active,
@@ -170,7 +170,7 @@ impl<'a> Driver<'a> {
             windows,
             at,
             due: self.changed + Duration::from_secs_f64(stroke.lasts),
-            tolerated: told,
+            tolerated,
             is_noticed: false,
             ended: None,
             is_back: false,
@@ -182,21 +182,21 @@ impl<'a> Driver<'a> {
         matches!(kind, TroubleKind::Pause | TroubleKind::Partition)
     }
 
-    /// How many more may be struck now: what the group says, less those of which it does not know yet.
+    /// How many more may be hit now: what the group says, less those of which it does not know yet.
     fn spare(&self) -> u8 {
-        let told = self.scene.keeper.tolerates(self.changed).unwrap_or(0);
+        let tolerated = self.cluster.keeper.tolerates(self.changed).unwrap_or(0);
         let unknown = self.strikes.iter().filter(|strike| !strike.is_accounted()).count();
-        told.saturating_sub(unknown as u8)
+        tolerated.saturating_sub(unknown as u8)
     }
 
     fn is_whole(&self) -> bool {
-        let keeper = &self.scene.keeper;
-        let is_told = keeper.all_answered_since(self.changed);
-        is_told && keeper.unwell().is_none() && keeper.tolerates(self.changed) == Some(self.terms.most)
+        let keeper = &self.cluster.keeper;
+        let all_answered = keeper.all_answered_since(self.changed);
+        all_answered && keeper.unwell().is_none() && keeper.tolerates(self.changed) == Some(self.terms.most)
     }
 
     fn all_are_answered(&self) -> bool {
-        let since = self.scene.announcer.at(self.changed);
+        let since = self.cluster.announcer.at(self.changed);
         self.load.shared.answered_at.iter().all(|at| at.load(Ordering::Relaxed) > since)
     }
 
@@ -218,7 +218,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn rest(&mut self, pause: Duration) -> Result<(), Stop> {
+    fn wait(&mut self, pause: Duration) -> Result<(), Stop> {
         let over = Instant::now() + pause;
         while Instant::now() < over {
             self.look()?;
@@ -226,15 +226,15 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// One look: troubles that are over end, and what the group says is noted.
+    /// One look: troubles that are over end, and what the group says is recorded.
     fn look(&mut self) -> Result<(), Stop> {
         thread::sleep(LOOK);
         if self.ending.load(Ordering::Relaxed) {
             return Err(Stop::Ended);
         }
-        let keeper = &self.scene.keeper;
+        let keeper = &self.cluster.keeper;
         for strike in &mut self.strikes {
-            if keeper.tolerates(strike.at).is_some_and(|told| told < strike.tolerated) {
+            if keeper.tolerates(strike.at).is_some_and(|tolerated| tolerated < strike.tolerated) {
                 strike.is_noticed = true;
             }
             if strike.ended.is_none() && Instant::now() >= strike.due {
@@ -243,18 +243,18 @@ impl<'a> Driver<'a> {
                 strike.ended = Some(self.changed);
             }
             let serves = |since| {
-                let told = keeper.status_since(strike.victim, since);
-                told.is_some_and(|status| status.phase == ReplicaPhase::Serving)
+                let status = keeper.status_since(strike.victim, since);
+                status.is_some_and(|status| status.phase == ReplicaPhase::Serving)
             };
             if !strike.is_back && strike.ended.is_some_and(serves) {
                 strike.is_back = true;
-                strike.windows.iter().for_each(|window| self.scene.announcer.close(*window, GRACE));
+                strike.windows.iter().for_each(|window| self.cluster.announcer.close(*window, GRACE));
             }
         }
         self.check_for_stall()
     }
 
-    /// While others are struck, the rest serves its clients.
+    /// While others are hit, the rest serves its clients.
     fn check_for_stall(&self) -> Result<(), Stop> {
         let is_away =
             |number: usize| self.strikes.iter().any(|one| one.victim == number && one.ended.is_none());
@@ -265,8 +265,8 @@ impl<'a> Driver<'a> {
         let at = |at: &AtomicU64| at.load(Ordering::Relaxed);
         let by = self.load.shared.answered_by.iter().enumerate();
         let last = by.filter(|(number, _)| !is_away(*number)).map(|(_, by)| at(by)).max().unwrap_or(0);
-        let since = last.max(self.scene.announcer.at(self.changed));
-        let waited = self.scene.announcer.now().saturating_sub(since);
+        let since = last.max(self.cluster.announcer.at(self.changed));
+        let waited = self.cluster.announcer.now().saturating_sub(since);
         if waited > STALL.as_nanos() as u64 {
             let seconds = STALL.as_secs();
             let why = self.why();
@@ -279,12 +279,12 @@ impl<'a> Driver<'a> {
 
     /// What keeps the group from being whole.
     fn why(&self) -> String {
-        let keeper = &self.scene.keeper;
+        let keeper = &self.cluster.keeper;
         let shared = &self.load.shared;
-        let since = self.scene.announcer.at(self.changed);
+        let since = self.cluster.announcer.at(self.changed);
         let waiting = shared.answered_at.iter().filter(|at| at.load(Ordering::Relaxed) <= since).count();
-        let told = (0..keeper.size()).filter_map(|number| keeper.last_status(number));
-        let reasons: Vec<String> = told
+        let statuses = (0..keeper.size()).filter_map(|number| keeper.last_status(number));
+        let reasons: Vec<String> = statuses
             .filter_map(|(_, status)| {
                 let why = status.tolerates_why?;
                 Some(format!("replica {} says that it tolerates {}: {why}", status.replica, status.tolerates))
@@ -300,7 +300,7 @@ impl<'a> Driver<'a> {
         for mut strike in self.strikes.drain(..) {
             strike.active.end();
             if !strike.is_back {
-                strike.windows.iter().for_each(|window| self.scene.announcer.close(*window, GRACE));
+                strike.windows.iter().for_each(|window| self.cluster.announcer.close(*window, GRACE));
             }
         }
         self.changed

@@ -1,5 +1,5 @@
 //! Whether a group that has its data always comes back: pairs of strikes on real processes, the second one as soon as
-//! the group's `tolerates` permits it, in every kind of group, under clients that record what they are told.
+//! the group's `tolerates` permits it, in every kind of group, under clients that record the replies they get.
 //!
 //! The cluster, its clients, the checker and the troubles are those of a [`crate::run`]; [`driver`] decides when to
 //! strike and when a group counts as hung, [`outcome`] has the results. A group that hangs is replaced by a fresh one,
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::plan::{Plan, Sequence, TroubleKind};
 use crate::replica::slow_disk;
-use crate::run::{Options, Scene, TrialLoad};
+use crate::run::{Options, TrialCluster, TrialLoad};
 
 use driver::{Driver, Stop, Terms};
 use outcome::{Hang, Recovered};
@@ -120,8 +120,8 @@ pub struct Wish {
     pub blindly: bool,
 }
 
-/// Runs the pairs of one configuration; `options.plan` is not used. `ending` ends it early; `tell` receives lines of
-/// progress.
+/// Runs the pairs of one configuration; `options.plan` is not used. `ending` ends it early; `progress` receives lines
+/// of progress.
 ///
 /// # Errors
 /// When a cluster does not come up, or results cannot be written. A group that hangs is a result.
@@ -130,7 +130,7 @@ pub fn run(
     options: &Options,
     wish: &Wish,
     ending: &AtomicBool,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
 ) -> anyhow::Result<Recovered> {
     let plan = configuration.plan(wish)?;
     let mut strokes = plan.sequence(options.seed);
@@ -146,7 +146,7 @@ pub fn run(
         let seed = options.seed.wrapping_add(group << 20);
         let options = Options { plan: plan.clone(), out, seed, ..options.clone() };
         let terms = configuration.terms(&plan, wish);
-        strike_one_group(&options, terms, &mut strokes, &mut found, ending, tell)?;
+        strike_one_group(&options, terms, &mut strokes, &mut found, ending, progress)?;
     }
     found.conclude();
     Ok(found)
@@ -159,29 +159,29 @@ fn strike_one_group(
     strokes: &mut Sequence<'_>,
     found: &mut Recovered,
     ending: &AtomicBool,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
 ) -> anyhow::Result<()> {
-    let scene = Scene::set(options, tell)?;
-    scene.until_well(START, ending)?;
+    let cluster = TrialCluster::start(options, progress)?;
+    cluster.until_well(START, ending)?;
     // From the first checkpoint on they come often, at all replicas.
-    (0..scene.keeper.size()).for_each(|number| slow_disk(&scene.ground, number, Duration::ZERO));
-    let load = TrialLoad::start(&scene, options)?;
-    let mut driver = Driver::new(&scene, &load, terms, ending);
+    (0..cluster.keeper.size()).for_each(|number| slow_disk(&cluster.testbed, number, Duration::ZERO));
+    let load = TrialLoad::start(&cluster, options)?;
+    let mut driver = Driver::new(&cluster, &load, terms, ending);
     let mut is_hung = false;
-    while found.pairs.len() + found.hung.len() < found.asked {
+    while found.pairs.len() + found.hung.len() < found.requested {
         let number = found.pairs.len() + found.hung.len() + 1;
         match driver.pair(number, strokes) {
             Ok(pair) => {
-                scene.tell(&pair.line());
-                scene.note("pair", &pair)?;
+                cluster.report_progress(&pair.line());
+                cluster.record("pair", &pair)?;
                 found.pairs.push(pair);
             }
             Err((_, Stop::Ended)) => break,
             Err((pair, Stop::Hung(why))) => {
                 is_hung = true;
-                let hang = Hang::of(pair, why, &scene);
-                scene.tell(&hang.line());
-                scene.note("hung", &hang)?;
+                let hang = Hang::of(pair, why, &cluster);
+                cluster.report_progress(&hang.line());
+                cluster.record("hung", &hang)?;
                 found.hung.push(hang);
                 break;
             }
@@ -190,21 +190,21 @@ fn strike_one_group(
     drop(driver);
     if is_hung {
         load.shared.hopeless.store(true, Ordering::Relaxed);
-    } else if let Err(why) = scene.final_digest() {
+    } else if let Err(why) = cluster.final_digest() {
         found.unequal.push(why);
     }
     let shared = std::sync::Arc::clone(&load.shared);
     let (checked, findings) = load.stop(&|_| ());
     for finding in &findings {
-        scene.note("finding", finding)?;
+        cluster.record("finding", finding)?;
     }
     let gaps = shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    found.take_gaps(&gaps, &scene.announcer.windows());
+    found.take_gaps(&gaps, &cluster.announcer.windows());
     found.take_checked(&checked);
-    found.deaths.extend(scene.keeper.deaths());
+    found.deaths.extend(cluster.keeper.deaths());
     found.answered += shared.answered.load(Ordering::Relaxed);
-    found.confined = scene.ground.confined.clone();
-    scene.stop();
+    found.confined = cluster.testbed.confined.clone();
+    cluster.stop();
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Configuration;
 use crate::announce::{Foreseen, Gap, Window, foreseen};
 use crate::keeper::Death;
-use crate::run::Scene;
+use crate::run::TrialCluster;
 
 /// Lines of each replica's output that are kept of a group that hung.
 const LAST_LINES: usize = 15;
@@ -31,7 +31,7 @@ pub struct StrikeRecord {
     pub lasts_s: f64,
     /// What the group tolerated.
     pub tolerated: u8,
-    /// Whether it tolerated one more than had been struck without its knowledge.
+    /// Whether it tolerated one more than had been hit without its knowledge.
     pub permitted: bool,
 }
 
@@ -97,8 +97,8 @@ pub struct Hang {
 }
 
 impl Hang {
-    pub(super) fn of(pair: Pair, why: String, scene: &Scene<'_>) -> Self {
-        let keeper = &scene.keeper;
+    pub(super) fn of(pair: Pair, why: String, cluster: &TrialCluster<'_>) -> Self {
+        let keeper = &cluster.keeper;
         let status = |number: usize| {
             let last = keeper.last_status(number);
             last.map_or(Value::Null, |(age, status)| json!({ "age_s": age.as_secs_f64(), "status": status }))
@@ -161,7 +161,8 @@ pub struct Recovered {
     /// The group in a few words.
     pub title: &'static str,
     /// Pairs that were asked for.
-    pub asked: usize,
+    #[serde(rename = "asked")]
+    pub requested: usize,
     /// Pairs after which the group was whole.
     pub pairs: Vec<Pair>,
     /// Pairs after which it was not.
@@ -170,7 +171,7 @@ pub struct Recovered {
     pub answered: u64,
     /// What the checker found, in all groups.
     pub checked: Checked,
-    /// The longest time without a reply of a client whose replicas were not struck, in milliseconds; 0 when all were
+    /// The longest time without a reply of a client whose replicas were not hit, in milliseconds; 0 when all were
     /// shorter than 100 ms.
     pub longest_gap_ms: f64,
     /// The same of any client.
@@ -186,11 +187,11 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    pub(super) fn new(configuration: &Configuration, asked: usize) -> Self {
+    pub(super) fn new(configuration: &Configuration, requested: usize) -> Self {
         Recovered {
             name: configuration.name,
             title: configuration.title,
-            asked,
+            requested,
             pairs: Vec::new(),
             hung: Vec::new(),
             answered: 0,
@@ -204,18 +205,18 @@ impl Recovered {
         }
     }
 
-    /// Notes the gaps of one group. A client counts as one of a replica that was struck from the strike until that
+    /// Records the gaps of one group. A client counts as one of a victim from the strike until that
     /// replica serves again.
     pub(super) fn take_gaps(&mut self, gaps: &[Gap], windows: &[Window]) {
         for gap in gaps {
             let ms = (gap.to - gap.from) as f64 / 1e6;
             self.longest_wait_ms = self.longest_wait_ms.max(ms);
-            let of_the_struck = windows.iter().any(|window| {
+            let of_a_victim = windows.iter().any(|window| {
                 let is_its_own = window.planned && [gap.before, gap.replica].contains(&window.replica);
                 let one = std::slice::from_ref(window);
                 is_its_own && foreseen(one, window.replica, gap.from, gap.to) != Foreseen::No
             });
-            if !of_the_struck {
+            if !of_a_victim {
                 self.longest_gap_ms = self.longest_gap_ms.max(ms);
             }
         }
@@ -250,7 +251,7 @@ impl Recovered {
             RecoveryVerdict::NotPermitted
         } else if self.checked.undecided > 0 {
             RecoveryVerdict::Undecided
-        } else if self.pairs.len() < self.asked || self.checked.keys == 0 {
+        } else if self.pairs.len() < self.requested || self.checked.keys == 0 {
             RecoveryVerdict::Unfinished
         } else {
             RecoveryVerdict::Held
@@ -285,7 +286,7 @@ impl Recovered {
             format!(
                 "  pairs                 {} of {} done, {} hung",
                 self.pairs.len(),
-                self.asked,
+                self.requested,
                 self.hung.len()
             ),
             format!("  strikes               {}", self.by_kind()),
@@ -326,7 +327,7 @@ impl Recovered {
         let whole = self.pairs.iter().map(|pair| pair.whole_after_s).fold(0.0, f64::max);
         [
             self.title.to_owned(),
-            format!("{} of {}", self.pairs.len(), self.asked),
+            format!("{} of {}", self.pairs.len(), self.requested),
             self.hung.len().to_string(),
             format!("{waits}, {longest:.2} s"),
             format!("{whole:.2} s"),
@@ -403,13 +404,13 @@ mod tests {
         assert_eq!(verdict(|one| one.checked.impossible = 1), RecoveryVerdict::Wrong);
         assert_eq!(verdict(|one| one.checked.undecided = 1), RecoveryVerdict::Undecided);
         assert_eq!(verdict(|one| one.checked.keys = 0), RecoveryVerdict::Unfinished);
-        assert_eq!(verdict(|one| one.asked = 2), RecoveryVerdict::Unfinished);
+        assert_eq!(verdict(|one| one.requested = 2), RecoveryVerdict::Unfinished);
         assert_eq!(verdict(|one| one.unequal.push("x".into())), RecoveryVerdict::Unequal);
         assert_eq!(verdict(|one| *one = found(false)), RecoveryVerdict::NotPermitted);
     }
 
     #[test]
-    fn gaps_of_clients_of_a_struck_replica_do_not_count() {
+    fn gaps_of_clients_of_a_victim_do_not_count() {
         let window = Window { begin: 100, end: Some(200), replica: 2, planned: true, why: String::new() };
         let gap = |before: u8, replica: u8, from: u64, to: u64| Gap {
             client: 0,
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_is_told_with_its_evidence() {
+    fn a_hang_is_reported_with_its_evidence() {
         let mut one = found(true);
         one.hung.push(Hang {
             pair: Pair { strikes: vec![strike(true)], ..Pair::new(2) },
@@ -440,9 +441,9 @@ mod tests {
             said: vec![vec!["waits for replica 2".into()]],
         });
         one.conclude();
-        let told = one.summary();
+        let summary = one.summary();
         for what in ["HUNG", "never tolerates", "kill -9", "joining", "waits for replica 2"] {
-            assert!(told.contains(what), "{what}: {told}");
+            assert!(summary.contains(what), "{what}: {summary}");
         }
     }
 }

@@ -110,13 +110,13 @@ pub fn serve() -> anyhow::Result<()> {
     let listen = |events: Sender<ExecutorReport>| drop(std::thread::spawn(move || receive(orders, &events)));
     with_event_source(order.setup, &log, &mut services, order.seed, listen, |drive| {
         drive.run_until(|number, _| number >= log.filling())?;
-        let tell = |number| {
+        let send_executed = |number| {
             let processor_ns = processor_time().as_nanos() as u64;
             let executed = ExecutedBatch { number, processor_ns, tracker: tracker.number() as u32 };
             (&socket).write_all(&executed.encode())
         };
-        tell(log.filling())?;
-        drive.run_released(order.ahead, tell)
+        send_executed(log.filling())?;
+        drive.run_released(order.ahead, send_executed)
     })
 }
 

@@ -94,7 +94,7 @@ impl PrimaryProcess {
         Ok(kill_process(self.pid, Signal::CONT)?)
     }
 
-    /// What it has executed and not told before.
+    /// What it has executed and not reported before.
     ///
     /// # Errors
     /// It has ended.

@@ -56,7 +56,7 @@ impl Case {
     }
 
     /// What was seen, and may be as it likes.
-    pub fn note(&mut self, seen: impl Into<String>) {
+    pub fn add_note(&mut self, seen: impl Into<String>) {
         self.notes.push(seen.into());
     }
 
@@ -66,7 +66,7 @@ impl Case {
     }
 
     /// Prints it. A closed pipe ends the lines, not the run.
-    pub fn say(&self) {
+    pub fn print(&self) {
         self.lines().iter().for_each(|line| drop(say(line)));
     }
 

@@ -5,18 +5,18 @@ use wire::SplitMix64;
 
 /// Intended times with independent, exponentially distributed gaps (a Poisson process).
 #[derive(Debug)]
-pub struct Pace {
+pub struct Arrivals {
     gap: f64,
     next: f64,
     random: SplitMix64,
 }
 
-impl Pace {
+impl Arrivals {
     /// `rate` requests per second, the first soon after `now` (nanoseconds).
     pub fn new(rate: f64, now: u64, seed: u64) -> Self {
-        let mut pace = Pace { gap: 1e9 / rate, next: now as f64, random: SplitMix64::new(seed) };
-        pace.step();
-        pace
+        let mut arrivals = Arrivals { gap: 1e9 / rate, next: now as f64, random: SplitMix64::new(seed) };
+        arrivals.step();
+        arrivals
     }
 
     /// The next intended time, if it is not after `now`.
@@ -46,9 +46,9 @@ mod tests {
 
     #[test]
     fn the_rate_is_kept_and_gaps_vary() {
-        let mut pace = Pace::new(10_000.0, 0, 3);
+        let mut arrivals = Arrivals::new(10_000.0, 0, 3);
         let second = 1_000_000_000;
-        let times: Vec<u64> = std::iter::from_fn(|| pace.due(10 * second)).collect();
+        let times: Vec<u64> = std::iter::from_fn(|| arrivals.due(10 * second)).collect();
         // 100,000 expected, with a standard deviation of 316.
         assert!((98_500..101_500).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted());
@@ -59,10 +59,10 @@ mod tests {
 
     #[test]
     fn nothing_is_due_before_its_time() {
-        let mut pace = Pace::new(1.0, 5_000, 3);
-        assert_eq!(pace.due(5_000), None);
-        let next = pace.next();
-        assert_eq!(pace.due(next - 1), None);
-        assert_eq!(pace.due(next), Some(next));
+        let mut arrivals = Arrivals::new(1.0, 5_000, 3);
+        assert_eq!(arrivals.due(5_000), None);
+        let next = arrivals.next();
+        assert_eq!(arrivals.due(next - 1), None);
+        assert_eq!(arrivals.due(next), Some(next));
     }
 }

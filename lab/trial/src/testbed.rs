@@ -48,14 +48,14 @@ impl Host {
 
     /// Runs `job` on this host and waits for it.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let job: Job = Box::new(move || {
             // If the caller no longer waits, the result is not needed.
-            let _ = tell.send(job());
+            let _ = sender.send(job());
         });
         let jobs = self.jobs.as_ref().expect("taken only when it is dropped");
         jobs.send(job).expect("a host's thread ends with the host");
-        told.recv().expect("a job on a host does not panic")
+        receiver.recv().expect("a job on a host does not panic")
     }
 }
 
@@ -70,7 +70,7 @@ impl Drop for Host {
 
 /// The hosts of a run, and their network.
 #[derive(Debug)]
-pub struct Ground {
+pub struct Testbed {
     /// Replicas' hosts first, then the clients'.
     pub hosts: Vec<Host>,
     /// The network; none on loopback.
@@ -81,7 +81,7 @@ pub struct Ground {
     pub confined: Option<String>,
 }
 
-impl Ground {
+impl Testbed {
     /// Hosts for `replicas` replicas and the clients. With `disk`, each replica has a disk of so many bytes below
     /// `dir`.
     ///
@@ -89,7 +89,7 @@ impl Ground {
     /// When not even loopback can be used.
     pub fn make(replicas: usize, dir: &Path, disk: Option<u64>, seed: u64) -> anyhow::Result<Self> {
         match Self::namespaces(replicas, dir, disk, seed) {
-            Ok(ground) => Ok(ground),
+            Ok(testbed) => Ok(testbed),
             Err(why) => Self::loopback(replicas, dir, disk, format!("{why:#}")),
         }
     }
@@ -99,19 +99,19 @@ impl Ground {
     /// # Errors
     /// When the machine does not allow them, with the step that failed.
     pub fn namespaces(replicas: usize, dir: &Path, disk: Option<u64>, seed: u64) -> anyhow::Result<Self> {
-        let mut ground = Ground { hosts: vec![], switch: None, disks: vec![], confined: None };
+        let mut testbed = Testbed { hosts: vec![], switch: None, disks: vec![], confined: None };
         let mut devices = Vec::new();
         for number in 0..=replicas {
             let disk = disk.filter(|_| number < replicas).map(|bytes| (disk_of(dir, number), bytes));
-            ground.disks.push(disk.as_ref().map(|(path, _)| path.clone()));
+            testbed.disks.push(disk.as_ref().map(|(path, _)| path.clone()));
             let address = switch::address(number);
             let (host, device) =
                 Host::start(number, IpAddr::V4(address), move || enter(address, disk.as_ref()))?;
-            ground.hosts.push(host);
+            testbed.hosts.push(host);
             devices.push(device);
         }
-        ground.switch = Some(Switch::start(devices, seed)?);
-        Ok(ground)
+        testbed.switch = Some(Switch::start(devices, seed)?);
+        Ok(testbed)
     }
 
     /// All are this machine.
@@ -127,7 +127,7 @@ impl Ground {
             std::fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
         }
         disks.push(None);
-        Ok(Ground { hosts, switch: None, disks, confined: Some(why) })
+        Ok(Testbed { hosts, switch: None, disks, confined: Some(why) })
     }
 
     /// The number of replicas.

@@ -206,7 +206,7 @@ mod tests {
         while let Step::Run(mut turn) = worker.next() {
             let locks = service.locks();
             let protection = Protection { protect: Protect::Check, undo: true };
-            let runner = Runner { locks: &locks, protection, between: &() };
+            let runner = Runner { locks: &locks, protection, seal_hook: &() };
             let (_, outcome) =
                 runner.once(&mut turn, &mut Vec::new(), |cx, job, reply| match job.request() {
                     Some(request) => service.execute(&Cx::new(*cx, service), request, reply),

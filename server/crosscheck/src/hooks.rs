@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use execute::{Between, KeptRequest};
+use execute::{KeptRequest, SealHook};
 use object::{RegionId, SealBroken, SealedQueue};
 use order::{Delivered, Request};
 use schedule::{Footprint, Lock, ParallelBatches, Turn};
@@ -267,7 +267,7 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     }
 
     /// The hook between the handler and its seal.
-    fn between(&self) -> impl Between + '_ {}
+    fn seal_hook(&self) -> impl SealHook + '_ {}
 
     /// A reply, after it was rendered and before it is digested.
     fn on_reply<R>(&self, _turn: &Turn<'_, R>, _reply: &mut [u8]) {}

@@ -225,7 +225,7 @@ fn run<S: Service, P: Protocol>(
             acceptor = listening;
             *guard.lock() = Some(file);
         }
-        let (mut acceptor, excess) = (Some(acceptor), clients::Excess::default());
+        let (mut acceptor, excess) = (Some(acceptor), clients::ExcessRights::default());
         let registry = if is_solo { Some(world.poll.registry().try_clone()?) } else { None };
         open_clients(registry, counters.threads().len(), submit, |registry, thread, others| {
             let acceptor = acceptor.take().map(|acceptor| acceptor.deals_out_to(others));

@@ -9,7 +9,7 @@ mod speculate;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use object::request::{self, Protect, Terms};
+use object::request::{self, Protect, ScopeOptions};
 use object::{Corrupted, Kept, ObjectId, RegionId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
@@ -46,9 +46,9 @@ pub enum End {
     NotUndone,
 }
 
-/// How a handler ended that only reads ([`Runner::look`]).
+/// How a handler ended that only reads ([`Runner::read_only`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum ReadEnd {
     /// It succeeded.
     Done,
     /// It gave up, panicked, met an object that fails its check, or changed an object, which was undone. There is no
@@ -59,13 +59,13 @@ pub enum Look {
 }
 
 /// A hook between a request's handler and its seal, for the fault injector.
-pub trait Between {
+pub trait SealHook {
     /// Gets the regions that the request holds, after the handler and before the seal.
     fn before_seal(&self, _lock: LockId, _access: &mut Access<'_>) {}
 }
 
 /// No hook.
-impl Between for () {}
+impl SealHook for () {}
 
 /// The data that every run of a handler needs in addition to its turn.
 #[derive(Clone, Copy)]
@@ -75,10 +75,10 @@ pub struct Runner<'a, B> {
     /// The protections that are on.
     pub protection: Protection,
     /// The hook between a handler and its seal.
-    pub between: &'a B,
+    pub seal_hook: &'a B,
 }
 
-impl<B: Between> Runner<'_, B> {
+impl<B: SealHook> Runner<'_, B> {
     /// Runs `handler` once in `turn`, seals the objects that it touched, and returns how the turn has to be finished.
     ///
     /// `reply` holds the handler's reply after [`End::Done`]; otherwise it is unchanged.
@@ -120,23 +120,24 @@ impl<B: Between> Runner<'_, B> {
 
     /// Runs a handler that only reads: `handler` gets objects that are compared with their checksums, and `reply` gets
     /// what it appends. Nothing is sealed, since nothing may have changed, so that many of them may share a turn.
-    pub fn look<R, T>(
+    pub fn read_only<R, T>(
         &self,
         turn: &mut Turn<'_, R>,
         reply: &mut Vec<u8>,
         handler: impl FnOnce(&Cx<'_, R>, &mut Vec<u8>) -> Result<(), T>,
-    ) -> Look {
+    ) -> ReadEnd {
         let start = reply.len();
-        let terms = Terms { position: turn.position(), protect: Protect::Check, keep_before_images: true };
-        request::begin(terms);
+        let options =
+            ScopeOptions { position: turn.position(), protect: Protect::Check, keep_before_images: true };
+        request::begin(options);
         // What stopped it is found again by a request that does more than read.
         let looked = catch_unwind(AssertUnwindSafe(|| handler(&turn.cx(), reply)));
         if matches!(looked, Ok(Ok(()))) && request::is_undone() {
             request::abandon();
-            return Look::Done;
+            return ReadEnd::Done;
         }
         reply.truncate(start);
-        if self.undo(turn) { Look::Refused } else { Look::NotUndone }
+        if self.undo(turn) { ReadEnd::Refused } else { ReadEnd::NotUndone }
     }
 
     /// Opens the scope of the request by `begin`, runs the handler and seals the objects that it touched. The scope
@@ -145,10 +146,10 @@ impl<B: Between> Runner<'_, B> {
         &self,
         turn: &mut Turn<'_, R>,
         reply: &mut Vec<u8>,
-        begin: fn(Terms),
+        begin: fn(ScopeOptions),
         handler: impl FnOnce(&Cx<'_, R>, &R, &mut Vec<u8>) -> Result<T, Stopped>,
     ) -> Ran<T> {
-        begin(Terms {
+        begin(ScopeOptions {
             position: turn.position(),
             protect: self.protection.protect,
             keep_before_images: self.protection.undo,
@@ -203,7 +204,7 @@ impl<B: Between> Runner<'_, B> {
     /// The seal: every object the request opened gets its new checksum, before the turn is passed.
     fn seal<R>(&self, turn: &mut Turn<'_, R>) {
         turn.visit_regions(self.locks, |lock, mut access| {
-            self.between.before_seal(lock, &mut access);
+            self.seal_hook.before_seal(lock, &mut access);
             match access {
                 Access::Exclusive(region) => region.seal(lock),
                 Access::Shared(region) => region.note(lock),

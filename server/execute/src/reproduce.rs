@@ -16,7 +16,7 @@ use schedule::{Cx, Outcome, Retry, Turn};
 use vote::RunDigests;
 use vote::digest::{self, Answer};
 
-use crate::{Between, End, Ran, Runner};
+use crate::{End, Ran, Runner, SealHook};
 
 /// The result of repeating a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ struct Earlier {
     reply: u128,
 }
 
-impl<B: Between> Runner<'_, B> {
+impl<B: SealHook> Runner<'_, B> {
     /// Runs a handler in `turn` until two runs have the same state delta, reply and started requests; the last of them
     /// stays.
     ///

@@ -2,7 +2,7 @@
 
 mod support;
 
-mod look;
 mod once;
+mod read_only;
 mod speculate;
 mod twice;

@@ -1,6 +1,6 @@
 //! One handler from its scope to its seal: the effects of each end, and of each protection.
 
-use execute::{Between, End};
+use execute::{End, SealHook};
 use object::{Injection, ObjectId};
 use schedule::Access;
 
@@ -48,7 +48,7 @@ fn without_the_entry_check_the_same_flip_reaches_the_reply() {
 /// Flips a bit of the account after the handler and before the seal.
 struct FlipBeforeSeal;
 
-impl Between for FlipBeforeSeal {
+impl SealHook for FlipBeforeSeal {
     fn before_seal(&self, _lock: u32, access: &mut Access<'_>) {
         if let Access::Exclusive(region) = access {
             let id: ObjectId = region.root();

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use execute::{Between, End, Reproduced};
+use execute::{End, Reproduced, SealHook};
 use schedule::{Access, Cx, DetMutex};
 use vote::{RunDigests, Withheld, twice_may_leave};
 
@@ -104,16 +104,16 @@ fn a_request_whose_bytes_changed_has_no_effect() {
 #[test]
 fn a_reply_corrupted_between_runs() {
     for faulty in [1, 2] {
-        let between = |run: u8,
-                       accounts: &[DetMutex<Account>; 2],
-                       cx: &Cx<'_, Sent>,
-                       sent: &Sent,
-                       reply: &mut Vec<u8>| {
+        let seal_hook = |run: u8,
+                         accounts: &[DetMutex<Account>; 2],
+                         cx: &Cx<'_, Sent>,
+                         sent: &Sent,
+                         reply: &mut Vec<u8>| {
             healthy(run, accounts, cx, sent, reply)?;
             reply[0] ^= u8::from(run == faulty);
             Ok(())
         };
-        let repeated = Bank::new().repeat(Sent::new(Request::PayIn(5)), &(), &between, ordered);
+        let repeated = Bank::new().repeat(Sent::new(Request::PayIn(5)), &(), &seal_hook, ordered);
         assert_eq!((repeated.how, repeated.leaves()), (Reproduced::Masked, Some("105")), "in run {faulty}");
     }
     // After the runs have agreed, only the gate is left.
@@ -154,7 +154,7 @@ fn a_skipped_run() {
 /// A step of the undo log is lost in the first run, so that it is not undone.
 struct LoseUndo(Cell<bool>);
 
-impl Between for LoseUndo {
+impl SealHook for LoseUndo {
     fn before_seal(&self, _lock: u32, _access: &mut Access<'_>) {
         if !self.0.replace(true) {
             assert!(object::request::lose_undo_step(), "the handler has changed the account");
@@ -176,7 +176,7 @@ fn a_run_that_was_not_undone() {
 #[test]
 fn a_before_image_corrupted_in_the_first_run() {
     struct CorruptImage(Cell<bool>);
-    impl Between for CorruptImage {
+    impl SealHook for CorruptImage {
         fn before_seal(&self, _lock: u32, _access: &mut Access<'_>) {
             if !self.0.replace(true) {
                 assert!(object::request::damage_images(3));

@@ -71,7 +71,7 @@ lost, must not come back with its data: it would be refused."))]
     },
 }
 
-/// The end of a refusal whose cause lasts a moment only (`order::Declined::Election`).
+/// The end of a refusal whose cause lasts a moment only (`order::DecisionError::Election`).
 const ASK_AGAIN: &str = "ask again in a second";
 
 /// Carries the decision out.

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use object::{Pieces, Ref, Region, Store, Terms, critical, request};
+use object::{Pieces, Ref, Region, ScopeOptions, Store, critical, request};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -113,7 +113,8 @@ impl Shelf {
 }
 
 fn in_use(criterion: &mut Criterion) {
-    let terms = |protect: request::Protect| Terms { position: 1, protect, keep_before_images: false };
+    let options =
+        |protect: request::Protect| ScopeOptions { position: 1, protect, keep_before_images: false };
     let mut group = criterion.benchmark_group("object in use");
     let kinds = [
         ("unprotected", request::Protect::Nothing),
@@ -122,7 +123,7 @@ fn in_use(criterion: &mut Criterion) {
     ];
     for (name, protect) in kinds {
         let mut shelf = object::genesis(0, || Shelf::new(400));
-        request::begin(terms(protect));
+        request::begin(options(protect));
         group.bench_function(format!("{name}: touch again"), |bencher| {
             let item = shelf.item();
             bencher.iter(|| black_box(item).flags());
@@ -130,7 +131,7 @@ fn in_use(criterion: &mut Criterion) {
         request::abandon();
         group.bench_function(format!("{name}: read request, shelf and item of 100 + 400 B"), |bencher| {
             bencher.iter(|| {
-                request::begin(terms(protect));
+                request::begin(options(protect));
                 black_box(shelf.item().flags());
                 shelf.seal(0);
                 request::finish()
@@ -138,7 +139,7 @@ fn in_use(criterion: &mut Criterion) {
         });
         group.bench_function(format!("{name}: write request, shelf and item of 100 + 400 B"), |bencher| {
             bencher.iter(|| {
-                request::begin(terms(protect));
+                request::begin(options(protect));
                 shelf.item_mut().set_flags(black_box(5));
                 shelf.seal(0);
                 request::finish()

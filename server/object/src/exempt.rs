@@ -18,7 +18,7 @@ pub(crate) fn is_exempt(class: &Class) -> bool {
     }
 }
 
-/// Whether before-images are kept where a request's terms ask for them.
+/// Whether before-images are kept where a request's options ask for them.
 #[inline]
 pub(crate) fn keeps_before_images() -> bool {
     #[cfg(feature = "lab")]

@@ -30,7 +30,7 @@
 //!
 //! use object::{request, Region};
 //! let mut board = object::genesis(0, Board::new);
-//! request::begin(request::Terms { position: 1, protect: request::Protect::Check, keep_before_images: false });
+//! request::begin(request::ScopeOptions { position: 1, protect: request::Protect::Check, keep_before_images: false });
 //! board.pin(Note::new("shopping", b"bread"));
 //! board.seal(0);
 //! let delta = request::finish();
@@ -94,7 +94,7 @@ pub use object_macros::{Shaped, Summed, critical};
 pub use pieces::Pieces;
 pub use reference::Ref;
 pub use region::{Health, Large, Listed, Region, ScrubFinding, corrupted};
-pub use request::{Protect, Terms, genesis};
+pub use request::{Protect, ScopeOptions, genesis};
 pub use sealed::{Code, SealBroken, Sealable, Sealed};
 pub use sealed_queue::SealedQueue;
 pub use shape::{Shape, Shaped};

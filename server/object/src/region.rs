@@ -94,7 +94,7 @@ pub trait Region: Send {
     fn seal(&mut self, region_id: RegionId);
     /// Claims the objects that the request touched, where it holds the region shared and so cannot have changed any.
     fn note(&self, region_id: RegionId);
-    /// Takes back what the request did to this region, newest first. Needs [`crate::Terms::keep_before_images`].
+    /// Takes back what the request did to this region, newest first. Needs [`crate::ScopeOptions::keep_before_images`].
     /// Checksums are restored too, so an object that was damaged before is still detected.
     ///
     /// Members marked `#[uncritical]` are not rolled back. A critical member must not have been replaced as a whole by

@@ -40,9 +40,9 @@ pub enum Protect {
     Check,
 }
 
-/// The protections in a request's scope.
+/// The options of a request's scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct ScopeOptions {
     /// Dispatch position of the request: the ids of objects it creates begin with it.
     pub position: u64,
     /// What happens to objects beside being used.
@@ -118,19 +118,19 @@ static LOCALLY_REPAIRED: AtomicU64 = AtomicU64::new(0);
 /// # Panics
 ///
 /// If a scope is open already: requests do not nest.
-pub fn begin(terms: Terms) {
+pub fn begin(options: ScopeOptions) {
     SCOPE.with(|scope| {
         assert!(scope.flags.get() & ACTIVE == 0, "a request begins while another is running on this thread");
         let mut flags = ACTIVE;
-        flags |= match terms.protect {
+        flags |= match options.protect {
             Protect::Nothing => 0,
             Protect::Seal => SEAL,
             Protect::Check => CHECK | SEAL,
         };
-        flags |= if terms.keep_before_images && exempt::keeps_before_images() { IMAGES } else { 0 };
+        flags |= if options.keep_before_images && exempt::keeps_before_images() { IMAGES } else { 0 };
         scope.flags.set(flags);
         scope.forget();
-        scope.position.set(terms.position);
+        scope.position.set(options.position);
         scope.counter.set(0);
     });
 }
@@ -142,8 +142,8 @@ pub fn begin(terms: Terms) {
 /// # Panics
 ///
 /// As [`begin`].
-pub fn begin_with_whole_images(terms: Terms) {
-    begin(terms);
+pub fn begin_with_whole_images(options: ScopeOptions) {
+    begin(options);
     SCOPE.with(|scope| scope.flags.set(scope.flags.get() | WHOLE));
 }
 
@@ -272,7 +272,7 @@ pub fn new_id() -> ObjectId {
 ///
 /// If a request is open on this thread.
 pub fn genesis<T: crate::Region>(region_id: RegionId, construct: impl FnOnce() -> T) -> T {
-    begin(Terms {
+    begin(ScopeOptions {
         position: ObjectId::genesis_position(region_id),
         protect: Protect::Check,
         keep_before_images: false,
@@ -435,7 +435,7 @@ pub(crate) fn enter(
 }
 
 /// Marks an object, noted before if objects are checked, as changed by the request: only its hot members, which are
-/// `hot` now, or all of it. If the terms ask for its before-image and none was kept, it is kept; `pack` appends that of
+/// `hot` now, or all of it. If the options ask for its before-image and none was kept, it is kept; `pack` appends that of
 /// a whole object to the others. Returns whether the object is sealed at the end of the request: if not, its checksum
 /// has to go.
 pub(crate) fn open(header: &Header, hot: Option<u64>, pack: impl FnOnce(&mut Vec<u8>)) -> bool {

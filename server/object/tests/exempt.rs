@@ -47,8 +47,8 @@ impl Board {
     }
 }
 
-fn terms(position: u64) -> request::Terms {
-    request::Terms { position, protect: request::Protect::Check, keep_before_images: true }
+fn options(position: u64) -> request::ScopeOptions {
+    request::ScopeOptions { position, protect: request::Protect::Check, keep_before_images: true }
 }
 
 #[test]
@@ -56,12 +56,12 @@ fn a_class_that_is_left_out_costs_no_check_and_the_rest_is_protected() {
     assert_eq!(exempt::protect_only::<Board>(&["Board"]), ["Board", "Note"]);
     exempt::without_before_images();
     let mut board = genesis(0, Board::new);
-    request::begin(terms(1));
+    request::begin(options(1));
     let note = board.pin(b"bread");
     board.seal(0);
     assert_eq!(request::finish().pairs().len(), 1, "the board only");
     assert!(board.inject(note.id(), &Injection::Flip { member: Some(0), bit: Some(3), seed: 1 }).is_some());
-    request::begin(terms(2));
+    request::begin(options(2));
     assert_eq!(board.change(note, b"butter"), 6, "nobody looks at the note's checksum");
     board.seal(0);
     let delta = request::finish();

@@ -2,7 +2,7 @@
 
 use crate::common::{BARE, PROTECTED, REGION_ID, REVERSIBLE, at, run};
 use object::{
-    Health, How, Injection, ObjectId, Protect, Ref, Region, Store, Terms, critical, genesis, request,
+    Health, How, Injection, ObjectId, Protect, Ref, Region, ScopeOptions, Store, critical, genesis, request,
 };
 use wire::SplitMix64;
 
@@ -101,10 +101,10 @@ fn step(book: &mut Book, random: &mut SplitMix64, apart: bool) {
 fn a_hot_change_has_the_outcome_of_a_change_of_the_whole_object() {
     let (mut apart, mut whole) = (book(), book());
     for seed in 0..400 {
-        let terms = at(5 + seed, if seed % 3 == 0 { PROTECTED } else { REVERSIBLE });
+        let options = at(5 + seed, if seed % 3 == 0 { PROTECTED } else { REVERSIBLE });
         let deltas = [(&mut apart, true), (&mut whole, false)].map(|(book, apart)| {
             let mut random = SplitMix64::new(seed);
-            run(book, terms, |book| (0..random.below(9)).for_each(|_| step(book, &mut random, apart)))
+            run(book, options, |book| (0..random.below(9)).for_each(|_| step(book, &mut random, apart)))
                 .unwrap()
                 .1
         });
@@ -168,9 +168,10 @@ fn an_error_in_other_members_before_the_seal_is_found_after_a_hot_change() {
 /// A request that is run twice masks a fault in its first run only if undoing that run rolls back the fault as well.
 #[test]
 fn with_images_of_whole_objects_an_error_in_them_is_undone_too() {
-    for (begin, health) in
-        [(request::begin as fn(Terms), Health::Damaged), (request::begin_with_whole_images, Health::Intact)]
-    {
+    for (begin, health) in [
+        (request::begin as fn(ScopeOptions), Health::Damaged),
+        (request::begin_with_whole_images, Health::Intact),
+    ] {
         let mut book = book();
         let before = book.digest();
         begin(at(5, REVERSIBLE));
@@ -199,8 +200,8 @@ fn corrupted_hot_members_are_found_like_others() {
 fn where_checksums_are_off_or_only_renewed_hot_changes_leave_none_that_is_wrong() {
     for (protect, is_renewed) in [(Protect::Nothing, false), (Protect::Seal, true)] {
         let mut book = book();
-        let terms = Terms { protect, ..REVERSIBLE };
-        let (_, delta) = run(&mut book, at(5, terms), |book| book.page(3).see(4)).unwrap();
+        let options = ScopeOptions { protect, ..REVERSIBLE };
+        let (_, delta) = run(&mut book, at(5, options), |book| book.page(3).see(4)).unwrap();
         assert_eq!(delta.pairs().len(), usize::from(is_renewed));
         assert_eq!(book.check(id(3)), if is_renewed { Health::Intact } else { Health::Unsealed });
         run(&mut book, at(6, REVERSIBLE), |book| book.page(3).see(5)).unwrap();
@@ -253,7 +254,7 @@ fn a_page_that_was_changed_before_it_got_its_number_is_one_object_and_is_undone(
     let mut book = book();
     let before = book.digest();
     for (count, protect) in [(1, Protect::Check), (20, Protect::Check), (1, Protect::Nothing)] {
-        request::begin(at(5, Terms { protect, ..REVERSIBLE }));
+        request::begin(at(5, ScopeOptions { protect, ..REVERSIBLE }));
         (0..count).for_each(|_| book.add_edited(b"edited"));
         book.undo();
         assert!(request::is_undone(), "{count} pages, {protect:?}");

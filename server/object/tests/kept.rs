@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Leaf, PROTECTED, REVERSIBLE, at};
 use object::{
-    Change, Injection, Kept, ObjectBefore, ObjectId, Protect, Ref, Region, RegionId, Store, Terms, critical,
-    genesis, request,
+    Change, Injection, Kept, ObjectBefore, ObjectId, Protect, Ref, Region, RegionId, ScopeOptions, Store,
+    critical, genesis, request,
 };
 use proptest::prelude::*;
 use wire::SplitMix64;
@@ -131,7 +131,10 @@ impl World {
 
     /// Runs a request of random steps on both regions, and keeps it.
     fn run(&mut self, random: &mut SplitMix64) -> Kept {
-        request::begin_with_whole_images(at(self.position, Terms { protect: self.protect, ..REVERSIBLE }));
+        request::begin_with_whole_images(at(
+            self.position,
+            ScopeOptions { protect: self.protect, ..REVERSIBLE },
+        ));
         self.position += 1;
         for _ in 0..random.below(7) {
             self.step(random);
@@ -335,7 +338,7 @@ fn without_before_images_nothing_can_be_rolled_back() {
 fn with_seals_alone_corruption_is_read_and_changes_are_noted() {
     let mut region = genesis(REGION_IDS[0], Forest::new);
     let mut run = |position, work: &mut dyn FnMut(&mut Forest)| {
-        request::begin_with_whole_images(at(position, Terms { protect: Protect::Seal, ..REVERSIBLE }));
+        request::begin_with_whole_images(at(position, ScopeOptions { protect: Protect::Seal, ..REVERSIBLE }));
         work(&mut region);
         region.seal(REGION_IDS[0]);
         request::finish_keeping(Kept::new())

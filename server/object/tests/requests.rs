@@ -207,10 +207,10 @@ fn a_damaged_piece_is_blamed_on_its_owner() {
 
 #[test]
 fn undo_rolls_back_changes_creations_and_removals() {
-    for terms in [REVERSIBLE, request::Terms { protect: request::Protect::Nothing, ..REVERSIBLE }] {
+    for options in [REVERSIBLE, request::ScopeOptions { protect: request::Protect::Nothing, ..REVERSIBLE }] {
         let mut tree = tree();
         let before = (tree.digest(), tree.pack_all());
-        request::begin(at(5, terms));
+        request::begin(at(5, options));
         let leaf = tree.reference(1);
         tree.leaf_mut(0).append(b"more");
         tree.leaf_mut(1).write(5000, b"changed");

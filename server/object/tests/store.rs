@@ -1,6 +1,6 @@
 //! Ways over a whole store and to two of its objects, and how a scrub shows objects that are too large.
 
-use object::{Large, Pair, Pieces, Ref, Region, Store, Terms, Touched, critical, genesis, request};
+use object::{Large, Pair, Pieces, Ref, Region, ScopeOptions, Store, Touched, critical, genesis, request};
 
 #[critical]
 struct Account {
@@ -48,7 +48,7 @@ impl Bank {
 }
 
 fn run<T>(bank: &mut Bank, position: u64, work: impl FnOnce(&mut Bank) -> T) -> (T, Touched) {
-    request::begin(Terms { position, protect: request::Protect::Check, keep_before_images: true });
+    request::begin(ScopeOptions { position, protect: request::Protect::Check, keep_before_images: true });
     let result = work(bank);
     bank.seal(0);
     (result, request::finish())

@@ -58,7 +58,7 @@ pub enum Decision {
 
 /// Why a decision is not carried out here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Declined {
+pub enum DecisionError {
     /// Only the replica in slot 0 founds.
     #[error("a group is begun by replica 1")]
     NotFirst,
@@ -156,7 +156,7 @@ pub enum Output {
         last: u64,
     },
     /// The leader keeps stamping batches later than f+1 clocks allow: this replica called an election against it.
-    Distrusted {
+    StampsRefused {
         /// The leader.
         leader: u8,
         /// How much too late its last stamp was, in microseconds.
@@ -356,7 +356,7 @@ impl EngineOut {
 
 /// The engine's progress; cheap to read at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct EngineStatus {
     /// Slot of the leader, if one is known.
     pub leader: Option<u8>,
     /// Whether that is this replica.
@@ -402,7 +402,7 @@ pub struct Tolerance {
     pub unproven: bool,
 }
 
-/// Who leads: the part of a [`Standing`] that is read several times per batch.
+/// Who leads: the part of a [`EngineStatus`] that is read several times per batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leadership {
     /// Slot of the leader, if one is known.
@@ -455,11 +455,11 @@ pub trait OrderEngine: Send {
     }
 
     /// Its progress.
-    fn standing(&self) -> Standing;
+    fn engine_status(&self) -> EngineStatus;
 
-    /// Who leads: equal to those fields of [`OrderEngine::standing`].
+    /// Who leads: equal to those fields of [`OrderEngine::engine_status`].
     fn leadership(&self) -> Leadership {
-        let Standing { leader, is_leader, term, incarnation, .. } = self.standing();
+        let EngineStatus { leader, is_leader, term, incarnation, .. } = self.engine_status();
         Leadership { leader, is_leader, term, incarnation }
     }
 
@@ -550,15 +550,15 @@ pub trait OrderEngine: Send {
     /// Carries out an operator's decision.
     ///
     /// # Errors
-    /// [`Declined`] when it is not possible here; nothing has changed then.
-    fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
+    /// [`DecisionError`] when it is not possible here; nothing has changed then.
+    fn decide(&mut self, decision: Decision) -> Result<(), DecisionError> {
         let _ = decision;
-        Err(Declined::NoGroup)
+        Err(DecisionError::NoGroup)
     }
 
     /// Entries that are stamped later than this, in microseconds since 1970, are refused from now on: f+1 clocks are
     /// not that late. A leader that keeps sending such entries is deposed
-    /// ([`Output::Distrusted`]).
+    /// ([`Output::StampsRefused`]).
     fn accept_stamps(&mut self, until_us: u64) {
         let _ = until_us;
     }

@@ -18,13 +18,13 @@ pub mod frame;
 pub mod limits;
 mod log;
 mod orderer;
-mod patience;
 mod primary;
 mod queue;
 mod raft;
 mod sessions;
 mod single;
 mod stamps;
+mod timeouts;
 
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};
@@ -32,8 +32,8 @@ pub use body::{BodyWriter, FrameBody};
 #[cfg(feature = "inject")]
 pub use engine::EngineFaults;
 pub use engine::{
-    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Leadership, MemberSet, NotNow,
-    OrderEngine, Output, Outside, PrimaryView, Standing, Tolerance,
+    Blame, Committed, CorruptPart, Decision, DecisionError, EngineOut, EngineStatus, FailStop, Leadership,
+    MemberSet, NotNow, OrderEngine, Output, Outside, PrimaryView, Tolerance,
 };
 pub use frame::{Decoder, Frame, FrameError, FrameKind};
 pub use log::{

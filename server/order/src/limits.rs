@@ -32,7 +32,7 @@ pub const LEADER_QUEUE: usize = 256;
 /// continues.
 pub const STUCK_TICKS: u64 = 20;
 /// Ticks for which a leader's stamps are refused before an election is called against it.
-pub const DISTRUST_TICKS: u64 = 8;
+pub const REFUSED_STAMPS_TICKS: u64 = 8;
 /// Doublings at most of the time between two calls against the same leader.
 pub const MOST_DOUBLINGS: u32 = 5;
 /// Entries by which the leader may be ahead of the deliveries of the slowest live replica.

@@ -10,15 +10,15 @@ use bytes::Bytes;
 use crate::batch::{Batch, Encoded, Request};
 use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
-    Blame, Committed, CorruptPart, Decision, Declined, EngineOut, FailStop, Leadership, OrderEngine, Output,
-    Standing, Tolerance,
+    Blame, Committed, CorruptPart, Decision, DecisionError, EngineOut, EngineStatus, FailStop, Leadership,
+    OrderEngine, Output, Tolerance,
 };
 use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogError;
-use crate::patience::Patience;
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
+use crate::timeouts::BatchTimeouts;
 
 /// The settings of an orderer; equal on all replicas except for `slot` and `seed`.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct Config {
     /// Ticks without the delivery of a batch of this replica, under another leader, after which this replica campaigns
     /// although that leader sends heartbeats: a leader that orders nothing is as bad as none. Twice as long after each
     /// failed attempt.
-    pub patience_ticks: u64,
+    pub leader_timeout_ticks: u64,
     /// Entries the leader may be ahead of the slowest live replica.
     pub window: u64,
     /// Deliveries may be rolled back ([`Orderer::rewind`]): with [`crate::PrimaryEngine`] only. A batch of this replica
@@ -59,7 +59,7 @@ impl Config {
             batching: Batching::default(),
             resend_ticks: 20,
             // One after the other, or they would take each other's votes.
-            patience_ticks: 80 + 4 * u64::from(slot),
+            leader_timeout_ticks: 80 + 4 * u64::from(slot),
             window: limits::WINDOW_ENTRIES,
             rewinds: false,
             streams: false,
@@ -113,7 +113,7 @@ pub struct Orderer<E> {
     out: EngineOut,
     followed: (Option<u8>, u64),
     peers_up: u16,
-    patience: Patience,
+    timeouts: BatchTimeouts,
     stopped: bool,
     counters: OrderCounters,
 }
@@ -131,7 +131,7 @@ impl<E: OrderEngine> Orderer<E> {
             out: EngineOut::default(),
             followed: (None, 0),
             peers_up: 0,
-            patience: Patience::default(),
+            timeouts: BatchTimeouts::default(),
             stopped: false,
             counters: OrderCounters::default(),
         }
@@ -179,15 +179,15 @@ impl<E: OrderEngine> Orderer<E> {
     pub fn tick(&mut self) {
         self.engine.tick();
         let waits = self.batcher.undelivered() > 0;
-        if self.patience.hands_over_again(waits, self.config.resend_ticks) {
+        if self.timeouts.hands_over_again(waits, self.config.resend_ticks) {
             self.send_again();
         }
         // A leader that is up and orders nothing, or receives nothing from this replica, is replaced. It is not to
         // blame for ordered batches that wait here for the executors.
-        let standing = self.engine.standing();
-        let follows = standing.leader.is_some() && !standing.is_leader;
+        let engine_status = self.engine.engine_status();
+        let follows = engine_status.leader.is_some() && !engine_status.is_leader;
         let is_owed = follows && waits && self.out.committed.is_empty();
-        if self.patience.is_over(is_owed, self.config.patience_ticks) {
+        if self.timeouts.is_over(is_owed, self.config.leader_timeout_ticks) {
             self.counters.impatient += 1;
             self.engine.campaign();
         }
@@ -340,8 +340,8 @@ impl<E: OrderEngine> Orderer<E> {
 
     /// The engine's progress.
     #[inline]
-    pub fn standing(&self) -> Standing {
-        self.engine.standing()
+    pub fn engine_status(&self) -> EngineStatus {
+        self.engine.engine_status()
     }
 
     /// Index of the last delivery taken (or installed).
@@ -369,9 +369,9 @@ impl<E: OrderEngine> Orderer<E> {
     /// Carries out an operator's decision: see [`OrderEngine::decide`].
     ///
     /// # Errors
-    /// [`Declined`] when that is not possible here.
-    pub fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
-        if self.stopped { Err(Declined::Stopped) } else { self.engine.decide(decision) }
+    /// [`DecisionError`] when that is not possible here.
+    pub fn decide(&mut self, decision: Decision) -> Result<(), DecisionError> {
+        if self.stopped { Err(DecisionError::Stopped) } else { self.engine.decide(decision) }
     }
 
     /// Follower only: calls an election against a faulty leader.
@@ -410,7 +410,7 @@ impl<E: OrderEngine> Orderer<E> {
     }
 
     fn send_again(&mut self) {
-        self.patience.handed_over();
+        self.timeouts.handed_over();
         if self.batcher.undelivered() > 0 {
             self.batcher.send_again();
         }
@@ -472,7 +472,7 @@ impl<E: OrderEngine> Orderer<E> {
         }
         let mut tags = Vec::new();
         if own {
-            self.patience.served();
+            self.timeouts.served();
             match self.batcher.delivered(batch.number, number) {
                 Ok(delivered) => tags = delivered,
                 Err(part) => {
@@ -543,9 +543,15 @@ mod tests {
         fn campaign(&mut self) {
             self.campaigns += 1;
         }
-        fn standing(&self) -> Standing {
+        fn engine_status(&self) -> EngineStatus {
             let members = MemberSet { voters: 0b111, learners: 0 };
-            Standing { leader: Some(1), term: 1, incarnation: Some(1), members, ..Standing::default() }
+            EngineStatus {
+                leader: Some(1),
+                term: 1,
+                incarnation: Some(1),
+                members,
+                ..EngineStatus::default()
+            }
         }
     }
 

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 
 use crate::batch::Encoded;
-use crate::engine::{Blame, Committed, EngineOut, MemberSet, NotNow, OrderEngine, Output, Outside, Standing};
+use crate::engine::{
+    Blame, Committed, EngineOut, EngineStatus, MemberSet, NotNow, OrderEngine, Output, Outside,
+};
 use crate::frame::FrameKind;
 
 /// Gives every proposal the next index at once.
@@ -57,8 +59,8 @@ impl OrderEngine for SingleEngine {
     }
 
     #[inline]
-    fn standing(&self) -> Standing {
-        Standing {
+    fn engine_status(&self) -> EngineStatus {
+        EngineStatus {
             leader: Some(self.slot),
             is_leader: true,
             term: 1,

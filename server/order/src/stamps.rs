@@ -5,7 +5,7 @@ use crate::limits;
 
 /// A follower's record of refused stamps.
 #[derive(Debug, Default)]
-pub(crate) struct Distrust {
+pub(crate) struct RefusedStamps {
     /// The leader they came from: its id in the engine, from 1.
     leader: u64,
     /// Tick of the first one after which no entry was accepted.
@@ -16,11 +16,11 @@ pub(crate) struct Distrust {
     pub ahead_us: u64,
 }
 
-impl Distrust {
+impl RefusedStamps {
     /// An entry of this leader was refused, because its stamp is this much later than any that is accepted.
     pub fn refused(&mut self, leader: u64, ahead_us: u64, tick: u64) {
         if self.leader != leader {
-            *self = Distrust { leader, ..Distrust::default() };
+            *self = RefusedStamps { leader, ..RefusedStamps::default() };
         }
         self.since.get_or_insert(tick);
         self.ahead_us = ahead_us;
@@ -35,7 +35,7 @@ impl Distrust {
     /// each failed attempt, because then this replica may be the wrong one.
     pub fn is_due(&mut self, leader: u64, tick: u64) -> bool {
         let Some(since) = self.since.filter(|_| leader == self.leader) else { return false };
-        if tick < since + (limits::DISTRUST_TICKS << self.called.min(limits::MOST_DOUBLINGS)) {
+        if tick < since + (limits::REFUSED_STAMPS_TICKS << self.called.min(limits::MOST_DOUBLINGS)) {
             return false;
         }
         (self.since, self.called) = (Some(tick), self.called + 1);
@@ -49,13 +49,13 @@ pub(crate) struct StampLimit {
     /// Later ones are refused.
     pub latest_us: u64,
     /// The refused ones.
-    pub distrust: Distrust,
+    pub refused_stamps: RefusedStamps,
 }
 
 impl Default for StampLimit {
     /// Every stamp is accepted.
     fn default() -> Self {
-        StampLimit { latest_us: u64::MAX, distrust: Distrust::default() }
+        StampLimit { latest_us: u64::MAX, refused_stamps: RefusedStamps::default() }
     }
 }
 
@@ -63,15 +63,15 @@ impl StampLimit {
     /// Whether to accept a batch of the primary in this slot, whose latest stamp is this.
     pub fn accepts(&mut self, slot: u8, stamp_us: u64, tick: u64) -> bool {
         match stamp_us.checked_sub(self.latest_us).filter(|ahead_us| *ahead_us > 0) {
-            Some(ahead_us) => self.distrust.refused(u64::from(slot) + 1, ahead_us, tick),
-            None => self.distrust.believed(),
+            Some(ahead_us) => self.refused_stamps.refused(u64::from(slot) + 1, ahead_us, tick),
+            None => self.refused_stamps.believed(),
         }
         stamp_us <= self.latest_us
     }
 
     /// How much too late the stamps of the primary in this slot are, if it is time to ask for another one.
     pub fn is_due(&mut self, slot: u8, tick: u64) -> Option<u64> {
-        self.distrust.is_due(u64::from(slot) + 1, tick).then_some(self.distrust.ahead_us)
+        self.refused_stamps.is_due(u64::from(slot) + 1, tick).then_some(self.refused_stamps.ahead_us)
     }
 }
 
@@ -80,20 +80,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_is_distrusted_after_a_while_and_less_and_less_often() {
-        let mut distrust = Distrust::default();
-        let called = |distrust: &mut Distrust, ticks: std::ops::Range<u64>| {
-            ticks.filter(|tick| distrust.is_due(7, *tick)).collect::<Vec<_>>()
+    fn a_leader_is_replaced_after_a_while_and_less_and_less_often() {
+        let mut refused_stamps = RefusedStamps::default();
+        let called = |refused_stamps: &mut RefusedStamps, ticks: std::ops::Range<u64>| {
+            ticks.filter(|tick| refused_stamps.is_due(7, *tick)).collect::<Vec<_>>()
         };
-        assert_eq!(called(&mut distrust, 0..1000), []);
-        distrust.refused(7, 5, 1000);
-        let first = 1000 + limits::DISTRUST_TICKS;
-        let then = |nth: u32| first + (2..=nth).map(|nth| limits::DISTRUST_TICKS << (nth - 1)).sum::<u64>();
-        assert_eq!(called(&mut distrust, 1000..then(3) + 1), [first, then(2), then(3)]);
-        distrust.believed();
-        assert_eq!(called(&mut distrust, 5000..6000), []);
-        distrust.refused(7, 5, 6000);
-        assert!(!distrust.is_due(8, 7000), "another leads by now");
-        assert!(distrust.is_due(7, 7000));
+        assert_eq!(called(&mut refused_stamps, 0..1000), []);
+        refused_stamps.refused(7, 5, 1000);
+        let first = 1000 + limits::REFUSED_STAMPS_TICKS;
+        let then =
+            |nth: u32| first + (2..=nth).map(|nth| limits::REFUSED_STAMPS_TICKS << (nth - 1)).sum::<u64>();
+        assert_eq!(called(&mut refused_stamps, 1000..then(3) + 1), [first, then(2), then(3)]);
+        refused_stamps.believed();
+        assert_eq!(called(&mut refused_stamps, 5000..6000), []);
+        refused_stamps.refused(7, 5, 6000);
+        assert!(!refused_stamps.is_due(8, 7000), "another leads by now");
+        assert!(refused_stamps.is_due(7, 7000));
     }
 }

@@ -91,7 +91,7 @@ fn the_minority_stops_and_catches_up_when_the_network_heals() {
         let elsewhere = cluster.leader().unwrap();
         assert!(![leader, other].contains(&elsewhere), "the majority elected its own leader");
         assert_eq!(
-            cluster.replica(leader).orderer.standing().leader,
+            cluster.replica(leader).orderer.engine_status().leader,
             None,
             "the old leader stepped down by itself"
         );
@@ -185,7 +185,7 @@ fn the_leader_waits_for_a_slow_follower_but_not_for_a_stuck_one() {
     cluster.replica(slow).stuck = true;
     load(&mut cluster, 450, 1_000);
     let behind = |cluster: &mut Cluster| {
-        cluster.replica(leader).orderer.standing().last_index
+        cluster.replica(leader).orderer.engine_status().last_index
             - cluster.replica(slow).orderer.delivered_index()
     };
     assert!((200..=256 + 8).contains(&behind(&mut cluster)), "{} entries", behind(&mut cluster));

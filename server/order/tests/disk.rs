@@ -110,7 +110,7 @@ fn all_replicas_at_once_lose_their_power_and_nothing_acknowledged() {
     }
     cluster.settle();
     assert!(cluster.acked.len() > 300);
-    let first = cluster.replica(0).orderer.standing().first_index;
+    let first = cluster.replica(0).orderer.engine_status().first_index;
     assert!(first > 100, "the log was compacted and still replays: it begins at {first}");
 }
 
@@ -223,7 +223,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         let leader = cluster.leader().expect("there is one");
         let victim = (leader + 1) % 3;
         cluster.settle();
-        let acknowledged = cluster.replica(victim).orderer.standing().last_index;
+        let acknowledged = cluster.replica(victim).orderer.engine_status().last_index;
         let cuts = kill(&mut cluster, victim);
         let path = last_segment(&directory(&root, victim));
         let mut bytes = fs::read(&path).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::harness::{Cluster, Service};
-use order::{Decision, Declined, FileLog, FileOptions, LogStore, Record, State};
+use order::{Decision, DecisionError, FileLog, FileOptions, LogStore, Record, State};
 use tempfile::TempDir;
 
 fn established(replicas: u8, seed: u64) -> Cluster {
@@ -31,7 +31,7 @@ fn lose(cluster: &mut Cluster, slots: &[u8]) {
     slots.iter().for_each(|&slot| cluster.start_empty(slot));
 }
 
-fn decide(cluster: &mut Cluster, slot: u8, decision: Decision) -> Result<(), Declined> {
+fn decide(cluster: &mut Cluster, slot: u8, decision: Decision) -> Result<(), DecisionError> {
     cluster.replica(slot).orderer.decide(decision)
 }
 
@@ -39,7 +39,9 @@ fn decide(cluster: &mut Cluster, slot: u8, decision: Decision) -> Result<(), Dec
 fn nobody_begins(cluster: &mut Cluster) {
     cluster.run(5_000);
     assert!(cluster.leader().is_none());
-    assert!((0..cluster.size()).all(|slot| cluster.replica(slot).orderer.standing().incarnation.is_none()));
+    assert!(
+        (0..cluster.size()).all(|slot| cluster.replica(slot).orderer.engine_status().incarnation.is_none())
+    );
 }
 
 fn forget(cluster: &mut Cluster) {
@@ -53,10 +55,10 @@ fn a_group_whose_memories_are_all_lost_begins_anew_only_on_command() {
         let all: Vec<u8> = (0..replicas).collect();
         lose(&mut cluster, &all);
         nobody_begins(&mut cluster);
-        let outside = cluster.replica(0).orderer.standing().outside;
+        let outside = cluster.replica(0).orderer.engine_status().outside;
         assert_eq!((outside.fresh, outside.members), ((1 << replicas) - 2, 0));
-        assert_eq!(decide(&mut cluster, 1, Decision::Found), Err(Declined::NotFirst));
-        assert_eq!(decide(&mut cluster, 1, Decision::TakeOver), Err(Declined::NoData));
+        assert_eq!(decide(&mut cluster, 1, Decision::Found), Err(DecisionError::NotFirst));
+        assert_eq!(decide(&mut cluster, 1, Decision::TakeOver), Err(DecisionError::NoData));
         assert_eq!(decide(&mut cluster, 0, Decision::Found), Ok(()));
         forget(&mut cluster);
         cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
@@ -72,8 +74,8 @@ fn memories_lost_one_after_the_other_leave_a_group_that_can_begin_anew() {
     lose(&mut cluster, &[0, 1]);
     cluster.run(2_000);
     assert_eq!(cluster.leader(), None, "one of three leads nobody");
-    assert_eq!(cluster.replica(0).orderer.standing().outside.members, 0b100);
-    assert_eq!(decide(&mut cluster, 0, Decision::Found), Err(Declined::OtherBelongs(2)));
+    assert_eq!(cluster.replica(0).orderer.engine_status().outside.members, 0b100);
+    assert_eq!(decide(&mut cluster, 0, Decision::Found), Err(DecisionError::OtherBelongs(2)));
     lose(&mut cluster, &[2]);
     nobody_begins(&mut cluster);
     assert_eq!(decide(&mut cluster, 0, Decision::Found), Ok(()));
@@ -108,13 +110,13 @@ fn a_leader_that_is_left_alone_goes_on_and_loses_nothing_that_was_acknowledged()
         assert_eq!(cluster.leader(), None);
         assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()));
         cluster.run_until(5_000, "all are in again", |cluster| {
-            let voters = cluster.replica(left).orderer.standing().members.voters;
+            let voters = cluster.replica(left).orderer.engine_status().members.voters;
             voters.count_ones() == u32::from(replicas)
         });
         load(&mut cluster, 500);
         cluster.settle();
-        assert_eq!(decide(&mut cluster, left, Decision::Found), Err(Declined::Belongs));
-        assert!(matches!(decide(&mut cluster, left, Decision::TakeOver), Err(Declined::Led(_))));
+        assert_eq!(decide(&mut cluster, left, Decision::Found), Err(DecisionError::Belongs));
+        assert!(matches!(decide(&mut cluster, left, Decision::TakeOver), Err(DecisionError::Led(_))));
     }
 }
 
@@ -128,7 +130,7 @@ fn a_follower_or_a_replica_that_is_catching_up_can_go_on_as_well() {
             // Its state is here, and it does not vote yet.
             lose(&mut cluster, &[left]);
             cluster.run_until(5_000, "it has its state", |cluster| {
-                cluster.replica(left).orderer.standing().members.is_learner(left)
+                cluster.replica(left).orderer.engine_status().members.is_learner(left)
             });
         }
         let others: Vec<u8> = (0..3).filter(|slot| *slot != left).collect();
@@ -136,7 +138,7 @@ fn a_follower_or_a_replica_that_is_catching_up_can_go_on_as_well() {
         cluster.run(1_500);
         assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()), "{seed}");
         cluster.run_until(5_000, "all are in again", |cluster| {
-            cluster.replica(left).orderer.standing().members.voters == 0b111
+            cluster.replica(left).orderer.engine_status().members.voters == 0b111
         });
         load(&mut cluster, 300);
         cluster.settle();
@@ -154,22 +156,24 @@ fn who_was_given_up_for_lost_and_turns_up_disturbs_nobody() {
     cluster.run(2_000);
     assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()));
     cluster.run(500);
-    assert!(cluster.replica(left).orderer.standing().is_leader, "alone");
+    assert!(cluster.replica(left).orderer.engine_status().is_leader, "alone");
     let before = cluster.replica(left).service.clone();
     cluster.cut_links.clear();
     load(&mut cluster, 2_000);
-    assert!(cluster.replica(left).orderer.standing().is_leader && cluster.replica(left).stopped.is_none());
+    assert!(
+        cluster.replica(left).orderer.engine_status().is_leader && cluster.replica(left).stopped.is_none()
+    );
     assert!(cluster.replica(left).service.starts_with(&before));
-    let members = cluster.replica(left).orderer.standing().members;
+    let members = cluster.replica(left).orderer.engine_status().members;
     assert_eq!(members.voters, 1 << left, "they are not let in with what they have");
-    let mut elsewhere = |slot: u8| cluster.replica(slot).orderer.standing().outside.elsewhere;
+    let mut elsewhere = |slot: u8| cluster.replica(slot).orderer.engine_status().outside.elsewhere;
     assert!(others.iter().any(|&other| elsewhere(other) == 1 << left), "one leads the others, and knows why");
     assert_ne!(elsewhere(left), 0);
     // Once they have given up their data, they are.
     forget(&mut cluster);
     lose(&mut cluster, &others);
     cluster.run_until(5_000, "all are in again", |cluster| {
-        cluster.replica(left).orderer.standing().members.voters == 0b111
+        cluster.replica(left).orderer.engine_status().members.voters == 0b111
     });
     cluster.settle();
 }
@@ -215,7 +219,7 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
             assert_eq!(decide(&mut cluster, left, Decision::TakeOver), Ok(()));
         }
         cluster.run_until(8_000, "all are in again", |cluster| {
-            cluster.replica(left).orderer.standing().members.voters == 0b111
+            cluster.replica(left).orderer.engine_status().members.voters == 0b111
         });
         load(&mut cluster, 300);
     }
@@ -271,14 +275,22 @@ fn a_replica_does_not_take_over_from_a_majority() {
         let others: Vec<u8> = (0..3).filter(|slot| *slot != leader).collect();
         cluster.kill(leader);
         cluster.run_until(2_000, "nobody leads", |cluster| {
-            cluster.replica(others[0]).orderer.standing().leader.is_none()
+            cluster.replica(others[0]).orderer.engine_status().leader.is_none()
         });
-        assert_eq!(decide(&mut cluster, others[0], Decision::TakeOver), Err(Declined::Election), "{seed}");
+        assert_eq!(
+            decide(&mut cluster, others[0], Decision::TakeOver),
+            Err(DecisionError::Election),
+            "{seed}"
+        );
         // No message of this one arrives, so that no replica is elected; but it receives those of the other one.
         cluster.cut_links.insert((others[0], others[1]));
         cluster.run(2_500);
         assert_eq!(cluster.leader(), None);
-        assert_eq!(decide(&mut cluster, others[0], Decision::TakeOver), Err(Declined::Majority(2)), "{seed}");
+        assert_eq!(
+            decide(&mut cluster, others[0], Decision::TakeOver),
+            Err(DecisionError::Majority(2)),
+            "{seed}"
+        );
         cluster.cut_links.clear();
         cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
         load(&mut cluster, 300);

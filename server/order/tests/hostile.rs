@@ -77,7 +77,7 @@ fn a_term_that_only_one_peer_claims_is_not_believed() {
             }
         }
         assert_goes_on(&mut cluster, leader);
-        assert!(cluster.replica(leader).orderer.standing().term < 1 << 20);
+        assert!(cluster.replica(leader).orderer.engine_status().term < 1 << 20);
     }
 }
 

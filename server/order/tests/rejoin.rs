@@ -33,8 +33,8 @@ fn leave_behind(cluster: &mut Cluster) -> (u8, u8) {
     for other in (0..cluster.size()).filter(|&other| other != behind) {
         while cluster.replica(other).orderer.compact_to(u64::MAX) {}
     }
-    let last = cluster.replica(behind).orderer.standing().last_index;
-    let first = cluster.replica(leader).orderer.standing().first_index;
+    let last = cluster.replica(behind).orderer.engine_status().last_index;
+    let first = cluster.replica(leader).orderer.engine_status().first_index;
     assert!(first > last + 1, "the log from {first} on does not continue at {last}");
     (behind, leader)
 }
@@ -173,8 +173,8 @@ fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
     load(&mut cluster, 1_500);
     cluster.submit_checkpoint(others[0]);
     load(&mut cluster, 500);
-    let first = cluster.replica(others[0]).orderer.standing().first_index;
-    let last = cluster.replica(slot).orderer.standing().last_index;
+    let first = cluster.replica(others[0]).orderer.engine_status().first_index;
+    let last = cluster.replica(slot).orderer.engine_status().last_index;
     assert!(first > last + 1, "compacted to {first}, the follower has {last}");
     cluster.cut_links.clear();
     cluster.settle();
@@ -193,13 +193,13 @@ fn a_log_in_memory_is_shortened_without_a_checkpoint() {
     load(&mut cluster, 2_000);
     for &other in &others {
         let orderer = &mut cluster.replica(other).orderer;
-        let before = orderer.standing().log_bytes;
+        let before = orderer.engine_status().log_bytes;
         while orderer.compact_to(u64::MAX) {}
-        let after = orderer.standing();
+        let after = orderer.engine_status();
         assert!(after.first_index > 100 && after.log_bytes < before / 4, "{before} bytes, then {after:?}");
     }
-    let last = cluster.replica(slot).orderer.standing().last_index;
-    assert!(cluster.replica(others[0]).orderer.standing().first_index > last + 1);
+    let last = cluster.replica(slot).orderer.engine_status().last_index;
+    assert!(cluster.replica(others[0]).orderer.engine_status().first_index > last + 1);
     cluster.cut_links.clear();
     cluster.settle();
 }
@@ -214,12 +214,12 @@ fn entries_that_a_silent_voter_lacks_are_kept_up_to_the_bound() {
             cluster.cut_links.extend([(behind, other), (other, behind)]);
         }
         load(&mut cluster, 3_000);
-        let last = cluster.replica(behind).orderer.standing().last_index;
+        let last = cluster.replica(behind).orderer.engine_status().last_index;
         for other in (0..3).filter(|&other| other != behind) {
             while cluster.replica(other).orderer.compact_to(u64::MAX) {}
-            let standing = cluster.replica(other).orderer.standing();
-            let is_kept = standing.first_index <= last + 1;
-            assert_eq!(is_kept, kept_bytes > 10_000, "{last} and {standing:?}");
+            let engine_status = cluster.replica(other).orderer.engine_status();
+            let is_kept = engine_status.first_index <= last + 1;
+            assert_eq!(is_kept, kept_bytes > 10_000, "{last} and {engine_status:?}");
         }
         cluster.settle();
     }
@@ -240,7 +240,7 @@ fn a_leader_that_ends_during_a_transfer_leaves_the_entries_after_the_state() {
     let (cut, _) = cluster.replica(joiner).fetching.unwrap();
     load(&mut cluster, 2_000);
     while cluster.replica(other).orderer.compact_to(u64::MAX) {}
-    let first = cluster.replica(other).orderer.standing().first_index;
+    let first = cluster.replica(other).orderer.engine_status().first_index;
     assert!(first <= cut + 1, "the state is of entry {cut}, and the log begins at {first}");
     cluster.settle();
 }
@@ -263,8 +263,8 @@ fn a_former_leader_keeps_no_log_for_those_that_it_filled() {
     load(&mut cluster, 12_000);
     assert_ne!(cluster.leader(), Some(leader));
     while cluster.replica(leader).orderer.compact_to(u64::MAX) {}
-    let standing = cluster.replica(leader).orderer.standing();
-    assert!(standing.log_bytes < 200_000, "{standing:?}");
+    let engine_status = cluster.replica(leader).orderer.engine_status();
+    assert!(engine_status.log_bytes < 200_000, "{engine_status:?}");
 }
 
 /// Of three replicas one is left behind, and one of the two that are level ends: the other one has everything, and no
@@ -354,7 +354,7 @@ fn a_lone_survivor_of_two_lost_memories_founds_nothing_and_loses_nothing() {
     }
     cluster.run(5_000);
     for slot in [0, 1] {
-        assert_eq!(cluster.replica(slot).orderer.standing().incarnation, None, "it waits");
+        assert_eq!(cluster.replica(slot).orderer.engine_status().incarnation, None, "it waits");
     }
     assert!(!cluster.replica(2).service.is_empty());
     assert_eq!(cluster.leader(), None);
@@ -396,7 +396,7 @@ fn an_entry_corrupted_in_memory_stops_its_replica_and_is_never_delivered() {
     cluster.submit(leader);
     cluster.replica(leader).orderer.pump(0);
     while cluster.replica(leader).orderer.poll_output().is_some() {}
-    let last = cluster.replica(leader).orderer.standing().last_index;
+    let last = cluster.replica(leader).orderer.engine_status().last_index;
     assert!(cluster.replica(leader).orderer.engine_mut().corrupt_entry(last, 12));
     cluster.run_until(3_000, "the fail-stop", |cluster| cluster.replica(leader).stopped.is_some());
     let reason = cluster.replica(leader).stopped.clone().unwrap();

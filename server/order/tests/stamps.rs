@@ -45,7 +45,8 @@ fn a_corrupted_stamp_is_ordered_by_nobody_and_its_leader_is_deposed() {
                 ahead(&mut cluster)
             );
             assert_ne!(cluster.leader(), Some(leader), "{bits:x}");
-            let named = |cluster: &mut Cluster, slot: u8| cluster.replica(slot).distrusted.contains(&leader);
+            let named =
+                |cluster: &mut Cluster, slot: u8| cluster.replica(slot).stamps_refused.contains(&leader);
             let by = cluster.running().into_iter().filter(|slot| named(&mut cluster, *slot)).count();
             assert!(by > 0, "{bits:x}");
             cluster.settle();

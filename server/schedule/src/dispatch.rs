@@ -99,7 +99,7 @@ pub(crate) enum Picked<R> {
 pub(crate) enum Offer<R> {
     Run(Picked<R>),
     /// A request without a position, to run before the next entry.
-    Between(Box<Again<R>>),
+    BetweenEntries(Box<Again<R>>),
     /// Draining: an empty position.
     Empty,
     /// The log has no further entry yet.
@@ -178,11 +178,11 @@ impl<R> Dispatcher<R> {
                     }
                 }
                 // One worker runs it; nothing is appended meanwhile, so the others only wait.
-                Offer::Between(again) if self.me == 0 => {
+                Offer::BetweenEntries(again) if self.me == 0 => {
                     (self.is_between, self.is_predicted, self.teaches) = (true, false, false);
                     self.staged = Some(Picked::Stored(again));
                 }
-                Offer::Between(_) => {}
+                Offer::BetweenEntries(_) => {}
                 Offer::Empty => self.skip_empty(turns),
                 Offer::Nothing if !closed => return Found::Wait(Want::Appended { seen: self.feed.seen }),
                 Offer::Nothing if self.quiet >= self.lag => return Found::End,
@@ -443,7 +443,7 @@ impl<R> Feed<R> {
             let Some(entry) = self.log.next() else { return Offer::Nothing };
             self.seen += 1;
             if entry.index == BETWEEN {
-                return Offer::Between(Box::new(self.between(entry)));
+                return Offer::BetweenEntries(Box::new(self.between_entries(entry)));
             }
             self.open(entry);
         }
@@ -481,7 +481,7 @@ impl<R> Feed<R> {
     }
 
     /// The request of an entry that is not part of the log: it sees the time and the index of the entry before it.
-    fn between(&self, entry: Arc<Entry<R>>) -> Again<R> {
+    fn between_entries(&self, entry: Arc<Entry<R>>) -> Again<R> {
         Again {
             footprint: Footprint::new(),
             source: Source::Entry(entry, 0),

@@ -78,7 +78,7 @@ pub enum VerifierEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// A batch is known and not recorded, or a view did not begin.
-    Patience,
+    ViewChange,
     /// Messages may have been lost.
     Resend,
     /// Extra protection waits for tokens.

@@ -130,11 +130,11 @@ impl<W: Workload> Run<W> {
         sum.installed += u64::from(had_some && now.arrived.is_none() && process.is_some());
         let Some(leads) = leads else { return };
         let is_past = |one: &Marks| {
-            let standing = &one.standing;
-            standing.last_index > 0 && standing.last_index + 1 < leads.standing.first_index
+            let engine_status = &one.engine_status;
+            engine_status.last_index > 0 && engine_status.last_index + 1 < leads.engine_status.first_index
         };
         sum.past_log += u64::from(is_past(&now) && !is_past(&before));
-        let joined = |one: &Marks| one.executors & bit != 0 || one.standing.members.voters & bit != 0;
+        let joined = |one: &Marks| one.executors & bit != 0 || one.engine_status.members.voters & bit != 0;
         let is_new = joined(&now) && !joined(&before);
         sum.joined_behind += u64::from(is_new && now.executed < leads.executed);
     }
@@ -143,9 +143,9 @@ impl<W: Workload> Run<W> {
     fn leader(&self) -> Option<u8> {
         let leads = |replica: &u8| {
             let marks = self.chain.marks.get(usize::from(*replica));
-            self.is_there(*replica) && marks.is_some_and(|marks| marks.standing.is_leader)
+            self.is_there(*replica) && marks.is_some_and(|marks| marks.engine_status.is_leader)
         };
-        let term = |replica: &u8| self.chain.marks[usize::from(*replica)].standing.term;
+        let term = |replica: &u8| self.chain.marks[usize::from(*replica)].engine_status.term;
         (0..self.options.replicas).filter(leads).max_by_key(term)
     }
 
@@ -247,14 +247,14 @@ impl<W: Workload> Run<W> {
             let (now, _, _) = of(one);
             now.executed > 0 && now.executed + most >= leads.executed
         };
-        let is_voter = |one: &Marks, bit: u16| (one.standing.members.voters | one.executors) & bit != 0;
+        let is_voter = |one: &Marks, bit: u16| (one.engine_status.members.voters | one.executors) & bit != 0;
         match trigger {
             Trigger::AtOnce | Trigger::Tolerated => true,
             Trigger::Resumed => back().next().is_some(),
             Trigger::Lags(most) => back().any(|one| lags(one, most)),
             Trigger::PastLog => back().any(|one| {
-                let last = of(one).0.standing.last_index;
-                last > 0 && last + 1 < leads.standing.first_index
+                let last = of(one).0.engine_status.last_index;
+                last > 0 && last + 1 < leads.engine_status.first_index
             }),
             Trigger::Offered => marks.iter().zip(then).any(|(now, then)| now.offered > then.offered),
             Trigger::Pieces => marks.iter().any(|one| one.arrived.is_some_and(|(some, _)| some > 0)),
@@ -263,10 +263,10 @@ impl<W: Workload> Run<W> {
                 now.arrived.is_none() && now.executed > then.executed + 8
             }),
             Trigger::Removed => before.iter().any(|one| {
-                let members = leads.standing.members;
+                let members = leads.engine_status.members;
                 (members.voters | members.learners) >> one & 1 == 0
             }),
-            Trigger::Learner => before.iter().any(|one| leads.standing.members.learners >> one & 1 == 1),
+            Trigger::Learner => before.iter().any(|one| leads.engine_status.members.learners >> one & 1 == 1),
             Trigger::Joined => back().any(|one| is_voter(leads, of(one).2)),
             Trigger::Promised => marks.iter().any(|one| one.has_promised),
             Trigger::NewLeader => leader != *leader_then,
@@ -309,7 +309,7 @@ impl<W: Workload> Run<W> {
             return None;
         }
         let leader = self.leader()?;
-        let leads = &self.chain.marks[usize::from(leader)].standing;
+        let leads = &self.chain.marks[usize::from(leader)].engine_status;
         let is_voter = |one: &u8| {
             let process = self.slots[usize::from(*one)].process.as_ref();
             let has_memory = process.is_some_and(|process| process.replica.status().incarnation > 0);
@@ -318,7 +318,7 @@ impl<W: Workload> Run<W> {
         let there: Vec<u8> = (0..self.options.replicas).filter(is_voter).collect();
         let goes_on_without = |victim: &u8| {
             let left = || there.iter().filter(|one| *one != victim);
-            let last = |one: &u8| self.chain.marks[usize::from(*one)].standing.last_index;
+            let last = |one: &u8| self.chain.marks[usize::from(*one)].engine_status.last_index;
             left().count() > self.facts.faults() && left().any(|one| last(one) >= leads.last_index)
         };
         let preferred = self.victims_of(strike, self.slots.len() as u64);
@@ -454,9 +454,9 @@ impl<W: Workload> Run<W> {
                     waits {:?}",
                 status.phase,
                 status.leader,
-                marks.standing.first_index,
-                marks.standing.last_index,
-                marks.standing.commit_index,
+                marks.engine_status.first_index,
+                marks.engine_status.last_index,
+                marks.engine_status.commit_index,
                 status.executed,
                 status.verification.as_ref().map(|one| one.view),
                 marks.executors,

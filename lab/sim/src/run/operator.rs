@@ -128,8 +128,8 @@ impl<W: Workload> Run<W> {
     /// Whether no replica has more than the one that is to be kept.
     fn judge_advice(&mut self, advised: u8) {
         let end = |slot: &ReplicaSlot<W>| {
-            let standing = slot.process.as_ref().map(|process| process.replica.marks().standing)?;
-            Some((standing.incarnation?, standing.last_term, standing.last_index))
+            let engine_status = slot.process.as_ref().map(|process| process.replica.marks().engine_status)?;
+            Some((engine_status.incarnation?, engine_status.last_term, engine_status.last_index))
         };
         let ends: Vec<Option<(u64, u64)>> =
             self.slots.iter().map(|slot| end(slot).map(|(_, term, index)| (term, index))).collect();

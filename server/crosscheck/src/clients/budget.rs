@@ -354,12 +354,12 @@ fn fits(others: usize, bytes: usize, pool: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::excess::Excess;
+    use crate::clients::excess::ExcessRights;
 
     const MB: usize = 1 << 20;
 
     fn budget() -> Budget {
-        Budget::new(Shares::of(64 * MB, 1), Excess::default().of_thread(0))
+        Budget::new(Shares::of(64 * MB, 1), ExcessRights::default().of_thread(0))
     }
 
     fn outgoing(bytes: usize) -> Usage {
@@ -446,7 +446,7 @@ mod tests {
     /// Each of two threads has a part of the memory, and only one of them exceeds it.
     #[test]
     fn one_thread_at_a_time_has_a_huge_request_and_makes_way_for_the_other() {
-        let excess = Excess::default();
+        let excess = ExcessRights::default();
         let budget = |thread| Budget::new(Shares::of(64 * MB, 2), excess.of_thread(thread));
         let (mut first, mut second) = (budget(0), budget(1));
         let huge = Cost::new(100, 20 * MB);

@@ -62,7 +62,7 @@ fn side(idle: Option<Duration>) -> Side {
     let acceptor = Acceptor::bind(any).unwrap();
     let address = acceptor.listener().local_addr().unwrap();
     let clients =
-        Clients::new(registry, Some(acceptor), (0, &Excess::default()), make, counters.clone(), bounds)
+        Clients::new(registry, Some(acceptor), (0, &ExcessRights::default()), make, counters.clone(), bounds)
             .unwrap();
     Side { clients, address, counters, submissions: Vec::new(), _poll: poll }
 }
@@ -278,7 +278,7 @@ fn clients_that_send_far_ahead_are_all_served() {
     for (memory, count, each) in [(MEMORY, 12, 9000), (64 << 20, 380, 2500)] {
         let mut side = side(None);
         side.clients.bounds.shares = Shares::of(memory, 1);
-        side.clients.budget = Budget::new(side.clients.bounds.shares, Excess::default().of_thread(0));
+        side.clients.budget = Budget::new(side.clients.bounds.shares, ExcessRights::default().of_thread(0));
         let mut clients: Vec<TcpStream> = (0..count).map(|_| side.connect()).collect();
         let mut got = vec![0; count];
         // A few requests first: from then on more is read at once.
@@ -342,7 +342,7 @@ fn take_some(client: &mut TcpStream) {
 fn who_asks_for_less_does_not_wait_for_slow_readers_of_more() {
     let mut side = side(None);
     side.clients.bounds.shares = Shares::of(64 << 20, 1);
-    side.clients.budget = Budget::new(side.clients.bounds.shares, Excess::default().of_thread(0));
+    side.clients.budget = Budget::new(side.clients.bounds.shares, ExcessRights::default().of_thread(0));
     let mut others = [side.connect(), side.connect()];
     let mut holder = connect_slow(&mut side);
     holder.write_all(&b"0 12\n".repeat(3000)).unwrap();
@@ -400,7 +400,7 @@ fn corruption_in_the_count_of_room_is_noticed() {
         ("chunk", |clients| clients.connections[0].connection.as_mut().unwrap().inject_fault(0, 0, 1 << 12)),
         ("shares", |clients| clients.bounds.shares.connection ^= 1 << 20),
         ("the budget's shares", |clients| {
-            clients.budget = Budget::new(Shares::of(1 << 30, 1), Excess::default().of_thread(0))
+            clients.budget = Budget::new(Shares::of(1 << 30, 1), ExcessRights::default().of_thread(0))
         }),
         ("queue", |clients| {
             clients.budget.dequeue(Wait::Large, 0);
@@ -426,7 +426,7 @@ fn corruption_in_the_count_of_room_is_noticed() {
 fn without_shares_everything_is_held() {
     let mut side = side(None);
     side.clients.bounds.shares = Shares::of(1 << 30, 1);
-    side.clients.budget = Budget::new(Shares::of(1 << 30, 1), Excess::default().of_thread(0));
+    side.clients.budget = Budget::new(Shares::of(1 << 30, 1), ExcessRights::default().of_thread(0));
     let mut client = side.connect();
     client.write_all(&b"0 16\n".repeat(500)).unwrap();
     for _ in 0..40 {

@@ -22,7 +22,7 @@ use crate::socket_errors::is_own_fault;
 
 /// The state of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum StepOutcome {
     /// Continues with the next event of its socket or the next reply.
     Open {
         /// Has input left that no event will announce again: call `read` again soon.
@@ -208,7 +208,7 @@ impl<P: Protocol> Connection<P> {
         ending: bool,
         reading: &mut Reading<'_>,
         mut submit: impl FnMut(u64, order::Request, u32),
-    ) -> Fate {
+    ) -> StepOutcome {
         let twice = reading.bounds.twice;
         self.readable = true;
         self.ending |= ending;
@@ -222,7 +222,7 @@ impl<P: Protocol> Connection<P> {
                 break;
             }
             if !self.has_own_socket(reading.counters) {
-                return Fate::Closed;
+                return StepOutcome::Closed;
             }
             let Some(most) = self.may_read(reading) else { break };
             let filled = self.input.fill(&mut self.stream, reading.scratch, most, twice);
@@ -256,12 +256,13 @@ impl<P: Protocol> Connection<P> {
         let cut_short = reading.left == 0 || taken >= limits::READ_PER_TURN;
         // Behind a reply that comes later nothing can leave; what is left of earlier ones leaves with the next flush.
         let is_early = !self.broken && matches!(self.places.front(), Ok(Some(ReplySlot::Waiting(..))));
-        let fate = if is_early { self.fate() } else { self.write(twice, reading.counters, reading.own) };
-        match fate {
-            Fate::Open { unread, unsent, waits } => {
-                Fate::Open { unread: unread || (cut_short && self.may_go_on()), unsent, waits }
+        let outcome =
+            if is_early { self.outcome() } else { self.write(twice, reading.counters, reading.own) };
+        match outcome {
+            StepOutcome::Open { unread, unsent, waits } => {
+                StepOutcome::Open { unread: unread || (cut_short && self.may_go_on()), unsent, waits }
             }
-            Fate::Closed => Fate::Closed,
+            StepOutcome::Closed => StepOutcome::Closed,
         }
     }
 
@@ -333,16 +334,16 @@ impl<P: Protocol> Connection<P> {
         &mut self,
         reading: &mut Reading<'_>,
         mut submit: impl FnMut(u64, order::Request, u32),
-    ) -> Fate {
+    ) -> StepOutcome {
         if let Wants::Order(request, cost, _) = std::mem::replace(&mut self.wants, Wants::Nothing) {
             reading.left = reading.left.saturating_sub(1);
             self.take(request, cost, reading.budget, &mut submit);
             // One request at a time: its next one waits behind those of others.
             self.queued = false;
         }
-        let fate = self.read(false, reading, submit);
+        let outcome = self.read(false, reading, submit);
         self.queued = false;
-        fate
+        outcome
     }
 
     /// Marks it as queued; false if it was queued before.
@@ -539,20 +540,25 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Sends the replies whose turn has come, as far as the socket takes them.
-    pub(super) fn write(&mut self, twice: bool, counters: &ClientCounters, own: &ThreadCounters) -> Fate {
+    pub(super) fn write(
+        &mut self,
+        twice: bool,
+        counters: &ClientCounters,
+        own: &ThreadCounters,
+    ) -> StepOutcome {
         self.collect(twice);
         let mut taken = 0;
         while !self.blocked {
             if !self.leaving.pass_empty(self.places.first_number(), twice) {
                 counters.withheld.fetch_add(1, Relaxed);
-                return Fate::Closed;
+                return StepOutcome::Closed;
             }
             if self.leaving.is_empty() {
                 if self.stream.has_unsent() && !self.has_own_socket(counters) {
-                    return Fate::Closed;
+                    return StepOutcome::Closed;
                 }
                 match self.stream.flush() {
-                    Ok(()) => return self.fate(),
+                    Ok(()) => return self.outcome(),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.blocked = true,
                     Err(error) => return lost(&error, counters),
                 }
@@ -564,20 +570,20 @@ impl<P: Protocol> Connection<P> {
             let slices = self.leaving.slices(self.places.first_number(), twice);
             if slices.is_empty() {
                 counters.withheld.fetch_add(1, Relaxed);
-                return Fate::Closed;
+                return StepOutcome::Closed;
             }
             if !self.has_own_socket(counters) {
-                return Fate::Closed;
+                return StepOutcome::Closed;
             }
             match self.stream.writev(&slices) {
-                Ok(0) => return Fate::Closed,
+                Ok(0) => return StepOutcome::Closed,
                 Ok(sent)
                     if !self
                         .stream
                         .may_leave(|| self.leaving.is_right(sent, self.places.first_number(), twice)) =>
                 {
                     counters.withheld.fetch_add(1, Relaxed);
-                    return Fate::Closed;
+                    return StepOutcome::Closed;
                 }
                 Ok(sent) => {
                     own.bytes_out.fetch_add(sent as u64, Relaxed);
@@ -591,7 +597,7 @@ impl<P: Protocol> Connection<P> {
             }
         }
         self.leaving.set_apart();
-        self.fate()
+        self.outcome()
     }
 
     /// Whether replies have not left as a whole.
@@ -716,18 +722,18 @@ impl<P: Protocol> Connection<P> {
         self.wanted = bytes;
     }
 
-    fn fate(&self) -> Fate {
+    fn outcome(&self) -> StepOutcome {
         let all_sent = !self.has_unsent();
         let has_more = !self.places.is_empty() || self.is_waiting() || self.has_request();
         if all_sent && (self.broken || (self.half_closed && !has_more)) {
-            return Fate::Closed;
+            return StepOutcome::Closed;
         }
         self.open(false)
     }
 
     /// The socket does not announce input again that was left unread because of a limit.
-    fn open(&self, unsent: bool) -> Fate {
-        Fate::Open { unread: self.paused && self.may_go_on(), unsent, waits: self.waits() }
+    fn open(&self, unsent: bool) -> StepOutcome {
+        StepOutcome::Open { unread: self.paused && self.may_go_on(), unsent, waits: self.waits() }
     }
 
     /// Whether unread input may still hold a whole request.
@@ -737,8 +743,8 @@ impl<P: Protocol> Connection<P> {
 }
 
 /// The socket is not usable any more, mostly because of the other end.
-fn lost(error: &io::Error, counters: &ClientCounters) -> Fate {
+fn lost(error: &io::Error, counters: &ClientCounters) -> StepOutcome {
     counters.own_faults.fetch_add(u64::from(is_own_fault(error)), Relaxed);
     counters.tls_failed.fetch_add(u64::from(error.kind() == io::ErrorKind::InvalidData), Relaxed);
-    Fate::Closed
+    StepOutcome::Closed
 }

@@ -16,12 +16,12 @@ struct ExcessHolder {
 
 /// The two rights of a replica: one for requests with their replies, one for input.
 #[derive(Clone, Debug, Default)]
-pub struct Excess {
+pub struct ExcessRights {
     request: Arc<ExcessHolder>,
     input: Arc<ExcessHolder>,
 }
 
-impl Excess {
+impl ExcessRights {
     /// Those of one thread, from 0.
     pub fn of_thread(&self, thread: usize) -> [OwnExcess; 2] {
         let of = |shared: &Arc<ExcessHolder>| OwnExcess {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn one_thread_has_it_and_learns_that_another_waits() {
-        let excess = Excess::default();
+        let excess = ExcessRights::default();
         let ([mut first, _], [mut second, input]) = (excess.of_thread(0), excess.of_thread(1));
         assert!(first.take() && first.take() && !first.is_overdue(10, 0));
         assert!(!second.take() && !second.take() && input.take());
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_does_not_exist_has_no_right() {
-        let excess = Excess::default();
+        let excess = ExcessRights::default();
         assert!(excess.of_thread(2)[0].take() && excess.is_valid(3));
         assert!(!excess.is_valid(2));
     }

@@ -45,8 +45,8 @@ use accepting::{Accepted, Acceptor};
 pub use budget::Shares;
 use budget::{Budget, Wait};
 use certificate::ClientTls;
-use connection::{Connection, Fate, Now, Reading};
-pub use excess::Excess;
+use connection::{Connection, Now, Reading, StepOutcome};
+pub use excess::ExcessRights;
 use listing::ClientAddress;
 use socket::ClientSocket;
 use stream::ClientStream;
@@ -222,7 +222,7 @@ pub struct Clients<P> {
     answered: Vec<u32>,
     outstanding: usize,
     budget: Budget,
-    excess: Excess,
+    excess: ExcessRights,
     /// The number of replies so far, and the tick of the last one.
     answers: u64,
     answered_at: u64,
@@ -252,7 +252,7 @@ impl<P: Protocol> Clients<P> {
     pub fn new(
         registry: Registry,
         mut acceptor: Option<Acceptor>,
-        (thread, excess): (usize, &Excess),
+        (thread, excess): (usize, &ExcessRights),
         make_protocol: MakeProtocol<P>,
         counters: Arc<ClientCounters>,
         bounds: Bounds,
@@ -318,9 +318,9 @@ impl<P: Protocol> Clients<P> {
         let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
         self.budget.take_out(connection.held());
         let own = self.numbers.counters(&self.counters);
-        let fate = connection.write(self.bounds.twice, &self.counters, own);
+        let outcome = connection.write(self.bounds.twice, &self.counters, own);
         self.budget.put_back(connection.held());
-        self.settle(slot, fate);
+        self.settle(slot, outcome);
     }
 
     fn on_readable(&mut self, slot: u32, ending: bool, submissions: &mut Vec<Submission>) {
@@ -332,7 +332,11 @@ impl<P: Protocol> Clients<P> {
         &mut self,
         slot: u32,
         submissions: &mut Vec<Submission>,
-        read: impl FnOnce(&mut Connection<P>, &mut Reading<'_>, &mut dyn FnMut(u64, order::Request, u32)) -> Fate,
+        read: impl FnOnce(
+            &mut Connection<P>,
+            &mut Reading<'_>,
+            &mut dyn FnMut(u64, order::Request, u32),
+        ) -> StepOutcome,
     ) {
         let Some(entry) = self.connections.get_mut(slot as usize) else { return };
         let generation = entry.generation;
@@ -348,19 +352,19 @@ impl<P: Protocol> Clients<P> {
             budget: &mut self.budget,
             left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
         };
-        let fate = read(connection, &mut reading, &mut |sequence, request, cost| {
+        let outcome = read(connection, &mut reading, &mut |sequence, request, cost| {
             let to = ReplyTo { slot: number, generation, sequence, cost };
             submissions.push(Submission { number: *submitted, to, request });
             *submitted += 1;
         });
         self.budget.put_back(connection.held());
         self.outstanding += submissions.len() - before;
-        self.settle(slot, fate);
+        self.settle(slot, outcome);
     }
 
-    fn settle(&mut self, slot: u32, fate: Fate) {
-        match fate {
-            Fate::Open { unread, unsent, waits } => {
+    fn settle(&mut self, slot: u32, outcome: StepOutcome) {
+        match outcome {
+            StepOutcome::Open { unread, unsent, waits } => {
                 if unread && !self.unread.contains(&slot) {
                     self.unread.push(slot);
                 }
@@ -374,7 +378,7 @@ impl<P: Protocol> Clients<P> {
                     self.budget.enqueue(wait, (slot, entry.generation), self.ticks);
                 }
             }
-            Fate::Closed => self.close(slot),
+            StepOutcome::Closed => self.close(slot),
         }
     }
 

@@ -83,7 +83,7 @@ fn serve_over<P: Protocol>(
     let (sender, submitted) = mpsc::channel();
     let acceptor = Acceptor::bind(any).unwrap();
     let address = acceptor.listener().local_addr().unwrap();
-    let (mut acceptor, excess) = (Some(acceptor), Excess::default());
+    let (mut acceptor, excess) = (Some(acceptor), ExcessRights::default());
     let submit = move |batch: &mut Vec<Submission>| {
         batch.drain(..).for_each(|submission| drop(sender.send(submission)));
     };
@@ -481,7 +481,7 @@ pub(super) fn unheard_on(acceptor: Acceptor) -> (Clients<Lines>, Arc<ClientCount
     let counters = Arc::new(ClientCounters::default());
     let registry = poll.registry().try_clone().unwrap();
     let make: MakeProtocol<Lines> = Arc::new(|_| Lines);
-    let thread = (0, &Excess::default());
+    let thread = (0, &ExcessRights::default());
     let clients =
         Clients::new(registry, Some(acceptor), thread, make, counters.clone(), bounds(10, true)).unwrap();
     (clients, counters, poll)

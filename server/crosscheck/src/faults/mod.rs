@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use execute::{Between, KeptRequest};
+use execute::{KeptRequest, SealHook};
 use object::{ObjectId, RegionId, SealBroken, SealedQueue};
 use order::{Delivered, Request};
 use schedule::{Footprint, Lock, ParallelBatches, Turn};
@@ -375,7 +375,7 @@ impl Hooks for Injector {
         skipped.or_else(|| self.take(turn, Corruption::Twice).map(|_| 2))
     }
 
-    fn between(&self) -> impl Between + '_ {
+    fn seal_hook(&self) -> impl SealHook + '_ {
         InRequest(&self.0.pending)
     }
 

@@ -1,6 +1,6 @@
 //! Faults in objects: at rest, at an ordered turn, and between a handler and its seal.
 
-use execute::Between;
+use execute::SealHook;
 use object::{ObjectId, Region, RegionId};
 use schedule::{Access, Lock, LockId, Turn};
 
@@ -12,7 +12,7 @@ use crate::service::Service;
 /// Injects faults between a handler and its seal: the seal then covers the wrong content.
 pub(crate) struct InRequest<'a>(pub &'a PendingFaults);
 
-impl Between for InRequest<'_> {
+impl SealHook for InRequest<'_> {
     fn before_seal(&self, lock: LockId, access: &mut Access<'_>) {
         let Access::Exclusive(region) = access else { return };
         self.damage_images(lock);

@@ -186,13 +186,13 @@ impl<S: Service, W: World> Replica<S, W> {
 
     /// The phase as operators see it. One that lacks acknowledged batches, or cannot vote, replaces no other one: an
     /// operator who wants to stop the next replica has to wait.
-    fn shown_phase(&self, standing: &order::Standing, tolerates: &Tolerates) -> ReplicaPhase {
+    fn shown_phase(&self, engine_status: &order::EngineStatus, tolerates: &Tolerates) -> ReplicaPhase {
         let is_voted = self.env.settings.mode.replicated && self.env.settings.peers.len() > 1;
         match self.phase {
-            ReplicaPhase::Serving if standing.members.is_learner(self.env.settings.me) => {
+            ReplicaPhase::Serving if engine_status.members.is_learner(self.env.settings.me) => {
                 ReplicaPhase::Joining
             }
-            ReplicaPhase::Serving if is_voted && standing.stuck => ReplicaPhase::Waiting,
+            ReplicaPhase::Serving if is_voted && engine_status.stuck => ReplicaPhase::Waiting,
             ReplicaPhase::Serving if is_voted => match tolerates.is_level {
                 None => ReplicaPhase::Waiting,
                 Some(false) => ReplicaPhase::CatchingUp,
@@ -203,7 +203,7 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     pub(super) fn status(&self) -> Status {
-        let standing = self.order.orderer.standing();
+        let engine_status = self.order.orderer.engine_status();
         let (env, counters) = (&self.env, &self.clients.counters);
         let execution = self.executor.running.as_ref();
         let tolerates = super::tolerates(self);
@@ -211,12 +211,12 @@ impl<S: Service, W: World> Replica<S, W> {
         Status {
             replica: env.settings.me + 1,
             pid: std::process::id(),
-            phase: self.shown_phase(&standing, &tolerates),
+            phase: self.shown_phase(&engine_status, &tolerates),
             mode: env.settings.mode.to_string(),
             leader: super::leader(self).map(|leader| leader + 1),
-            incarnation: standing.incarnation.unwrap_or(0),
-            logged: standing.last_index,
-            committed: standing.commit_index,
+            incarnation: engine_status.incarnation.unwrap_or(0),
+            logged: engine_status.last_index,
+            committed: engine_status.commit_index,
             executed: env.tally.executed,
             validated: super::validated(self.speculate.as_ref(), &self.votes, env),
             verification: self.speculate.as_ref().map(|stage| stage.status(&env.tally)),
@@ -231,7 +231,7 @@ impl<S: Service, W: World> Replica<S, W> {
             tolerates: tolerates.failures,
             tolerates_why: tolerates.why,
             waits_for: super::waits_for(self),
-            buffers: self.clients.buffers(env.settings.buffer_limit, kept, standing.log_bytes),
+            buffers: self.clients.buffers(env.settings.buffer_limit, kept, engine_status.log_bytes),
             held: self.votes.held.len() as u64,
             armed: env.hooks.armed() as u64,
             alone: self.executor.is_alone(),

@@ -123,20 +123,20 @@ impl Timekeeper {
         let now_us = self.listened_us;
         let reached_us = self.clock.reached_us(now_us);
         let tolerance_us = limits::CLOCK_TOLERANCE.as_micros() as u64;
-        let standing = order.orderer.standing();
-        if standing.is_leader || time_us + 2 * tolerance_us >= reached_us {
+        let engine_status = order.orderer.engine_status();
+        if engine_status.is_leader || time_us + 2 * tolerance_us >= reached_us {
             self.behind_since_us = None;
             return false;
         }
         let since_us = *self.behind_since_us.get_or_insert(now_us);
-        if let Some(leader) = standing.leader
+        if let Some(leader) = engine_status.leader
             && now_us - since_us > 2 * tolerance_us
         {
             self.behind_since_us = None;
             // Stamps are old, too, where the leader, the network or a disk is slow: only its clock tells that it is
             // wrong.
             let accuses = self.may_accuse(leader, now_us, &env.hooks) && self.clock.is_behind(leader, now_us);
-            env.distrust(leader, -((reached_us - time_us).min(1 << 62) as i64), accuses);
+            env.report_refused_stamps(leader, -((reached_us - time_us).min(1 << 62) as i64), accuses);
             order.orderer.call_election();
             return true;
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use order::{
-    Blame, Decision, Declined, Encoded, EngineOut, FrameKind, Leadership, LogError, LogStore, NotNow,
-    OrderEngine, PrimaryEngine, PrimaryView, RaftConfig, RaftEngine, Record, SingleEngine, Standing,
+    Blame, Decision, DecisionError, Encoded, EngineOut, EngineStatus, FrameKind, Leadership, LogError,
+    LogStore, NotNow, OrderEngine, PrimaryEngine, PrimaryView, RaftConfig, RaftEngine, Record, SingleEngine,
     Tolerance,
 };
 
@@ -54,7 +54,7 @@ macro_rules! by_variant {
 by_variant! {
     reads {
         needs_persist() -> bool;
-        standing() -> Standing;
+        engine_status() -> EngineStatus;
         leadership() -> Leadership;
         hands_on() -> bool;
         backlog() -> u64;
@@ -80,7 +80,7 @@ by_variant! {
         compact_to(index: u64) -> bool;
         transfer_leader(slot: u8) -> ();
         campaign() -> ();
-        decide(decision: Decision) -> Result<(), Declined>;
+        decide(decision: Decision) -> Result<(), DecisionError>;
         accept_stamps(until_us: u64) -> ();
         begin_view(view: PrimaryView) -> bool;
         rewind_to(index: u64) -> ();

@@ -160,7 +160,7 @@ impl<W: World> Environment<W> {
 
     /// The leader's stamps are that far ahead of the latest time that this replica accepts, or behind the earliest. It
     /// `accuses` the leader's clock where f+1 clocks say so.
-    pub(super) fn distrust(&mut self, leader: u8, ahead_us: i64, accuses: bool) {
+    pub(super) fn report_refused_stamps(&mut self, leader: u8, ahead_us: i64, accuses: bool) {
         let apart = super::clocks::apart(ahead_us);
         if !accuses {
             let leader = ReplicaId(leader);

@@ -68,9 +68,13 @@ impl<S: Service, W: World> Replica<S, W> {
                         lost on disk, or the leader is faulty. It sends them again",
                     ReplicaId(from)
                 )),
-                Output::Distrusted { leader, ahead_us } => {
+                Output::StampsRefused { leader, ahead_us } => {
                     let accuses = self.time.may_accuse(leader, self.env.world.now_us(), &self.env.hooks);
-                    self.env.distrust(leader, i64::try_from(ahead_us).unwrap_or(i64::MAX), accuses);
+                    self.env.report_refused_stamps(
+                        leader,
+                        i64::try_from(ahead_us).unwrap_or(i64::MAX),
+                        accuses,
+                    );
                     if let Some(mut speculator) = Speculator::of(self) {
                         speculator.suspect_primary();
                     }
@@ -148,7 +152,7 @@ impl<S: Service, W: World> Replica<S, W> {
     /// Begins to serve clients as soon as there is a leader to order their requests.
     pub(super) fn serve_when_led(&mut self) {
         let is_new = self.executor.running.is_some() && !self.clients.are_served();
-        if is_new && self.order.orderer.standing().leader.is_some() {
+        if is_new && self.order.orderer.engine_status().leader.is_some() {
             match self.clients.serve(&self.env.world) {
                 Ok(true) => self.phase = ReplicaPhase::Serving,
                 Ok(false) => {}
@@ -334,13 +338,13 @@ impl<S: Service, W: World> Replica<S, W> {
 
     /// What the others are told of this replica's progress.
     pub(super) fn own_progress(&self) -> OwnProgress {
-        let standing = self.order.orderer.standing();
+        let engine_status = self.order.orderer.engine_status();
         // One that takes another state votes on nothing before that.
         let is_out = self.executor.running.is_some() && self.transfer.is_receiving();
         let first = if is_out { 0 } else { self.executor.first_batch() };
         OwnProgress {
             batches: (first, self.env.last_batch(self.speculate.as_ref())),
-            log_end: LogEnd { term: standing.last_term, index: standing.last_index },
+            log_end: LogEnd { term: engine_status.last_term, index: engine_status.last_index },
             tolerance: super::own_tolerance(self),
             verifying: self.speculate.as_ref().map(SpeculateStage::tells).unwrap_or_default(),
         }

@@ -198,7 +198,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 me,
                 (replicas, env.settings.executors()),
                 incarnation,
-                orderer.standing().last_index,
+                orderer.engine_status().last_index,
             ),
             order: OrderStage::new(orderer, counters.threads().len()),
             clients: OwnClients::new(counters),
@@ -327,7 +327,7 @@ impl<S: Service, W: World> Replica<S, W> {
             self.order.orderer.tick();
         }
         let counters = &self.clients.counters;
-        counters.committed.store(self.order.orderer.standing().commit_index, Ordering::Relaxed);
+        counters.committed.store(self.order.orderer.engine_status().commit_index, Ordering::Relaxed);
         counters
             .validated
             .store(validated(self.speculate.as_ref(), &self.votes, &self.env), Ordering::Relaxed);
@@ -427,7 +427,7 @@ fn leader<S: Service, W: World>(replica: &Replica<S, W>) -> Option<u8> {
         Some(stage) if replica.env.settings.is_witness() => {
             stage.record().map(|record| record.lineup.primary)
         }
-        _ => replica.order.orderer.standing().leader,
+        _ => replica.order.orderer.engine_status().leader,
     }
 }
 

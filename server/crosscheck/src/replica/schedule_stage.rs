@@ -63,8 +63,8 @@ impl<S: Service, W: World> Replica<S, W> {
         let batch = execution.next_batch;
         self.env.hooks.on_batch(batch);
         self.group.on_delivered(delivered.index, batch);
-        let newest =
-            (delivered.index == self.order.orderer.standing().last_index).then_some(delivered.batch.time_us);
+        let newest = (delivered.index == self.order.orderer.engine_status().last_index)
+            .then_some(delivered.batch.time_us);
         self.env.world.see(Observation::Delivered { batch, requests: &delivered.batch });
         execution.next_batch += 1;
         let Batch { time_us, origin, .. } = delivered.batch;

@@ -22,7 +22,7 @@ pub(super) struct Scrubs {
 impl Scrubs {
     /// If this replica leads and a scrub is due, orders a SCRUB of the next of so many regions.
     pub(super) fn order_next(&mut self, regions: u32, order: &mut OrderStage, now_us: u64) {
-        if order.orderer.standing().is_leader
+        if order.orderer.engine_status().is_leader
             && let Some(region_id) = self.next_due(regions, now_us)
         {
             order.submit_control(&Control::Scrub { region_id });

@@ -309,15 +309,15 @@ impl StateTransfer {
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) -> Option<Arrived> {
-        let standing = order.orderer.standing();
+        let engine_status = order.orderer.engine_status();
         // In verified mode, whoever has the state of a recorded version can prove it.
-        let alone = knows.is_some() || (standing.is_leader && standing.stuck);
+        let alone = knows.is_some() || (engine_status.is_leader && engine_status.stuck);
         if let Some(answer) = self.donor.on_message(from, &message, alone, env.world.now_us()) {
             env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
             return None;
         }
         let receiver = self.receiver.as_mut()?;
-        let is_trusted = knows.unwrap_or(standing.leader == Some(from));
+        let is_trusted = knows.unwrap_or(engine_status.leader == Some(from));
         let complete = receiver.on_message(from, message, is_trusted);
         let alone = receiver.believes();
         if receiver.is_overtaken() {
@@ -371,18 +371,18 @@ impl StateTransfer {
             order.orderer.state_freed(index);
         }
         let disk = matches!(env.settings.durability, Durability::Disk(_));
-        let standing = order.orderer.standing();
-        let entries = standing.commit_index.saturating_sub(self.disk.kept_index());
-        let long = entries > entries_per_snapshot(env) || self.is_full(standing.log_bytes, env);
+        let engine_status = order.orderer.engine_status();
+        let entries = engine_status.commit_index.saturating_sub(self.disk.kept_index());
+        let long = entries > entries_per_snapshot(env) || self.is_full(engine_status.log_bytes, env);
         // One that is being written counts: its log index is not known to be kept before it is on the disk. And it
         // would take the place of one that a peer fetches, which would begin again.
         let is_of_use = !self.disk.is_busy() && !self.donor.is_fetched();
-        if disk && standing.is_leader && long && is_executing && is_of_use {
+        if disk && engine_status.is_leader && long && is_executing && is_of_use {
             self.want_checkpoint(order, env);
         }
         let (floor, scale) = (order.orderer.compaction_floor(), env.world.scale());
         for _ in 0..limits::COMPACTIONS_PER_TICK {
-            let log_bytes = order.orderer.standing().log_bytes;
+            let log_bytes = order.orderer.engine_status().log_bytes;
             let is_large = log_bytes > env.settings.buffer_limit as u64 / scale.log_share;
             let keep_from = match env.settings.durability {
                 // A state is being packed for a peer, which will need the entries after it.

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use mio::Token;
-use order::{LogStore, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEngine, Record, Standing};
+use order::{EngineStatus, LogStore, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEngine, Record};
 use vote::Voter;
 pub use vote::limits::Occupancy;
 
@@ -57,7 +57,7 @@ pub struct Ready {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// Of its ordering engine.
-    pub standing: Standing,
+    pub engine_status: EngineStatus,
     /// The last batch that was executed.
     pub executed: u64,
     /// Log index of the state that can be fetched from it.
@@ -257,7 +257,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let record = self.replica.speculate.as_ref().and_then(|stage| stage.record());
         let follows = self.replica.speculate.as_ref().and_then(|stage| stage.view());
         Marks {
-            standing: self.replica.order.orderer.standing(),
+            engine_status: self.replica.order.orderer.engine_status(),
             executed: self.replica.executor.pulse.executed(),
             offered,
             arrived,

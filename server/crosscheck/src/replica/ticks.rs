@@ -22,7 +22,7 @@ impl Ticks {
         let patience_us = limits::TIMER_PATIENCE.as_micros() as u64;
         let is_asked =
             self.asked.is_some_and(|(of, at_us)| of == deadline_us && now_us < at_us + patience_us);
-        if stamp_us >= deadline_us && !is_asked && order.orderer.standing().is_leader {
+        if stamp_us >= deadline_us && !is_asked && order.orderer.engine_status().is_leader {
             self.asked = Some((deadline_us, now_us));
             order.submit_control(&Control::PASS_TIME);
         }

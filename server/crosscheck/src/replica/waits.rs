@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use order::{Decision, Standing};
+use order::{Decision, EngineStatus};
 use wire::ReplicaId;
 
 use super::environment::Environment;
@@ -67,7 +67,7 @@ struct View<'a> {
     me: u8,
     replicas: u8,
     connected: u16,
-    standing: &'a Standing,
+    engine_status: &'a EngineStatus,
     /// The ends of the others' logs, by replica, as far as they are known.
     log_ends: &'a [Option<LogEnd>],
     /// The state it waits for: its log entry, and the replicas that offered one. None if the replica has its state, or
@@ -80,13 +80,15 @@ struct View<'a> {
 impl View<'_> {
     /// The condition that it waits for.
     fn waits_for(&self) -> Option<Wait> {
-        match (self.standing.incarnation, self.standing.leader) {
+        match (self.engine_status.incarnation, self.engine_status.leader) {
             (None, _) => self.group(),
             (Some(_), None) => Some(self.leader()),
-            (Some(_), Some(_)) if self.standing.members.voters.count_ones() == 1 && self.elsewhere() != 0 => {
+            (Some(_), Some(_))
+                if self.engine_status.members.voters.count_ones() == 1 && self.elsewhere() != 0 =>
+            {
                 Some(self.another_group("for a second replica"))
             }
-            (Some(_), Some(leader)) if self.standing.stuck => Some(self.stuck(leader)),
+            (Some(_), Some(leader)) if self.engine_status.stuck => Some(self.stuck(leader)),
             (Some(_), Some(_)) => self.state.map(|(index, named)| self.donors(index, named)),
         }
     }
@@ -103,7 +105,7 @@ impl View<'_> {
     /// The end of a replica's log, if it is known.
     fn log_end(&self, replica: u8) -> Option<LogEnd> {
         if replica == self.me {
-            return Some(LogEnd { term: self.standing.last_term, index: self.standing.last_index });
+            return Some(LogEnd { term: self.engine_status.last_term, index: self.engine_status.last_index });
         }
         self.log_ends.get(usize::from(replica)).copied().flatten()
     }
@@ -135,7 +137,7 @@ impl View<'_> {
 
     /// The message when it belongs to no group.
     fn group(&self) -> Option<Wait> {
-        let outside = &self.standing.outside;
+        let outside = &self.engine_status.outside;
         if outside.members != 0 {
             let what = format!(
                 "to be let into the group of {}. That takes a moment, unless too few of its members are \
@@ -163,7 +165,7 @@ impl View<'_> {
 
     /// Replicas that are connected and belong to another group.
     fn elsewhere(&self) -> u16 {
-        self.standing.outside.elsewhere & self.connected
+        self.engine_status.outside.elsewhere & self.connected
     }
 
     /// The message when there are two groups, and in its own it waits for `what`.
@@ -180,10 +182,10 @@ impl View<'_> {
 
     /// The message when it belongs to a group without a leader.
     fn leader(&self) -> Wait {
-        let members = self.standing.members;
+        let members = self.engine_status.members;
         let needed = members.voters.count_ones() / 2 + 1;
         let away = members.voters & self.missing();
-        let empty = self.standing.outside.fresh & self.connected;
+        let empty = self.engine_status.outside.fresh & self.connected;
         let mut why = Vec::new();
         if away != 0 {
             why.push(format!("{} not connected", are(away)));
@@ -208,14 +210,14 @@ impl View<'_> {
 
     /// The message when there is a leader, and nothing was committed since it leads.
     fn stuck(&self, leader: u8) -> Wait {
-        let members = self.standing.members;
+        let members = self.engine_status.members;
         let needed = members.voters.count_ones() / 2 + 1;
         let away = members.voters & self.missing();
         let who = if away == 0 { String::new() } else { format!("{} not connected; ", are(away)) };
         let here = (members.voters & self.connected) | 1 << self.me;
         let leader = ReplicaId(leader);
         let comes = match self.state {
-            _ if self.standing.leader == Some(self.me) => {
+            _ if self.engine_status.leader == Some(self.me) => {
                 "this replica gives those that lack entries its state".into()
             }
             Some((index, _)) => {
@@ -237,7 +239,7 @@ impl View<'_> {
     fn donors(&self, index: u64, named: u16) -> Wait {
         let needed = self.replicas / 2 + 1;
         let so_far = if named == 0 { "nobody has".to_owned() } else { format!("only {}", has(named)) };
-        let keeper = ReplicaId(self.standing.leader.unwrap_or_default());
+        let keeper = ReplicaId(self.engine_status.leader.unwrap_or_default());
         Wait::or(
             format!(
                 "for the state after entry {index}, or a later one: {needed} replicas have to give the same, and \
@@ -304,7 +306,7 @@ fn of_order<W: World>(
         me: env.settings.me,
         replicas: env.settings.peers.len() as u8,
         connected: bits(env.peers.connected()),
-        standing: &order.orderer.standing(),
+        engine_status: &order.orderer.engine_status(),
         log_ends: &group.log_ends(),
         state: transfer.awaited(),
         advises_first: env.hooks.advises_first(),
@@ -360,7 +362,7 @@ pub(super) fn decide<W: World>(
         }
         AdminCommand::KeepState { replica } if replica == me + 1 => {
             let connected = bits(env.peers.connected());
-            if is_kept(&order.orderer.standing(), me, connected) {
+            if is_kept(&order.orderer.engine_status(), me, connected) {
                 Ok("the group goes on with what this replica has: that was decided before".to_owned())
             } else {
                 order.orderer.decide(Decision::TakeOver).map(|()| keep_own_state(order, env))
@@ -389,14 +391,14 @@ pub(super) fn decide<W: World>(
 
 /// Whether the group goes on with this replica's state already: it leads a group of its own, and others are not in it,
 /// or still in the one before. A command that is repeated, because it was interrupted, then goes on with the others.
-fn is_kept(standing: &Standing, me: u8, connected: u16) -> bool {
-    let is_alone = standing.members.voters == 1 << me;
-    standing.is_leader && (is_alone || standing.outside.elsewhere & connected != 0)
+fn is_kept(engine_status: &EngineStatus, me: u8, connected: u16) -> bool {
+    let is_alone = engine_status.members.voters == 1 << me;
+    engine_status.is_leader && (is_alone || engine_status.outside.elsewhere & connected != 0)
 }
 
 /// Reports that the group continues with this replica's state, as an operator decided; returns the message.
 fn keep_own_state<W: World>(order: &OrderStage, env: &Environment<W>) -> String {
-    let index = order.orderer.standing().last_index;
+    let index = order.orderer.engine_status().last_index;
     let kept = format!("the group goes on with what this replica has, its log up to entry {index}");
     env.world.say(format_args!("an operator decided that {kept}"));
     kept
@@ -412,8 +414,8 @@ fn take_from<W: World>(replica: u8, transfer: &mut StateTransfer, env: &Environm
 
 /// Makes the group continue with another replica's state instead of this one's, as an operator decided.
 fn give_up_for<W: World>(replica: u8, call: Call, order: &mut OrderStage, env: &mut Environment<W>) {
-    if let Some(leader) = order.orderer.standing().leader {
-        return call.refuse(&order::Declined::Led(leader).to_string());
+    if let Some(leader) = order.orderer.engine_status().leader {
+        return call.refuse(&order::DecisionError::Led(leader).to_string());
     }
     let what =
         format!("what this replica has is given up: the group goes on with what replica {replica} has");
@@ -430,12 +432,12 @@ mod tests {
     const NO_LOGS: [Option<LogEnd>; 3] = [None; 3];
 
     /// The condition that replica 3 of 3 waits for, with these replicas connected, and the ends of the others' logs.
-    fn waits_with(log_ends: &[Option<LogEnd>], connected: u16, standing: Standing) -> String {
+    fn waits_with(log_ends: &[Option<LogEnd>], connected: u16, engine_status: EngineStatus) -> String {
         let view = View {
             me: 2,
             replicas: 3,
             connected,
-            standing: &standing,
+            engine_status: &engine_status,
             log_ends,
             state: None,
             advises_first: false,
@@ -444,12 +446,12 @@ mod tests {
     }
 
     /// The same, before the others have told of their logs.
-    fn waits(connected: u16, standing: Standing, state: Option<(u64, u16)>) -> String {
+    fn waits(connected: u16, engine_status: EngineStatus, state: Option<(u64, u16)>) -> String {
         let view = View {
             me: 2,
             replicas: 3,
             connected,
-            standing: &standing,
+            engine_status: &engine_status,
             log_ends: &NO_LOGS,
             state,
             advises_first: false,
@@ -457,15 +459,15 @@ mod tests {
         view.waits_for().map(|wait| wait.reported(true)).unwrap_or_default()
     }
 
-    fn outside(fresh: u16, members: u16, reported: bool) -> Standing {
-        Standing {
+    fn outside(fresh: u16, members: u16, reported: bool) -> EngineStatus {
+        EngineStatus {
             outside: Outside { fresh, members, elsewhere: 0, is_ordered: reported },
-            ..Standing::default()
+            ..EngineStatus::default()
         }
     }
 
-    fn member(fresh: u16) -> Standing {
-        Standing {
+    fn member(fresh: u16) -> EngineStatus {
+        EngineStatus {
             incarnation: Some(1),
             members: MemberSet { voters: 0b111, learners: 0 },
             last_index: 331,
@@ -519,13 +521,13 @@ mod tests {
         let reported = waits_with(&[end(4, 331), end(4, 331), None], 0b011, two);
         assert!(reported.contains("`crosscheck group keep 1`"), "the same in both: {reported}");
         // A member compares the others with itself, and not with those that came without data.
-        let five = Standing { members: MemberSet { voters: 0b11111, learners: 0 }, ..member(0b010) };
+        let five = EngineStatus { members: MemberSet { voters: 0b11111, learners: 0 }, ..member(0b010) };
         let reported = |log_ends: [Option<LogEnd>; 5]| {
             let view = View {
                 me: 2,
                 replicas: 5,
                 connected: 0b011,
-                standing: &five,
+                engine_status: &five,
                 log_ends: &log_ends,
                 state: None,
                 advises_first: false,
@@ -554,18 +556,18 @@ mod tests {
         assert!(reported.starts_with("for a leader: replica 2 belongs to another group"), "{reported}");
         assert!(!waits(0b001, split, None).contains("another group"), "it is not connected any more");
         let alone = MemberSet { voters: 0b100, learners: 0 };
-        let reported = waits(0b011, Standing { leader: Some(2), members: alone, ..split }, None);
+        let reported = waits(0b011, EngineStatus { leader: Some(2), members: alone, ..split }, None);
         assert!(
             reported.starts_with("for a second replica: replica 2 belongs to another group"),
             "{reported}"
         );
-        let stuck = Standing { leader: Some(0), stuck: true, ..member(0) };
+        let stuck = EngineStatus { leader: Some(0), stuck: true, ..member(0) };
         let reported = waits(0b001, stuck, Some((70, 0b001)));
         assert!(
             reported.contains("replica 2 is not connected") && reported.contains("entry 70 from replica 1"),
             "{reported}"
         );
-        let led = Standing { leader: Some(0), ..member(0) };
+        let led = EngineStatus { leader: Some(0), ..member(0) };
         assert_eq!(waits(0b011, led, None), "");
         let reported = waits(0b011, led, Some((70, 0b001)));
         assert!(
@@ -579,7 +581,7 @@ mod tests {
     #[test]
     fn no_message_names_a_command_that_gives_data_up_too_early() {
         let logs = [end(4, 331), end(4, 5125), None];
-        let led = Standing { leader: Some(0), ..member(0) };
+        let led = EngineStatus { leader: Some(0), ..member(0) };
         let mut split = member(0);
         split.outside.elsewhere = 0b010;
         let waits = [
@@ -589,12 +591,12 @@ mod tests {
             (led, Some((70, 0b001))),
             (split, None),
         ];
-        for (standing, state) in &waits {
+        for (engine_status, state) in &waits {
             let view = View {
                 me: 2,
                 replicas: 3,
                 connected: 0b011,
-                standing,
+                engine_status,
                 log_ends: &logs,
                 state: *state,
                 advises_first: false,
@@ -612,11 +614,11 @@ mod tests {
 
     #[test]
     fn a_decision_was_made_before_only_where_the_others_are_not_in_the_group() {
-        let led = Standing { leader: Some(2), is_leader: true, ..member(0) };
+        let led = EngineStatus { leader: Some(2), is_leader: true, ..member(0) };
         assert!(!is_kept(&led, 2, 0b011), "a leader of all replicas was not chosen by an operator");
-        let alone = Standing { members: MemberSet { voters: 0b100, learners: 0b001 }, ..led };
+        let alone = EngineStatus { members: MemberSet { voters: 0b100, learners: 0b001 }, ..led };
         assert!(is_kept(&alone, 2, 0b011));
-        assert!(!is_kept(&Standing { is_leader: false, ..alone }, 2, 0b011));
+        assert!(!is_kept(&EngineStatus { is_leader: false, ..alone }, 2, 0b011));
         let mut before = led;
         before.outside.elsewhere = 0b001;
         assert!(is_kept(&before, 2, 0b011) && !is_kept(&before, 2, 0b010));

@@ -38,7 +38,7 @@ fn handle<S: Service>(
     reply: &mut Vec<u8>,
 ) -> (End, Outcome) {
     let runner =
-        Runner { locks, protection: Protection { protect: Protect::Check, undo: true }, between: &() };
+        Runner { locks, protection: Protection { protect: Protect::Check, undo: true }, seal_hook: &() };
     let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
         service.execute(&Cx::new(*cx, service), request, reply)
     };

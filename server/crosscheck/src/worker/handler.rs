@@ -142,7 +142,7 @@ impl<S: Service> Context<S> {
 
     /// Runs the handler once; or until two runs agree, where no vote could show which replica is wrong.
     fn run(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) -> Ran {
-        let runner = Runner { locks, protection: self.protection(), between: &self.hooks.between() };
+        let runner = Runner { locks, protection: self.protection(), seal_hook: &self.hooks.seal_hook() };
         let wrong_runs = Cell::new(self.hooks.runs(turn));
         let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
             // Once, where no fault is injected.
@@ -224,7 +224,7 @@ impl<S: Service> Context<S> {
                 return Err(Failure::Request);
             }
         }
-        let runner = Runner { locks, protection: self.protection(), between: &self.hooks.between() };
+        let runner = Runner { locks, protection: self.protection(), seal_hook: &self.hooks.seal_hook() };
         turn.repeat(false);
         let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
             self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)

@@ -5,7 +5,7 @@
 //! mode has no letter G. What differs, or meets a wrong object, has no reply here: it is ordered, and the replicas find
 //! what is wrong.
 
-use execute::{Look, Runner};
+use execute::{ReadEnd, Runner};
 use schedule::{Lock, Turn};
 
 use super::{Context, Report};
@@ -50,14 +50,14 @@ impl<S: Service> Context<S> {
     ) -> Option<u128> {
         replies.begin();
         let decoded = self.service.decode(&request.bytes).ok().filter(|_| request.is_intact())?;
-        let runner = Runner { locks, protection: self.protection(), between: &() };
-        let looked = runner.look(turn, &mut replies.current, |cx, reply| -> Result<(), NeedsBatch> {
+        let runner = Runner { locks, protection: self.protection(), seal_hook: &() };
+        let end = runner.read_only(turn, &mut replies.current, |cx, reply| -> Result<(), NeedsBatch> {
             self.service.read(&Cx::new(*cx, &*self.service), latest_us, &decoded, reply)
         });
-        match looked {
-            Look::Done => Some(vote::digest::reply(request.checksum, &replies.current)),
-            Look::Refused => None,
-            Look::NotUndone => {
+        match end {
+            ReadEnd::Done => Some(vote::digest::reply(request.checksum, &replies.current)),
+            ReadEnd::Refused => None,
+            ReadEnd::NotUndone => {
                 (self.report)(Report::Corrupted(Corrupted::NotUndone));
                 None
             }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use execute::{Between, End, Look, Protection, Regions, Repeat, Reproduced, Runner, Stopped};
+use execute::{End, Protection, ReadEnd, Regions, Repeat, Reproduced, Runner, SealHook, Stopped};
 use object::{Injection, Kept, Protect, Region, RegionId, critical, genesis};
 use schedule::{
     Access, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule, Turn, Work,
@@ -171,10 +171,10 @@ impl Bank {
         Bank { accounts: [DetMutex::new(0, ada), DetMutex::new(1, bob)], schedule, worker, next: 1 }
     }
 
-    pub fn run(&mut self, request: Request, protection: Protection, between: &impl Between) -> Ran {
+    pub fn run(&mut self, request: Request, protection: Protection, seal_hook: &impl SealHook) -> Ran {
         self.with_turn(Sent::new(request), |turn, locks, accounts| {
             let mut reply = Vec::new();
-            let runner = Runner { locks, protection, between };
+            let runner = Runner { locks, protection, seal_hook };
             let (end, outcome) =
                 runner.once(turn, &mut reply, |cx, sent, reply| handle(accounts, cx, sent.decoded, reply));
             (Ran { end, reply: String::from_utf8(reply).unwrap() }, outcome)
@@ -182,12 +182,13 @@ impl Bank {
     }
 
     /// Runs it as one that only reads.
-    pub fn look(&mut self, request: Request) -> (Look, String) {
+    pub fn read_only(&mut self, request: Request) -> (ReadEnd, String) {
         self.with_turn(Sent::new(request), |turn, locks, accounts| {
             let mut reply = Vec::new();
-            let runner = Runner { locks, protection: FULL, between: &() };
-            let look = runner.look(turn, &mut reply, |cx, reply| handle(accounts, cx, request, reply));
-            ((look, String::from_utf8(reply).unwrap()), Outcome::Done)
+            let runner = Runner { locks, protection: FULL, seal_hook: &() };
+            let read_only =
+                runner.read_only(turn, &mut reply, |cx, reply| handle(accounts, cx, request, reply));
+            ((read_only, String::from_utf8(reply).unwrap()), Outcome::Done)
         })
     }
 
@@ -195,7 +196,7 @@ impl Bank {
     pub fn keep(&mut self, request: Request, room: Kept) -> (Ran, Kept) {
         self.with_turn(Sent::new(request), |turn, locks, accounts| {
             let mut reply = Vec::new();
-            let runner = Runner { locks, protection: FULL, between: &() };
+            let runner = Runner { locks, protection: FULL, seal_hook: &() };
             let (end, outcome, kept) = runner.once_keeping(turn, &mut reply, room, |cx, sent, reply| {
                 handle(accounts, cx, sent.decoded, reply)
             });
@@ -204,8 +205,8 @@ impl Bank {
     }
 
     /// Runs it until two runs agree.
-    pub fn reproduce(&mut self, request: Request, between: &impl Between) -> Repeated {
-        self.repeat(Sent::new(request), between, &healthy, |sent| &sent.ordered)
+    pub fn reproduce(&mut self, request: Request, seal_hook: &impl SealHook) -> Repeated {
+        self.repeat(Sent::new(request), seal_hook, &healthy, |sent| &sent.ordered)
     }
 
     /// The same with another request than that of its bytes, another handler, or another comparison of started
@@ -213,7 +214,7 @@ impl Bank {
     pub fn repeat(
         &mut self,
         sent: Sent,
-        between: &impl Between,
+        seal_hook: &impl SealHook,
         handler: Handler<'_>,
         started: fn(&Sent) -> &[u8],
     ) -> Repeated {
@@ -226,7 +227,7 @@ impl Bank {
                 handler(run, accounts, cx, sent, reply)?;
                 Ok(sent.checksum)
             };
-            let runner = Runner { locks, protection: FULL, between };
+            let runner = Runner { locks, protection: FULL, seal_hook };
             let (end, outcome, how, digests) =
                 runner.reproduced(turn, &mut reply, &Repeat { handler, started });
             let (position, time_us) = (turn.position(), turn.time_us());
@@ -322,7 +323,7 @@ pub fn sum_of(ran: &Ran) -> u64 {
 /// Injects a fault in those runs of a request whose numbers it has, each time in another bit.
 pub struct FaultIn(pub &'static [u32], pub Cell<u32>);
 
-impl Between for FaultIn {
+impl SealHook for FaultIn {
     fn before_seal(&self, _lock: u32, access: &mut Access<'_>) {
         let run = self.1.get();
         self.1.set(run + 1);

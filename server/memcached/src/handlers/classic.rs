@@ -9,7 +9,7 @@ use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{Deadline, deadline};
 use crate::store::{
-    Look, Shard, ShardTurn, access, delete_item, find, note_read, set_deadline, sweep_at_times,
+    ItemLookup, Shard, ShardTurn, access, delete_item, find, note_read, set_deadline, sweep_at_times,
 };
 
 /// One key of `get`, `gets`, `gat`, `gats`: appends the item if there is one.
@@ -61,18 +61,18 @@ pub(crate) fn read(
     reply: &mut Vec<u8>,
 ) -> Result<(), NeedsBatch> {
     let counters = turn.counters;
-    let now = shard.look(key, turn.now_us);
-    let found = match (now, shard.look(key, latest_us.max(turn.now_us))) {
-        (Look::Live(found), Look::Live(_)) => found,
-        (Look::Live(_), _) => return Err(NeedsBatch),
+    let now = shard.lookup(key, turn.now_us);
+    let found = match (now, shard.lookup(key, latest_us.max(turn.now_us))) {
+        (ItemLookup::Live(found), ItemLookup::Live(_)) => found,
+        (ItemLookup::Live(_), _) => return Err(NeedsBatch),
         (dead, _) => {
             note_read(shard, key, dead, turn);
             Stats::count(&counters.cmd_get);
             Stats::count(&counters.get_misses);
             match dead {
-                Look::Expired(_) => Stats::count(&counters.get_expired),
-                Look::Flushed(_) => Stats::count(&counters.get_flushed),
-                Look::Nothing | Look::Live(_) => turn.sizes.note_absent(key.hash()),
+                ItemLookup::Expired(_) => Stats::count(&counters.get_expired),
+                ItemLookup::Flushed(_) => Stats::count(&counters.get_flushed),
+                ItemLookup::Nothing | ItemLookup::Live(_) => turn.sizes.note_absent(key.hash()),
             }
             return Ok(());
         }

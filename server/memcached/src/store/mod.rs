@@ -83,7 +83,7 @@ pub struct ShardTurn<'a> {
 
 /// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum ItemLookup {
     /// No item of that key.
     Nothing,
     /// A live one.
@@ -98,13 +98,13 @@ pub enum Look {
 /// `looking` (a retrieval).
 pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) -> Option<ItemRef> {
     if looking && turn.watch.is_some() {
-        note_read(shard, key, shard.look(key, turn.now_us), turn);
+        note_read(shard, key, shard.lookup(key, turn.now_us), turn);
     }
-    let (dead, reason) = match shard.look(key, turn.now_us) {
-        Look::Nothing => return None,
-        Look::Live(item) => return Some(item),
-        Look::Expired(item) => (item, &turn.counters.get_expired),
-        Look::Flushed(item) => (item, &turn.counters.get_flushed),
+    let (dead, reason) = match shard.lookup(key, turn.now_us) {
+        ItemLookup::Nothing => return None,
+        ItemLookup::Live(item) => return Some(item),
+        ItemLookup::Expired(item) => (item, &turn.counters.get_expired),
+        ItemLookup::Flushed(item) => (item, &turn.counters.get_flushed),
     };
     if looking {
         Stats::count(reason);
@@ -114,13 +114,13 @@ pub fn find(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>, looking: bool) ->
 }
 
 /// Tells clients that watch reads what one found.
-pub fn note_read(shard: &Shard, key: &Key, look: Look, turn: ShardTurn<'_>) {
+pub fn note_read(shard: &Shard, key: &Key, lookup: ItemLookup, turn: ShardTurn<'_>) {
     let Some(watch) = turn.watch else { return };
-    let (status, size) = match look {
-        Look::Nothing => ("not_found", 0),
-        Look::Live(item) => ("found", shard.item(item).value_len()),
-        Look::Expired(_) => ("expired", 0),
-        Look::Flushed(_) => ("flushed", 0),
+    let (status, size) = match lookup {
+        ItemLookup::Nothing => ("not_found", 0),
+        ItemLookup::Live(item) => ("found", shard.item(item).value_len()),
+        ItemLookup::Expired(_) => ("expired", 0),
+        ItemLookup::Flushed(_) => ("flushed", 0),
     };
     let rest = format_args!("status={status} clsid=1 size={size}");
     watch.note(WatchKinds::FETCHERS, "item_get", key.bytes(), rest);
@@ -206,15 +206,15 @@ impl Shard {
     }
 
     /// The result of a lookup of that key. Changes nothing, so that a lookup does not count as a change of the shard.
-    pub fn look(&self, key: &Key, now_us: u64) -> Look {
-        let Some(found) = self.peek(key) else { return Look::Nothing };
+    pub fn lookup(&self, key: &Key, now_us: u64) -> ItemLookup {
+        let Some(found) = self.peek(key) else { return ItemLookup::Nothing };
         let item = self.items.expect(found);
         if expiry::is_over(self.flush_us, now_us) || item.is_flushed(self.epoch) {
-            Look::Flushed(found)
+            ItemLookup::Flushed(found)
         } else if item.is_expired(now_us) {
-            Look::Expired(found)
+            ItemLookup::Expired(found)
         } else {
-            Look::Live(found)
+            ItemLookup::Live(found)
         }
     }
 

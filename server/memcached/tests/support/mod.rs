@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::request::{self, Protect, Terms};
+use crosscheck::object::request::{self, Protect, ScopeOptions};
 use crosscheck::object::{Kept, ObjectId, Region, RegionId, Touched, corrupted};
 use crosscheck::schedule::{
     self, Access, Entry, Footprint, LockRules, Outcome, Schedule, Step, Turn, Work, Worker,
@@ -89,7 +89,7 @@ impl Replica {
         let locks = self.service.locks();
         let protect = if self.protect { Protect::Check } else { Protect::Nothing };
         let begin = if self.kept.is_some() { request::begin_with_whole_images } else { request::begin };
-        begin(Terms { position: turn.position(), protect, keep_before_images: true });
+        begin(ScopeOptions { position: turn.position(), protect, keep_before_images: true });
         let mut reply = Vec::new();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let command = turn.request().request().expect("a client's request");

@@ -1,7 +1,9 @@
 //! A small service of protected objects, and how an executor would run requests on it.
 #![allow(unreachable_pub)]
 
-use object::{Corrupted, ObjectId, Pieces, Ref, Region, Store, Summed, Terms, Touched, critical, request};
+use object::{
+    Corrupted, ObjectId, Pieces, Ref, Region, ScopeOptions, Store, Summed, Touched, critical, request,
+};
 use std::collections::VecDeque;
 
 pub const REGION_ID: object::RegionId = 3;
@@ -200,11 +202,12 @@ impl Tree {
     }
 }
 
-pub const PROTECTED: Terms =
-    Terms { position: 1, protect: request::Protect::Check, keep_before_images: false };
-pub const REVERSIBLE: Terms =
-    Terms { position: 1, protect: request::Protect::Check, keep_before_images: true };
-pub const BARE: Terms = Terms { position: 1, protect: request::Protect::Nothing, keep_before_images: false };
+pub const PROTECTED: ScopeOptions =
+    ScopeOptions { position: 1, protect: request::Protect::Check, keep_before_images: false };
+pub const REVERSIBLE: ScopeOptions =
+    ScopeOptions { position: 1, protect: request::Protect::Check, keep_before_images: true };
+pub const BARE: ScopeOptions =
+    ScopeOptions { position: 1, protect: request::Protect::Nothing, keep_before_images: false };
 
 pub fn tree() -> Tree {
     object::genesis(REGION_ID, || {
@@ -219,10 +222,10 @@ pub fn tree() -> Tree {
 /// Runs one request as an executor does: seals at the end, or reports what was found corrupted.
 pub fn run<T: Region, R>(
     region: &mut T,
-    terms: Terms,
+    options: ScopeOptions,
     handler: impl FnOnce(&mut T) -> R,
 ) -> Result<(R, Touched), (Corrupted, Vec<ObjectId>)> {
-    request::begin(terms);
+    request::begin(options);
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(region))) {
         Ok(result) => {
             region.seal(REGION_ID);
@@ -246,6 +249,6 @@ pub fn run<T: Region, R>(
 }
 
 /// A request at a position.
-pub fn at(position: u64, terms: Terms) -> Terms {
-    Terms { position, ..terms }
+pub fn at(position: u64, options: ScopeOptions) -> ScopeOptions {
+    ScopeOptions { position, ..options }
 }

@@ -7,8 +7,8 @@
 use bytes::Bytes;
 use order::batch::HEAD;
 use order::{
-    Blame, BodyWriter, Committed, Encoded, EngineOut, FrameKind, MemberSet, NotNow, OrderEngine, Output,
-    Outside, Standing,
+    Blame, BodyWriter, Committed, Encoded, EngineOut, EngineStatus, FrameKind, MemberSet, NotNow,
+    OrderEngine, Output, Outside,
 };
 use wire::{Malformed, Put, Reader};
 
@@ -84,8 +84,8 @@ impl OrderEngine for FanoutEngine {
         out.committed.append(&mut self.ready.committed);
     }
 
-    fn standing(&self) -> Standing {
-        Standing {
+    fn engine_status(&self) -> EngineStatus {
+        EngineStatus {
             leader: Some(0),
             is_leader: self.slot == 0,
             term: 1,

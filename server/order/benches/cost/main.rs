@@ -57,7 +57,7 @@ impl<E: OrderEngine> Group<E> {
         // Only one of the engines has views.
         let view = PrimaryView { number: 1, primary: 0, executors: 0b111, next: 1, sequential: false };
         group.replicas.iter_mut().for_each(|replica| replica.begin_view(view));
-        while !group.replicas.iter().all(|replica| replica.standing().leader.is_some()) {
+        while !group.replicas.iter().all(|replica| replica.engine_status().leader.is_some()) {
             group.replicas.iter_mut().for_each(Orderer::tick);
             group.round();
         }
@@ -65,7 +65,7 @@ impl<E: OrderEngine> Group<E> {
     }
 
     fn leader(&self) -> usize {
-        self.replicas.iter().position(|replica| replica.standing().is_leader).expect("somebody leads")
+        self.replicas.iter().position(|replica| replica.engine_status().is_leader).expect("somebody leads")
     }
 
     /// Every replica acts once on what it has received.

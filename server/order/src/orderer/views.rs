@@ -36,7 +36,7 @@ impl<E: OrderEngine> Orderer<E> {
         self.out.committed.clear();
         self.engine.rewind_to(state.index);
         let slot = self.config.slot;
-        let counted = match (state.sessions.get(&slot), self.engine.standing().incarnation) {
+        let counted = match (state.sessions.get(&slot), self.engine.engine_status().incarnation) {
             (Some(session), Some(own)) if session.incarnation == own => session.number,
             _ => 0,
         };
@@ -46,7 +46,7 @@ impl<E: OrderEngine> Orderer<E> {
             Ok(tags) => self.out.outputs.push_back(Output::Skipped { tags }),
             Err(part) => self.stop(FailStop::Corrupted(part)),
         }
-        self.patience.handed_over();
+        self.timeouts.handed_over();
     }
 
     /// The state of this replica is wrong, and it wants that of others after a later number than `number` in its place.

@@ -26,8 +26,8 @@ use bytes::Bytes;
 
 use crate::batch::Encoded;
 use crate::engine::{
-    Blame, Committed, EngineOut, FailStop, MemberSet, NotNow, OrderEngine, Output, Outside, PrimaryView,
-    Standing,
+    Blame, Committed, EngineOut, EngineStatus, FailStop, MemberSet, NotNow, OrderEngine, Output, Outside,
+    PrimaryView,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -376,10 +376,10 @@ impl PrimaryEngine {
     }
 
     /// Reports a primary whose stamps have been refused for a while: the host asks for another view.
-    fn mind_stamps(&mut self) {
+    fn replace_leader_of_refused_stamps(&mut self) {
         let Some(view) = self.view.filter(|view| view.primary != self.config.slot) else { return };
         if let Some(ahead_us) = self.stamps.is_due(view.primary, self.ticks) {
-            self.ready.outputs.push_back(Output::Distrusted { leader: view.primary, ahead_us });
+            self.ready.outputs.push_back(Output::StampsRefused { leader: view.primary, ahead_us });
         }
     }
 
@@ -462,7 +462,7 @@ impl OrderEngine for PrimaryEngine {
         }
         self.ask_another();
         self.mind_states();
-        self.mind_stamps();
+        self.replace_leader_of_refused_stamps();
     }
 
     fn peer_up(&mut self, peer: u8) {
@@ -503,10 +503,10 @@ impl OrderEngine for PrimaryEngine {
 
     /// The leader is known once it is heard of in this view, so that the orderer hands over its batches when they are
     /// accepted, and not before.
-    fn standing(&self) -> Standing {
-        let Some(view) = self.view else { return Standing::default() };
+    fn engine_status(&self) -> EngineStatus {
+        let Some(view) = self.view else { return EngineStatus::default() };
         let first = self.held.first_number().unwrap_or(self.due);
-        Standing {
+        EngineStatus {
             leader: Some(view.primary).filter(|_| self.is_led),
             is_leader: self.is_primary(),
             term: view.number,

@@ -286,7 +286,7 @@ fn who_comes_back_leads_no_view_that_has_begun() {
 #[test]
 fn a_leader_is_known_when_it_has_begun_the_view() {
     let mut backup = outside(1);
-    assert_eq!(backup.standing(), Standing::default());
+    assert_eq!(backup.engine_status(), EngineStatus::default());
     backup.begin_view(view(1, 0, 1));
     assert!(matches!(
         pumped(&mut backup).others[..2],
@@ -295,18 +295,18 @@ fn a_leader_is_known_when_it_has_begun_the_view() {
             Output::LeaderChanged { leader: Some(0), term: 1 }
         ]
     ));
-    assert_eq!((backup.standing().leader, backup.standing().term), (None, 1));
+    assert_eq!((backup.engine_status().leader, backup.engine_status().term), (None, 1));
     report(&mut backup, 0, Progress { incarnation: 3, view: 1, last: 0, stable: 0 }).unwrap();
-    assert_eq!((backup.standing().leader, backup.admitted_incarnation(0)), (Some(0), Some(3)));
+    assert_eq!((backup.engine_status().leader, backup.admitted_incarnation(0)), (Some(0), Some(3)));
     backup.peer_down(0);
-    assert_eq!((backup.standing().leader, backup.admitted_incarnation(0)), (None, None));
+    assert_eq!((backup.engine_status().leader, backup.admitted_incarnation(0)), (None, None));
     // It began the next view before this replica did.
     backup.peer_up(2);
     report(&mut backup, 2, Progress { incarnation: 3, view: 2, last: 0, stable: 0 }).unwrap();
     backup.begin_view(view(2, 2, 1));
-    assert_eq!(backup.standing().leader, Some(2));
+    assert_eq!(backup.engine_status().leader, Some(2));
     let primary = engine(0);
-    assert!(primary.standing().is_leader && primary.standing().leader == Some(0));
+    assert!(primary.engine_status().is_leader && primary.engine_status().leader == Some(0));
 }
 
 #[test]
@@ -438,14 +438,14 @@ fn a_primary_whose_stamps_are_too_late_is_refused_and_reported() {
             (received.is_ok(), pumped(&mut engine).numbers()),
             (is_accepted, [1][..usize::from(is_accepted)].to_vec())
         );
-        for tick in 1..=limits::DISTRUST_TICKS {
+        for tick in 1..=limits::REFUSED_STAMPS_TICKS {
             engine.tick();
             let mut reported = pumped(&mut engine).others.into_iter();
-            let reported = reported.find(|output| matches!(output, Output::Distrusted { .. }));
-            let is_due = !is_accepted && tick == limits::DISTRUST_TICKS;
+            let reported = reported.find(|output| matches!(output, Output::StampsRefused { .. }));
+            let is_due = !is_accepted && tick == limits::REFUSED_STAMPS_TICKS;
             assert_eq!(
                 reported,
-                is_due.then_some(Output::Distrusted { leader: 0, ahead_us: 1 }),
+                is_due.then_some(Output::StampsRefused { leader: 0, ahead_us: 1 }),
                 "tick {tick}"
             );
         }

@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use crate::batch::Encoded;
 use crate::engine::{
-    Blame, Decision, Declined, EngineOut, FailStop, Leadership, NotNow, OrderEngine, Output, Outside,
-    Standing, Tolerance,
+    Blame, Decision, DecisionError, EngineOut, EngineStatus, FailStop, Leadership, NotNow, OrderEngine,
+    Output, Outside, Tolerance,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -281,7 +281,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
         if let Some(node) = &mut self.node {
             node.tick();
-            node.mind_stamps();
+            node.replace_leader_of_refused_stamps();
             node.lead_on();
             if self.ticks.is_multiple_of(limits::CLAIM_TICKS) {
                 node.tick_store();
@@ -337,11 +337,11 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn engine_status(&self) -> EngineStatus {
         let Leadership { leader, is_leader, term, incarnation } = self.leadership();
         let outside = self.boot.outside();
-        let Some(node) = &self.node else { return Standing { outside, ..Standing::default() } };
-        Standing {
+        let Some(node) = &self.node else { return EngineStatus { outside, ..EngineStatus::default() } };
+        EngineStatus {
             leader,
             is_leader,
             term,
@@ -442,20 +442,20 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         self.node.as_ref()?.configuration.incarnations.get(&slot).map(|latest| latest.incarnation)
     }
 
-    fn decide(&mut self, decision: Decision) -> Result<(), Declined> {
+    fn decide(&mut self, decision: Decision) -> Result<(), DecisionError> {
         match (decision, &mut self.node) {
-            (Decision::TakeOver, None) => Err(Declined::NoData),
+            (Decision::TakeOver, None) => Err(DecisionError::NoData),
             (Decision::TakeOver, Some(node)) => {
                 node.take_over()?;
                 self.boot.enter(node.group());
                 Ok(())
             }
-            (Decision::Found, Some(_)) => Err(Declined::Belongs),
-            (Decision::Found, None) if self.config.slot != 0 => Err(Declined::NotFirst),
+            (Decision::Found, Some(_)) => Err(DecisionError::Belongs),
+            (Decision::Found, None) if self.config.slot != 0 => Err(DecisionError::NotFirst),
             (Decision::Found, None) => {
                 let members = self.boot.outside().members;
                 if members != 0 {
-                    return Err(Declined::OtherBelongs(members.trailing_zeros() as u8));
+                    return Err(DecisionError::OtherBelongs(members.trailing_zeros() as u8));
                 }
                 self.boot.tell();
                 Ok(())

@@ -24,7 +24,7 @@ use crate::raft::codec::{self, Envelope, Received};
 use crate::raft::lead::Lead;
 use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
 use crate::raft::storage::{GENESIS, Mirror};
-use crate::stamps::Distrust;
+use crate::stamps::RefusedStamps;
 
 /// A member's knowledge of the replica in another slot.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,7 +84,7 @@ pub(crate) struct Node<L: LogStore> {
     gone: u16,
     /// Latest stamp of an entry that is accepted, in microseconds since 1970; the pipeline advances it.
     pub latest_us: u64,
-    distrust: Distrust,
+    refused_stamps: RefusedStamps,
     /// The group's future name, while an operator's decision is on its way into the log (`takeover`).
     pub renamed: Option<u64>,
     /// The code of the engine's numbers as [`Node::guard`] left them. The numbers are in the engine's own structs.
@@ -142,7 +142,7 @@ impl<L: LogStore> Node<L> {
             followed: (0, 0),
             gone: 0,
             latest_us: u64::MAX,
-            distrust: Distrust::default(),
+            refused_stamps: RefusedStamps::default(),
             renamed: None,
             sealed: Code::new(),
         };
@@ -366,14 +366,14 @@ impl<L: LogStore> Node<L> {
     }
 
     /// Calls an election against a leader whose stamps have been refused for a while.
-    pub fn mind_stamps(&mut self) {
+    pub fn replace_leader_of_refused_stamps(&mut self) {
         let leader = self.raw.raft.leader_id;
-        if self.is_leader() || !self.distrust.is_due(leader, self.ticks) {
+        if self.is_leader() || !self.refused_stamps.is_due(leader, self.ticks) {
             return;
         }
         if let Some(leader) = slot_of(leader) {
-            let ahead_us = self.distrust.ahead_us;
-            self.out.outputs.push_back(Output::Distrusted { leader, ahead_us });
+            let ahead_us = self.refused_stamps.ahead_us;
+            self.out.outputs.push_back(Output::StampsRefused { leader, ahead_us });
         }
         self.campaign();
     }
@@ -449,13 +449,13 @@ impl<L: LogStore> Node<L> {
         match check::check(&view, from, &received) {
             Ok(()) => {
                 if !received.message.entries.is_empty() {
-                    self.distrust.believed();
+                    self.refused_stamps.believed();
                 }
                 self.take_message(from, received);
             }
             Err(Implausible::Field(why)) => return Err(Blame::new(from, why)),
             Err(Implausible::Future(ahead_us)) => {
-                self.distrust.refused(sender, ahead_us, self.ticks);
+                self.refused_stamps.refused(sender, ahead_us, self.ticks);
                 return Err(Blame::new(from, "an entry is stamped later than f+1 clocks allow"));
             }
             Err(Implausible::Entry(index)) => {

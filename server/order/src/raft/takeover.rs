@@ -12,7 +12,7 @@
 
 use wire::mix;
 
-use crate::engine::Declined;
+use crate::engine::DecisionError;
 use crate::log::LogStore;
 use crate::raft::members::Change;
 use crate::raft::node::Node;
@@ -24,28 +24,28 @@ impl<L: LogStore> Node<L> {
     /// This replica is the only member from now on.
     ///
     /// # Errors
-    /// [`Declined`] when it has no data, or there is a leader that commits entries, or a majority that can elect one;
-    /// nothing has changed then.
-    pub fn take_over(&mut self) -> Result<(), Declined> {
+    /// [`DecisionError`] when it has no data, or there is a leader that commits entries, or a majority that can elect
+    /// one; nothing has changed then.
+    pub fn take_over(&mut self) -> Result<(), DecisionError> {
         if self.failed.is_some() || self.is_removed() {
-            return Err(Declined::Stopped);
+            return Err(DecisionError::Stopped);
         }
         // A leader that can commit nothing does not help, even if it is this replica: others lack what it needs them
         // for.
         let is_stuck = self.is_stuck();
         if let Some(leader) = self.leader_slot().filter(|_| !is_stuck) {
-            return Err(Declined::Led(leader));
+            return Err(DecisionError::Led(leader));
         }
         if !self.configuration.contains(self.id()) || self.mirror().last() == 0 {
-            return Err(Declined::NoData);
+            return Err(DecisionError::NoData);
         }
         if !is_stuck && self.leaderless < self.two_elections() {
-            return Err(Declined::Election);
+            return Err(DecisionError::Election);
         }
         let voters = self.configuration.members().voters;
         let here = voters & (self.present() | 1 << self.config.slot);
         if !is_stuck && here.count_ones() > voters.count_ones() / 2 && voters.count_ones() > 1 {
-            return Err(Declined::Majority(here.count_ones()));
+            return Err(DecisionError::Majority(here.count_ones()));
         }
         self.settle();
         let me = self.id();

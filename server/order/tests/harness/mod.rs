@@ -44,7 +44,7 @@ pub struct Replica {
     /// Index at which its log ended when its leader assumed that it continues.
     pub lacking: Option<u64>,
     /// Leaders against which it called an election because of their stamps.
-    pub distrusted: Vec<u8>,
+    pub stamps_refused: Vec<u8>,
     /// Difference of its clock from the others', in microseconds.
     pub clock_us: i64,
     /// Begin and end of its log, and the entry of its state, if it could not use the log.
@@ -152,7 +152,7 @@ impl Cluster {
             unordered_cuts: 0,
             stopped: None,
             lacking: None,
-            distrusted: Vec::new(),
+            stamps_refused: Vec::new(),
             clock_us: 0,
             dropped: None,
             stuck: false,
@@ -194,11 +194,12 @@ impl Cluster {
 
     /// The replica that leads in the highest term.
     pub fn leader(&self) -> Option<u8> {
-        let standing = |slot: &u8| self.replicas[usize::from(*slot)].as_ref().unwrap().orderer.standing();
+        let engine_status =
+            |slot: &u8| self.replicas[usize::from(*slot)].as_ref().unwrap().orderer.engine_status();
         self.running()
             .into_iter()
-            .filter(|slot| standing(slot).is_leader)
-            .max_by_key(|slot| standing(slot).term)
+            .filter(|slot| engine_status(slot).is_leader)
+            .max_by_key(|slot| engine_status(slot).term)
     }
 
     pub fn submit(&mut self, slot: u8) -> bool {
@@ -274,7 +275,8 @@ impl Cluster {
             let idle = |r: &Replica| r.orderer.waiting() == (0, 0, 0) && r.fetching.is_none();
             let voters = cluster.replicas.iter().flatten().map(|r| r.members.voters.count_ones()).min();
             let enough = voters.unwrap_or(0) as usize >= cluster.running().len();
-            let ends = |r: &Replica| [r.orderer.standing().commit_index, r.orderer.standing().last_index];
+            let ends =
+                |r: &Replica| [r.orderer.engine_status().commit_index, r.orderer.engine_status().last_index];
             let ends: BTreeSet<u64> = cluster.replicas.iter().flatten().flat_map(ends).collect();
             cluster.leader().is_some()
                 && ends.len() == 1
@@ -301,7 +303,7 @@ impl Cluster {
         let mut text = format!("at {} ms", self.now);
         for (slot, replica) in self.replicas.iter().enumerate() {
             let Some(r) = replica else { continue };
-            let s = r.orderer.standing();
+            let s = r.orderer.engine_status();
             text += &format!(
                 "\n  {slot}: leader {:?} term {} log {}..{} commit {} delivered {} executed {} waiting {:?} \
                     members {:?} stopped {:?} fetching {:?}",
@@ -379,9 +381,9 @@ impl Cluster {
                 }
                 // Executed, though no reply can reach the client: the checker still expects each of them once.
                 Output::Skipped { tags } => self.acked.extend(tags.into_iter().filter(|&tag| tag != 0)),
-                Output::Distrusted { leader, .. } => {
+                Output::StampsRefused { leader, .. } => {
                     let replica = self.replica(slot);
-                    replica.distrusted.push(leader);
+                    replica.stamps_refused.push(leader);
                 }
                 Output::Lacking { last, .. } => self.replica(slot).lacking = Some(last),
                 Output::LogDropped { begins_after, ends_at, state } => {

@@ -327,13 +327,13 @@ impl Cluster {
         for (slot, replica) in self.replicas.iter().enumerate() {
             let Some(r) = replica else { continue };
             text += &format!(
-                "\n  {slot}: view {} executed {} stable {} waiting {:?} standing {:?} stopped {:?} fetching {:?} \
+                "\n  {slot}: view {} executed {} stable {} waiting {:?} engine {:?} stopped {:?} fetching {:?} \
                     blamed {:?}",
                 r.view,
                 r.last().number,
                 r.stable(),
                 r.orderer.waiting(),
-                r.orderer.standing(),
+                r.orderer.engine_status(),
                 r.stopped,
                 r.fetching,
                 r.blamed.last()

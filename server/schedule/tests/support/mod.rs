@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use object::{Terms, critical, request};
+use object::{ScopeOptions, critical, request};
 use schedule::{
     Access, Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId, Origin,
     Outcome, Retry, Schedule, SplitMix64, Turn, Work, Worker,
@@ -283,7 +283,7 @@ fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut SplitMix64) {
     let mut records = Vec::new();
     let table: Vec<&dyn Lock> = locks.iter().map(AnyLock::as_lock).collect();
     while let Some(mut turn) = worker.next_blocking() {
-        request::begin(Terms {
+        request::begin(ScopeOptions {
             position: turn.position(),
             protect: request::Protect::Check,
             keep_before_images: true,

@@ -167,7 +167,7 @@ impl Verifier {
         }
         let patience_us = recorder.patience_us(now_us);
         if has_passed(recorder.times.waiting, patience_us, now_us) {
-            self.on_elapsed(Timer::Patience, out);
+            self.on_elapsed(Timer::ViewChange, out);
         }
     }
 
@@ -175,7 +175,7 @@ impl Verifier {
         let recorder = &mut self.recorder;
         match timer {
             Timer::Resend => self.repeat(out),
-            Timer::Patience if !recorder.is_blank() && recorder.is_by_quorum() => {
+            Timer::ViewChange if !recorder.is_blank() && recorder.is_by_quorum() => {
                 let reason = recorder.why_late(out);
                 self.change(reason, out)
             }
@@ -188,7 +188,7 @@ impl Verifier {
                 let view = self.pair.on_silence(recorder);
                 self.lead_pair(view, out);
             }
-            Timer::Patience | Timer::Extra | Timer::Silence => {}
+            Timer::ViewChange | Timer::Extra | Timer::Silence => {}
         }
     }
 

@@ -164,7 +164,7 @@ impl Live {
             state = self.with(&state, *slot, |run| run.verifier(VerifierEvent::ProcessGone(1)));
         }
         if self.layout != Layout::Pair {
-            state = self.with(&state, 0, |run| run.verifier(VerifierEvent::Elapsed(Timer::Patience)));
+            state = self.with(&state, 0, |run| run.verifier(VerifierEvent::Elapsed(Timer::ViewChange)));
         }
         state = self.settle(state, &others);
         state = self.with(&state, 0, Run::run_batch);
@@ -236,7 +236,7 @@ impl Live {
                 run.executor(ExecutorEvent::Elapsed(Timer::Resend));
             }),
             Step::Wait(slot) => {
-                let timer = if self.layout == Layout::Pair { Timer::Silence } else { Timer::Patience };
+                let timer = if self.layout == Layout::Pair { Timer::Silence } else { Timer::ViewChange };
                 self.with(state, slot, |run| run.verifier(VerifierEvent::Elapsed(timer)))
             }
             Step::End(slot) => {

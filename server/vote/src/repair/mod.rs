@@ -7,7 +7,7 @@ mod serve;
 mod settle;
 
 pub use recover::{Recover, Scope};
-pub(crate) use settle::{Settling, Standing};
+pub(crate) use settle::{RecoverStatus, Settling};
 
 use object::{ObjectId, RegionId};
 

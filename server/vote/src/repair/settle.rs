@@ -51,9 +51,9 @@ struct Settled {
     is_reported: bool,
 }
 
-/// The standing of a RECOVER that would settle on a version, at one voter.
+/// What a voter knows of a RECOVER that would settle on a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum RecoverStatus {
     /// It names objects that this voter itself found undecided.
     Known,
     /// It came a second time, or the request was decided in the meantime.
@@ -193,21 +193,21 @@ impl Settling {
 
     /// Whether this voter itself found the objects of the RECOVER at `turn` undecided: no proposal alone may make this
     /// replica take the version of one other.
-    pub(crate) fn standing(&self, turn: Place, recover: &Recover) -> Standing {
+    pub(crate) fn recover_status(&self, turn: Place, recover: &Recover) -> RecoverStatus {
         let Some(cause) = self.undecided.get(&recover.cause).filter(|cause| {
             let scope = Scope::SettleOn(cause.source);
             recover.cause < turn && recover.scope == scope
         }) else {
             let is_over = self.is_settled(recover.cause, recover.targets());
-            return if is_over { Standing::Over } else { Standing::Unknown };
+            return if is_over { RecoverStatus::Over } else { RecoverStatus::Unknown };
         };
         let before =
             self.undecided.range(..turn).map(|(_, one)| one).filter(|one| one.source == cause.source);
         let (decided, open): (Vec<&Undecided>, Vec<&Undecided>) = before.partition(|one| one.is_decided);
         match (self.is_named(&open, recover), self.is_named(&[open, decided].concat(), recover)) {
-            (true, _) if !cause.is_decided => Standing::Known,
-            (_, true) => Standing::Over,
-            (_, false) => Standing::Unknown,
+            (true, _) if !cause.is_decided => RecoverStatus::Known,
+            (_, true) => RecoverStatus::Over,
+            (_, false) => RecoverStatus::Unknown,
         }
     }
 
@@ -307,14 +307,14 @@ mod tests {
             settling.note(Place::new(batch, 0), objects(0..1), SOURCE, 0);
         }
         let whole = recover(Place::default(), Vec::new(), vec![1]);
-        assert_eq!(settling.standing(turn, &whole), Standing::Unknown);
+        assert_eq!(settling.recover_status(turn, &whole), RecoverStatus::Unknown);
         let mut settling = Settling::default();
         for batch in 0..4u16 {
             settling.note(Place::new(batch.into(), 0), objects(batch * 300..batch * 300 + 300), SOURCE, 0);
         }
         let proposed = settling.propose(0, SETTLE_AFTER_US).expect("it is overdue");
         assert_eq!((proposed.objects.len(), &proposed.regions[..]), (0, &[1][..]));
-        assert_eq!(settling.standing(turn, &proposed), Standing::Known);
+        assert_eq!(settling.recover_status(turn, &proposed), RecoverStatus::Known);
         assert_eq!(settling.on_turn(turn, &proposed, SETTLE_AFTER_US).len(), 4);
         assert_eq!((settling.is_idle(), settling.targets), (true, 0));
     }

@@ -18,7 +18,7 @@ use crate::event::{Packed, Place};
 use crate::evidence::{Evidence, FaultStage, Finding, WrongObject};
 use crate::limits::*;
 use crate::record::Record;
-use crate::repair::{Recover, Repairs, Settling, Standing};
+use crate::repair::{Recover, RecoverStatus, Repairs, Settling};
 
 impl Voter {
     /// Closes requests that were held for long enough and have nothing to settle, and proposes to settle the rest.
@@ -52,8 +52,8 @@ impl Voter {
         packed: Vec<Packed>,
         round: &mut Round<'_>,
     ) {
-        let standing = self.settling.standing(turn, recover);
-        let is_known = standing == Standing::Known;
+        let recover_status = self.settling.recover_status(turn, recover);
+        let is_known = recover_status == RecoverStatus::Known;
         let takes_part = is_known || !self.ballots.config.protections.settle_check;
         self.repairs.on_settling(turn, recover, packed, takes_part, self.ballots.live, round);
         if is_known {
@@ -63,7 +63,7 @@ impl Voter {
                 self.settling.close_undecided(place, &mut self.replies, &mut self.ballots, round);
             }
             self.advance(round);
-        } else if standing == Standing::Unknown {
+        } else if recover_status == RecoverStatus::Unknown {
             self.ballots.refuse(turn, recover, round);
         }
     }

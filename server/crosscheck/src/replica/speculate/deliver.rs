@@ -55,7 +55,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         execution.next_batch += 1;
         self.env.hooks.on_batch(number);
         self.group.on_delivered(index, number);
-        let newest = (index == self.order.orderer.standing().last_index).then_some(last.batch.time_us);
+        let newest = (index == self.order.orderer.engine_status().last_index).then_some(last.batch.time_us);
         let (time_us, seed, drain) = (last.batch.time_us, last.batch.seed, last.batch.drain);
         // What is run again fits the version that the others have agreed on, in whatever order it ran there.
         let sequential = self.env.hooks.runs_sequentially(last.sequential || stage.is_compared());

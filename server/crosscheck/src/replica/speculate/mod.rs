@@ -606,7 +606,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     /// pass: until then the group would survive no further failure.
     fn end_abstention(&mut self) {
         let is_idle = self.stage.unstable.is_empty() && self.order.orderer.waiting().1 == 0;
-        let leads = self.order.orderer.standing().is_leader;
+        let leads = self.order.orderer.engine_status().is_leader;
         let goes_on = matches!(layout(&self.env.settings), Layout::Crash { .. });
         if goes_on && leads && is_idle && self.group.is_any_abstaining(self.env.world.now_us()) {
             self.order.submit_control(&Control::PASS_TIME);

@@ -1,6 +1,6 @@
 //! What the replicas of a verified group cannot decide, and an operator does: what each waits for, and the remedy.
 
-use order::Declined;
+use order::DecisionError;
 use verify::limits::IDENTITY_VIEWS;
 use verify::{Layout, Lineup, TokenRecord, VerifierEvent, Version};
 use wire::ReplicaId;
@@ -170,7 +170,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let decided = match call.command {
             AdminCommand::BeginGroup => begin_group(self),
             AdminCommand::KeepState { replica } => keep_state(self, replica),
-            AdminCommand::TakeState { .. } => Err(Declined::NoGroup.to_string()),
+            AdminCommand::TakeState { .. } => Err(DecisionError::NoGroup.to_string()),
             _ => return,
         };
         match decided {
@@ -196,10 +196,10 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
 fn begin_group<S: Service, W: World>(this: &mut Speculator<'_, S, W>) -> Result<String, String> {
     if this.env.settings.me != 0 {
-        return Err(Declined::NotFirst.to_string());
+        return Err(DecisionError::NotFirst.to_string());
     }
     if this.stage.verifier.record().is_some() {
-        return Err(Declined::Belongs.to_string());
+        return Err(DecisionError::Belongs.to_string());
     }
     this.stage.begins = true;
     this.on_verifier_event(VerifierEvent::Begin);
@@ -218,7 +218,7 @@ fn keep_state<S: Service, W: World>(this: &mut Speculator<'_, S, W>, replica: u8
     if replica != me + 1 {
         return Ok(follow(this, replica));
     }
-    let record = this.stage.verifier.record().ok_or_else(|| Declined::NoData.to_string())?;
+    let record = this.stage.verifier.record().ok_or_else(|| DecisionError::NoData.to_string())?;
     if this.executor.running.is_none() || this.stage.takes_state() {
         return Err("this replica has not received all data yet".to_owned());
     }

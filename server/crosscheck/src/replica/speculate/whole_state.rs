@@ -139,7 +139,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         for peer in peers.into_iter().filter(|peer| usize::from(*peer) < self.0.env.settings.executors()) {
             self.0.env.peers.send(peer, FrameKind::Transfer, &[&ask]);
         }
-        let leads = self.0.order.orderer.standing().is_leader;
+        let leads = self.0.order.orderer.engine_status().is_leader;
         if leads {
             // A primary that executes nothing numbers few batches.
             self.0.on_verifier_event(VerifierEvent::Suspect(Reason::Late));

@@ -50,7 +50,7 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// Flips a bit of one of the last ordered entries in the log's memory; false when there is none.
     pub fn corrupt_entry(&mut self, seed: u64) -> bool {
-        let last = self.replica.order.orderer.standing().last_index;
+        let last = self.replica.order.orderer.engine_status().last_index;
         let index = last.saturating_sub(seed % 64);
         self.replica.order.orderer.engine_mut().faults().corrupt_entry(index, (seed >> 32) as usize % 16)
     }
@@ -69,7 +69,7 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// Flips a bit of the next stamp that this replica gives as a leader: an injected fault. False if it does not lead.
     pub fn corrupt_stamp(&mut self, bit: u32) -> bool {
-        let leads = self.replica.order.orderer.standing().is_leader;
+        let leads = self.replica.order.orderer.engine_status().is_leader;
         if leads {
             self.replica.order.orderer.corrupt_stamp(1 << (bit % 64));
         }

@@ -1,11 +1,12 @@
 //! How long an origin waits for its batches: before it hands them over again, and before it calls for another leader.
 
-/// Doublings of the patience with leaders at most: a replica that no leader can serve must not disturb the others.
-const MOST_PATIENCE: u32 = 5;
+/// Doublings at most of the time after which a leader is replaced: a replica that no leader can serve must not disturb
+/// the others.
+const MOST_TIMEOUT_DOUBLINGS: u32 = 5;
 
 /// Ticks since the last delivery of a batch of this replica.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct BatchTimeouts {
     idle_ticks: u64,
     /// Ticks for which the leader has ordered none of the batches that this replica waits for.
     unserved_ticks: u64,
@@ -13,10 +14,10 @@ pub(crate) struct Patience {
     in_vain: u32,
 }
 
-impl Patience {
+impl BatchTimeouts {
     /// A batch of this replica was delivered.
     pub fn served(&mut self) {
-        *self = Patience::default();
+        *self = BatchTimeouts::default();
     }
 
     /// Batches were handed over again.
@@ -34,7 +35,7 @@ impl Patience {
     /// many ticks. Twice as many after each campaign that changed nothing.
     pub fn is_over(&mut self, waits: bool, ticks: u64) -> bool {
         self.unserved_ticks = if waits { self.unserved_ticks + 1 } else { 0 };
-        if !waits || self.unserved_ticks < ticks << self.in_vain.min(MOST_PATIENCE) {
+        if !waits || self.unserved_ticks < ticks << self.in_vain.min(MOST_TIMEOUT_DOUBLINGS) {
             return false;
         }
         self.unserved_ticks = 0;

@@ -42,7 +42,7 @@ struct Pipe {
     last_us: u64,
     /// The first chunk is on its way; it names the sender. A stream has it once and at its beginning, whatever the
     /// network faults.
-    greeted: bool,
+    has_sent: bool,
     closed: bool,
 }
 
@@ -226,7 +226,7 @@ impl SimNetwork {
         let mut state = self.state();
         let is_theirs = |(id, one): (&u64, &SimConnection)| {
             let side = [[from, to], [to, from]].iter().position(|ends| *ends == one.ends)?;
-            (one.accepted && one.pipes[side].greeted && !one.pipes[side].closed).then_some((*id, side))
+            (one.accepted && one.pipes[side].has_sent && !one.pipes[side].closed).then_some((*id, side))
         };
         let Some((id, side)) = state.connections.iter().find_map(is_theirs) else { return false };
         state.chunks += 1;
@@ -332,7 +332,7 @@ impl NetState {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let ends = (one.ends[side], one.ends[1 - side]);
-        let is_first = !one.pipes[side].greeted;
+        let is_first = !one.pipes[side].has_sent;
         let late_us = self.late_us.get(usize::from(ends.0)).copied().unwrap_or(0);
         self.record(ends, is_first, bytes);
         let [weather, other] =
@@ -359,7 +359,7 @@ impl NetState {
         self.faulty_chunks += u64::from(lost) + u64::from(twice) + u64::from(overtaken) + u64::from(corrupt);
         let Some(one) = self.connections.get_mut(&id) else { return Ok(bytes.len()) };
         let pipe = &mut one.pipes[side];
-        pipe.greeted = true;
+        pipe.has_sent = true;
         let at = (self.now_us + late_us + delay).max(pipe.last_us);
         pipe.last_us = at;
         if !lost {

@@ -102,7 +102,7 @@ fn each_kind_in_a_named_object(mode: &'static str) {
                 let records = new_records(cluster, &before);
                 records.iter().any(|record| names(record, victim, &id) || names(record, victim, &region))
             });
-            assert_nobody_else_blamed(&cluster, &before, &[victim]);
+            assert_no_other_blamed(&cluster, &before, &[victim]);
             cluster.assert_equal_state();
         }
     }
@@ -129,7 +129,7 @@ fn a_wrong_computation_on_a_named_object_is_found_named_and_repaired() {
         for reader in 0..3 {
             assert_eq!(fetch(&cluster, reader, &key), "after");
         }
-        assert_nobody_else_blamed(&cluster, &before, &[victim]);
+        assert_no_other_blamed(&cluster, &before, &[victim]);
         cluster.assert_equal_state();
     }
     cluster.finish();
@@ -232,7 +232,7 @@ impl Campaign<'_> {
         }
         self.cluster.wait_serving();
         self.cluster.assert_equal_state();
-        assert_nobody_else_blamed(self.cluster, &before, self.victims);
+        assert_no_other_blamed(self.cluster, &before, self.victims);
         placed.len() as u64
     }
 
@@ -274,7 +274,7 @@ fn names(record: &Value, victim: usize, id: &str) -> bool {
     record["replica"] == victim + 1 && objects.filter_map(Value::as_str).any(|object| object.contains(id))
 }
 
-fn assert_nobody_else_blamed(cluster: &Cluster, before: &[u64], victims: &[usize]) {
+fn assert_no_other_blamed(cluster: &Cluster, before: &[u64], victims: &[usize]) {
     for record in new_records(cluster, before) {
         let blamed = &record["replica"];
         let rightly = blamed.is_null() || victims.iter().any(|victim| *blamed == victim + 1);

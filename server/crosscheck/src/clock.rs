@@ -332,7 +332,7 @@ mod tests {
         }
 
         /// Heartbeats for so many tenths of a second.
-        fn beat(&mut self, tenths: u64) {
+        fn exchange_heartbeats(&mut self, tenths: u64) {
             for tenth in 0..tenths {
                 for from in 0..self.clocks.len() {
                     for to in (0..self.clocks.len()).filter(|to| *to != from) {
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn clocks_that_agree_are_left_alone() {
         let mut group = Group::new(&[0, 5_000, -8_000]);
-        group.beat(300);
+        group.exchange_heartbeats(300);
         let wrong = group.wrong();
         assert!(wrong.iter().zip([0, 5_000, -8_000]).all(|(is, was)| (is - was).abs() < 3_000), "{wrong:?}");
         assert_eq!(group.faults, []);
@@ -389,7 +389,7 @@ mod tests {
                 let mut all = vec![0; replicas];
                 all[0] = wrong;
                 let mut group = Group::new(&all);
-                group.beat(5);
+                group.exchange_heartbeats(5);
                 assert!(group.wrong().iter().all(|wrong| is_near(*wrong)), "{wrong}: {:?}", group.wrong());
                 assert!(group.faults.iter().any(|fault| matches!(fault, (0, ClockFault::Own(_)))), "{wrong}");
                 assert!(!group.faults.iter().any(|(by, _)| *by != 0), "{:?}", group.faults);
@@ -401,10 +401,10 @@ mod tests {
     fn a_clock_that_is_corrupted_stamps_nothing_ahead_of_the_others() {
         for bit in 0..64 {
             let mut group = Group::new(&[0, 0, 0]);
-            group.beat(20);
+            group.exchange_heartbeats(20);
             group.clocks[0].corrupt(bit);
             assert!(group.stamp(0) <= 2 * limits::CLOCK_TOLERANCE.as_micros() as i64, "bit {bit}");
-            group.beat(5);
+            group.exchange_heartbeats(5);
             assert!(group.wrong().iter().all(|wrong| is_near(*wrong)), "bit {bit}: {:?}", group.wrong());
         }
     }
@@ -416,13 +416,13 @@ mod tests {
             |group: &Group, number: usize| group.clocks[number].can_judge(1, group.monotonic(number));
         let mut group = Group::new(&[0, 0, 0]);
         assert!(!judges(&group, 0), "no other clock is known");
-        group.beat(20);
+        group.exchange_heartbeats(20);
         assert!(judges(&group, 0) && judges(&group, 2));
         assert!(!group.clocks[0].is_behind(1, group.monotonic(0)));
         // It was stopped, or its clock jumped: it is the one that is wrong.
         group.clocks[0].corrupt(24);
         assert!(!judges(&group, 0) && judges(&group, 2));
-        group.beat(5);
+        group.exchange_heartbeats(5);
         assert!(judges(&group, 0), "it follows the others again");
         // The leader's clock is wrong, and the two others agree.
         group.clocks[1].corrupt(24);
@@ -434,14 +434,14 @@ mod tests {
         assert!(judges(&group, 0) && group.clocks[0].is_behind(1, at) == is_behind);
         // Nothing is heard of the third one.
         group.received[2] = false;
-        group.beat(40);
+        group.exchange_heartbeats(40);
         assert!(!judges(&group, 0));
     }
 
     #[test]
     fn a_stamp_beyond_what_a_quorum_has_reached_is_not_believed() {
         let mut group = Group::new(&[HOUR, 0, 0]);
-        group.beat(1);
+        group.exchange_heartbeats(1);
         assert!(
             (0..3).all(|number| number == 0 || is_near(group.latest(number) - 500_000)),
             "own clock alone"
@@ -450,7 +450,7 @@ mod tests {
         // not accepted.
         let mut group = Group::new(&[HOUR, 0, 0]);
         group.received[2] = false;
-        group.beat(50);
+        group.exchange_heartbeats(50);
         assert!(group.latest(1) <= 2 * S as i64 && group.stamp(0) <= 2 * S as i64);
         assert!(group.faults.is_empty(), "{:?}", group.faults);
     }
@@ -459,9 +459,9 @@ mod tests {
     #[test]
     fn a_replica_that_was_asleep_catches_up_with_the_others() {
         let mut group = Group::new(&[0, 0, 0]);
-        group.beat(20);
+        group.exchange_heartbeats(20);
         group.begun[1] -= 60 * S;
-        group.beat(30);
+        group.exchange_heartbeats(30);
         assert!(group.wrong().iter().all(|wrong| is_near(*wrong)), "{:?}", group.wrong());
     }
 
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn a_clock_that_agrees_with_one_of_f_plus_one_is_not_wrong() {
         let mut group = Group::new(&[0, 10_000, -495_000]);
-        group.beat(30);
+        group.exchange_heartbeats(30);
         assert_eq!(group.faults, []);
         assert!(group.wrong().iter().all(|wrong| is_near(*wrong)), "{:?}", group.wrong());
     }
@@ -478,7 +478,7 @@ mod tests {
     fn clocks_that_drift_apart_stay_together() {
         let mut group = Group::new(&[0, 0, 0]);
         for step in 0..3_000 {
-            group.beat(1);
+            group.exchange_heartbeats(1);
             // One machine gains, and one loses, 200 us in a tenth of a second: far more than a quartz clock does.
             group.begun[0] += 200;
             group.begun[2] -= 200;
@@ -493,10 +493,10 @@ mod tests {
     #[test]
     fn a_clock_that_stays_wrong_is_named_once() {
         let mut group = Group::new(&[0, 0, 0]);
-        group.beat(20);
+        group.exchange_heartbeats(20);
         for _ in 0..40 {
             group.clocks[0].offset_us += 10 * HOUR;
-            group.beat(1);
+            group.exchange_heartbeats(1);
         }
         let named = |by: u8| {
             group
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn nonsense_from_a_peer_does_no_harm() {
         let mut group = Group::new(&[0, 0, 0]);
-        group.beat(10);
+        group.exchange_heartbeats(10);
         for seed in 0..10_000u64 {
             let word = |shift: u32| seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(shift);
             let words = ClockWords {

@@ -276,8 +276,8 @@ fn watch<S: Service>(
     mut slow: SlowBatch,
     mut probe: Probe,
 ) -> Result<Stop, ServeError> {
-    let pulse = replica.pulse();
-    let mut watchdog = Watchdog::new(pulse.clone(), limit, slow.unwatched());
+    let watchdog_view = replica.watchdog_view();
+    let mut watchdog = Watchdog::new(watchdog_view.clone(), limit, slow.unwatched());
     let (ended, end) = mpsc::channel();
     let order = std::thread::Builder::new().name("order".into());
     let order = order.spawn(move || replica.run(open_clients, &ended))?;
@@ -291,7 +291,7 @@ fn watch<S: Service>(
             }
             // The thread cannot be ended from here; it ends with the process.
             Err(RecvTimeoutError::Timeout) if watchdog.is_hung() => {
-                match watchdog.judge(probe.others(limits::PROBE), pulse.executed()) {
+                match watchdog.judge(probe.others(limits::PROBE), watchdog_view.executed()) {
                     Judged::Waits { is_news: true } => message(format_args!(
                         "the order thread has worked on one thing for longer than watchdog_ms. This replica goes \
                             on, because f+1 others have not executed more, do not answer, or took as long lately"
@@ -302,7 +302,7 @@ fn watch<S: Service>(
                     }
                 }
             }
-            Err(RecvTimeoutError::Timeout) => slow.look(pulse.oldest()),
+            Err(RecvTimeoutError::Timeout) => slow.look(watchdog_view.oldest()),
             Err(RecvTimeoutError::Disconnected) => match order.join() {
                 // A healthy thread would have reported how it ended.
                 Ok(()) => return Ok(Stop::Replace(ReplaceReason::Corrupted(Corrupted::MainLoop))),

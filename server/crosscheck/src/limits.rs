@@ -158,7 +158,7 @@ pub const UNSTABLE_BYTES: usize = 64 << 20;
 pub const IMAGE_PIECE: usize = 128 << 10;
 
 /// Interval of a replica's heartbeats.
-pub const GREETING: Duration = Duration::from_millis(100);
+pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(100);
 /// The voter no longer waits for a peer that sends nothing for so long.
 pub const SILENCE: Duration = Duration::from_secs(3);
 /// A peer that sends nothing for so long may be absent: if too few are left for a vote, requests are run twice.
@@ -220,7 +220,7 @@ pub const KEEP_PATIENCE: Duration = Duration::from_secs(60);
 pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
 /// After a region's check, this many times its duration passes without a check: scrubbing takes at most 1/200 of the
 /// time.
-pub const SCRUB_REST: u32 = 200;
+pub const SCRUB_PAUSE_FACTOR: u32 = 200;
 /// A scrub that is not done after this long is requested again.
 pub const SCRUB_PATIENCE: Duration = Duration::from_secs(1);
 /// A CHECKPOINT that is not made after this long is requested again: a large state takes seconds, and a request that
@@ -339,7 +339,7 @@ const _: () = assert!(PEER_FRAME < UNSENT_PER_PEER);
 const _: () = assert!(UNSTABLE_BATCHES as u64 > verify::limits::TALLY_BATCHES);
 const _: () = assert!(RUNNING_BATCHES as u64 > verify::limits::WINDOW);
 const _: () =
-    assert!(2 * GREETING.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
+    assert!(2 * HEARTBEAT_EVERY.as_millis() < QUIET.as_millis() && QUIET.as_millis() < SILENCE.as_millis());
 const _: () = assert!(TRANSFER_PIECE < TRANSFER_MESSAGE);
 const _: () = assert!(2 * ANSWERED_BYTES <= TRANSFER_MESSAGE);
 // The sum in its comment; one more is for the client that is refused.

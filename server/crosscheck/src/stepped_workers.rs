@@ -17,7 +17,7 @@ pub(crate) struct SteppedWorkers {
     /// By worker: signals that it may run.
     moves: Vec<Condvar>,
     /// Signals that the order thread may run.
-    rests: Condvar,
+    parked: Condvar,
 }
 
 struct StepWatch {
@@ -48,7 +48,7 @@ impl SteppedWorkers {
         let (now_us, until_us, rng) = (0, vec![0; workers], SplitMix64::new(seed));
         let watch = StepWatch { runs: None, state, now_us, until_us, rng, ends: false };
         let moves = (0..workers).map(|_| Condvar::new()).collect();
-        Arc::new(SteppedWorkers { watch: Mutex::new(watch), moves, rests: Condvar::new() })
+        Arc::new(SteppedWorkers { watch: Mutex::new(watch), moves, parked: Condvar::new() })
     }
 
     /// Threads take the places of workers that have ended.
@@ -82,7 +82,7 @@ impl SteppedWorkers {
     }
 
     /// The items that workers wait for may have been sent now.
-    pub fn stir(&self) {
+    pub fn wake_waiting(&self) {
         let mut watch = self.watch.lock();
         watch
             .state
@@ -106,17 +106,17 @@ impl SteppedWorkers {
         watch.runs = Some(worker);
         self.moves[worker].notify_one();
         while watch.runs.is_some() {
-            self.rests.wait(watch);
+            self.parked.wait(watch);
         }
     }
 
     /// Passes control to the order thread, with the worker in `state`, and returns when `worker` may run again; false
     /// if the replica stops.
-    fn rest(&self, worker: usize, state: StepState) -> bool {
+    fn park(&self, worker: usize, state: StepState) -> bool {
         let mut watch = self.watch.lock();
         watch.state[worker] = state;
         watch.runs = None;
-        self.rests.notify_one();
+        self.parked.notify_one();
         while watch.runs != Some(worker) {
             self.moves[worker].wait(&mut watch);
         }
@@ -128,7 +128,7 @@ impl SteppedWorkers {
 impl YieldPoint for SteppedWorkers {
     fn pause(&self, worker: usize, waits: bool) {
         if waits || self.watch.lock().rng.below(INTERRUPTED) == 0 {
-            self.rest(worker, StepState::Works);
+            self.park(worker, StepState::Works);
         }
     }
 }
@@ -156,7 +156,7 @@ impl SteppedWorker {
             let mut watch = self.workers.watch.lock();
             watch.until_us[self.worker] = watch.now_us + time_us;
         }
-        self.workers.rest(self.worker, StepState::Works);
+        self.workers.park(self.worker, StepState::Works);
     }
 
     /// Receives an item from the order thread; none when no more are sent.
@@ -165,7 +165,7 @@ impl SteppedWorker {
             match sent.try_recv() {
                 Ok(value) => return Some(value),
                 Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) if self.workers.rest(self.worker, StepState::Awaits) => {}
+                Err(TryRecvError::Empty) if self.workers.park(self.worker, StepState::Awaits) => {}
                 Err(TryRecvError::Empty) => return None,
             }
         }
@@ -177,7 +177,7 @@ impl Drop for SteppedWorker {
         let mut watch = self.workers.watch.lock();
         watch.state[self.worker] = StepState::Ended;
         watch.runs = None;
-        self.workers.rests.notify_one();
+        self.workers.parked.notify_one();
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(begun, ["0 begins", "1 begins"]);
         senders[1].send(9).unwrap();
         assert!(!workers.step(|_| false), "nobody was told");
-        workers.stir();
+        workers.wake_waiting();
         while workers.step(|_| false) {}
         assert_eq!(noted(), ["1 has Some(9)"]);
         workers.finish();

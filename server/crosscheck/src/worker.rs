@@ -103,7 +103,7 @@ pub(crate) enum Report {
         /// The errors.
         findings: Vec<object::ScrubFinding>,
     },
-    /// The duration of a SCRUB here: it determines the pace of the next ones.
+    /// The duration of a SCRUB here: it determines the time until the next ones.
     ScrubTook(Duration),
     /// One of three runs of a request differed from the other two.
     Masked {

@@ -328,28 +328,28 @@ impl Lockstep {
                 set_going();
             }
             Lockstep::Helper(pair) => {
-                let (goes, rests) = &**pair;
+                let (goes, parked) = &**pair;
                 *goes.lock() = true;
                 let went = set_going();
                 let mut goes = goes.lock();
                 *goes &= went;
                 while *goes {
-                    rests.wait(&mut goes);
+                    parked.wait(&mut goes);
                 }
             }
             Lockstep::SteppedWorkers(workers) => {
                 set_going();
-                workers.stir();
+                workers.wake_waiting();
             }
         }
     }
 
     /// Reports that the helper can do nothing more by itself; its last call before it waits.
-    pub fn rest(&self) {
+    pub fn park(&self) {
         if let Lockstep::Helper(pair) = self {
-            let (goes, rests) = &**pair;
+            let (goes, parked) = &**pair;
             *goes.lock() = false;
-            rests.notify_all();
+            parked.notify_all();
         }
     }
 }

@@ -88,7 +88,7 @@ impl Large {
 pub trait Region: Send {
     /// Sums every object that was created or changed outside of a request that seals, as in a region just constructed.
     /// [`crate::genesis`] calls it.
-    fn settle(&mut self);
+    fn seal_unsealed(&mut self);
     /// Sums the objects that the request changed, and claims all it touched for `region_id` in its state delta. Without
     /// an open scope nothing happens.
     fn seal(&mut self, region_id: RegionId);
@@ -168,8 +168,8 @@ pub trait Region: Send {
 }
 
 impl<T: Critical> Region for T {
-    fn settle(&mut self) {
-        walk::settle(self.protected_mut());
+    fn seal_unsealed(&mut self) {
+        walk::seal_unsealed(self.protected_mut());
     }
     fn seal(&mut self, region_id: RegionId) {
         walk::seal(self.protected_mut(), region_id);

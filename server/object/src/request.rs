@@ -280,7 +280,7 @@ pub fn genesis<T: crate::Region>(region_id: RegionId, construct: impl FnOnce() -
     let closing = Closing;
     let mut root = construct();
     // Not `seal`: the root has moved since its objects were noted.
-    root.settle();
+    root.seal_unsealed();
     drop(closing);
     root
 }
@@ -435,9 +435,9 @@ pub(crate) fn enter(
 }
 
 /// Marks an object, noted before if objects are checked, as changed by the request: only its hot members, which are
-/// `hot` now, or all of it. If the options ask for its before-image and none was kept, it is kept; `pack` appends that of
-/// a whole object to the others. Returns whether the object is sealed at the end of the request: if not, its checksum
-/// has to go.
+/// `hot` now, or all of it. If the options ask for its before-image and none was kept, it is kept; `pack` appends that
+/// of a whole object to the others. Returns whether the object is sealed at the end of the request: if not, its
+/// checksum has to go.
 pub(crate) fn open(header: &Header, hot: Option<u64>, pack: impl FnOnce(&mut Vec<u8>)) -> bool {
     let (flags, position) = SCOPE.with(|scope| (scope.flags.get(), scope.position.get()));
     let wanted = if hot.is_some() { Opened::Hot } else { Opened::Whole };

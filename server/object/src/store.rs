@@ -11,7 +11,7 @@ use crate::member::{Child, ChildMut, Member};
 use crate::place::StorePlace;
 use crate::reference::Ref;
 use crate::request;
-use crate::strays::Strays;
+use crate::slot_index::SlotIndex;
 use crate::summed::Summed;
 use std::fmt;
 use wire::{Malformed, Reader};
@@ -32,7 +32,7 @@ pub struct Store<T> {
     free: Vec<u32>,
     slots: u32,
     population: Population,
-    strays: Strays,
+    slot_index: SlotIndex,
 }
 
 impl<T: Critical> Store<T> {
@@ -43,7 +43,7 @@ impl<T: Critical> Store<T> {
             free: Vec::new(),
             slots: 0,
             population: Population { count: 0, fold: 0 },
-            strays: Strays::new(),
+            slot_index: SlotIndex::new(),
         }
     }
 
@@ -202,13 +202,13 @@ impl<T: Critical> Store<T> {
         if to.is_none() { None } else { self.search(to.id()) }
     }
 
-    /// The hint was wrong: asks the strays, then checks every slot.
+    /// The hint was wrong: asks the index, then checks every slot.
     #[cold]
     fn search(&self, id: ObjectId) -> Option<u32> {
         let here = |slot: u32| self.at(slot).is_some_and(|object| header(object).id() == id);
         let all =
             || (0..self.slots).filter_map(|slot| self.at(slot).map(|object| (header(object).id(), slot)));
-        self.strays.find(id, here, all)
+        self.slot_index.find(id, here, all)
     }
 
     #[inline]
@@ -224,7 +224,7 @@ impl<T: Critical> Store<T> {
             }
             _ => self.free.pop().unwrap_or_else(|| self.grow()),
         };
-        self.strays.learn(header(&object).id(), slot);
+        self.slot_index.learn(header(&object).id(), slot);
         self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] = Some(object);
         slot
     }
@@ -242,7 +242,7 @@ impl<T: Critical> Store<T> {
     fn take(&mut self, slot: u32) -> Option<T> {
         let object = self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)?.take()?;
         self.free.push(slot);
-        self.strays.forget(header(&object).id(), slot);
+        self.slot_index.forget(header(&object).id(), slot);
         Some(object)
     }
 }

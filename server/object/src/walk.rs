@@ -70,21 +70,21 @@ fn seal_store(store: &mut dyn AnyStore, region_id: RegionId, ledger: &mut Ledger
     }
 }
 
-pub(crate) fn settle(root: &mut dyn AnyObject) {
+pub(crate) fn seal_unsealed(root: &mut dyn AnyObject) {
     let mut taken = Taken::new();
-    settle_object(root, &mut taken.ledger.gather);
+    seal_unsealed_object(root, &mut taken.ledger.gather);
 }
 
-fn settle_object(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
+fn seal_unsealed_object(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
     if !object.header().is_sealed() {
         reseal(object, gather);
     }
     object.children_mut(&mut |_, child| match child {
-        ChildMut::Object(child) => settle_object(child, gather),
+        ChildMut::Object(child) => seal_unsealed_object(child, gather),
         ChildMut::Store(store) => {
             for slot in 0..store.slots() {
                 if let Some(object) = store.slot_mut(slot) {
-                    settle_object(object, gather);
+                    seal_unsealed_object(object, gather);
                 }
             }
         }

@@ -28,7 +28,7 @@ fn three_and_five_replicas_agree_on_a_quiet_network() {
     for replicas in [3, 5] {
         let mut cluster = established(replicas, 7);
         load(&mut cluster, 1_000, 500);
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.acked.len() as u64, cluster.submitted);
         assert!(cluster.submitted > 1_000);
     }
@@ -52,7 +52,7 @@ fn storm(replicas: u8, seed: u64, weather: Weather) {
         cluster.submit_checkpoint(slot);
     }
     load(&mut cluster, 800, 100);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn the_minority_stops_and_catches_up_when_the_network_heals() {
             None,
             "the old leader stepped down by itself"
         );
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.acked.len() as u64, cluster.submitted, "also the minority's requests, in the end");
     }
 }
@@ -122,7 +122,7 @@ fn a_leader_that_lives_and_orders_nothing_is_replaced() {
         for seed in 0..6 {
             let mut cluster = established(replicas, 430 + seed);
             load(&mut cluster, 200, 200);
-            cluster.settle();
+            cluster.run_until_idle();
             let leader = cluster.leader().unwrap();
             cluster.replica(leader).deaf = true;
             let clients: Vec<u8> = cluster.running().into_iter().filter(|slot| *slot != leader).collect();
@@ -156,8 +156,8 @@ fn with_three_replicas_a_follower_knows_by_itself_what_is_final() {
         cluster.kill(leader);
         cluster.run_until(2_000, "another leader", |cluster| cluster.leader().is_some());
         cluster.start_empty(leader);
-        // The deliveries of a follower are part of every later order: `settle` compares them.
-        cluster.settle();
+        // The deliveries of a follower are part of every later order: `run_until_idle` compares them.
+        cluster.run_until_idle();
     }
 }
 
@@ -171,7 +171,7 @@ fn leadership_is_handed_over_without_a_gap_in_service() {
         cluster.replica(leader).orderer.engine_mut().transfer_leader(next);
         cluster.run_until(200, "the hand-over", |cluster| cluster.leader() == Some(next));
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.acked.len() as u64, cluster.submitted);
 }
 
@@ -194,7 +194,7 @@ fn the_leader_waits_for_a_slow_follower_but_not_for_a_stuck_one() {
     load(&mut cluster, 1_000, 500);
     assert!(cluster.acked.len() > before + 500, "the others go on without it");
     cluster.replica(slow).stuck = false;
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.acked.len() as u64, cluster.submitted, "and it catches up when it moves again");
 }
 
@@ -220,6 +220,6 @@ fn a_full_queue_pushes_back_and_loses_nothing() {
     }
     assert!(!cluster.replica(slot).orderer.can_accept());
     assert!(taken >= order::limits::COLLECTED_REQUESTS);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.acked.len(), taken);
 }

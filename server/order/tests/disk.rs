@@ -88,7 +88,7 @@ fn a_restarted_replica_keeps_its_id_and_replays_its_log() {
         load(&mut cluster, 200);
         assert!(!cluster.replica(slot).joined, "no new incarnation");
     }
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn all_replicas_at_once_lose_their_power_and_nothing_acknowledged() {
         }
         cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.acked.len() > 300);
     let first = cluster.replica(0).orderer.engine_status().first_index;
     assert!(first > 100, "the log was compacted and still replays: it begins at {first}");
@@ -123,7 +123,7 @@ fn files_that_compaction_superseded_are_reused() {
         load(&mut cluster, 600);
         cluster.submit_checkpoint(0);
     }
-    cluster.settle();
+    cluster.run_until_idle();
     let names: Vec<PathBuf> =
         fs::read_dir(directory(&root, 0)).unwrap().map(|entry| entry.unwrap().path()).collect();
     let segments = names.iter().filter(|name| name.extension().is_some());
@@ -132,7 +132,7 @@ fn files_that_compaction_superseded_are_reused() {
     let cuts = kill(&mut cluster, 0);
     load(&mut cluster, 200);
     restart(&mut cluster, &root, 0, cuts);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
         restart(&mut cluster, &root, 1, cuts);
         load(&mut cluster, 50);
         assert!(!cluster.replica(1).joined);
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -209,7 +209,7 @@ fn corruption_of_synced_records_is_reported_wherever_it_is() {
         fs::rename(path.join("elsewhere"), &first).unwrap();
     }
     restart(&mut cluster, &root, 1, cuts);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// Without a claim that they were durable, bad records at the end look like a torn write and are cut off. The replica
@@ -222,7 +222,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         load(&mut cluster, 300);
         let leader = cluster.leader().expect("there is one");
         let victim = (leader + 1) % 3;
-        cluster.settle();
+        cluster.run_until_idle();
         let acknowledged = cluster.replica(victim).orderer.engine_status().last_index;
         let cuts = kill(&mut cluster, victim);
         let path = last_segment(&directory(&root, victim));
@@ -234,7 +234,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         // The leader tries to send it new entries, and takes its silence for a lost message.
         load(&mut cluster, 100);
         restart(&mut cluster, &root, victim, cuts);
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(!cluster.replica(victim).joined);
         assert!(cluster.replica(victim).lacking.is_some_and(|last| last < acknowledged), "it is told of");
         assert_eq!(cluster.leader(), Some(leader), "a new leader would have asked anew how far it is");
@@ -249,7 +249,7 @@ fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
         let mut cluster = established(&root, seed);
         load(&mut cluster, 300);
         let victim = (cluster.leader().expect("there is one") + 1) % 3;
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.run(200);
         kill(&mut cluster, victim);
         let path = last_segment(&directory(&root, victim));
@@ -263,7 +263,7 @@ fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
         fs::rename(data(&root, victim), root.path().join("away")).unwrap();
         restart(&mut cluster, &root, victim, BTreeMap::new());
         cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(victim).joined);
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -284,7 +284,7 @@ fn a_replica_that_lost_its_disk_joins_anew() {
     load(&mut cluster, 200);
     let cuts = kill(&mut cluster, 2);
     restart(&mut cluster, &root, 2, cuts);
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(!cluster.replica(2).joined);
 }
 
@@ -300,7 +300,7 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
     restart(&mut cluster, &root, 1, BTreeMap::new()); // its states at cuts were lost
     cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(1).joined);
     assert!(matches!(cluster.replica(1).dropped, Some((1.., 1.., 0))), "its operator is told");
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// Only the state next to it shows how far it was durable.
@@ -310,7 +310,7 @@ fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
     let mut cluster = established(&root, 17);
     load(&mut cluster, 300);
     cluster.submit_checkpoint(1);
-    cluster.settle();
+    cluster.run_until_idle();
     let cuts = kill(&mut cluster, 1);
     let cut = *cuts.last_key_value().unwrap().0;
     let path = last_segment(&directory(&root, 1));
@@ -323,7 +323,7 @@ fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
     cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(1).joined);
     let (_, last, state) = cluster.replica(1).dropped.expect("its operator is told");
     assert!(state == cut && last < cut, "{last} and {cut}");
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn a_log_that_its_replica_gave_up_is_not_read_again() {
     let cuts = kill(&mut cluster, 1);
     restart(&mut cluster, &root, 1, cuts); // the states at its checkpoints are still there, and useless
     cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(1).joined);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
     let cuts = kill(&mut cluster, 1);
     load(&mut cluster, 500);
     restart(&mut cluster, &root, 1, cuts); // with free space again
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]

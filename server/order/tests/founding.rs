@@ -36,7 +36,7 @@ fn decide(cluster: &mut Cluster, slot: u8, decision: Decision) -> Result<(), Dec
 }
 
 /// No replica belongs to a group, and none gets into one by itself.
-fn nobody_begins(cluster: &mut Cluster) {
+fn assert_none_begins(cluster: &mut Cluster) {
     cluster.run(5_000);
     assert!(cluster.leader().is_none());
     assert!(
@@ -54,7 +54,7 @@ fn a_group_whose_memories_are_all_lost_begins_anew_only_on_command() {
         let mut cluster = established(replicas, seed);
         let all: Vec<u8> = (0..replicas).collect();
         lose(&mut cluster, &all);
-        nobody_begins(&mut cluster);
+        assert_none_begins(&mut cluster);
         let outside = cluster.replica(0).orderer.engine_status().outside;
         assert_eq!((outside.fresh, outside.members), ((1 << replicas) - 2, 0));
         assert_eq!(decide(&mut cluster, 1, Decision::Found), Err(DecisionError::NotFirst));
@@ -63,7 +63,7 @@ fn a_group_whose_memories_are_all_lost_begins_anew_only_on_command() {
         forget(&mut cluster);
         cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
         load(&mut cluster, 300);
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -77,12 +77,12 @@ fn memories_lost_one_after_the_other_leave_a_group_that_can_begin_anew() {
     assert_eq!(cluster.replica(0).orderer.engine_status().outside.members, 0b100);
     assert_eq!(decide(&mut cluster, 0, Decision::Found), Err(DecisionError::OtherBelongs(2)));
     lose(&mut cluster, &[2]);
-    nobody_begins(&mut cluster);
+    assert_none_begins(&mut cluster);
     assert_eq!(decide(&mut cluster, 0, Decision::Found), Ok(()));
     forget(&mut cluster);
     cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
     load(&mut cluster, 300);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_word_that_was_given_before_a_group_began_is_not_kept_for_a_later_one() {
     cluster.run(2_000);
     cluster.founds = false;
     lose(&mut cluster, &[2]);
-    nobody_begins(&mut cluster);
+    assert_none_begins(&mut cluster);
 }
 
 /// Under load, so that its log ends with entries that it does not know to be committed: they are, if the leader had
@@ -114,7 +114,7 @@ fn a_leader_that_is_left_alone_goes_on_and_loses_nothing_that_was_acknowledged()
             voters.count_ones() == u32::from(replicas)
         });
         load(&mut cluster, 500);
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(decide(&mut cluster, left, Decision::Found), Err(DecisionError::Belongs));
         assert!(matches!(decide(&mut cluster, left, Decision::TakeOver), Err(DecisionError::Led(_))));
     }
@@ -124,7 +124,7 @@ fn a_leader_that_is_left_alone_goes_on_and_loses_nothing_that_was_acknowledged()
 fn a_follower_or_a_replica_that_is_catching_up_can_go_on_as_well() {
     for seed in 10..14 {
         let mut cluster = established(3, seed);
-        cluster.settle();
+        cluster.run_until_idle();
         let left = (0..3).find(|slot| Some(*slot) != cluster.leader()).expect("two follow");
         if seed % 2 == 0 {
             // Its state is here, and it does not vote yet.
@@ -141,7 +141,7 @@ fn a_follower_or_a_replica_that_is_catching_up_can_go_on_as_well() {
             cluster.replica(left).orderer.engine_status().members.voters == 0b111
         });
         load(&mut cluster, 300);
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -149,7 +149,7 @@ fn a_follower_or_a_replica_that_is_catching_up_can_go_on_as_well() {
 #[test]
 fn who_was_given_up_for_lost_and_turns_up_disturbs_nobody() {
     let mut cluster = established(3, 20);
-    cluster.settle();
+    cluster.run_until_idle();
     let left = cluster.leader().expect("there is one");
     let others: Vec<u8> = (0..3).filter(|slot| *slot != left).collect();
     others.iter().for_each(|&other| cluster.cut_links.extend([(left, other), (other, left)]));
@@ -175,7 +175,7 @@ fn who_was_given_up_for_lost_and_turns_up_disturbs_nobody() {
     cluster.run_until(5_000, "all are in again", |cluster| {
         cluster.replica(left).orderer.engine_status().members.voters == 0b111
     });
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 fn open(root: &TempDir, slot: u8) -> (Box<dyn LogStore>, Vec<Record>) {
@@ -223,13 +223,13 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
         });
         load(&mut cluster, 300);
     }
-    cluster.settle();
+    cluster.run_until_idle();
     for slot in 0..3 {
         let cuts = cluster.kill(slot).cuts;
         start(&mut cluster, slot, cuts);
         load(&mut cluster, 300);
     }
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// An operator keeps one replica, which is away, then another one, and a third comes back empty: two groups,
@@ -238,7 +238,7 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
 fn two_replicas_that_were_both_kept_are_two_groups() {
     for seed in 40..60 {
         let mut cluster = established(3, seed);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.cut_links.extend([(1, 2), (2, 1)]);
         lose(&mut cluster, &[0]);
         cluster.kill(0);
@@ -295,6 +295,6 @@ fn a_replica_does_not_take_over_from_a_majority() {
         cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
         load(&mut cluster, 300);
         cluster.start_empty(leader);
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }

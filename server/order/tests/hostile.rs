@@ -32,7 +32,7 @@ fn assert_goes_on(cluster: &mut Cluster, leader: u8) {
     assert_eq!(cluster.leader(), Some(leader));
     assert!(cluster.acked.len() > acked + 100);
     assert!((0..3).all(|slot| cluster.replica(slot).stopped.is_none()));
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// The group's number, from a frame of the engine.
@@ -163,5 +163,5 @@ fn random_bodies_stop_nobody() {
     }
     assert!((0..3).all(|slot| cluster.replica(slot).stopped.is_none()), "{}", cluster.describe());
     load(&mut cluster, 2_000);
-    cluster.settle();
+    cluster.run_until_idle();
 }

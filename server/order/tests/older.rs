@@ -71,7 +71,7 @@ fn copied(root: &TempDir, seed: u64, slot: u8, processes: u32) -> (Cluster, Cuts
     for _ in 0..processes {
         restart(&mut cluster, root, slot, cuts.clone());
         load(&mut cluster, 200);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.kill(slot);
         load(&mut cluster, 50);
     }
@@ -92,7 +92,7 @@ fn is_given_up(cluster: &mut Cluster, root: &TempDir, slot: u8) {
         cluster.replica(slot).joined && cluster.replica(slot).members.is_voter(slot)
     });
     load(cluster, 200);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -117,9 +117,9 @@ fn a_request_that_an_unknown_incarnation_has_sent_too_is_not_taken_for_answered(
     let slot = 1;
     let (mut cluster, cuts) = copied(&root, 11, slot, 0);
     restart(&mut cluster, &root, slot, cuts.clone());
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.submit_checkpoint(slot);
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.kill(slot);
     load(&mut cluster, 100);
     copy(&root.path().join("copy"), &data(&root, slot));
@@ -138,7 +138,7 @@ fn a_state_that_counts_batches_of_an_unknown_incarnation_tells_too() {
     restart(&mut cluster, &root, slot, BTreeMap::new());
     load(&mut cluster, 100);
     cluster.submit_checkpoint(slot);
-    cluster.settle();
+    cluster.run_until_idle();
     let later = cluster.kill(slot).cuts;
     let (state, _) = later.last_key_value().unwrap().1;
     let session = state.sessions[&slot];
@@ -168,7 +168,7 @@ fn a_copy_of_before_a_new_incarnation_in_the_group_is_given_up() {
         cluster.replica(slot).joined && cluster.replica(slot).members.is_voter(slot)
     });
     load(&mut cluster, 200);
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.kill(slot);
     copy(&root.path().join("copy"), &data(&root, slot));
     restart(&mut cluster, &root, slot, cuts);
@@ -179,7 +179,7 @@ fn a_copy_of_before_a_new_incarnation_in_the_group_is_given_up() {
     cluster.run_until(5_000, "another incarnation", |cluster| {
         cluster.replica(slot).joined && cluster.replica(slot).members.is_voter(slot)
     });
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// A copy of the last process lacks its acknowledged entries, but none of them has the mark of the next process.
@@ -190,7 +190,7 @@ fn incarnations_that_the_copy_knows_do_not_stop_it() {
     load(&mut cluster, 200);
     restart(&mut cluster, &root, 0, cuts);
     load(&mut cluster, 200);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.replica(0).stopped, None);
     assert!(!cluster.replica(0).joined);
 }

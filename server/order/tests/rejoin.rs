@@ -63,7 +63,7 @@ fn a_restarted_replica_joins_as_a_learner_and_votes_when_it_has_caught_up() {
         cluster.run_until(3_000, "a voter", |cluster| cluster.replica(watcher).members.is_voter(slot));
         assert!(cluster.replica(slot).joined);
         load(&mut cluster, 200);
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(cluster.replica(slot).service.len() > 200, "it has the whole history");
     }
 }
@@ -82,7 +82,7 @@ fn a_restarted_replica_votes_again_within_a_tick_and_a_half() {
         let leader = cluster.leader().unwrap();
         cluster.replica(leader).members.is_voter(slot)
     });
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// In a group that has hardly any log, too, a replica without state gets one before it votes.
@@ -100,7 +100,7 @@ fn who_has_acknowledged_nothing_is_not_promoted() {
     cluster.run_until(1_000, "a learner", |cluster| cluster.replica(leader).members.is_learner(slot));
     cluster.run(300);
     assert!(cluster.replica(leader).members.is_learner(slot), "its state is still on its way");
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn every_replica_is_restarted_in_turn_several_times_under_load() {
         });
         load(&mut cluster, 100);
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.acked.len() > 500);
 }
 
@@ -136,7 +136,7 @@ fn a_replica_that_crashes_while_it_joins_joins_again() {
         cluster.kill(1);
     }
     cluster.start_empty(1);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_checkpoint_that_is_gone_is_replaced_by_another() {
     cluster.run_until(5_000, "another checkpoint", |cluster| {
         cluster.replica(2).cuts.last_key_value().is_some_and(|(&cut, _)| cut > wanted)
     });
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
     let last = cluster.replica(slot).orderer.engine_status().last_index;
     assert!(first > last + 1, "compacted to {first}, the follower has {last}");
     cluster.cut_links.clear();
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(!cluster.replica(slot).joined, "under its old id: it never lost its memory");
 }
 
@@ -201,7 +201,7 @@ fn a_log_in_memory_is_shortened_without_a_checkpoint() {
     let last = cluster.replica(slot).orderer.engine_status().last_index;
     assert!(cluster.replica(others[0]).orderer.engine_status().first_index > last + 1);
     cluster.cut_links.clear();
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn entries_that_a_silent_voter_lacks_are_kept_up_to_the_bound() {
             let is_kept = engine_status.first_index <= last + 1;
             assert_eq!(is_kept, kept_bytes > 10_000, "{last} and {engine_status:?}");
         }
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -242,7 +242,7 @@ fn a_leader_that_ends_during_a_transfer_leaves_the_entries_after_the_state() {
     while cluster.replica(other).orderer.compact_to(u64::MAX) {}
     let first = cluster.replica(other).orderer.engine_status().first_index;
     assert!(first <= cut + 1, "the state is of entry {cut}, and the log begins at {first}");
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn the_last_level_replica_fills_the_one_that_was_left_behind() {
         assert!(cluster.replica(left).unordered_cuts > 0 && !cluster.replica(behind).joined);
         load(&mut cluster, 300);
         cluster.start_empty(gone);
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -305,7 +305,7 @@ fn of_five_two_level_replicas_fill_the_third() {
     cluster.submit(leader);
     cluster.run_until(5_000, "a reply", |cluster| cluster.acked.len() > acked);
     ended.iter().for_each(|&slot| cluster.start_empty(slot));
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn a_leader_says_how_many_more_may_fail_and_why_not_more() {
     cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(behind).fetching.is_some());
     let found = tolerance(&mut cluster);
     assert_eq!((found.failures, found.behind), (0, 1 << behind), "{found:?}");
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.run(200);
     assert_eq!(tolerance(&mut cluster).failures, 1);
     // One that ended is away, then on its way in, and counts when it votes.
@@ -339,7 +339,7 @@ fn a_leader_says_how_many_more_may_fail_and_why_not_more() {
     cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(slot).fetching.is_some());
     let found = tolerance(&mut cluster);
     assert_eq!((found.failures, found.joining), (0, 1 << slot), "{found:?}");
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.run(200);
     assert_eq!(tolerance(&mut cluster).failures, 1);
 }
@@ -384,7 +384,7 @@ fn a_replica_paused_for_long_is_served_past_and_catches_up() {
     let before = cluster.acked.len();
     load(&mut cluster, 3_000);
     assert!(cluster.acked.len() > before + 500);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn an_entry_corrupted_in_memory_stops_its_replica_and_is_never_delivered() {
     cluster.kill(leader);
     load(&mut cluster, 1_000);
     cluster.start_empty(leader);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn an_old_entry_corrupted_at_the_leader_reaches_no_follower() {
     cluster.kill(leader);
     load(&mut cluster, 1_000);
     cluster.start_empty(leader);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 #[test]
@@ -479,6 +479,6 @@ fn storms_of_restarts_in_bad_weather() {
             }
             load(&mut cluster, 600);
         }
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }

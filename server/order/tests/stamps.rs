@@ -49,7 +49,7 @@ fn a_corrupted_stamp_is_ordered_by_nobody_and_its_leader_is_deposed() {
                 |cluster: &mut Cluster, slot: u8| cluster.replica(slot).stamps_refused.contains(&leader);
             let by = cluster.running().into_iter().filter(|slot| named(&mut cluster, *slot)).count();
             assert!(by > 0, "{bits:x}");
-            cluster.settle();
+            cluster.run_until_idle();
         }
     }
 }
@@ -65,7 +65,7 @@ fn a_leader_whose_clock_is_ahead_is_deposed_and_time_goes_on() {
     let acked = cluster.acked.len();
     load(&mut cluster, 500);
     assert!(cluster.acked.len() > acked + 20, "requests are ordered again");
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// The negative control: a follower that accepts any stamp lets one clock decide.
@@ -98,5 +98,5 @@ fn entries_that_are_final_are_taken_whatever_their_stamps() {
     cluster.latest_us = Some(500_000);
     cluster.cut_links.clear();
     load(&mut cluster, 1_500);
-    cluster.settle();
+    cluster.run_until_idle();
 }

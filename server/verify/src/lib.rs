@@ -26,7 +26,7 @@
 //!
 //! - Pass every message of the stage to both machines of its process, with the slot that the link knows as its sender.
 //!   Messages that a process sends to itself are passed directly. Messages of a connection are dropped once a later
-//!   incarnation of its peer has greeted.
+//!   incarnation of its peer has sent a heartbeat.
 //! - Perform commands in order, and batches in order. Ask [`Executor::may_begin_after`] before each batch. No batch
 //!   runs between a [`ExecutorCommand::Rewind`], [`ExecutorCommand::Diverged`] or [`ExecutorCommand::Behind`] and its
 //!   end.

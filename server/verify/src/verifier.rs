@@ -51,7 +51,7 @@ pub enum VerifierEvent {
     /// The connection to a process ended; it may live.
     Disconnected(Slot),
     /// Proof that a process has ended, and with it its memory: its host refuses connections, or a later incarnation
-    /// greets.
+    /// sends a heartbeat.
     ProcessGone(Slot),
     /// The host wants another view: the primary orders nothing although requests wait.
     Suspect(Reason),

@@ -10,7 +10,7 @@
 //! | who is VALID and who FAILED (Fig. 2) | [`classify`] |
 //! | the line that holds back a corrupt reply | `gate::reply_may_leave` |
 //! | the same at a replica that compares with itself | [`twice_may_leave`] |
-//! | how a mismatch is traced down to an object | `voter::drill::drill`, then `voter::dispute::decide` |
+//! | how a mismatch is traced down to an object | `voter::details::exchange_details`, then `voter::dispute::decide` |
 //! | what happens when no f+1 agree | `voter::examine::no_majority`, then `voter::settle` |
 //! | who proposes a RECOVER, and when | `repair::collect::propose` |
 //! | the f+1 rule on REPAIR | `repair::install::agreed_claim` |

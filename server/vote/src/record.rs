@@ -23,7 +23,7 @@ pub(crate) struct Record {
     /// Peers that have no details of this batch any more.
     pub gone: Set,
     /// Details, once two digests differ.
-    pub drill: Option<Box<Drill>>,
+    pub details: Option<Box<DetailExchange>>,
     /// Replicas for which the batch is counted already: because they agreed, or were outvoted.
     pub counted: Set,
     /// Every live replica is classified and no reply is owed.
@@ -33,7 +33,7 @@ pub(crate) struct Record {
     pub executed_us: u64,
     pub asked_us: u64,
     /// When the first details were needed; they are kept for a while after that.
-    pub drilled_us: u64,
+    pub details_us: u64,
     /// Bytes held, own and peers', without the long replies that are owed.
     pub bytes: usize,
     /// Bytes of long replies that are owed.
@@ -42,7 +42,7 @@ pub(crate) struct Record {
 
 /// A batch whose digests differ, one level down.
 #[derive(Debug, Default)]
-pub(crate) struct Drill {
+pub(crate) struct DetailExchange {
     /// Request digests that the peers have sent.
     pub stated: [Option<Vec<Option<u128>>>; MAX_REPLICAS],
     /// Whether the own ones were sent.
@@ -156,11 +156,11 @@ impl Record {
         self.own.as_deref().unwrap_or(&[])
     }
 
-    pub(crate) fn drill_mut(&mut self, now_us: u64) -> &mut Drill {
-        if self.drill.is_none() {
-            self.drilled_us = now_us;
+    pub(crate) fn details_mut(&mut self, now_us: u64) -> &mut DetailExchange {
+        if self.details.is_none() {
+            self.details_us = now_us;
         }
-        self.drill.get_or_insert_default()
+        self.details.get_or_insert_default()
     }
 }
 

@@ -2,8 +2,8 @@
 
 mod ask;
 mod check;
+mod details;
 mod dispute;
-mod drill;
 mod examine;
 mod outvoted;
 mod reply;

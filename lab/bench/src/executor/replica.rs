@@ -249,7 +249,7 @@ impl<'s> ExecutorState<'s> {
         let batch = locked(&self.batches).get(&number).cloned();
         let batch = batch.ok_or_else(|| format!("batch {number} was not expected"))?;
         let runner =
-            Runner { locks, protection: Protection { protect: Protect::Check, undo: true }, between: &() };
+            Runner { locks, protection: Protection { protect: Protect::Check, undo: true }, seal_hook: &() };
         let handler = |cx: &crosscheck::schedule::Cx<'_, _>, job: &Job<Command>, reply: &mut Vec<u8>| {
             if let Some(command) = job.request() {
                 self.service.execute(&Cx::new(*cx, self.service), command, reply)?;

@@ -94,7 +94,7 @@ impl<W: Workload> Run<W> {
         let reported = (0..self.options.replicas).filter(reaches).filter_map(|other| {
             let slot = &self.slots[usize::from(other)];
             let answers = slot.free_us.max(slot.paused_us) <= until_us;
-            slot.process.as_ref().filter(|_| answers).map(|process| process.replica.pace())
+            slot.process.as_ref().filter(|_| answers).map(|process| process.replica.progress())
         });
         PeerProgress::of_others(&reported.collect::<Vec<_>>(), self.facts.faults())
     }

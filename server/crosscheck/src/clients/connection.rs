@@ -452,7 +452,7 @@ impl<P: Protocol> Connection<P> {
             self.wanted = 1;
             // Input was consumed: a short request, or a long one to its end.
             self.chunk = (2 * self.chunk).min(limits::READ_CHUNK);
-            self.settle_input();
+            self.release_input();
         }
     }
 
@@ -491,7 +491,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Releases the budget of a long request once it is decoded.
-    fn settle_input(&mut self) {
+    fn release_input(&mut self) {
         if self.reserved > 0 {
             self.reserved = 0;
             self.input.release();

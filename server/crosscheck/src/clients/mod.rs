@@ -320,7 +320,7 @@ impl<P: Protocol> Clients<P> {
         let own = self.numbers.counters(&self.counters);
         let outcome = connection.write(self.bounds.twice, &self.counters, own);
         self.budget.put_back(connection.held());
-        self.settle(slot, outcome);
+        self.finish_step(slot, outcome);
     }
 
     fn on_readable(&mut self, slot: u32, ending: bool, submissions: &mut Vec<Submission>) {
@@ -359,10 +359,10 @@ impl<P: Protocol> Clients<P> {
         });
         self.budget.put_back(connection.held());
         self.outstanding += submissions.len() - before;
-        self.settle(slot, outcome);
+        self.finish_step(slot, outcome);
     }
 
-    fn settle(&mut self, slot: u32, outcome: StepOutcome) {
+    fn finish_step(&mut self, slot: u32, outcome: StepOutcome) {
         match outcome {
             StepOutcome::Open { unread, unsent, waits } => {
                 if unread && !self.unread.contains(&slot) {

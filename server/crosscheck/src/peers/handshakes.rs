@@ -147,7 +147,7 @@ impl<N: Net> PendingHandshakes<N> {
         place: usize,
         identity: &mut Identity,
         scratch: &mut [u8],
-        pace: PeerProgress,
+        progress: PeerProgress,
         events: &mut Vec<PeerEvent>,
     ) -> Option<Arrival<N>> {
         let guest = self.places.get_mut(place).and_then(Option::as_mut)?;
@@ -158,7 +158,7 @@ impl<N: Net> PendingHandshakes<N> {
                 return None;
             }
         };
-        match guest.take_records(identity, pace, &mut self.answered) {
+        match guest.take_records(identity, progress, &mut self.answered) {
             Ok(Took::More) => {
                 if is_over {
                     self.go(place);
@@ -213,7 +213,7 @@ impl<N: Net> PendingHandshake<N> {
     fn take_records(
         &mut self,
         identity: &mut Identity,
-        pace: PeerProgress,
+        progress: PeerProgress,
         answered: &mut Answered,
     ) -> Result<Took, (Option<u8>, Refusal)> {
         let stranger = |untrusted| (None, Refusal::Untrusted(untrusted, Some(self.remote.clone())));
@@ -249,7 +249,7 @@ impl<N: Net> PendingHandshake<N> {
                     if *purpose == Purpose::Link {
                         return Ok(Took::Proved);
                     }
-                    let out = channel.sealed(&pace.encode());
+                    let out = channel.sealed(&progress.encode());
                     // If the answer is lost, the peer sends its request again.
                     let _ = self.stream.write(&out);
                     return Ok(Took::Done);

@@ -103,7 +103,7 @@ pub struct Peers<N: Net = Tcp> {
     /// was longer than the largest possible one.
     is_refused: bool,
     /// This replica's progress, and how slow it has been: sent to other replicas' watchdogs.
-    pub pace: PeerProgress,
+    pub progress: PeerProgress,
     /// The counts of sent frames.
     pub sent: Sent,
     /// Hooks that may corrupt a frame before it is sent.
@@ -138,7 +138,7 @@ impl<N: Net> Peers<N> {
             ends: Vec::new(),
             scratch: vec![0; limits::READ_CHUNK],
             is_refused: false,
-            pace: PeerProgress::default(),
+            progress: PeerProgress::default(),
             sent: Sent::default(),
             hooks: hooks::Active::default(),
         }
@@ -287,7 +287,7 @@ impl<N: Net> Peers<N> {
 
     fn on_guest(&mut self, place: usize, events: &mut Vec<PeerEvent>) {
         let Some(arrival) =
-            self.handshakes.on_event(place, &mut self.identity, &mut self.scratch, self.pace, events)
+            self.handshakes.on_event(place, &mut self.identity, &mut self.scratch, self.progress, events)
         else {
             return;
         };
@@ -633,7 +633,7 @@ mod tests {
         let addresses = addresses();
         let mut nodes = vec![Node::new(0, &addresses), Node::new(1, &addresses)];
         run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
-        nodes[1].peers.pace = PeerProgress { executed: 77, slowest_ms: 1200 };
+        nodes[1].peers.progress = PeerProgress { executed: 77, slowest_ms: 1200 };
         let mut probe = probe::Probe::new(identity(0, 7), of_all(&addresses));
         let asked = std::thread::spawn(move || probe.others(Duration::from_secs(10)));
         while !asked.is_finished() {

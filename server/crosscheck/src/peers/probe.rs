@@ -35,8 +35,8 @@ impl PeerProgress {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
-        let pace = PeerProgress { executed: reader.u64().ok()?, slowest_ms: reader.u64().ok()? };
-        reader.is_empty().then_some(pace)
+        let progress = PeerProgress { executed: reader.u64().ok()?, slowest_ms: reader.u64().ok()? };
+        reader.is_empty().then_some(progress)
     }
 
     /// How much longer than otherwise a replica may take, in microseconds, since others were slow too. There is a
@@ -54,8 +54,8 @@ impl PeerProgress {
             values.get(nth).copied().unwrap_or(0)
         };
         PeerProgress {
-            executed: nth(f, |pace| pace.executed),
-            slowest_ms: nth(f.max(1) - 1, |pace| pace.slowest_ms),
+            executed: nth(f, |progress| progress.executed),
+            slowest_ms: nth(f.max(1) - 1, |progress| progress.slowest_ms),
         }
     }
 }
@@ -133,19 +133,23 @@ mod tests {
 
     #[test]
     fn what_others_tell_counts_when_one_of_them_must_be_right_or_shares_it() {
-        let pace = |executed, slowest_ms| PeerProgress { executed, slowest_ms };
-        assert_eq!(PeerProgress::of_others(&[pace(9, 0), pace(7, 4000)], 1), pace(7, 4000));
-        assert_eq!(PeerProgress::of_others(&[pace(9, 300)], 1), pace(0, 300), "one of two has not answered");
-        let reported = [pace(5, 900), pace(8, 100), pace(6, 800), pace(7, 700)];
-        assert_eq!(PeerProgress::of_others(&reported, 2), pace(6, 800));
-        assert_eq!(PeerProgress::of_others(&[], 2), PeerProgress::default());
-        assert_eq!(pace(7, 4000).patience_us(), 4_000_000);
+        let progress = |executed, slowest_ms| PeerProgress { executed, slowest_ms };
+        assert_eq!(PeerProgress::of_others(&[progress(9, 0), progress(7, 4000)], 1), progress(7, 4000));
         assert_eq!(
-            pace(7, u64::MAX).patience_us(),
+            PeerProgress::of_others(&[progress(9, 300)], 1),
+            progress(0, 300),
+            "one of two has not answered"
+        );
+        let reported = [progress(5, 900), progress(8, 100), progress(6, 800), progress(7, 700)];
+        assert_eq!(PeerProgress::of_others(&reported, 2), progress(6, 800));
+        assert_eq!(PeerProgress::of_others(&[], 2), PeerProgress::default());
+        assert_eq!(progress(7, 4000).patience_us(), 4_000_000);
+        assert_eq!(
+            progress(7, u64::MAX).patience_us(),
             limits::SLOWNESS_KEPT.as_micros() as u64,
             "it has a bound"
         );
-        assert_eq!(PeerProgress::decode(&pace(5, 900).encode()), Some(pace(5, 900)));
+        assert_eq!(PeerProgress::decode(&progress(5, 900).encode()), Some(progress(5, 900)));
         assert_eq!(PeerProgress::decode(&[1; 8]), None);
     }
 }

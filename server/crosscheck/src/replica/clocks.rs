@@ -30,7 +30,7 @@ impl Timekeeper {
 
     /// Frames of the peers are read now. Frames that waited because this replica was slow have old stamps, which prove
     /// nothing against the leader.
-    pub(super) fn mind_own_lateness(&mut self, now_us: u64) {
+    pub(super) fn check_own_lateness(&mut self, now_us: u64) {
         if now_us - self.listened_us > limits::CLOCK_TOLERANCE.as_micros() as u64 {
             self.behind_since_us = None;
             self.doubted_us = Some(now_us);
@@ -71,7 +71,7 @@ impl Timekeeper {
 
     /// A wrong clock is a single fault: this replica's own clock is set to the time that f+1 others agree on. A wrong
     /// clock is reported, with its replica.
-    pub(super) fn mind_the_clocks<W: World>(&mut self, faults: usize, env: &mut Environment<W>) {
+    pub(super) fn correct_clocks<W: World>(&mut self, faults: usize, env: &mut Environment<W>) {
         for fault in self.clock.discipline(env.world.now_us()) {
             if let ClockFault::Own(_) = fault {
                 self.doubted_us = Some(env.world.now_us());
@@ -112,7 +112,7 @@ impl Timekeeper {
     /// Deposes a leader that orders batches whose stamps stand still: nothing would expire. `time_us` is the stamp of
     /// the batch that was just delivered, the last one so far. Returns whether to ask for another primary, in verified
     /// mode.
-    pub(super) fn mind_ordered_time<W: World>(
+    pub(super) fn check_ordered_time<W: World>(
         &mut self,
         time_us: u64,
         order: &mut OrderStage,

@@ -46,7 +46,7 @@ pub(super) struct DiskStates {
     /// Log index of the last one that is on disk, synced and under its name.
     kept_index: u64,
     /// After a failure no write begins before this time, in microseconds.
-    rests_until_us: u64,
+    retry_at_us: u64,
     /// The duration of this write has been reported.
     is_reported: bool,
 }
@@ -65,14 +65,14 @@ impl DiskStates {
         }
         if state.used == StateUse::Install {
             // The replica does not take part before it is written.
-            self.rests_until_us = 0;
+            self.retry_at_us = 0;
         }
         self.waiting.replace(state).map(|before| before.index)
     }
 
     /// The state to be written now: none while another one is being written.
     pub(super) fn next(&mut self, now_us: u64) -> Option<DiskState> {
-        if self.writing.is_some() || now_us < self.rests_until_us {
+        if self.writing.is_some() || now_us < self.retry_at_us {
             return None;
         }
         let state = self.waiting.take()?;
@@ -97,7 +97,7 @@ impl DiskStates {
             (false, StateUse::Install) if !is_superseded => Written::Lost,
             (false, _) => {
                 if !is_superseded {
-                    self.rests_until_us = now_us + limits::KEEP_AGAIN.as_micros() as u64;
+                    self.retry_at_us = now_us + limits::KEEP_AGAIN.as_micros() as u64;
                     self.waiting.get_or_insert(state);
                 }
                 Written::Again

@@ -124,7 +124,7 @@ impl<W: World> Environment<W> {
     /// For heartbeats: the last batch executed here, in verified mode the last stable one. What is executed and not
     /// agreed on shows no progress of a group.
     pub(super) fn last_batch(&self, speculate: Option<&SpeculateStage>) -> u64 {
-        speculate.map_or(self.peers.pace.executed, SpeculateStage::stable)
+        speculate.map_or(self.peers.progress.executed, SpeculateStage::stable)
     }
 
     /// How it ended, once it has.

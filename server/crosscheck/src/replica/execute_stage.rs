@@ -34,7 +34,7 @@ pub(super) struct ExecuteStage<S: Service> {
     pub(super) is_busy: bool,
     /// The last slice took so long that messages should not have waited for it.
     pub(super) is_slow: bool,
-    pub(super) pulse: Arc<WatchdogView>,
+    pub(super) watchdog_view: Arc<WatchdogView>,
     /// Batches up to this log index are executed without a watchdog: the last processes of this replica ended at one of
     /// them.
     pub(super) unwatched: u64,
@@ -60,7 +60,7 @@ impl<S: Service> ExecuteStage<S> {
             runs: Ascending::default(),
             is_busy: false,
             is_slow: false,
-            pulse: Arc::default(),
+            watchdog_view: Arc::default(),
             unwatched: 0,
         }
     }
@@ -70,7 +70,7 @@ impl<S: Service> ExecuteStage<S> {
         let Some(execution) = self.running.take() else { return };
         let service = execution.service.clone();
         drop(execution);
-        self.pulse.execute(0);
+        self.watchdog_view.execute(0);
         self.runs = Ascending::default();
         // In a simulation nothing may depend on when the kernel ends a thread.
         while lockstep.is_strict() && Arc::strong_count(&service) > 1 {
@@ -142,7 +142,7 @@ impl<S: Service> ExecuteStage<S> {
         let mut reports = std::mem::take(&mut self.reports);
         let (slice, time) = execution.run_here(&mut reports, || world.stopwatch());
         self.is_slow = time > limits::SOLO_SHORT;
-        self.pulse.took(time);
+        self.watchdog_view.took(time);
         self.is_busy = slice == Slice::More || (is_full && !reports.is_empty());
         Some(reports)
     }
@@ -152,8 +152,8 @@ impl<S: Service> ExecuteStage<S> {
         let execution = self.running.as_mut()?;
         execution.on_executed(batch);
         let executed = execution.executed_to();
-        self.pulse.execute_done(executed);
-        self.pulse.execute(execution.oldest());
+        self.watchdog_view.execute_done(executed);
+        self.watchdog_view.execute(execution.oldest());
         Some(executed)
     }
 
@@ -194,7 +194,7 @@ impl<S: Service> ExecuteStage<S> {
     /// The reason to replace this replica, if a batch that others have executed has made no progress here for too long.
     pub(super) fn stall(&mut self, check: StallCheck) -> Option<ReplaceReason> {
         match self.running.as_mut()?.stall(check) {
-            _ if (1..=self.unwatched).contains(&self.pulse.oldest()) => None,
+            _ if (1..=self.unwatched).contains(&self.watchdog_view.oldest()) => None,
             Some(Stall::Handler(position)) => Some(ReplaceReason::HandlerHangs { position }),
             Some(Stall::Pipeline) => Some(ReplaceReason::ExecutionStopped),
             None => None,

@@ -178,9 +178,10 @@ impl<S: Service> Execution<S> {
         let unstable = Arc::new(UnstableBatches::default());
         let stepped = ties.lockstep.stepped_workers();
         stepped.inspect(|stepped| stepped.begin_again());
-        let pace = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
+        let yield_point = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
         let next_position = state.position();
-        let (schedule, workers) = schedule::resume_paced(shape(settings, locks), footprint_of, state, pace);
+        let (schedule, workers) =
+            schedule::resume_paced(shape(settings, locks), footprint_of, state, yield_point);
         let context = |report: worker::ReportSink| worker::Context {
             service: service.clone(),
             me: settings.me,

@@ -28,8 +28,8 @@ pub(super) struct Group {
     /// had in its log.
     replayed_index: u64,
     replayed_batch: u64,
-    next_greeting_us: u64,
-    /// When this process began to greet.
+    next_heartbeat_us: u64,
+    /// When this process sent its first heartbeat.
     began_us: Option<u64>,
     /// How many further replicas may fail, as the leader told it last.
     reported: Option<Reported>,
@@ -62,7 +62,7 @@ struct Other {
     /// Its heartbeat, once it executes.
     voting: Option<Heartbeat>,
     /// Last batch that it has reported as executed, in verified mode as stable; and how slow it says it has been.
-    pace: PeerProgress,
+    progress: PeerProgress,
     /// Batches that it was behind this replica when it told that.
     behind_by: u64,
     /// In verified mode: what it has told of itself over the present connection.
@@ -107,7 +107,7 @@ impl Group {
             executors,
             replayed_index: last_index,
             replayed_batch: 0,
-            next_greeting_us: 0,
+            next_heartbeat_us: 0,
             began_us: None,
             reported: None,
         }
@@ -128,14 +128,14 @@ impl Group {
 
     /// Whether an operator can judge the group: for so long ([`limits::UNTIL_ADVICE`]) this process runs, and no peer
     /// was connected, disconnected, refused, or fell silent.
-    pub(super) fn is_settled(&self, now_us: u64, until_advice: Duration) -> bool {
+    pub(super) fn is_steady(&self, now_us: u64, until_advice: Duration) -> bool {
         let is_old = |since_us: u64| now_us >= since_us + until_advice.as_micros() as u64;
-        let is_settled = |other: &Other| {
+        let is_steady = |other: &Other| {
             let speaks = other.received_us > 0 && !other.is_silent(now_us, limits::QUIET);
             other.changed_us.is_none_or(is_old) && (speaks || is_old(other.received_us))
         };
         let others = self.others.iter().enumerate().filter(|(peer, _)| *peer != usize::from(self.me));
-        self.began_us.is_some_and(is_old) && others.map(|(_, other)| other).all(is_settled)
+        self.began_us.is_some_and(is_old) && others.map(|(_, other)| other).all(is_steady)
     }
 
     /// A batch is delivered, which is entry `index` of the log.
@@ -160,15 +160,15 @@ impl Group {
     /// This replica begins to execute: its voter has no information about the others, and theirs have none about it.
     pub(super) fn begin(&mut self) {
         self.others.iter_mut().for_each(|other| other.counted = false);
-        self.next_greeting_us = 0;
+        self.next_heartbeat_us = 0;
     }
 
     /// What the others have reported, combined: the last batch that f+1 of them have executed, in verified mode a
     /// stable one, so that at least one of the reports is right; and how slow f of them have been. No batch unless all
     /// others were heard just now: a replica that hears only a part of the group may be partitioned, and its memory may
     /// still be needed.
-    pub(super) fn others_pace(&self, now_us: u64) -> PeerProgress {
-        let reported: Vec<PeerProgress> = self.all_others().map(|other| other.pace).collect();
+    pub(super) fn others_progress(&self, now_us: u64) -> PeerProgress {
+        let reported: Vec<PeerProgress> = self.all_others().map(|other| other.progress).collect();
         let others = PeerProgress::of_others(&reported, self.faults());
         PeerProgress { executed: if self.receives_all(now_us) { others.executed } else { 0 }, ..others }
     }
@@ -222,16 +222,16 @@ impl Group {
         }
         other.counted = counts;
         let mut replaced = None;
-        if let (true, Some(greeting)) = (reborn, other.voting) {
-            other.reported = Some(greeting);
-            replaced = Some(Event::PeerReplaced { replica: peer, first_batch: greeting.since });
+        if let (true, Some(heartbeat)) = (reborn, other.voting) {
+            other.reported = Some(heartbeat);
+            replaced = Some(Event::PeerReplaced { replica: peer, first_batch: heartbeat.since });
         }
         [replaced, Some(if counts { Event::PeerUp(peer) } else { Event::PeerDown(peer) })]
     }
 
     /// Sends a heartbeat from time to time: that this replica is alive, since which batch it votes, its progress, and
     /// as a leader how many further replicas may fail. Also compares the clocks of the others.
-    pub(super) fn greet<W: World>(
+    pub(super) fn send_heartbeats<W: World>(
         &mut self,
         own: OwnProgress,
         time: &mut Timekeeper,
@@ -239,17 +239,17 @@ impl Group {
     ) {
         let now_us = env.world.now_us();
         self.began_us.get_or_insert(now_us);
-        if now_us >= self.next_greeting_us {
-            self.next_greeting_us = now_us + limits::GREETING.as_micros() as u64;
+        if now_us >= self.next_heartbeat_us {
+            self.next_heartbeat_us = now_us + limits::HEARTBEAT_EVERY.as_micros() as u64;
             for peer in 0..env.settings.peers.len() as u8 {
-                self.greet_one(peer, own, time, env);
+                self.send_heartbeat(peer, own, time, env);
             }
-            time.mind_the_clocks(self.faults(), env);
+            time.correct_clocks(self.faults(), env);
         }
     }
 
     /// Sends the heartbeat to one peer.
-    pub(super) fn greet_one<W: World>(
+    pub(super) fn send_heartbeat<W: World>(
         &self,
         peer: u8,
         OwnProgress { batches: (first, last), log_end, tolerance, verifying }: OwnProgress,
@@ -259,7 +259,7 @@ impl Group {
         if peer != self.me {
             let ClockWords { now_us, sent_us, echo_us, held_us } =
                 time.clock.words_for(peer, env.world.now_us());
-            let slowest_ms = env.peers.pace.slowest_ms;
+            let slowest_ms = env.peers.progress.slowest_ms;
             let LogEnd { term, index } = log_end;
             let reported = tolerance::to_word(tolerance, verifying);
             let words = [
@@ -282,7 +282,7 @@ impl Group {
 
     /// Handles a peer's heartbeat; `own_last` is the last batch executed here, in verified mode the last stable one.
     /// False if the message is none.
-    pub(super) fn on_greeting(
+    pub(super) fn on_heartbeat(
         &mut self,
         from: u8,
         body: &[u8],
@@ -314,7 +314,7 @@ impl Group {
         other.has_ended |= other.incarnation != 0 && other.incarnation != incarnation;
         other.incarnation = incarnation;
         other.voting = (since > 0).then_some(Heartbeat { since, incarnation });
-        other.pace = PeerProgress { executed, slowest_ms };
+        other.progress = PeerProgress { executed, slowest_ms };
         true
     }
 
@@ -346,7 +346,7 @@ impl Group {
         let is_here = move |other: &Other| other.incarnation != 0 && !other.is_silent(now_us, limits::QUIET);
         let others = (0..).zip(&self.others).filter(move |(peer, other)| *peer != self.me && is_here(other));
         others.filter_map(|(replica, other)| {
-            let has = other.voting.map(|_| other.pace.executed);
+            let has = other.voting.map(|_| other.progress.executed);
             Some(OtherVerifier {
                 replica,
                 incarnation: other.incarnation,
@@ -373,7 +373,7 @@ impl Group {
         self.others.get(usize::from(peer)).is_none_or(|other| other.is_silent(now_us, limits::QUIET))
     }
 
-    /// Whether a later process of this peer has greeted since the last call: then the one before has ended.
+    /// Whether a later process of this peer has sent a heartbeat since the last call: then the one before has ended.
     pub(super) fn take_ended(&mut self, peer: u8) -> bool {
         self.others.get_mut(usize::from(peer)).is_some_and(|other| std::mem::take(&mut other.has_ended))
     }
@@ -426,19 +426,19 @@ mod tests {
 
     #[test]
     fn nothing_is_advised_until_a_minute_has_passed_since_the_start_and_each_change() {
-        assert!(!Group::new(2, (3, 3), 7, 0).is_settled(1 << 40, limits::UNTIL_ADVICE), "it has not begun");
+        assert!(!Group::new(2, (3, 3), 7, 0).is_steady(1 << 40, limits::UNTIL_ADVICE), "it has not begun");
         let mut group = group();
         let first_us = START_US + ADVICE_US;
         receive(&mut group, first_us - 1);
-        assert!(!group.is_settled(first_us - 1, limits::UNTIL_ADVICE));
-        assert!(group.is_settled(first_us, limits::UNTIL_ADVICE), "the others are there");
+        assert!(!group.is_steady(first_us - 1, limits::UNTIL_ADVICE));
+        assert!(group.is_steady(first_us, limits::UNTIL_ADVICE), "the others are there");
         group.on_changed(1, first_us);
         receive(&mut group, first_us + ADVICE_US - 1);
         assert!(
-            !group.is_settled(first_us + ADVICE_US - 1, limits::UNTIL_ADVICE),
+            !group.is_steady(first_us + ADVICE_US - 1, limits::UNTIL_ADVICE),
             "connected, gone or refused since less than that"
         );
-        assert!(group.is_settled(first_us + ADVICE_US, limits::UNTIL_ADVICE));
+        assert!(group.is_steady(first_us + ADVICE_US, limits::UNTIL_ADVICE));
     }
 
     /// A peer that is stopped sends nothing: for a minute it counts as one that soon goes on.
@@ -448,13 +448,13 @@ mod tests {
         let silent_us = 10 * ADVICE_US;
         let quiet_us = limits::QUIET.as_micros() as u64;
         receive(&mut group, silent_us);
-        assert!(group.is_settled(silent_us + quiet_us, limits::UNTIL_ADVICE));
+        assert!(group.is_steady(silent_us + quiet_us, limits::UNTIL_ADVICE));
         group.on_received(0, silent_us + ADVICE_US);
         assert!(
-            !group.is_settled(silent_us + quiet_us + 1, limits::UNTIL_ADVICE)
-                && !group.is_settled(silent_us + ADVICE_US - 1, limits::UNTIL_ADVICE)
+            !group.is_steady(silent_us + quiet_us + 1, limits::UNTIL_ADVICE)
+                && !group.is_steady(silent_us + ADVICE_US - 1, limits::UNTIL_ADVICE)
         );
-        assert!(group.is_settled(silent_us + ADVICE_US, limits::UNTIL_ADVICE));
+        assert!(group.is_steady(silent_us + ADVICE_US, limits::UNTIL_ADVICE));
     }
 
     #[test]
@@ -462,7 +462,7 @@ mod tests {
         let mut group = group();
         let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
         let words = |term: u64, index: u64| [0, 5, 0, 0, 0, 0, 0, 0, term, index].map(u64::to_le_bytes);
-        assert!(group.on_greeting(0, words(4, 331).as_flattened(), 0, &mut time, START_US));
+        assert!(group.on_heartbeat(0, words(4, 331).as_flattened(), 0, &mut time, START_US));
         assert_eq!(group.log_ends(), [Some(LogEnd { term: 4, index: 331 }), None, None]);
         group.on_changed(0, START_US);
         assert_eq!(group.log_ends(), [None; 3], "the next process of it may have lost it");
@@ -475,7 +475,7 @@ mod tests {
         let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
         let reported = tolerance::to_word(None, Verifying { verifies: true, abstains: false });
         let words = [1, 5, 9, 0, 0, 0, 0, 0, 1, 9, reported].map(u64::to_le_bytes);
-        assert!(group.on_greeting(0, words.as_flattened(), 9, &mut time, START_US));
+        assert!(group.on_heartbeat(0, words.as_flattened(), 9, &mut time, START_US));
         group.on_received(0, START_US);
         let verifies = |group: &Group| group.of_view(verify::Slots(0b111), START_US)[0].1.verifies;
         assert!(verifies(&group));

@@ -70,11 +70,8 @@ impl<S: Service, W: World> Replica<S, W> {
                 )),
                 Output::StampsRefused { leader, ahead_us } => {
                     let accuses = self.time.may_accuse(leader, self.env.world.now_us(), &self.env.hooks);
-                    self.env.report_refused_stamps(
-                        leader,
-                        i64::try_from(ahead_us).unwrap_or(i64::MAX),
-                        accuses,
-                    );
+                    let ahead_us = i64::try_from(ahead_us).unwrap_or(i64::MAX);
+                    self.env.report_refused_stamps(leader, ahead_us, accuses);
                     if let Some(mut speculator) = Speculator::of(self) {
                         speculator.suspect_primary();
                     }
@@ -141,8 +138,8 @@ impl<S: Service, W: World> Replica<S, W> {
                 }
                 self.executor.running = Some(execution);
                 env.tally.executed = first_batch - 1;
-                env.peers.pace.executed = env.tally.executed;
-                self.executor.pulse.execute_done(env.tally.executed);
+                env.peers.progress.executed = env.tally.executed;
+                self.executor.watchdog_view.execute_done(env.tally.executed);
                 self.group.begin();
             }
             Err(error) => env.stop_with(Err(error.into())),
@@ -201,13 +198,13 @@ impl<S: Service, W: World> Replica<S, W> {
             },
         };
         // Loading a large state has no time limit.
-        self.executor.pulse.beat();
+        self.executor.watchdog_view.begin_or_end_work();
         let loaded = state::head(packed.clone()).and_then(|head| {
             // The engine may need another checkpoint by now; then it requests that one, and the transfer begins again.
             let wanted = self.order.orderer.installed(index, head.order);
             if wanted { state::load::<S>(service, packed).map(Some) } else { Ok(None) }
         });
-        self.executor.pulse.beat();
+        self.executor.watchdog_view.begin_or_end_work();
         match loaded {
             Ok(Some((head, dispatcher))) => {
                 if let (Some(proof), Some(mut speculator)) = (proof, Speculator::of(self))
@@ -253,9 +250,9 @@ impl<S: Service, W: World> Replica<S, W> {
     pub(super) fn replace_state(&mut self) {
         let Some(packed) = self.executor.take_retired() else { return };
         let Some(service) = &mut self.executor.service else { return };
-        self.executor.pulse.beat();
+        self.executor.watchdog_view.begin_or_end_work();
         let loaded = state::load::<S>(service, packed);
-        self.executor.pulse.beat();
+        self.executor.watchdog_view.begin_or_end_work();
         match loaded {
             Ok((head, dispatcher)) => self.start_execution(dispatcher, head.batch + 1),
             Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
@@ -312,7 +309,7 @@ impl<S: Service, W: World> Replica<S, W> {
             FrameKind::Admin => {
                 let last = self.env.last_batch(self.speculate.as_ref());
                 let now_us = self.env.world.now_us();
-                if self.group.on_greeting(from, &body, last, &mut self.time, now_us) {
+                if self.group.on_heartbeat(from, &body, last, &mut self.time, now_us) {
                     self.count_peer(from);
                 }
                 if self.group.take_ended(from)
@@ -325,9 +322,9 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// Sends heartbeats from time to time, and informs the voter about the others.
-    pub(super) fn greet(&mut self) {
+    pub(super) fn send_heartbeats(&mut self) {
         let own = self.own_progress();
-        self.group.greet(own, &mut self.time, &mut self.env);
+        self.group.send_heartbeats(own, &mut self.time, &mut self.env);
         for peer in 0..self.env.settings.peers.len() as u8 {
             self.count_peer(peer);
         }
@@ -371,7 +368,7 @@ impl<S: Service, W: World> Replica<S, W> {
             return;
         }
         let limit_us = self.env.settings.watchdog.as_micros() as u64;
-        let others = (self.env.settings.peers.len() > 1).then(|| self.group.others_pace(now_us));
+        let others = (self.env.settings.peers.len() > 1).then(|| self.group.others_progress(now_us));
         let others = others.filter(|_| self.env.hooks.asks_others());
         let verified = self.speculate.as_ref().map(SpeculateStage::progress);
         if let Some(why) = self.executor.stall(StallCheck { others, verified, now_us, limit_us }) {

@@ -153,13 +153,13 @@ impl<S: Service> Replica<S> {
                 self.env.stop_with(Err(error.into()));
                 break;
             }
-            self.executor.pulse.beat();
+            self.executor.watchdog_view.begin_or_end_work();
             self.receive(&events, &mut received);
             self.round(&mut received);
-            self.executor.pulse.beat();
+            self.executor.watchdog_view.begin_or_end_work();
         }
         // A long stretch of work begins here: if even the report hangs, the watchdog detects it.
-        self.executor.pulse.beat();
+        self.executor.watchdog_view.begin_or_end_work();
         let unknown = || Ok(Stop::Replace(ReplaceReason::Corrupted(Corrupted::MainLoop)));
         // There is no receiver if the process is already ending.
         let _ = ended.send(self.env.take_outcome().unwrap_or_else(unknown));
@@ -223,8 +223,8 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// Shows the watchdog when the order thread is inside handlers.
-    pub(crate) fn pulse(&self) -> Arc<WatchdogView> {
-        self.executor.pulse.clone()
+    pub(crate) fn watchdog_view(&self) -> Arc<WatchdogView> {
+        self.executor.watchdog_view.clone()
     }
 
     /// One round: takes all input that arrived since the last round, then advances every stage as far as possible.
@@ -245,9 +245,9 @@ impl<S: Service, W: World> Replica<S, W> {
     /// Connects to missing peers, before frames are read.
     fn listen(&mut self) {
         let now_us = self.env.world.now_us();
-        self.time.mind_own_lateness(now_us);
+        self.time.check_own_lateness(now_us);
         self.env.peers.dial(now_us);
-        self.env.peers.pace.slowest_ms = self.executor.pulse.slowest_ms();
+        self.env.peers.progress.slowest_ms = self.executor.watchdog_view.slowest_ms();
     }
 
     fn pause(&self) -> Duration {
@@ -305,9 +305,9 @@ impl<S: Service, W: World> Replica<S, W> {
     fn persist(&mut self) {
         if self.order.orderer.needs_persist() {
             // A slow disk is not an endless loop.
-            self.executor.pulse.beat();
+            self.executor.watchdog_view.begin_or_end_work();
             self.order.orderer.persist();
-            self.executor.pulse.beat();
+            self.executor.watchdog_view.begin_or_end_work();
             self.perform_outputs();
         }
     }
@@ -335,7 +335,7 @@ impl<S: Service, W: World> Replica<S, W> {
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
         self.transfer.give_up_disagreed(&mut self.order, &self.env);
-        self.greet();
+        self.send_heartbeats();
         let waits_for = waits_for(self);
         self.waits.tell(waits_for, &self.env);
         self.transfer.compact(&mut self.order, &mut self.env, self.executor.running.is_some());

@@ -82,7 +82,7 @@ impl OrderStage {
                 }
             };
             if hooks.submits_twice() {
-                let _ = self.submit(request.clone(), Recipient::Nobody);
+                let _ = self.submit(request.clone(), Recipient::NoClient);
             }
             let request = hooks.on_submit(request);
             if let Err(owner) = self.submit(request, Recipient::Client(to)) {
@@ -115,7 +115,7 @@ impl OrderStage {
     /// Gives one of the pipeline's own requests a position, if there is room.
     pub(super) fn submit_control(&mut self, control: &Control) {
         // The caller submits a control request again if it is lost: no reply is owed.
-        let _ = self.submit(ordered::summed(control.encode()), Recipient::Nobody);
+        let _ = self.submit(ordered::summed(control.encode()), Recipient::NoClient);
     }
 
     /// # Errors

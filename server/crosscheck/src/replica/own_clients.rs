@@ -176,9 +176,10 @@ impl<W: World> OwnClients<W> {
     }
 
     /// Forgets the oldest batches whose replies have all left or never will.
-    pub(super) fn settle_owed(&mut self) {
-        let is_settled = |owed: &Vec<PendingReply>| owed.iter().all(|owed| owed.owner == Recipient::Nobody);
-        while self.owed.first().is_some_and(is_settled) {
+    pub(super) fn forget_answered(&mut self) {
+        let is_answered =
+            |owed: &Vec<PendingReply>| owed.iter().all(|owed| owed.owner == Recipient::NoClient);
+        while self.owed.first().is_some_and(is_answered) {
             self.owed.pop_first();
         }
     }
@@ -247,7 +248,7 @@ impl<W: World> OwnClients<W> {
             }
             self.leave::<S>(place, owed, result, env);
         }
-        self.settle_owed();
+        self.forget_answered();
     }
 
     /// The reply of a result leaves, if this mode allows it and a client waits for it.

@@ -13,7 +13,7 @@ pub(super) enum Recipient {
     /// A client connection.
     Client(ReplyTo),
     /// None: the request is one of the pipeline itself.
-    Nobody,
+    NoClient,
 }
 
 impl Recipient {
@@ -21,7 +21,7 @@ impl Recipient {
     pub(super) fn client(&self) -> Option<ReplyTo> {
         match self {
             Recipient::Client(to) => Some(*to),
-            Recipient::Nobody => None,
+            Recipient::NoClient => None,
         }
     }
 
@@ -42,7 +42,7 @@ pub(super) struct PendingReply {
 }
 
 impl PendingReply {
-    pub(super) const NOTHING: PendingReply = PendingReply { owner: Recipient::Nobody, asked: 0 };
+    pub(super) const NOTHING: PendingReply = PendingReply { owner: Recipient::NoClient, asked: 0 };
 }
 
 /// The own requests that the log has not delivered yet, under their tags.

@@ -114,9 +114,9 @@ impl<S: Service, W: World> Replica<S, W> {
             requests,
         });
         execution.append(delivered.index, entry, is_long);
-        self.executor.pulse.execute(execution.oldest());
+        self.executor.watchdog_view.execute(execution.oldest());
         if let Some(time_us) = newest {
-            let _ = self.time.mind_ordered_time(time_us, &mut self.order, &mut self.env);
+            let _ = self.time.check_ordered_time(time_us, &mut self.order, &mut self.env);
         }
     }
 }

@@ -38,7 +38,7 @@ impl Scrubs {
         self.asked_us = Some(now_us);
         let region_id = self.next % regions;
         self.next = region_id + 1;
-        let pause = limits::SCRUB_EVERY.max(self.took * limits::SCRUB_REST);
+        let pause = limits::SCRUB_EVERY.max(self.took * limits::SCRUB_PAUSE_FACTOR);
         self.next_us = now_us + pause.as_micros() as u64;
         Some(region_id)
     }

@@ -91,16 +91,16 @@ impl<S: Service> Solo<S> {
         let context = contexts(Box::new(move |report| here.lock().push(report)));
         let (helper, lent) = mpsc::channel::<WorkerContext<S>>();
         let (give_back, back) = mpsc::channel();
-        let pace = lockstep.clone();
+        let parker = lockstep.clone();
         let mut helpers = contexts(Box::new(move |said| {
             // After these reports the helper can only wait: for a repair, or for the worker.
-            let rests = matches!(
+            let parks = matches!(
                 &said,
                 Report::RecoverTurn { install: Some(_), .. } | Report::Returned | Report::Ended
             );
             report(said);
-            if rests {
-                pace.rest();
+            if parks {
+                parker.park();
             }
         }));
         helpers.thread = ThreadRole::Helper;
@@ -189,7 +189,7 @@ impl<S: Service> Solo<S> {
 #[derive(Debug, Default)]
 pub(crate) struct WatchdogView {
     /// Odd during a stretch of work; another number for every stretch.
-    beats: AtomicU64,
+    work_sequence: AtomicU64,
     /// Log index of the oldest batch in execution; 0 for none.
     oldest: AtomicU64,
     /// Last batch that was executed.
@@ -202,8 +202,8 @@ pub(crate) struct WatchdogView {
 impl WatchdogView {
     /// A stretch of work begins, or ends: in a handler, or in anything else between two polls of the sockets. A fault
     /// can make any loop endless.
-    pub fn beat(&self) {
-        self.beats.fetch_add(1, Ordering::Relaxed);
+    pub fn begin_or_end_work(&self) {
+        self.work_sequence.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The oldest batch in execution is the one of this log entry now; 0 for none.
@@ -244,7 +244,7 @@ impl WatchdogView {
 /// It counts checks and reads no clock: a process that was stopped for a while did not hang.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    pulse: Arc<WatchdogView>,
+    watchdog_view: Arc<WatchdogView>,
     seen: u64,
     looks: u32,
     /// Checks that found the same stretch of work, including those after which the replica was not replaced.
@@ -266,10 +266,10 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     /// Detects stretches of work that last longer than `limit`, except for batches up to the log index `unwatched`. The
     /// thread leaves handlers after [`limits::SOLO_RUN`] and one more request.
-    pub fn new(pulse: Arc<WatchdogView>, limit: Duration, unwatched: u64) -> Self {
+    pub fn new(watchdog_view: Arc<WatchdogView>, limit: Duration, unwatched: u64) -> Self {
         let patience = limit.as_micros().div_ceil(limits::WATCH.as_micros()) as u32;
         Watchdog {
-            pulse,
+            watchdog_view,
             seen: 0,
             looks: 0,
             stretch: 0,
@@ -285,8 +285,8 @@ impl Watchdog {
 
     /// One check: whether the order thread has been in the same stretch of work for too long.
     pub fn is_hung(&mut self) -> bool {
-        let now = self.pulse.beats.load(Ordering::Relaxed);
-        let oldest = self.pulse.oldest();
+        let now = self.watchdog_view.work_sequence.load(Ordering::Relaxed);
+        let oldest = self.watchdog_view.oldest();
         let is_watched = !(1..=self.unwatched).contains(&oldest);
         self.of_batch = if oldest > 0 && oldest == self.oldest { self.of_batch.saturating_add(1) } else { 0 };
         self.oldest = oldest;
@@ -307,7 +307,7 @@ impl Watchdog {
         }
         self.slowest[0] = self.slowest[0].max(self.stretch).max(self.of_batch);
         let slowest = u64::from(self.slowest[0].max(self.slowest[1]));
-        self.pulse.slowest_ms.store(slowest * limits::WATCH.as_millis() as u64, Ordering::Relaxed);
+        self.watchdog_view.slowest_ms.store(slowest * limits::WATCH.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// Decides about an order thread that has been in the same stretch of work for too long. This replica has executed
@@ -347,40 +347,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_minds_only_work_that_does_not_end() {
-        let pulse = Arc::new(WatchdogView::default());
-        let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH, 7);
+    fn the_watchdog_counts_only_work_that_does_not_end() {
+        let watchdog_view = Arc::new(WatchdogView::default());
+        let mut watchdog = Watchdog::new(watchdog_view.clone(), 3 * limits::WATCH, 7);
         let mut looks = |count: usize| (0..count).any(|_| watchdog.is_hung());
         assert!(!looks(10), "a thread that sleeps is not minded");
-        pulse.beat();
+        watchdog_view.begin_or_end_work();
         assert!(!looks(4));
-        pulse.beat();
-        pulse.beat();
+        watchdog_view.begin_or_end_work();
+        watchdog_view.begin_or_end_work();
         assert!(!looks(4), "another stretch than the one seen before");
         assert!(looks(1));
-        pulse.beat();
+        watchdog_view.begin_or_end_work();
         assert!(!looks(10));
-        pulse.beat();
-        pulse.execute(7);
+        watchdog_view.begin_or_end_work();
+        watchdog_view.execute(7);
         assert!(!looks(10), "a batch that is not watched");
-        pulse.execute(8);
+        watchdog_view.execute(8);
         assert!(looks(5));
     }
 
     #[test]
     fn a_replica_is_given_the_time_that_others_took() {
-        let pulse = Arc::new(WatchdogView::default());
-        let mut watchdog = Watchdog::new(pulse.clone(), 3 * limits::WATCH, 0);
+        let watchdog_view = Arc::new(WatchdogView::default());
+        let mut watchdog = Watchdog::new(watchdog_view.clone(), 3 * limits::WATCH, 0);
         // Counts checks until the replica is to be replaced.
         let mut looks_until_hung = |others| {
-            pulse.beat();
-            pulse.beat();
+            watchdog_view.begin_or_end_work();
+            watchdog_view.begin_or_end_work();
             watchdog.is_hung();
             let is_hung =
                 |watchdog: &mut Watchdog| watchdog.is_hung() && watchdog.judge(others, 5) == Judged::Hangs;
             (1..10_000).find(|_| is_hung(&mut watchdog))
         };
-        pulse.beat();
+        watchdog_view.begin_or_end_work();
         let others = |executed, looks| {
             Some(PeerProgress { executed, slowest_ms: looks * limits::WATCH.as_millis() as u64 })
         };
@@ -393,24 +393,24 @@ mod tests {
 
     #[test]
     fn the_longest_stretch_is_reported_for_a_while() {
-        let pulse = Arc::new(WatchdogView::default());
-        let mut watchdog = Watchdog::new(pulse.clone(), limits::WATCH, 0);
+        let watchdog_view = Arc::new(WatchdogView::default());
+        let mut watchdog = Watchdog::new(watchdog_view.clone(), limits::WATCH, 0);
         let mut look = |count: u64| {
             for _ in 0..count {
                 watchdog.is_hung();
             }
         };
-        pulse.beat();
+        watchdog_view.begin_or_end_work();
         look(21);
-        pulse.beat();
+        watchdog_view.begin_or_end_work();
         let watch_ms = limits::WATCH.as_millis() as u64;
         let period = limits::SLOWNESS_KEPT.as_millis() as u64 / watch_ms;
         look(period);
-        assert_eq!(pulse.slowest_ms(), 20 * watch_ms);
+        assert_eq!(watchdog_view.slowest_ms(), 20 * watch_ms);
         look(period);
-        assert_eq!(pulse.slowest_ms(), 0);
-        pulse.execute(5);
+        assert_eq!(watchdog_view.slowest_ms(), 0);
+        watchdog_view.execute(5);
         look(8);
-        assert_eq!(pulse.slowest_ms(), 7 * watch_ms, "a batch that another thread executes");
+        assert_eq!(watchdog_view.slowest_ms(), 7 * watch_ms, "a batch that another thread executes");
     }
 }

@@ -134,12 +134,12 @@ impl<S: Service, W: World> Stepped<S, W> {
         let counters = Arc::new(ClientCounters::default());
         let mut replica = Replica::over(env, service, base, orderer, counters);
         // A step lasts until the next one begins: the simulated duration of the step passes between them.
-        replica.executor.pulse.beat();
+        replica.executor.watchdog_view.begin_or_end_work();
         let answers = Mailbox::silent();
         let front = answers.clone();
         replica.clients.open_with(Box::new(move |_| Ok(Frontend::Threads(vec![front]))));
         Ok(Stepped {
-            watchdog: Watchdog::new(replica.pulse(), watchdog, 0),
+            watchdog: Watchdog::new(replica.watchdog_view(), watchdog, 0),
             executed_before: 0,
             mailbox: replica.mailbox(),
             replica,
@@ -160,7 +160,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         }
         // The last step ends here, however long it took: another stretch of work begins.
         self.moves();
-        self.executed_before = self.replica.executor.pulse.executed();
+        self.executed_before = self.replica.executor.watchdog_view.executed();
         if let Some(workers) = self.replica.env.lockstep.stepped_workers() {
             workers.set_now(self.replica.env.world.now_us());
         }
@@ -174,8 +174,8 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// Records that the order thread was not in the same stretch of work since the last [`Stepped::is_hung`].
     pub fn moves(&self) {
-        self.replica.executor.pulse.beat();
-        self.replica.executor.pulse.beat();
+        self.replica.executor.watchdog_view.begin_or_end_work();
+        self.replica.executor.watchdog_view.begin_or_end_work();
     }
 
     /// A check of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced. `others`
@@ -190,8 +190,11 @@ impl<S: Service, W: World> Stepped<S, W> {
     }
 
     /// The progress that a peer's watchdog receives on request.
-    pub fn pace(&self) -> PeerProgress {
-        PeerProgress { slowest_ms: self.replica.executor.pulse.slowest_ms(), ..self.replica.env.peers.pace }
+    pub fn progress(&self) -> PeerProgress {
+        PeerProgress {
+            slowest_ms: self.replica.executor.watchdog_view.slowest_ms(),
+            ..self.replica.env.peers.progress
+        }
     }
 
     /// Whether there is work that can be done at once.
@@ -258,7 +261,7 @@ impl<S: Service, W: World> Stepped<S, W> {
         let follows = self.replica.speculate.as_ref().and_then(|stage| stage.view());
         Marks {
             engine_status: self.replica.order.orderer.engine_status(),
-            executed: self.replica.executor.pulse.executed(),
+            executed: self.replica.executor.watchdog_view.executed(),
             offered,
             arrived,
             executors: record

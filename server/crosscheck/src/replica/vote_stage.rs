@@ -241,7 +241,7 @@ impl<S: Service, W: World> Replica<S, W> {
         env.tally.executed = env.tally.executed.max(batch);
         env.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
         if let Some(executed) = self.executor.on_executed(batch) {
-            env.peers.pace.executed = executed;
+            env.peers.progress.executed = executed;
         }
         self.votes.awaited_by |= 1 << origin;
         if self.votes.voter.is_some() {
@@ -286,7 +286,7 @@ impl<S: Service, W: World> Replica<S, W> {
         if let Some(voter) = &mut self.votes.voter {
             voter.flush(now_us, &mut self.votes.commands);
             self.perform_commands();
-            self.clients.settle_owed();
+            self.clients.forget_answered();
         }
         self.votes.awaited_by = 0;
     }
@@ -384,7 +384,7 @@ impl<S: Service, W: World> Replica<S, W> {
                     self.group.on_received(peer, self.env.world.now_us());
                     self.group.on_changed(peer, self.env.world.now_us());
                     let own = self.own_progress();
-                    self.group.greet_one(peer, own, &mut self.time, &mut self.env);
+                    self.group.send_heartbeat(peer, own, &mut self.time, &mut self.env);
                     self.transfer.on_peer_up(&mut self.env);
                 }
                 peers::PeerEvent::Down(peer) => {

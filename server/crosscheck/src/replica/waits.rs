@@ -289,7 +289,7 @@ pub(super) fn waits_for<W: World>(
     Some(
         of_operator
             .or_else(of_order)?
-            .reported(group.is_settled(env.world.now_us(), env.world.scale().until_advice)),
+            .reported(group.is_steady(env.world.now_us(), env.world.scale().until_advice)),
     )
 }
 

@@ -108,7 +108,7 @@ impl PrimaryEngine {
     }
 
     /// Once per tick.
-    pub(super) fn mind_states(&mut self) {
+    pub(super) fn tick_states(&mut self) {
         // It knows of no view. If there is one, others have the state.
         if self.view.is_none() && self.taken == 0 && self.ticks >= limits::STATE_TICKS {
             self.want_state();

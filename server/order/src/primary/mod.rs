@@ -461,7 +461,7 @@ impl OrderEngine for PrimaryEngine {
             self.report(true);
         }
         self.ask_another();
-        self.mind_states();
+        self.tick_states();
         self.replace_leader_of_refused_stamps();
     }
 

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     /// Delivers all messages among `boots` until none is left; returns which replica entered which group.
-    fn settle(boots: &mut [(u8, Boot)]) -> Vec<(u8, Entrance)> {
+    fn deliver_all(boots: &mut [(u8, Boot)]) -> Vec<(u8, Entrance)> {
         let mut wire: Vec<(u8, u8, Control)> = Vec::new();
         let mut entered = Vec::new();
         let slots: Vec<u8> = boots.iter().map(|(slot, _)| *slot).collect();
@@ -302,8 +302,8 @@ mod tests {
             boot.tell();
             (slot, boot)
         };
-        assert_eq!(settle(&mut [boot(0), boot(1)]), [], "a majority is not enough");
-        let entered = settle(&mut [boot(0), boot(1), boot(2)]);
+        assert_eq!(deliver_all(&mut [boot(0), boot(1)]), [], "a majority is not enough");
+        let entered = deliver_all(&mut [boot(0), boot(1), boot(2)]);
         assert_eq!(entered.len(), 3);
         assert!(entered.iter().all(|(_, entrance)| *entrance == entered[0].1), "all in the same group");
     }
@@ -312,21 +312,21 @@ mod tests {
     fn a_replica_that_lost_its_log_joins_and_founds_nothing() {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
         boots[0].1.tell();
-        settle(&mut boots);
+        deliver_all(&mut boots);
         boots[0].1 = Boot::new(0, 3, 900);
-        assert_eq!(settle(&mut boots), []);
+        assert_eq!(deliver_all(&mut boots), []);
         assert_eq!(boots[0].1.outside().members, 0b110, "it was told that a group lives");
         // Even with all but one member unreachable.
         boots[0].1 = Boot::new(0, 3, 901);
-        assert_eq!(settle(&mut boots[..2]), []);
+        assert_eq!(deliver_all(&mut boots[..2]), []);
         // Nor when all of them have lost it, one after the other, without an operator's command.
         for slot in 0..3 {
             boots[usize::from(slot)].1 = Boot::new(slot, 3, 910 + u64::from(slot));
         }
-        assert_eq!(settle(&mut boots), []);
+        assert_eq!(deliver_all(&mut boots), []);
         assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, ..Outside::default() });
         boots[0].1.tell();
-        assert_eq!(settle(&mut boots).len(), 3);
+        assert_eq!(deliver_all(&mut boots).len(), 3);
     }
 
     /// Memories lost one after the other: a replica that once learned of a group takes part in the next one.
@@ -334,30 +334,34 @@ mod tests {
     fn what_is_known_of_a_group_is_forgotten_when_its_last_member_has_lost_it() {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
         boots[0].1.tell();
-        assert_eq!(settle(&mut boots).len(), 3);
+        assert_eq!(deliver_all(&mut boots).len(), 3);
         boots[0].1 = Boot::new(0, 3, 900);
         boots[0].1.tell();
         boots[1].1 = Boot::new(1, 3, 901);
-        assert_eq!(settle(&mut boots), [], "a majority has lost it, and slot 2 has not");
+        assert_eq!(deliver_all(&mut boots), [], "a majority has lost it, and slot 2 has not");
         boots[2].1 = Boot::new(2, 3, 902);
-        assert_eq!(settle(&mut boots), [], "what slot 0 was told is not meant for a group that had begun");
+        assert_eq!(
+            deliver_all(&mut boots),
+            [],
+            "what slot 0 was told is not meant for a group that had begun"
+        );
         assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, ..Outside::default() });
         assert!(
             boots.iter().all(|(_, boot)| boot.announce().len() == 1),
             "nobody asks to be let in any more"
         );
         boots[0].1.tell();
-        assert_eq!(settle(&mut boots).len(), 3);
+        assert_eq!(deliver_all(&mut boots).len(), 3);
     }
 
     #[test]
     fn a_lost_connection_takes_an_answer_back() {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
-        settle(&mut boots);
+        deliver_all(&mut boots);
         boots[0].1.forget(1);
         boots[0].1.tell();
         assert_eq!(boots[0].1.try_found(), None);
-        assert_eq!(settle(&mut boots).len(), 3);
+        assert_eq!(deliver_all(&mut boots).len(), 3);
     }
 
     #[test]

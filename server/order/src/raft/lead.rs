@@ -63,7 +63,7 @@ impl<L: LogStore> Node<L> {
             if self.mirror().cut.as_ref().is_some_and(|latest| latest.index == cut) {
                 self.ask_for_checkpoint();
             }
-            self.settle();
+            self.finish_ready();
             self.guard(|node| node.raw.report_snapshot(id, SnapshotStatus::Failure));
         }
     }
@@ -89,9 +89,9 @@ impl<L: LogStore> Node<L> {
     /// Performs the steps that lost replicas wait for, as soon as each is due: one membership change at a time, and a
     /// checkpoint to begin with. Returns whether a change was proposed.
     pub fn let_in(&mut self) -> bool {
-        let nobody =
+        let is_idle =
             self.lead.joins.is_empty() && self.configuration.learners.is_empty() && self.renamed.is_none();
-        if nobody || !self.is_leader() || self.failed.is_some() {
+        if is_idle || !self.is_leader() || self.failed.is_some() {
             return false;
         }
         let change = self.next_change();
@@ -114,7 +114,7 @@ impl<L: LogStore> Node<L> {
         // Usually it was requested more than once while it was made. A replica that needs a later one asks again.
         self.mirror().wanted.take();
         if self.is_leader() {
-            self.settle();
+            self.finish_ready();
             self.guard(|node| node.raw.ping());
         }
     }
@@ -126,7 +126,7 @@ impl<L: LogStore> Node<L> {
         }
         self.retry_snapshots();
         self.checkpoint_if_wanted();
-        self.mind_fullness();
+        self.record_fullness();
         let ticks = self.ticks;
         let (peers, offer_ticks) = (self.peers, self.config.scale.offer_ticks);
         // Until the log flows again: the entries behind the checkpoint are sent a moment after it is acknowledged.
@@ -142,7 +142,7 @@ impl<L: LogStore> Node<L> {
     }
 
     /// Notes since when the log has been near the bound of what is kept for others.
-    fn mind_fullness(&mut self) {
+    fn record_fullness(&mut self) {
         let (bytes, bound) = (self.mirror().bytes(), self.config.scale.kept_bytes);
         self.lead.full_since = match self.lead.full_since {
             None if bytes > bound / 4 * 3 => Some(self.ticks),
@@ -358,7 +358,7 @@ impl<L: LogStore> Node<L> {
             peer.snapshot_ticks += 1;
             if peer.snapshot_ticks >= RETRY_TICKS {
                 peer.snapshot_ticks = 0;
-                self.settle();
+                self.finish_ready();
                 self.guard(|node| node.raw.report_snapshot(id, SnapshotStatus::Failure));
             }
         }

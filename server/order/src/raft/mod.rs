@@ -129,7 +129,7 @@ impl<L: LogStore> RaftEngine<L> {
             out,
         };
         match Mirror::recover(store, records, engine.config.slot, applied)? {
-            Recovered::Nobody(store) => engine.store = Some(store),
+            Recovered::NoMember(store) => engine.store = Some(store),
             Recovered::Member(mirror) => {
                 // The state is behind: the entries between state and log are gone. The state is ahead: the log lost
                 // entries that it had delivered.
@@ -408,7 +408,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
 
     fn compact_to(&mut self, index: u64) -> bool {
         let Some(node) = &mut self.node else { return false };
-        node.settle();
+        node.finish_ready();
         let step = node.config.scale.compact_step;
         let index = index.min(node.floor()).min(node.raw.raft.raft_log.applied);
         match node.raw.mut_store().compact(index, step) {
@@ -427,7 +427,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
     fn transfer_leader(&mut self, slot: u8) {
         let Some(node) = &mut self.node else { return };
         if let Some(id) = node.configuration.in_slot(slot).filter(|_| node.is_leader()) {
-            node.settle();
+            node.finish_ready();
             node.guard(|node| node.raw.transfer_leader(id));
         }
     }

@@ -146,7 +146,7 @@ impl<L: LogStore> Node<L> {
             renamed: None,
             sealed: Code::new(),
         };
-        node.mind_finality();
+        node.update_commit_messages();
         node.seal();
         Ok(node)
     }
@@ -293,7 +293,7 @@ impl<L: LogStore> Node<L> {
         let mut entry = Entry::default();
         entry.set_entry_type(EntryType::EntryConfChange);
         entry.context = change.encode();
-        self.settle();
+        self.finish_ready();
         self.guard(|node| _ = node.raw.step(proposal(vec![entry])));
     }
 
@@ -324,12 +324,12 @@ impl<L: LogStore> Node<L> {
 
     /// Syncs the writes that wait for the disk, and continues.
     pub fn persist(&mut self) {
-        self.settle();
+        self.finish_ready();
         self.pump();
     }
 
     /// The engine accepts no input while a `Ready` is open.
-    pub fn settle(&mut self) {
+    pub fn finish_ready(&mut self) {
         if self.pending.is_some() {
             self.guard(Self::finish);
         }
@@ -339,7 +339,7 @@ impl<L: LogStore> Node<L> {
         self.ticks += 1;
         self.leaderless = if self.leader_slot().is_some() { 0 } else { self.leaderless + 1 };
         self.uncommitted_ticks = if self.has_committed_in_term() { 0 } else { self.uncommitted_ticks + 1 };
-        self.settle();
+        self.finish_ready();
         self.guard(|node| {
             node.raw.tick();
             let candidate = matches!(node.raw.raft.state, StateRole::Candidate | StateRole::PreCandidate);
@@ -381,14 +381,14 @@ impl<L: LogStore> Node<L> {
     pub fn peer_up(&mut self, peer: u8) {
         let known = &mut self.peers[usize::from(peer)];
         (known.up, known.spoke, known.far_term) = (true, false, 0);
-        self.settle();
+        self.finish_ready();
         self.guard(|node| node.raw.ping());
     }
 
     pub fn peer_down(&mut self, peer: u8) {
         let known = &mut self.peers[usize::from(peer)];
         (known.up, known.spoke) = (false, false);
-        self.settle();
+        self.finish_ready();
         self.guard(|node| {
             if node.is_leader() {
                 node.lost_follower(peer);
@@ -404,7 +404,7 @@ impl<L: LogStore> Node<L> {
         let mut now = Message::default();
         now.set_msg_type(MessageType::MsgTimeoutNow);
         now.to = self.id();
-        self.settle();
+        self.finish_ready();
         self.guard(|node| _ = node.raw.step(now));
     }
 
@@ -430,7 +430,7 @@ impl<L: LogStore> Node<L> {
         if slot_of(received.message.to) == Some(self.config.slot) && received.message.to != self.id() {
             return Ok(()); // meant for another incarnation of ours
         }
-        self.settle();
+        self.finish_ready();
         if !self.is_term_plausible(from, received.message.term) {
             return Err(Blame::new(from, "its term is far beyond any that f+1 others have come to"));
         }
@@ -493,7 +493,7 @@ impl<L: LogStore> Node<L> {
         let Some(message) = self.held.take_if(|m| m.get_snapshot().get_metadata().index == cut) else {
             return false;
         };
-        self.settle();
+        self.finish_ready();
         if self.raw.raft.raft_log.committed >= cut {
             return false;
         }
@@ -700,7 +700,7 @@ impl<L: LogStore> Node<L> {
         }
         let was_member = self.configuration.contains(self.id());
         self.configuration = configuration;
-        self.mind_finality();
+        self.update_commit_messages();
         self.out.outputs.push_back(Output::Membership { index, members });
         if was_member && !self.configuration.contains(self.id()) {
             self.remove();
@@ -708,12 +708,12 @@ impl<L: LogStore> Node<L> {
     }
 
     /// Learners need the commit index from the leader; followers that commit by themselves need no message for it.
-    fn mind_finality(&mut self) {
-        let all_know = self.everybody_knows_finality();
+    fn update_commit_messages(&mut self) {
+        let all_know = self.all_know_finality();
         self.raw.skip_bcast_commit(all_know);
     }
 
-    fn everybody_knows_finality(&self) -> bool {
+    fn all_know_finality(&self) -> bool {
         self.configuration.learners.is_empty() && knows_finality(&self.config, self.mirror())
     }
 
@@ -743,7 +743,7 @@ impl<L: LogStore> Node<L> {
     /// Where followers commit by themselves, an acknowledgement is urgent only for clients of the leader.
     fn may_be_deferred(&self, message: &Message) -> bool {
         let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
-        acknowledges && !self.leader_waits && self.raw.raft.promotable() && self.everybody_knows_finality()
+        acknowledges && !self.leader_waits && self.raw.raft.promotable() && self.all_know_finality()
     }
 
     fn announce_leader(&mut self) {

@@ -67,7 +67,7 @@ pub(crate) enum Recovered<L> {
     /// The log of a member.
     Member(Box<Mirror<L>>),
     /// Nothing of use; the store is wiped when the replica gets into a group.
-    Nobody(L),
+    NoMember(L),
 }
 
 impl<L: LogStore> Mirror<L> {
@@ -121,7 +121,7 @@ impl<L: LogStore> Mirror<L> {
             mirror.put(entry);
         }
         if mirror.identity.id == 0 {
-            return Ok(Recovered::Nobody(mirror.store));
+            return Ok(Recovered::NoMember(mirror.store));
         }
         // Before anything is written to it. A log in files reports this when they are opened.
         if slot_of(mirror.identity.id) != Some(slot) {

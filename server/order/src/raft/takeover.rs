@@ -47,7 +47,7 @@ impl<L: LogStore> Node<L> {
         if !is_stuck && here.count_ones() > voters.count_ones() / 2 && voters.count_ones() > 1 {
             return Err(DecisionError::Majority(here.count_ones()));
         }
-        self.settle();
+        self.finish_ready();
         let me = self.id();
         self.renamed = Some(mix(mix(self.group() ^ mix(RENAMED ^ self.raw.raft.term)) ^ me));
         self.guard(|node| {

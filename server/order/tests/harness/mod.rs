@@ -266,7 +266,7 @@ impl Cluster {
     }
 
     /// Ends the network faults and waits until every request submitted to live replicas is executed everywhere.
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         self.weather = Weather { delay: 1, ..Weather::default() };
         self.cut_links.clear();
         self.run_until(20_000, "settling", |cluster| {

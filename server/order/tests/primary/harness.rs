@@ -294,7 +294,7 @@ impl Cluster {
     }
 
     /// Whether every request of a running replica was answered, and all are equally far.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         let owed = self.submitted.difference(&self.acked).all(|id| self.orphans.contains(id));
         let stable = |replica: &Replica| {
             replica.stable() == self.chain.len() as u64 && replica.last().number == replica.stable()
@@ -303,10 +303,10 @@ impl Cluster {
     }
 
     /// Ends the network's faults, waits until all is done, and checks that each request was executed once.
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         self.weather = Weather { delay: 1, ..Weather::default() };
         self.cut_links.clear();
-        assert!(self.within(20_000, Cluster::is_settled), "not settled {}", self.describe());
+        assert!(self.within(20_000, Cluster::is_idle), "not settled {}", self.describe());
         self.check();
     }
 

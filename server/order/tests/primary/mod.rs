@@ -22,7 +22,7 @@ fn three_and_five_replicas_execute_the_same_batches() {
         let mut cluster = Cluster::new(replicas, 1);
         cluster.quorum = usize::from(replicas / 2);
         cluster.load(1_000, 500);
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.acked, cluster.submitted);
         assert!(cluster.submitted.len() > 1_000);
     }
@@ -33,14 +33,14 @@ fn three_and_five_replicas_execute_the_same_batches() {
 fn batches_are_small_when_little_is_to_do_and_large_when_much_is() {
     let mut cluster = Cluster::new(3, 2);
     cluster.load(500, 20);
-    cluster.settle();
+    cluster.run_until_idle();
     let (few, requests) = (cluster.chain.len(), cluster.acked.len());
     assert!(requests < 2 * few, "{requests} requests in {few} batches");
     for _ in 0..200 {
         (0..3).for_each(|slot| (0..100).for_each(|_| cluster.submit(slot)));
         cluster.step();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     let (many, requests) = (cluster.chain.len() - few, cluster.acked.len() - requests);
     assert!(requests > 200 * many, "{requests} requests in {many} batches");
 }
@@ -79,7 +79,7 @@ fn storm(seed: u64, weather: Weather) -> Cluster {
 fn each_request_is_executed_once_whatever_views_roll_back() {
     for seed in 0..40 {
         let mut cluster = storm(seed, Weather::default());
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.acked, cluster.submitted);
         assert!(cluster.submitted.len() > 300);
     }
@@ -91,7 +91,7 @@ fn deliveries_that_wait_are_dropped_with_those_that_are_rolled_back() {
     for seed in 0..10 {
         let mut cluster = Cluster::new(3, 60 + seed);
         cluster.load(50, 200);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.agrees = false;
         cluster.load(6, 300);
         cluster.replica(1).stuck = true;
@@ -101,7 +101,7 @@ fn deliveries_that_wait_are_dropped_with_those_that_are_rolled_back() {
         cluster.roll_back(1, stable);
         cluster.replica(1).stuck = false;
         cluster.agrees = true;
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.acked, cluster.submitted);
     }
 }
@@ -111,7 +111,7 @@ fn the_same_with_frames_that_are_lost_doubled_late_and_out_of_order() {
     let weather = Weather { drop: 30, duplicate: 30, delay: 8, reorder: true, corrupt: 0 };
     for seed in 0..40 {
         let mut cluster = storm(100 + seed, weather);
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.acked, cluster.submitted);
     }
 }
@@ -121,7 +121,7 @@ fn the_same_with_bytes_that_are_corrupted_and_connections_that_are_reset() {
     let weather = Weather { corrupt: 10, delay: 4, ..Weather::default() };
     for seed in 0..40 {
         let mut cluster = storm(200 + seed, weather);
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.acked, cluster.submitted);
     }
 }
@@ -130,16 +130,16 @@ fn the_same_with_bytes_that_are_corrupted_and_connections_that_are_reset() {
 #[test]
 fn without_requests_for_missing_batches_a_replica_stays_behind() {
     let weather = Weather { drop: 30, ..Weather::default() };
-    let settles = |loses| {
+    let becomes_idle = |loses| {
         let mut cluster = Cluster::new(3, 300);
         cluster.loses = loses;
         cluster.weather = weather;
         cluster.load(300, 200);
         cluster.weather = Weather::default();
-        cluster.within(3_000, Cluster::is_settled)
+        cluster.within(3_000, Cluster::is_idle)
     };
-    assert!(settles(None));
-    assert!(!settles(Some(ASK)));
+    assert!(becomes_idle(None));
+    assert!(!becomes_idle(Some(ASK)));
 }
 
 /// The primary dies when it has sent its last batch to one of the others; the next view begins with that batch or
@@ -149,7 +149,7 @@ fn a_primary_that_dies_with_half_of_its_sends_made_loses_nothing_of_others() {
     for (seed, keeps_it) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
         let mut cluster = Cluster::new(3, 400 + seed);
         cluster.load(100, 200);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.agrees = false;
         cluster.cut_links.insert((0, 2));
         (0..3).for_each(|slot| cluster.submit(slot));
@@ -163,7 +163,7 @@ fn a_primary_that_dies_with_half_of_its_sends_made_loses_nothing_of_others() {
         let primary = 1 + (seed % 2) as u8;
         cluster.change_view(primary, base, 0b110);
         cluster.load(200, 200);
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -173,7 +173,7 @@ fn a_replica_that_missed_a_view_executes_what_that_view_decided() {
     for seed in 0..20 {
         let mut cluster = Cluster::new(3, 450 + seed);
         cluster.load(100, 200);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.late = Some(0);
         for other in [1, 2] {
             cluster.cut_links.extend([(0, other), (other, 0)]);
@@ -189,7 +189,7 @@ fn a_replica_that_missed_a_view_executes_what_that_view_decided() {
         let base = cluster.executed();
         assert!(base > stable + 3);
         cluster.change_view((seed % 3) as u8, base, ALL);
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.acked, cluster.submitted);
     }
 }
@@ -206,7 +206,7 @@ fn a_replica_that_hangs_delays_no_other_and_catches_up() {
     let view = cluster.view;
     cluster.replica(2).orderer.begin_view(view);
     cluster.replica(2).stuck = false;
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.acked, cluster.submitted);
 }
 
@@ -225,7 +225,7 @@ fn a_full_window_of_own_batches_does_not_stop_the_group() {
         assert_eq!((cluster.replica(slot).last().number, in_flight), (8, 8), "{}", cluster.describe());
     }
     cluster.agrees = true;
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.acked, cluster.submitted);
 }
 
@@ -242,7 +242,7 @@ fn a_replica_that_lost_its_memory_takes_the_state_and_goes_on() {
         cluster.load(200, 200);
         cluster.start(2);
         cluster.load(300, 200);
-        cluster.settle();
+        cluster.run_until_idle();
         let answered = cluster.acked.iter().filter(|id| **id >> 32 == 4).count();
         assert!(answered > 20, "it serves its own clients");
         installed += cluster.replica(2).installed;
@@ -255,7 +255,7 @@ fn a_replica_that_lost_its_memory_takes_the_state_and_goes_on() {
 fn a_replica_that_was_away_for_too_long_takes_the_state() {
     let mut cluster = Cluster::new(3, 830);
     cluster.load(300, 200);
-    cluster.settle();
+    cluster.run_until_idle();
     for other in [0, 1] {
         cluster.cut_links.extend([(2, other), (other, 2)]);
         cluster.replica(other).orderer.peer_down(2);
@@ -270,7 +270,7 @@ fn a_replica_that_was_away_for_too_long_takes_the_state() {
     });
     cluster.cut_links.clear();
     [0, 1].iter().for_each(|other| cluster.reconnect(*other, 2));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.replica(2).installed, 1);
     assert_eq!(cluster.acked, cluster.submitted);
 }
@@ -280,14 +280,14 @@ fn without_an_offer_of_a_state_a_replica_without_memory_stays_outside() {
     for (loses, is_in) in [(None, true), (Some(OFFER), false)] {
         let mut cluster = Cluster::new(3, 840);
         cluster.load(300, 200);
-        cluster.settle();
+        cluster.run_until_idle();
         // Nothing from the beginning is held any more.
         cluster.kill(2);
         cluster.run(11_000);
         (0..3).for_each(|_| cluster.load(50, 200));
         cluster.loses = loses;
         cluster.start(2);
-        assert_eq!(cluster.within(3_000, Cluster::is_settled), is_in);
+        assert_eq!(cluster.within(3_000, Cluster::is_idle), is_in);
     }
 }
 
@@ -310,7 +310,7 @@ fn every_replica_is_restarted_in_turn_and_the_primary_too() {
             };
             assert!(cluster.within(5_000, done), "{}", cluster.describe());
         }
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -331,7 +331,7 @@ fn who_is_joining_may_crash_and_so_may_the_primary() {
         let stable = cluster.chain.len() as u64;
         cluster.change_view(1, stable, ALL);
         cluster.load(300, 200);
-        cluster.settle();
+        cluster.run_until_idle();
     }
 }
 
@@ -349,7 +349,7 @@ fn a_replica_may_have_the_state_before_it_has_a_view() {
     cluster.late = None;
     let base = cluster.executed();
     cluster.change_view(0, base, ALL);
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// Bodies of any kind from a faulty replica, with right checksums of their frames: no replica stops, and nothing that
@@ -393,7 +393,7 @@ fn random_bodies_stop_no_replica() {
     // It is answered that it lacks batches, for which it did not ask itself.
     cluster.replica(2).blamed.clear();
     cluster.load(500, 200);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.acked, cluster.submitted);
 }
 
@@ -409,10 +409,10 @@ fn breaks(keeps: bool, forged: Option<fn(&State, &State) -> State>) -> bool {
         cluster.change_view(1, stable, ALL);
         cluster.agrees = true;
         cluster.load(200, 100);
-        let settled = cluster.within(3_000, Cluster::is_settled);
+        let idle = cluster.within(3_000, Cluster::is_idle);
         let ids: Vec<u64> = cluster.chain.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
         let once: std::collections::BTreeSet<u64> = ids.iter().copied().collect();
-        !settled || once.len() < ids.len()
+        !idle || once.len() < ids.len()
     })
 }
 

@@ -15,10 +15,10 @@
 //! to an earlier version ([`Schedule::roll_back`](crate::Schedule::go_back)).
 
 mod gate;
-mod lot;
 #[cfg(all(test, loom))]
 mod model;
 mod planned;
+mod shared;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -38,21 +38,21 @@ use crate::state::{Again, DispatcherState};
 use crate::turn::{Drive, EntryEnd, Outcome, Scheduler, Step, Turn};
 use crate::turn_state::{TurnState, Want};
 use gate::Entering;
-pub(crate) use lot::digest_of;
-use lot::{Lot, NextBoundary};
 use planned::{Planned, PlannedRequest, Resolved};
+pub(crate) use shared::digest_of;
+use shared::{NextBoundary, SharedSchedule};
 
 /// The appending side.
 pub(crate) struct Plans<R> {
     log: Writer<Arc<Planned<R>>>,
-    lot: Arc<Lot<R>>,
+    shared: Arc<SharedSchedule<R>>,
     appended: u64,
 }
 
 impl<R> Plans<R> {
     /// Of a schedule that continues at this state.
     pub fn new(state: &DispatcherState<R>) -> Self {
-        Plans { log: Writer::new(), lot: Arc::new(Lot::new(state)), appended: 0 }
+        Plans { log: Writer::new(), shared: Arc::new(SharedSchedule::new(state)), appended: 0 }
     }
 
     /// Appends a batch, and returns the number of those appended before.
@@ -65,24 +65,24 @@ impl<R> Plans<R> {
 
     /// Wants a boundary; if it goes back, every batch appended so far is dropped or rolled back by it.
     pub fn want(&self, request: R, back_to: Option<u64>) {
-        self.lot.want(request, back_to, self.appended);
+        self.shared.want(request, back_to, self.appended);
     }
 
     /// Wants a boundary that puts another state in the place of this one, of which every batch appended so far is
     /// dropped.
     pub fn want_state(&self, request: R, state: &DispatcherState<R>) {
-        self.lot.want_state(request, state, self.appended);
+        self.shared.want_state(request, state, self.appended);
     }
 
     /// No boundary goes back before this batch any more.
     pub fn forget(&self, batch: u64) {
-        self.lot.forget(batch);
+        self.shared.forget(batch);
     }
 }
 
 struct MixedWorker<R> {
     turns: Arc<TurnState>,
-    lot: Arc<Lot<R>>,
+    shared: Arc<SharedSchedule<R>>,
     log: ChainReader<Arc<Planned<R>>>,
     batch: Option<Arc<Planned<R>>>,
     run: Run,
@@ -118,7 +118,7 @@ pub(crate) fn workers<R: Any + Send + Sync>(
     let make = |worker| {
         Box::new(MixedWorker {
             turns: Arc::clone(turns),
-            lot: Arc::clone(&plans.lot),
+            shared: Arc::clone(&plans.shared),
             log: plans.log.reader(),
             batch: None,
             run: Run::new(Arc::clone(turns), worker),
@@ -165,7 +165,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
     }
 
     fn take_boundary(&mut self) -> Found {
-        match self.lot.take_boundary() {
+        match self.shared.take_boundary() {
             None => Found::Nothing,
             Some(NextBoundary::Unknown) => {
                 self.turns.abort_corrupted();
@@ -186,7 +186,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
             let Some(batch) = self.batch.take().or_else(|| self.log.next()) else {
                 return if closed { Found::Closed } else { Found::Nothing };
             };
-            if self.lot.is_dropped(&batch) {
+            if self.shared.is_dropped(&batch) {
                 self.again = None;
             } else if !batch.has_ended() {
                 self.batch = Some(Arc::clone(&batch));
@@ -201,14 +201,14 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
 
     /// Begins the batch; false if another worker does so or a boundary comes first.
     fn begin(&self, batch: &Planned<R>) -> bool {
-        if !self.lot.gate.enter(Entering::Batch) {
+        if !self.shared.gate.enter(Entering::Batch) {
             return false;
         }
         // It may have been dropped before this worker entered; nothing is dropped while it is inside.
-        let is_dropped = self.lot.is_dropped(batch);
+        let is_dropped = self.shared.is_dropped(batch);
         let begins = !is_dropped && batch.claim_begin();
         if begins {
-            self.lot.begin(batch);
+            self.shared.begin(batch);
             self.turns.step();
         }
         self.leave();
@@ -216,10 +216,10 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
     }
 
     fn take_from(&mut self, batch: &Planned<R>) -> Found {
-        if !self.lot.gate.enter(Entering::Request) {
+        if !self.shared.gate.enter(Entering::Request) {
             return Found::Nothing;
         }
-        if self.lot.is_dropped(batch) {
+        if self.shared.is_dropped(batch) {
             // The boundary that drops it comes next.
             self.leave();
             return Found::Nothing;
@@ -247,7 +247,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
 
     /// This worker runs nothing any more; a boundary may have waited for that.
     fn leave(&self) {
-        if self.lot.gate.leave() {
+        if self.shared.gate.leave() {
             self.turns.step();
         }
     }
@@ -305,7 +305,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
             Outcome::Done => {
                 self.current.learn(open_entry(&self.batch), &self.run.slots);
                 if !self.starts.is_empty() {
-                    self.lot.collect(self.starts.take(&self.run, &*self.footprint));
+                    self.shared.collect(self.starts.take(&self.run, &*self.footprint));
                 }
             }
             Outcome::Mispredicted(retry) if self.run.kind != RunKind::Alone => {
@@ -318,7 +318,7 @@ impl<R: Any + Send + Sync> MixedWorker<R> {
         let ended = match batch.resolve() {
             Resolved::OneOfMany => return None,
             Resolved::OpenedNext => None,
-            Resolved::LastOfAll => Some(self.lot.end(batch)),
+            Resolved::LastOfAll => Some(self.shared.end(batch)),
         };
         self.turns.step();
         ended
@@ -379,7 +379,7 @@ impl<R: Any + Send + Sync> Drive<R> for MixedWorker<R> {
         self.starts.forget();
         self.turns.end(self.run.worker);
         if is_boundary {
-            self.lot.boundary_done();
+            self.shared.boundary_done();
             self.turns.step();
         } else {
             self.leave();
@@ -389,10 +389,10 @@ impl<R: Any + Send + Sync> Drive<R> for MixedWorker<R> {
 
     fn state(&self) -> Option<DispatcherState<R>> {
         if self.is_boundary {
-            return Some(self.lot.state_between());
+            return Some(self.shared.state_between());
         }
         let batch = self.batch.as_ref().filter(|_| self.run.kind == RunKind::Alone)?;
-        Some(self.lot.state_after(batch))
+        Some(self.shared.state_after(batch))
     }
 }
 

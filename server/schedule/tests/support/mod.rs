@@ -301,7 +301,7 @@ fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut SplitMix64) {
         }
         let random = machine.random;
         let now = cx.now_us();
-        let delta = settle(&mut turn, outcome, &table);
+        let delta = finish(&mut turn, outcome, &table);
         let record = Record {
             origin: turn.origin(),
             attempt: turn.attempt(),
@@ -319,7 +319,7 @@ fn work(mut worker: Worker<Request>, site: &Site<'_>, chance: &mut SplitMix64) {
 }
 
 /// Seals the request's effects or undoes them; returns its folded state delta.
-fn settle(turn: &mut Turn<'_, Request>, outcome: Outcome, table: &[&dyn Lock]) -> u64 {
+fn finish(turn: &mut Turn<'_, Request>, outcome: Outcome, table: &[&dyn Lock]) -> u64 {
     turn.visit_regions(table, |lock, access| match access {
         Access::Exclusive(region) if outcome == Outcome::Done => region.seal(lock),
         Access::Exclusive(region) => region.undo(),

@@ -166,9 +166,9 @@ impl Live {
         if self.layout != Layout::Pair {
             state = self.with(&state, 0, |run| run.verifier(VerifierEvent::Elapsed(Timer::ViewChange)));
         }
-        state = self.settle(state, &others);
+        state = self.run_until_idle(state, &others);
         state = self.with(&state, 0, Run::run_batch);
-        state = self.settle(state, &others);
+        state = self.run_until_idle(state, &others);
         // Its new process.
         let config = self.config(1, 12);
         let (verifier, executor) = (Verifier::new(config.clone()), Some(Executor::new(config)));
@@ -185,7 +185,7 @@ impl Live {
     }
 
     /// All messages between these arrive.
-    fn settle(&mut self, mut state: LiveState, among: &[Slot]) -> LiveState {
+    fn run_until_idle(&mut self, mut state: LiveState, among: &[Slot]) -> LiveState {
         loop {
             let pairs = among.iter().flat_map(|from| among.iter().map(move |to| (*from, *to)));
             let busy = pairs.into_iter().find(|(from, to)| !self.link(&state, *from, *to).is_empty());

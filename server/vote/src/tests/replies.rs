@@ -3,7 +3,7 @@
 use super::cluster::Cluster;
 use super::service::{Op, Slip};
 use crate::limits::{FETCH_BYTES, FETCHES, KEPT_REPLY_BYTES_MAX, LONG_REPLY_BYTES};
-use crate::record::{Dispute, Drill, Record};
+use crate::record::{DetailExchange, Dispute, Record};
 use crate::{Config, Dropped, Message, Place, Replica, RequestResult, Voter, keeps_reply};
 
 /// The replica of the cluster that owes the reply to a request.
@@ -22,15 +22,15 @@ fn has_reply(cluster: &Cluster, replica: usize, place: Place) -> bool {
 
 /// Bytes that a batch holds, counted once more.
 fn counted(record: &Record) -> usize {
-    let of_drill = |drill: &Drill| {
-        let stated = drill.stated.iter().flatten().map(|stated| size_of_val(stated.as_slice()));
-        let deltas = drill.disputes.values().flat_map(|dispute| dispute.deltas.iter().flatten());
+    let of_details = |details: &DetailExchange| {
+        let stated = details.stated.iter().flatten().map(|stated| size_of_val(stated.as_slice()));
+        let deltas = details.disputes.values().flat_map(|dispute| dispute.deltas.iter().flatten());
         stated.sum::<usize>()
             + deltas.map(|delta| size_of_val(&delta.pairs[..])).sum::<usize>()
-            + drill.disputes.len() * size_of::<Dispute>()
+            + details.disputes.len() * size_of::<Dispute>()
     };
     let results = record.requests().iter().map(RequestResult::bytes).sum::<usize>();
-    results + record.drill.as_deref().map_or(0, of_drill)
+    results + record.details.as_deref().map_or(0, of_details)
 }
 
 /// The bytes that a voter counts are those that it holds.

@@ -113,15 +113,18 @@ impl Voter {
         let compared = self.ballots.config.protections.digest_comparison;
         let agreeing = if compared { record.agreeing_with(me) } else { record.known };
         let differs = !record.known.minus(agreeing).is_empty();
-        let drilled = record.drill.is_some();
+        let has_details = record.details.is_some();
         if compared {
             self.streaks.count_agreeing(batch, &mut self.ballots);
         }
         if owes {
             self.replies.release_batch(batch, agreeing, &mut self.ballots, round);
         }
-        if differs || drilled || self.ballots.window.get(batch).is_some_and(|record| record.drill.is_some()) {
-            self.drill(batch, round);
+        if differs
+            || has_details
+            || self.ballots.window.get(batch).is_some_and(|record| record.details.is_some())
+        {
+            self.exchange_details(batch, round);
         }
         self.ballots.finish(batch);
     }
@@ -136,7 +139,7 @@ impl Voter {
             let kept = (self.newest + 1).saturating_sub(self.ballots.window.base());
             let full = kept > KEEP_FINISHED_BATCHES
                 || self.ballots.window.bytes > self.ballots.config.finished_bytes();
-            let done = front.finished || (front.drill.is_some() && front.own.is_some());
+            let done = front.finished || (front.details.is_some() && front.own.is_some());
             if !(full && done && kept > 1) {
                 break;
             }
@@ -262,7 +265,7 @@ impl OwedReplies {
 
     /// Drops a batch; replies still owed can never leave, and held requests are not held any more.
     pub(super) fn drop_owed(&mut self, batch: u64, record: &Record, round: &mut Round<'_>) {
-        let disputes = record.drill.iter().flat_map(|drill| &drill.disputes);
+        let disputes = record.details.iter().flat_map(|details| &details.disputes);
         let held =
             disputes.filter(|(_, dispute)| dispute.held).map(|(request, _)| Place::new(batch, *request));
         round.commands.extend(held.map(|place| Command::Resumed { place }));
@@ -359,11 +362,11 @@ fn executed_too_late(batch: u64, requests: &[RequestResult], round: &mut Round<'
 impl Ballots {
     /// Marks that a digest fault of `replica` in this batch is reported; false when it was before.
     pub(super) fn report_once(&mut self, batch: u64, replica: Replica) -> bool {
-        let Some(drill) = self.window.get_mut(batch).and_then(|record| record.drill.as_mut()) else {
+        let Some(details) = self.window.get_mut(batch).and_then(|record| record.details.as_mut()) else {
             return false;
         };
-        let first = !drill.reported.contains(replica);
-        drill.reported.insert(replica);
+        let first = !details.reported.contains(replica);
+        details.reported.insert(replica);
         first
     }
 
@@ -375,13 +378,13 @@ impl Ballots {
         let Some(record) = self.window.get_mut(batch) else { return };
         let voters = live.minus(record.gone);
         let agreeing = if compared { record.agreeing_with(me) } else { record.known };
-        let classified = match &record.drill {
+        let classified = match &record.details {
             None => voters.minus(agreeing).is_empty(),
-            Some(drill) => {
+            Some(details) => {
                 let stated = |replica: Replica| {
-                    agreeing.contains(replica) || replica == me || drill.stated[replica as usize].is_some()
+                    agreeing.contains(replica) || replica == me || details.stated[replica as usize].is_some()
                 };
-                voters.iter().all(stated) && drill.disputes.values().all(|dispute| dispute.done)
+                voters.iter().all(stated) && details.disputes.values().all(|dispute| dispute.done)
             }
         };
         record.finished = record.own.is_some() && record.owed == 0 && classified;
@@ -399,7 +402,7 @@ impl Ballots {
         let Some(front) = self.window.front() else { return };
         let agreed = agreed_digest(front, quorum);
         let Some((batch, record)) = self.window.pop(agreed) else { return };
-        if record.drill.is_none() {
+        if record.details.is_none() {
             return self.window.on_gone(batch, &record);
         }
         self.window.parked.insert(batch, record);

@@ -197,19 +197,19 @@ impl Ballots {
             // later.
             return None;
         }
-        let disputes = &mut record.drill_mut(round.now_us).disputes;
+        let disputes = &mut record.details_mut(round.now_us).disputes;
         if !disputes.contains_key(&place.request) {
             self.window.account(place.batch, 0, size_of::<Dispute>());
         }
-        let drill = self.window.get_mut(place.batch)?.drill_mut(round.now_us);
-        Some(drill.disputes.entry(place.request).or_default())
+        let details = self.window.get_mut(place.batch)?.details_mut(round.now_us);
+        Some(details.disputes.entry(place.request).or_default())
     }
 
     fn mark_done(&mut self, place: Place, verdict: &Verdict) {
         let live = self.live;
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let voters = live.minus(record.gone);
-        let Some(dispute) = record.drill.as_mut().and_then(|d| d.disputes.get_mut(&place.request)) else {
+        let Some(dispute) = record.details.as_mut().and_then(|d| d.disputes.get_mut(&place.request)) else {
             return;
         };
         let settled = dispute.closed.or(verdict.with(Status::Valid));
@@ -282,11 +282,11 @@ impl Ballots {
 }
 
 pub(super) fn find(record: &Record, request: u16) -> Option<&Dispute> {
-    record.drill.as_ref()?.disputes.get(&request)
+    record.details.as_ref()?.disputes.get(&request)
 }
 
 pub(super) fn find_mut(record: &mut Record, request: u16) -> Option<&mut Dispute> {
-    record.drill.as_mut()?.disputes.get_mut(&request)
+    record.details.as_mut()?.disputes.get_mut(&request)
 }
 
 /// A state delta that gives the agreed digest: the own one, or any peer's. It is right, whichever replica sent it.
@@ -300,7 +300,7 @@ pub(super) fn right_delta(record: &Record, request: u16, agreed: u128) -> Option
 }
 
 fn stated_abandoned(record: &Record, replica: Replica, request: u16) -> bool {
-    let stated = record.drill.as_ref().and_then(|drill| drill.stated[replica as usize].as_ref());
+    let stated = record.details.as_ref().and_then(|details| details.stated[replica as usize].as_ref());
     stated.is_some_and(|stated| stated.get(request as usize).copied().flatten().is_none())
 }
 

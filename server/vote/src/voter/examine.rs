@@ -227,7 +227,7 @@ impl Ballots {
     }
 
     /// Whether all others that are up have closed the batch and dropped its data, or were replaced after it.
-    pub(super) fn nobody_will_tell(&self, batch: u64) -> bool {
+    pub(super) fn is_without_details_elsewhere(&self, batch: u64) -> bool {
         let others = self.live.without(self.config.me());
         self.window.get(batch).is_none_or(|record| others.minus(record.gone).is_empty())
     }
@@ -237,7 +237,7 @@ impl Ballots {
     fn is_too_late(&self, batch: u64, votes: &Votes) -> bool {
         let is_wrong = votes[self.config.me() as usize].is_blamed();
         let gone = self.window.get(batch).map_or(0, |record| record.gone.len());
-        gone >= self.config.quorum() || (is_wrong && self.nobody_will_tell(batch))
+        gone >= self.config.quorum() || (is_wrong && self.is_without_details_elsewhere(batch))
     }
 
     /// Whether the others that are up, without those in `wrong`, are enough to send this replica a state.

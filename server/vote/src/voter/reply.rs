@@ -190,7 +190,7 @@ impl OwedReplies {
         let digest = self.open.get(&place).and_then(|fetch| fetch.wanted).map(|(_, digest)| digest);
         let Some(reply) = self.remove(place).map(Bytes::from) else { return };
         if let Some(digest) = digest
-            && ballots.settle_owed(place)
+            && ballots.close_owed(place)
         {
             ballots.counters.replies_repaired += 1;
             round.commands.push(Command::ReplyRepaired { place, reply, digest });
@@ -285,7 +285,7 @@ impl OwedReplies {
         round: &mut Round<'_>,
     ) {
         self.remove(place);
-        if ballots.settle_owed(place) {
+        if ballots.close_owed(place) {
             round.commands.push(Command::DropReply { place, why });
         }
         ballots.resume(place, round);
@@ -303,7 +303,7 @@ impl OwedReplies {
 
 impl Ballots {
     /// Marks a reply as no longer owed, and drops this replica's bytes of it; false when it was not owed.
-    fn settle_owed(&mut self, place: Place) -> bool {
+    fn close_owed(&mut self, place: Place) -> bool {
         let Some(record) = self.window.get_mut(place.batch) else { return false };
         let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {
             return false;

@@ -57,7 +57,7 @@ impl Ballots {
     /// Drops batches with a mismatch that have been decided, and that no peer has requested for long enough.
     fn unpark(&mut self, round: &mut Round<'_>) {
         let over =
-            |record: &Record| record.finished && round.now_us.saturating_sub(record.drilled_us) >= LINGER_US;
+            |record: &Record| record.finished && round.now_us.saturating_sub(record.details_us) >= LINGER_US;
         let old: Vec<u64> =
             self.window.parked.iter().filter(|(_, r)| over(r)).map(|(batch, _)| *batch).collect();
         for batch in old {
@@ -73,12 +73,12 @@ impl Ballots {
         let Some(record) = self.window.get(batch) else { return };
         let peers = self.live.minus(record.gone).without(me);
         peers.minus(record.known).iter().for_each(|replica| ask_check(asks, replica, batch));
-        let Some(drill) = record.drill.as_ref() else { return };
+        let Some(details) = record.details.as_ref() else { return };
         let agreeing = record.agreeing_with(me);
-        for replica in peers.minus(agreeing).iter().filter(|r| drill.stated[*r as usize].is_none()) {
+        for replica in peers.minus(agreeing).iter().filter(|r| details.stated[*r as usize].is_none()) {
             asks.push((replica, Ask::Digests { batch }));
         }
-        for (request, _) in drill.disputes.iter().filter(|(_, dispute)| !dispute.done) {
+        for (request, _) in details.disputes.iter().filter(|(_, dispute)| !dispute.done) {
             self.lacking_pairs(record, Place::new(batch, *request), peers, asks);
         }
     }

@@ -113,9 +113,9 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             version: None,
             parts: TokenParts::default(),
         });
-        self.executor.pulse.execute(execution.oldest());
+        self.executor.watchdog_view.execute(execution.oldest());
         if let Some(time_us) = newest
-            && self.time.mind_ordered_time(time_us, self.order, self.env)
+            && self.time.check_ordered_time(time_us, self.order, self.env)
         {
             self.suspect_primary();
         }

@@ -43,7 +43,7 @@ impl Difference {
 
 impl SpeculateStage {
     /// Keeps the record of a difference that did not get one, now that this is known of it.
-    fn settle<W: World>(&mut self, outcome: Outcome, env: &mut Environment<W>) {
+    fn keep_record<W: World>(&mut self, outcome: Outcome, env: &mut Environment<W>) {
         let me = env.settings.me;
         let Some(difference) = self.past.difference.as_mut().filter(|difference| !difference.is_kept) else {
             return;
@@ -60,17 +60,17 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             return;
         }
         if self.stage.past.difference.is_some_and(|before| before.batch != batch) {
-            self.stage.settle(Outcome::OneWentOn, self.env);
+            self.stage.keep_record(Outcome::OneWentOn, self.env);
         }
         self.stage.past.difference = Some(Difference::again(self.stage.past.difference.take(), batch));
     }
 
     /// Batches up to this one are stable.
-    pub(super) fn settle_differences(&mut self, stable: u64) {
+    pub(super) fn close_differences(&mut self, stable: u64) {
         if let Some(difference) = self.stage.past.difference.filter(|difference| difference.batch <= stable) {
             let record = self.stage.verifier.record();
             let alone = record.is_some_and(|record| record.lineup.executors.len() < 2);
-            self.stage.settle(difference.when_stable(alone), self.env);
+            self.stage.keep_record(difference.when_stable(alone), self.env);
             self.stage.past.difference = None;
         }
     }
@@ -84,7 +84,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             None => return,
         }
         if is_valid && is_last {
-            self.stage.settle(Outcome::BothAreIntact, self.env);
+            self.stage.keep_record(Outcome::BothAreIntact, self.env);
         }
     }
 }

@@ -157,7 +157,7 @@ impl SpeculateStage {
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
     /// Time passes: notes since when too few verifiers have their memory.
-    pub(super) fn mind_memories(&mut self) {
+    pub(super) fn record_memory_losses(&mut self) {
         let are_too_few =
             self.stage.memories(self.group, self.env).is_some_and(|memories| memories.are_too_few());
         let since_us = self.stage.losses.too_few_since.unwrap_or_else(|| self.env.world.now_us());

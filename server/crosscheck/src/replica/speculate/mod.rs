@@ -590,7 +590,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if stage.unserved.is_over(waits, stable, received_us, now_us) {
             self.suspect_primary();
         }
-        self.mind_memories();
+        self.record_memory_losses();
         self.on_verifier_event(VerifierEvent::Tick);
         self.on_executor_event(ExecutorEvent::Tick);
         self.end_abstention();

@@ -133,7 +133,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             }
             self.release_batch(batch);
         }
-        self.settle_differences(version.number);
+        self.close_differences(version.number);
         let stage = &mut *self.stage;
         stage.past.doubt.is_over();
         stage.past.other_health.is_over();

@@ -28,7 +28,7 @@ impl Voter {
         }
         let bytes = |digests: &Vec<Option<u128>>| size_of_val(digests.as_slice());
         let holds = bytes(&digests);
-        let held = record.drill_mut(round.now_us).stated[from as usize].replace(digests);
+        let held = record.details_mut(round.now_us).stated[from as usize].replace(digests);
         self.ballots.window.account(batch, held.as_ref().map_or(0, bytes), holds);
         self.evaluate(batch, round);
         self.advance(round);
@@ -49,7 +49,7 @@ impl Voter {
     }
 
     /// Compares every request of the batch; those about which replicas differ become disputes.
-    pub(super) fn drill(&mut self, batch: u64, round: &mut Round<'_>) {
+    pub(super) fn exchange_details(&mut self, batch: u64, round: &mut Round<'_>) {
         if !self.ballots.config.protections.digest_comparison {
             return;
         }
@@ -58,7 +58,8 @@ impl Voter {
         let count = self.ballots.window.get(batch).map_or(0, |record| record.requests().len());
         for request in 0..count as u16 {
             let Some(record) = self.ballots.window.get(batch) else { return };
-            let disputed = record.drill.as_ref().is_some_and(|drill| drill.disputes.contains_key(&request));
+            let disputed =
+                record.details.as_ref().is_some_and(|details| details.disputes.contains_key(&request));
             let votes = self.ballots.votes(record, request);
             let verdict = classify(&votes, self.ballots.config.quorum());
             if disputed || differ(&votes) {
@@ -84,7 +85,7 @@ impl OwedReplies {
     fn give_up_without_details(&mut self, batch: u64, ballots: &mut Ballots, round: &mut Round<'_>) -> bool {
         let (me, quorum) = (ballots.config.me(), ballots.config.quorum());
         let Some(record) = ballots.window.get(batch) else { return false };
-        if record.own.is_none() || record.finished || !ballots.nobody_will_tell(batch) {
+        if record.own.is_none() || record.finished || !ballots.is_without_details_elsewhere(batch) {
             return false;
         }
         let agreed = super::check::agreed_digest(record, quorum);
@@ -108,10 +109,10 @@ impl Streaks {
     fn report_wrong_batch_digests(&mut self, batch: u64, ballots: &mut Ballots, round: &mut Round<'_>) {
         let me = ballots.config.me();
         let Some(record) = ballots.window.get(batch) else { return };
-        let Some(drill) = record.drill.as_ref() else { return };
+        let Some(details) = record.details.as_ref() else { return };
         let mut wrong = Set::EMPTY;
         for replica in record.known.minus(record.agreeing_with(me)).iter() {
-            let Some(stated) = drill.stated[replica as usize].as_ref() else { continue };
+            let Some(stated) = details.stated[replica as usize].as_ref() else { continue };
             let same = |(own, stated): (&RequestResult, &Option<u128>)| {
                 own.failure.is_none() && *stated == Some(own.digest)
             };
@@ -140,7 +141,7 @@ impl Ballots {
         let mut votes = Votes::default();
         let Some(own) = record.requests().get(request as usize) else { return votes };
         let agreeing = record.agreeing_with(me);
-        let dispute = record.drill.as_ref().and_then(|drill| drill.disputes.get(&request));
+        let dispute = record.details.as_ref().and_then(|details| details.disputes.get(&request));
         for replica in 0..self.config.replicas() {
             let vote = &mut votes[replica as usize];
             if replica == me {
@@ -149,7 +150,8 @@ impl Ballots {
                 if agreeing.contains(replica) {
                     vote.say(own.digest);
                 }
-                let stated = record.drill.as_ref().and_then(|drill| drill.stated[replica as usize].as_ref());
+                let stated =
+                    record.details.as_ref().and_then(|details| details.stated[replica as usize].as_ref());
                 match stated.map(|stated| stated.get(request as usize).copied().flatten()) {
                     Some(Some(digest)) => vote.say(digest),
                     Some(None) => vote.blame(),
@@ -170,8 +172,8 @@ impl Ballots {
     /// Sends the own request digests to all peers, once, after a check that they are the ones voted on.
     fn announce(&mut self, batch: u64, round: &mut Round<'_>) {
         let Some(record) = self.window.get_mut(batch) else { return };
-        let drill = record.drill_mut(round.now_us);
-        if std::mem::replace(&mut drill.announced, true) {
+        let details = record.details_mut(round.now_us);
+        if std::mem::replace(&mut details.announced, true) {
             return;
         }
         self.counters.mismatched_batches += 1;
@@ -191,7 +193,7 @@ impl Ballots {
     fn examine_memory(&mut self, batch: u64, round: &mut Round<'_>) {
         let me = self.config.me();
         let Some(record) = self.window.get_mut(batch) else { return };
-        record.drill_mut(round.now_us);
+        record.details_mut(round.now_us);
         let Some(own) = record.own.as_mut() else { return };
         let stored = fold(batch, me, own, &mut self.scratch);
         let sealed = record.is_sealed();

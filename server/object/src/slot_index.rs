@@ -16,7 +16,7 @@ const IDLE_FACTOR: usize = 4;
 /// A replica-local index of the locations of objects without a usable hint. Empty, and never searched, in the steady
 /// state.
 #[derive(Debug)]
-pub(crate) struct Strays {
+pub(crate) struct SlotIndex {
     used: AtomicBool,
     known: Mutex<Known>,
 }
@@ -29,9 +29,9 @@ struct Known {
     idle: usize,
 }
 
-impl Strays {
+impl SlotIndex {
     pub(crate) const fn new() -> Self {
-        Strays {
+        SlotIndex {
             used: AtomicBool::new(false),
             known: Mutex::new(Known { slots: BTreeMap::new(), scans: 0, idle: 0 }),
         }
@@ -124,33 +124,33 @@ mod tests {
 
     #[test]
     fn many_searches_build_an_index_that_is_kept_up_and_given_up() {
-        let mut strays = Strays::new();
+        let mut slot_index = SlotIndex::new();
         let all = || (0..100u32).map(|slot| (id(u64::from(slot)), slot));
         for number in 0..100 {
-            assert_eq!(strays.find(id(number), |_| true, all), Some(number as u32));
+            assert_eq!(slot_index.find(id(number), |_| true, all), Some(number as u32));
         }
         // Indexed now: a search that finds nothing does not check every slot.
-        assert_eq!(strays.find(id(100), |_| true, || -> std::iter::Empty<_> { unreachable!() }), None);
-        strays.learn(id(100), 100);
-        strays.forget(id(7), 7);
+        assert_eq!(slot_index.find(id(100), |_| true, || -> std::iter::Empty<_> { unreachable!() }), None);
+        slot_index.learn(id(100), 100);
+        slot_index.forget(id(7), 7);
         let nothing = || -> std::iter::Empty<_> { unreachable!() };
-        assert_eq!(strays.find(id(100), |_| true, nothing), Some(100));
-        assert_eq!(strays.find(id(7), |_| true, nothing), None);
+        assert_eq!(slot_index.find(id(100), |_| true, nothing), Some(100));
+        assert_eq!(slot_index.find(id(7), |_| true, nothing), None);
         for _ in 0..2000 {
-            strays.learn(id(200), 0);
-            strays.forget(id(200), 0);
+            slot_index.learn(id(200), 0);
+            slot_index.forget(id(200), 0);
         }
-        assert!(!*strays.used.get_mut() && strays.known().slots.is_empty());
+        assert!(!*slot_index.used.get_mut() && slot_index.known().slots.is_empty());
     }
 
     #[test]
     fn what_an_entry_says_is_verified() {
-        let strays = Strays::new();
+        let slot_index = SlotIndex::new();
         let all = || [(id(1), 5u32), (id(2), 6)].into_iter();
-        assert_eq!(strays.find(id(1), |_| true, all), Some(5));
+        assert_eq!(slot_index.find(id(1), |_| true, all), Some(5));
         // The object has a damaged id now: slot 5 does not hold it any more.
         let moved = || [(id(1), 9u32), (id(2), 6)].into_iter();
-        assert_eq!(strays.find(id(1), |slot| slot != 5, moved), Some(9));
-        assert_eq!(strays.find(id(3), |_| true, all), None);
+        assert_eq!(slot_index.find(id(1), |slot| slot != 5, moved), Some(9));
+        assert_eq!(slot_index.find(id(3), |_| true, all), None);
     }
 }

@@ -18,7 +18,7 @@ use crate::timers::PendingTimers;
 use crate::turn::EntryEnd;
 
 /// Shared by the workers.
-pub(super) struct Lot<R> {
+pub(super) struct SharedSchedule<R> {
     pub gate: Gate,
     /// Batches that have begun, and those of them that have ended or were dropped.
     begun: AtomicU64,
@@ -35,11 +35,11 @@ struct Boundary<R> {
     /// After which batch the schedule continues: those after it are dropped, also one that runs.
     back_to: Option<u64>,
     /// The schedule's part of that version, if it comes from elsewhere.
-    replaces: Option<Arc<LotState<R>>>,
+    replaces: Option<Arc<ScheduleState<R>>>,
 }
 
 impl<R> Boundary<R> {
-    fn of(request: R, back_to: Option<u64>, replaces: Option<Arc<LotState<R>>>) -> Self {
+    fn of(request: R, back_to: Option<u64>, replaces: Option<Arc<ScheduleState<R>>>) -> Self {
         let internal = Internal {
             request,
             footprint: Footprint::all(),
@@ -52,20 +52,20 @@ impl<R> Boundary<R> {
 
 /// The schedule's part of the newest version, and of those that it may have to return to.
 struct Versions<R> {
-    newest: Arc<LotState<R>>,
+    newest: Arc<ScheduleState<R>>,
     /// What the requests of the batch that runs have started.
     started: Vec<Started<R>>,
     /// By batch; the oldest is the last that became stable.
-    kept: VecDeque<(u64, Arc<LotState<R>>)>,
+    kept: VecDeque<(u64, Arc<ScheduleState<R>>)>,
 }
 
 /// The digest that [`EntryEnd::schedule`] has of a state.
 pub(crate) fn digest_of<R>(state: &DispatcherState<R>) -> u64 {
-    LotState::of(state).digest()
+    ScheduleState::of(state).digest()
 }
 
 /// The schedule's part of the state after a batch.
-struct LotState<R> {
+struct ScheduleState<R> {
     /// Position that is given next.
     position: u64,
     time_us: u64,
@@ -74,11 +74,11 @@ struct LotState<R> {
     timers: PendingTimers<R>,
 }
 
-impl<R> Lot<R> {
+impl<R> SharedSchedule<R> {
     pub fn new(state: &DispatcherState<R>) -> Self {
-        let newest = Arc::new(LotState::of(state));
+        let newest = Arc::new(ScheduleState::of(state));
         let kept = VecDeque::from([(state.entry_index.saturating_sub(1), Arc::clone(&newest))]);
-        Lot {
+        SharedSchedule {
             gate: Gate::new(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -135,7 +135,7 @@ impl<R> Lot<R> {
     /// The state after the running request, which is the last one of its batch and runs alone.
     pub fn state_after(&self, batch: &Planned<R>) -> DispatcherState<R> {
         let versions = self.versions.lock();
-        let mut after = LotState::clone(&versions.newest);
+        let mut after = ScheduleState::clone(&versions.newest);
         after.start(versions.started.clone());
         after.saved(batch.entry.index)
     }
@@ -144,7 +144,7 @@ impl<R> Lot<R> {
     pub fn state_between(&self) -> DispatcherState<R> {
         let versions = self.versions.lock();
         let batch = versions.kept.back().map_or(0, |(index, _)| *index);
-        LotState::clone(&versions.newest).saved(batch)
+        ScheduleState::clone(&versions.newest).saved(batch)
     }
 
     /// Versions before the one after `batch` are not returned to.
@@ -162,7 +162,7 @@ impl<R> Lot<R> {
 
     /// Wants a boundary that puts another state in the place of this one; batches below `appended` are dropped.
     pub fn want_state(&self, request: R, state: &DispatcherState<R>, appended: u64) {
-        let replaces = Some(Arc::new(LotState::of(state)));
+        let replaces = Some(Arc::new(ScheduleState::of(state)));
         self.push(Boundary::of(request, Some(state.entry_index.saturating_sub(1)), replaces), appended);
     }
 
@@ -200,7 +200,7 @@ impl<R> Lot<R> {
             return Some(NextBoundary::Unknown);
         }
         let versions = self.versions.lock();
-        let LotState { position, time_us, .. } = *versions.newest;
+        let ScheduleState { position, time_us, .. } = *versions.newest;
         let batch = versions.kept.back().map_or(0, |(index, _)| *index);
         Some(NextBoundary::Run { request, position, time_us, batch })
     }
@@ -215,7 +215,7 @@ impl<R> Lot<R> {
         self.gate.leave();
     }
 
-    fn roll_back(&self, batch: u64, replaces: Option<Arc<LotState<R>>>) -> Result<(), Unknown> {
+    fn roll_back(&self, batch: u64, replaces: Option<Arc<ScheduleState<R>>>) -> Result<(), Unknown> {
         let mut versions = self.versions.lock();
         versions.started.clear();
         if let Some(state) = replaces {
@@ -234,7 +234,7 @@ impl<R> Lot<R> {
 
 /// A boundary that was taken.
 pub(super) enum NextBoundary<R> {
-    /// The caller has entered the gate alone, and calls [`Lot::boundary_done`] behind it.
+    /// The caller has entered the gate alone, and calls [`SharedSchedule::boundary_done`] behind it.
     Run {
         /// Its request.
         request: Arc<Internal<R>>,
@@ -253,9 +253,9 @@ pub(super) enum NextBoundary<R> {
 #[derive(Debug)]
 struct Unknown;
 
-impl<R> LotState<R> {
+impl<R> ScheduleState<R> {
     fn of(state: &DispatcherState<R>) -> Self {
-        LotState {
+        ScheduleState {
             position: state.position,
             time_us: state.time_us,
             queue: state.internal.clone(),
@@ -304,8 +304,8 @@ impl<R> LotState<R> {
     }
 }
 
-impl<R> Clone for LotState<R> {
+impl<R> Clone for ScheduleState<R> {
     fn clone(&self) -> Self {
-        LotState { queue: self.queue.clone(), timers: self.timers.clone(), ..*self }
+        ScheduleState { queue: self.queue.clone(), timers: self.timers.clone(), ..*self }
     }
 }

@@ -97,17 +97,10 @@ impl Default for MemcachedOptions {
 }
 
 impl MemcachedOptions {
-    /// The configuration of the service: as many shards as memory and longest item allow.
+    /// The configuration of the service.
     pub fn config(&self) -> memcached::Config {
-        let mut config = memcached::Config {
-            memory: self.memory_limit_mb << 20,
-            item_bytes: usize::try_from(self.item_size_max).unwrap_or(usize::MAX),
-            ..memcached::Config::default()
-        };
-        while config.shards > 1 && config.check().is_err() {
-            config.shards /= 2;
-        }
-        config
+        let item_bytes = usize::try_from(self.item_size_max).unwrap_or(usize::MAX);
+        memcached::Config::new(self.memory_limit_mb << 20, item_bytes)
     }
 
     /// Who may use the cache.

@@ -4,7 +4,7 @@ use crosscheck::object::{Code, Sealable};
 
 use crate::limits::{
     GET_LINE_BYTES, ITEM_BYTES_DEFAULT, ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD, LINE_BYTES,
-    MEMORY_DEFAULT, SHARDS_DEFAULT, SHARDS_MAX,
+    MEMORY_DEFAULT, SHARD_BYTES, SHARDS_DEFAULT, SHARDS_MAX,
 };
 
 /// Settings of the service. All replicas of a group need the same: they decide what is evicted and what is refused.
@@ -55,9 +55,18 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Settings for `memory` bytes, with as many shards as it allows, up to the default.
+    /// Settings for `memory` bytes and items of the default length.
     pub fn with_memory(memory: u64) -> Self {
-        let mut config = Config { memory, ..Config::default() };
+        Config::new(memory, ITEM_BYTES_DEFAULT)
+    }
+
+    /// Settings for `memory` bytes and items of at most `item_bytes`. There are so many shards that none has more than
+    /// [`SHARD_BYTES`], as far as [`SHARDS_MAX`] and the longest item allow: a scrub or a digest of a shard holds up the
+    /// requests on it.
+    pub fn new(memory: u64, item_bytes: usize) -> Self {
+        let wanted = memory.div_ceil(SHARD_BYTES).max(u64::from(SHARDS_DEFAULT)).next_power_of_two();
+        let shards = u32::try_from(wanted).map_or(SHARDS_MAX, |wanted| wanted.min(SHARDS_MAX));
+        let mut config = Config { memory, item_bytes, shards };
         while config.shards > 1 && config.check().is_err() {
             config.shards /= 2;
         }
@@ -112,6 +121,13 @@ mod tests {
         let tiny = Config::with_memory(1 << 20);
         assert_eq!(tiny.shards, 1);
         assert!(matches!(tiny.check(), Err(ConfigError::Memory { .. })));
+    }
+
+    #[test]
+    fn much_memory_means_more_shards_up_to_the_limit() {
+        let of = |memory_gb: u64, item_bytes| Config::new(memory_gb << 30, item_bytes).shards;
+        assert_eq!([1, 2, 8, 16, 100].map(|gb| of(gb, ITEM_BYTES_DEFAULT)), [256, 512, 2048, 4096, 4096]);
+        assert_eq!(of(8, 8 << 20), 256, "each has room for four of the longest items");
     }
 
     #[test]

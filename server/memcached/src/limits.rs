@@ -43,7 +43,9 @@ pub const REPLY_LINE_BYTES: usize = 48;
 pub const MEMORY_DEFAULT: u64 = 1 << 30;
 /// Most shards: each has a lock, and a request on all of them touches every one.
 pub const SHARDS_MAX: u32 = 4096;
-/// Shards unless configured otherwise or forced lower by little memory.
+/// With more memory there are more shards, each of at most this many bytes.
+pub const SHARD_BYTES: u64 = 4 << 20;
+/// Shards unless there is more memory, or so little that a shard could not hold its longest items.
 pub const SHARDS_DEFAULT: u32 = 256;
 /// A shard has memory for at least this many items of the largest size, so that one of them cannot empty it.
 pub const LARGEST_ITEMS_PER_SHARD: u64 = 4;

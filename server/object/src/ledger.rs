@@ -1,7 +1,10 @@
 //! The list of objects that a request has entered, with its undo log; its buffers are kept from request to request.
 
+use crate::checksum::UNSEALED;
 use crate::id::{ObjectId, RegionId};
+use crate::parts::{At, Located, Location};
 use crate::place::StorePlace;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Entries up to this number are searched one by one; more get an index.
@@ -188,6 +191,42 @@ impl Ledger {
     /// An object that had gone with another one is part of a region again.
     pub(crate) fn bring_back(&mut self, id: ObjectId) {
         self.gone.iter_mut().filter(|gone| gone.id == id).for_each(|gone| gone.is_back = true);
+    }
+
+    /// Shows the objects that the request has changed, created or removed, and the regions that they were or are in,
+    /// once these are sealed; some of them twice, and of an object that was moved between stores every region that the
+    /// request has changed something in. Equal at all replicas.
+    pub(crate) fn changed(&self, visit: &mut dyn FnMut(RegionId, Located)) {
+        let is_changed = |entry: &&Entry| {
+            entry.opened != Opened::No || entry.state == EntryState::Removed || entry.found == UNSEALED
+        };
+        let changed = self.entries.iter().filter(is_changed);
+        let all = || {
+            let left = self.left.iter().filter_map(|(_, region_id)| *region_id);
+            let regions = self.entries.iter().filter_map(|entry| entry.region_id).chain(left);
+            regions.collect::<BTreeSet<RegionId>>()
+        };
+        let have_moved = !self.left.is_empty();
+        for entry in changed {
+            let at = match (entry.state, entry.place) {
+                (EntryState::Removed, _) => At::Removed,
+                (_, Some(place)) => At::Slot(place),
+                (_, None) => At::Root,
+            };
+            match entry.region_id.filter(|_| !have_moved) {
+                Some(region_id) => visit(region_id, Located { id: entry.id, location: Location(at) }),
+                None => {
+                    let at = if at == At::Removed { at } else { At::Unknown };
+                    let object = Located { id: entry.id, location: Location(at) };
+                    all().into_iter().for_each(|region_id| visit(region_id, object));
+                }
+            }
+        }
+        for gone in &self.gone {
+            let at = if gone.is_back { At::Unknown } else { At::Removed };
+            let object = Located { id: gone.id, location: Location(at) };
+            all().into_iter().for_each(|region_id| visit(region_id, object));
+        }
     }
 
     /// Keeps a before-image.

@@ -14,8 +14,20 @@ const VERSION: u8 = 1;
 /// An object in its region: itself, and the owner and member in which it lies.
 pub(crate) struct Found<'a> {
     pub(crate) object: &'a dyn AnyObject,
-    owner: ObjectId,
-    member: u8,
+    pub(crate) owner: ObjectId,
+    pub(crate) member: u8,
+}
+
+impl<'a> Found<'a> {
+    /// The root of a region.
+    pub(crate) fn root(object: &'a dyn AnyObject) -> Self {
+        Found { object, owner: ObjectId::NONE, member: 0 }
+    }
+
+    /// Whether it lies where the packed object belongs.
+    pub(crate) fn lies_as(&self, package: &Package<'_>) -> bool {
+        (self.owner, self.member) == (package.owner, package.member)
+    }
 }
 
 /// A packed object, parsed but not trusted.
@@ -24,9 +36,9 @@ pub(crate) struct Package<'a> {
     pub(crate) class: u32,
     pub(crate) id: ObjectId,
     /// The owner's id, [`ObjectId::NONE`] for the root.
-    owner: ObjectId,
+    pub(crate) owner: ObjectId,
     /// Number of the owner's member in which the object lies.
-    member: u8,
+    pub(crate) member: u8,
     /// The tracked members, each behind its length.
     pub(crate) body: &'a [u8],
 }
@@ -53,6 +65,11 @@ fn write(object: &dyn AnyObject, owner: ObjectId, member: u8, out: &mut Vec<u8>)
     object.pack_body(out);
 }
 
+/// Appends an object with the place that it has in its region.
+pub(crate) fn write_found(found: &Found<'_>, out: &mut Vec<u8>) {
+    write(found.object, found.owner, found.member, out);
+}
+
 pub(crate) fn pack(root: &dyn AnyObject, id: ObjectId) -> Option<Vec<u8>> {
     let _taken = Taken::new();
     pack_taken(root, id)
@@ -67,10 +84,10 @@ pub(crate) fn pack_taken(root: &dyn AnyObject, id: ObjectId) -> Option<Vec<u8>> 
 }
 
 pub(crate) fn find(root: &dyn AnyObject, id: ObjectId) -> Option<Found<'_>> {
-    find_in(Found { object: root, owner: ObjectId::NONE, member: 0 }, id)
+    find_in(Found::root(root), id)
 }
 
-fn find_in(found: Found<'_>, id: ObjectId) -> Option<Found<'_>> {
+pub(crate) fn find_in(found: Found<'_>, id: ObjectId) -> Option<Found<'_>> {
     let owner = found.object.header().id();
     if owner == id {
         return Some(found);
@@ -158,7 +175,7 @@ fn install(root: &mut dyn AnyObject, package: &Package<'_>, known: bool) -> Resu
     if found { outcome } else { Err(Malformed("an owner that does not exist")) }
 }
 
-fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(), Malformed> {
+pub(crate) fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(), Malformed> {
     if object.class().tag != package.class {
         return Err(Malformed("another class than the object in its place"));
     }
@@ -205,28 +222,32 @@ fn tidy(store: &mut dyn AnyStore, id: ObjectId, kept: u32, created: bool) {
 
 fn drop_object(root: &mut dyn AnyObject, id: ObjectId) -> Result<(), Malformed> {
     // Also the twins, if a fault has doubled it.
-    loop {
-        let Some((owner, member)) = find(root, id).map(|found| (found.owner, found.member)) else {
-            return Ok(());
-        };
-        let mut dropped = false;
-        with_object(root, owner, &mut |owner| {
-            owner.children_mut(&mut |number, child| {
-                if number == member
-                    && let ChildMut::Store(store) = child
-                    && let Some(slot) = store.find(id)
-                {
-                    store.discard(slot);
-                    dropped = true;
-                }
-            });
-        });
-        if !dropped {
+    while find(root, id).is_some() {
+        if !drop_from_store(root, id) {
             return Err(Malformed(
                 "a name that belongs to a part of another object, which cannot be dropped",
             ));
         }
     }
+    Ok(())
+}
+
+/// Drops an object, if it is there and in a store; a part of another object stays.
+pub(crate) fn drop_from_store(root: &mut dyn AnyObject, id: ObjectId) -> bool {
+    let Some((owner, member)) = find(root, id).map(|found| (found.owner, found.member)) else { return false };
+    let mut dropped = false;
+    with_object(root, owner, &mut |owner| {
+        owner.children_mut(&mut |number, child| {
+            if number == member
+                && let ChildMut::Store(store) = child
+                && let Some(slot) = store.find(id)
+            {
+                store.discard(slot);
+                dropped = true;
+            }
+        });
+    });
+    dropped
 }
 
 pub(crate) fn pack_some(
@@ -237,7 +258,7 @@ pub(crate) fn pack_some(
 ) -> Option<ObjectId> {
     let _taken = Taken::new();
     let mut all = Vec::new();
-    collect(Found { object: root, owner: ObjectId::NONE, member: 0 }, from, &mut all);
+    collect(Found::root(root), from, &mut all);
     all.sort_by_key(|found| found.object.header().id());
     let start = out.len();
     for found in &all {
@@ -254,7 +275,7 @@ pub(crate) fn pack_some(
 pub(crate) fn pack_all_before(root: &dyn AnyObject, before: &[(ObjectId, Option<Vec<u8>>)]) -> Vec<u8> {
     let _taken = Taken::new();
     let mut all = Vec::new();
-    collect(Found { object: root, owner: ObjectId::NONE, member: 0 }, ObjectId::from_bits(0), &mut all);
+    collect(Found::root(root), ObjectId::from_bits(0), &mut all);
     all.retain(|found| before.binary_search_by_key(&found.object.header().id(), |(id, _)| *id).is_err());
     all.sort_by_key(|found| found.object.header().id());
     let mut out = Vec::new();
@@ -349,7 +370,7 @@ pub(crate) fn load_all(root: &mut dyn AnyObject, packed: &[u8]) -> Result<(), Ma
     Ok(())
 }
 
-fn empty(object: &mut dyn AnyObject) {
+pub(crate) fn empty(object: &mut dyn AnyObject) {
     object.children_mut(&mut |_, child| match child {
         ChildMut::Object(object) => empty(object),
         ChildMut::Store(store) => (0..store.slots()).for_each(|slot| store.discard(slot)),

@@ -10,6 +10,8 @@ use crate::critical::Critical;
 use crate::difference::{self, MemberDifference, Members};
 use crate::id::{ObjectId, RegionId};
 use crate::kept::Kept;
+use crate::parts::{self, Located, Orphans};
+use crate::request::Taken;
 use crate::{package, walk};
 use wire::Malformed;
 
@@ -24,6 +26,17 @@ pub struct Listed {
     pub sum: u64,
     /// The checksum that its members have now.
     pub recomputed: u64,
+}
+
+/// A region as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionDigest {
+    /// As [`Region::digest`] computes it.
+    pub digest: u128,
+    /// Number of objects.
+    pub objects: u64,
+    /// Those that do not fit their checksums.
+    pub damaged: u64,
 }
 
 /// Outcome of checking one object.
@@ -127,7 +140,11 @@ pub trait Region: Send {
     fn objects(&self, visit: &mut dyn FnMut(&Listed));
     /// XXH3-128 over id, class and recomputed checksum of every object, in the order of ids. A function of the objects'
     /// contents, not of their layout in memory.
-    fn digest(&self) -> u128;
+    fn digest(&self) -> u128 {
+        self.digest_and_count().digest
+    }
+    /// The same, with the number of objects, in one walk.
+    fn digest_and_count(&self) -> RegionDigest;
     /// [`Region::digest`] of a region in which a scrub has just found nothing: then the stored checksums are
     /// the recomputed ones, and nothing has to be summed again.
     fn digest_of_intact(&self) -> u128;
@@ -157,6 +174,23 @@ pub trait Region: Send {
     /// Replaces the whole region by what [`Region::pack_all`] returned elsewhere: extra objects are dropped, missing
     /// ones created, all others replaced. On an error the region is partly replaced and must be loaded again.
     fn load_all(&mut self, packed: &[u8]) -> Result<(), Malformed>;
+    /// Every object, in the order of ids: to be packed some at a time.
+    fn locate_all(&self) -> Vec<Located>;
+    /// Packs these objects in their order, or that they do not exist, until `out` has grown by `limit` bytes (and at
+    /// least one). Returns how many, and adds those to `damaged` that do not fit their checksums.
+    fn pack_listed(
+        &self,
+        objects: &[Located],
+        limit: usize,
+        out: &mut Vec<u8>,
+        damaged: &mut Vec<ObjectId>,
+    ) -> usize;
+    /// Drops every object but the root and its parts: the beginning of a copy.
+    fn empty(&mut self);
+    /// Puts the objects of a part in place that [`Region::pack_listed`] has packed elsewhere, and drops those that do
+    /// not exist. `is_first` tells that none of them can be there already. `orphans` keeps those whose owners have not
+    /// come yet. On an error the region is partly replaced.
+    fn install_part(&mut self, part: &[u8], is_first: bool, orphans: &mut Orphans) -> Result<(), Malformed>;
     /// Which members differ between two packed objects of one class, and in which bits: for evidence.
     fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Malformed>;
     /// Class of a packed object, and its members as packed bytes: for its name in evidence.
@@ -204,7 +238,7 @@ impl<T: Critical> Region for T {
     fn objects(&self, visit: &mut dyn FnMut(&Listed)) {
         walk::list(self.protected()).iter().for_each(visit);
     }
-    fn digest(&self) -> u128 {
+    fn digest_and_count(&self) -> RegionDigest {
         walk::digest(self.protected())
     }
     fn digest_of_intact(&self) -> u128 {
@@ -224,6 +258,25 @@ impl<T: Critical> Region for T {
     }
     fn load_all(&mut self, packed: &[u8]) -> Result<(), Malformed> {
         package::load_all(self.protected_mut(), packed)
+    }
+    fn locate_all(&self) -> Vec<Located> {
+        parts::locate_all(self.protected())
+    }
+    fn pack_listed(
+        &self,
+        objects: &[Located],
+        limit: usize,
+        out: &mut Vec<u8>,
+        damaged: &mut Vec<ObjectId>,
+    ) -> usize {
+        parts::pack_listed(self.protected(), objects, limit, out, damaged)
+    }
+    fn empty(&mut self) {
+        let _taken = Taken::new();
+        package::empty(self.protected_mut());
+    }
+    fn install_part(&mut self, part: &[u8], is_first: bool, orphans: &mut Orphans) -> Result<(), Malformed> {
+        parts::install_part(self.protected_mut(), part, is_first, orphans)
     }
     fn difference(&self, left: &[u8], right: &[u8]) -> Result<Vec<MemberDifference>, Malformed> {
         difference::between(|visit| <T::Members as crate::critical::Members>::classes(visit), left, right)

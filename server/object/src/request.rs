@@ -23,6 +23,7 @@ use crate::id::{ObjectId, RegionId};
 use crate::kept::Kept;
 use crate::ledger::{Entry, EntryState, Gone, Ledger, Opened, Undo, UndoImage};
 use crate::package;
+use crate::parts::Located;
 use crate::place::StorePlace;
 use crate::walk;
 use smallvec::SmallVec;
@@ -194,6 +195,13 @@ pub fn so_far() -> Touched {
 pub fn found() -> Found {
     let found = |entry: &Entry| (entry.found != UNSEALED).then_some((entry.id, entry.found));
     LEDGER.with(|ledger| ledger.borrow().entries.iter().filter_map(found).collect())
+}
+
+/// Shows the objects that the request has changed, created or removed, and the regions that they were or are in; all
+/// regions that it held must have been sealed. Some are shown twice, and some that have not changed; equal at all
+/// replicas. For a copy that is being made ([`crate::RegionCopy::on_changed`]).
+pub fn changed_objects(visit: &mut dyn FnMut(RegionId, Located)) {
+    LEDGER.with(|ledger| ledger.borrow().changed(visit));
 }
 
 /// Whether every effect of the request was rolled back, by [`crate::Region::undo`] of all its regions.

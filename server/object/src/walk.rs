@@ -9,7 +9,7 @@ use crate::kept::Kept;
 use crate::ledger::{Entry, EntryState, Gone, Ledger, Undo, UndoImage};
 use crate::member::{Child, ChildMut};
 use crate::place::StorePlace;
-use crate::region::{Health, Large, Listed, ScrubFinding};
+use crate::region::{Health, Large, Listed, RegionDigest, ScrubFinding};
 use crate::request::{self, Taken};
 
 /// Version of the input of [`digest`].
@@ -415,9 +415,12 @@ pub(crate) fn list(root: &dyn AnyObject) -> Vec<Listed> {
     all
 }
 
-pub(crate) fn digest(root: &dyn AnyObject) -> u128 {
+pub(crate) fn digest(root: &dyn AnyObject) -> RegionDigest {
+    let all = list(root);
     // The class is part of the checksum.
-    fold(list(root).iter().map(|listed| (listed.id, listed.recomputed)))
+    let digest = fold(all.iter().map(|listed| (listed.id, listed.recomputed)));
+    let is_damaged = |listed: &&Listed| listed.sum != listed.recomputed;
+    RegionDigest { digest, objects: all.len() as u64, damaged: all.iter().filter(is_damaged).count() as u64 }
 }
 
 pub(crate) fn digest_of_intact(root: &dyn AnyObject) -> u128 {

@@ -1,6 +1,8 @@
 //! A small service of protected objects, and how an executor would run requests on it.
 #![allow(unreachable_pub)]
 
+pub mod forest;
+
 use object::{
     Corrupted, ObjectId, Pieces, Ref, Region, ScopeOptions, Store, Summed, Touched, critical, request,
 };

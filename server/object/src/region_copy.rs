@@ -1,0 +1,99 @@
+//! A copy of a region that is made in parts while requests change it. No before-images are kept and nothing waits: an
+//! object that changes after it was packed is packed again in a later round, and a last part with all that is left makes
+//! the copy exact.
+//!
+//! Live migration of memory copies pages in the same way (Clark et al., NSDI 2005, section 3.2). What is added here: the
+//! parts are made at ordered positions, and what a part contains is a function of the requests before it. So all
+//! replicas make the same parts, and a receiver compares them.
+
+use std::collections::BTreeMap;
+
+use crate::id::ObjectId;
+use crate::parts::{Located, Location};
+use crate::region::Region;
+
+/// How far a region has been copied, and what has changed since.
+#[derive(Debug, Default)]
+pub struct RegionCopy {
+    /// The objects of this round, in the order of ids.
+    listed: Vec<Located>,
+    /// Those before this one are packed.
+    next: usize,
+    /// Objects that have changed since they were packed, or were created.
+    dirty: BTreeMap<ObjectId, Location>,
+    /// Rounds that have begun. The first one is over all objects.
+    rounds: u32,
+}
+
+/// A part of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedPart {
+    /// The objects, packed ([`Region::install_part`]).
+    pub bytes: Vec<u8>,
+    /// It belongs to the first round: none of its objects is in an earlier part.
+    pub is_first: bool,
+    /// Objects in it that do not fit their checksums here.
+    pub damaged: Vec<ObjectId>,
+}
+
+impl RegionCopy {
+    /// A request has changed, created or removed an object of the region. Every object that it has must be named here,
+    /// in any order, before the next part is packed; others may be.
+    pub fn on_changed(&mut self, object: Located) {
+        if self.rounds == 0 {
+            return;
+        }
+        match self.listed[self.next..].binary_search_by_key(&object.id, |listed| listed.id) {
+            Ok(at) => self.listed[self.next + at].location = object.location,
+            Err(_) => {
+                self.dirty.insert(object.id, object.location);
+            }
+        }
+    }
+
+    /// Packs the next objects until there are `limit` bytes (and at least one object). A part may be empty: then none
+    /// has changed.
+    pub fn pack(&mut self, region: &dyn Region, limit: usize) -> CopiedPart {
+        if self.next == self.listed.len() {
+            self.begin_round(region);
+        }
+        let mut part = CopiedPart { is_first: self.rounds == 1, ..CopiedPart::default() };
+        let listed = &self.listed[self.next..];
+        self.next += region.pack_listed(listed, limit, &mut part.bytes, &mut part.damaged);
+        part
+    }
+
+    /// Packs all that is left: with this part, the copy is the region as it is now.
+    pub fn pack_rest(&mut self, region: &dyn Region) -> CopiedPart {
+        let mut rest = self.pack(region, usize::MAX);
+        if !self.dirty.is_empty() {
+            let last = self.pack(region, usize::MAX);
+            rest.is_first = false;
+            rest.bytes.extend_from_slice(&last.bytes);
+            rest.damaged.extend(last.damaged);
+        }
+        rest
+    }
+
+    /// Objects that [`RegionCopy::pack_rest`] would pack; none before the first part: then it would pack all.
+    pub fn left(&self) -> Option<usize> {
+        (self.rounds > 0).then(|| self.listed.len() - self.next + self.dirty.len())
+    }
+
+    /// Rounds that have begun.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    fn begin_round(&mut self, region: &dyn Region) {
+        self.listed = match self.rounds {
+            0 => region.locate_all(),
+            _ => {
+                let dirty = std::mem::take(&mut self.dirty).into_iter();
+                dirty.map(|(id, location)| Located { id, location }).collect()
+            }
+        };
+        self.next = 0;
+        self.rounds += 1;
+    }
+}

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub enum AdminCommand {
     /// Asks for a [`Status`].
     Status,
-    /// Asks for a digest of the whole state at one position; answered by a [`StateDigest`].
+    /// Asks for a digest of the whole state; answered by a [`StateDigest`].
     Digest {
         /// The position of a digest that another replica returned; none = a new one.
         #[serde(default)]
@@ -283,7 +283,8 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
-/// A position at which every replica made a digest of its state, and keeps it for a while.
+/// The position of a digest of the whole state, which every replica makes and keeps for a while. Its first region was
+/// digested there; each of the others has a later position, which is the same at every replica too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     /// Number of the batch.
@@ -292,10 +293,10 @@ pub struct Position {
     pub ticket: u64,
 }
 
-/// A digest of the whole state at one position.
+/// A digest of the whole state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateDigest {
-    /// The position at which it was taken: only digests of the same position can be compared.
+    /// Where it begins: only digests of the same position can be compared.
     #[serde(flatten)]
     pub position: Position,
     /// 128 bits over every object, in hexadecimal.

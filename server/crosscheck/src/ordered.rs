@@ -31,10 +31,15 @@ pub enum Control {
         /// The region's lock.
         region_id: RegionId,
     },
-    /// Digest of the whole state, alone at its position.
+    /// Digest of one region. Those of all regions make a digest of the whole state; each has a position of its own, so
+    /// that no request waits for more than one region.
     Digest {
         /// Identifies the waiting caller at the replica that submitted it.
         ticket: u64,
+        /// Batch of the digest of the first region, with which it begins; 0 in that one itself.
+        begun: u64,
+        /// The region's lock.
+        region_id: RegionId,
     },
     /// A replica checks its own objects, because there was no majority for a request that touched them.
     Recheck {
@@ -67,8 +72,8 @@ impl Control {
             Control::Scrub { region_id } => {
                 out.put8(CONTROL + 2).put32(*region_id);
             }
-            Control::Digest { ticket } => {
-                out.put8(CONTROL + 3).put64(*ticket);
+            Control::Digest { ticket, begun, region_id } => {
+                out.put8(CONTROL + 3).put64(*ticket).put64(*begun).put32(*region_id);
             }
             Control::Checkpoint => {
                 out.put8(CONTROL + 4);
@@ -105,7 +110,11 @@ impl Control {
             0 => return Recover::decode(&reader.rest_bytes()).ok().map(Control::Recover),
             1 => Control::Noop { region_id: reader.u32().ok()?, ticket: reader.u64().ok()? },
             2 => Control::Scrub { region_id: reader.u32().ok()? },
-            3 => Control::Digest { ticket: reader.u64().ok()? },
+            3 => Control::Digest {
+                ticket: reader.u64().ok()?,
+                begun: reader.u64().ok()?,
+                region_id: reader.u32().ok()?,
+            },
             4 => Control::Checkpoint,
             5 => {
                 let by = reader.u8().ok()?;
@@ -142,7 +151,7 @@ mod tests {
             Control::Recover(recover),
             Control::Noop { region_id: 3, ticket: 4 },
             Control::Scrub { region_id: 5 },
-            Control::Digest { ticket: 6 },
+            Control::Digest { ticket: 6, begun: 7, region_id: 8 },
             Control::Checkpoint,
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 #[cfg(feature = "testing")]
 pub(crate) use handler::{ScheduleCx, decode_again};
-use object::{ObjectId, RegionId};
+use object::{ObjectId, RegionDigest, RegionId};
 use schedule::{Access, EntryEnd, Lock, Outcome, Step, Turn, Worker};
 use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
 
-use crate::admin::Injected;
+use crate::admin::{Injected, Position};
 use crate::boundary::{self, BoundaryDone, BoundaryWork};
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
@@ -69,16 +69,14 @@ pub(crate) enum Report {
         /// The part ([`state::begin`]).
         begun: PackWriter,
     },
-    /// The digest of the whole state.
+    /// The digest of a region, for one of the whole state.
     Digest {
-        /// The ticket of the waiting caller.
-        ticket: u64,
-        /// The batch at which it was taken.
-        batch: u64,
-        /// 128 bits over every region.
-        digest: u128,
-        /// The number of objects.
-        objects: u64,
+        /// The digest of the whole state that it is a part of.
+        position: Position,
+        /// The region.
+        region_id: RegionId,
+        /// Its digest.
+        digest: RegionDigest,
     },
     /// An ordered turn on a lock has passed; with the result of an injected fault.
     Nudged {
@@ -379,9 +377,17 @@ impl<S: Service> Context<S> {
                 }
             }
             Control::Scrub { .. } => compared = self.scrub(turn, locks, slot.map(ResultSlot::place)),
-            Control::Digest { ticket } => {
-                let (digest, objects) = digest(turn, locks, self.mode.guarded);
-                (self.report)(Report::Digest { ticket: *ticket, batch: turn.entry_index(), digest, objects });
+            Control::Digest { ticket, begun, .. } => {
+                let index = if *begun == 0 { turn.entry_index() } else { *begun };
+                let position = Position { index, ticket: *ticket };
+                turn.visit_regions(locks, |region_id, access| {
+                    let mut digest = region_of(&access).digest_and_count();
+                    if !self.mode.guarded {
+                        // Without a checksum, nothing is damaged.
+                        digest.damaged = 0;
+                    }
+                    (self.report)(Report::Digest { position, region_id, digest });
+                });
             }
             Control::Recheck { by, place, objects } if *by == self.me => {
                 let corrupt = recheck(turn, locks, objects);
@@ -668,24 +674,6 @@ fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Reco
         }
     });
     compared
-}
-
-/// Digest of the whole state: folds the digests of all regions in the order of their locks. Where objects are guarded,
-/// those that do not fit their checksums are part of the digest: such a replica differs from the others.
-fn digest<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], guarded: bool) -> (u128, u64) {
-    let (mut bytes, mut objects) = (Vec::new(), 0);
-    turn.visit_regions(locks, |region_id, access| {
-        let region = region_of(&access);
-        bytes.extend_from_slice(&region_id.to_le_bytes());
-        bytes.extend_from_slice(&region.digest().to_le_bytes());
-        let mut damaged = 0u64;
-        region.objects(&mut |listed| {
-            objects += 1;
-            damaged += u64::from(guarded && listed.sum != listed.recomputed);
-        });
-        bytes.extend_from_slice(&damaged.to_le_bytes());
-    });
-    (vote::digest::content(&bytes), objects)
 }
 
 fn tell_no_checkpoint(why: &str) {

@@ -55,7 +55,7 @@ pub enum RunCommand<O: ServiceOptions> {
     /// Watch a running cluster, full screen
     #[command(long_about = text(top::ABOUT))]
     Top(top::Args),
-    /// Compare the state of all replicas at one position, bit for bit
+    /// Compare the state of all replicas, bit for bit
     #[command(long_about = text(digest::ABOUT))]
     Digest(digest::Args),
     /// List the disagreements that the replicas detected, and how they ended

@@ -1,4 +1,4 @@
-//! `digest`: compares the state of all replicas at one position, bit for bit.
+//! `digest`: compares the state of all replicas, bit for bit.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -22,8 +22,9 @@ const ATTEMPTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The beginning of `digest --help`.
-pub const ABOUT: &str = "Orders a digest over every object of the state: each replica takes it at the same \
-    position of the log, while requests go on, and they are compared.";
+pub const ABOUT: &str = "Orders a digest over every object of the state, region by region: each replica takes that of a \
+    region at the same position of the log, while requests go on, and they are compared. No request waits for more than \
+    one region.";
 
 /// Options of `digest`.
 #[derive(Clone, Debug, clap::Args)]
@@ -81,7 +82,7 @@ fn row_json((replica, answer): &DigestAnswer) -> serde_json::Value {
     }
 }
 
-/// The digests of all replicas, made at one position of the log.
+/// The digests of all replicas, made at the same positions of the log.
 pub fn collect(replicas: &[ReplicaHandle]) -> Vec<DigestAnswer> {
     let mut answers = round(replicas, PATIENCE);
     for _ in 1..ATTEMPTS {

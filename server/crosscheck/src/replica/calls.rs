@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use object::{RegionDigest, RegionId};
+
+use super::digests::{DigestProgress, Digests};
 use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
@@ -27,6 +30,8 @@ pub(super) struct Calls {
     /// replica's number.
     last_ticket: u64,
     waiting: BTreeMap<u64, Waiting>,
+    /// The digests that are being made.
+    unfinished: Digests,
     /// The last digests, including those that another replica requested.
     digests: BTreeMap<Position, StateDigest>,
     /// Callers that want the digest of a position that has not been executed yet.
@@ -63,21 +68,40 @@ impl Calls {
         Some(ticket)
     }
 
-    /// The digest of the whole state at one position: every replica computes it, so that they can be compared.
-    pub(super) fn on_digest(&mut self, ticket: u64, index: u64, digest: u128, objects: u64) {
-        let position = Position { index, ticket };
-        let digest = StateDigest { position, digest: format!("{digest:032x}"), objects };
-        if let Some(waiting) = self.waiting.remove(&ticket) {
-            waiting.call.reply(&digest);
+    /// The digest of a region, of so many, as part of the one at `position`: every replica computes it, so that they can
+    /// be compared.
+    pub(super) fn on_region_digest(
+        &mut self,
+        position: Position,
+        region: (RegionId, u32),
+        digest: RegionDigest,
+    ) -> DigestProgress {
+        let orders = self.waiting.contains_key(&position.ticket);
+        let progress = self.unfinished.on_region(position, region, digest, orders);
+        if let DigestProgress::Done { digest, objects } = progress {
+            self.on_digest(position, digest, objects);
         }
-        for (_, waiting) in self.expecting.extract_if(.., |(expected, _)| *expected == position) {
-            waiting.call.reply(&digest);
-        }
-        let gone = |expected: &Position| expected.index + limits::ENTRIES_IN_EXECUTION as u64 <= index;
+        progress
+    }
+
+    /// The digest of the whole state; none if this replica has not executed all of it.
+    fn on_digest(&mut self, position: Position, digest: Option<u128>, objects: u64) {
+        let digest = digest.map(|digest| StateDigest { position, digest: format!("{digest:032x}"), objects });
+        let answer = |waiting: Waiting| match &digest {
+            Some(digest) => waiting.call.reply(digest),
+            None => waiting.call.refuse(NO_SUCH_DIGEST),
+        };
+        self.waiting.remove(&position.ticket).into_iter().for_each(answer);
+        let those = self.expecting.extract_if(.., |(expected, _)| *expected == position);
+        those.for_each(|(_, waiting)| answer(waiting));
+        let gone = |expected: &Position| {
+            let is_passed = expected.index + limits::ENTRIES_IN_EXECUTION as u64 <= position.index;
+            is_passed && !self.unfinished.has_begun(expected)
+        };
         for (_, waiting) in self.expecting.extract_if(.., |(expected, _)| gone(expected)) {
             waiting.call.refuse(NO_SUCH_DIGEST);
         }
-        self.digests.insert(position, digest);
+        self.digests.extend(digest.map(|digest| (position, digest)));
         if self.digests.len() > limits::DIGESTS_KEPT {
             self.digests.pop_first();
         }
@@ -102,6 +126,7 @@ impl Calls {
 
     /// This replica goes on behind positions that it has not executed: callers that wait for one of them are refused.
     pub(super) fn skip_positions(&mut self) {
+        self.unfinished.forget();
         let waiting = std::mem::take(&mut self.waiting).into_values();
         let expecting = std::mem::take(&mut self.expecting).into_iter().map(|(_, waiting)| waiting);
         waiting.chain(expecting).for_each(|waiting| waiting.call.refuse(SKIPPED));
@@ -162,7 +187,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 let Some(ticket) = self.calls.wait(env.settings.me, env.world.now_us(), call) else {
                     return;
                 };
-                self.order.submit_control(&Control::Digest { ticket });
+                self.order.submit_control(&Control::Digest { ticket, begun: 0, region_id: 0 });
             }
             AdminCommand::Inject(_) => {
                 self.calls.on_inject(call, self.executor.running.as_ref(), &mut self.order, env);

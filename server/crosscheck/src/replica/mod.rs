@@ -4,6 +4,7 @@
 mod barrier;
 mod calls;
 mod clocks;
+mod digests;
 mod disk_states;
 mod engine;
 mod environment;

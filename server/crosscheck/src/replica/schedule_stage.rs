@@ -192,8 +192,9 @@ fn control_footprint(control: &Control, locks: u32) -> Footprint {
     };
     match control {
         Control::Recover(recover) => within(&recover.region_ids()),
-        Control::Noop { region_id, .. } | Control::Scrub { region_id } => within(&[*region_id]),
-        Control::Digest { .. } => Footprint::all(),
+        Control::Noop { region_id, .. }
+        | Control::Scrub { region_id }
+        | Control::Digest { region_id, .. } => within(&[*region_id]),
         Control::Recheck { objects, .. } => {
             within(&objects.iter().map(|(region_id, _)| *region_id).collect::<Vec<_>>())
         }

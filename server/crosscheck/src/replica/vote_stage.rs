@@ -8,6 +8,7 @@ use wire::ReplicaId;
 
 use super::Replica;
 use super::barrier::CheckedBatch;
+use super::digests::DigestProgress;
 use super::environment::Environment;
 use super::execute_stage::ExecuteStage;
 use super::repairs::{self, Repairs};
@@ -154,10 +155,15 @@ impl<S: Service, W: World> Replica<S, W> {
                     speculator.checkpoint().begin(head, begun);
                 }
             }
-            Report::Digest { ticket, batch, digest, objects } => {
-                let position = crate::admin::Position { index: batch, ticket };
-                env.world.see(Observation::Digest { position, digest });
-                self.calls.on_digest(ticket, batch, digest, objects)
+            Report::Digest { position, region_id, digest } => {
+                let regions = self.executor.running.as_ref().map_or(0, |execution| execution.locks());
+                match self.calls.on_region_digest(position, (region_id, regions), digest) {
+                    DigestProgress::Next(control) => self.order.submit_control(&control),
+                    DigestProgress::Done { digest: Some(digest), .. } => {
+                        env.world.see(Observation::Digest { position, digest });
+                    }
+                    DigestProgress::Done { digest: None, .. } | DigestProgress::Waits => {}
+                }
             }
             Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
             Report::Rechecked { place, corrupt } => self.vote(Event::Rechecked { place, corrupt }),

@@ -453,9 +453,9 @@ impl World for Surroundings {
                     // Computed from its parts: a fault may have hit the stored digest.
                     digest: digest::request(&result.pairs, &result.answer()),
                     reply_digest: result.reply_digest,
-                    request_checksum: result.asked.checksum,
-                    position: result.asked.position,
-                    time_us: result.asked.time_us,
+                    request_checksum: result.request_info.checksum,
+                    position: result.request_info.position,
+                    time_us: result.request_info.time_us,
                     locks: locks(&result.pairs),
                     failed: result.failure.is_some(),
                 };

@@ -113,7 +113,7 @@ fn serve(
 ) {
     let place = if strangers.is_none() { AdminSlot::take(open, bounds.connections) } else { None };
     if strangers.is_none() && place.is_none() {
-        return tell_full(&mut stream, bounds.connections);
+        return refuse_full(&mut stream, bounds.connections);
     }
     let stranger = strangers.and_then(|(token, strangers)| Some((token, strangers.take_in(&stream)?)));
     let open = open.clone();
@@ -127,7 +127,7 @@ fn serve(
                     return;
                 }
                 let Some(place) = AdminSlot::take(&open, bounds.connections) else {
-                    return tell_full(&mut stream, bounds.connections);
+                    return refuse_full(&mut stream, bounds.connections);
                 };
                 place
             }
@@ -138,7 +138,7 @@ fn serve(
     });
 }
 
-fn tell_full(stream: &mut AdminStream, most: usize) {
+fn refuse_full(stream: &mut AdminStream, most: usize) {
     // The answer fits into an empty socket; a caller for which it does not sees its connection close.
     let why = format!("{most} admin connections are open, and no more are served; close some");
     let _ = stream.set_nonblocking(true).and_then(|()| send(stream, &refused(&why)));

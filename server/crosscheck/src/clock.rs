@@ -30,7 +30,7 @@ struct Sample {
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
     /// The monotonic time in its last heartbeat, and the local one when that came: the echo.
-    said: Option<(u64, u64)>,
+    last_received: Option<(u64, u64)>,
     /// The best sample of this period and of the one before.
     best: [Option<Sample>; 2],
     period: u64,
@@ -141,8 +141,8 @@ impl GroupClock {
 
     /// The numbers for a heartbeat to `peer`.
     pub fn words_for(&self, peer: u8, monotonic_us: u64) -> ClockWords {
-        let said = self.others.get(usize::from(peer)).and_then(|other| other.said);
-        let (echo_us, came_us) = said.unwrap_or((0, monotonic_us));
+        let last_received = self.others.get(usize::from(peer)).and_then(|other| other.last_received);
+        let (echo_us, came_us) = last_received.unwrap_or((0, monotonic_us));
         let held_us = monotonic_us.saturating_sub(came_us);
         ClockWords { now_us: self.now_us(monotonic_us), sent_us: monotonic_us, echo_us, held_us }
     }
@@ -150,7 +150,7 @@ impl GroupClock {
     /// Records the numbers of a heartbeat from `peer`.
     pub fn receive(&mut self, peer: u8, words: ClockWords, monotonic_us: u64) {
         let Some(other) = self.others.get_mut(usize::from(peer)) else { return };
-        other.said = Some((words.sent_us, monotonic_us));
+        other.last_received = Some((words.sent_us, monotonic_us));
         let since_us = monotonic_us.checked_sub(words.echo_us).filter(|_| words.echo_us > 0);
         // Without a round trip, the echo is that of another process, or none.
         let Some(round_trip_us) = since_us.and_then(|since_us| since_us.checked_sub(words.held_us)) else {

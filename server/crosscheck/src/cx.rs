@@ -195,7 +195,7 @@ mod tests {
         Arc::new(Entry { index, time_us, seed: 0, drain: true, requests })
     }
 
-    fn asked(requests: &[Request]) -> Vec<Job<Request>> {
+    fn jobs_of(requests: &[Request]) -> Vec<Job<Request>> {
         let job = |request: &Request| Job::internal(request.clone(), object::to_bytes(request).into());
         requests.iter().map(job).collect()
     }
@@ -225,7 +225,7 @@ mod tests {
     fn a_handler_starts_requests_of_its_own_and_a_checkpoint_has_those_that_wait() {
         let mut service = Ticker::new();
         let (schedule, mut workers) = schedule::open(config(), footprint);
-        let mut jobs = asked(&[Request::Wait(7), Request::Start, Request::Notify]);
+        let mut jobs = jobs_of(&[Request::Wait(7), Request::Start, Request::Notify]);
         let head = CheckpointHead { index: 1, batch: 1, order: order::State::default() };
         jobs.push(Job::unordered(crate::job::Work::Checkpoint(Arc::new(head))));
         let (first, last) = (entry(1, 1_000, jobs), entry(2, 1_200, Vec::new()));
@@ -257,7 +257,7 @@ mod tests {
             Request::Move(1, 0),
             Request::Move(0, 0),
         ];
-        schedule.append(entry(1, 1_000, asked(&requests)));
+        schedule.append(entry(1, 1_000, jobs_of(&requests)));
         run(&service, &mut workers[0]);
         assert_eq!(service.ticks(), [vec![1, 32], vec![]]);
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use execute::KeptRequest;
 use object::Kept;
 use parking_lot::{Mutex, MutexGuard};
-use vote::{Asked, Place, RequestResult};
+use vote::{Place, RequestInfo, RequestResult};
 
 use crate::Corrupted;
 use crate::boundary::BoundaryWork;
@@ -65,8 +65,8 @@ pub(crate) struct ResultSlot {
 
 impl ResultSlot {
     /// The request that the result answers; the service determines its kind.
-    pub fn asked(&self) -> Asked {
-        Asked {
+    pub fn request_info(&self) -> RequestInfo {
+        RequestInfo {
             position: self.position,
             time_us: self.time_us,
             checksum: self.checksum,
@@ -332,8 +332,9 @@ mod tests {
     #[test]
     fn the_last_result_brings_all_of_them_in_order() {
         let batch = InFlight::new(4, 0, 2, 3);
-        let result =
-            |reply: &'static str| RequestResult::new(Asked::default(), Pairs::new(), Bytes::from(reply));
+        let result = |reply: &'static str| {
+            RequestResult::new(RequestInfo::default(), Pairs::new(), Bytes::from(reply))
+        };
         let on = |core| RunNotes { core, kind: 0, reproduced: false };
         assert!(batch.leave(2, result("c"), on(7)).unwrap().is_none());
         assert!(batch.leave(0, result("a"), on(5)).unwrap().is_none());

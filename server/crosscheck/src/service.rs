@@ -187,7 +187,7 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
     /// Bytes, `room` at most, to send to the client although it asked for nothing: news that it has subscribed to. It
     /// is called every now and then, on one of the connection's two instances where there are two, and its answer is
     /// not compared: such bytes are this replica's own word. Not for what the service's state decides.
-    fn unasked(&mut self, _room: usize) -> Vec<u8> {
+    fn unsolicited(&mut self, _room: usize) -> Vec<u8> {
         Vec::new()
     }
 

@@ -73,12 +73,12 @@ pub enum Message {
     /// one are right.
     AskHealth {
         /// The asker's time of the question, by which the answer names it; microseconds.
-        asked_us: u64,
+        requested_us: u64,
     },
     /// They are, as a check has found since the question.
     Healthy {
         /// That of the question.
-        asked_us: u64,
+        requested_us: u64,
     },
 }
 
@@ -121,8 +121,8 @@ impl Message {
                 objects.iter().fold(head, |out, (region_id, id)| out.put32(*region_id).put64(id.to_bits()))
             }
             Message::Objects { batch, objects } => objects.iter().fold(out.put8(7).put64(*batch), put_object),
-            Message::AskHealth { asked_us } => out.put8(8).put64(*asked_us),
-            Message::Healthy { asked_us } => out.put8(9).put64(*asked_us),
+            Message::AskHealth { requested_us } => out.put8(8).put64(*requested_us),
+            Message::Healthy { requested_us } => out.put8(9).put64(*requested_us),
         };
         out.into()
     }
@@ -160,8 +160,8 @@ impl Message {
                 }
                 Message::Objects { batch: index, objects }
             }
-            8 => Message::AskHealth { asked_us: index },
-            9 => Message::Healthy { asked_us: index },
+            8 => Message::AskHealth { requested_us: index },
+            9 => Message::Healthy { requested_us: index },
             _ => return None,
         };
         reader.is_empty().then_some(message)
@@ -289,7 +289,7 @@ pub struct Receiver {
     pieces: Vec<Option<Bytes>>,
     missing: usize,
     /// The first piece that was never requested.
-    unasked: u32,
+    next_piece: u32,
     /// A donor that is trusted without the agreement of others.
     trusted: Option<u8>,
     /// The leader's state, if the leader says that nothing can be ordered without this replica; and since when.
@@ -297,8 +297,8 @@ pub struct Receiver {
     /// The donor whose state is taken although nobody else has offered the same.
     believes: Option<u8>,
     /// For each requested piece, when it is requested again, and its donor.
-    asked: BTreeMap<u32, (u64, u8)>,
-    asked_manifests_us: Option<u64>,
+    requested: BTreeMap<u32, (u64, u8)>,
+    requested_manifests_us: Option<u64>,
 }
 
 impl Receiver {
@@ -313,12 +313,12 @@ impl Receiver {
             agreed: None,
             pieces: Vec::new(),
             missing: 0,
-            unasked: 0,
+            next_piece: 0,
             trusted: None,
             lonely: None,
             believes: None,
-            asked: BTreeMap::new(),
-            asked_manifests_us: None,
+            requested: BTreeMap::new(),
+            requested_manifests_us: None,
         }
     }
 
@@ -335,7 +335,7 @@ impl Receiver {
     /// Trusts this donor alone, as an operator decided: no other replica has the state any more.
     pub fn trust(&mut self, donor: u8) {
         self.trusted = Some(donor);
-        self.asked_manifests_us = None;
+        self.requested_manifests_us = None;
     }
 
     /// The donor whose state is taken on its word alone: f+1 others do not have the same.
@@ -365,7 +365,7 @@ impl Receiver {
 
     /// Another peer is connected. It gets a request at once, since f+1 manifests are needed.
     pub fn on_up(&mut self) {
-        self.asked_manifests_us = None;
+        self.requested_manifests_us = None;
     }
 
     /// Messages to send at `now_us`: requests that were never sent, and those that were sent too long ago.
@@ -374,16 +374,16 @@ impl Receiver {
         self.believe(now_us);
         let Some(manifest) = self.agreed.clone() else {
             // Donors send a manifest once they have made the checkpoint. It may get lost, so the request is repeated.
-            if self.asked_manifests_us.is_some_and(|asked| now_us < asked + patience / 20) {
+            if self.requested_manifests_us.is_some_and(|requested| now_us < requested + patience / 20) {
                 return Vec::new();
             }
-            self.asked_manifests_us = Some(now_us);
+            self.requested_manifests_us = Some(now_us);
             let at_least = self.at_least;
             let peers = (0..self.replicas).filter(|peer| *peer != self.me);
             return peers.map(|peer| (peer, Message::AskManifest { at_least })).collect();
         };
         let mut asks = Vec::new();
-        for (piece, (again_us, donor)) in &mut self.asked {
+        for (piece, (again_us, donor)) in &mut self.requested {
             if now_us >= *again_us {
                 *again_us = now_us + patience;
                 *donor = next_donor(&self.manifests, &manifest, *donor);
@@ -391,12 +391,12 @@ impl Receiver {
             }
         }
         let count = manifest.pieces.len() as u32;
-        while self.unasked < count && self.asked.len() < WINDOW {
-            let piece = self.unasked;
+        while self.next_piece < count && self.requested.len() < WINDOW {
+            let piece = self.next_piece;
             let donor = next_donor(&self.manifests, &manifest, (piece % u32::from(self.replicas)) as u8);
-            self.asked.insert(piece, (now_us + patience, donor));
+            self.requested.insert(piece, (now_us + patience, donor));
             asks.push((donor, Message::AskPiece { index: manifest.index, piece }));
-            self.unasked += 1;
+            self.next_piece += 1;
         }
         asks
     }
@@ -458,7 +458,7 @@ impl Receiver {
 
     fn agree_on(&mut self, manifest: Manifest) {
         self.pieces = vec![None; manifest.pieces.len()];
-        (self.missing, self.unasked) = (manifest.pieces.len(), 0);
+        (self.missing, self.next_piece) = (manifest.pieces.len(), 0);
         self.agreed = Some(Arc::new(manifest));
     }
 
@@ -470,12 +470,12 @@ impl Receiver {
         }
         if packed_state::digest(&bytes) != wanted {
             // The next poll sends the request to another donor.
-            if let Some((again_us, _)) = self.asked.get_mut(&piece) {
+            if let Some((again_us, _)) = self.requested.get_mut(&piece) {
                 *again_us = 0;
             }
             return None;
         }
-        self.asked.remove(&piece);
+        self.requested.remove(&piece);
         // They came as a part of a larger buffer, of which nothing else is to be kept.
         self.pieces[piece as usize] = Some(Bytes::copy_from_slice(&bytes));
         self.missing -= 1;
@@ -491,13 +491,13 @@ impl Receiver {
             if self.manifests.values().any(|manifest| *manifest == *agreed) {
                 self.agreed = Some(agreed);
                 // A donor that still has the state gets the request at once.
-                let its = self.asked.values_mut().filter(|(_, asked)| *asked == from);
+                let its = self.requested.values_mut().filter(|(_, requested)| *requested == from);
                 its.for_each(|(again_us, _)| *again_us = 0);
             } else {
                 self.pieces.clear();
                 self.missing = 0;
-                self.asked.clear();
-                self.asked_manifests_us = None;
+                self.requested.clear();
+                self.requested_manifests_us = None;
             }
         }
         None
@@ -717,8 +717,8 @@ mod tests {
             Message::AskObjects { batch: 9, objects: vec![(3, one), (4, other)] },
             Message::Objects { batch: 9, objects: vec![present, absent] },
             Message::Objects { batch: 9, objects: Vec::new() },
-            Message::AskHealth { asked_us: 9 },
-            Message::Healthy { asked_us: 9 },
+            Message::AskHealth { requested_us: 9 },
+            Message::Healthy { requested_us: 9 },
         ];
         for message in messages {
             let bytes = message.encode();

@@ -13,7 +13,7 @@ use bytes::Bytes;
 pub(crate) use handler::{ScheduleCx, decode_again};
 use object::{ObjectId, RegionDigest, RegionId};
 use schedule::{Access, EntryEnd, Lock, Outcome, Step, Turn, Worker};
-use vote::{Asked, Content, Failure, Packed, Pairs, Place, Recover, RequestResult};
+use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestInfo, RequestResult};
 
 use crate::admin::{Injected, Position};
 use crate::boundary::{self, BoundaryDone, BoundaryWork};
@@ -265,15 +265,19 @@ impl<S: Service> Context<S> {
         let slot = turn.request().result.clone().map(|slot| ResultSlot { position, time_us, ..slot });
         match &turn.request().work {
             Work::Service(_) if self.hooks.damages_request(turn) => {
-                self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request))
+                self.leave(slot, |request_info| RequestResult::abandoned(request_info, Failure::Request))
             }
             Work::Service(_) => self.handle(turn, locks, slot, replies),
             Work::Control(control) => {
                 let control = control.clone();
                 self.control(turn, locks, &control, slot)
             }
-            Work::Damaged => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Request)),
-            Work::Invalid => self.leave(slot, |asked| RequestResult::abandoned(asked, Failure::Invalid)),
+            Work::Damaged => {
+                self.leave(slot, |request_info| RequestResult::abandoned(request_info, Failure::Request))
+            }
+            Work::Invalid => {
+                self.leave(slot, |request_info| RequestResult::abandoned(request_info, Failure::Invalid))
+            }
             Work::Checkpoint(head) => {
                 let head = head.clone();
                 // In verified mode, there is no vote on it, and replicas that pack corrupted objects never offer the
@@ -290,7 +294,7 @@ impl<S: Service> Context<S> {
                 }
                 match state::pack(turn, &*self.service, &head, PackWriter::new(self.piece)) {
                     Ok(state) => (self.report)(Report::Checkpoint { head, state }),
-                    Err(why) => tell_no_checkpoint(why),
+                    Err(why) => log_no_checkpoint(why),
                 }
                 Outcome::Done
             }
@@ -299,7 +303,7 @@ impl<S: Service> Context<S> {
                 let mut begun = PackWriter::new(self.piece);
                 match state::begin(turn, &head, &mut begun) {
                     Ok(()) => (self.report)(Report::CheckpointBegun { head, begun }),
-                    Err(why) => tell_no_checkpoint(why),
+                    Err(why) => log_no_checkpoint(why),
                 }
                 Outcome::Done
             }
@@ -350,9 +354,9 @@ impl<S: Service> Context<S> {
                 None => Failure::Panic,
             })
         });
-        self.leave(slot, |asked| match compared {
-            Ok(pairs) => RequestResult::new(asked, pairs, Bytes::new()),
-            Err(failure) => RequestResult::abandoned(asked, failure),
+        self.leave(slot, |request_info| match compared {
+            Ok(pairs) => RequestResult::new(request_info, pairs, Bytes::new()),
+            Err(failure) => RequestResult::abandoned(request_info, failure),
         })
     }
 
@@ -484,7 +488,7 @@ impl<S: Service> Context<S> {
     }
 
     /// Stores a result in its batch; with the last one the whole batch goes to the vote.
-    fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(Asked) -> RequestResult) -> Outcome {
+    fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(RequestInfo) -> RequestResult) -> Outcome {
         self.leave_ran(slot, RunNotes { core: core(), kind: 0, reproduced: false }, result)
     }
 
@@ -492,10 +496,10 @@ impl<S: Service> Context<S> {
         &self,
         slot: Option<ResultSlot>,
         ran: RunNotes,
-        result: impl FnOnce(Asked) -> RequestResult,
+        result: impl FnOnce(RequestInfo) -> RequestResult,
     ) -> Outcome {
         if let Some(slot) = slot {
-            match slot.batch.leave(slot.request, result(slot.asked()), ran) {
+            match slot.batch.leave(slot.request, result(slot.request_info()), ran) {
                 Ok(None) => {}
                 Ok(Some(executed)) => (self.report)(Report::Executed(executed)),
                 Err(what) => (self.report)(Report::Corrupted(what)),
@@ -676,6 +680,6 @@ fn repaired_pairs<R>(turn: &mut Turn<'_, R>, locks: &[&dyn Lock], recover: &Reco
     compared
 }
 
-fn tell_no_checkpoint(why: &str) {
+fn log_no_checkpoint(why: &str) {
     crate::message(format_args!("the checkpoint for another replica failed: {why}"));
 }

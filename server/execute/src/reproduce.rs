@@ -159,14 +159,14 @@ fn made<R>(
     started_bytes: impl Fn(&R) -> &[u8],
 ) -> Option<Earlier> {
     let nothing = |trace| Some(Earlier { trace, run: 0, reply: 0 });
-    let asked = match ran {
-        Ran::Sealed(asked) => *asked,
+    let request_checksum = match ran {
+        Ran::Sealed(request_checksum) => *request_checksum,
         Ran::Retry(retry) => return nothing(RunTrace::Retry(*retry)),
         Ran::Undecodable => return nothing(RunTrace::Undecodable),
         Ran::Panicked => return nothing(RunTrace::Panicked),
         Ran::Corrupted(..) => return None,
     };
-    let answer = Answer::new(turn.position(), turn.time_us(), asked, reply);
+    let answer = Answer::new(turn.position(), turn.time_us(), request_checksum, reply);
     let result = digest::request(touched.pairs(), &answer);
     let mut started = 0;
     turn.visit_started(|time_us, request| {

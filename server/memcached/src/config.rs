@@ -61,8 +61,8 @@ impl Config {
     }
 
     /// Settings for `memory` bytes and items of at most `item_bytes`. There are so many shards that none has more than
-    /// [`SHARD_BYTES`], as far as [`SHARDS_MAX`] and the longest item allow: a scrub or a digest of a shard holds up the
-    /// requests on it.
+    /// [`SHARD_BYTES`], as far as [`SHARDS_MAX`] and the longest item allow: a scrub or a digest of a shard holds up
+    /// the requests on it.
     pub fn new(memory: u64, item_bytes: usize) -> Self {
         let wanted = memory.div_ceil(SHARD_BYTES).max(u64::from(SHARDS_DEFAULT)).next_power_of_two();
         let shards = u32::try_from(wanted).map_or(SHARDS_MAX, |wanted| wanted.min(SHARDS_MAX));
@@ -127,7 +127,7 @@ mod tests {
     fn much_memory_means_more_shards_up_to_the_limit() {
         let of = |memory_gb: u64, item_bytes| Config::new(memory_gb << 30, item_bytes).shards;
         assert_eq!([1, 2, 8, 16, 100].map(|gb| of(gb, ITEM_BYTES_DEFAULT)), [256, 512, 2048, 4096, 4096]);
-        assert_eq!(of(8, 8 << 20), 256, "each has room for four of the longest items");
+        assert_eq!(of(8, 3 << 20), 512, "each has room for four of the longest items");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::support::Replica;
 
 /// The news without time and number.
 fn news(connection: &mut memcached::Connection) -> Vec<String> {
-    let text = String::from_utf8(connection.unasked(1 << 20)).unwrap();
+    let text = String::from_utf8(connection.unsolicited(1 << 20)).unwrap();
     let without_time = |line: &str| line.split_once(" type=").map_or(line, |(_, rest)| rest).to_owned();
     text.lines().map(without_time).collect()
 }

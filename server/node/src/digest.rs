@@ -22,9 +22,9 @@ const ATTEMPTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The beginning of `digest --help`.
-pub const ABOUT: &str = "Orders a digest over every object of the state, region by region: each replica takes that of a \
-    region at the same position of the log, while requests go on, and they are compared. No request waits for more than \
-    one region.";
+pub const ABOUT: &str = "Orders a digest over every object of the state, region by region: each replica takes that of \
+    a region at the same position of the log, while requests go on, and they are compared. No request waits for more \
+    than one region.";
 
 /// Options of `digest`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,9 +1,9 @@
 //! A copy of a region that is made in parts while requests change it. No before-images are kept and nothing waits: an
-//! object that changes after it was packed is packed again in a later round, and a last part with all that is left makes
-//! the copy exact.
+//! object that changes after it was packed is packed again in a later round, and a last part with all that is left
+//! makes the copy exact.
 //!
-//! Live migration of memory copies pages in the same way (Clark et al., NSDI 2005, section 3.2). What is added here: the
-//! parts are made at ordered positions, and what a part contains is a function of the requests before it. So all
+//! Live migration of memory copies pages in the same way (Clark et al., NSDI 2005, section 3.2). What is added here:
+//! the parts are made at ordered positions, and what a part contains is a function of the requests before it. So all
 //! replicas make the same parts, and a receiver compares them.
 
 use std::collections::BTreeMap;

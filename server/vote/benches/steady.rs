@@ -5,14 +5,21 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use object::{ObjectId, Pair};
-use vote::{Asked, Command, Config, Event, Message, Pairs, RequestResult, Voter, digest};
+use vote::{Command, Config, Event, Message, Pairs, RequestInfo, RequestResult, Voter, digest};
 
 fn results(count: u64) -> Vec<RequestResult> {
     let pair = |n, at| Pair { region_id: at as u32, id: ObjectId::new(n, at), sum: n * 31 + at as u64 };
     let one = |n| {
         let pairs: Pairs = (0..3).map(|at| pair(n, at)).collect();
         RequestResult::new(
-            Asked { position: n, time_us: n, checksum: n as u32, mine: n % 3 == 0, of_client: true, kind: 1 },
+            RequestInfo {
+                position: n,
+                time_us: n,
+                checksum: n as u32,
+                mine: n % 3 == 0,
+                of_client: true,
+                kind: 1,
+            },
             pairs,
             Bytes::from_static(b"STORED\r\n"),
         )
@@ -65,7 +72,7 @@ fn request_digest(c: &mut Criterion) {
             b.iter(|| {
                 digest::request(
                     black_box(&pairs),
-                    &digest::Answer { position: 1, time_us: 1, asked: 1, bytes: 8, digest: 12345 },
+                    &digest::Answer { position: 1, time_us: 1, request_checksum: 1, bytes: 8, digest: 12345 },
                 )
             });
         });

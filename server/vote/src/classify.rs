@@ -37,8 +37,8 @@ pub struct Vote {
 
 impl Vote {
     /// Adds a value.
-    pub fn say(&mut self, value: u128) {
-        if !self.says(value) && (self.count as usize) < self.values.len() {
+    pub fn add_value(&mut self, value: u128) {
+        if !self.has_value(value) && (self.count as usize) < self.values.len() {
             self.values[self.count as usize] = value;
             self.count += 1;
         }
@@ -50,7 +50,7 @@ impl Vote {
     }
 
     /// Whether `value` is among its values.
-    pub fn says(&self, value: u128) -> bool {
+    pub fn has_value(&self, value: u128) -> bool {
         self.values().contains(&value)
     }
 
@@ -79,7 +79,7 @@ impl Vote {
     }
 
     fn agrees_with(&self, other: &Vote) -> bool {
-        self.values().iter().any(|value| other.says(*value))
+        self.values().iter().any(|value| other.has_value(*value))
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn verdict(votes: &Votes, majority: Option<u128>) -> Verdict {
         *status = match majority {
             _ if vote.blamed => Status::Failed,
             _ if !vote.is_cast() => Status::Unknown,
-            Some(value) if vote.says(value) => Status::Valid,
+            Some(value) if vote.has_value(value) => Status::Valid,
             Some(_) => Status::Failed,
             None if votes.iter().any(|other| other.count > 0 && !vote.agrees_with(other)) => Status::Suspect,
             None => Status::Unknown,
@@ -132,8 +132,9 @@ pub(crate) fn verdict(votes: &Votes, majority: Option<u128>) -> Verdict {
 
 /// The value of at least `quorum` replicas.
 fn majority(votes: &Votes, quorum: u32) -> Option<u128> {
-    let enough =
-        |value: &u128| votes.iter().filter(|vote| !vote.blamed && vote.says(*value)).count() as u32 >= quorum;
+    let enough = |value: &u128| {
+        votes.iter().filter(|vote| !vote.blamed && vote.has_value(*value)).count() as u32 >= quorum
+    };
     votes.iter().filter(|vote| !vote.blamed).flat_map(|vote| vote.values()).copied().find(enough)
 }
 
@@ -147,6 +148,6 @@ pub(crate) fn by_elimination(votes: &Votes, live: Set, stands: Set, faults: u8) 
         return None;
     }
     let first = rest().next()?;
-    let shared = |value: &u128| rest().all(|replica| votes[replica as usize].says(*value));
+    let shared = |value: &u128| rest().all(|replica| votes[replica as usize].has_value(*value));
     votes[first as usize].values().iter().copied().find(shared)
 }

@@ -40,7 +40,7 @@ pub struct Answer {
     pub time_us: u64,
     /// Checksum of the ordered request that is answered: if it differs at the same position, the replica has exchanged
     /// one request for another.
-    pub asked: u32,
+    pub request_checksum: u32,
     /// Length of the reply in bytes.
     pub bytes: u64,
     /// Digest of the reply, by [`reply`].
@@ -48,26 +48,26 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer whose bytes are `reply`, to the ordered request whose checksum is `asked`, run at this position and
-    /// time.
-    pub fn new(position: u64, time_us: u64, asked: u32, reply: &[u8]) -> Self {
-        let digest = self::reply(asked, reply);
-        Answer { position, time_us, asked, bytes: reply.len() as u64, digest }
+    /// The answer whose bytes are `reply`, to the ordered request whose checksum is `request_checksum`, run at this
+    /// position and time.
+    pub fn new(position: u64, time_us: u64, request_checksum: u32, reply: &[u8]) -> Self {
+        let digest = self::reply(request_checksum, reply);
+        Answer { position, time_us, request_checksum, bytes: reply.len() as u64, digest }
     }
 }
 
-/// Digest of a reply's bytes as the answer to the ordered request whose checksum is `asked`: replicas that agree on it
-/// also agree on the request, and right bytes for another request do not fit.
+/// Digest of a reply's bytes as the answer to the ordered request whose checksum is `request_checksum`: replicas that
+/// agree on it also agree on the request, and right bytes for another request do not fit.
 ///
 /// The bytes are summed by the code that protects objects (docs/design.md, section 3), which takes a third of the time
 /// of a hash of 128 bits; their sum, their length and what does not fill a block are hashed.
-pub fn reply(asked: u32, bytes: &[u8]) -> u128 {
+pub fn reply(request_checksum: u32, bytes: &[u8]) -> u128 {
     let (blocks, rest) = bytes.as_chunks();
     let mut summed = [0; REPLY_SUMMED];
     summed[..8].copy_from_slice(&object::sum_of_blocks(blocks).to_le_bytes());
     summed[8..16].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
     summed[16..][..rest.len()].copy_from_slice(rest);
-    xxh3_128_with_seed(&summed, SEED_REPLY ^ u64::from(asked) << 8)
+    xxh3_128_with_seed(&summed, SEED_REPLY ^ u64::from(request_checksum) << 8)
 }
 
 /// Lengths that [`is_valid`] tries: they cover all four cases in which XXH3 treats its input.
@@ -206,7 +206,7 @@ fn tail_bytes(answer: &Answer) -> [u8; TAIL_BYTES] {
     let mut bytes = [0u8; TAIL_BYTES];
     bytes[..8].copy_from_slice(&answer.bytes.to_le_bytes());
     bytes[8..24].copy_from_slice(&answer.digest.to_le_bytes());
-    bytes[24..28].copy_from_slice(&answer.asked.to_le_bytes());
+    bytes[24..28].copy_from_slice(&answer.request_checksum.to_le_bytes());
     bytes[28..36].copy_from_slice(&answer.position.to_le_bytes());
     bytes[36..].copy_from_slice(&answer.time_us.to_le_bytes());
     bytes

@@ -126,7 +126,7 @@ pub enum Reexecution {
 
 /// The request that a result answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct RequestInfo {
     /// Position of the request in the schedule of this replica.
     pub position: u64,
     /// Ordered time at which it ran here, in microseconds.
@@ -146,7 +146,7 @@ pub struct Asked {
 #[derive(Clone, Debug)]
 pub struct RequestResult {
     /// The request. Its `mine` ends with the reply's release.
-    pub asked: Asked,
+    pub request_info: RequestInfo,
     /// The objects that it touched, sorted by (region id, object id).
     pub pairs: Pairs,
     /// The bytes of its reply, while they may be needed: by this replica's own client until its reply has left, or by
@@ -179,45 +179,50 @@ pub struct RunDigests {
 
 impl RequestResult {
     /// The result of a request that ran; computes both digests (on the worker's thread).
-    pub fn new(asked: Asked, pairs: Pairs, reply: Bytes) -> Self {
-        let result = Self::without_reply(asked, pairs, &reply);
+    pub fn new(request_info: RequestInfo, pairs: Pairs, reply: Bytes) -> Self {
+        let result = Self::without_reply(request_info, pairs, &reply);
         RequestResult { reply: Some(reply), ..result }
     }
 
     /// The same result with the same digests, without the reply's bytes: see [`keeps_reply`]. Where this replica owes
     /// the reply, its client gets none ([`Dropped::NoRoom`](crate::Dropped::NoRoom)).
-    pub fn without_reply(asked: Asked, mut pairs: Pairs, reply: &[u8]) -> Self {
+    pub fn without_reply(request_info: RequestInfo, mut pairs: Pairs, reply: &[u8]) -> Self {
         if !pairs.is_sorted() {
             pairs.sort_unstable();
         }
-        let (reply_len, reply_digest) = (reply.len() as u64, digest::reply(asked.checksum, reply));
+        let (reply_len, reply_digest) = (reply.len() as u64, digest::reply(request_info.checksum, reply));
         let mut result =
-            RequestResult { pairs, reply_len, reply_digest, ..Self::without_digests(asked, None) };
+            RequestResult { pairs, reply_len, reply_digest, ..Self::without_digests(request_info, None) };
         result.digest = result.recomputed();
         result
     }
 
     /// The result of a request in a mode without votes: nothing is digested.
-    pub fn unvoted(asked: Asked, reply: Bytes) -> Self {
-        RequestResult { reply_len: reply.len() as u64, ..Self::without_digests(asked, Some(reply)) }
+    pub fn unvoted(request_info: RequestInfo, reply: Bytes) -> Self {
+        RequestResult { reply_len: reply.len() as u64, ..Self::without_digests(request_info, Some(reply)) }
     }
 
     /// The result of a request that was run twice: `pairs` and `reply` are those of the later run. Without a reply
     /// where there was no room for its bytes.
-    pub fn of_two_runs(asked: Asked, pairs: Pairs, reply: Option<Bytes>, runs: RunDigests) -> Self {
+    pub fn of_two_runs(
+        request_info: RequestInfo,
+        pairs: Pairs,
+        reply: Option<Bytes>,
+        runs: RunDigests,
+    ) -> Self {
         RequestResult {
             pairs,
             reply_len: reply.as_ref().map_or(0, |reply| reply.len() as u64),
             reply_digest: runs.reply,
             digest: runs.first,
             second_run: runs.second,
-            ..Self::without_digests(asked, reply)
+            ..Self::without_digests(request_info, reply)
         }
     }
 
-    fn without_digests(asked: Asked, reply: Option<Bytes>) -> Self {
+    fn without_digests(request_info: RequestInfo, reply: Option<Bytes>) -> Self {
         RequestResult {
-            asked,
+            request_info,
             pairs: Pairs::new(),
             reply,
             reply_len: 0,
@@ -229,8 +234,8 @@ impl RequestResult {
     }
 
     /// A request that this replica could not carry out and has undone.
-    pub fn abandoned(asked: Asked, failure: Failure) -> Self {
-        RequestResult { failure: Some(failure), ..Self::without_digests(asked, None) }
+    pub fn abandoned(request_info: RequestInfo, failure: Failure) -> Self {
+        RequestResult { failure: Some(failure), ..Self::without_digests(request_info, None) }
     }
 
     /// Whether the reply's bytes are kept.
@@ -245,8 +250,14 @@ impl RequestResult {
 
     /// Its answer, as replicas exchange it.
     pub fn answer(&self) -> Answer {
-        let Asked { position, time_us, checksum, .. } = self.asked;
-        Answer { position, time_us, asked: checksum, bytes: self.reply_len, digest: self.reply_digest }
+        let RequestInfo { position, time_us, checksum, .. } = self.request_info;
+        Answer {
+            position,
+            time_us,
+            request_checksum: checksum,
+            bytes: self.reply_len,
+            digest: self.reply_digest,
+        }
     }
 
     /// Bytes this result keeps alive.
@@ -263,7 +274,7 @@ impl RequestResult {
     /// Bytes of a long reply that is owed to a client of this replica.
     pub(crate) fn owed_bytes(&self) -> usize {
         let bytes = self.reply_bytes();
-        if self.asked.mine && bytes >= LONG_REPLY_BYTES { bytes } else { 0 }
+        if self.request_info.mine && bytes >= LONG_REPLY_BYTES { bytes } else { 0 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::config::{Protections, Set};
 use crate::digest::{self, Answer};
-use crate::event::{Asked, RequestResult};
+use crate::event::{RequestInfo, RequestResult};
 
 /// The reason to hold a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) fn reply_may_leave(
         return Err(Withheld::Corrupt);
     }
     let Some(reply) = &result.reply else { return Err(Withheld::NotKept) };
-    let reply_digest = digest::reply(result.asked.checksum, reply);
+    let reply_digest = digest::reply(result.request_info.checksum, reply);
     if !protections.reply_gate {
         return Ok(reply_digest);
     }
@@ -56,7 +56,7 @@ const PAIRS_OF_RUNS: [(u8, u8); 3] = [(1, 2), (1, 3), (2, 3)];
 /// [`Withheld`] has the reason to hold the reply; never [`Withheld::NotYet`].
 pub fn twice_may_leave(result: &RequestResult) -> Result<u128, Withheld> {
     let Some(reply) = &result.reply else { return Err(Withheld::NotKept) };
-    let Asked { position, time_us, checksum, .. } = result.asked;
+    let RequestInfo { position, time_us, checksum, .. } = result.request_info;
     let answer = Answer::new(position, time_us, checksum, reply);
     let of_result = digest::request(&result.pairs, &answer);
     let are = |(first, second)| {
@@ -80,7 +80,7 @@ pub fn verified_may_leave(result: &RequestResult, agreed: u128) -> Result<u128, 
         return Err(Withheld::Corrupt);
     }
     let Some(reply) = &result.reply else { return Err(Withheld::NotKept) };
-    let Asked { position, time_us, checksum, .. } = result.asked;
+    let RequestInfo { position, time_us, checksum, .. } = result.request_info;
     let answer = Answer::new(position, time_us, checksum, reply);
     if digest::request(&[], &answer) == agreed { Ok(answer.digest) } else { Err(Withheld::Corrupt) }
 }
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
     use crate::event::{Pairs, RunDigests};
 
-    const ASKED: Asked =
-        Asked { position: 40, time_us: 9, checksum: 77, mine: true, of_client: true, kind: 0 };
+    const REQUEST_INFO: RequestInfo =
+        RequestInfo { position: 40, time_us: 9, checksum: 77, mine: true, of_client: true, kind: 0 };
 
     fn pairs(sum: u64) -> Pairs {
         Pairs::from_slice(&[Pair { region_id: 3, id: ObjectId::new(8, 1), sum }])
@@ -102,7 +102,7 @@ mod tests {
 
     /// The digests that runs with these numbers make of a reply.
     fn runs(first: u8, second: u8, reply: &[u8]) -> RunDigests {
-        let answer = Answer::new(ASKED.position, ASKED.time_us, ASKED.checksum, reply);
+        let answer = Answer::new(REQUEST_INFO.position, REQUEST_INFO.time_us, REQUEST_INFO.checksum, reply);
         let result = digest::request(&pairs(5), &answer);
         RunDigests {
             first: digest::run(first, result),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn result(runs: RunDigests) -> RequestResult {
-        RequestResult::of_two_runs(ASKED, pairs(5), Some(Bytes::from_static(b"STORED")), runs)
+        RequestResult::of_two_runs(REQUEST_INFO, pairs(5), Some(Bytes::from_static(b"STORED")), runs)
     }
 
     #[test]
@@ -126,19 +126,19 @@ mod tests {
     #[test]
     fn only_the_agreed_answer_leaves_after_verification() {
         let result =
-            |reply: &'static [u8]| RequestResult::new(ASKED, Pairs::new(), Bytes::from_static(reply));
+            |reply: &'static [u8]| RequestResult::new(REQUEST_INFO, Pairs::new(), Bytes::from_static(reply));
         let agreed = result(b"STORED").digest;
         assert_eq!(
             verified_may_leave(&result(b"STORED"), agreed),
-            Ok(digest::reply(ASKED.checksum, b"STORED"))
+            Ok(digest::reply(REQUEST_INFO.checksum, b"STORED"))
         );
         assert_eq!(verified_may_leave(&result(b"STOREF"), agreed), Err(Withheld::Corrupt));
-        let moved = Asked { position: 41, ..ASKED };
+        let moved = RequestInfo { position: 41, ..REQUEST_INFO };
         let elsewhere = RequestResult::new(moved, Pairs::new(), Bytes::from_static(b"STORED"));
         assert_eq!(verified_may_leave(&elsewhere, agreed), Err(Withheld::Corrupt));
         let failed = RequestResult { failure: Some(crate::Failure::Panic), ..result(b"STORED") };
         assert_eq!(verified_may_leave(&failed, agreed), Err(Withheld::Corrupt));
-        let without = RequestResult::without_reply(ASKED, Pairs::new(), b"STORED");
+        let without = RequestResult::without_reply(REQUEST_INFO, Pairs::new(), b"STORED");
         assert_eq!(verified_may_leave(&without, agreed), Err(Withheld::NotKept));
     }
 
@@ -165,8 +165,8 @@ mod tests {
             ("a byte", |result| result.reply = Some(Bytes::from_static(b"STOREF")), Withheld::Corrupt),
             ("the end", |result| result.reply = Some(Bytes::from_static(b"STORE")), Withheld::Corrupt),
             ("an object", |result| result.pairs = pairs(6), Withheld::Corrupt),
-            ("the position", |result| result.asked.position += 1, Withheld::Corrupt),
-            ("the request", |result| result.asked.checksum ^= 1, Withheld::Corrupt),
+            ("the position", |result| result.request_info.position += 1, Withheld::Corrupt),
+            ("the request", |result| result.request_info.checksum ^= 1, Withheld::Corrupt),
             ("the reply's digest", |result| result.reply_digest ^= 1, Withheld::Corrupt),
             ("no bytes", |result| result.reply = None, Withheld::NotKept),
         ];

@@ -49,7 +49,8 @@ pub use classify::{Status, Verdict, Vote, Votes, classify};
 pub use command::{BeyondRepair, Command, Dropped, Held, To};
 pub use config::{Config, Protections, Replica};
 pub use event::{
-    Asked, Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestResult, RunDigests, keeps_reply,
+    Content, Event, Failure, Packed, Pairs, Place, Reexecution, RequestInfo, RequestResult, RunDigests,
+    keeps_reply,
 };
 pub use evidence::{Classifier, Evidence, FaultClass, FaultStage, Finding, VoteCounters, WrongObject};
 pub use gate::{Withheld, twice_may_leave, verified_may_leave};

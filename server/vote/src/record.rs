@@ -31,7 +31,7 @@ pub(crate) struct Record {
     /// Replies owed to clients.
     pub owed: u16,
     pub executed_us: u64,
-    pub asked_us: u64,
+    pub requested_us: u64,
     /// When the first details were needed; they are kept for a while after that.
     pub details_us: u64,
     /// Bytes held, own and peers', without the long replies that are owed.
@@ -355,7 +355,7 @@ impl Window {
         let count = self.get(batch).map_or(0, |record| record.requests().len());
         let mut freed = 0;
         for request in 0..count as u16 {
-            let is_kept = |result: &RequestResult| result.has_reply() && !result.asked.mine;
+            let is_kept = |result: &RequestResult| result.has_reply() && !result.request_info.mine;
             let result = self.get(batch).and_then(|record| record.requests().get(usize::from(request)));
             if freed < excess && result.is_some_and(is_kept) {
                 freed += self.take_kept(Place::new(batch, request)).map_or(0, |reply| reply.len());

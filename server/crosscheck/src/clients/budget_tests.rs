@@ -104,9 +104,9 @@ impl Side {
     /// Every request that has come gets a reply of so many bytes.
     fn reply(&mut self, bytes: usize) {
         for Submission { to, request, .. } in std::mem::take(&mut self.submissions) {
-            let (asked, bytes) = (request.checksum, bytes::Bytes::from(vec![b'x'; bytes]));
-            let voted = Some(vote::digest::reply(asked, &bytes));
-            self.clients.answer(to, Some(Reply { asked, bytes, voted }));
+            let (request_checksum, bytes) = (request.checksum, bytes::Bytes::from(vec![b'x'; bytes]));
+            let voted = Some(vote::digest::reply(request_checksum, &bytes));
+            self.clients.answer(to, Some(Reply { request_checksum, bytes, voted }));
         }
         self.clients.flush();
     }

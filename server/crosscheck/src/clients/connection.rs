@@ -507,12 +507,12 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Sends what its protocol sends without a request: a little at a time, as far as there is budget for it.
-    pub(super) fn push_unasked(&mut self, budget: &Budget, twice: bool) {
+    pub(super) fn push_unsolicited(&mut self, budget: &Budget, twice: bool) {
         let room = limits::UNASKED.saturating_sub(self.outgoing());
         if room == 0 || self.closing || self.is_full() || !budget.may_send(limits::UNASKED, 0) {
             return;
         }
-        let news = self.input.unasked(room);
+        let news = self.input.unsolicited(room);
         if !news.is_empty() {
             self.push_here(news.into(), twice, false);
         }
@@ -526,14 +526,14 @@ impl<P: Protocol> Connection<P> {
     /// A reply takes its place, if it answers the request that waits there; `None` means that there is no correct one.
     pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
         let Ok(Some(place)) = self.places.get_mut(sequence) else { return };
-        if let ReplySlot::Waiting(asked, cost) = *place {
-            let right = reply.filter(|reply| reply.asked == asked);
+        if let ReplySlot::Waiting(request_checksum, cost) = *place {
+            let right = reply.filter(|reply| reply.request_checksum == request_checksum);
             self.on_its_way = self.on_its_way.saturating_sub(cost.bytes());
             self.ready += right.as_ref().map_or(0, |reply| reply.bytes.len());
             *place = right.map_or(ReplySlot::Broken, |reply| {
                 ReplySlot::Ready(VerifiedReply {
                     bytes: reply.bytes,
-                    digest: reply.voted.map(|voted| (asked, voted)),
+                    digest: reply.voted.map(|voted| (request_checksum, voted)),
                 })
             });
         }

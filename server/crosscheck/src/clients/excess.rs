@@ -27,7 +27,7 @@ impl ExcessRights {
         let of = |shared: &Arc<ExcessHolder>| OwnExcess {
             shared: shared.clone(),
             me: thread as u32 + 1,
-            asked: None,
+            wanted_since: None,
         };
         [of(&self.request), of(&self.input)]
     }
@@ -44,7 +44,7 @@ pub struct OwnExcess {
     shared: Arc<ExcessHolder>,
     me: u32,
     /// The tick at which this thread, which has it, saw first that another waits for it.
-    asked: Option<u64>,
+    wanted_since: Option<u64>,
 }
 
 impl OwnExcess {
@@ -61,7 +61,7 @@ impl OwnExcess {
     /// Gives it back, if this thread has it.
     pub fn give_back(&mut self) {
         if self.shared.holder.load(Relaxed) == self.me {
-            self.asked = None;
+            self.wanted_since = None;
             self.shared.is_wanted.store(false, Relaxed);
             self.shared.holder.store(0, Relaxed);
         }
@@ -70,16 +70,16 @@ impl OwnExcess {
     /// Whether this thread has it, and another has waited for it for at least so many ticks.
     pub fn is_overdue(&mut self, tick: u64, patience: u64) -> bool {
         if self.shared.holder.load(Relaxed) != self.me || !self.shared.is_wanted.load(Relaxed) {
-            self.asked = None;
+            self.wanted_since = None;
             return false;
         }
-        let asked = *self.asked.get_or_insert(tick);
-        tick.saturating_sub(asked) >= patience
+        let wanted_since = *self.wanted_since.get_or_insert(tick);
+        tick.saturating_sub(wanted_since) >= patience
     }
 
     /// Another thread waits anew.
     pub fn wait_again(&mut self) {
-        self.asked = None;
+        self.wanted_since = None;
     }
 }
 

@@ -152,8 +152,8 @@ impl<P: Protocol> Input<P> {
     }
 
     /// What its protocol sends without a request.
-    pub fn unasked(&mut self, room: usize) -> Vec<u8> {
-        self.received.protocol.unasked(room)
+    pub fn unsolicited(&mut self, room: usize) -> Vec<u8> {
+        self.received.protocol.unsolicited(room)
     }
 
     /// The number of bytes that its protocol expects in the reply to the last ordered request.
@@ -275,7 +275,7 @@ mod tests {
     struct RenderedLines {
         wrong: bool,
         decoded: Arc<AtomicU32>,
-        asked: Arc<AtomicU32>,
+        renderings: Arc<AtomicU32>,
     }
 
     impl PartialEq for RenderedLines {
@@ -297,7 +297,7 @@ mod tests {
         }
 
         fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
-            self.asked.fetch_add(1, Relaxed);
+            self.renderings.fetch_add(1, Relaxed);
             let fits = input.strip_prefix(ordered)?.starts_with(b"\n");
             fits.then_some(ordered.len() + 1)
         }
@@ -306,8 +306,8 @@ mod tests {
     #[test]
     fn a_request_that_is_rendered_is_decoded_once_and_taken_from_both_copies() {
         let protocol = RenderedLines::default();
-        let (decoded, asked) = (protocol.decoded.clone(), protocol.asked.clone());
-        let counts = || [&decoded, &asked].map(|count| count.load(Relaxed));
+        let (decoded, renderings) = (protocol.decoded.clone(), protocol.renderings.clone());
+        let counts = || [&decoded, &renderings].map(|count| count.load(Relaxed));
         let mut input = Input::of(b"one\ntwo\nnow x\n", protocol);
         for (times, left) in [(1, 10), (2, 6)] {
             assert!(matches!(input.next(true), Some(InputStep::Order(4, _))));

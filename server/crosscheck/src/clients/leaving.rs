@@ -39,7 +39,7 @@ impl VerifiedReply {
 
     /// Whether the bytes still are the reply; with cross-checking, bytes without a digest are not.
     fn is_right(&self, twice: bool) -> bool {
-        let fits = |(asked, digest)| vote::digest::reply(asked, &self.bytes) == digest;
+        let fits = |(request_checksum, digest)| vote::digest::reply(request_checksum, &self.bytes) == digest;
         self.digest.map_or(!twice, fits)
     }
 }

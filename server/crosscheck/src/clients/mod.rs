@@ -24,9 +24,9 @@ mod tls;
 #[cfg(test)]
 mod tls_tests;
 #[cfg(test)]
-mod unasked_tests;
-#[cfg(test)]
 mod unix_tests;
+#[cfg(test)]
+mod unsolicited_tests;
 
 use std::io;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ pub struct Reply {
     /// Checksum of the ordered request at whose position it was made, as the log has it. A connection accepts a reply
     /// only to the request that waits there: the vote compares positions, and only this replica knows to which client
     /// each belongs.
-    pub asked: u32,
+    pub request_checksum: u32,
     /// Its bytes.
     pub bytes: Bytes,
     /// Their digest, if they were voted on: the bytes are compared with it once more before the socket gets them.
@@ -507,7 +507,7 @@ impl<P: Protocol> Clients<P> {
         }
         connection.ask_anew();
         self.budget.take_out(connection.held());
-        connection.push_unasked(&self.budget, self.bounds.twice);
+        connection.push_unsolicited(&self.budget, self.bounds.twice);
         self.budget.put_back(connection.held());
         connection.unblock();
         self.on_writable(slot);

@@ -100,9 +100,9 @@ fn serve_over<P: Protocol>(
 impl Submission {
     /// The answer with these bytes.
     pub(super) fn answered(&self, bytes: impl Into<Bytes>) -> ThreadInput {
-        let (asked, bytes) = (self.request.checksum, bytes.into());
-        let voted = Some(vote::digest::reply(asked, &bytes));
-        ThreadInput::Reply(self.to, Reply { asked, bytes, voted })
+        let (request_checksum, bytes) = (self.request.checksum, bytes.into());
+        let voted = Some(vote::digest::reply(request_checksum, &bytes));
+        ThreadInput::Reply(self.to, Reply { request_checksum, bytes, voted })
     }
 }
 
@@ -340,7 +340,7 @@ fn a_reply_that_is_not_what_was_voted_on_does_not_leave() {
     for (bytes, voted) in [("yes\n", "yes\n"), ("yes\n", "no\n")] {
         let submission = server.take();
         let reply = Reply {
-            asked: submission.request.checksum,
+            request_checksum: submission.request.checksum,
             bytes: bytes.into(),
             voted: Some(vote::digest::reply(submission.request.checksum, voted.as_bytes())),
         };

@@ -376,9 +376,10 @@ fn a_reply_that_is_not_what_was_voted_on_is_not_sealed() {
     client.write_all(b"right\nwrong\n").unwrap();
     for (bytes, voted) in [("yes\n", "yes\n"), ("yes\n", "no\n")] {
         let submission = server.take();
-        let asked = submission.request.checksum;
-        let voted = Some(vote::digest::reply(asked, voted.as_bytes()));
-        server.send(ThreadInput::Reply(submission.to, Reply { asked, bytes: bytes.into(), voted }));
+        let request_checksum = submission.request.checksum;
+        let voted = Some(vote::digest::reply(request_checksum, voted.as_bytes()));
+        server
+            .send(ThreadInput::Reply(submission.to, Reply { request_checksum, bytes: bytes.into(), voted }));
     }
     let mut got = Vec::new();
     client.read_to_end(&mut got).unwrap();

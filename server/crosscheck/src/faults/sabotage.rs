@@ -186,7 +186,7 @@ impl Sabotaged {
         if !self.has(Sabotage::ReleasesUnvoted) {
             return Vec::new();
         }
-        let mine = results.iter().enumerate().filter(|(_, result)| result.asked.mine);
+        let mine = results.iter().enumerate().filter(|(_, result)| result.request_info.mine);
         mine.map(|(number, result)| {
             (Place::new(batch, number as u16), result.reply.clone().unwrap_or_default())
         })

@@ -132,7 +132,7 @@ impl<N: Net> PendingHandshakes<N> {
     }
 
     /// Reports the connections that ended.
-    pub fn tell(&mut self, events: &mut Vec<PeerEvent>) {
+    pub fn report(&mut self, events: &mut Vec<PeerEvent>) {
         let excused = self.excused.min(self.gone.len());
         self.excused -= excused;
         self.gone.drain(..excused);

@@ -251,7 +251,7 @@ impl<N: Net> Peers<N> {
     /// Writes urgent frames, one system call per peer.
     pub fn flush(&mut self, events: &mut Vec<PeerEvent>) {
         events.append(&mut self.of_dials);
-        self.handshakes.tell(events);
+        self.handshakes.report(events);
         for peer in 0..self.links.len() as u8 {
             let alive = match self.links[usize::from(peer)].as_mut() {
                 Some(link) if link.is_urgent => link.write(),

@@ -16,7 +16,7 @@ use crate::admin_server::Call;
 use crate::hooks::{Arming, Hooks};
 use crate::ordered::Control;
 use crate::service::Service;
-use crate::world::World;
+use crate::world::{Observation, World};
 use crate::{Stop, limits};
 
 const TOO_MANY: &str = "too many admin commands wait for their position; try again";
@@ -68,8 +68,8 @@ impl Calls {
         Some(ticket)
     }
 
-    /// The digest of a region, of so many, as part of the one at `position`: every replica computes it, so that they can
-    /// be compared.
+    /// The digest of a region, of so many, as part of the one at `position`: every replica computes it, so that they
+    /// can be compared.
     pub(super) fn on_region_digest(
         &mut self,
         position: Position,
@@ -206,6 +206,18 @@ impl<S: Service, W: World> Replica<S, W> {
                 call.reply(&());
                 env.stop_with(Ok(Stop::Asked));
             }
+        }
+    }
+
+    /// A region was digested here, as part of a digest of the whole state.
+    pub(super) fn on_region_digest(&mut self, position: Position, region_id: RegionId, digest: RegionDigest) {
+        let regions = self.executor.running.as_ref().map_or(0, Execution::locks);
+        match self.calls.on_region_digest(position, (region_id, regions), digest) {
+            DigestProgress::Next(control) => self.order.submit_control(&control),
+            DigestProgress::Done { digest: Some(digest), .. } => {
+                self.env.world.see(Observation::Digest { position, digest });
+            }
+            DigestProgress::Done { digest: None, .. } | DigestProgress::Waits => {}
         }
     }
 

@@ -13,11 +13,11 @@ use crate::ordered::Control;
 /// The digests that are being made.
 #[derive(Default)]
 pub(super) struct Digests {
-    parts: BTreeMap<Position, Parts>,
+    parts: BTreeMap<Position, RegionDigests>,
 }
 
 /// The digests of regions, for one of the whole state.
-struct Parts {
+struct RegionDigests {
     /// By region; none for a region that was digested before this replica executed anything, or not yet.
     regions: Vec<Option<RegionDigest>>,
     /// The region that was ordered last.
@@ -53,7 +53,7 @@ impl Digests {
         let parts = self
             .parts
             .entry(position)
-            .or_insert_with(|| Parts { regions: vec![None; regions as usize], ordered: region_id });
+            .or_insert_with(|| RegionDigests { regions: vec![None; regions as usize], ordered: region_id });
         let Some(part) = parts.regions.get_mut(region_id as usize) else { return DigestProgress::Waits };
         *part = Some(digest);
         let next = region_id + 1;

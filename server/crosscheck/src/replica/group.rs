@@ -79,7 +79,7 @@ struct Other {
     reported: Option<Heartbeat>,
     /// Messages of it that were dropped and not reported, and when they may be reported.
     dropped: u64,
-    tells_us: u64,
+    next_report_us: u64,
 }
 
 /// The identity of a replica that executes, in its periodic message to peers.
@@ -384,10 +384,10 @@ impl Group {
         let now_us = env.world.now_us();
         let Some(other) = self.others.get_mut(usize::from(blame.peer)) else { return };
         other.dropped += 1;
-        if now_us < other.tells_us {
+        if now_us < other.next_report_us {
             return;
         }
-        other.tells_us = now_us + limits::REPORTED_AGAIN.as_micros() as u64;
+        other.next_report_us = now_us + limits::REPORTED_AGAIN.as_micros() as u64;
         match std::mem::take(&mut other.dropped) {
             1 => env.world.say(format_args!("{blame}; the message is dropped")),
             count => env.world.say(format_args!("{blame}; {count} messages from there were dropped")),

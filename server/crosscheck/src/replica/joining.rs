@@ -32,7 +32,7 @@ impl<S: Service, W: World> Replica<S, W> {
                     let deferrable = deferrable && !self.executor.is_alone();
                     self.env.send_parts(to, kind, &body, deferrable);
                 }
-                Output::LeaderChanged { .. } | Output::Membership { .. } => self.transfer.forget_asked(),
+                Output::LeaderChanged { .. } | Output::Membership { .. } => self.transfer.forget_requested(),
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CheckpointWanted { ordered: true } => {
                     self.transfer.want_checkpoint(&mut self.order, &self.env);
@@ -343,7 +343,7 @@ impl<S: Service, W: World> Replica<S, W> {
             batches: (first, self.env.last_batch(self.speculate.as_ref())),
             log_end: LogEnd { term: engine_status.last_term, index: engine_status.last_index },
             tolerance: super::own_tolerance(self),
-            verifying: self.speculate.as_ref().map(SpeculateStage::tells).unwrap_or_default(),
+            verifying: self.speculate.as_ref().map(SpeculateStage::verifying).unwrap_or_default(),
         }
     }
 

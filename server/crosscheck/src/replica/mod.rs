@@ -338,7 +338,7 @@ impl<S: Service, W: World> Replica<S, W> {
         self.transfer.give_up_disagreed(&mut self.order, &self.env);
         self.send_heartbeats();
         let waits_for = waits_for(self);
-        self.waits.tell(waits_for, &self.env);
+        self.waits.report(waits_for, &self.env);
         self.transfer.compact(&mut self.order, &mut self.env, self.executor.running.is_some());
         self.pack_unordered();
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {

@@ -226,7 +226,7 @@ impl<W: World> OwnClients<W> {
     ) {
         for (number, result) in results.into_iter().enumerate() {
             let place = Place::new(batch, number as u16);
-            let owed = if result.asked.mine { self.owed_at(place) } else { PendingReply::NOTHING };
+            let owed = if result.request_info.mine { self.owed_at(place) } else { PendingReply::NOTHING };
             match result.failure {
                 None => {}
                 Some(Failure::Invalid) => {
@@ -234,7 +234,7 @@ impl<W: World> OwnClients<W> {
                     env.keep_evidence(evidence::void(Some(origin), place));
                 }
                 Some(failure) => {
-                    let kind = kind_in_words::<S>(result.asked.kind);
+                    let kind = kind_in_words::<S>(result.request_info.kind);
                     let outcome =
                         if result.has_reply() { "answered with an error" } else { "reply withheld" };
                     env.keep_evidence(evidence::unchecked(env.settings.me, place, &failure, kind, outcome));
@@ -270,7 +270,7 @@ impl<W: World> OwnClients<W> {
             (Err(Withheld::Corrupt), _) => {
                 self.drop_reply(owed.owner);
                 env.tally.failed_checks += 1;
-                let kind = kind_in_words::<S>(result.asked.kind);
+                let kind = kind_in_words::<S>(result.request_info.kind);
                 env.keep_evidence(evidence::changed_after_runs(env.settings.me, place, kind));
                 if env.ends_on_detection() {
                     env.replace(Corrupted::Reply);
@@ -284,11 +284,11 @@ impl<W: World> OwnClients<W> {
     /// made.
     fn externalize(
         &mut self,
-        PendingReply { owner, asked }: PendingReply,
+        PendingReply { owner, request_checksum }: PendingReply,
         bytes: Bytes,
         voted: Option<u128>,
     ) {
-        self.answer(owner, Some(Reply { asked, bytes, voted }));
+        self.answer(owner, Some(Reply { request_checksum, bytes, voted }));
     }
 
     /// There is no correct reply: closes the client's connection.

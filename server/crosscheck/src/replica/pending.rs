@@ -38,11 +38,11 @@ pub(super) struct PendingReply {
     /// The recipient of its reply, as this replica recorded it.
     pub owner: Recipient,
     /// Its checksum, as the log has it: the owner must have sent exactly this request.
-    pub asked: u32,
+    pub request_checksum: u32,
 }
 
 impl PendingReply {
-    pub(super) const NOTHING: PendingReply = PendingReply { owner: Recipient::NoClient, asked: 0 };
+    pub(super) const NOTHING: PendingReply = PendingReply { owner: Recipient::NoClient, request_checksum: 0 };
 }
 
 /// The own requests that the log has not delivered yet, under their tags.

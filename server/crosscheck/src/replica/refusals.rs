@@ -15,7 +15,7 @@ pub(super) struct Refusals {
     pub strangers: u64,
     /// The number of these that were not reported, and when they may be reported.
     untold: u64,
-    tells_us: u64,
+    next_report_us: u64,
     /// By replica: the reason why there is no connection to it, and when this may be reported again.
     of_peers: Vec<Option<(String, u64)>>,
 }
@@ -72,7 +72,8 @@ impl<W: World> Environment<W> {
         let now_us = self.world.now_us();
         self.refusals.of_peers.resize(self.settings.peers.len(), None);
         let of_peer = &mut self.refusals.of_peers[peer];
-        if of_peer.as_ref().is_some_and(|(before, tells_us)| before == why && now_us < *tells_us) {
+        if of_peer.as_ref().is_some_and(|(before, next_report_us)| before == why && now_us < *next_report_us)
+        {
             return false;
         }
         *of_peer = Some((why.to_owned(), now_us + limits::REPORTED_STILL.as_micros() as u64));
@@ -82,10 +83,10 @@ impl<W: World> Environment<W> {
     fn on_stranger(&mut self, now_us: u64, why: &Refusal) {
         let refusals = &mut self.refusals;
         (refusals.strangers, refusals.untold) = (refusals.strangers + 1, refusals.untold + 1);
-        if now_us < refusals.tells_us {
+        if now_us < refusals.next_report_us {
             return;
         }
-        refusals.tells_us = now_us + limits::REPORTED_AGAIN.as_micros() as u64;
+        refusals.next_report_us = now_us + limits::REPORTED_AGAIN.as_micros() as u64;
         match std::mem::take(&mut refusals.untold) {
             1 => self.world.say(format_args!("a connection to the peers' port was refused: {why}")),
             count => self.world.say(format_args!(

@@ -74,7 +74,7 @@ impl<S: Service, W: World> Replica<S, W> {
         let (mut wants_checkpoint, mut is_long) = (false, false);
         for (number, request) in delivered.batch.requests().enumerate() {
             let place = Place::new(batch, number as u16);
-            let Decoded { asked, request, work, footprint } =
+            let Decoded { request_checksum, request, work, footprint } =
                 decode_delivered(execution, delivered, (place, number, request), &mut self.env);
             wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
             is_long |= matches!(&work, Work::Control(control) if control.is_long(self.env.settings.me));
@@ -83,12 +83,12 @@ impl<S: Service, W: World> Replica<S, W> {
                 request: number as u16,
                 mine,
                 of_client: !Control::is_control(&request.bytes),
-                checksum: asked,
+                checksum: request_checksum,
                 position: execution.next_position() + number as u64,
                 time_us: 0,
             };
             let owner = owners.get(number).copied();
-            owed.extend(owner.map(|owner| PendingReply { owner, asked }));
+            owed.extend(owner.map(|owner| PendingReply { owner, request_checksum }));
             let stream = owner.as_ref().and_then(Recipient::stream);
             requests.push(schedule::Work {
                 request: Job::new(work, request, Some(result)),
@@ -124,7 +124,7 @@ impl<S: Service, W: World> Replica<S, W> {
 /// A request of a delivered batch.
 pub(super) struct Decoded<R> {
     /// Its checksum, as its client's replica recorded it.
-    pub(super) asked: u32,
+    pub(super) request_checksum: u32,
     pub(super) request: order::Request,
     pub(super) work: Work<R>,
     pub(super) footprint: Footprint,
@@ -138,13 +138,13 @@ pub(super) fn decode_delivered<S: Service, W: World>(
     (place, at, request): (Place, usize, order::Request),
     env: &mut Environment<W>,
 ) -> Decoded<S::Request> {
-    let mut asked = request.checksum;
+    let mut request_checksum = request.checksum;
     let mut request = env.hooks.on_request(place.batch, request);
     let (mut work, mut footprint) = execution.decode(&request);
     if matches!(work, Work::Damaged)
         && let Some(again) = delivered.batch.requests().nth(at)
     {
-        (asked, request) = (again.checksum, again);
+        (request_checksum, request) = (again.checksum, again);
         (work, footprint) = execution.decode_again(&request, &delivered.batch);
     }
     footprint = env.hooks.on_footprint(footprint, execution.locks());
@@ -155,7 +155,7 @@ pub(super) fn decode_delivered<S: Service, W: World>(
         env.tally.failed_checks += 1;
         env.keep_evidence(evidence::decoded_wrong(env.settings.me, place));
     }
-    Decoded { asked, request, work, footprint }
+    Decoded { request_checksum, request, work, footprint }
 }
 
 /// Decodes one ordered request and its footprint: a pure function, so that every replica gets the same result.

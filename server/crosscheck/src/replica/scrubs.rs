@@ -14,7 +14,7 @@ pub(super) struct Scrubs {
     /// The region that is checked next.
     next: u32,
     /// When the last scrub was requested, until it is done here.
-    asked_us: Option<u64>,
+    requested_us: Option<u64>,
     /// How long the last scrub took here.
     took: Duration,
 }
@@ -32,10 +32,12 @@ impl Scrubs {
     /// The next of so many regions, if its scrub is due. Large regions are checked less often.
     pub(super) fn next_due(&mut self, regions: u32, now_us: u64) -> Option<u32> {
         let patience_us = limits::SCRUB_PATIENCE.as_micros() as u64;
-        if now_us < self.next_us || self.asked_us.is_some_and(|asked_us| now_us < asked_us + patience_us) {
+        if now_us < self.next_us
+            || self.requested_us.is_some_and(|requested_us| now_us < requested_us + patience_us)
+        {
             return None;
         }
-        self.asked_us = Some(now_us);
+        self.requested_us = Some(now_us);
         let region_id = self.next % regions;
         self.next = region_id + 1;
         let pause = limits::SCRUB_EVERY.max(self.took * limits::SCRUB_PAUSE_FACTOR);
@@ -45,7 +47,7 @@ impl Scrubs {
 
     /// A SCRUB is done here. If the process was stopped meanwhile, it did not scrub for all of that time.
     pub(super) fn on_done(&mut self, time: Duration) {
-        self.asked_us = None;
+        self.requested_us = None;
         self.took = time.min(limits::SCRUB_PATIENCE);
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct Solo<S: Service> {
     context: Context<S>,
     locks: LockList,
     /// Reports of the handlers that ran on this thread.
-    said: Arc<Mutex<Vec<Report>>>,
+    reported: Arc<Mutex<Vec<Report>>>,
     /// None while the helper has it.
     worker: Option<WorkerContext<S>>,
     helper: mpsc::Sender<WorkerContext<S>>,
@@ -86,19 +86,19 @@ impl<S: Service> Solo<S> {
         ties: &WorkerLinks<'_>,
     ) -> std::io::Result<Self> {
         let lockstep = ties.lockstep.clone();
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let here = said.clone();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let here = reported.clone();
         let context = contexts(Box::new(move |report| here.lock().push(report)));
         let (helper, lent) = mpsc::channel::<WorkerContext<S>>();
         let (give_back, back) = mpsc::channel();
         let parker = lockstep.clone();
-        let mut helpers = contexts(Box::new(move |said| {
+        let mut helpers = contexts(Box::new(move |reported| {
             // After these reports the helper can only wait: for a repair, or for the worker.
             let parks = matches!(
-                &said,
+                &reported,
                 Report::RecoverTurn { install: Some(_), .. } | Report::Returned | Report::Ended
             );
-            report(said);
+            report(reported);
             if parks {
                 parker.park();
             }
@@ -119,7 +119,7 @@ impl<S: Service> Solo<S> {
         let locks = LockList::new(context.service.clone(), |service| service.list());
         let (long, replies) = (BTreeSet::new(), Replies::new(context.kept.clone()));
         let worker = Some(worker);
-        Ok(Solo { context, locks, said, worker, helper, back, long, last_long, replies, lockstep })
+        Ok(Solo { context, locks, reported, worker, helper, back, long, last_long, replies, lockstep })
     }
 
     /// Batch `batch` was appended; `is_long` if it has a request that may wait or take long.
@@ -176,7 +176,7 @@ impl<S: Service> Solo<S> {
                 }
             }
         }));
-        reports.append(&mut self.said.lock());
+        reports.append(&mut self.reported.lock());
         let slice = ran.unwrap_or_else(|_| {
             reports.push(Report::Ended);
             Slice::Idle

@@ -28,7 +28,7 @@ pub(super) struct StateTransfer {
     /// The replica, from 0, whose state an operator decided to take without the agreement of others.
     trusted: Option<u8>,
     /// The time since when a CHECKPOINT is being ordered.
-    checkpoint_asked_us: Option<u64>,
+    checkpoint_requested_us: Option<u64>,
     /// The states on the disk, and on their way there.
     disk: DiskStates,
     /// A replica without which nothing can be ordered needs the state as it is.
@@ -53,8 +53,8 @@ impl StateTransfer {
     pub(super) fn want_checkpoint<W: World>(&mut self, order: &mut OrderStage, env: &Environment<W>) {
         let now_us = env.world.now_us();
         let patience_us = env.world.scale().cut_patience.as_micros() as u64;
-        if self.checkpoint_asked_us.is_none_or(|asked_us| now_us > asked_us + patience_us) {
-            self.checkpoint_asked_us = Some(now_us);
+        if self.checkpoint_requested_us.is_none_or(|requested_us| now_us > requested_us + patience_us) {
+            self.checkpoint_requested_us = Some(now_us);
             order.submit_control(&Control::Checkpoint);
         }
     }
@@ -80,8 +80,8 @@ impl StateTransfer {
     }
 
     /// The leader or the members have changed: a requested checkpoint may have been lost.
-    pub(super) fn forget_asked(&mut self) {
-        self.checkpoint_asked_us = None;
+    pub(super) fn forget_requested(&mut self) {
+        self.checkpoint_requested_us = None;
         self.wants_unordered = false;
     }
 
@@ -93,7 +93,7 @@ impl StateTransfer {
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
-        self.checkpoint_asked_us = None;
+        self.checkpoint_requested_us = None;
         self.offer(head.index, state, order, env);
     }
 
@@ -107,7 +107,7 @@ impl StateTransfer {
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
-        self.checkpoint_asked_us = None;
+        self.checkpoint_requested_us = None;
         self.unstable = Some((head.batch, head.index, state));
         if let Some(proof) = proof {
             self.on_stable(head.batch, proof, order, env);
@@ -386,7 +386,7 @@ impl StateTransfer {
             let is_large = log_bytes > env.settings.buffer_limit as u64 / scale.log_share;
             let keep_from = match env.settings.durability {
                 // A state is being packed for a peer, which will need the entries after it.
-                Durability::Memory if self.checkpoint_asked_us.is_some() => return,
+                Durability::Memory if self.checkpoint_requested_us.is_some() => return,
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(scale.log_kept),
                 Durability::Disk(_) if self.is_full(log_bytes, env) => floor.min(self.disk.kept_index()),

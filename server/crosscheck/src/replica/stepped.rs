@@ -80,7 +80,7 @@ pub struct Stepped<S: Service, W: World> {
     mailbox: Mailbox<Input>,
     answers: Mailbox<ThreadInput>,
     /// Checksums of the waiting requests, as a connection would keep them.
-    asked: BTreeMap<(u32, u32, u64), u32>,
+    request_checksums: BTreeMap<(u32, u32, u64), u32>,
     /// The number of client requests so far.
     submitted: u64,
     last: Option<clients::Submission>,
@@ -144,7 +144,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             mailbox: replica.mailbox(),
             replica,
             answers,
-            asked: BTreeMap::new(),
+            request_checksums: BTreeMap::new(),
             submitted: 0,
             last: None,
             received: Vec::new(),
@@ -215,7 +215,7 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// A client's request, in the service's encoding, as [`crate::Action::Order`] gives it.
     pub fn submit(&mut self, to: ReplyTo, request: Vec<u8>) {
         let request = crate::ordered::summed(request.into());
-        self.asked.insert((to.slot, to.generation, to.sequence), request.checksum);
+        self.request_checksums.insert((to.slot, to.generation, to.sequence), request.checksum);
         let submission = clients::Submission { number: self.submitted, to, request };
         self.submitted += 1;
         self.last = Some(submission.clone());
@@ -226,11 +226,11 @@ impl<S: Service, W: World> Stepped<S, W> {
     pub fn take_answers(&mut self) -> Vec<(ReplyTo, Option<Bytes>)> {
         let mut answers = Vec::new();
         self.answers.take(&mut answers);
-        let asked = &mut self.asked;
-        let mut waited = |to: ReplyTo| asked.remove(&(to.slot, to.generation, to.sequence));
+        let request_checksums = &mut self.request_checksums;
+        let mut waited = |to: ReplyTo| request_checksums.remove(&(to.slot, to.generation, to.sequence));
         let answer = |answer| match answer {
             ThreadInput::Reply(to, reply) => {
-                let right = waited(to) == Some(reply.asked);
+                let right = waited(to) == Some(reply.request_checksum);
                 Some((to, right.then_some(reply.bytes)))
             }
             ThreadInput::Drop(to) => {

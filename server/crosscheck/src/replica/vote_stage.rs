@@ -8,7 +8,6 @@ use wire::ReplicaId;
 
 use super::Replica;
 use super::barrier::CheckedBatch;
-use super::digests::DigestProgress;
 use super::environment::Environment;
 use super::execute_stage::ExecuteStage;
 use super::repairs::{self, Repairs};
@@ -156,14 +155,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 }
             }
             Report::Digest { position, region_id, digest } => {
-                let regions = self.executor.running.as_ref().map_or(0, |execution| execution.locks());
-                match self.calls.on_region_digest(position, (region_id, regions), digest) {
-                    DigestProgress::Next(control) => self.order.submit_control(&control),
-                    DigestProgress::Done { digest: Some(digest), .. } => {
-                        env.world.see(Observation::Digest { position, digest });
-                    }
-                    DigestProgress::Done { digest: None, .. } | DigestProgress::Waits => {}
-                }
+                self.on_region_digest(position, region_id, digest);
             }
             Report::Nudged { ticket, injected } => self.calls.on_nudged(ticket, injected),
             Report::Rechecked { place, corrupt } => self.vote(Event::Rechecked { place, corrupt }),

@@ -317,7 +317,7 @@ fn of_order<W: World>(
 impl Waits {
     /// Reports `what` the replica waits for once the wait has lasted for a while, and repeats it as long as the wait
     /// lasts.
-    pub(super) fn tell<W: World>(&mut self, what: Option<String>, env: &Environment<W>) {
+    pub(super) fn report<W: World>(&mut self, what: Option<String>, env: &Environment<W>) {
         let now_us = env.world.now_us();
         let Some(what) = what else {
             self.now = None;

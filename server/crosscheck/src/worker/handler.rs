@@ -9,7 +9,7 @@ use execute::{End, KeptRequest, Protection, Repeat, Reproduced, Runner, Stopped}
 use object::{Kept, ObjectId, Protect};
 use schedule::{Lock, Outcome, Turn};
 use vote::digest::{self, Answer};
-use vote::{Asked, Failure, Pairs, RequestResult, RunDigests};
+use vote::{Failure, Pairs, RequestInfo, RequestResult, RunDigests};
 
 use super::{Context, Report, core};
 use crate::hooks::Hooks;
@@ -50,7 +50,7 @@ impl<S: Service> Context<S> {
                 match self.confirm_retry(turn, locks, &mut replies.current) {
                     Ok(confirmed) => confirmed,
                     Err(failure) => {
-                        self.leave(slot, |asked| RequestResult::abandoned(asked, failure));
+                        self.leave(slot, |request_info| RequestResult::abandoned(request_info, failure));
                         return Outcome::Abandoned;
                     }
                 }
@@ -72,9 +72,9 @@ impl<S: Service> Context<S> {
                 self.keep(turn, slot.as_ref(), kept);
                 self.hooks.on_reply(turn, &mut replies.current);
                 let wrong_bits = self.hooks.wrong_digest_bits(turn);
-                self.leave_ran(slot, ran, |asked| {
-                    let asked = Asked { kind, ..asked };
-                    let mut result = self.result(asked, touched.into_pairs(), replies, runs);
+                self.leave_ran(slot, ran, |request_info| {
+                    let request_info = RequestInfo { kind, ..request_info };
+                    let mut result = self.result(request_info, touched.into_pairs(), replies, runs);
                     result.digest ^= wrong_bits;
                     result
                 });
@@ -83,8 +83,8 @@ impl<S: Service> Context<S> {
             End::Panicked => {
                 // A panic is a function of the ordered log, so every healthy replica gives this same answer.
                 let runs = self.refuse(turn, slot.as_ref(), replies);
-                self.leave_ran(slot, ran, |asked| {
-                    self.result(Asked { kind, ..asked }, Pairs::new(), replies, runs)
+                self.leave_ran(slot, ran, |request_info| {
+                    self.result(RequestInfo { kind, ..request_info }, Pairs::new(), replies, runs)
                 });
                 return outcome;
             }
@@ -106,12 +106,12 @@ impl<S: Service> Context<S> {
             }
         };
         let refused = self.mode.twice.then(|| self.refuse(turn, slot.as_ref(), replies));
-        self.leave_ran(slot, ran, |asked| {
-            let asked = Asked { kind, ..asked };
-            let reported = refused.map(|runs| self.result(asked, Pairs::new(), replies, runs));
+        self.leave_ran(slot, ran, |request_info| {
+            let request_info = RequestInfo { kind, ..request_info };
+            let reported = refused.map(|runs| self.result(request_info, Pairs::new(), replies, runs));
             RequestResult {
                 failure: Some(failure),
-                ..reported.unwrap_or_else(|| RequestResult::abandoned(asked, failure))
+                ..reported.unwrap_or_else(|| RequestResult::abandoned(request_info, failure))
             }
         });
         outcome
@@ -119,25 +119,31 @@ impl<S: Service> Context<S> {
 
     /// The result of a request: digested for the vote, or with the digests of its two runs, or only the part that is
     /// needed where nothing is compared.
-    fn result(&self, asked: Asked, touched: Pairs, replies: &mut Replies, runs: RunDigests) -> RequestResult {
+    fn result(
+        &self,
+        request_info: RequestInfo,
+        touched: Pairs,
+        replies: &mut Replies,
+        runs: RunDigests,
+    ) -> RequestResult {
         if self.mode.crosschecked || self.mode.verified {
             // What V compares of the state is the root over all objects.
             let pairs = if self.mode.verified { Pairs::new() } else { touched };
             let is_kept = if self.mode.verified {
-                asked.mine
+                request_info.mine
             } else {
-                vote::keeps_reply(asked.mine, replies.current.len())
+                vote::keeps_reply(request_info.mine, replies.current.len())
             };
             return match is_kept.then(|| replies.keep()).flatten() {
-                Some(reply) => RequestResult::new(asked, pairs, reply),
-                None => RequestResult::without_reply(asked, pairs, &replies.current),
+                Some(reply) => RequestResult::new(request_info, pairs, reply),
+                None => RequestResult::without_reply(request_info, pairs, &replies.current),
             };
         }
-        let reply = if asked.mine { replies.keep() } else { Some(Bytes::new()) };
+        let reply = if request_info.mine { replies.keep() } else { Some(Bytes::new()) };
         if self.mode.twice {
-            return RequestResult::of_two_runs(asked, touched, reply, runs);
+            return RequestResult::of_two_runs(request_info, touched, reply, runs);
         }
-        RequestResult { reply, ..RequestResult::unvoted(asked, Bytes::new()) }
+        RequestResult { reply, ..RequestResult::unvoted(request_info, Bytes::new()) }
     }
 
     /// Runs the handler once; or until two runs agree, where no vote could show which replica is wrong.
@@ -245,7 +251,7 @@ impl<S: Service> Context<S> {
             self.service.panicked(request, &mut replies.current);
             return RunDigests::default();
         };
-        let Asked { position, time_us, .. } = slot.asked();
+        let RequestInfo { position, time_us, .. } = slot.request_info();
         let mut made = |run: u8, request: &S::Request, checksum: u32| {
             replies.current.clear();
             self.service.panicked(request, &mut replies.current);

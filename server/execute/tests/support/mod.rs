@@ -9,7 +9,7 @@ use schedule::{
     Access, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule, Turn, Work,
     Worker,
 };
-use vote::{Asked, Pairs, RequestResult, RunDigests, digest};
+use vote::{Pairs, RequestInfo, RequestResult, RunDigests, digest};
 
 #[critical]
 pub struct Account {
@@ -108,7 +108,7 @@ pub struct Repeated {
     /// How often the handler ran, and how often it was counted.
     pub times: (u32, u32),
     /// The request, as the gate before the client knows it.
-    pub asked: Asked,
+    pub request_info: RequestInfo,
 }
 
 impl Repeated {
@@ -119,7 +119,7 @@ impl Repeated {
             _ => Pairs::new(),
         };
         let reply = self.ran.reply.clone().into_bytes().into();
-        RequestResult::of_two_runs(self.asked, pairs, Some(reply), self.runs)
+        RequestResult::of_two_runs(self.request_info, pairs, Some(reply), self.runs)
     }
 
     /// The bytes that leave; none if the gate holds them.
@@ -236,7 +236,13 @@ impl Bank {
                 how,
                 runs: digests,
                 times: (runs.get(), counted.get()),
-                asked: Asked { position, time_us, checksum: sent.checksum, mine: true, ..Asked::default() },
+                request_info: RequestInfo {
+                    position,
+                    time_us,
+                    checksum: sent.checksum,
+                    mine: true,
+                    ..RequestInfo::default()
+                },
             };
             (repeated, outcome)
         })

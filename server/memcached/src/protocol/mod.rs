@@ -265,7 +265,7 @@ impl Protocol for Connection {
         }
     }
 
-    fn unasked(&mut self, room: usize) -> Vec<u8> {
+    fn unsolicited(&mut self, room: usize) -> Vec<u8> {
         self.watcher.as_ref().map_or_else(Vec::new, |watcher| watcher.news(room))
     }
 

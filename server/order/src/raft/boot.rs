@@ -2,7 +2,7 @@
 //!
 //! A replica that lost its log must not found a group while another group may exist, and must not act under an old id.
 //! And a group whose replicas have all lost their logs must not silently begin again: no replica is left that knows
-//! whether it held data. So an operator decides when a group begins ([`Boot::tell`]).
+//! whether it held data. So an operator decides when a group begins ([`Boot::allow_founding`]).
 //!
 //! 1. Every process start without a log draws a *nonce* and sends HELLO(nonce) to all others until it belongs to a
 //!    group.
@@ -144,7 +144,7 @@ impl Boot {
     }
 
     /// The group is to begin, as soon as all replicas are here. Without effect unless this is slot 0.
-    pub fn tell(&mut self) {
+    pub fn allow_founding(&mut self) {
         self.is_ordered = self.group.is_none();
     }
 
@@ -299,7 +299,7 @@ mod tests {
     fn three_fresh_replicas_found_one_group_and_two_do_not() {
         let boot = |slot: u8| {
             let mut boot = Boot::new(slot, 3, 100 + u64::from(slot));
-            boot.tell();
+            boot.allow_founding();
             (slot, boot)
         };
         assert_eq!(deliver_all(&mut [boot(0), boot(1)]), [], "a majority is not enough");
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_replica_that_lost_its_log_joins_and_founds_nothing() {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
-        boots[0].1.tell();
+        boots[0].1.allow_founding();
         deliver_all(&mut boots);
         boots[0].1 = Boot::new(0, 3, 900);
         assert_eq!(deliver_all(&mut boots), []);
@@ -325,7 +325,7 @@ mod tests {
         }
         assert_eq!(deliver_all(&mut boots), []);
         assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, ..Outside::default() });
-        boots[0].1.tell();
+        boots[0].1.allow_founding();
         assert_eq!(deliver_all(&mut boots).len(), 3);
     }
 
@@ -333,10 +333,10 @@ mod tests {
     #[test]
     fn what_is_known_of_a_group_is_forgotten_when_its_last_member_has_lost_it() {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
-        boots[0].1.tell();
+        boots[0].1.allow_founding();
         assert_eq!(deliver_all(&mut boots).len(), 3);
         boots[0].1 = Boot::new(0, 3, 900);
-        boots[0].1.tell();
+        boots[0].1.allow_founding();
         boots[1].1 = Boot::new(1, 3, 901);
         assert_eq!(deliver_all(&mut boots), [], "a majority has lost it, and slot 2 has not");
         boots[2].1 = Boot::new(2, 3, 902);
@@ -350,7 +350,7 @@ mod tests {
             boots.iter().all(|(_, boot)| boot.announce().len() == 1),
             "nobody asks to be let in any more"
         );
-        boots[0].1.tell();
+        boots[0].1.allow_founding();
         assert_eq!(deliver_all(&mut boots).len(), 3);
     }
 
@@ -359,7 +359,7 @@ mod tests {
         let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
         deliver_all(&mut boots);
         boots[0].1.forget(1);
-        boots[0].1.tell();
+        boots[0].1.allow_founding();
         assert_eq!(boots[0].1.try_found(), None);
         assert_eq!(deliver_all(&mut boots).len(), 3);
     }

@@ -27,7 +27,7 @@ pub(crate) struct Lead {
     /// Incarnations that asked to join, by slot.
     joins: BTreeMap<u8, u64>,
     /// Tick at which a checkpoint was requested last.
-    checkpoint_asked: Option<u64>,
+    checkpoint_requested: Option<u64>,
     /// Tick at which the log came near the bound of what is kept for others; none while it is well below it.
     full_since: Option<u64>,
 }
@@ -110,7 +110,7 @@ impl<L: LogStore> Node<L> {
 
     /// The pipeline has a checkpoint: it is offered to waiting replicas now, and not with the next heartbeat.
     pub fn checkpoint_made(&mut self) {
-        self.lead.checkpoint_asked = None;
+        self.lead.checkpoint_requested = None;
         // Usually it was requested more than once while it was made. A replica that needs a later one asks again.
         self.mirror().wanted.take();
         if self.is_leader() {
@@ -368,12 +368,12 @@ impl<L: LogStore> Node<L> {
     /// that f+1 replicas have it alike. Where nothing can be ordered without that replica, this one gives the state
     /// that it has.
     fn ask_for_checkpoint(&mut self) {
-        if self.lead.checkpoint_asked.is_none_or(|asked| asked + RETRY_TICKS <= self.ticks) {
+        if self.lead.checkpoint_requested.is_none_or(|asked| asked + RETRY_TICKS <= self.ticks) {
             let cannot_order = self.cannot_order();
             if cannot_order && !self.is_stuck() {
                 return;
             }
-            self.lead.checkpoint_asked = Some(self.ticks);
+            self.lead.checkpoint_requested = Some(self.ticks);
             self.out.outputs.push_back(Output::CheckpointWanted { ordered: !cannot_order });
         }
     }

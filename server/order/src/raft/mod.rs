@@ -115,7 +115,7 @@ impl<L: LogStore> RaftEngine<L> {
     pub fn new(config: RaftConfig, store: L, records: Vec<Record>, applied: u64) -> Result<Self, LogError> {
         let mut boot = Boot::new(config.slot, config.replicas, config.nonce);
         if config.found {
-            boot.tell();
+            boot.allow_founding();
         }
         let out = EngineOut::default();
         let mut engine = RaftEngine {
@@ -200,7 +200,7 @@ impl<L: LogStore> RaftEngine<L> {
             Err(error) => self.out.outputs.push_back(Output::FailStop(FailStop::of_log(&error))),
         }
         if let Some(found) = self.boot.announce_founding().filter(|_| self.config.slot == 0) {
-            self.tell_all(&found);
+            self.send_to_all(&found);
         }
     }
 
@@ -224,7 +224,7 @@ impl<L: LogStore> RaftEngine<L> {
         }
     }
 
-    fn tell_all(&mut self, control: &Control) {
+    fn send_to_all(&mut self, control: &Control) {
         let body = control.encode();
         for peer in (0..self.config.replicas).filter(|peer| self.peers_up >> peer & 1 == 1) {
             self.out.send(peer, FrameKind::Control, body.clone());
@@ -237,7 +237,7 @@ impl<L: LogStore> RaftEngine<L> {
                 return self.enter(entrance);
             }
             for control in self.boot.announce() {
-                self.tell_all(&control);
+                self.send_to_all(&control);
             }
         }
     }
@@ -457,7 +457,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
                 if members != 0 {
                     return Err(DecisionError::OtherBelongs(members.trailing_zeros() as u8));
                 }
-                self.boot.tell();
+                self.boot.allow_founding();
                 Ok(())
             }
         }

@@ -59,11 +59,11 @@ impl Verifier {
         recorder.began = Some(record.view);
         self.founding = founding;
         self.install(record, out);
-        self.tell_view(out);
+        self.announce_view(out);
     }
 
     /// Tells the other verifiers of a view that an operator has begun here, again and again: they need not ask for it.
-    pub(super) fn tell_view(&self, out: &mut Out<'_>) {
+    pub(super) fn announce_view(&self, out: &mut Out<'_>) {
         let recorder = &self.recorder;
         if recorder.is_by_quorum() && recorder.began == Some(recorder.record.view) && !recorder.is_blank() {
             let (record, crashes) = (recorder.record, recorder.crashes);

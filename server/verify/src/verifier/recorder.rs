@@ -167,7 +167,7 @@ impl Recorder {
     fn runs_sequentially_next(&self, out: &mut Out<'_>) -> bool {
         let may_agree = !self.record.lineup.sequential;
         if may_agree {
-            self.tell_differed(Slots::EMPTY, out);
+            self.report_differed(Slots::EMPTY, out);
         }
         may_agree
     }
@@ -185,7 +185,7 @@ impl Recorder {
                         return None;
                     }
                     if !self.record.lineup.sequential {
-                        self.tell_differed(count.received.minus(count.agreeing), out);
+                        self.report_differed(count.received.minus(count.agreeing), out);
                         return Some(Reason::Extra);
                     }
                     // One that differs sequentially too is not one that two requests have interleaved wrongly: it is
@@ -228,7 +228,7 @@ impl Recorder {
         None
     }
 
-    fn tell_differed(&self, executors: Slots, out: &mut Out<'_>) {
+    fn report_differed(&self, executors: Slots, out: &mut Out<'_>) {
         out.commands.push(VerifierCommand::Differed { version: self.record.version, executors });
     }
 

@@ -194,7 +194,7 @@ impl Verifier {
 
     /// Sends again what may have been lost.
     fn repeat(&mut self, out: &mut Out<'_>) {
-        self.tell_view(out);
+        self.announce_view(out);
         let recorder = &mut self.recorder;
         match recorder.phase {
             VerifierPhase::Blank => self.recovery.ask(recorder, Recipients::Verifiers, out),

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use vote::{Asked, Config, Event, Message, Pairs, Place, Recover, RequestResult, Voter};
+use vote::{RequestInfo, Config, Event, Message, Pairs, Place, Recover, RequestResult, Voter};
 
 fuzz_target!(|data: &[u8]| {
     let mut voter = Voter::new(Config::new(3, 0, 4, 0));
@@ -20,8 +20,8 @@ fuzz_target!(|data: &[u8]| {
         match what & 15 {
             0 => {
                 let reply = Bytes::copy_from_slice(frame);
-                let asked = || Asked { mine: true, ..Asked::default() };
-                let one = |_| RequestResult::new(asked(), Pairs::new(), reply.clone());
+                let request_info = || RequestInfo { mine: true, ..RequestInfo::default() };
+                let one = |_| RequestResult::new(request_info(), Pairs::new(), reply.clone());
                 let requests = (0..2).map(one).collect();
                 voter.handle(Event::Executed { batch, requests }, now_us, &mut commands);
                 batch += 1;

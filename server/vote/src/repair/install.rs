@@ -39,7 +39,7 @@ struct Install {
     belief: Belief,
     targets: BTreeMap<(RegionId, ObjectId), InstallTarget>,
     since_us: u64,
-    asked_us: u64,
+    requested_us: u64,
     /// Counts requests, so that each round goes to another peer.
     round_robin: usize,
 }
@@ -59,7 +59,7 @@ struct Piece {
     claims: [Option<Claim>; MAX_REPLICAS],
     /// Bytes that match any peer's claim, by digest.
     bytes: Option<(u128, Bytes)>,
-    asked: bool,
+    is_requested: bool,
 }
 
 /// A peer's claim about a piece.
@@ -133,8 +133,8 @@ impl Installs {
             Scope::SettleOn(source) => Belief::Source(source),
         };
         let targets = recover.targets().map(|target| (target, InstallTarget::default())).collect();
-        let (since_us, asked_us) = (round.now_us, round.now_us);
-        let install = Install { belief, targets, since_us, asked_us, round_robin: 0 };
+        let (since_us, requested_us) = (round.now_us, round.now_us);
+        let install = Install { belief, targets, since_us, requested_us, round_robin: 0 };
         self.waiting.insert(turn, install);
         let (now, later): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.early).into_iter().partition(|(_, repair)| repair.turn == turn);
@@ -177,7 +177,7 @@ impl Installs {
             if before.is_none() || before != agreed {
                 piece.bytes = Some((repair.digest, bytes));
             }
-            piece.asked = false;
+            piece.is_requested = false;
         } else if !repair.present && digest_of(&repair, &[]) == repair.digest {
             piece.bytes = Some((repair.digest, Bytes::new()));
         }
@@ -265,10 +265,10 @@ impl Installs {
             self.waiting.iter().filter(|(_, install)| overdue(install)).map(|(turn, _)| *turn).collect();
         late.into_iter().for_each(|turn| self.give_up(turn, round));
         for (turn, install) in &mut self.waiting {
-            if now_us.saturating_sub(install.asked_us) < ASK_AFTER_US {
+            if now_us.saturating_sub(install.requested_us) < ASK_AFTER_US {
                 continue;
             }
-            install.asked_us = now_us;
+            install.requested_us = now_us;
             install.round_robin += 1;
             let (belief, round_robin) = (install.belief, install.round_robin);
             for (key, target) in install.targets.iter_mut().filter(|(_, target)| target.accepted.is_none()) {
@@ -302,11 +302,11 @@ impl Installs {
 fn pull(install: &mut Install, turn: Place, (region_id, id): (RegionId, ObjectId), round: &mut Round<'_>) {
     let belief = install.belief;
     let Some(target) = install.targets.get_mut(&(region_id, id)) else { return };
-    let mut open = target.pieces.values().filter(|piece| piece.asked).count();
+    let mut open = target.pieces.values().filter(|piece| piece.is_requested).count();
     for (index, piece) in &mut target.pieces {
         let Some(claim) = agreed_claim(&piece.claims, belief) else { continue };
         let there = piece.bytes.as_ref().is_some_and(|(digest, _)| *digest == claim.digest);
-        if there || piece.asked {
+        if there || piece.is_requested {
             continue;
         }
         if open >= REPAIR_PULL_PIECES {
@@ -315,7 +315,7 @@ fn pull(install: &mut Install, turn: Place, (region_id, id): (RegionId, ObjectId
         let source = (0..MAX_REPLICAS).find(|from| piece.claims[*from] == Some(claim));
         if let Some(source) = source {
             open += 1;
-            piece.asked = true;
+            piece.is_requested = true;
             round.send_one(
                 source as Replica,
                 Message::Ask(Ask::Repair { turn, region_id, id, piece: *index }),

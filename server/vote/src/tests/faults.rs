@@ -6,7 +6,9 @@ use bytes::Bytes;
 use super::cluster::Cluster;
 use super::service::{Op, Slip, key};
 use crate::record::Record;
-use crate::{Asked, BeyondRepair, Command, FaultClass, FaultStage, Message, Place, RequestResult, digest};
+use crate::{
+    BeyondRepair, Command, FaultClass, FaultStage, Message, Place, RequestInfo, RequestResult, digest,
+};
 
 const OPS: [Op; 3] = [Op::Set(0, 5), Op::Add(1, 0), Op::Get(0)];
 
@@ -154,8 +156,8 @@ fn stored_reply_digest() {
 }
 
 /// The same result as the answer to another request.
-fn answering(asked: Asked, result: &RequestResult) -> RequestResult {
-    RequestResult::new(asked, result.pairs.clone(), result.reply.clone().expect("kept"))
+fn answering(request_info: RequestInfo, result: &RequestResult) -> RequestResult {
+    RequestResult::new(request_info, result.pairs.clone(), result.reply.clone().expect("kept"))
 }
 
 #[test]
@@ -163,8 +165,8 @@ fn right_bytes_for_another_request() {
     // The replica exchanges the request at this position for another one: its effects and reply are the same, but its
     // client must not get the reply.
     fn mistake(result: &mut RequestResult) {
-        let asked = Asked { checksum: result.asked.checksum ^ 1, ..result.asked };
-        *result = answering(asked, result);
+        let request_info = RequestInfo { checksum: result.request_info.checksum ^ 1, ..result.request_info };
+        *result = answering(request_info, result);
     }
     for faulty in 0..3u8 {
         let cluster = tampered(mistake, usize::from(faulty));
@@ -181,13 +183,14 @@ fn right_bytes_for_another_request() {
 fn right_results_at_another_position_or_time() {
     // The schedule of this replica has skipped a position: its results are right, but new objects would have other ids.
     fn lose_count(result: &mut RequestResult) {
-        let asked = Asked { position: result.asked.position + 1, ..result.asked };
-        *result = answering(asked, result);
+        let request_info = RequestInfo { position: result.request_info.position + 1, ..result.request_info };
+        *result = answering(request_info, result);
     }
     // Its time is too far ahead: its objects would expire too early.
     fn go_ahead(result: &mut RequestResult) {
-        let asked = Asked { time_us: result.asked.time_us ^ 1 << 55, ..result.asked };
-        *result = answering(asked, result);
+        let request_info =
+            RequestInfo { time_us: result.request_info.time_us ^ 1 << 55, ..result.request_info };
+        *result = answering(request_info, result);
     }
     for (faulty, tamper) in
         (0..3u8).flat_map(|faulty| [(faulty, lose_count as fn(&mut _)), (faulty, go_ahead)])

@@ -39,7 +39,7 @@ fn paper(arrivals: &[(usize, u128)]) -> [Status; 3] {
 fn ours(arrivals: &[(usize, u128)], replicas: usize) -> Vec<Status> {
     let mut votes = Votes::default();
     for (replica, value) in arrivals {
-        votes[*replica].say(*value);
+        votes[*replica].add_value(*value);
     }
     classify(&votes, replicas as u32 / 2 + 1).statuses[..replicas].to_vec()
 }
@@ -122,8 +122,8 @@ fn the_order_of_arrival_never_matters() {
 #[test]
 fn a_replica_that_blames_itself_has_no_vote() {
     let mut votes: Votes = [Vote::default(); MAX_REPLICAS];
-    votes[0].say(7);
-    votes[1].say(7);
+    votes[0].add_value(7);
+    votes[1].add_value(7);
     votes[1].blame();
     let verdict = classify(&votes, 2);
     assert_eq!(verdict.majority, None);
@@ -133,9 +133,9 @@ fn a_replica_that_blames_itself_has_no_vote() {
 #[test]
 fn a_torn_vote_is_valid_when_either_half_is_right() {
     let mut votes: Votes = [Vote::default(); MAX_REPLICAS];
-    votes[0].say(7);
-    votes[1].say(99); // a fault hit the stated digest
-    votes[1].say(7); // the pairs were not
-    votes[2].say(7);
+    votes[0].add_value(7);
+    votes[1].add_value(99); // a fault hit the stated digest
+    votes[1].add_value(7); // the pairs were not
+    votes[2].add_value(7);
     assert_eq!(classify(&votes, 2).statuses[..3], [Status::Valid; 3]);
 }

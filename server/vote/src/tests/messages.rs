@@ -4,7 +4,7 @@ use bytes::Bytes;
 use object::{ObjectId, Pair};
 use proptest::prelude::*;
 
-use crate::Asked;
+use crate::RequestInfo;
 use crate::digest::Answer;
 use crate::event::Failure;
 use crate::limits::{ASK_AFTER_US, KEEP_FINISHED_BATCHES, WINDOW_BATCHES};
@@ -61,11 +61,17 @@ fn message() -> impl Strategy<Value = Message> {
         (prop_oneof![0..6u64, any::<u64>()], proptest::collection::vec(any::<Option<u128>>(), 0..6))
             .prop_map(|(batch, digests)| Message::Digests { batch, digests }),
         (place(), any::<(u32, u64, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
-            |(place, (asked, bytes, digest), first, more, pairs)| {
+            |(place, (request_checksum, bytes, digest), first, more, pairs)| {
                 let total = first + pairs.len() as u32 + more;
                 Message::Pairs {
                     place,
-                    answer: Answer { position: place.batch, time_us: !place.batch, asked, bytes, digest },
+                    answer: Answer {
+                        position: place.batch,
+                        time_us: !place.batch,
+                        request_checksum,
+                        bytes,
+                        digest,
+                    },
                     total,
                     first,
                     pairs,
@@ -135,8 +141,8 @@ proptest! {
         let mut voter = Voter::new(Config::new(3, 0, 4, 0));
         let mut commands = Vec::new();
         for batch in 0..3 {
-            let asked = || Asked { mine: true, ..Asked::default() };
-            let one = |n| RequestResult::new(asked(), Pairs::new(), Bytes::from(vec![n]));
+            let request_info = || RequestInfo { mine: true, ..RequestInfo::default() };
+            let one = |n| RequestResult::new(request_info(), Pairs::new(), Bytes::from(vec![n]));
             let results = (0..3).map(one).collect();
             voter.handle(Event::Executed { batch, requests: results }, 0, &mut commands);
         }
@@ -229,14 +235,14 @@ fn a_recover_that_lists_an_object_of_a_listed_region_is_malformed() {
 fn late_votes_are_asked_for_again_one_at_a_time() {
     let mut voter = Voter::new(Config::new(3, 0, 4, 0));
     let mut commands = Vec::new();
-    let asked = Asked::default();
+    let request_info = RequestInfo::default();
     let digest_of = |batch| {
-        let result = RequestResult::new(asked, Pairs::new(), Bytes::new());
+        let result = RequestResult::new(request_info, Pairs::new(), Bytes::new());
         crate::digest::batch(batch, [result.digest].into_iter(), &mut Vec::new())
     };
     let closed = KEEP_FINISHED_BATCHES + 20;
     for batch in 0..closed {
-        let requests = vec![RequestResult::new(asked, Pairs::new(), Bytes::new())];
+        let requests = vec![RequestResult::new(request_info, Pairs::new(), Bytes::new())];
         voter.handle(Event::Executed { batch, requests }, 0, &mut commands);
         for from in [1, 2] {
             let message = Message::Check { first: batch, digests: [digest_of(batch)].into_iter().collect() };

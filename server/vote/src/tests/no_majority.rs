@@ -5,8 +5,8 @@ use super::service::{Op, Slip, key};
 use crate::classify::by_elimination;
 use crate::config::{Replica, Set};
 use crate::{
-    Asked, BeyondRepair, Command, Config, Dropped, Event, Failure, FaultClass, Held, Message, Pairs, Place,
-    Reexecution, RequestResult, Voter, Votes,
+    BeyondRepair, Command, Config, Dropped, Event, Failure, FaultClass, Held, Message, Pairs, Place,
+    Reexecution, RequestInfo, RequestResult, Voter, Votes,
 };
 use bytes::Bytes;
 
@@ -147,8 +147,8 @@ fn two_of_three_abandon_it() {
 #[test]
 fn elimination_needs_somebody_who_stepped_back() {
     let mut votes = Votes::default();
-    votes[0].say(7);
-    votes[1].say(7);
+    votes[0].add_value(7);
+    votes[1].add_value(7);
     let (live, stands) = (Set::first(2), Set::first(2));
     assert_eq!(by_elimination(&votes, live, stands, 2), None, "two of five that agree are not three");
     votes[2].blame();
@@ -170,8 +170,8 @@ fn left_over(others: impl Fn(Replica) -> Vec<Event>) -> Vec<Command> {
     let mut commands = Vec::new();
     let place = Place::new(0, 0);
     let mut tell = |event| voter.handle(event, 0, &mut commands);
-    let asked = Asked { mine: true, ..Asked::default() };
-    let requests = vec![RequestResult::new(asked, Pairs::new(), Bytes::from_static(b"wrong"))];
+    let request_info = RequestInfo { mine: true, ..RequestInfo::default() };
+    let requests = vec![RequestResult::new(request_info, Pairs::new(), Bytes::from_static(b"wrong"))];
     let own = requests[0].digest;
     tell(Event::Executed { batch: 0, requests });
     tell(Event::Message { from: 3, message: Message::SelfBlame { place, failure: Failure::Panic } });

@@ -47,7 +47,8 @@ fn assert_exact(voter: &Voter) {
         (sum(|record| record.bytes), sum(|record| record.owed_bytes))
     );
     let results = || records.iter().flat_map(|record| record.requests());
-    let kept = results().filter(|result| !result.asked.mine).map(RequestResult::reply_bytes).sum::<usize>();
+    let kept =
+        results().filter(|result| !result.request_info.mine).map(RequestResult::reply_bytes).sum::<usize>();
     assert_eq!(
         (window.kept_bytes, window.owed_bytes),
         (kept, results().map(RequestResult::owed_bytes).sum())
@@ -102,7 +103,7 @@ fn a_reply_that_was_dropped_is_let_go_of_by_its_owner() {
 }
 
 fn answer(result: &mut RequestResult, byte: u8) {
-    *result = RequestResult::new(result.asked, result.pairs.clone(), vec![byte; 5000].into());
+    *result = RequestResult::new(result.request_info, result.pairs.clone(), vec![byte; 5000].into());
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn replies_are_fetched_a_few_at_a_time() {
 fn without_room(result: &mut RequestResult) {
     let reply = result.reply.take().expect("it is made here");
     let before = (result.digest, result.answer());
-    *result = RequestResult::without_reply(result.asked, result.pairs.clone(), &reply);
+    *result = RequestResult::without_reply(result.request_info, result.pairs.clone(), &reply);
     assert_eq!((result.digest, result.answer()), before, "its peers see no difference");
 }
 

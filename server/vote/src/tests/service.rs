@@ -6,7 +6,7 @@ use bytes::Bytes;
 use object::{ObjectId, Pair, RegionId};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::Asked;
+use crate::RequestInfo;
 use crate::{Content, Failure, Packed, Pairs, Recover, RequestResult};
 
 pub(crate) const REGION_IDS: RegionId = 2;
@@ -86,17 +86,22 @@ impl State {
     /// Runs one request; a failed entry check abandons it without a trace.
     pub(crate) fn run(&mut self, op: Op, mine: bool, slip: Slip) -> RequestResult {
         let before = self.clone();
-        let asked =
-            Asked { checksum: checksum(op), mine, of_client: true, kind: kind(op), ..Asked::default() };
+        let request_info = RequestInfo {
+            checksum: checksum(op),
+            mine,
+            of_client: true,
+            kind: kind(op),
+            ..RequestInfo::default()
+        };
         match self.attempt(op, slip) {
             Ok((pairs, reply)) => {
                 let pairs: Pairs =
                     pairs.into_iter().map(|((region_id, id), sum)| Pair { region_id, id, sum }).collect();
-                RequestResult::new(asked, pairs, Bytes::from(reply))
+                RequestResult::new(request_info, pairs, Bytes::from(reply))
             }
             Err(failure) => {
                 *self = before;
-                RequestResult::abandoned(asked, failure)
+                RequestResult::abandoned(request_info, failure)
             }
         }
     }
@@ -182,15 +187,15 @@ impl State {
 
     /// The result of a RECOVER for the vote: the objects that it lists, with their present values.
     pub(crate) fn recovered(&self, recover: &Recover) -> RequestResult {
-        let asked = Asked::default();
+        let request_info = RequestInfo::default();
         if let Some((region_id, id)) = recover.objects.iter().copied().find(|at| !self.is_intact(*at)) {
-            return RequestResult::abandoned(asked, Failure::Check { region_id, id });
+            return RequestResult::abandoned(request_info, Failure::Check { region_id, id });
         }
         let pair = |at: &(RegionId, ObjectId)| {
             let sum = self.objects.get(at).map_or(Pair::REMOVED, |object| object.sum);
             Pair { region_id: at.0, id: at.1, sum }
         };
-        RequestResult::new(asked, recover.objects.iter().map(pair).collect(), Bytes::new())
+        RequestResult::new(request_info, recover.objects.iter().map(pair).collect(), Bytes::new())
     }
 
     /// Packs the objects of a RECOVER.

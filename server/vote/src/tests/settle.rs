@@ -161,7 +161,7 @@ fn replies_that_differ_alone_are_dropped_alone() {
 }
 
 fn answer(result: &mut RequestResult, byte: u8) {
-    *result = RequestResult::new(result.asked, result.pairs.clone(), vec![byte; 4].into());
+    *result = RequestResult::new(result.request_info, result.pairs.clone(), vec![byte; 4].into());
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn what_a_request_of_the_pipeline_shows_is_settled_by_regions() {
     let mut cluster = group(3);
     let place = order_one(&mut cluster, &[Op::Set(0, 500)]);
     for node in &mut cluster.nodes {
-        node.tamper.insert(place, |result| result.asked.of_client = false);
+        node.tamper.insert(place, |result| result.request_info.of_client = false);
     }
     cluster.run();
     let [recover] = &recovers(&cluster)[..] else { panic!("{:?}", recovers(&cluster)) };

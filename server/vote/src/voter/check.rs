@@ -35,7 +35,7 @@ impl Voter {
         };
         let digest = fold(batch, me, &requests, &mut self.ballots.scratch);
         record.set_digest(me, digest);
-        record.owed = requests.iter().filter(|result| result.asked.mine).count() as u16;
+        record.owed = requests.iter().filter(|result| result.request_info.mine).count() as u16;
         record.executed_us = round.now_us;
         let kept = keep_short_replies(&mut requests);
         let owed = requests.iter().map(RequestResult::owed_bytes).sum::<usize>();
@@ -204,7 +204,7 @@ impl OwedReplies {
             else {
                 return;
             };
-            let (mine, agreed) = (result.asked.mine, result.digest);
+            let (mine, agreed) = (result.request_info.mine, result.digest);
             match self.release(Place::new(batch, request), agreed, agreeing, ballots, round) {
                 Err(Withheld::Corrupt) => corrupt.push(request),
                 Err(Withheld::NotYet) if mine => break,
@@ -244,7 +244,7 @@ impl OwedReplies {
         let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {
             return Ok(());
         };
-        if !result.asked.mine {
+        if !result.request_info.mine {
             return Ok(());
         }
         let digest = match reply_may_leave(result, agreed, agreeing, quorum, protections) {
@@ -255,7 +255,7 @@ impl OwedReplies {
             }
             Err(why) => return Err(why),
         };
-        result.asked.mine = false;
+        result.request_info.mine = false;
         record.owed -= 1;
         // Only the owner of a reply requests it, and the owner is this replica.
         let Some(reply) = ballots.window.take_owed(place) else { return Ok(()) };
@@ -269,7 +269,8 @@ impl OwedReplies {
         let held =
             disputes.filter(|(_, dispute)| dispute.held).map(|(request, _)| Place::new(batch, *request));
         round.commands.extend(held.map(|place| Command::Resumed { place }));
-        for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.asked.mine) {
+        for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.request_info.mine)
+        {
             let place = Place::new(batch, index as u16);
             self.remove(place);
             round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
@@ -329,13 +330,13 @@ impl LateVotes {
     ) {
         let Some(agreed) = ballots.window.remembered(batch) else { return };
         if agreed == digest {
-            if self.0[from as usize].is_some_and(|(asked, _)| asked == batch) {
+            if self.0[from as usize].is_some_and(|(requested, _)| requested == batch) {
                 self.0[from as usize] = None;
             }
             return;
         }
         match self.0[from as usize] {
-            Some((asked, _)) if asked == batch => {}
+            Some((requested, _)) if requested == batch => {}
             // One batch at a time: the digests of two batches would be requested again alternately, for ever.
             Some((_, since_us)) if round.now_us.saturating_sub(since_us) < ASK_AFTER_US => return,
             _ => {
@@ -353,7 +354,7 @@ impl LateVotes {
 
 /// Results of a batch that was closed without them: none of its replies can leave.
 fn executed_too_late(batch: u64, requests: &[RequestResult], round: &mut Round<'_>) {
-    for (index, _) in requests.iter().enumerate().filter(|(_, result)| result.asked.mine) {
+    for (index, _) in requests.iter().enumerate().filter(|(_, result)| result.request_info.mine) {
         let place = Place::new(batch, index as u16);
         round.commands.push(Command::DropReply { place, why: Dropped::WindowClosed });
     }
@@ -412,7 +413,7 @@ impl Ballots {
 /// Discards the long replies among those that this replica does not owe. Returns the bytes of the short ones,
 /// which are kept in case the owner finds its own copy wrong.
 fn keep_short_replies(requests: &mut [RequestResult]) -> usize {
-    let of_others = requests.iter_mut().filter(|result| !result.asked.mine);
+    let of_others = requests.iter_mut().filter(|result| !result.request_info.mine);
     let kept = of_others.map(|result| {
         if !keeps_reply(false, result.reply_bytes()) {
             result.reply = None;

@@ -148,19 +148,19 @@ impl Ballots {
                 own_vote(vote, own, dispute.is_some());
             } else {
                 if agreeing.contains(replica) {
-                    vote.say(own.digest);
+                    vote.add_value(own.digest);
                 }
                 let stated =
                     record.details.as_ref().and_then(|details| details.stated[replica as usize].as_ref());
                 match stated.map(|stated| stated.get(request as usize).copied().flatten()) {
-                    Some(Some(digest)) => vote.say(digest),
+                    Some(Some(digest)) => vote.add_value(digest),
                     Some(None) => vote.blame(),
                     None => {}
                 }
             }
             let Some(dispute) = dispute else { continue };
             if let Some(digest) = dispute.deltas[replica as usize].as_ref().and_then(|delta| delta.digest()) {
-                vote.say(digest);
+                vote.add_value(digest);
             }
             if dispute.failures[replica as usize].is_some() {
                 vote.blame();
@@ -233,9 +233,9 @@ fn own_vote(vote: &mut Vote, own: &RequestResult, disputed: bool) {
     if own.failure.is_some() {
         return vote.blame();
     }
-    vote.say(own.digest);
+    vote.add_value(own.digest);
     if disputed {
-        vote.say(own.recomputed());
+        vote.add_value(own.recomputed());
     }
 }
 

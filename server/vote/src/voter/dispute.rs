@@ -54,12 +54,12 @@ impl Voter {
         }
         // If a peer has closed the batch, f+1 have agreed. If a peer that is absent now voted differently, f+1 may have
         // agreed. A replica that is left over must not decide on its own.
-        let says = |replica: Replica, value| {
-            votes[replica as usize].is_blamed() || votes[replica as usize].says(value)
+        let has_value = |replica: Replica, value| {
+            votes[replica as usize].is_blamed() || votes[replica as usize].has_value(value)
         };
         let may_decide = |value: &u128| {
             record.gone.is_empty()
-                && record.known.minus(self.ballots.live).iter().all(|replica| says(replica, *value))
+                && record.known.minus(self.ballots.live).iter().all(|replica| has_value(replica, *value))
         };
         let left_over =
             by_elimination(&votes, self.ballots.live, dispute.stands, self.ballots.config.faults());
@@ -83,7 +83,7 @@ impl Voter {
         let Some(record) = self.ballots.window.get(place.batch) else { return };
         let right = right_delta(record, place.request, agreed);
         let own = &record.requests()[place.request as usize];
-        let owed = own.asked.mine;
+        let owed = own.request_info.mine;
         let failed_here = !valid.contains(me);
         if owed && own.failure.is_none() && !own.has_reply() {
             // A reply for which there was no room is not fetched either.
@@ -149,7 +149,8 @@ impl Voter {
             name_object(&mut wrong, theirs, right, (region_id, id));
         }
         let stage = stage_of(failure, theirs, right, &wrong);
-        let case = Case { batch: place.batch, request: Some(place.request), kind: own.asked.kind, stage };
+        let case =
+            Case { batch: place.batch, request: Some(place.request), kind: own.request_info.kind, stage };
         let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.region_id, wrong.id)).collect();
         let proposers = self.ballots.live.minus(verdict.with(Status::Failed));
         self.ballots.evidence(replica, case, failure, &wrong, round);
@@ -220,7 +221,7 @@ impl Ballots {
     /// this was reported before.
     fn close_torn(&mut self, place: Place, replica: Replica, round: &mut Round<'_>) -> bool {
         let Some(record) = self.window.get_mut(place.batch) else { return false };
-        let kind = record.requests()[place.request as usize].asked.kind;
+        let kind = record.requests()[place.request as usize].request_info.kind;
         let Some(dispute) = find_mut(record, place.request) else { return false };
         if dispute.closed.contains(replica) {
             return false;
@@ -237,7 +238,7 @@ impl Ballots {
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let own = &record.requests()[place.request as usize];
         let stage = if own.recomputed() == agreed { FaultStage::Reply } else { FaultStage::Digest };
-        let kind = own.asked.kind;
+        let kind = own.request_info.kind;
         let Some(dispute) = find_mut(record, place.request) else { return };
         if !dispute.closed.contains(me) {
             dispute.closed.insert(me);

@@ -99,7 +99,7 @@ impl Settling {
         let me = ballots.config.me();
         let Some(record) = ballots.window.get_mut(place.batch) else { return };
         let own = &record.requests()[place.request as usize];
-        let (kind, failure, owed) = (own.asked.kind, own.failure, own.asked.mine);
+        let (kind, failure, owed) = (own.request_info.kind, own.failure, own.request_info.mine);
         self.on_decided(place);
         let Some(dispute) = find_mut(record, place.request) else { return };
         dispute.done = true;
@@ -128,7 +128,7 @@ impl Ballots {
         let Some(record) = self.window.get_mut(place.batch) else { return false };
         let own = &record.requests()[place.request as usize];
         let abandoned = own.failure.is_some();
-        let is_intact = |reply: &Bytes| digest::reply(own.asked.checksum, reply) == own.reply_digest;
+        let is_intact = |reply: &Bytes| digest::reply(own.request_info.checksum, reply) == own.reply_digest;
         let intact = own.reply.as_ref().is_none_or(is_intact);
         let objects: Vec<_> = own.pairs.iter().map(|pair| (pair.region_id, pair.id)).collect();
         let Some(dispute) = find_mut(record, place.request) else { return false };
@@ -212,7 +212,7 @@ impl Ballots {
 
     fn report_held(&mut self, place: Place, blamed: u32, everybody_stands: bool, round: &mut Round<'_>) {
         let Some(record) = self.window.get(place.batch) else { return };
-        let kind = record.requests()[place.request as usize].asked.kind;
+        let kind = record.requests()[place.request as usize].request_info.kind;
         let case =
             Case { batch: place.batch, request: Some(place.request), kind, stage: FaultStage::InRequest };
         let finding = Finding {

@@ -126,5 +126,5 @@ impl Streaks {
 
 /// The pipeline's own requests have no reply: a replica that answers every client wrongly is right about them.
 fn is_of_clients(record: &Record) -> bool {
-    record.requests().iter().any(|result| result.asked.of_client)
+    record.requests().iter().any(|result| result.request_info.of_client)
 }

@@ -32,7 +32,7 @@ pub(crate) struct OwedReplies {
 #[derive(Debug)]
 struct Fetch {
     /// This replica's checksum of the request: bytes that answer another one are not accepted.
-    asked: u32,
+    request_checksum: u32,
     /// Length and digest that f+1 replicas agreed on; unknown until a peer's pairs have come.
     wanted: Option<(u64, u128)>,
     got: Vec<u8>,
@@ -44,7 +44,7 @@ struct Fetch {
     source: Option<Replica>,
     is_running: bool,
     since_us: u64,
-    asked_us: u64,
+    requested_us: u64,
 }
 
 impl OwedReplies {
@@ -84,9 +84,9 @@ impl OwedReplies {
 }
 
 impl Fetch {
-    fn new(asked: u32, now_us: u64) -> Self {
+    fn new(request_checksum: u32, now_us: u64) -> Self {
         Fetch {
-            asked,
+            request_checksum,
             wanted: None,
             got: Vec::new(),
             sources: Set::EMPTY,
@@ -95,7 +95,7 @@ impl Fetch {
             source: None,
             is_running: false,
             since_us: now_us,
-            asked_us: now_us,
+            requested_us: now_us,
         }
     }
 
@@ -124,22 +124,23 @@ impl OwedReplies {
             .window
             .get(place.batch)
             .and_then(|record| record.requests().get(usize::from(place.request)));
-        let Some(asked) = own.map(|own| own.asked.checksum) else { return };
-        let fetch = self.open.entry(place).or_insert_with(|| Fetch::new(asked, round.now_us));
+        let Some(request_checksum) = own.map(|own| own.request_info.checksum) else { return };
+        let fetch = self.open.entry(place).or_insert_with(|| Fetch::new(request_checksum, round.now_us));
         fetch.sources = fetch.sources.or(valid.without(me));
         if fetch.wanted.is_some() {
             return;
         }
-        let Some(Answer { asked: right, bytes, digest, .. }) = right.map(|right| right.answer) else {
+        let Some(Answer { request_checksum: right, bytes, digest, .. }) = right.map(|right| right.answer)
+        else {
             return;
         };
         fetch.wanted = Some((bytes, digest));
         // The others' answer belongs to another request than that of this replica's client: this replica has exchanged
         // two requests. And no replica keeps a long reply for another one.
-        if right != asked || bytes > KEPT_REPLY_BYTES_MAX as u64 || fetch.has_no_source() {
+        if right != request_checksum || bytes > KEPT_REPLY_BYTES_MAX as u64 || fetch.has_no_source() {
             return self.drop_reply(place, Dropped::NotFetched, ballots, round);
         }
-        if bytes == 0 && digest::reply(asked, &[]) == digest {
+        if bytes == 0 && digest::reply(request_checksum, &[]) == digest {
             return self.reply_repaired(place, ballots, round);
         }
         self.waiting.insert(place);
@@ -173,10 +174,10 @@ impl OwedReplies {
             fetch.got.reserve_exact(length as usize - fetch.got.len());
             fetch.got.extend_from_slice(bytes);
             if end < length {
-                fetch.asked_us = round.now_us;
+                fetch.requested_us = round.now_us;
                 return round.send_one(from, Message::Ask(Ask::Reply { place, offset: end as u32 }));
             }
-            if digest::reply(fetch.asked, &fetch.got) == digest {
+            if digest::reply(fetch.request_checksum, &fetch.got) == digest {
                 return self.reply_repaired(place, ballots, round);
             }
         }
@@ -209,7 +210,7 @@ impl OwedReplies {
             fetch.tried = Set::EMPTY;
         }
         fetch.source = candidates.minus(fetch.tried).lowest();
-        fetch.asked_us = round.now_us;
+        fetch.requested_us = round.now_us;
         if let Some(source) = fetch.source {
             fetch.tried.insert(source);
             ballots.counters.asks_sent += 1;
@@ -255,13 +256,13 @@ impl OwedReplies {
         }
         let is_due = |fetch: &Fetch| {
             let waits = fetch.wanted.is_some() && !fetch.is_running;
-            !waits && now_us.saturating_sub(fetch.asked_us) >= ASK_AFTER_US
+            !waits && now_us.saturating_sub(fetch.requested_us) >= ASK_AFTER_US
         };
         for place in self.fetches_that(is_due).into_iter().take(ASKS_PER_TICK) {
             let Some(fetch) = self.open.get_mut(&place) else { continue };
             if fetch.wanted.is_none() {
                 // Any agreeing peer's pairs have the digest of the right reply; they were lost, or never sent.
-                fetch.asked_us = now_us;
+                fetch.requested_us = now_us;
                 let sources = fetch.sources.and(ballots.live);
                 ballots.counters.asks_sent += sources.len() as u64;
                 sources
@@ -308,7 +309,7 @@ impl Ballots {
         let Some(result) = record.own.as_mut().and_then(|own| own.get_mut(place.request as usize)) else {
             return false;
         };
-        let owed = std::mem::replace(&mut result.asked.mine, false);
+        let owed = std::mem::replace(&mut result.request_info.mine, false);
         record.owed -= owed as u16;
         if owed {
             self.window.take_owed(place);

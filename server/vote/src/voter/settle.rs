@@ -114,7 +114,7 @@ impl Settling {
         };
         let objects: Vec<WrongObject> = self.differing(turn, recover).into_iter().map(wrong).collect();
         let own = record.and_then(|record| record.requests().get(usize::from(cause.request)));
-        let kind = own.map_or(0, |own| own.asked.kind);
+        let kind = own.map_or(0, |own| own.request_info.kind);
         let case =
             Case { batch: cause.batch, request: Some(cause.request), kind, stage: FaultStage::InRequest };
         let finding = Finding {
@@ -200,7 +200,7 @@ fn differing(
     let mut targets: Vec<_> = differing.map(|(object, _)| *object).collect();
     targets.retain(|object| repairs.can_repair(&[*object]));
     // Of the pipeline's own requests, only SCRUBs compare anything, and they compare whole regions.
-    if !is_whole || !own.asked.of_client || targets.len() > MAX_OBJECTS_PER_RECOVER {
+    if !is_whole || !own.request_info.of_client || targets.len() > MAX_OBJECTS_PER_RECOVER {
         targets.iter_mut().for_each(|(_, id)| *id = ObjectId::NONE);
         targets.dedup();
     }

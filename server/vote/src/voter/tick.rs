@@ -26,7 +26,7 @@ impl Voter {
         let open = self.ballots.window.base()..self.ballots.window.end();
         let parked: Vec<u64> = self.ballots.window.parked.keys().copied().collect();
         let due = |record: &Record| {
-            let since = record.executed_us.max(record.asked_us);
+            let since = record.executed_us.max(record.requested_us);
             record.own.is_some() && !record.finished && now_us.saturating_sub(since) >= ASK_AFTER_US
         };
         let is_awaited = |batch: &u64| {
@@ -43,7 +43,7 @@ impl Voter {
             let Some(record) = self.ballots.window.get_mut(batch).filter(|record| due(record)) else {
                 continue;
             };
-            record.asked_us = now_us;
+            record.requested_us = now_us;
             self.ballots.lacking(batch, &mut asks);
         }
         self.ballots.counters.asks_sent += asks.len() as u64;

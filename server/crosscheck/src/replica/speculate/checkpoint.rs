@@ -101,7 +101,7 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
         if is_known {
             transfer.on_checkpoint_of(&head, packed.finish(), proof, order, env);
         } else {
-            transfer.forget_asked();
+            transfer.forget_requested();
         }
     }
 

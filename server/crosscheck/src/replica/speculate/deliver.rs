@@ -134,7 +134,7 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
             let number = self.requests.len() as u16;
             let place = Place::new(part.number, number);
             let decoded = decode_delivered(execution, part, (place, at, request), env);
-            let Decoded { asked, request, work, footprint } = decoded;
+            let Decoded { request_checksum, request, work, footprint } = decoded;
             self.wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
             self.is_long |= matches!(&work, Work::Control(control) if control.is_long(env.settings.me));
             let tag = part.tags.get(at).copied();
@@ -155,7 +155,7 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
                 request: number,
                 mine: tag.is_some(),
                 of_client: !Control::is_control(&request.bytes),
-                checksum: asked,
+                checksum: request_checksum,
                 position: 0,
                 time_us: 0,
             };

@@ -297,7 +297,7 @@ impl SpeculateStage {
     }
 
     /// What the others are told of both machines.
-    pub(super) fn tells(&self) -> Verifying {
+    pub(super) fn verifying(&self) -> Verifying {
         let abstains = self.executes && self.executor.abstains();
         Verifying { verifies: self.record().is_some(), abstains }
     }

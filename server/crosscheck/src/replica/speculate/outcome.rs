@@ -167,14 +167,14 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 continue;
             };
             let place = Place::new(number, request);
-            let owed = PendingReply { owner, asked: result.asked.checksum };
+            let owed = PendingReply { owner, request_checksum: result.request_info.checksum };
             match (vote::verified_may_leave(result, result.digest), result.reply.take()) {
                 (Ok(digest), Some(reply)) => {
                     self.clients.release_to(owed, place, reply, Some(digest), self.env);
                 }
                 (Err(Withheld::Corrupt), _) if result.failure.is_none() => {
                     self.env.tally.failed_checks += 1;
-                    let kind = kind_in_words::<S>(result.asked.kind);
+                    let kind = kind_in_words::<S>(result.request_info.kind);
                     self.env.keep_evidence(evidence::changed_after_agreement(
                         self.env.settings.me,
                         place,

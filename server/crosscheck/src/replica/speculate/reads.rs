@@ -48,7 +48,7 @@ pub(super) struct LocalReads {
     /// No question was asked for these yet.
     arrived: VecDeque<LocalRead>,
     /// The last question is for these.
-    asked: VecDeque<LocalRead>,
+    queried: VecDeque<LocalRead>,
     /// They may run, in the order in which they came.
     bound: VecDeque<LocalRead>,
     /// A boundary has them; none for those that were ordered meanwhile.
@@ -102,7 +102,7 @@ impl LocalReads {
             (read.submission.to.slot, read.submission.to.generation) == (to.slot, to.generation)
         };
         let mut found: Vec<LocalRead> = Vec::new();
-        for queue in [&mut self.arrived, &mut self.asked, &mut self.bound] {
+        for queue in [&mut self.arrived, &mut self.queried, &mut self.bound] {
             let (of_it, others): (Vec<_>, Vec<_>) = std::mem::take(queue).into_iter().partition(is_of);
             found.extend(of_it);
             *queue = others.into();
@@ -127,18 +127,18 @@ impl LocalReads {
     /// Whether the verifiers are asked now.
     fn asks(&mut self, now_us: u64) -> bool {
         let is_late = now_us.saturating_sub(self.since_us) >= RESEND_US;
-        if !self.asked.is_empty() {
+        if !self.queried.is_empty() {
             // Answers were lost, or there is no quorum.
             if !is_late {
                 return false;
             }
         } else if is_late && self.running.is_none() && !self.bound.is_empty() {
             // The batch that they wait for may never come.
-            self.asked.append(&mut self.bound);
+            self.queried.append(&mut self.bound);
         } else if self.arrived.is_empty() {
             return false;
         }
-        self.asked.append(&mut self.arrived);
+        self.queried.append(&mut self.arrived);
         self.since_us = now_us;
         true
     }
@@ -146,7 +146,7 @@ impl LocalReads {
     /// The verifiers have answered the last question.
     fn bind(&mut self, number: u64, now_us: u64) {
         self.since_us = now_us;
-        for mut read in std::mem::take(&mut self.asked) {
+        for mut read in std::mem::take(&mut self.queried) {
             read.from = Some(read.from.map_or(number, |from| from.min(number)));
             self.bound.push_back(read);
         }
@@ -289,7 +289,9 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
             let ReadReply { bytes, digest } = reply;
             self.0.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
             self.0.env.tally.local_reads += 1;
-            self.0.clients.answer_read(to, Reply { asked: request.checksum, bytes, voted: Some(digest) });
+            self.0
+                .clients
+                .answer_read(to, Reply { request_checksum: request.checksum, bytes, voted: Some(digest) });
         }
     }
 }

@@ -372,8 +372,8 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         match message {
             Message::AskObjects { batch, objects } => self.on_ask_objects(from, batch, objects),
             Message::Objects { batch, objects } => self.on_objects(from, batch, objects),
-            Message::AskHealth { asked_us } => self.on_ask_health(from, asked_us),
-            Message::Healthy { asked_us } => self.on_healthy(from, asked_us),
+            Message::AskHealth { requested_us } => self.on_ask_health(from, requested_us),
+            Message::Healthy { requested_us } => self.on_healthy(from, requested_us),
             other => return Some(other),
         }
         None
@@ -457,7 +457,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     }
 
     /// A connected peer that may have the objects and was not asked.
-    fn unasked(&self, asked: Slots) -> Option<u8> {
+    fn next_to_ask(&self, asked: Slots) -> Option<u8> {
         let executors = self.env.settings.executors();
         let may_know = |peer: &u8| usize::from(*peer) < executors && !asked.contains(*peer);
         self.env.peers.connected().find(may_know)
@@ -469,7 +469,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let Some(Repairing { step: RepairStep::Asks { asked, .. }, .. }) = &self.stage.repairing else {
             return;
         };
-        let next = self.unasked(*asked);
+        let next = self.next_to_ask(*asked);
         let Some(repairing) = &mut self.stage.repairing else { return };
         let RepairStep::Asks { batch, objects, asked, awaited, at_us } = &mut repairing.step else { return };
         if let Some(peer) = next {
@@ -535,7 +535,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             let is_over = quiet_us > limits::OBJECTS_AGAIN.as_micros() as u64 && !self.stage.is_lent;
             *awaited = if is_over { Slots::EMPTY } else { *awaited };
             let asked = *asked;
-            if is_over || (quiet_us > patience_us && self.unasked(asked).is_some()) {
+            if is_over || (quiet_us > patience_us && self.next_to_ask(asked).is_some()) {
                 self.ask_next();
             }
         }

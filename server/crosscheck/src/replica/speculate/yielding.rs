@@ -28,7 +28,7 @@ use crate::{ReplaceReason, Stop, limits};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OtherHealth {
     /// When the other one was last asked.
-    asked_us: Option<u64>,
+    requested_us: Option<u64>,
     /// When it was asked what it has answered: that all of its objects are right.
     confirmed_us: Option<u64>,
     /// The last question of the other one that was not answered, by its time there.
@@ -53,17 +53,17 @@ impl OtherHealth {
     }
 
     /// The other one has answered a question that was asked here at this time.
-    fn note_answer(&mut self, asked_us: u64) {
-        if self.asked_us.is_some_and(|last_us| asked_us <= last_us) {
-            self.confirmed_us = self.confirmed_us.max(Some(asked_us));
+    fn note_answer(&mut self, requested_us: u64) {
+        if self.requested_us.is_some_and(|last_us| requested_us <= last_us) {
+            self.confirmed_us = self.confirmed_us.max(Some(requested_us));
         }
     }
 
     /// All objects here were checked, and are `right` or not. The question that this answers, if it is one.
     fn answer(&mut self, right: bool) -> Option<u64> {
-        let asked_us = self.checks.take().filter(|_| right)?;
-        self.awaited.take_if(|awaited_us| *awaited_us == asked_us);
-        Some(asked_us)
+        let requested_us = self.checks.take().filter(|_| right)?;
+        self.awaited.take_if(|awaited_us| *awaited_us == requested_us);
+        Some(requested_us)
     }
 
     /// Objects were replaced by right ones: there may be no reason left to yield.
@@ -132,7 +132,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         self.ask_health();
         let lasts_us = limits::HEALTH_LASTS.as_micros() as u64;
         let now_us = self.env.world.now_us();
-        self.stage.health().confirmed_us.is_some_and(|asked_us| now_us < asked_us + lasts_us)
+        self.stage.health().confirmed_us.is_some_and(|requested_us| now_us < requested_us + lasts_us)
     }
 
     /// Asks the other one of two whether all of its objects are right, unless it was just asked.
@@ -142,26 +142,26 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
         let (now_us, again_us) = (self.env.world.now_us(), limits::OBJECTS_AGAIN.as_micros() as u64);
         let health = self.stage.health();
-        if health.asked_us.is_some_and(|asked_us| now_us < asked_us + again_us) {
+        if health.requested_us.is_some_and(|requested_us| now_us < requested_us + again_us) {
             return;
         }
-        health.asked_us = Some(now_us);
-        let ask = Message::AskHealth { asked_us: now_us }.encode();
+        health.requested_us = Some(now_us);
+        let ask = Message::AskHealth { requested_us: now_us }.encode();
         self.env.peers.send(self.other(), FrameKind::Transfer, &[&ask]);
     }
 
     /// The other one of two asks whether all objects here are right.
-    pub(super) fn on_ask_health(&mut self, from: u8, asked_us: u64) {
+    pub(super) fn on_ask_health(&mut self, from: u8, requested_us: u64) {
         if are_two(&self.env.settings) && from == self.other() {
-            self.stage.health().awaited = Some(asked_us);
+            self.stage.health().awaited = Some(requested_us);
             self.check_for_the_other();
         }
     }
 
     /// All objects of the other one were right some time after it was asked.
-    pub(super) fn on_healthy(&mut self, from: u8, asked_us: u64) {
+    pub(super) fn on_healthy(&mut self, from: u8, requested_us: u64) {
         if from == self.other() {
-            self.stage.health().note_answer(asked_us);
+            self.stage.health().note_answer(requested_us);
         }
     }
 
@@ -180,8 +180,8 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// All objects here were checked. Corrupted ones are replaced; then all are checked again.
     pub(super) fn on_checked_for_the_other(&mut self, corrupted: &[(RegionId, ObjectId)]) {
         let are_right = corrupted.is_empty() && self.stage.is_whole();
-        if let Some(asked_us) = self.stage.health().answer(are_right) {
-            let healthy = Message::Healthy { asked_us }.encode();
+        if let Some(requested_us) = self.stage.health().answer(are_right) {
+            let healthy = Message::Healthy { requested_us }.encode();
             self.env.peers.send(self.other(), FrameKind::Transfer, &[&healthy]);
         }
     }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn an_answer_counts_from_its_question() {
-        let mut asker = OtherHealth { asked_us: Some(900), ..OtherHealth::default() };
+        let mut asker = OtherHealth { requested_us: Some(900), ..OtherHealth::default() };
         let mut other = OtherHealth { awaited: Some(500), checks: Some(500), ..OtherHealth::default() };
         // It is asked again while it checks: what it finds is the answer to the first question.
         other.awaited = Some(900);

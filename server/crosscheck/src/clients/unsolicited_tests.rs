@@ -33,7 +33,7 @@ impl Protocol for News {
         Progress::Done { used: end + 1, action: Action::Reply(input[..=end].to_vec()) }
     }
 
-    fn unasked(&mut self, room: usize) -> Vec<u8> {
+    fn unsolicited(&mut self, room: usize) -> Vec<u8> {
         let news = vec![b'n'; if self.subscribed { room.min(100_000) } else { 0 }];
         self.sent.fetch_add(news.len() as u64, Relaxed);
         news

@@ -28,7 +28,7 @@ import tomllib
 import fronts
 import servers
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKS_S = 120  # seconds that all checks of a library may take
 LOOP_S = 8  # seconds of the loop
 AT_ONCE = 3  # loops that run at once, under one kill

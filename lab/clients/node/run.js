@@ -5,7 +5,7 @@ const path = require('path');
 const { promisify } = require('util');
 const { main, key, same } = require('./harness');
 
-const MODULES = path.join(__dirname, '../../target/clients/node/node_modules');
+const MODULES = path.join(__dirname, '../../../target/clients/node/node_modules');
 const load = (name) => require(path.join(MODULES, name));
 const versionOf = (name) => require(path.join(MODULES, name, 'package.json')).version;
 

@@ -79,7 +79,7 @@ pub(crate) fn pack(root: &dyn AnyObject, id: ObjectId) -> Option<Vec<u8>> {
 pub(crate) fn pack_taken(root: &dyn AnyObject, id: ObjectId) -> Option<Vec<u8>> {
     let found = find(root, id)?;
     let mut out = Vec::new();
-    write(found.object, found.owner, found.member, &mut out);
+    write_found(&found, &mut out);
     Some(out)
 }
 
@@ -164,15 +164,25 @@ fn install(root: &mut dyn AnyObject, package: &Package<'_>, known: bool) -> Resu
     if package.owner.is_none() {
         return put(root, package);
     }
+    let mut outcome = Err(Malformed("an owner that does not exist"));
+    with_object(root, package.owner, &mut |owner| outcome = put_inside(owner, package, known, known));
+    outcome
+}
+
+/// Puts a package in its place in its owner. `tidies` drops the leftovers of a fault from the store that it is in.
+pub(crate) fn put_inside(
+    owner: &mut dyn AnyObject,
+    package: &Package<'_>,
+    known: bool,
+    tidies: bool,
+) -> Result<(), Malformed> {
     let mut outcome = Err(Malformed("a place in a member that holds no objects"));
-    let found = with_object(root, package.owner, &mut |owner| {
-        owner.children_mut(&mut |member, child| match child {
-            _ if member != package.member => {}
-            ChildMut::Object(object) => outcome = put(object, package),
-            ChildMut::Store(store) => outcome = put_into(store, package, known),
-        });
+    owner.children_mut(&mut |member, child| match child {
+        _ if member != package.member => {}
+        ChildMut::Object(object) => outcome = put(object, package),
+        ChildMut::Store(store) => outcome = put_into(store, package, known, tidies),
     });
-    if found { outcome } else { Err(Malformed("an owner that does not exist")) }
+    outcome
 }
 
 pub(crate) fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(), Malformed> {
@@ -185,7 +195,12 @@ pub(crate) fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(
     Ok(())
 }
 
-fn put_into(store: &mut dyn AnyStore, package: &Package<'_>, known: bool) -> Result<(), Malformed> {
+fn put_into(
+    store: &mut dyn AnyStore,
+    package: &Package<'_>,
+    known: bool,
+    tidies: bool,
+) -> Result<(), Malformed> {
     if store.class().tag != package.class {
         return Err(Malformed("another class than the store in its place"));
     }
@@ -197,7 +212,7 @@ fn put_into(store: &mut dyn AnyStore, package: &Package<'_>, known: bool) -> Res
     if let Some(object) = store.slot_mut(slot) {
         put(object, package)?;
     }
-    if known {
+    if tidies {
         tidy(store, package.id, slot, own.is_none());
     }
     Ok(())
@@ -250,41 +265,27 @@ pub(crate) fn drop_from_store(root: &mut dyn AnyObject, id: ObjectId) -> bool {
     dropped
 }
 
-pub(crate) fn pack_some(
-    root: &dyn AnyObject,
-    from: ObjectId,
-    limit: usize,
-    out: &mut Vec<u8>,
-) -> Option<ObjectId> {
+/// Appends every object in the order of ids, each behind its length.
+pub(crate) fn pack_all(root: &dyn AnyObject, out: &mut Vec<u8>) {
     let _taken = Taken::new();
-    let mut all = Vec::new();
-    collect(Found::root(root), from, &mut all);
-    all.sort_by_key(|found| found.object.header().id());
-    let start = out.len();
-    for found in &all {
-        if out.len() > start && out.len() - start >= limit {
-            return Some(found.object.header().id());
-        }
-        out.put_sized(|out| write(found.object, found.owner, found.member, out));
+    for found in collected(root) {
+        out.put_sized(|out| write_found(&found, out));
     }
-    None
 }
 
-/// All objects as [`pack_some`] packs them, where these, sorted by their ids, are as they were earlier: packed, or not
+/// All objects as [`pack_all`] packs them, where these, sorted by their ids, are as they were earlier: packed, or not
 /// there.
 pub(crate) fn pack_all_before(root: &dyn AnyObject, before: &[(ObjectId, Option<Vec<u8>>)]) -> Vec<u8> {
     let _taken = Taken::new();
-    let mut all = Vec::new();
-    collect(Found::root(root), ObjectId::from_bits(0), &mut all);
+    let mut all = collected(root);
     all.retain(|found| before.binary_search_by_key(&found.object.header().id(), |(id, _)| *id).is_err());
-    all.sort_by_key(|found| found.object.header().id());
     let mut out = Vec::new();
     let mut earlier = before.iter().filter_map(|(id, packed)| Some((*id, packed.as_ref()?))).peekable();
     for found in &all {
         while let Some((_, packed)) = earlier.next_if(|(id, _)| *id < found.object.header().id()) {
             out.put_sized(|out| out.extend_from_slice(packed));
         }
-        out.put_sized(|out| write(found.object, found.owner, found.member, out));
+        out.put_sized(|out| write_found(found, out));
     }
     for (_, packed) in earlier {
         out.put_sized(|out| out.extend_from_slice(packed));
@@ -292,17 +293,23 @@ pub(crate) fn pack_all_before(root: &dyn AnyObject, before: &[(ObjectId, Option<
     out
 }
 
-fn collect<'a>(found: Found<'a>, from: ObjectId, all: &mut Vec<Found<'a>>) {
+/// Every object, in the order of ids.
+fn collected(root: &dyn AnyObject) -> Vec<Found<'_>> {
+    let mut all = Vec::new();
+    collect(Found::root(root), &mut all);
+    all.sort_by_key(|found| found.object.header().id());
+    all
+}
+
+fn collect<'a>(found: Found<'a>, all: &mut Vec<Found<'a>>) {
     let owner = found.object.header().id();
     found.object.children(&mut |member, child| match child {
-        Child::Object(object) => collect(Found { object, owner, member }, from, all),
+        Child::Object(object) => collect(Found { object, owner, member }, all),
         Child::Store(store) => (0..store.slots())
             .filter_map(|slot| store.slot(slot))
-            .for_each(|object| collect(Found { object, owner, member }, from, all)),
+            .for_each(|object| collect(Found { object, owner, member }, all)),
     });
-    if owner >= from {
-        all.push(found);
-    }
+    all.push(found);
 }
 
 /// Packs the objects inside of an object, owners before what they own: id, checksum and bytes of each.
@@ -330,7 +337,7 @@ fn pack_children(owner: &dyn AnyObject, inside: &mut Vec<(ObjectId, u64, Vec<u8>
 }
 
 /// Puts a packed object back into an object that it was inside of, with this checksum.
-pub(crate) fn put_inside(
+pub(crate) fn put_back_inside(
     object: &mut dyn AnyObject,
     id: ObjectId,
     sum: u64,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::any::AnyObject;
 use crate::id::ObjectId;
-use crate::member::{Child, ChildMut};
+use crate::member::Child;
 use crate::package::{self, Found, Package};
 use crate::place::StorePlace;
 use crate::request::Taken;
@@ -247,7 +247,7 @@ fn install_one(
         outcome = Some(package::put(root, &package));
     } else {
         package::with_object(root, package.owner, &mut |owner| {
-            outcome = Some(put_inside(owner, &package, is_first))
+            outcome = Some(package::put_inside(owner, &package, !is_first, false))
         });
     }
     match outcome {
@@ -261,27 +261,4 @@ fn install_one(
         install_one(root, &block, is_first, orphans)?;
     }
     Ok(())
-}
-
-fn put_inside(owner: &mut dyn AnyObject, package: &Package<'_>, is_first: bool) -> Result<(), Malformed> {
-    let mut outcome = Err(Malformed("a place in a member that holds no objects"));
-    owner.children_mut(&mut |member, child| match child {
-        _ if member != package.member => {}
-        ChildMut::Object(object) => outcome = package::put(object, package),
-        ChildMut::Store(store) if store.class().tag != package.class => {
-            outcome = Err(Malformed("another class than the store in its place"));
-        }
-        ChildMut::Store(store) => {
-            let known = if is_first { None } else { store.find(package.id) };
-            let slot = match known {
-                Some(slot) => Ok(slot),
-                None => store.create(None, package.id, package.body),
-            };
-            outcome = slot.and_then(|slot| match store.slot_mut(slot) {
-                Some(object) => package::put(object, package),
-                None => Err(Malformed("a slot without an object")),
-            });
-        }
-    });
-    outcome
 }

@@ -154,19 +154,14 @@ pub trait Region: Send {
     }
     /// [`Region::scrub`], which also shows the objects that are large.
     fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<ScrubFinding>;
-    /// Packs the objects whose ids are at least `from`, in order, until `out` has grown by `limit` bytes (and at least
-    /// one object); returns the id to continue with, `None` at the end. For state transfer in bounded pieces.
-    fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId>;
-    /// All objects as [`Region::pack_some`] packs them.
+    /// Every object in the order of ids, packed: what [`Region::load_all`] takes.
     fn pack_all(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.pack_all_into(&mut out);
         out
     }
     /// The same, appended to `out`.
-    fn pack_all_into(&self, out: &mut Vec<u8>) {
-        self.pack_some(ObjectId::from_bits(0), usize::MAX, out);
-    }
+    fn pack_all_into(&self, out: &mut Vec<u8>);
     /// The same, as all objects were before the requests `later`, which have changed `changed`. None if that is not
     /// known: what is neither the region's root nor in one of its stores may have had another owner
     /// ([`Region::pack_before`]).
@@ -247,8 +242,8 @@ impl<T: Critical> Region for T {
     fn scrub_sizes(&self, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<ScrubFinding> {
         walk::scrub(self.protected(), limit, large)
     }
-    fn pack_some(&self, from: ObjectId, limit: usize, out: &mut Vec<u8>) -> Option<ObjectId> {
-        package::pack_some(self.protected(), from, limit, out)
+    fn pack_all_into(&self, out: &mut Vec<u8>) {
+        package::pack_all(self.protected(), out);
     }
     fn pack_all_before(&mut self, later: &[&Kept], changed: &BTreeSet<ObjectId>) -> Option<Vec<u8>> {
         before::pack_all_before(self.protected_mut(), later, changed)

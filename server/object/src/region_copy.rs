@@ -80,11 +80,6 @@ impl RegionCopy {
         (self.rounds > 0).then(|| self.listed.len() - self.next + self.dirty.len())
     }
 
-    /// Rounds that have begun.
-    pub fn rounds(&self) -> u32 {
-        self.rounds
-    }
-
     fn begin_round(&mut self, region: &dyn Region) {
         self.listed = match self.rounds {
             0 => region.locate_all(),

@@ -234,7 +234,7 @@ fn undo_step(
                     object.sealed();
                     is_done = gone.get(inside.clone()).unwrap_or_default().iter().all(|gone| {
                         let packed = images.get(gone.image.clone()).unwrap_or_default();
-                        crate::package::put_inside(object, gone.id, gone.sum, packed).is_ok()
+                        crate::package::put_back_inside(object, gone.id, gone.sum, packed).is_ok()
                     });
                 }
             });

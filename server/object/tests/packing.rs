@@ -102,10 +102,10 @@ fn objects_that_should_not_exist_are_dropped() {
 #[test]
 fn a_whole_region_travels_in_bounded_pieces() {
     let (left, _) = pair();
-    let (mut packed, mut from, mut pieces) = (Vec::new(), Some(ObjectId::from_bits(0)), 0);
-    while let Some(next) = from {
+    let (mut packed, all, mut next, mut pieces) = (Vec::new(), left.locate_all(), 0, 0);
+    while next < all.len() {
         let before = packed.len();
-        from = left.pack_some(next, 8 << 10, &mut packed);
+        next += left.pack_listed(&all[next..], 8 << 10, &mut packed, &mut Vec::new());
         assert!(packed.len() - before <= (8 << 10) + 9500, "a piece is bounded by its limit and one object");
         pieces += 1;
     }

@@ -228,6 +228,38 @@ pub struct Status {
     /// What this replica has sent to its peers since it started.
     #[serde(default)]
     pub sent: Sent,
+    /// The copy of the state that this replica receives from others now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiving: Option<CopyProgress>,
+    /// The copy of the state that this replica packs for others now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub giving: Option<CopyGiven>,
+}
+
+/// How far a copy of the state is that a replica receives from others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyProgress {
+    /// The donors, from 1, that agree on what is fetched; empty while none is agreed, and once all is here.
+    pub from: Vec<u8>,
+    /// Bytes that have arrived; as many as `total` once all of them are here and are put in place.
+    pub received: u64,
+    /// Bytes of the whole state; none while not known.
+    pub total: Option<u64>,
+    /// Bytes that arrived per second, over the last few seconds.
+    pub bytes_per_second: u64,
+}
+
+/// How far a copy of the state is that a replica packs for others. All that have the state pack the same copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyGiven {
+    /// Number of the copy, the same at all replicas.
+    pub session: u64,
+    /// Regions whose objects are packed, or being packed.
+    pub begun: u32,
+    /// All regions.
+    pub regions: u32,
+    /// Objects of the regions that were begun that are left: not packed yet, or changed since they were.
+    pub left: u64,
 }
 
 /// The connections that were refused at the peers' port.

@@ -15,6 +15,7 @@ use verify::{StateToken, VerifyMessage};
 use vote::{Message, Packed, Place, RequestResult};
 
 use crate::admin::{EvidenceRecord, Inject, Injected};
+use crate::copying::StateCopy;
 use crate::job::Job;
 use crate::service::Service;
 
@@ -130,6 +131,16 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     /// A batch has its results. Returns the replies that leave at once, before any vote.
     fn on_executed(&self, _batch: u64, _results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
         Vec::new()
+    }
+
+    /// A piece of a state that a replica fetches here, before it is sent.
+    fn on_piece(&self, piece: Bytes) -> Bytes {
+        piece
+    }
+
+    /// Whether a state is taken that one replica alone has offered.
+    fn takes_from_one(&self) -> bool {
+        false
     }
 
     /// Whether the notes on how old batches were run are removed.
@@ -275,6 +286,22 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     /// The bits of the result's digest to invert.
     fn wrong_digest_bits<R>(&self, _turn: &Turn<'_, R>) -> u128 {
         0
+    }
+
+    /// Whether a copy that is being made learns what a request has changed.
+    fn names_changes(&self) -> bool {
+        true
+    }
+
+    /// The next objects of a region are about to be packed for a copy.
+    fn before_part(&self, _copy: &StateCopy, _region_id: RegionId) {}
+
+    /// Objects that were packed for a copy.
+    fn on_part(&self, _packed: &mut [u8]) {}
+
+    /// Whether what is left of a copy at its checkpoint is a part of it.
+    fn keeps_rest(&self) -> bool {
+        true
     }
 
     /// The turn of [`Hooks::arm_at_turn`]: returns its outcome; none if another replica requested it.

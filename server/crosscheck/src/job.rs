@@ -13,6 +13,7 @@ use vote::{Place, RequestInfo, RequestResult};
 use crate::Corrupted;
 use crate::boundary::BoundaryWork;
 use crate::checkpoint::CheckpointHead;
+use crate::copying::StateCopy;
 use crate::ordered::Control;
 
 /// One request, for the workers.
@@ -38,7 +39,12 @@ pub(crate) enum Work<R> {
     Damaged,
     /// The ordered bytes are no request: no replica can run them.
     Invalid,
-    /// Runs after a batch that requested a checkpoint: packs the state as of that batch.
+    /// A part of a copy of the state: a request of the pipeline itself.
+    CopyPart(Arc<StateCopy>, Control),
+    /// Runs after a batch that requested a checkpoint: packs what is left of a copy, as of that batch, unless these are
+    /// more objects.
+    Cut(Arc<CheckpointHead>, Arc<StateCopy>, usize),
+    /// The same without a copy: packs the whole state.
     Checkpoint(Arc<CheckpointHead>),
     /// In verified mode: the same, in parts. Packs what is not in a region; boundaries pack the regions later.
     CheckpointInParts(Arc<CheckpointHead>),
@@ -126,6 +132,8 @@ impl<R> Job<R> {
             Work::Control(_)
             | Work::Damaged
             | Work::Invalid
+            | Work::CopyPart(..)
+            | Work::Cut(..)
             | Work::Checkpoint(_)
             | Work::CheckpointInParts(_)
             | Work::Boundary(_) => None,

@@ -12,6 +12,7 @@ mod boundary;
 mod checkpoint;
 mod clients;
 mod clock;
+mod copying;
 mod counters;
 mod cx;
 mod evidence;

@@ -296,10 +296,35 @@ pub const TRANSFER_PIECE: usize = 256 << 10;
 /// A checkpoint is kept for peers until none has asked for it for so long. Outside of verified mode a replica without
 /// state requests a later one if the others have not offered the same for so long.
 pub const OFFER_KEPT: Duration = Duration::from_secs(10);
-/// Longest message on a transfer connection: a manifest of a large state.
+/// Longest message on a transfer connection.
 pub const TRANSFER_MESSAGE: usize = 16 << 20;
 /// A transfer that receives nothing for so long sends its request to another donor.
 pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Objects that the last part of a copy of the state may have: it has all locks.
+pub const CUT_OBJECTS: usize = 4_096;
+/// Bytes that they may have, as far as the objects' usual size tells.
+pub const CUT_BYTES: u64 = 1 << 20;
+/// Pieces of an unfinished copy that are made before a receiver has taken any, or after the last one it has taken.
+pub const COPY_AHEAD: usize = 128;
+/// The last pieces of an unfinished copy, which a donor keeps: those that are ahead, and those of a part or two.
+pub const COPY_RING: usize = 160;
+/// Pieces of a state, at most: 1 TiB.
+pub const COPY_PIECES: usize = 1 << 22;
+/// A receiver that has asked for nothing for so long is not waited for.
+pub const RECEIVER_SILENT: Duration = Duration::from_secs(2);
+/// A replica whose log ends before a copy began lacks entries if it has not got them after so long.
+pub const BEHIND_PATIENCE: Duration = Duration::from_millis(300);
+/// Rounds over all regions after which a copy may have more of them: writes are faster than it is.
+pub const COPY_ROUNDS: u32 = 8;
+/// Regions that a part of a copy covers at most: it has their locks.
+pub const COPY_REGIONS: u32 = 256;
+/// Between two parts, so many times as long as the last one took: the rest is for clients.
+pub const COPY_REST: u32 = 4;
+/// Without a part for so long, a copy is given up.
+pub const COPY_PAUSE: Duration = Duration::from_secs(30);
+/// A part that was not executed for so long was lost with its leader.
+pub const COPY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The bounds of logs and states. A simulation makes them small, so that its short runs reach them; no user sets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

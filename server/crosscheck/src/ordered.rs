@@ -50,8 +50,25 @@ pub enum Control {
         /// The objects, sorted.
         objects: Vec<(RegionId, ObjectId)>,
     },
-    /// Every healthy replica keeps a copy of the whole state as of this position, for a replica that needs it.
-    Checkpoint,
+    /// Every healthy replica keeps a copy of the whole state as of this position, for a replica that needs it. With a
+    /// session, the parts of that one and what is left are the copy; at most `limit` objects may be left.
+    Checkpoint {
+        /// The session; 0 for none.
+        session: u64,
+        /// Objects that may be left. If there are more, further parts are ordered first.
+        limit: u32,
+    },
+    /// A part of a copy of the state: the next objects of some regions.
+    CopyPart {
+        /// The copy.
+        session: u64,
+        /// Number of the part, from 0.
+        number: u32,
+        /// The first of the regions.
+        region_id: RegionId,
+        /// How many there are.
+        count: u16,
+    },
 }
 
 impl Control {
@@ -75,8 +92,11 @@ impl Control {
             Control::Digest { ticket, begun, region_id } => {
                 out.put8(CONTROL + 3).put64(*ticket).put64(*begun).put32(*region_id);
             }
-            Control::Checkpoint => {
-                out.put8(CONTROL + 4);
+            Control::Checkpoint { session, limit } => {
+                out.put8(CONTROL + 4).put64(*session).put32(*limit);
+            }
+            Control::CopyPart { session, number, region_id, count } => {
+                out.put8(CONTROL + 6).put64(*session).put32(*number).put32(*region_id).put16(*count);
             }
             Control::Recheck { by, place, objects } => {
                 out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
@@ -97,9 +117,9 @@ impl Control {
     pub fn is_long(&self, me: u8) -> bool {
         match self {
             Control::Recover(recover) => recover.overwrites_at(me) || !recover.regions.is_empty(),
-            Control::Noop { .. } => false,
+            Control::Noop { .. } | Control::CopyPart { .. } => false,
             Control::Recheck { by, .. } => *by == me,
-            Control::Scrub { .. } | Control::Digest { .. } | Control::Checkpoint => true,
+            Control::Scrub { .. } | Control::Digest { .. } | Control::Checkpoint { .. } => true,
         }
     }
 
@@ -115,7 +135,13 @@ impl Control {
                 begun: reader.u64().ok()?,
                 region_id: reader.u32().ok()?,
             },
-            4 => Control::Checkpoint,
+            4 => Control::Checkpoint { session: reader.u64().ok()?, limit: reader.u32().ok()? },
+            6 => Control::CopyPart {
+                session: reader.u64().ok()?,
+                number: reader.u32().ok()?,
+                region_id: reader.u32().ok()?,
+                count: reader.u16().ok()?,
+            },
             5 => {
                 let by = reader.u8().ok()?;
                 let place = Place::new(reader.u64().ok()?, reader.u16().ok()?);
@@ -152,7 +178,8 @@ mod tests {
             Control::Noop { region_id: 3, ticket: 4 },
             Control::Scrub { region_id: 5 },
             Control::Digest { ticket: 6, begun: 7, region_id: 8 },
-            Control::Checkpoint,
+            Control::Checkpoint { session: 9, limit: 10 },
+            Control::CopyPart { session: 9, number: 10, region_id: 11, count: 12 },
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }

@@ -1,6 +1,8 @@
 //! A packed state in pieces, which is how it is made, sent, received, written to the disk and loaded: at no time is
 //! there one buffer with all of it. Each piece is digested as soon as it is full, by the thread that packs.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use wire::Malformed;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -9,6 +11,9 @@ use crate::limits;
 
 /// Version of the digests below; a change of the format changes them all.
 const DIGEST_SEED: u64 = 0x4352_4f53_5343_0001;
+
+/// More bytes were to be read than have come.
+pub const ENDS_EARLY: Malformed = Malformed("it ends early");
 
 /// The digest by which a piece is accepted.
 pub fn digest(piece: &[u8]) -> u128 {
@@ -33,6 +38,12 @@ impl PackedState {
         self.digests.insert(0, digest(&head));
         self.pieces.insert(0, head);
         self
+    }
+
+    /// Appends `later`.
+    pub fn extend(&mut self, later: PackedState) {
+        self.digests.extend(later.digests);
+        self.pieces.extend(later.pieces);
     }
 
     /// The first piece, and the state that is behind it.
@@ -97,6 +108,11 @@ impl PackWriter {
         self.put(block);
     }
 
+    /// The pieces that are full, with their digests; the rest goes on with the next bytes.
+    pub fn take_full(&mut self) -> PackedState {
+        std::mem::take(&mut self.state)
+    }
+
     /// The state.
     pub fn finish(mut self) -> PackedState {
         if !self.piece.is_empty() {
@@ -119,30 +135,46 @@ impl Default for PackWriter {
     }
 }
 
-/// Reads a [`PackedState`] from its beginning, and frees each piece that was read.
-#[derive(Debug)]
+/// Reads a [`PackedState`] from its beginning, and frees each piece that was read. Clones read on independently.
+#[derive(Clone, Debug, Default)]
 pub struct PackReader {
     /// What is left of the piece that is being read.
     piece: Bytes,
-    later: std::vec::IntoIter<Bytes>,
+    later: VecDeque<Bytes>,
     /// Bytes that were not read.
     remaining: u64,
 }
 
 impl From<PackedState> for PackReader {
     fn from(state: PackedState) -> Self {
-        PackReader { remaining: state.length(), piece: Bytes::new(), later: state.pieces.into_iter() }
+        PackReader { remaining: state.length(), piece: Bytes::new(), later: state.pieces.into() }
     }
 }
 
 /// A state that is there as a whole: read from the disk, it has no digests of pieces, and needs none.
 impl From<Bytes> for PackReader {
     fn from(bytes: Bytes) -> Self {
-        PackReader { remaining: bytes.len() as u64, piece: bytes, later: Vec::new().into_iter() }
+        PackReader { remaining: bytes.len() as u64, piece: bytes, later: VecDeque::new() }
     }
 }
 
 impl PackReader {
+    /// The next piece has come.
+    pub fn push(&mut self, piece: Bytes) {
+        self.remaining += piece.len() as u64;
+        self.later.push_back(piece);
+    }
+
+    /// What was not read, a piece at a time.
+    pub fn take_piece(&mut self) -> Option<Bytes> {
+        let piece = match self.piece.is_empty() {
+            true => self.later.pop_front()?,
+            false => std::mem::take(&mut self.piece),
+        };
+        self.remaining -= piece.len() as u64;
+        Some(piece)
+    }
+
     /// Whether all was read.
     pub fn is_empty(&self) -> bool {
         self.remaining == 0
@@ -154,13 +186,13 @@ impl PackReader {
     /// When there are fewer.
     pub fn take(&mut self, length: u64) -> Result<Bytes, Malformed> {
         if length > self.remaining {
-            return Err(Malformed("it ends early"));
+            return Err(ENDS_EARLY);
         }
         self.remaining -= length;
         // No more than is in memory.
         let mut missing = length as usize;
         if self.piece.is_empty() {
-            self.piece = self.later.next().unwrap_or_default();
+            self.piece = self.later.pop_front().unwrap_or_default();
         }
         if missing <= self.piece.len() {
             return Ok(self.piece.split_to(missing));
@@ -171,10 +203,30 @@ impl PackReader {
             bytes.extend_from_slice(&part);
             missing -= part.len();
             if self.piece.is_empty() {
-                self.piece = self.later.next().unwrap_or_default();
+                self.piece = self.later.pop_front().unwrap_or_default();
             }
         }
         Ok(bytes.into())
+    }
+
+    /// Passes over the next `length` bytes.
+    ///
+    /// # Errors
+    /// When there are fewer.
+    pub fn skip(&mut self, length: u64) -> Result<(), Malformed> {
+        if length > self.remaining {
+            return Err(ENDS_EARLY);
+        }
+        self.remaining -= length;
+        let mut missing = length as usize;
+        while missing > 0 {
+            if self.piece.is_empty() {
+                self.piece = self.later.pop_front().unwrap_or_default();
+            }
+            let part = self.piece.split_to(missing.min(self.piece.len()));
+            missing -= part.len();
+        }
+        Ok(())
     }
 
     /// A number of `N` bytes.
@@ -183,7 +235,7 @@ impl PackReader {
     /// When there are fewer.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let bytes = self.take(N as u64)?;
-        bytes.as_ref().try_into().map_err(|_| Malformed("it ends early"))
+        bytes.as_ref().try_into().map_err(|_| ENDS_EARLY)
     }
 
     /// Bytes behind their number.

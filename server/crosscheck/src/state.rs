@@ -1,5 +1,7 @@
 //! The whole state of a replica at one position, as bytes: a CHECKPOINT keeps it and a state transfer sends it.
 
+mod parts;
+
 use bytes::Bytes;
 use execute::TokenParts;
 use object::RegionId;
@@ -11,11 +13,14 @@ pub use crate::checkpoint::CheckpointHead;
 use crate::job::Job;
 use crate::packed_state::{PackReader, PackWriter, PackedState};
 use crate::service::Service;
+pub(crate) use parts::{LoadingState, begin_parts, put_end, put_parts};
 
 /// The position of a loaded state: its head, and the schedule's state after it.
 pub type Base<S> = (CheckpointHead, DispatcherState<Job<<S as Service>::Request>>);
 
 const VERSION: u8 = 1;
+/// Of a state that was packed in parts.
+const VERSION_IN_PARTS: u8 = 2;
 /// Bytes of a token and of what it is computed from.
 const TOKEN_BYTES: usize = 64;
 /// Seed of the digest of what belongs to a version besides the objects and outputs.
@@ -55,8 +60,16 @@ pub fn begin<R>(
     head: &CheckpointHead,
     out: &mut PackWriter,
 ) -> Result<(), &'static str> {
-    let dispatcher = turn.dispatcher_state().ok_or("a checkpoint runs alone, in ordered turns")?;
     out.put(&[VERSION]);
+    put_head(turn, head, out)
+}
+
+fn put_head<R>(
+    turn: &mut Turn<'_, Job<R>>,
+    head: &CheckpointHead,
+    out: &mut PackWriter,
+) -> Result<(), &'static str> {
+    let dispatcher = turn.dispatcher_state().ok_or("a checkpoint runs alone, in ordered turns")?;
     out.put(&head.index.to_le_bytes());
     out.put(&head.batch.to_le_bytes());
     out.put_block(&head.order.encode());
@@ -123,6 +136,12 @@ pub fn split_proof(packed: PackedState) -> Result<(StateProof, PackedState), Str
 /// # Errors
 /// The part that does not fit; the service is then not usable.
 pub fn load<S: Service>(service: &mut S, packed: impl Into<PackReader>) -> Result<Base<S>, String> {
+    let packed = packed.into();
+    if version_of(&packed) == Some(VERSION_IN_PARTS) {
+        let mut loading = LoadingState::new(service);
+        loading.put_all(service, packed)?;
+        return loading.finish();
+    }
     let (base, mut regions) = open(service, packed)?;
     let locks = service.locks_mut();
     let region_ids = locks.len();
@@ -164,7 +183,22 @@ pub fn each_region(
 /// The part that does not fit.
 pub fn open<S: Service>(service: &S, packed: impl Into<PackReader>) -> Result<(Base<S>, PackReader), String> {
     let mut reader = packed.into();
-    let head = take_head(&mut reader)?;
+    if version_of(&reader) != Some(VERSION) {
+        return Err("it is of another version".into());
+    }
+    let _ = reader.array::<1>();
+    let base = take_base(service, &mut reader)?;
+    Ok((base, reader))
+}
+
+/// The version of a packed state's format.
+fn version_of(packed: &PackReader) -> Option<u8> {
+    packed.clone().array().ok().map(|[version]| version)
+}
+
+/// The position, as [`put_head`] writes it.
+fn take_base<S: Service>(service: &S, reader: &mut PackReader) -> Result<Base<S>, String> {
+    let head = take_head(reader)?;
     let waiting = |ordered: &[u8]| {
         let ordered = Bytes::copy_from_slice(ordered);
         let request = service.decode(&ordered).ok()?;
@@ -172,7 +206,7 @@ pub fn open<S: Service>(service: &S, packed: impl Into<PackReader>) -> Result<(B
     };
     let schedule = reader.block().map_err(text)?;
     let dispatcher = DispatcherState::decode(&schedule, waiting).map_err(text)?;
-    Ok(((head, dispatcher), reader))
+    Ok((head, dispatcher))
 }
 
 /// The position of a packed state, without loading it.
@@ -180,13 +214,16 @@ pub fn open<S: Service>(service: &S, packed: impl Into<PackReader>) -> Result<(B
 /// # Errors
 /// The part that does not fit.
 pub fn head(packed: PackedState) -> Result<CheckpointHead, String> {
-    take_head(&mut packed.into())
+    let mut reader = packed.into();
+    match version_of(&reader) {
+        Some(VERSION) => reader.skip(1).map_err(text)?,
+        Some(VERSION_IN_PARTS) => parts::skip(&mut reader).map_err(text)?,
+        _ => return Err("it is of another version".into()),
+    }
+    take_head(&mut reader)
 }
 
 fn take_head(reader: &mut PackReader) -> Result<CheckpointHead, String> {
-    if reader.array().map_err(text)? != [VERSION] {
-        return Err("it is of another version".into());
-    }
     let mut number = || reader.array().map(u64::from_le_bytes).map_err(text);
     let (index, batch) = (number()?, number()?);
     // A copy: what is kept of it must not keep a piece of the state.

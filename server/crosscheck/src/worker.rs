@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 #[cfg(feature = "testing")]
 pub(crate) use handler::{ScheduleCx, decode_again};
-use object::{ObjectId, RegionDigest, RegionId};
+use object::{CopiedPart, ObjectId, RegionDigest, RegionId};
 use schedule::{Access, EntryEnd, Lock, Outcome, Step, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestInfo, RequestResult};
 
 use crate::admin::{Injected, Position};
 use crate::boundary::{self, BoundaryDone, BoundaryWork};
+use crate::copying::{CurrentCopy, StateCopy};
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
 use crate::naming::{self, NameOf, Named, region_of};
@@ -61,6 +62,33 @@ pub(crate) enum Report {
         head: Arc<state::CheckpointHead>,
         /// The whole state.
         state: PackedState,
+    },
+    /// A part of a copy was packed.
+    CopyPart {
+        /// Session of the copy.
+        session: u64,
+        /// Number of the part.
+        number: u32,
+        /// Objects of each region.
+        part: Vec<(RegionId, CopiedPart)>,
+        /// How long it took.
+        took: Duration,
+    },
+    /// The last part of a copy was packed, which is the checkpoint.
+    Cut {
+        /// Session of the copy.
+        session: u64,
+        /// The checkpoint's head.
+        head: Arc<state::CheckpointHead>,
+        /// What was left of each region.
+        rest: Vec<(RegionId, CopiedPart)>,
+        /// The end of the packed state.
+        end: PackedState,
+    },
+    /// Too much of a copy is left for its last part.
+    TooMuchLeft {
+        /// Session of the copy.
+        session: u64,
     },
     /// In verified mode: what is not in a region of the state as of a batch. The regions are to be packed too.
     CheckpointBegun {
@@ -157,6 +185,8 @@ pub(crate) struct Context<S: Service> {
     pub mode: Mode,
     /// Bytes of a piece of a checkpoint.
     pub piece: usize,
+    /// The copy of the state that is being made.
+    pub copy: Arc<CurrentCopy>,
     /// Too few replicas are connected for a vote to find the wrong one: run every request twice.
     pub alone: Arc<AtomicBool>,
     /// Replies wait for requests that run: report when one has ended.
@@ -272,6 +302,15 @@ impl<S: Service> Context<S> {
                 let control = control.clone();
                 self.control(turn, locks, &control, slot)
             }
+            Work::CopyPart(_, control) => {
+                let control = control.clone();
+                self.control(turn, locks, &control, slot)
+            }
+            Work::Cut(head, copy, limit) => {
+                let (head, copy, limit) = (head.clone(), copy.clone(), *limit);
+                self.cut(turn, locks, (head, &copy), limit);
+                Outcome::Done
+            }
             Work::Damaged => {
                 self.leave(slot, |request_info| RequestResult::abandoned(request_info, Failure::Request))
             }
@@ -280,22 +319,7 @@ impl<S: Service> Context<S> {
             }
             Work::Checkpoint(head) => {
                 let head = head.clone();
-                // In verified mode, there is no vote on it, and replicas that pack corrupted objects never offer the
-                // same state.
-                let region_ids = 0..locks.len() as RegionId;
-                let damaged = if self.mode.verified {
-                    boundary::corrupted(region_ids, &mut *turn, locks)
-                } else {
-                    Vec::new()
-                };
-                if !damaged.is_empty() {
-                    (self.report)(Report::Damaged { batch: head.batch, objects: damaged });
-                    return Outcome::Done;
-                }
-                match state::pack(turn, &*self.service, &head, PackWriter::new(self.piece)) {
-                    Ok(state) => (self.report)(Report::Checkpoint { head, state }),
-                    Err(why) => log_no_checkpoint(why),
-                }
+                self.checkpoint(turn, locks, head);
                 Outcome::Done
             }
             Work::CheckpointInParts(head) => {
@@ -397,9 +421,97 @@ impl<S: Service> Context<S> {
                 let corrupt = recheck(turn, locks, objects);
                 (self.report)(Report::Rechecked { place: *place, corrupt });
             }
-            Control::Recheck { .. } | Control::Checkpoint => {}
+            Control::CopyPart { session, number, .. } => {
+                self.copy_part(turn, locks, (*session, *number), slot.map(ResultSlot::place));
+            }
+            Control::Recheck { .. } | Control::Checkpoint { .. } => {}
         }
         compared
+    }
+
+    /// Packs the next objects of some regions, if this replica takes part in the copy. Objects that do not fit their
+    /// checksums are repaired as after a scrub; until then this replica's copy is not that of the others.
+    fn copy_part(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        (session, number): (u64, u32),
+        place: Option<Place>,
+    ) {
+        let Work::CopyPart(copy, _) = &turn.request().work else { return };
+        let (copy, begun) = (copy.clone(), Instant::now());
+        let mut part: Vec<(RegionId, CopiedPart)> = Vec::new();
+        let mut room = self.piece;
+        turn.visit_regions(locks, |region_id, access| {
+            if room == 0 && !part.is_empty() {
+                return;
+            }
+            self.hooks.before_part(&copy, region_id);
+            let mut packed = copy.pack(region_id, region_of(&access), room.max(1));
+            self.hooks.on_part(&mut packed.bytes);
+            room = room.saturating_sub(packed.bytes.len());
+            self.report_damaged(region_id, &packed, place);
+            part.push((region_id, packed));
+        });
+        (self.report)(Report::CopyPart { session, number, part, took: begun.elapsed() });
+    }
+
+    /// The checkpoint without a copy: the whole state, alone.
+    fn checkpoint(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        head: Arc<state::CheckpointHead>,
+    ) {
+        // In verified mode, there is no vote on it, and replicas that pack corrupted objects never offer the same
+        // state.
+        let region_ids = 0..locks.len() as RegionId;
+        let damaged = match self.mode.verified {
+            true => boundary::corrupted(region_ids, &mut *turn, locks),
+            false => Vec::new(),
+        };
+        if !damaged.is_empty() {
+            return (self.report)(Report::Damaged { batch: head.batch, objects: damaged });
+        }
+        match state::pack(turn, &*self.service, &head, PackWriter::new(self.piece)) {
+            Ok(state) => (self.report)(Report::Checkpoint { head, state }),
+            Err(why) => log_no_checkpoint(why),
+        }
+    }
+
+    /// The checkpoint: what is left of the copy, alone.
+    fn cut(
+        &self,
+        turn: &mut Turn<'_, Job<S::Request>>,
+        locks: &[&dyn Lock],
+        (head, copy): (Arc<state::CheckpointHead>, &StateCopy),
+        limit: usize,
+    ) {
+        let (session, left) = (copy.session(), copy.left());
+        if !left.are_all_listed || left.objects > limit {
+            return (self.report)(Report::TooMuchLeft { session });
+        }
+        let end = match state::put_end(turn, &head) {
+            Ok(end) => end,
+            Err(why) => return log_no_checkpoint(why),
+        };
+        turn.take_all();
+        let mut rest = Vec::new();
+        turn.visit_regions(locks, |region_id, access| {
+            self.hooks.before_part(copy, region_id);
+            let part = copy.pack_rest(region_id, region_of(&access)).filter(|_| self.hooks.keeps_rest());
+            rest.extend(part.map(|part| (region_id, part)));
+        });
+        (self.report)(Report::Cut { session, head, rest, end });
+    }
+
+    /// Objects of a part that do not fit their checksums.
+    fn report_damaged(&self, region_id: RegionId, part: &CopiedPart, place: Option<Place>) {
+        if let Some(place) = place.filter(|_| self.mode.guarded && !part.damaged.is_empty()) {
+            let findings = part.damaged.iter().map(|id| object::ScrubFinding::Damaged(*id));
+            let findings = findings.take(limits::SCRUB_FINDINGS).collect();
+            (self.report)(Report::Scrubbed { place, region_id, findings });
+        }
     }
 
     /// RECOVER at its turn: some replicas pack the objects; those that overwrite their own wait for them.
@@ -412,6 +524,7 @@ impl<S: Service> Context<S> {
     ) -> ControlResult {
         let (place, time_us) = (slot.place(), slot.batch.time_us);
         let recover = recover.clone();
+        recover.targets().for_each(|(region_id, id)| self.copy.on_repaired(region_id, id));
         if recover.packs_at(self.me) {
             let packed = pack(turn, locks, &recover);
             self.name(turn, locks, &packed);

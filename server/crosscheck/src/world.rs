@@ -69,6 +69,20 @@ pub enum Observation<'a> {
         /// 128 bits over every object of every region.
         digest: u128,
     },
+    /// A packed state can be fetched from this replica from now on.
+    StateMade {
+        /// Its log index.
+        index: u64,
+        /// The digest of each piece.
+        digests: &'a [u128],
+    },
+    /// A whole state has come from others, and takes the place of this replica's.
+    StateTaken {
+        /// Its log index.
+        index: u64,
+        /// The digest of each piece.
+        digests: &'a [u128],
+    },
     /// Evidence was kept.
     Evidence(&'a EvidenceRecord),
     /// In verified mode: a batch was scheduled. It may be rolled back.
@@ -172,8 +186,8 @@ pub trait World: Send + 'static {
     /// Begins to measure how long handlers run.
     fn stopwatch(&self) -> impl Fn() -> Duration;
 
-    /// The duration of a SCRUB that was measured to take `time`.
-    fn scrub_took(&self, time: Duration) -> Duration;
+    /// The duration of a request of the pipeline itself that was measured to take `time`.
+    fn measured(&self, time: Duration) -> Duration;
 
     /// Writes a message to the operator.
     fn say(&self, what: fmt::Arguments<'_>);
@@ -258,7 +272,7 @@ impl World for Os {
         move || begun.elapsed()
     }
 
-    fn scrub_took(&self, time: Duration) -> Duration {
+    fn measured(&self, time: Duration) -> Duration {
         time
     }
 

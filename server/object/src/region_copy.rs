@@ -30,6 +30,8 @@ pub struct RegionCopy {
 pub struct CopiedPart {
     /// The objects, packed ([`Region::install_part`]).
     pub bytes: Vec<u8>,
+    /// How many objects these are; those that do not exist any more count.
+    pub objects: usize,
     /// It belongs to the first round: none of its objects is in an earlier part.
     pub is_first: bool,
     /// Objects in it that do not fit their checksums here.
@@ -43,8 +45,10 @@ impl RegionCopy {
         if self.rounds == 0 {
             return;
         }
-        match self.listed[self.next..].binary_search_by_key(&object.id, |listed| listed.id) {
-            Ok(at) => self.listed[self.next + at].location = object.location,
+        // No position behind the end: a fault may have hit it, and then every object counts as changed.
+        let left = self.listed.get_mut(self.next..).unwrap_or_default();
+        match left.binary_search_by_key(&object.id, |listed| listed.id) {
+            Ok(at) => left[at].location = object.location,
             Err(_) => {
                 self.dirty.insert(object.id, object.location);
             }
@@ -54,12 +58,13 @@ impl RegionCopy {
     /// Packs the next objects until there are `limit` bytes (and at least one object). A part may be empty: then none
     /// has changed.
     pub fn pack(&mut self, region: &dyn Region, limit: usize) -> CopiedPart {
-        if self.next == self.listed.len() {
+        if self.is_round_over() {
             self.begin_round(region);
         }
         let mut part = CopiedPart { is_first: self.rounds == 1, ..CopiedPart::default() };
         let listed = &self.listed[self.next..];
-        self.next += region.pack_listed(listed, limit, &mut part.bytes, &mut part.damaged);
+        part.objects = region.pack_listed(listed, limit, &mut part.bytes, &mut part.damaged);
+        self.next += part.objects;
         part
     }
 
@@ -69,6 +74,7 @@ impl RegionCopy {
         if !self.dirty.is_empty() {
             let last = self.pack(region, usize::MAX);
             rest.is_first = false;
+            rest.objects += last.objects;
             rest.bytes.extend_from_slice(&last.bytes);
             rest.damaged.extend(last.damaged);
         }
@@ -77,7 +83,28 @@ impl RegionCopy {
 
     /// Objects that [`RegionCopy::pack_rest`] would pack; none before the first part: then it would pack all.
     pub fn left(&self) -> Option<usize> {
-        (self.rounds > 0).then(|| self.listed.len() - self.next + self.dirty.len())
+        (self.rounds > 0).then(|| self.listed.len().saturating_sub(self.next) + self.dirty.len())
+    }
+
+    /// Whether the next part begins another round.
+    pub fn is_round_over(&self) -> bool {
+        self.next >= self.listed.len()
+    }
+
+    /// Forgets that an object has changed: an injected fault. False if none has.
+    #[cfg(feature = "inject")]
+    pub fn forget_changed(&mut self, seed: u64) -> bool {
+        let forgotten = self.dirty.keys().nth(seed as usize % self.dirty.len().max(1)).copied();
+        forgotten.is_some_and(|id| self.dirty.remove(&id).is_some())
+    }
+
+    /// Flips a bit of the position that the round has come to: an injected fault. False before the first part.
+    #[cfg(feature = "inject")]
+    pub fn corrupt_cursor(&mut self, bit: u32) -> bool {
+        if self.rounds > 0 {
+            self.next ^= 1 << (bit % usize::BITS);
+        }
+        self.rounds > 0
     }
 
     fn begin_round(&mut self, region: &dyn Region) {

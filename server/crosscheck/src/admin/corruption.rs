@@ -61,6 +61,14 @@ pub enum Corruption {
     /// A bit of the before-images of the next request that has kept some; its handler then fails, and is undone from
     /// them.
     Image,
+    /// A copy of the state that is being made forgets that an object has changed since it was packed.
+    Unnamed,
+    /// A bit of the position that a copy of the state has come to in a region.
+    Cursor,
+    /// A bit of the next objects that this replica packs for a copy of the state, before they are digested.
+    Part,
+    /// A bit of the next piece of a state that this replica sends to one that lacks it.
+    Piece,
     /// In verified mode: a bit of what the next request would be rolled back with.
     Kept,
     /// In verified mode: two parallel batches of the next plan become one.

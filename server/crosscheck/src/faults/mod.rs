@@ -21,6 +21,7 @@ use verify::{StateToken, VerifyMessage};
 use vote::{Message, Packed, Place, RequestResult};
 
 use crate::admin::{Corruption, EvidenceRecord, Inject, Injected};
+use crate::copying::StateCopy;
 use crate::hooks::{Arming, Hooks};
 use crate::job::Job;
 use crate::service::Service;
@@ -223,6 +224,17 @@ impl Hooks for Injector {
         self.0.sabotaged.executed(batch, results)
     }
 
+    fn on_piece(&self, piece: Bytes) -> Bytes {
+        let Some(armed) = self.0.pending.take_kind(Corruption::Piece) else { return piece };
+        let mut bytes = piece.to_vec();
+        flip_bit(&mut bytes, armed.target.seed);
+        bytes.into()
+    }
+
+    fn takes_from_one(&self) -> bool {
+        self.0.sabotaged.has(Sabotage::TakesFromOne)
+    }
+
     fn forgets_runs(&self) -> bool {
         !self.0.sabotaged.has(Sabotage::Hoards)
     }
@@ -341,8 +353,7 @@ impl Hooks for Injector {
 
     fn on_frame(&self, frame: &mut [u8]) {
         if let Some(armed) = self.0.pending.take_kind(Corruption::Message) {
-            let bit = armed.target.seed % (frame.len() as u64 * 8);
-            frame[(bit / 8) as usize] ^= 1 << (bit % 8);
+            flip_bit(frame, armed.target.seed);
         }
     }
 
@@ -383,13 +394,45 @@ impl Hooks for Injector {
         if !reply.is_empty()
             && let Some(armed) = self.take(turn, Corruption::Reply)
         {
-            let bit = (armed.target.seed % (reply.len() as u64 * 8)) as usize;
-            reply[bit / 8] ^= 1 << (bit % 8);
+            flip_bit(reply, armed.target.seed);
         }
     }
 
     fn wrong_digest_bits<R>(&self, turn: &Turn<'_, R>) -> u128 {
         self.take(turn, Corruption::Digest).map_or(0, |armed| 1 << (armed.target.seed % 128))
+    }
+
+    fn names_changes(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::ForgetsChanges)
+    }
+
+    /// A fault that finds nothing to hit in this region waits for the next one.
+    fn before_part(&self, copy: &StateCopy, region_id: RegionId) {
+        let pending = &self.0.pending;
+        let Some(copy) = copy.region(region_id).filter(|_| pending.count() > 0) else { return };
+        for kind in [Corruption::Unnamed, Corruption::Cursor] {
+            let Some(armed) = pending.take_kind(kind) else { continue };
+            let seed = armed.target.seed;
+            let is_hit = match kind {
+                Corruption::Unnamed => copy.lock().forget_changed(seed),
+                _ => copy.lock().corrupt_cursor(seed as u32),
+            };
+            if !is_hit {
+                pending.arm(armed);
+            }
+        }
+    }
+
+    fn on_part(&self, packed: &mut [u8]) {
+        if !packed.is_empty()
+            && let Some(armed) = self.0.pending.take_kind(Corruption::Part)
+        {
+            flip_bit(packed, armed.target.seed);
+        }
+    }
+
+    fn keeps_rest(&self) -> bool {
+        !self.0.sabotaged.has(Sabotage::DropsRest)
     }
 
     fn on_noop<S: Service>(
@@ -402,4 +445,10 @@ impl Hooks for Injector {
         let armed = self.0.pending.take(|armed| armed.occasion == Occasion::Noop(ticket))?;
         Some(objects::at_turn(&self.0.pending, service, turn, locks, armed))
     }
+}
+
+/// Flips a bit of some bytes, of which there is one at least.
+fn flip_bit(bytes: &mut [u8], seed: u64) {
+    let bit = seed % (bytes.len() as u64 * 8);
+    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
 }

@@ -1,6 +1,6 @@
 //! Promises broken on purpose, to show that each checker of the simulation can fail.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use execute::KeptRequest;
@@ -73,13 +73,19 @@ pub enum Sabotage {
     SendsTwoTokens,
     /// In verified mode: the reply to a read that took no batch leaves before its version is stable.
     ReadsUnstable,
+    /// A state is taken that one replica alone has offered.
+    TakesFromOne,
+    /// A copy of the state does not learn what requests change while it is made.
+    ForgetsChanges,
+    /// What is left of a copy of the state at its checkpoint is dropped.
+    DropsRest,
 }
 
 /// The promises that one replica breaks. While there are none, each check costs one relaxed load.
 #[derive(Debug, Default)]
 pub(crate) struct Sabotaged {
     /// A bit for each promise.
-    set: AtomicU32,
+    set: AtomicU64,
     released: Mutex<Option<(Place, Bytes)>>,
     count: AtomicU64,
 }
@@ -194,7 +200,7 @@ impl Sabotaged {
     }
 }
 
-fn bit(one: Sabotage) -> u32 {
+fn bit(one: Sabotage) -> u64 {
     1 << one as u32
 }
 

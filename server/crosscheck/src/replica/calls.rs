@@ -276,6 +276,8 @@ impl<S: Service, W: World> Replica<S, W> {
             last_evidence: env.evidence.last().as_ref().map(crate::evidence::line),
             large: env.large(),
             sent: env.peers.sent,
+            giving: self.executor.running.as_ref().and_then(|running| self.copies.given(running.locks())),
+            receiving: self.transfer.receiving(self.copy_rate.bytes_per_second()),
         }
     }
 }

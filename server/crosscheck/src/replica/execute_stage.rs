@@ -11,7 +11,7 @@ use crate::hooks::{self, Hooks};
 use crate::job::{RunNotes, Runs};
 use crate::packed_state::PackedState;
 use crate::service::{Service, kind_in_words};
-use crate::state::Base;
+use crate::state::{Base, LoadingState};
 use crate::worker::Report;
 use crate::world::{Lockstep, World};
 use crate::{ReplaceReason, limits};
@@ -20,6 +20,8 @@ use crate::{ReplaceReason, limits};
 pub(super) struct ExecuteStage<S: Service> {
     /// The service until its workers start.
     pub(super) service: Option<S>,
+    /// A state that is put into the service while its pieces come.
+    pub(super) loading: Option<LoadingState<S>>,
     /// The position of the service's state, when it was read from disk.
     pub(super) base: Option<Base<S>>,
     /// The workers, once they have started.
@@ -53,6 +55,7 @@ impl<S: Service> ExecuteStage<S> {
     pub(super) fn new(service: S, base: Option<Base<S>>) -> Self {
         ExecuteStage {
             service: Some(service),
+            loading: None,
             base,
             running: None,
             retiring: None,

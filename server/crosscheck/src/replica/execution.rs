@@ -12,6 +12,7 @@ use super::Input;
 use super::solo::{Slice, Solo};
 use crate::boundary::{BoundaryWork, InstallingState, RollingBack};
 use crate::checkpoint::CheckpointHead;
+use crate::copying::CurrentCopy;
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Job, UnstableBatches, Work};
 use crate::limits;
@@ -45,6 +46,8 @@ pub(super) struct Execution<S: Service> {
     reports_ends: Arc<AtomicBool>,
     /// The memory that kept replies take.
     pub(super) kept: Arc<KeptReplies>,
+    /// The copy of the state that is being made, for the workers.
+    pub(super) copy: Arc<CurrentCopy>,
     /// In verified mode: the batches that may have to be rolled back.
     pub(super) unstable: Arc<UnstableBatches>,
     /// The worker, if there is only one; several have threads of their own.
@@ -172,10 +175,9 @@ impl<S: Service> Execution<S> {
                 None => footprint.make_all(),
             }
         };
-        let alone = Arc::new(AtomicBool::new(false));
-        let reports_ends = Arc::new(AtomicBool::new(false));
+        let (alone, reports_ends) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let kept = KeptReplies::new(settings.buffer_limit / 2);
-        let unstable = Arc::new(UnstableBatches::default());
+        let (copy, unstable) = <(Arc<CurrentCopy>, Arc<UnstableBatches>)>::default();
         let stepped = ties.lockstep.stepped_workers();
         stepped.inspect(|stepped| stepped.begin_again());
         let yield_point = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
@@ -187,6 +189,7 @@ impl<S: Service> Execution<S> {
             me: settings.me,
             mode: settings.mode,
             piece: ties.piece,
+            copy: copy.clone(),
             alone: alone.clone(),
             reports_ends: reports_ends.clone(),
             kept: kept.clone(),
@@ -201,6 +204,7 @@ impl<S: Service> Execution<S> {
             move |report: Report| mailbox.send(Input::Report(report))
         };
         let mut solo = None;
+        let watched = workers.iter().map(|_| WorkerWatch::default()).collect();
         for (number, scheduler) in workers.into_iter().enumerate() {
             if settings.is_solo() {
                 solo = Some(Solo::start(scheduler, context, report.clone(), ties)?);
@@ -213,7 +217,6 @@ impl<S: Service> Execution<S> {
                 })?;
             }
         }
-        let watched = vec![WorkerWatch::default(); schedule.workers()];
         Ok(Execution {
             service,
             schedule: Arc::new(schedule),
@@ -228,6 +231,7 @@ impl<S: Service> Execution<S> {
             alone,
             reports_ends,
             kept,
+            copy,
             unstable,
             solo,
             packing: None,

@@ -18,7 +18,7 @@ use crate::job::Job;
 use crate::packed_state::PackedState;
 use crate::service::Service;
 use crate::settings::Durability;
-use crate::state::StateProof;
+use crate::state::{LoadingState, StateProof};
 use crate::world::World;
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, snapshot, state, transfer};
 
@@ -39,7 +39,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 }
                 Output::CheckpointWanted { ordered: false } => {
                     if self.env.settings.mode.has_common_state() && self.env.hooks.gives_unordered() {
-                        self.transfer.want_unordered();
+                        self.transfer.wants_unordered = true;
                     }
                 }
                 Output::NeedState { index, .. }
@@ -57,6 +57,7 @@ impl<S: Service, W: World> Replica<S, W> {
                         self.phase = ReplicaPhase::Joining;
                     }
                     self.transfer.need(index, &mut self.env);
+                    self.end_transfer();
                 }
                 Output::Skipped { tags } => {
                     if let Err(what) = self.order.skip(tags, &mut self.clients) {
@@ -107,6 +108,7 @@ impl<S: Service, W: World> Replica<S, W> {
     fn on_established(&mut self, joined: bool) {
         if joined {
             self.phase = ReplicaPhase::Joining;
+            self.transfer.prepare(&mut self.env);
         } else if self.executor.running.is_none() {
             match self.executor.base.take() {
                 Some((head, dispatcher)) => {
@@ -128,6 +130,9 @@ impl<S: Service, W: World> Replica<S, W> {
 
     fn start_execution(&mut self, dispatcher: schedule::DispatcherState<Job<S::Request>>, first_batch: u64) {
         let Some(service) = self.executor.service.take() else { return };
+        if let Some(session) = std::mem::take(&mut self.copies).session() {
+            self.transfer.abandon_copy(session);
+        }
         let env = &mut self.env;
         let piece = env.world.scale().piece;
         let ties = WorkerLinks { mailbox: &env.mailbox, lockstep: &env.lockstep, hooks: &env.hooks, piece };
@@ -162,6 +167,51 @@ impl<S: Service, W: World> Replica<S, W> {
     pub(super) fn on_kept(&mut self, index: u64, result: Result<(), snapshot::SnapshotError>) {
         if let Some(state) = self.transfer.on_kept(index, result, &mut self.env) {
             self.put_in_place(index, state);
+        }
+    }
+
+    /// Takes the pieces of a state that have come. A replica without a state puts each one in place at once; one that
+    /// has a state, or must have the new one on its disk first, collects them.
+    fn take_pieces(&mut self) {
+        let is_in_memory = matches!(self.env.settings.durability, Durability::Memory);
+        while let Some(piece) = self.transfer.take_piece(&self.env) {
+            let service = self.executor.service.as_mut().filter(|_| is_in_memory && !piece.is_packed_at_once);
+            let Some(service) = service else {
+                self.executor.loading = None;
+                self.transfer.collect(piece);
+                continue;
+            };
+            if piece.number == 0 {
+                self.executor.loading = Some(LoadingState::new(service));
+            }
+            let loading = self.executor.loading.as_mut();
+            if let Some(Err(why)) = loading.map(|loading| loading.put(service, piece.bytes)) {
+                // f+1 replicas sent the same bytes, so the formats differ: another attempt would not help.
+                return self.env.stop_with(Err(ServeError::BadState(why)));
+            }
+        }
+        self.end_transfer();
+    }
+
+    /// Continues after a state that has come as a whole, once the engine has asked for it.
+    pub(super) fn end_transfer(&mut self) {
+        let Some(index) = self.transfer.arrived(&mut self.env) else { return };
+        let Some(loading) = self.executor.loading.take() else {
+            if let Some(arrived) = self.transfer.take_collected(index, &mut self.env) {
+                self.on_arrived(arrived);
+            }
+            return;
+        };
+        self.transfer.end_receiving();
+        match loading.finish() {
+            Ok((head, dispatcher)) => {
+                // The engine may need another checkpoint by now; then it requests that one, and the transfer begins
+                // again.
+                if self.order.orderer.installed(index, head.order) {
+                    self.start_execution(dispatcher, head.batch + 1);
+                }
+            }
+            Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
         }
     }
 
@@ -266,9 +316,9 @@ impl<S: Service, W: World> Replica<S, W> {
             return speculator.checkpoint().pack_stable();
         }
         let Some(execution) = &mut self.executor.running else { return };
-        if self.transfer.packs_unordered() && execution.is_idle() {
+        if self.transfer.wants_unordered && execution.is_idle() {
             let order = self.order.orderer.export_state();
-            self.transfer.answer_unordered();
+            self.transfer.wants_unordered = false;
             let head = state::CheckpointHead { index: order.index, batch: execution.executed_to(), order };
             execution.pack_now(head);
         }
@@ -299,11 +349,9 @@ impl<S: Service, W: World> Replica<S, W> {
                     None => Some(message),
                 };
                 let knows = self.speculate.as_ref().map(SpeculateStage::knows_version);
-                let complete = left.and_then(|message| {
-                    self.transfer.on_message(from, message, knows, &mut self.order, &mut self.env)
-                });
-                if let Some(arrived) = complete {
-                    self.on_arrived(arrived);
+                if let Some(message) = left {
+                    self.transfer.on_message(from, message, knows, &mut self.order, &mut self.env);
+                    self.take_pieces();
                 }
             }
             FrameKind::Admin => {

@@ -4,6 +4,8 @@
 mod barrier;
 mod calls;
 mod clocks;
+mod copies;
+mod copy_rate;
 mod digests;
 mod disk_states;
 mod engine;
@@ -52,6 +54,8 @@ use crate::worker::Report;
 use crate::world::{Lockstep, Os, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, limits};
 use clocks::Timekeeper;
+use copies::Copies;
+use copy_rate::CopyRate;
 pub(crate) use engine::Engine;
 use environment::Environment;
 use execute_stage::ExecuteStage;
@@ -98,6 +102,8 @@ pub(crate) struct Replica<S: Service, W: World = Os> {
     group: Group,
     time: Timekeeper,
     transfer: StateTransfer,
+    copies: Copies,
+    copy_rate: CopyRate,
     scrubs: Scrubs,
     ticks: ticks::Ticks,
     calls: calls::Calls,
@@ -207,6 +213,8 @@ impl<S: Service, W: World> Replica<S, W> {
             votes: VoteStage::default(),
             speculate: env.settings.mode.verified.then(|| SpeculateStage::new(&env.settings, incarnation)),
             transfer: StateTransfer::default(),
+            copies: Copies::default(),
+            copy_rate: CopyRate::default(),
             scrubs: Scrubs::default(),
             ticks: ticks::Ticks::default(),
             calls: calls::Calls::default(),
@@ -258,7 +266,11 @@ impl<S: Service, W: World> Replica<S, W> {
         // A tick may be late by the time of one round: no clock needs to be read for it.
         let now_us = self.time.listened_us();
         let tick = Duration::from_micros(self.next_tick_us.saturating_sub(now_us));
-        self.env.peers.next_dial(now_us).map_or(tick, |dial| dial.min(tick)).min(limits::IDLE)
+        let copy = self
+            .copies
+            .due_us()
+            .map_or(tick, |due_us| tick.min(Duration::from_micros(due_us.saturating_sub(now_us))));
+        self.env.peers.next_dial(now_us).map_or(copy, |dial| dial.min(copy)).min(limits::IDLE)
     }
 
     /// Advances every stage as far as possible, and writes every socket once.
@@ -287,6 +299,7 @@ impl<S: Service, W: World> Replica<S, W> {
             self.persist();
             self.execute_and_vote(received);
         }
+        self.order_copy();
         self.on_peer_events(received);
         self.clients.flush();
         // Batches that were executed in this round make room for waiting ones.
@@ -335,10 +348,16 @@ impl<S: Service, W: World> Replica<S, W> {
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
+        if self.executor.running.is_some() && !self.env.settings.mode.verified {
+            let last_index = self.order.orderer.engine_status().last_index;
+            self.transfer.prepare_if_behind(last_index, &mut self.env);
+        }
+        self.copy_rate.note(self.env.world.now_us(), || self.transfer.received());
         self.transfer.give_up_disagreed(&mut self.order, &self.env);
         self.send_heartbeats();
         let waits_for = waits_for(self);
         self.waits.report(waits_for, &self.env);
+        self.tend_copies();
         self.transfer.compact(&mut self.order, &mut self.env, self.executor.running.is_some());
         self.pack_unordered();
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {

@@ -8,6 +8,7 @@ use schedule::Footprint;
 use vote::Place;
 
 use super::Replica;
+use super::copies;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::pending::{PendingReply, Recipient};
@@ -39,7 +40,7 @@ impl<S: Service, W: World> Replica<S, W> {
     /// Takes batches from the log as far as the workers have room.
     fn take_deliveries(&mut self) {
         while self.executor.has_room()
-            && !self.transfer.packs_unordered()
+            && !self.transfer.wants_unordered
             && self.speculate.as_ref().is_none_or(SpeculateStage::may_deliver)
         {
             let Some(delivered) = self.order.orderer.poll_delivery() else { return };
@@ -71,12 +72,23 @@ impl<S: Service, W: World> Replica<S, W> {
         let in_flight = InFlight::new(batch, time_us, origin, delivered.batch.len());
         let mut requests = Vec::with_capacity(delivered.batch.len());
         let mut owed = Vec::with_capacity(owners.len());
-        let (mut wants_checkpoint, mut is_long) = (false, false);
+        let (mut checkpoint, mut is_long) = (None, false);
         for (number, request) in delivered.batch.requests().enumerate() {
             let place = Place::new(batch, number as u16);
             let Decoded { request_checksum, request, work, footprint } =
                 decode_delivered(execution, delivered, (place, number, request), &mut self.env);
-            wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
+            let work = match work {
+                Work::Control(control @ Control::CopyPart { .. }) => copies::part_delivered(
+                    (control, time_us),
+                    execution,
+                    (&mut self.copies, &mut self.transfer),
+                    (&mut self.order, &mut self.env),
+                ),
+                work => work,
+            };
+            if let Work::Control(Control::Checkpoint { session, limit }) = &work {
+                checkpoint = Some((*session, *limit));
+            }
             is_long |= matches!(&work, Work::Control(control) if control.is_long(self.env.settings.me));
             let result = ResultSlot {
                 batch: in_flight.clone(),
@@ -96,12 +108,12 @@ impl<S: Service, W: World> Replica<S, W> {
                 stream,
             });
         }
-        if wants_checkpoint {
+        if let Some((session, limit)) = checkpoint {
             // The checkpoint is the state after the whole batch: it runs alone, after the batch.
             let order = self.order.orderer.export_state();
-            let head = state::CheckpointHead { index: delivered.index, batch, order };
-            let job = Job::unordered(Work::Checkpoint(Arc::new(head)));
-            requests.push(schedule::Work { request: job, footprint: Footprint::all(), stream: None });
+            let head = Arc::new(state::CheckpointHead { index: delivered.index, batch, order });
+            let request = Job::unordered(self.copies.checkpoint_delivered(session, limit, head));
+            requests.push(schedule::Work { request, footprint: Footprint::all(), stream: None });
         }
         if mine {
             self.clients.owe(batch, owed);
@@ -198,6 +210,9 @@ fn control_footprint(control: &Control, locks: u32) -> Footprint {
         Control::Recheck { objects, .. } => {
             within(&objects.iter().map(|(region_id, _)| *region_id).collect::<Vec<_>>())
         }
-        Control::Checkpoint => Footprint::new(),
+        Control::CopyPart { region_id, count, .. } => {
+            within(&(*region_id..region_id.saturating_add(u32::from(*count))).collect::<Vec<_>>())
+        }
+        Control::Checkpoint { .. } => Footprint::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! State transfer and checkpoints: which replica sends its state to which, when the state is on disk, and how far the
 //! log may then be dropped.
 
+use bytes::Bytes;
 use order::FrameKind;
 use wire::ReplicaId;
 
@@ -8,31 +9,41 @@ use super::Input;
 use super::disk_states::{DiskState, DiskStates, StateUse, Written};
 use super::environment::Environment;
 use super::order_stage::OrderStage;
+use crate::admin::CopyProgress;
 use crate::hooks::{self, Hooks};
 use crate::ordered::Control;
-use crate::packed_state::PackedState;
+use crate::packed_state::{self, PackedState};
 use crate::settings::Durability;
 use crate::snapshot::SnapshotError;
 use crate::state::StateProof;
-use crate::transfer::{Donor, Message, Receiver};
-use crate::world::World;
+use crate::transfer::{Donor, Message, Offer, Progress, Receiver, StateEnd, TakenPiece};
+use crate::world::{Observation, World};
 use crate::{evidence, limits, state};
 
 /// The states that this replica sends, receives, and has on disk.
 #[derive(Default)]
 pub(super) struct StateTransfer {
-    donor: Donor,
+    pub(super) donor: Donor,
     receiver: Option<Receiver>,
-    /// Since when the receiver waits for agreement.
-    receiving_since_us: u64,
+    /// When the receiver began, or a piece came.
+    received_us: u64,
+    /// The pieces of a state that cannot be put in place as they come.
+    collected: Vec<Bytes>,
+    /// The copy that donors have begun last, and when that was heard here.
+    begun_elsewhere: Option<(u64, u64)>,
+    /// With a disk: the pieces of the copy that is being made.
+    written_later: PackedState,
     /// The replica, from 0, whose state an operator decided to take without the agreement of others.
     trusted: Option<u8>,
+    /// A copy of the state is wanted, which the leader begins.
+    wants_copy: bool,
     /// The time since when a CHECKPOINT is being ordered.
     checkpoint_requested_us: Option<u64>,
     /// The states on the disk, and on their way there.
     disk: DiskStates,
-    /// A replica without which nothing can be ordered needs the state as it is.
-    wants_unordered: bool,
+    /// A replica without which nothing can be ordered, no CHECKPOINT either, needs the state as it is: it is packed as
+    /// soon as nothing is in execution, and no batch is delivered before.
+    pub(super) wants_unordered: bool,
     /// Bytes of the last state that was made here, or came from others.
     state_bytes: u64,
     /// In verified mode: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
@@ -51,27 +62,27 @@ pub(super) struct Arrived {
 impl StateTransfer {
     /// A replica needs a state that does not exist yet: the leader orders a CHECKPOINT.
     pub(super) fn want_checkpoint<W: World>(&mut self, order: &mut OrderStage, env: &Environment<W>) {
+        if !env.settings.mode.verified {
+            // Without determinism replicas have no common state, and turns no order to pack one in.
+            self.wants_copy = env.settings.mode.deterministic;
+            return;
+        }
         let now_us = env.world.now_us();
         let patience_us = env.world.scale().cut_patience.as_micros() as u64;
         if self.checkpoint_requested_us.is_none_or(|requested_us| now_us > requested_us + patience_us) {
             self.checkpoint_requested_us = Some(now_us);
-            order.submit_control(&Control::Checkpoint);
+            order.submit_control(&Control::Checkpoint { session: 0, limit: 0 });
         }
     }
 
-    /// A replica without which nothing can be ordered, no CHECKPOINT either, needs the state as it is.
-    pub(super) fn want_unordered(&mut self) {
-        self.wants_unordered = true;
+    /// Whether a copy of the state is wanted since the last call.
+    pub(super) fn take_wanted_copy(&mut self) -> bool {
+        std::mem::take(&mut self.wants_copy)
     }
 
-    /// Whether the state is to be packed as soon as nothing is in execution. No batch is delivered before.
-    pub(super) fn packs_unordered(&self) -> bool {
-        self.wants_unordered
-    }
-
-    /// It is being packed now, or cannot be.
-    pub(super) fn answer_unordered(&mut self) {
-        self.wants_unordered = false;
+    /// The CHECKPOINT at the end of a copy is being ordered: the log after it will be needed.
+    pub(super) fn on_checkpoint_ordered(&mut self, now_us: u64) {
+        self.checkpoint_requested_us = Some(now_us);
     }
 
     /// Whether this replica waits for a state, or receives one.
@@ -133,15 +144,92 @@ impl StateTransfer {
         self.unstable.take_if(|(of, ..)| *of > batch);
     }
 
-    /// Whether this peer has asked for a state, and none that it could use was made here since.
-    pub(super) fn is_awaited_by(&self, peer: u8) -> bool {
-        self.donor.is_awaited_by(peer)
+    /// Log index of the state that can be fetched from here, and the pieces of the one that is fetched: those that have
+    /// come, and all as far as that is known.
+    pub(super) fn marks(&self) -> (Option<u64>, Option<(usize, usize)>) {
+        let pieces = |receiver: &Receiver| match receiver.progress() {
+            Some(progress) => {
+                let all = progress.end.map_or(progress.pieces + 1, |end| end.pieces);
+                (progress.pieces as usize, all as usize)
+            }
+            None => (0, 0),
+        };
+        (self.donor.offered(), self.receiver.as_ref().map(pieces))
     }
 
-    /// Log index of the state that can be fetched from here, and the pieces of the one that is fetched: those that have
-    /// arrived, and all.
-    pub(super) fn marks(&self) -> (Option<u64>, Option<(usize, usize)>) {
-        (self.donor.offered(), self.receiver.as_ref().map(Receiver::arrived))
+    /// A copy of the state is being made here: receivers can begin with it, and peers learn of it that do not know yet
+    /// that they will need one.
+    pub(super) fn begin_copy<W: World>(
+        &mut self,
+        copy: u64,
+        order: &mut OrderStage,
+        env: &mut Environment<W>,
+    ) {
+        self.written_later = PackedState::default();
+        if let Some(index) = self.donor.begin(copy, env.world.now_us()) {
+            order.orderer.state_freed(index);
+        }
+        let offer = Offer { copy, alone: false, end: None, first: 0, digests: Vec::new() };
+        let offer = Message::Offer(offer).encode();
+        let peers: Vec<u8> = env.peers.connected().collect();
+        peers.into_iter().for_each(|peer| env.peers.send(peer, FrameKind::Transfer, &[&offer]));
+    }
+
+    /// The next pieces of the copy.
+    pub(super) fn add_to_copy<W: World>(&mut self, copy: u64, pieces: PackedState, env: &mut Environment<W>) {
+        if pieces.pieces().is_empty() {
+            return;
+        }
+        let announced = self.donor.add(copy, &pieces, env.world.now_us());
+        send_all(announced, env);
+        if matches!(env.settings.durability, Durability::Disk(_)) {
+            self.written_later.extend(pieces);
+        }
+    }
+
+    /// The copy is whole: the state after entry `index`.
+    pub(super) fn end_copy<W: World>(
+        &mut self,
+        (copy, index): (u64, u64),
+        rest: PackedState,
+        order: &mut OrderStage,
+        env: &mut Environment<W>,
+    ) {
+        self.checkpoint_requested_us = None;
+        let announced = self.donor.end(copy, index, &rest, env.world.now_us());
+        send_all(announced, env);
+        env.world.see(Observation::StateMade { index, digests: self.donor.digests() });
+        // Peers fetch it from memory, and wait for no disk. The log is kept until the state is on this replica's own.
+        order.orderer.state_available(index);
+        let mut state = std::mem::take(&mut self.written_later);
+        state.extend(rest);
+        self.keep(index, state, StateUse::Shorten, env);
+    }
+
+    /// The copy will not be finished here.
+    pub(super) fn abandon_copy(&mut self, copy: u64) {
+        self.donor.abandon(copy);
+        self.written_later = PackedState::default();
+    }
+
+    /// Bytes that have arrived of the state that is being received.
+    pub(super) fn received(&self) -> Option<u64> {
+        let receiver = self.receiver.as_ref()?;
+        Some(receiver.progress().map_or(0, |progress| progress.bytes))
+    }
+
+    /// How far the state is that this replica receives, at this rate, or writes to its disk to put it in place.
+    pub(super) fn receiving(&self, bytes_per_second: u64) -> Option<CopyProgress> {
+        let Some(receiver) = &self.receiver else {
+            let (from, received, total) = (Vec::new(), self.state_bytes, Some(self.state_bytes));
+            return self.disk.installs().then_some(CopyProgress { from, received, total, bytes_per_second });
+        };
+        let Some(Progress { from, bytes, end, .. }) = receiver.progress() else {
+            return Some(CopyProgress { bytes_per_second, ..CopyProgress::default() });
+        };
+        let from = from.into_iter().map(|donor| donor + 1).collect();
+        let total = end.map(|end| end.length);
+        Some(CopyProgress { from, received: bytes, total, bytes_per_second })
     }
 
     /// The state after entry `index` may be fetched from here.
@@ -152,10 +240,9 @@ impl StateTransfer {
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
-        if let Some((manifest, waiting)) = self.donor.offer(index, state.clone(), env.world.now_us()) {
-            let manifest = manifest.encode();
-            waiting.into_iter().for_each(|peer| env.peers.send(peer, FrameKind::Transfer, &[&manifest]));
-        }
+        env.world.see(Observation::StateMade { index, digests: state.digests() });
+        let announced = self.donor.offer(index, &state, env.world.now_us());
+        send_all(announced, env);
         // Peers fetch it from memory, and wait for no disk. The log is kept until the state is on this replica's own.
         order.orderer.state_available(index);
         self.keep(index, state, StateUse::Shorten, env);
@@ -242,12 +329,43 @@ impl StateTransfer {
                 env.settings.mode
             ));
         }
-        let mut receiver = Receiver::new(env.settings.me, env.settings.executors() as u8, index)
-            .in_pieces_of(env.world.scale().piece);
+        match &mut self.receiver {
+            Some(receiver) if !env.settings.mode.verified => receiver.need(index),
+            _ => self.begin_receiving(index, env),
+        }
+        self.poll(env);
+    }
+
+    /// This replica has no state, or lacks entries that others may not have any more: it will need a state, and takes
+    /// the one that is being packed while it is not known yet which one it will be.
+    pub(super) fn prepare<W: World>(&mut self, env: &mut Environment<W>) {
+        if self.receiver.is_none() && env.settings.mode.deterministic {
+            self.begin_receiving(0, env);
+        }
+    }
+
+    fn begin_receiving<W: World>(&mut self, index: u64, env: &Environment<W>) {
+        let mut receiver = Receiver::new(env.settings.me, env.settings.executors() as u8, index);
         self.trusted.iter().for_each(|trusted| receiver.trust(*trusted));
         self.receiver = Some(receiver);
-        self.receiving_since_us = env.world.now_us();
-        self.poll(env);
+        self.received_us = env.world.now_us();
+        self.collected = Vec::new();
+    }
+
+    /// Once per tick, at a replica that executes: it lacks the entries before a copy that began elsewhere a while ago.
+    pub(super) fn prepare_if_behind<W: World>(&mut self, last_index: u64, env: &mut Environment<W>) {
+        let lacks = |(copy, _): &(u64, u64)| *copy > last_index;
+        let now_us = env.world.now_us();
+        let patience_us = limits::BEHIND_PATIENCE.as_micros() as u64;
+        match self.begun_elsewhere.filter(lacks) {
+            Some((_, heard_us)) if now_us > heard_us + patience_us => self.prepare(env),
+            Some(_) => {}
+            None => {
+                self.begun_elsewhere = None;
+                // It was not far behind after all.
+                self.receiver.take_if(|receiver| receiver.wanted() == 0);
+            }
+        }
     }
 
     /// Sends the requests that are due to the peers.
@@ -284,10 +402,18 @@ impl StateTransfer {
             true => limits::AGREEMENT_PATIENCE,
             false => limits::OFFER_KEPT,
         };
-        let waited_us = env.world.now_us().saturating_sub(self.receiving_since_us);
-        let is_over = waited_us > patience.as_micros() as u64;
-        if let Some(receiver) = self.receiver.take_if(|receiver| is_over && !receiver.is_agreed()) {
-            order.orderer.state_lost(receiver.wanted());
+        let now_us = env.world.now_us();
+        let is_over = now_us.saturating_sub(self.received_us) > patience.as_micros() as u64;
+        let Some(receiver) = self.receiver.as_mut().filter(|receiver| is_over && !receiver.is_agreed())
+        else {
+            return;
+        };
+        self.received_us = now_us;
+        let wanted = receiver.wanted();
+        receiver.give_up();
+        if wanted > 0 {
+            self.receiver = None;
+            order.orderer.state_lost(wanted);
         }
     }
 
@@ -299,8 +425,8 @@ impl StateTransfer {
         }
     }
 
-    /// Handles a peer's message about a state. Returns a state that is complete and can be installed. In verified mode,
-    /// `knows` tells whether a version is known here that verifiers have recorded: a state can be compared with it.
+    /// Handles a peer's message about a state. In verified mode, `knows` tells whether a version is known here that
+    /// verifiers have recorded: a state can be compared with it.
     pub(super) fn on_message<W: World>(
         &mut self,
         from: u8,
@@ -308,41 +434,86 @@ impl StateTransfer {
         knows: Option<bool>,
         order: &mut OrderStage,
         env: &mut Environment<W>,
-    ) -> Option<Arrived> {
+    ) {
         let engine_status = order.orderer.engine_status();
         // In verified mode, whoever has the state of a recorded version can prove it.
         let alone = knows.is_some() || (engine_status.is_leader && engine_status.stuck);
-        if let Some(answer) = self.donor.on_message(from, &message, alone, env.world.now_us()) {
-            env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
-            return None;
+        let now_us = env.world.now_us();
+        if let Some(answer) = self.donor.on_message(from, &message, alone, now_us) {
+            let answer = match answer {
+                Message::Piece { copy, piece, bytes } => {
+                    Message::Piece { copy, piece, bytes: env.hooks.on_piece(bytes) }
+                }
+                answer => answer,
+            };
+            return env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
         }
-        let receiver = self.receiver.as_mut()?;
+        let Some(receiver) = &mut self.receiver else {
+            if let Message::Offer(Offer { copy, end: None, .. }) = message
+                && self.begun_elsewhere.is_none_or(|(known, _)| known != copy)
+            {
+                self.begun_elsewhere = Some((copy, now_us));
+            }
+            return;
+        };
+        if env.hooks.takes_from_one() && self.trusted.is_none() {
+            self.trusted = Some(from);
+            receiver.trust(from);
+        }
         let is_trusted = knows.unwrap_or(engine_status.leader == Some(from));
-        let complete = receiver.on_message(from, message, is_trusted);
-        let alone = receiver.believes();
-        if receiver.is_overtaken() {
+        receiver.on_message(from, message, is_trusted);
+        if let Some(index) = receiver.overtaken_by() {
             // The engine waits for exactly the checkpoint it requested. It is informed, and requests the later one.
             let wanted = receiver.wanted();
-            self.receiver = None;
+            receiver.need(index);
             order.orderer.state_lost(wanted);
-            return None;
         }
-        match complete {
-            Some((index, state)) => self.install(Arrived { index, state, alone }, env),
-            None => {
-                self.poll(env);
-                None
-            }
-        }
+        self.poll(env);
     }
 
-    /// The whole state has arrived, and f+1 peers agree on every piece of it. A log on disk begins after it, and this
-    /// replica will vote on later entries. So the state must be on disk first, or it would be lost with the process,
-    /// and its vote with it.
-    fn install<W: World>(&mut self, arrived: Arrived, env: &mut Environment<W>) -> Option<Arrived> {
+    /// The next piece of the state that is fetched. All pieces are taken in turn.
+    pub(super) fn take_piece<W: World>(&mut self, env: &Environment<W>) -> Option<TakenPiece> {
+        let piece = self.receiver.as_mut()?.take_piece()?;
+        self.received_us = env.world.now_us();
+        Some(piece)
+    }
+
+    /// Keeps a piece until all have come.
+    pub(super) fn collect(&mut self, TakenPiece { number, bytes, .. }: TakenPiece) {
+        if number == 0 {
+            self.collected.clear();
+        }
+        self.collected.push(bytes);
+    }
+
+    /// Log index of the needed state, if all of its pieces were taken.
+    pub(super) fn arrived<W: World>(&self, env: &mut Environment<W>) -> Option<u64> {
+        let receiver = self.receiver.as_ref()?;
+        let StateEnd { index, .. } = receiver.ended().filter(|end| end.index == receiver.wanted())?;
+        env.world.see(Observation::StateTaken { index, digests: receiver.digests() });
+        Some(index)
+    }
+
+    /// The state that has arrived is in place, or was of no use.
+    pub(super) fn end_receiving(&mut self) {
         self.receiver = None;
-        let is_kept_first = self.keep(arrived.index, arrived.state.clone(), StateUse::Install, env);
-        (!is_kept_first).then_some(arrived)
+        self.collected = Vec::new();
+    }
+
+    /// The collected state, which has arrived. A log on disk begins after it, and this replica will vote on later
+    /// entries. So the state must be on disk first, or it would be lost with the process, and its vote with it.
+    pub(super) fn take_collected<W: World>(
+        &mut self,
+        index: u64,
+        env: &mut Environment<W>,
+    ) -> Option<Arrived> {
+        let alone = self.receiver.as_ref().and_then(Receiver::believes);
+        let pieces = std::mem::take(&mut self.collected);
+        self.receiver = None;
+        let digests = pieces.iter().map(|piece| packed_state::digest(piece)).collect();
+        let state = PackedState::of(pieces, digests);
+        let is_kept_first = self.keep(index, state.clone(), StateUse::Install, env);
+        (!is_kept_first).then_some(Arrived { index, state, alone })
     }
 
     /// An operator decided to take the state of this replica, from 0, without the agreement of others.
@@ -354,7 +525,8 @@ impl StateTransfer {
     /// The state that this replica waits for and that lacks agreement: its log entry, and the replicas that have
     /// offered one.
     pub(super) fn awaited(&self) -> Option<(u64, u16)> {
-        let receiver = self.receiver.as_ref().filter(|receiver| !receiver.is_agreed())?;
+        let receiver = self.receiver.as_ref();
+        let receiver = receiver.filter(|receiver| receiver.wanted() > 0 && !receiver.is_agreed())?;
         Some((receiver.wanted(), super::waits::bits(receiver.named())))
     }
 
@@ -417,6 +589,12 @@ impl StateTransfer {
                 limits::KEEP_PATIENCE.as_secs()
             ));
         }
+    }
+}
+
+fn send_all<W: World>(messages: Vec<(u8, Message)>, env: &mut Environment<W>) {
+    for (peer, message) in messages {
+        env.peers.send(peer, FrameKind::Transfer, &[&message.encode()]);
     }
 }
 

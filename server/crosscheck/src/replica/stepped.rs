@@ -64,6 +64,8 @@ pub struct Marks {
     pub offered: Option<u64>,
     /// Pieces that have arrived of a state that it fetches, and all pieces of it.
     pub arrived: Option<(usize, usize)>,
+    /// Session of the copy of the state that is being made here in parts, and its parts so far.
+    pub copied: Option<(u64, u32)>,
     /// In verified mode: the executors of the view that its verifier knows, a bit for each.
     pub executors: u16,
     /// In verified mode: its verifier knows a later view than the one that its executor follows.
@@ -264,6 +266,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             executed: self.replica.executor.watchdog_view.executed(),
             offered,
             arrived,
+            copied: self.replica.copies.marks(),
             executors: record
                 .as_ref()
                 .map_or(0, |record| record.lineup.executors.iter().fold(0, |set, slot| set | 1 << slot)),

@@ -149,6 +149,9 @@ impl<S: Service, W: World> Replica<S, W> {
                     None => self.transfer.on_checkpoint(&head, state, &mut self.order, &mut self.env),
                 }
             }
+            report @ (Report::CopyPart { .. } | Report::Cut { .. } | Report::TooMuchLeft { .. }) => {
+                self.on_copied(report);
+            }
             Report::CheckpointBegun { head, begun } => {
                 if let Some(mut speculator) = Speculator::of(self) {
                     speculator.checkpoint().begin(head, begun);
@@ -192,7 +195,7 @@ impl<S: Service, W: World> Replica<S, W> {
                     speculator.on_boundary(done);
                 }
             }
-            Report::ScrubTook(time) => self.scrubs.on_done(env.world.scrub_took(time)),
+            Report::ScrubTook(time) => self.scrubs.on_done(env.world.measured(time)),
             Report::Masked { place, core, kind } => {
                 env.tally.failed_checks += 1;
                 let kind = kind_in_words::<S>(kind);

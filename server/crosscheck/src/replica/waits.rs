@@ -88,7 +88,10 @@ impl View<'_> {
             {
                 Some(self.another_group("for a second replica"))
             }
-            (Some(_), Some(leader)) if self.engine_status.stuck => Some(self.stuck(leader)),
+            // One that joins knows no members before it has the state.
+            (Some(_), Some(leader)) if self.engine_status.stuck && self.engine_status.members.voters != 0 => {
+                Some(self.stuck(leader))
+            }
             (Some(_), Some(_)) => self.state.map(|(index, named)| self.donors(index, named)),
         }
     }
@@ -575,6 +578,20 @@ mod tests {
             "{reported}"
         );
         assert!(waits(0b011, led, Some((70, 0))).contains("nobody has so far"));
+    }
+
+    /// It sees nothing committed before it has the state of the others, who order all the time.
+    #[test]
+    fn one_that_joins_does_not_take_the_group_for_stuck() {
+        let joins = EngineStatus {
+            leader: Some(0),
+            stuck: true,
+            members: MemberSet { voters: 0, learners: 0 },
+            ..member(0)
+        };
+        assert_eq!(waits(0b011, joins, None), "", "the state is on its way");
+        let reported = waits(0b011, joins, Some((70, 0)));
+        assert!(reported.starts_with("for the state after entry 70"), "{reported}");
     }
 
     /// Whatever it waits for: no command that gives data up is named before the group is settled.

@@ -12,6 +12,7 @@ use vote::digest::{self, Answer};
 use vote::{Failure, Pairs, RequestInfo, RequestResult, RunDigests};
 
 use super::{Context, Report, core};
+use crate::copying::CopySeal;
 use crate::hooks::Hooks;
 use crate::job::{Job, ResultSlot, RunNotes, Work};
 use crate::naming::Named;
@@ -148,7 +149,8 @@ impl<S: Service> Context<S> {
 
     /// Runs the handler once; or until two runs agree, where no vote could show which replica is wrong.
     fn run(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) -> Ran {
-        let runner = Runner { locks, protection: self.protection(), seal_hook: &self.hooks.seal_hook() };
+        let seal_hook = self.copy_seal();
+        let runner = Runner { locks, protection: self.protection(), seal_hook: &seal_hook };
         let wrong_runs = Cell::new(self.hooks.runs(turn));
         let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
             // Once, where no fault is injected.
@@ -186,11 +188,18 @@ impl<S: Service> Context<S> {
         Ran { end, outcome, reproduced: None, runs, kept: None }
     }
 
+    /// What happens between a handler and the end of its turn.
+    fn copy_seal(&self) -> CopySeal<'_, impl execute::SealHook + '_> {
+        CopySeal { hook: self.hooks.seal_hook(), copy: &self.copy, hooks: &self.hooks }
+    }
+
     /// What this mode protects objects with.
     pub(super) fn protection(&self) -> Protection {
         let protect = match (self.mode.guarded, self.mode.verified) {
             (true, _) => Protect::Check,
             (false, true) => Protect::Seal,
+            // Who names what it has changed has sealed it.
+            (false, false) if self.copy.is_active() => Protect::Seal,
             (false, false) => Protect::Nothing,
         };
         Protection { protect, undo: true }
@@ -230,7 +239,8 @@ impl<S: Service> Context<S> {
                 return Err(Failure::Request);
             }
         }
-        let runner = Runner { locks, protection: self.protection(), seal_hook: &self.hooks.seal_hook() };
+        let seal_hook = self.copy_seal();
+        let runner = Runner { locks, protection: self.protection(), seal_hook: &seal_hook };
         turn.repeat(false);
         let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
             self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)

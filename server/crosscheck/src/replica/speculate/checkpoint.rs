@@ -118,7 +118,7 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
     pub(in crate::replica) fn pack_stable(&mut self) {
         let stage = &mut *self.0.stage;
         let Some(execution) = &mut self.0.executor.running else { return };
-        if !self.0.transfer.packs_unordered() {
+        if !self.0.transfer.wants_unordered {
             return;
         }
         let stable = stage.stable();
@@ -129,13 +129,14 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
         // Who waits for it asks again, and is offered it.
         let is_there = self.0.transfer.marks().0 == Some(stage.stable_order.index);
         if is_wrong || is_under_way || is_there {
-            return self.0.transfer.answer_unordered();
+            self.0.transfer.wants_unordered = false;
+            return;
         }
         if stage.rolling_back.is_some() || stage.speculation.is_none() {
             return;
         }
         if stage.unstable.is_empty() && execution.is_idle() {
-            self.0.transfer.answer_unordered();
+            self.0.transfer.wants_unordered = false;
             let order = stage.stable_order.clone();
             execution.pack_now(CheckpointHead { index: order.index, batch: stable, order });
         } else if !stage.unstable.is_empty() {

@@ -135,7 +135,7 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
             let place = Place::new(part.number, number);
             let decoded = decode_delivered(execution, part, (place, at, request), env);
             let Decoded { request_checksum, request, work, footprint } = decoded;
-            self.wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint));
+            self.wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint { .. }));
             self.is_long |= matches!(&work, Work::Control(control) if control.is_long(env.settings.me));
             let tag = part.tags.get(at).copied();
             self.tags.extend(tag.map(|tag| (number, tag)));

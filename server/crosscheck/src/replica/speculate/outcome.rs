@@ -273,7 +273,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             BoundaryDone::Installed { state } => self.whole_state().on_installed(state),
             BoundaryDone::Scrubbed { speculation, region_id, found, took } => {
                 self.on_returned(*speculation);
-                self.scrubs.on_done(self.env.world.scrub_took(took));
+                self.scrubs.on_done(self.env.world.measured(took));
                 self.on_scrubbed(region_id, found);
             }
             BoundaryDone::Read(done) => self.reads().on_done(done),

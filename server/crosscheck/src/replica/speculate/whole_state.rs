@@ -134,7 +134,8 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         ));
         self.0.order.orderer.want_state_after(stable);
         // The others know from this that they must not give up theirs.
-        let ask = Message::AskManifest { at_least: self.0.stage.stable_order.index + 1 }.encode();
+        let at_least = self.0.stage.stable_order.index + 1;
+        let ask = Message::AskState { at_least, copy: 0, known: 0, taken: 0 }.encode();
         let peers: Vec<u8> = self.0.env.peers.connected().collect();
         for peer in peers.into_iter().filter(|peer| usize::from(*peer) < self.0.env.settings.executors()) {
             self.0.env.peers.send(peer, FrameKind::Transfer, &[&ask]);

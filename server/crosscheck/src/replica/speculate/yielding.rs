@@ -207,7 +207,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let is_there = self.env.peers.connected().any(|peer| peer == other);
         let executors = self.stage.verifier.record().map(|record| record.lineup.executors);
         let takes_part = executors.is_some_and(|executors| executors.contains(other));
-        let has_state = !self.transfer.is_awaited_by(other);
+        let has_state = !self.transfer.donor.is_awaited_by(other);
         let is_right = has_state && !self.both_ask() && !self.stage.past.doubt.both_are_wrong();
         are_two(settings) && !(is_there && takes_part && is_right)
     }

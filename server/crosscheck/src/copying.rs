@@ -1,0 +1,138 @@
+//! A copy of the whole state that is made in parts while requests run: what the workers share of it. Each region has a
+//! [`RegionCopy`], which its lock's holder alone uses; requests name in it what they have changed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use execute::SealHook;
+use object::{CopiedPart, Located, Location, ObjectId, Region, RegionCopy, RegionId, request};
+use parking_lot::Mutex;
+use schedule::{Access, LockId};
+
+use crate::hooks::{self, Hooks};
+
+/// One copy of the state.
+#[derive(Debug)]
+pub(crate) struct StateCopy {
+    session: u64,
+    regions: Box<[Mutex<RegionCopy>]>,
+}
+
+/// What is left to be packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Objects that have changed since they were packed, or have not been packed.
+    pub objects: usize,
+    /// Whether every region was listed; before, there are objects that `objects` does not count.
+    pub are_all_listed: bool,
+}
+
+impl StateCopy {
+    /// A copy of so many regions, by the number of its session.
+    pub fn new(session: u64, regions: u32) -> Self {
+        StateCopy { session, regions: (0..regions).map(|_| Mutex::default()).collect() }
+    }
+
+    /// The number of its session.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Packs the next objects of a region, up to `limit` bytes (and at least one).
+    pub fn pack(&self, region_id: RegionId, region: &dyn Region, limit: usize) -> CopiedPart {
+        self.regions
+            .get(region_id as usize)
+            .map_or_else(CopiedPart::default, |copy| copy.lock().pack(region, limit))
+    }
+
+    /// Packs all that is left of a region; none if nothing is.
+    pub fn pack_rest(&self, region_id: RegionId, region: &dyn Region) -> Option<CopiedPart> {
+        let mut copy = self.regions.get(region_id as usize)?.lock();
+        (copy.left() != Some(0)).then(|| copy.pack_rest(region))
+    }
+
+    /// Whether nothing is left of a region in its present round.
+    pub fn is_round_over(&self, region_id: RegionId) -> bool {
+        self.regions.get(region_id as usize).is_none_or(|copy| copy.lock().is_round_over())
+    }
+
+    /// What is left.
+    pub fn left(&self) -> Left {
+        let mut left = Left { objects: 0, are_all_listed: true };
+        for copy in &self.regions {
+            match copy.lock().left() {
+                Some(objects) => left.objects += objects,
+                None => left.are_all_listed = false,
+            }
+        }
+        left
+    }
+
+    /// The copy of a region, for an injected fault.
+    #[cfg(feature = "inject")]
+    pub fn region(&self, region_id: RegionId) -> Option<&Mutex<RegionCopy>> {
+        self.regions.get(region_id as usize)
+    }
+
+    fn on_changed(&self, region_id: RegionId, object: Located) {
+        if let Some(copy) = self.regions.get(region_id as usize) {
+            copy.lock().on_changed(object);
+        }
+    }
+}
+
+/// The copy that is being made, for the workers; mostly there is none.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentCopy {
+    is_active: AtomicBool,
+    copy: Mutex<Option<Arc<StateCopy>>>,
+}
+
+impl CurrentCopy {
+    /// From the next delivered request on, requests name what they change in `copy`; in none, to end it.
+    pub fn set(&self, copy: Option<Arc<StateCopy>>) {
+        self.is_active.store(copy.is_some(), Ordering::Relaxed);
+        *self.copy.lock() = copy;
+    }
+
+    /// Whether there is one. Who holds a lock that a part of the copy has held before sees that.
+    pub fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Relaxed)
+    }
+
+    /// The request of this thread was sealed, and still holds its locks.
+    pub fn on_sealed(&self, hooks: &hooks::Active) {
+        let copy = self.copy.lock().clone();
+        if let Some(copy) = copy.filter(|_| hooks.names_changes()) {
+            request::changed_objects(&mut |region_id, object| copy.on_changed(region_id, object));
+        }
+    }
+
+    /// An object is to be overwritten at some replicas.
+    pub fn on_repaired(&self, region_id: RegionId, id: ObjectId) {
+        if self.is_active()
+            && let Some(copy) = &*self.copy.lock()
+        {
+            copy.on_changed(region_id, Located { id, location: Location::UNKNOWN });
+        }
+    }
+}
+
+/// Between a request's handler and the end of its turn: first `hook`, then what it has changed is named in the copy.
+pub(crate) struct CopySeal<'a, H> {
+    pub hook: H,
+    pub copy: &'a CurrentCopy,
+    pub hooks: &'a hooks::Active,
+}
+
+impl<H: SealHook> SealHook for CopySeal<'_, H> {
+    fn before_seal(&self, lock: LockId, access: &mut Access<'_>) {
+        self.hook.before_seal(lock, access);
+    }
+
+    fn after_seal(&self) {
+        if self.copy.is_active() {
+            self.copy.on_sealed(self.hooks);
+        }
+    }
+}

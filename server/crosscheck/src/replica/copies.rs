@@ -1,0 +1,640 @@
+//! A checkpoint in parts: the leader orders parts of a copy of the state, a few regions at a time, and at last the
+//! checkpoint, which contains what is left. Every replica packs the same parts at the same positions and puts them
+//! together in their order. So no request waits for more than one part and, at the checkpoint, for what little is left.
+//!
+//! Receivers take the pieces while the copy is being made. Donors keep the last ones only: if a receiver is slow, the
+//! leader waits with the next part.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object::{CopiedPart, RegionId};
+
+use super::Replica;
+use super::environment::Environment;
+use super::execution::Execution;
+use super::order_stage::OrderStage;
+use super::state_transfer::StateTransfer;
+use crate::admin::CopyGiven;
+use crate::checkpoint::CheckpointHead;
+use crate::copying::{CurrentCopy, StateCopy};
+use crate::job::Work;
+use crate::limits;
+use crate::ordered::Control;
+use crate::packed_state::{PackWriter, PackedState};
+use crate::service::Service;
+use crate::settings::Durability;
+use crate::state;
+use crate::transfer::CopyRoom;
+use crate::worker::Report;
+use crate::world::World;
+
+/// The copy of the state that is being made.
+#[derive(Default)]
+pub(super) struct Copies {
+    running: Option<Running>,
+    /// At a leader that orders the parts.
+    ordering: Option<Ordering>,
+}
+
+/// A copy at this replica.
+struct Running {
+    copy: Arc<StateCopy>,
+    /// Number of the next part in the order.
+    next: u32,
+    /// Ordered time of the last part, and the time here.
+    part_us: (u64, u64),
+    /// The parts, put together in their order.
+    stream: PackWriter,
+    /// Parts that are in `stream`, and how many objects and bytes they have.
+    joined: u32,
+    packed: (u64, u64),
+    /// The last region of the last part.
+    region_id: RegionId,
+    /// Parts that were packed before an earlier one.
+    early: BTreeMap<u32, Vec<(RegionId, CopiedPart)>>,
+}
+
+/// What the leader of a copy orders next.
+struct Ordering {
+    session: u64,
+    /// Number of the next part.
+    next: u32,
+    /// The region with which it begins.
+    region_id: RegionId,
+    /// How many regions it covers at most: about as many as the last one has packed.
+    count: u32,
+    /// Rounds over all regions that are complete.
+    rounds: u32,
+    /// What was ordered last, until it is executed here, and when.
+    awaited_since_us: Option<u64>,
+    /// No part is ordered before.
+    due_us: u64,
+    /// Since when no part is ordered because no receiver has taken the last ones.
+    full_since_us: Option<u64>,
+}
+
+impl Copies {
+    /// A state is needed: the leader begins a copy, named after the last entry of its log, or goes on with one that an
+    /// earlier leader has begun. One that no receiver can take any more is given up for the new one.
+    pub(super) fn want(&mut self, last_index: u64, now_us: u64, room: impl Fn(u64) -> CopyRoom) {
+        let silent_us = limits::RECEIVER_SILENT.as_micros() as u64;
+        if let Some(Ordering { session, full_since_us, .. }) = &self.ordering {
+            let is_full = full_since_us.is_some_and(|since_us| now_us > since_us + silent_us);
+            if !is_full || room(*session).has_receiver {
+                return;
+            }
+        }
+        let running = self.running.as_ref().filter(|_| self.ordering.is_none());
+        let running = running.map(|running| (running.copy.session(), running.next));
+        let (session, next) =
+            running.filter(|(session, _)| room(*session).is_of_use()).unwrap_or((last_index, 0));
+        self.ordering = Some(Ordering {
+            session,
+            next,
+            region_id: 0,
+            count: limits::COPY_REGIONS,
+            rounds: 0,
+            awaited_since_us: None,
+            due_us: 0,
+            full_since_us: None,
+        });
+    }
+
+    /// This replica does not lead any more, or what it has ordered may be lost.
+    pub(super) fn forget_ordering(&mut self) {
+        self.ordering = None;
+    }
+
+    /// What the leader orders next, if it is due.
+    pub(super) fn next_control(
+        &mut self,
+        regions: u32,
+        now_us: u64,
+        room: impl Fn(u64) -> CopyRoom,
+    ) -> Option<Control> {
+        let ordering = self.ordering.as_mut()?;
+        let is_over = |since_us: u64, limit: Duration| now_us > since_us + limit.as_micros() as u64;
+        if let Some(since_us) = ordering.awaited_since_us {
+            if is_over(since_us, limits::COPY_PATIENCE) {
+                // It was lost with a leader; whoever needs the state asks again.
+                self.ordering = None;
+            }
+            return None;
+        }
+        if now_us < ordering.due_us {
+            return None;
+        }
+        if room(ordering.session).is_full {
+            if is_over(*ordering.full_since_us.get_or_insert(now_us), limits::COPY_PAUSE) {
+                self.ordering = None;
+            }
+            return None;
+        }
+        (ordering.full_since_us, ordering.awaited_since_us) = (None, Some(now_us));
+        let running = self.running.as_ref().filter(|running| running.copy.session() == ordering.session);
+        if let Some(running) = running
+            && ordering.rounds > 0
+            && ordering.region_id == 0
+        {
+            let left = running.copy.left();
+            // Writes may be faster than a copy. Then a checkpoint that takes longer ends it.
+            let extra = ordering.rounds.saturating_sub(limits::COPY_ROUNDS).min(16);
+            let limit = running.cut_objects() << extra;
+            if left.are_all_listed && left.objects <= limit.div_ceil(2) {
+                return Some(Control::Checkpoint { session: ordering.session, limit: limit as u32 });
+            }
+        }
+        let count = ordering.count.min(regions - ordering.region_id);
+        Some(Control::CopyPart {
+            session: ordering.session,
+            number: ordering.next,
+            region_id: ordering.region_id,
+            count: count as u16,
+        })
+    }
+
+    /// When the next part is due, if this replica orders it and does not wait for a receiver.
+    pub(super) fn due_us(&self) -> Option<u64> {
+        let waits =
+            |ordering: &&Ordering| ordering.awaited_since_us.is_some() || ordering.full_since_us.is_some();
+        Some(self.ordering.as_ref().filter(|ordering| !waits(ordering))?.due_us)
+    }
+
+    /// How far the copy is that is being made here.
+    pub(super) fn given(&self, regions: u32) -> Option<CopyGiven> {
+        let Running { copy, region_id, .. } = self.running.as_ref()?;
+        let left = copy.left();
+        let begun = if left.are_all_listed { regions } else { *region_id };
+        Some(CopyGiven { session: copy.session(), begun, regions, left: left.objects as u64 })
+    }
+
+    /// The copy that is being made here.
+    pub(super) fn session(&self) -> Option<u64> {
+        self.running.as_ref().map(|running| running.copy.session())
+    }
+
+    /// The pieces of the copy that are full by now.
+    pub(super) fn take_pieces(&mut self) -> Option<(u64, PackedState)> {
+        let running = self.running.as_mut()?;
+        Some((running.copy.session(), running.stream.take_full()))
+    }
+
+    /// A part has its position. Returns the copy, if this replica takes part in it: it has executed every part before.
+    pub(super) fn on_delivered(
+        &mut self,
+        (session, number): (u64, u32),
+        (regions, piece): (u32, usize),
+        (time_us, now_us): (u64, u64),
+        current: &CurrentCopy,
+    ) -> Option<Arc<StateCopy>> {
+        let pause_us = limits::COPY_PAUSE.as_micros() as u64;
+        let is_over = |running: &Running| {
+            running.copy.session() != session || time_us > running.part_us.0.saturating_add(pause_us)
+        };
+        if self.running.as_ref().is_some_and(is_over) {
+            self.end(current);
+        }
+        if self.running.is_none() && number == 0 {
+            let copy = Arc::new(StateCopy::new(session, regions));
+            current.set(Some(copy.clone()));
+            let mut stream = PackWriter::new(piece);
+            state::begin_parts(&mut stream);
+            let (part_us, packed, early) = ((time_us, now_us), (0, 0), BTreeMap::new());
+            let (next, joined, region_id) = (0, 0, 0);
+            self.running = Some(Running { copy, next, part_us, stream, joined, packed, region_id, early });
+        }
+        let running = self.running.as_mut().filter(|running| running.next == number)?;
+        running.next += 1;
+        running.part_us = (time_us, now_us);
+        Some(running.copy.clone())
+    }
+
+    /// The session of the copy that is being made, and its parts so far.
+    pub(super) fn marks(&self) -> Option<(u64, u32)> {
+        self.running.as_ref().map(|running| (running.copy.session(), running.next))
+    }
+
+    /// The checkpoint of this session, or of none, has its position. A replica that has not executed every part only
+    /// takes the turn: what comes later has the same position at every replica, and so the same ids.
+    pub(super) fn checkpoint_delivered<R>(
+        &self,
+        session: u64,
+        limit: u32,
+        head: Arc<CheckpointHead>,
+    ) -> Work<R> {
+        if session == 0 {
+            return Work::Checkpoint(head);
+        }
+        match self.running.as_ref().filter(|running| running.copy.session() == session) {
+            Some(running) => Work::Cut(head, running.copy.clone(), limit as usize),
+            None => Work::Control(Control::Checkpoint { session, limit }),
+        }
+    }
+
+    /// A part was packed here, which took so long.
+    pub(super) fn on_part(
+        &mut self,
+        (session, number): (u64, u32),
+        part: Vec<(RegionId, CopiedPart)>,
+        (took, now_us): (Duration, u64),
+        regions: u32,
+    ) {
+        let Some(running) = self.running.as_mut().filter(|running| running.copy.session() == session) else {
+            return;
+        };
+        let last = part.last().map(|(region_id, _)| *region_id);
+        let packed = part.len() as u32;
+        running.region_id = last.unwrap_or(running.region_id);
+        running.early.insert(number, part);
+        running.join();
+        if let Some(ordering) = self.ordering.as_mut().filter(|ordering| ordering.session == session) {
+            ordering.next = ordering.next.max(number + 1);
+            ordering.awaited_since_us = None;
+            ordering.due_us = now_us + (took * limits::COPY_REST).as_micros() as u64;
+            ordering.count = (2 * packed).clamp(1, limits::COPY_REGIONS);
+            if let Some(last) = last {
+                let goes_on = ordering.rounds == 0 && !running.copy.is_round_over(last);
+                ordering.region_id = if goes_on { last } else { last + 1 };
+                if ordering.region_id >= regions {
+                    (ordering.region_id, ordering.rounds) = (0, ordering.rounds + 1);
+                }
+            }
+        }
+    }
+
+    /// The checkpoint was made here. Returns the pieces that were not taken, to the end. None if this replica lacks a
+    /// part.
+    pub(super) fn on_cut(
+        &mut self,
+        session: u64,
+        rest: &[(RegionId, CopiedPart)],
+        end: &PackedState,
+        current: &CurrentCopy,
+    ) -> Option<PackedState> {
+        self.ordering.take_if(|ordering| ordering.session == session);
+        if self.running.as_ref()?.copy.session() != session {
+            return None;
+        }
+        let mut running = self.end(current)?;
+        if running.joined != running.next {
+            return None;
+        }
+        state::put_parts(rest, &mut running.stream);
+        end.pieces().iter().for_each(|piece| running.stream.put(piece));
+        Some(running.stream.finish())
+    }
+
+    /// At the checkpoint too much was left: the leader orders further parts.
+    pub(super) fn on_too_much(&mut self, session: u64, now_us: u64) {
+        if let Some(ordering) = self.ordering.as_mut().filter(|ordering| ordering.session == session) {
+            (ordering.awaited_since_us, ordering.due_us) = (None, now_us);
+            ordering.rounds += 1;
+        }
+    }
+
+    /// Nobody has ordered a part for so long that the copy will not be finished: it is freed. Returns its session.
+    pub(super) fn free_abandoned(&mut self, now_us: u64, current: &CurrentCopy) -> Option<u64> {
+        let pause_us = 2 * limits::COPY_PAUSE.as_micros() as u64;
+        let since_us = self.running.as_ref()?.part_us.1;
+        let is_over = now_us > since_us.saturating_add(pause_us);
+        if is_over { self.end(current).map(|running| running.copy.session()) } else { None }
+    }
+
+    fn end(&mut self, current: &CurrentCopy) -> Option<Running> {
+        current.set(None);
+        self.running.take()
+    }
+}
+
+impl Running {
+    fn join(&mut self) {
+        while let Some(part) = self.early.remove(&self.joined) {
+            state::put_parts(&part, &mut self.stream);
+            self.joined += 1;
+            for (_, CopiedPart { objects, bytes, .. }) in &part {
+                self.packed = (self.packed.0 + *objects as u64, self.packed.1 + bytes.len() as u64);
+            }
+        }
+    }
+
+    /// Objects that the last part may have.
+    fn cut_objects(&self) -> usize {
+        let (objects, bytes) = self.packed;
+        let size = bytes.checked_div(objects).unwrap_or_default().max(1);
+        ((limits::CUT_BYTES / size) as usize).clamp(1, limits::CUT_OBJECTS)
+    }
+}
+
+/// A part of a copy was delivered, in a batch of this time. The work that it is here.
+pub(super) fn part_delivered<S: Service, W: World>(
+    (control, time_us): (Control, u64),
+    execution: &Execution<S>,
+    (copies, transfer): (&mut Copies, &mut StateTransfer),
+    (order, env): (&mut OrderStage, &mut Environment<W>),
+) -> Work<S::Request> {
+    let Control::CopyPart { session, number, .. } = control else { return Work::Control(control) };
+    let before = copies.session();
+    let shape = (execution.locks(), env.world.scale().piece);
+    let times_us = (time_us, env.world.now_us());
+    let copy = copies.on_delivered((session, number), shape, times_us, &execution.copy);
+    if copies.session() != before {
+        before.into_iter().for_each(|session| transfer.abandon_copy(session));
+        copies.session().into_iter().for_each(|session| transfer.begin_copy(session, order, env));
+    }
+    match copy {
+        Some(copy) => Work::CopyPart(copy, control),
+        None => Work::Control(control),
+    }
+}
+
+impl<S: Service, W: World> Replica<S, W> {
+    /// A leader orders what is due of a copy that a replica needs.
+    pub(super) fn order_copy(&mut self) {
+        let now_us = self.time.listened_us();
+        let Some(execution) = &self.executor.running else { return };
+        let is_wanted = self.transfer.take_wanted_copy();
+        let engine_status = self.order.orderer.engine_status();
+        if !engine_status.is_leader {
+            return self.copies.forget_ordering();
+        }
+        // With a disk a copy is of use without a receiver.
+        let is_on_disk = matches!(self.env.settings.durability, Durability::Disk(_));
+        let room = |session| {
+            let room = self.transfer.donor.room(session, now_us);
+            CopyRoom { is_full: room.is_full && (room.has_receiver || !is_on_disk), ..room }
+        };
+        if is_wanted {
+            self.copies.want(engine_status.last_index, now_us, room);
+        }
+        if let Some(control) = self.copies.next_control(execution.locks(), now_us, room) {
+            if let Control::Checkpoint { .. } = control {
+                self.transfer.on_checkpoint_ordered(now_us);
+            }
+            self.order.submit_control(&control);
+        }
+    }
+
+    /// A part of a copy was packed here, or the checkpoint.
+    pub(super) fn on_copied(&mut self, report: Report) {
+        let now_us = self.env.world.now_us();
+        let Some(execution) = &self.executor.running else { return };
+        match report {
+            Report::CopyPart { session, number, part, took } => {
+                // In a simulation, no time that was measured may decide anything.
+                let took = self.env.world.measured(took);
+                self.copies.on_part((session, number), part, (took, now_us), execution.locks());
+                if let Some((session, pieces)) = self.copies.take_pieces() {
+                    self.transfer.add_to_copy(session, pieces, &mut self.env);
+                }
+            }
+            Report::TooMuchLeft { session } => {
+                self.transfer.forget_requested();
+                self.copies.on_too_much(session, now_us);
+            }
+            Report::Cut { session, head, rest, end } => {
+                match self.copies.on_cut(session, &rest, &end, &execution.copy) {
+                    Some(last) => {
+                        let copy = (session, head.index);
+                        self.transfer.end_copy(copy, last, &mut self.order, &mut self.env);
+                    }
+                    None => {
+                        self.transfer.abandon_copy(session);
+                        self.transfer.forget_requested();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Once per tick: frees a copy that nobody finishes.
+    pub(super) fn tend_copies(&mut self) {
+        if let Some(execution) = &self.executor.running
+            && let Some(session) = self.copies.free_abandoned(self.env.world.now_us(), &execution.copy)
+        {
+            self.transfer.abandon_copy(session);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object::{Ref, Region, ScopeOptions, Store, critical, genesis, request};
+
+    use super::*;
+
+    const REGIONS: u32 = 5;
+    const PIECE: usize = 200;
+    const ROOM: CopyRoom = CopyRoom { has_receiver: true, is_full: false };
+
+    #[critical]
+    struct Shelf {
+        books: Store<Book>,
+        #[uncritical]
+        order: Vec<Ref<Book>>,
+    }
+
+    #[critical]
+    struct Book {
+        text: Vec<u8>,
+    }
+
+    #[critical]
+    impl Book {
+        fn new(text: &[u8]) -> Self {
+            Self { text: text.to_vec() }
+        }
+        fn rewrite(&mut self, text: &[u8]) {
+            self.text = text.to_vec();
+        }
+    }
+
+    #[critical]
+    impl Shelf {
+        fn new() -> Self {
+            Self { books: Store::new(), order: Vec::new() }
+        }
+        fn add(&mut self, text: &[u8]) {
+            let book = self.books.insert(Book::new(text));
+            self.order.push(book);
+        }
+        fn rewrite(&mut self, number: usize, text: &[u8]) {
+            let book = self.order[number % self.order.len()];
+            self.books.expect_mut(book).rewrite(text);
+        }
+    }
+
+    /// A replica with its regions, as its order thread and its workers would use them.
+    struct Node {
+        copies: Copies,
+        current: CurrentCopy,
+        shelves: Vec<Shelf>,
+        position: u64,
+        now_us: u64,
+        /// The pieces that were made so far.
+        state: PackedState,
+    }
+
+    impl Node {
+        fn new(books: u32) -> Self {
+            let shelves = (0..REGIONS).map(|region_id| genesis(region_id, Shelf::new)).collect();
+            let mut node = Node {
+                copies: Copies::default(),
+                current: CurrentCopy::default(),
+                shelves,
+                position: 1,
+                now_us: 1,
+                state: PackedState::default(),
+            };
+            (0..books).for_each(|number| node.run(number, true));
+            node
+        }
+
+        /// A client's request, which adds a book or changes one.
+        fn run(&mut self, number: u32, adds: bool) {
+            let region_id = number % REGIONS;
+            let protect = request::Protect::Check;
+            request::begin(ScopeOptions { position: self.position, protect, keep_before_images: true });
+            self.position += 1;
+            let shelf = &mut self.shelves[region_id as usize];
+            match adds {
+                true => shelf.add(&[number as u8; 30]),
+                false => shelf.rewrite((number / REGIONS) as usize, &[number as u8; 20]),
+            }
+            shelf.seal(region_id);
+            if self.current.is_active() {
+                self.current.on_sealed(&crate::hooks::Active::default());
+            }
+            request::abandon();
+        }
+
+        /// Executes a request of the pipeline; with a checkpoint, returns the packed parts.
+        fn execute(&mut self, control: &Control) -> Option<PackedState> {
+            match *control {
+                Control::CopyPart { session, number, region_id, count } => {
+                    let times = (self.now_us, self.now_us);
+                    let copy = self.copies.on_delivered(
+                        (session, number),
+                        (REGIONS, PIECE),
+                        times,
+                        &self.current,
+                    )?;
+                    let regions = region_id..region_id + u32::from(count);
+                    let pack = |id: RegionId| (id, copy.pack(id, &self.shelves[id as usize], PIECE));
+                    let part = regions.map(pack).collect();
+                    self.copies.on_part((session, number), part, (Duration::ZERO, self.now_us), REGIONS);
+                    self.state.extend(self.copies.take_pieces()?.1);
+                    None
+                }
+                Control::Checkpoint { session, limit } => {
+                    let copy = self.copies.running.as_ref()?.copy.clone();
+                    if copy.left().objects > limit as usize {
+                        self.copies.on_too_much(session, self.now_us);
+                        return None;
+                    }
+                    let regions = (0..REGIONS).zip(&self.shelves);
+                    let rest: Vec<_> =
+                        regions.filter_map(|(id, shelf)| Some((id, copy.pack_rest(id, shelf)?))).collect();
+                    let end = PackedState::default();
+                    self.state.extend(self.copies.on_cut(session, &rest, &end, &self.current)?);
+                    Some(std::mem::take(&mut self.state))
+                }
+                _ => None,
+            }
+        }
+    }
+
+    /// Lets the first node lead a copy, with `writes` requests after each part; the states of both, and the controls.
+    fn copied(
+        nodes: &mut [Node; 2],
+        writes: u32,
+        mut after: impl FnMut(&mut [Node; 2], usize),
+    ) -> [Option<PackedState>; 2] {
+        nodes[0].copies.want(7, 0, |_| ROOM);
+        for step in 0..10_000 {
+            let now_us = nodes[0].now_us;
+            let Some(control) = nodes[0].copies.next_control(REGIONS, now_us, |_| ROOM) else { continue };
+            let [one, other] = &mut *nodes;
+            let states = [one.execute(&control), other.execute(&control)];
+            if states[0].is_some() {
+                return states;
+            }
+            for node in &mut *nodes {
+                for number in 0..writes {
+                    // One of each kind where there are few.
+                    node.run(step as u32 * writes + number, writes < 10 && number == 0);
+                }
+            }
+            after(nodes, step);
+        }
+        panic!("the copy does not end");
+    }
+
+    #[test]
+    fn all_put_the_same_copy_together_while_requests_run() {
+        let mut nodes = [Node::new(100), Node::new(100)];
+        let [one, other] = copied(&mut nodes, 2, |_, _| {});
+        let one = one.expect("a state");
+        assert!(one.length() > 100 * 50, "{}", one.length());
+        assert_eq!(Some(one), other);
+        assert!(!nodes[0].current.is_active() && nodes[0].copies.due_us().is_none());
+    }
+
+    #[test]
+    fn one_that_lacks_a_part_offers_no_copy() {
+        let mut nodes = [Node::new(100), Node::new(100)];
+        let [one, other] = copied(&mut nodes, 0, |nodes, step| {
+            if step == 1 {
+                nodes[1].copies = Copies::default();
+            }
+        });
+        assert!(one.is_some() && other.is_none());
+    }
+
+    #[test]
+    fn another_leader_goes_on_with_the_copy() {
+        let mut nodes = [Node::new(100), Node::new(100)];
+        let mut session = None;
+        nodes[0].copies.want(7, 0, |_| ROOM);
+        for _ in 0..3 {
+            let control = nodes[0].copies.next_control(REGIONS, 1, |_| ROOM).expect("a part");
+            nodes.iter_mut().for_each(|node| drop(node.execute(&control)));
+        }
+        nodes[0].copies.forget_ordering();
+        assert_eq!(nodes[0].copies.next_control(REGIONS, 2, |_| ROOM), None);
+        nodes.swap(0, 1);
+        let [one, other] = copied(&mut nodes, 1, |nodes, _| {
+            session = nodes[0].copies.running.as_ref().map(|running| running.copy.session());
+        });
+        assert_eq!(session, Some(7));
+        assert!(one.is_some() && one == other);
+    }
+
+    #[test]
+    fn a_lost_part_ends_the_ordering_and_an_abandoned_copy_is_freed() {
+        let mut node = Node::new(100);
+        node.copies.want(7, 0, |_| ROOM);
+        let first = node.copies.next_control(REGIONS, 1, |_| ROOM).expect("a part");
+        node.execute(&first);
+        assert!(node.copies.next_control(REGIONS, 2, |_| ROOM).is_some());
+        let later_us = 3 + limits::COPY_PATIENCE.as_micros() as u64;
+        assert_eq!(node.copies.next_control(REGIONS, later_us, |_| ROOM), None);
+        assert!(node.copies.ordering.is_none() && node.current.is_active());
+        node.copies.free_abandoned(3 * limits::COPY_PAUSE.as_micros() as u64, &node.current);
+        assert!(node.copies.running.is_none() && !node.current.is_active());
+    }
+
+    #[test]
+    fn a_copy_ends_although_writes_are_faster() {
+        let books = 2 * limits::CUT_OBJECTS as u32;
+        let mut nodes = [Node::new(books), Node::new(books)];
+        let mut rounds = 0;
+        let [one, other] = copied(&mut nodes, 40, |nodes, _| {
+            rounds = nodes[0].copies.ordering.as_ref().map_or(rounds, |ordering| ordering.rounds);
+        });
+        assert!(one.is_some() && one == other);
+        assert!(rounds > limits::COPY_ROUNDS, "it ended after {rounds} rounds");
+    }
+}

@@ -6,7 +6,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::failover::{end_right, kill_while, load};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::failover::{end_right, load};
 use crate::support::cluster::{Cluster, Wish};
 
 /// Log entries between two checkpoints.
@@ -39,7 +42,7 @@ fn wait_for_checkpoints(cluster: &Cluster, count: usize) {
 }
 
 /// Three replicas whose disks are differently slow, under load: all write one checkpoint after the other, and one that
-/// loses its disk meanwhile is filled. Beside each other the writes ended two of three replicas.
+/// loses its disk meanwhile is filled, and says so. Beside each other the writes ended two of three replicas.
 #[test]
 fn replicas_with_slow_disks_go_on_and_fill_one_that_lost_its_disk() {
     let cluster = Cluster::up(&Wish { disk: true, ..Wish::default() });
@@ -52,11 +55,18 @@ fn replicas_with_slow_disks_go_on_and_fill_one_that_lost_its_disk() {
     assert_eq!(pids, (0..3).map(|replica| cluster.pid(replica)).collect::<Vec<_>>(), "nobody has ended");
     let victim = (cluster.leader() + 1) % 3;
     let moved: PathBuf = cluster.data_of(victim).with_extension("moved");
-    kill_while(&cluster, victim, || {
-        fs::rename(cluster.data_of(victim), &moved).expect("the disk is taken away");
-        fs::create_dir(cluster.data_of(victim)).expect("an empty disk");
-        slow_down(&cluster, victim, 2_000);
+    cluster.signal(victim, Signal::KILL);
+    fs::rename(cluster.data_of(victim), &moved).expect("the disk is taken away");
+    fs::create_dir(cluster.data_of(victim)).expect("an empty disk");
+    slow_down(&cluster, victim, 2_000);
+    cluster.wait_until("the replica says how far the state is that it receives", |cluster| {
+        let receiving = cluster.status(victim).map(|status| status["receiving"].clone());
+        receiving.is_some_and(|copy| copy["total"].as_u64() > Some(0) && copy["received"].as_u64() > Some(0))
     });
+    assert_ne!(cluster.pid(victim), pids[victim], "it is another process");
+    cluster.wait_serving();
+    let status = cluster.status(victim).expect("a status");
+    assert_eq!(status["receiving"], Value::Null, "the state is in its place");
     running.must_go_on(2_000, "after the disk was lost");
     for replica in (0..3).filter(|replica| *replica != victim) {
         assert_eq!(cluster.pid(replica), pids[replica], "replica {} has ended", replica + 1);

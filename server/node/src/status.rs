@@ -21,8 +21,8 @@ pub const ABOUT: &str = "Asks every replica how it is doing and prints one row f
   held                  replies kept back now, because no f+1 replicas agree on them
 
 `tolerates N` says how many further replicas may be killed or paused now, the rest serving on by itself, without any
-data lost. A replica that does not count is `joining`, `catching up` or `waiting`. Before you stop a replica, wait
-until the group tolerates one:
+data lost. A replica that does not count is `joining`, `catching up` or `waiting`; while it joins, further lines say how
+far the state is that it receives. Before you stop a replica, wait until the group tolerates one:
   until {program} status --tolerates 1; do sleep 1; done
 
 Examples:

@@ -12,7 +12,7 @@ use crate::evidence::reported;
 use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 use crate::signals::Ending;
-use crate::view::{FullScreen, Paint, Tone, ViewLine, block};
+use crate::view::{FullScreen, Paint, Tone, ViewLine, block, live_block};
 
 /// Between two drawings.
 const REDRAW: Duration = Duration::from_millis(500);
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     let mut links: Vec<Link> = replicas.iter().map(|replica| Link::new(replica.admin.clone())).collect();
     let mut screen = FullScreen::enter(paint).context(NO_SCREEN)?;
     while !ending.asked() {
-        let mut lines = block(&observer.rows());
+        let mut lines = live_block(&observer.rows());
         lines.push(ViewLine::default());
         lines.extend(evidence(&replicas, &mut links));
         screen.draw(&lines)?;

@@ -16,7 +16,7 @@ use crate::config::LeftOut;
 use crate::outcome::{CommandOutcome, CommandVerdict, say};
 use crate::program::text;
 use crate::signals::Ending;
-use crate::view::{Live, Paint, Tone, block, millis, one_line, row_json};
+use crate::view::{Live, Paint, Tone, live_block, millis, one_line, row_json};
 
 /// Between two looks at what happened.
 const TICK: Duration = Duration::from_millis(25);
@@ -24,6 +24,8 @@ const TICK: Duration = Duration::from_millis(25);
 const REDRAW: Duration = Duration::from_millis(250);
 /// Between two lines into a pipe when nothing but progress changed.
 const QUIET_LINE: Duration = Duration::from_secs(5);
+/// The same while a replica waits for the state of the others.
+const COPY_LINE: Duration = Duration::from_secs(2);
 /// How long replicas may take to stop before they are killed.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -249,14 +251,14 @@ fn watch(
 struct Reporter {
     json: bool,
     live: Option<Live>,
-    drawn: Option<Instant>,
+    drawn: Instant,
     news: String,
 }
 
 impl Reporter {
     fn new(json: bool) -> Self {
         let live = if json { None } else { Live::on_terminal() };
-        Reporter { json, live, drawn: None, news: String::new() }
+        Reporter { json, live, drawn: Instant::now(), news: String::new() }
     }
 
     fn line(&mut self, text: &str, json: serde_json::Value) {
@@ -310,21 +312,23 @@ impl Reporter {
     }
 
     fn status(&mut self, rows: &[ReplicaRow], now: Instant, ready: bool) {
-        let since = self.drawn.map(|drawn| now - drawn);
+        let since = now.saturating_duration_since(self.drawn);
         if let Some(live) = &self.live {
-            if since.is_none_or(|since| since >= REDRAW) {
-                live.draw(&block(rows));
-                self.drawn = Some(now);
+            if since >= REDRAW {
+                live.draw(&live_block(rows));
+                self.drawn = now;
             }
             return;
         }
         let (line, news) = one_line(rows);
-        let changed = news != self.news && since.is_none_or(|since| since >= REDRAW);
-        if ready && (changed || since.is_none_or(|since| since >= QUIET_LINE)) {
+        let is_copying = rows.iter().any(ReplicaRow::is_filled);
+        let pause = if is_copying { COPY_LINE } else { QUIET_LINE };
+        let changed = ready && news != self.news && since >= REDRAW;
+        if changed || ((ready || is_copying) && since >= pause) {
             let rows: Vec<_> = rows.iter().map(row_json).collect();
             self.line(&line, json!({"event": "status", "replicas": rows}));
             self.news = news;
-            self.drawn = Some(now);
+            self.drawn = now;
         }
     }
 

@@ -34,6 +34,12 @@ impl ReplicaRow {
         self.serving().is_some_and(|status| status.leader.is_some())
     }
 
+    /// Whether it receives the state of the others, or waits for it.
+    pub fn is_filled(&self) -> bool {
+        let lacks = |status: &Status| status.phase == ReplicaPhase::Joining || status.receiving.is_some();
+        self.seen.as_ref().is_ok_and(lacks)
+    }
+
     /// Its status, when it serves clients.
     pub fn serving(&self) -> Option<&Status> {
         self.seen.as_ref().ok().filter(|status| status.phase == ReplicaPhase::Serving)
@@ -211,6 +217,8 @@ pub mod tests {
             last_evidence: None,
             large: Vec::new(),
             sent: crosscheck::admin::Sent::default(),
+            receiving: None,
+            giving: None,
         }
     }
 

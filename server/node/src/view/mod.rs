@@ -1,5 +1,6 @@
 //! What the commands show: numbers, rows and blocks as text, with colour on a terminal only.
 
+mod copies;
 mod live;
 mod numbers;
 mod paint;
@@ -11,7 +12,7 @@ pub use live::Live;
 pub use numbers::{grouped, micros, millis};
 pub use paint::{Paint, Tone};
 pub use progress::{ProgressLine, roughly};
-pub use render::{block, one_line, row_json, tolerates};
+pub use render::{block, live_block, one_line, row_json, tolerates};
 pub use screen::FullScreen;
 
 /// One line of pieces, each with its tone.

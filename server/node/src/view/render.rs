@@ -3,9 +3,9 @@
 use crosscheck::admin::{ReplicaPhase, Status, VerificationStatus};
 use serde_json::{Value, json};
 
-use super::ViewLine;
 use super::numbers::{grouped, micros};
 use super::paint::Tone;
+use super::{ViewLine, copies};
 use crate::cluster::ReplicaRow;
 
 const HEADS: [&str; 12] = [
@@ -25,8 +25,17 @@ const HEADS: [&str; 12] = [
 /// Columns of words; the others are numbers, and stand to the right.
 const WORDS: usize = 3;
 
-/// The whole cluster, several lines.
+/// The whole cluster, several lines that are printed once.
 pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
+    lines(rows, copies::sentences)
+}
+
+/// The same, to be redrawn: a bar shows how far a copy of the state is.
+pub fn live_block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
+    lines(rows, copies::bars)
+}
+
+fn lines(rows: &[ReplicaRow], copies: fn(&[ReplicaRow]) -> Vec<String>) -> Vec<ViewLine> {
     let mut lines = vec![headline(rows)];
     lines.extend(table(rows));
     if let Some((failures, Some(why))) = tolerates(rows) {
@@ -37,6 +46,7 @@ pub fn block(rows: &[ReplicaRow]) -> Vec<ViewLine> {
             "too few replicas for a vote to find a wrong one: every request is run until two runs agree";
         lines.push(Tone::Notable.line(reported));
     }
+    lines.extend(copies(rows).into_iter().map(|reported| Tone::Notable.line(reported)));
     lines.extend(rows.iter().filter_map(|row| row.seen.as_ref().ok()).flat_map(notices));
     for row in rows {
         let Ok(status) = &row.seen else { continue };
@@ -196,7 +206,8 @@ fn phase(status: &Status) -> &'static str {
     }
 }
 
-/// The whole cluster in one line. Two lines of which only the rate and the positions differ are the same news.
+/// The whole cluster in one line. Two lines of which only the rate, the positions and the copies of the state differ
+/// are the same news.
 pub fn one_line(rows: &[ReplicaRow]) -> (String, String) {
     let all = StatusSummary::of(rows);
     let phases: Vec<String> = rows
@@ -207,6 +218,7 @@ pub fn one_line(rows: &[ReplicaRow]) -> (String, String) {
             format!("  replica {} {what}", row.replica.number)
         })
         .collect();
+    let copies = copies::sentences(rows).into_iter().map(|reported| format!("  {reported}"));
     let evidence = all.evidence.map(|evidence| format!("  last: {evidence}")).unwrap_or_default();
     let news = format!(
         "leader {}{}  mismatches {}  repairs {}  held {}{}{evidence}",
@@ -217,7 +229,8 @@ pub fn one_line(rows: &[ReplicaRow]) -> (String, String) {
         all.held,
         phases.concat()
     );
-    let line = format!("status  {} requests/s  position {}  {news}", all.rate_text(), all.position);
+    let (rate, copies) = (all.rate_text(), copies.collect::<String>());
+    let line = format!("status  {rate} requests/s  position {}  {news}{copies}", all.position);
     (line, news)
 }
 
@@ -287,7 +300,7 @@ impl<'r> StatusSummary<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crosscheck::admin::Endpoint;
+    use crosscheck::admin::{CopyProgress, Endpoint};
 
     use crate::cluster::{ReplicaHandle, test_status};
 
@@ -364,6 +377,28 @@ mod tests {
         assert!(joining.1.contains("replica 2 joining"));
         let repaired = one_line(&[row(1, |status| status.repairs = 1), row(2, |_| ())]);
         assert_ne!(before.1, repaired.1);
+    }
+
+    #[test]
+    fn a_copy_of_the_state_is_told_where_it_is_printed_and_drawn_where_it_is_redrawn() {
+        let joiner = row(3, |status| {
+            status.phase = ReplicaPhase::Joining;
+            status.receiving = Some(CopyProgress {
+                from: vec![1, 2],
+                received: 412_000_000,
+                total: Some(1_200_000_000),
+                bytes_per_second: 180_000_000,
+            });
+        });
+        let sentence =
+            "replica 3 receives the state from replicas 1 and 2: 412 MB of 1.2 GB (34 %), 180 MB/s, 5s left";
+        let rows = [joiner];
+        assert_eq!(block(&rows)[3].to_string(), sentence);
+        let bar = "replica 3  [======>             ]  412 MB of 1.2 GB (34 %), 180 MB/s, 5s left";
+        assert_eq!(live_block(&rows)[3].to_string(), bar);
+        let (line, news) = one_line(&rows);
+        assert!(line.ends_with(&format!("replica 3 joining  {sentence}")), "{line}");
+        assert!(news.ends_with("replica 3 joining"), "its progress is no news: {news}");
     }
 
     #[test]

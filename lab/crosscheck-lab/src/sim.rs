@@ -35,6 +35,7 @@ pub const ABOUT: &str = "Runs whole clusters (replicas, clients, network, clock)
   crosscheck-lab sim --verified --workers 3               mode R0GV: execute first, verify afterwards
   crosscheck-lab sim --verified --workers 2 --dense --clients 60 --faults interleave   replicas whose states differ
   crosscheck-lab sim --disk --faults blackout,disk-flip   logs on disk, all power lost at once, bits flipped at rest
+  crosscheck-lab sim --copies --replicas 5 --faults none  strikes at each step of a copy of the state
   crosscheck-lab sim --replay 4711 --trace                one seed again, with everything that happened
   crosscheck-lab sim --replay 4711 --shrink               the smallest run of it that still fails
   crosscheck-lab sim --campaign results --minutes 60 --jobs 2   an hour of everything, added to what is in results/
@@ -140,6 +141,10 @@ pub struct Amounts {
     /// replicas as the group says that may fail. No other faults
     #[arg(long)]
     pub chains: bool,
+    /// Episodes hit a copy of the state while it is made and while it arrives: whoever orders, makes or receives it
+    /// ends, stops, or has it corrupted. No other faults
+    #[arg(long, conflicts_with_all = ["chains", "verified", "twice", "campaign"])]
+    pub copies: bool,
     /// All machines have more and more else to do: a request takes up to 100 ms. With --verified all replicas have as
     /// many workers
     #[arg(long)]
@@ -211,6 +216,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         disk: args.disk,
         real_sizes: args.amounts.real_sizes,
         chains: args.amounts.chains,
+        copies: args.amounts.copies,
         busy: args.amounts.busy,
         trace: args.trace,
         ..Options::default()
@@ -248,6 +254,15 @@ fn sample(args: &Args, options: &Options) -> CommandOutcome {
         sum.simulated_us as f64 / 1e6,
         sum.longest_heal_us as f64 / 1e6
     ))?;
+    if options.copies {
+        say(&sum
+            .chains
+            .strikes
+            .iter()
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect::<Vec<_>>()
+            .join(", "))?;
+    }
     if options.verified {
         let sim::Verified {
             stable,
@@ -361,8 +376,12 @@ fn command(seed: u64, options: &Options) -> String {
         if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
     let disk = if options.disk { " --disk" } else { "" };
     let evict = if options.evicts { " --evict" } else { "" };
-    let amounts =
-        [(options.real_sizes, " --real-sizes"), (options.chains, " --chains"), (options.busy, " --busy")];
+    let amounts = [
+        (options.real_sizes, " --real-sizes"),
+        (options.chains, " --chains"),
+        (options.copies, " --copies"),
+        (options.busy, " --busy"),
+    ];
     let sizes: String = amounts.into_iter().filter(|(is_on, _)| *is_on).map(|(_, flag)| flag).collect();
     let workers = if options.workers > 1 { format!(" --workers {}", options.workers) } else { String::new() };
     let verified = match (options.verified, options.dense) {

@@ -3,6 +3,8 @@
 use crosscheck::admin::Corruption;
 use serde::{Deserialize, Serialize};
 
+mod kinds;
+
 /// One kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -130,7 +132,7 @@ const fn entry(
 use Corruption as C;
 
 /// Every fault there is.
-pub const CATALOGUE: [CatalogueRow; 70] = [
+pub const CATALOGUE: [CatalogueRow; 74] = [
     entry(
         SimFault::Crash,
         "crash",
@@ -628,6 +630,36 @@ pub const CATALOGUE: [CatalogueRow; 70] = [
         "nobody",
         "it catches up; the others go on without it",
     ),
+    entry(
+        SimFault::Corruption(C::Unnamed),
+        "unnamed",
+        "while a copy of the state is made in parts: one replica forgets that an object has changed since it was \
+            packed (modes without V)",
+        "a replica that needs the state: no f+1 equal digests for that donor's copy",
+        "the copy that f+1 others made; else a later one",
+    ),
+    entry(
+        SimFault::Corruption(C::Cursor),
+        "cursor",
+        "a bit of the position that one replica's copy of the state has come to in a region (modes without V)",
+        "as after `unnamed`; nobody, if the objects that were left out changed before the copy was complete",
+        "as after `unnamed`",
+    ),
+    entry(
+        SimFault::Corruption(C::Part),
+        "part",
+        "a bit of the objects that one replica has packed for a copy of the state, before they are digested (modes \
+            without V)",
+        "as after `unnamed`",
+        "as after `unnamed`",
+    ),
+    entry(
+        SimFault::Corruption(C::Piece),
+        "piece",
+        "a bit of a piece of a state that a replica gives to another one, under a right frame checksum",
+        "the receiver: the piece has another digest than f+1 replicas agree on",
+        "the same piece of another donor",
+    ),
 ];
 
 /// Whether a resting object of a given name can be hit.
@@ -658,123 +690,6 @@ impl TryFrom<String> for SimFault {
     fn try_from(name: String) -> Result<Self, String> {
         let entry = CATALOGUE.iter().find(|entry| entry.name == name);
         entry.map(|entry| entry.fault).ok_or_else(|| format!("no fault is called `{name}`"))
-    }
-}
-
-impl SimFault {
-    /// Its row of the catalogue.
-    pub fn entry(self) -> &'static CatalogueRow {
-        CATALOGUE.iter().find(|entry| entry.fault == self).unwrap_or(&CATALOGUE[0])
-    }
-
-    /// Whether a node that runs each request twice masks it: it hits one run of one request.
-    pub fn is_masked_by_a_second_run(&self) -> bool {
-        matches!(self, SimFault::Corruption(C::InRequest | C::Skip | C::Twice))
-    }
-
-    /// Whether the simulation of mode `R0GV` has it. Not yet: what only a scrub of all replicas together finds; a
-    /// wrong footprint, since the model takes the mixer's plan from the
-    /// first replica where a batch is stable; and losses of more memories than f.
-    pub fn is_survived_by_verification(&self) -> bool {
-        use SimFault::{Entry, Founding, Memories, Number, Settings, Stuck};
-        match self {
-            SimFault::Corruption(C::Stray) => false,
-            SimFault::Corruption(
-                C::InRequest | C::Digest | C::Reply | C::Message | C::Request | C::Skip | C::Twice,
-            ) => true,
-            SimFault::Corruption(kind) => rests(*kind),
-            Entry | Founding | Memories | Number | Settings | Stuck => false,
-            _ => !self.needs_disk(),
-        }
-    }
-
-    /// Whether two replicas without a witness go on after it, without an operator: corrupted memory does not keep them
-    /// from that. Of two clocks that differ, and of two results of one computation, none is known to be right; and ends
-    /// of processes and lost connections, after which one of the two may have to wait, are tested with real processes.
-    pub fn is_survived_by_two(self) -> bool {
-        match self {
-            // Of two objects that fit their checksums, the trees tell which is right; but not once a request has
-            // entered one.
-            SimFault::Corruption(kind) => {
-                !matches!(kind, C::InRequest | C::Digest | C::Reply | C::Skip | C::Twice | C::Reseal)
-            }
-            SimFault::Clock | SimFault::Stamp => false,
-            _ => self.is_of_memory() || self == SimFault::Interleave,
-        }
-    }
-
-    /// Whether a read that takes no batch gives the right reply after it, or none: no other replica computes the reply,
-    /// and the objects' checksums are all that protects it.
-    pub fn is_survived_by_local_reads(self) -> bool {
-        self != SimFault::Corruption(C::Reseal)
-    }
-
-    /// Whether only mode `R0GV` has it.
-    pub fn needs_verification(self) -> bool {
-        use SimFault::{BodyLost, Flag, Forgets, Groups, Interleave, Kept, Leaf, Node, Tally, Token};
-        use SimFault::{SlowExecutor, TwoIncarnations, ViewStorm};
-        let is_in_memory = matches!(
-            self,
-            Interleave | Token | Tally | Leaf | Node | Kept | Groups | Flag | BodyLost | Forgets
-        );
-        is_in_memory
-            || matches!(self, ViewStorm | TwoIncarnations | SlowExecutor | SimFault::Corruption(C::Reseal))
-    }
-
-    /// Whether it shows where batches have many requests.
-    pub fn needs_large_batches(self) -> bool {
-        matches!(self, SimFault::Interleave | SimFault::Groups)
-    }
-
-    /// Whether it hits computations and nothing else: no message, no process, and nothing that is not computed again.
-    pub fn is_of_computation(self) -> bool {
-        matches!(
-            self,
-            SimFault::Interleave | SimFault::Groups | SimFault::Corruption(C::InRequest | C::Skip | C::Twice)
-        )
-    }
-
-    /// Whether it corrupts memory, computation or messages.
-    pub fn is_of_memory(self) -> bool {
-        use SimFault::{Clock, Entry, Number, Queue, Stamp, Stuck};
-        use SimFault::{Flag, Groups, Kept, Leaf, Node, Tally, Token};
-        let is_of_verification = matches!(self, Flag | Groups | Kept | Leaf | Node | Tally | Token);
-        is_of_verification
-            || matches!(self, SimFault::Corruption(_) | Stuck | Entry | Number | Queue | Clock | Stamp)
-    }
-
-    /// Whether it is a fault of memory after whose repair the replica continues: a replica is seldom replaced, so that
-    /// the next fault follows at once.
-    pub fn is_mended(self) -> bool {
-        matches!(self, SimFault::Corruption(kind) if kind != C::Position)
-    }
-
-    /// Whether it needs a log on disk.
-    pub fn needs_disk(self) -> bool {
-        use SimFault::{Blackout, DiskError, DiskFlip, DiskFull, DiskLost, Power};
-        matches!(self, Power | DiskLost | DiskFlip | DiskFull | DiskError | Blackout)
-    }
-
-    /// Whether it affects any number of replicas, and is therefore injected alone.
-    pub fn is_of_all(self) -> bool {
-        matches!(self, SimFault::Blackout | SimFault::Memories | SimFault::Interleave)
-    }
-
-    /// Whether an episode has no other fault with it. A replica that is slow for long sends nothing to its peers
-    /// meanwhile, and counts as away: with another faulty replica there would be more than f.
-    pub fn comes_alone(self) -> bool {
-        self.is_of_all() || self == SimFault::Slow
-    }
-
-    /// Whether a watchdog may end a process that no other fault has hit.
-    pub fn may_end(self) -> bool {
-        !matches!(self, SimFault::Slow | SimFault::SlowCore | SimFault::Stranger | SimFault::SlowExecutor)
-    }
-
-    /// Whether evidence about the replica is expected, and no false alarm.
-    pub fn is_corruption(self) -> bool {
-        self.is_of_memory()
-            || matches!(self, SimFault::Noise | SimFault::Forged | SimFault::ClockJump | SimFault::Suspend)
     }
 }
 

@@ -8,7 +8,8 @@
 //! (`crosscheck::stepped`), so that never more than one thread runs.
 //!
 //! - [`fault`]: the catalogue. [`plan`]: which faults are injected when, and why a correct copy still exists.
-//!   [`strikes`]: chains of strikes, each while the victim of the one before recovers.
+//!   [`strikes`]: chains of strikes, each while the victim of the one before recovers. [`copy_strikes`]: strikes at
+//!   the steps of a copy of the state.
 //! - [`workload`]: what the simulation requires of a service. [`memcached`]: the workload for memcached, with its
 //!   model.
 //! - [`promises`]: the checkers. [`reference`](mod@reference): the model of a run, with which they compare.
@@ -17,6 +18,7 @@
 
 pub mod campaign;
 pub mod client;
+pub mod copy_strikes;
 pub mod disk;
 pub mod facts;
 pub mod fault;

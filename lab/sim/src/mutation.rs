@@ -29,6 +29,8 @@ pub struct Mutation {
     pub dense: bool,
     /// Chains of strikes reveal it.
     pub chains: bool,
+    /// Strikes at a copy of the state reveal it.
+    pub copies: bool,
     /// All machines are busy.
     pub busy: bool,
     /// The group that reveals it has two replicas, and not three.
@@ -46,7 +48,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 44] = [
+pub const MUTATIONS: [Mutation; 47] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -363,6 +365,28 @@ pub const MUTATIONS: [Mutation; 44] = [
     )
     .with_v()
     .from(35),
+    mutation(
+        "one-donor",
+        "a replica takes the state that one donor alone offers, while copies of the state are hit",
+        &[(P(S::TakesFromOne), All)],
+        "none",
+        "copies",
+    )
+    .of_copies(),
+    mutation(
+        "unnamed-changes",
+        "a copy of the state does not learn what requests change while it is made",
+        &[(P(S::ForgetsChanges), All)],
+        "crash",
+        "alarms",
+    ),
+    mutation(
+        "dropped-rest",
+        "what is left of a copy of the state at its checkpoint is dropped",
+        &[(P(S::DropsRest), All)],
+        "crash",
+        "alarms",
+    ),
 ];
 
 const fn mutation(
@@ -381,6 +405,7 @@ const fn mutation(
         verified: false,
         dense: false,
         chains: false,
+        copies: false,
         busy: false,
         two: false,
         first: 1,
@@ -394,6 +419,10 @@ impl Mutation {
 
     const fn with_chains(self) -> Self {
         Mutation { chains: true, ..self }
+    }
+
+    const fn of_copies(self) -> Self {
+        Mutation { copies: true, ..self }
     }
 
     const fn busy(self) -> Self {
@@ -432,6 +461,7 @@ pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -
         verified: mutation.verified,
         dense: mutation.dense,
         chains: mutation.chains,
+        copies: mutation.copies,
         busy: mutation.busy,
         replicas: if mutation.two { 2 } else { Options::default().replicas },
         workers: if mutation.verified { 2 } else { 1 },

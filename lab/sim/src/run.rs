@@ -28,6 +28,7 @@ use shown::Shown;
 pub use verified::Verified;
 
 mod chain;
+mod copies;
 mod heal;
 mod operator;
 mod outside;
@@ -70,6 +71,8 @@ pub struct Options {
     pub real_sizes: bool,
     /// Episodes are chains of strikes ([`crate::strikes`]), and no faults of the plan.
     pub chains: bool,
+    /// Episodes hit a copy of the state that is made in parts ([`crate::copy_strikes`]), and no faults of the plan.
+    pub copies: bool,
     /// All machines have more and more else to do: a request takes up to 100 ms. In verified mode, all have as many
     /// workers.
     pub busy: bool,
@@ -99,6 +102,7 @@ impl Default for Options {
             evicts: false,
             real_sizes: false,
             chains: false,
+            copies: false,
             busy: false,
             trace: false,
             sabotage: Vec::new(),
@@ -306,6 +310,7 @@ struct Run<W: Workload> {
     next_episode: u64,
     operator: operator::Operator,
     chain: chain::Chain,
+    copy_strikes: copies::CopyStrikes,
     strangers: outside::Strangers,
     /// Network faults and blocks in effect, per injected fault.
     lasting: u64,
@@ -384,6 +389,7 @@ impl<W: Workload> Run<W> {
             next_episode: 0,
             operator: operator::Operator::default(),
             chain: chain::Chain::default(),
+            copy_strikes: copies::CopyStrikes::default(),
             strangers: outside::Strangers::default(),
             lasting: 0,
             placed: Vec::new(),
@@ -422,7 +428,7 @@ impl<W: Workload> Run<W> {
         while !self.is_enough() && !self.is_over() {
             self.next();
             let longest_us = match self.options.until {
-                Some(_) if self.options.chains || self.options.busy => LONGEST_US / 15,
+                Some(_) if self.options.chains || self.options.copies || self.options.busy => LONGEST_US / 15,
                 Some(_) => LONGEST_US / 40,
                 None => LONGEST_US,
             };
@@ -489,6 +495,7 @@ impl<W: Workload> Run<W> {
         }
         self.look();
         self.go_on_with_chain();
+        self.go_on_with_copy();
         self.go_on();
     }
 

@@ -186,6 +186,20 @@ pub enum What {
         /// All of it.
         digest: u128,
     },
+    /// A state can be fetched from this replica.
+    StateMade {
+        /// Its log index.
+        index: u64,
+        /// The digest of each piece.
+        digests: Vec<u128>,
+    },
+    /// This replica takes a state of others.
+    StateTaken {
+        /// Its log index.
+        index: u64,
+        /// The digest of each piece.
+        digests: Vec<u128>,
+    },
     /// A record of evidence.
     Evidence(EvidenceRecord),
     /// A message to its operator.
@@ -409,7 +423,7 @@ impl World for Surroundings {
         }
     }
 
-    fn scrub_took(&self, _time: Duration) -> Duration {
+    fn measured(&self, _time: Duration) -> Duration {
         Duration::from_micros(100)
     }
 
@@ -473,6 +487,10 @@ impl World for Surroundings {
             Observation::Packed { turn, objects } => What::Packed { turn, objects: objects.to_vec() },
             Observation::Installing { turn, objects } => What::Installing { turn, objects: objects.to_vec() },
             Observation::Digest { position, digest } => What::Digest { position, digest },
+            Observation::StateMade { index, digests } => What::StateMade { index, digests: digests.to_vec() },
+            Observation::StateTaken { index, digests } => {
+                What::StateTaken { index, digests: digests.to_vec() }
+            }
             Observation::Evidence(record) => What::Evidence(record.clone()),
             Observation::Speculated { batch, parts, order } => {
                 let ordered = Ordered::of(parts.iter().map(|part| &part.batch));

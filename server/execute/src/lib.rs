@@ -62,6 +62,8 @@ pub enum ReadEnd {
 pub trait SealHook {
     /// Gets the regions that the request holds, after the handler and before the seal.
     fn before_seal(&self, _lock: LockId, _access: &mut Access<'_>) {}
+    /// All regions are sealed, and the request still holds them ([`request::changed_objects`]).
+    fn after_seal(&self) {}
 }
 
 /// No hook.
@@ -210,6 +212,7 @@ impl<B: SealHook> Runner<'_, B> {
                 Access::Shared(region) => region.note(lock),
             }
         });
+        self.seal_hook.after_seal();
     }
 
     /// The wrong objects of the request.

@@ -3,6 +3,7 @@
 mod alarms;
 mod blame;
 mod bounds;
+mod copies;
 mod disk;
 mod equal;
 mod founding;
@@ -135,6 +136,7 @@ pub fn all() -> Vec<Box<dyn Promise>> {
         Box::new(founding::Founding::default()),
         Box::new(disk::Disk),
         Box::new(equal::Equal),
+        Box::new(copies::TakenStates::default()),
         Box::new(repairs::PackedRepairs::default()),
         Box::new(blame::Blame),
         Box::new(objects::Objects),

@@ -96,7 +96,7 @@ pub(super) struct Chain {
     cut: BTreeMap<u8, u64>,
     /// Marks of all replicas at the last strike, and now.
     then: Vec<Marks>,
-    marks: Vec<Marks>,
+    pub(super) marks: Vec<Marks>,
     leader_then: Option<u8>,
     pub(super) promise: Tolerates,
 }
@@ -116,7 +116,7 @@ impl<W: Workload> Run<W> {
 
     /// A replica made a step, or ended.
     pub(super) fn mark(&mut self, replica: u8) {
-        if !self.options.chains {
+        if !self.options.chains && !self.options.copies {
             return;
         }
         self.chain.marks.resize_with(self.slots.len(), Marks::default);
@@ -124,6 +124,9 @@ impl<W: Workload> Run<W> {
         let now = process.map_or_else(Marks::default, |process| process.replica.marks());
         let leads = self.leader().map(|leader| self.chain.marks[usize::from(leader)].clone());
         let before = std::mem::replace(&mut self.chain.marks[usize::from(replica)], now.clone());
+        if now.copied != before.copied {
+            self.trace.record(self.now_us, format_args!("{} copies {:?}", ReplicaId(replica), now.copied));
+        }
         let (sum, bit) = (&mut self.summary.chains, 1_u16 << replica);
         sum.offered += u64::from(now.offered > before.offered);
         let had_some = before.arrived.is_some_and(|(_, all)| all > 1);
@@ -140,7 +143,7 @@ impl<W: Workload> Run<W> {
     }
 
     /// The replica that leads, of those that are there.
-    fn leader(&self) -> Option<u8> {
+    pub(super) fn leader(&self) -> Option<u8> {
         let leads = |replica: &u8| {
             let marks = self.chain.marks.get(usize::from(*replica));
             self.is_there(*replica) && marks.is_some_and(|marks| marks.engine_status.is_leader)

@@ -3,6 +3,7 @@
 use crosscheck::admin::{AdminCommand, Corruption, ReplicaPhase};
 use wire::ReplicaId;
 
+use super::copies::OF_COPIES;
 use super::operator::Operator;
 use super::{Event, Phase, ReplicaSlot, Run};
 use crate::plan;
@@ -89,7 +90,7 @@ impl<W: Workload> Run<W> {
     /// waits until a client comes back to the victim.
     fn disarm(&mut self) {
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
-            for kind in [Corruption::Repair, Corruption::Asked] {
+            for kind in [Corruption::Repair, Corruption::Asked].into_iter().chain(OF_COPIES) {
                 let count = process.replica.disarm(kind);
                 self.summary.uncount(vec![kind; count]);
             }
@@ -108,6 +109,10 @@ impl<W: Workload> Run<W> {
                 if self.options.chains {
                     self.forget_episode();
                     return self.begin_chain(number);
+                }
+                if self.options.copies {
+                    self.forget_episode();
+                    return self.begin_copy(number);
                 }
                 next = plan::episode(self.seed, number, &self.options);
             }
@@ -233,6 +238,7 @@ impl<W: Workload> Run<W> {
             };
             words += &format!("replica {} {ill}; ", ReplicaId(number as u8));
         }
+        words += &self.open_copies();
         if words.is_empty() && (leaders.len() != 1 || leaders.contains(&None)) {
             words = format!("leaders: {leaders:?}");
         }

@@ -53,6 +53,10 @@ impl std::fmt::Display for Shown<'_> {
                 record.outcome,
                 record.objects.join("; ")
             ),
+            What::StateMade { index, digests } => {
+                write!(f, "{replica} offers its state after {index} in {} pieces", digests.len())
+            }
+            What::StateTaken { index, .. } => write!(f, "{replica} takes the state after {index}"),
             What::Said(what) => write!(f, "{replica} says {what}"),
             What::Speculated { batch, .. } => write!(f, "{replica} begins {batch}"),
             What::Ran { batch, outcomes } => write!(f, "{replica} ran {batch} ({})", outcomes.len()),

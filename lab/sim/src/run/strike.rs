@@ -271,7 +271,7 @@ impl<W: Workload> Run<W> {
         self.inject(victim, SimFault::Stuck, inject);
     }
 
-    fn inject(&mut self, victim: u8, fault: SimFault, inject: Inject) {
+    pub(super) fn inject(&mut self, victim: u8, fault: SimFault, inject: Inject) {
         let Some(process) = &mut self.slots[usize::from(victim)].process else { return };
         self.placed.push((victim, fault, process.replica.call(AdminCommand::Inject(inject))));
         let slot = &mut self.slots[usize::from(victim)];

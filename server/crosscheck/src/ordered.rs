@@ -135,6 +135,8 @@ impl Control {
                 begun: reader.u64().ok()?,
                 region_id: reader.u32().ok()?,
             },
+            // In the logs of version 0.2.0.
+            4 if reader.is_empty() => Control::Checkpoint { session: 0, limit: 0 },
             4 => Control::Checkpoint { session: reader.u64().ok()?, limit: reader.u32().ok()? },
             6 => Control::CopyPart {
                 session: reader.u64().ok()?,
@@ -199,11 +201,10 @@ mod tests {
             let bytes = control.encode();
             for cut in 0..bytes.len() {
                 let shorter = Control::decode(&bytes.slice(..cut));
-                // A shorter list of objects to check is a valid request as well.
-                assert!(
-                    shorter.is_none() || matches!(shorter, Some(Control::Recheck { .. })),
-                    "{control:?} at {cut}"
-                );
+                // A shorter list of objects to check is a valid request as well, and so is a checkpoint of before.
+                let is_valid =
+                    matches!(shorter, Some(Control::Recheck { .. } | Control::Checkpoint { session: 0, .. }));
+                assert!(shorter.is_none() || is_valid, "{control:?} at {cut}");
             }
             let longer = Bytes::from([&bytes[..], &[0]].concat());
             assert_eq!(Control::decode(&longer), None, "{control:?}");

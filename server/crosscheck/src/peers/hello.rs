@@ -9,7 +9,7 @@ use crate::shapes;
 
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
 /// would differ.
-pub const PROTOCOL: u8 = 8;
+pub const PROTOCOL: u8 = 9;
 /// Most settings in a hello.
 const SETTINGS: usize = 96;
 /// Most bytes of a hello: a decoder reads no more.
@@ -174,9 +174,9 @@ mod tests {
             Hello::decode(&[&bytes[..], b"x"].concat()),
             Err(Malformed("bytes follow the last field"))
         );
-        let other = Hello { protocol: 9, ..hello() };
+        let other = Hello { protocol: PROTOCOL + 1, ..hello() };
         let read = Hello::decode(&[&other.encode()[..], b"whatever that version says"].concat()).unwrap();
-        assert_eq!((read.protocol, read.release.as_str(), read.settings.len()), (9, "0.1.0", 0));
+        assert_eq!((read.protocol, read.release.as_str(), read.settings.len()), (PROTOCOL + 1, "0.1.0", 0));
         let long = Hello { cluster: "x".repeat(1000), ..hello() };
         assert_eq!(Hello::decode(&long.encode()).unwrap().cluster.len(), 255);
         assert!(long.encode().len() <= HELLO_BYTES);

@@ -4,15 +4,15 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::limits;
-use crosscheck::snapshot::{SnapshotError, Unfinished};
-use crosscheck::stepped::{Observation, ReplyTo, World};
+use crosscheck::snapshot::Unfinished;
+use crosscheck::stepped::{Observation, ReplyTo, StateSink, World, WriteEnd};
 use verify::{StateToken, Version};
 use vote::{Packed, Place, digest};
 use wire::SplitMix64;
@@ -305,12 +305,62 @@ pub struct Observed {
 /// All replicas' actions, collected until the checkers read them.
 pub type Journal = Arc<Mutex<Vec<Observed>>>;
 
+type WriteDone = Box<dyn FnOnce(WriteEnd) + Send>;
+
 /// A checkpoint whose bytes are written and not durable yet.
 struct SlowWrite {
     /// When it will be, on the clock of the run.
     due_us: u64,
     unfinished: Unfinished<SimDiskFile>,
-    done: Box<dyn FnOnce(Result<(), SnapshotError>) + Send>,
+    index: u64,
+    done: WriteDone,
+}
+
+/// Takes a checkpoint's pieces, and writes each one at once.
+struct SimSink {
+    disk: SimDisk,
+    network: SimNetwork,
+    /// The last sync takes so long.
+    sync_us: u64,
+    /// The write, until it has ended or failed.
+    write: Option<(Unfinished<SimDiskFile>, WriteDone)>,
+    /// The process's other writes. Without the process nothing is given up: its file stays as it is.
+    writes: Weak<Mutex<Vec<SlowWrite>>>,
+}
+
+impl StateSink for SimSink {
+    fn put(&mut self, piece: Bytes) {
+        let Some((mut unfinished, done)) = self.write.take() else { return };
+        match unfinished.append(&self.disk, &piece) {
+            Ok(()) => self.write = Some((unfinished, done)),
+            Err(error) => done(WriteEnd::Failed(error)),
+        }
+    }
+
+    fn end(mut self: Box<Self>, index: u64) {
+        if let (Some((unfinished, done)), Some(writes)) = (self.write.take(), self.writes.upgrade()) {
+            let due_us = self.network.now_us() + self.sync_us;
+            writes.lock().expect("nothing panics beside it").push(SlowWrite {
+                due_us,
+                unfinished,
+                index,
+                done,
+            });
+        }
+    }
+
+    fn unwritten(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for SimSink {
+    fn drop(&mut self) {
+        if let (Some((unfinished, done)), Some(_)) = (self.write.take(), self.writes.upgrade()) {
+            unfinished.give_up(&self.disk);
+            done(WriteEnd::GivenUp);
+        }
+    }
 }
 
 /// The environment of one process of one replica.
@@ -327,7 +377,7 @@ pub struct Surroundings {
     scale: RunScale,
     disk: Option<SimDisk>,
     /// Checkpoints on their way to the disk.
-    writes: RefCell<Vec<SlowWrite>>,
+    writes: Arc<Mutex<Vec<SlowWrite>>>,
     /// In verified mode: the batches that are scheduled and not stable, and their results.
     unstable: BTreeMap<u64, (Ordered, Vec<RequestOutcome>)>,
 }
@@ -346,7 +396,7 @@ impl Surroundings {
             journal,
             scale: RunScale::real(),
             disk: None,
-            writes: RefCell::default(),
+            writes: Arc::default(),
             unstable: BTreeMap::new(),
         }
     }
@@ -365,10 +415,11 @@ impl Surroundings {
     pub fn end_writes(&self) {
         let Some(disk) = &self.disk else { return };
         let now_us = self.network.now_us();
-        let due: Vec<SlowWrite> =
-            self.writes.borrow_mut().extract_if(.., |write| write.due_us <= now_us).collect();
-        for SlowWrite { unfinished, done, .. } in due {
-            done(unfinished.finish(disk));
+        let mut writes = self.writes.lock().expect("nothing panics beside it");
+        let due: Vec<SlowWrite> = writes.extract_if(.., |write| write.due_us <= now_us).collect();
+        drop(writes);
+        for SlowWrite { unfinished, index, done, .. } in due {
+            done(unfinished.finish(disk).map_or_else(WriteEnd::Failed, |()| WriteEnd::Kept(index)));
         }
     }
 
@@ -434,19 +485,19 @@ impl World for Surroundings {
     fn keep(
         &self,
         directory: &Path,
-        state: Vec<Bytes>,
-        done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
-    ) -> io::Result<()> {
-        let Some(disk) = &self.disk else { return Err(io::ErrorKind::NotFound.into()) };
-        match Unfinished::write(disk, directory, &state) {
-            Ok(unfinished) => {
-                let takes_us = disk::draw_sync_us(&mut self.rng.borrow_mut());
-                let (due_us, done) = (self.network.now_us() + takes_us, Box::new(done));
-                self.writes.borrow_mut().push(SlowWrite { due_us, unfinished, done });
+        done: impl FnOnce(WriteEnd) + Send + 'static,
+    ) -> io::Result<Box<dyn StateSink>> {
+        let Some(disk) = self.disk.clone() else { return Err(io::ErrorKind::NotFound.into()) };
+        let write: Option<(_, WriteDone)> = match Unfinished::begin(&disk, directory) {
+            Ok(unfinished) => Some((unfinished, Box::new(done))),
+            Err(error) => {
+                done(WriteEnd::Failed(error));
+                None
             }
-            Err(error) => done(Err(error)),
-        }
-        Ok(())
+        };
+        let sync_us = disk::draw_sync_us(&mut self.rng.borrow_mut());
+        let (network, writes) = (self.network.clone(), Arc::downgrade(&self.writes));
+        Ok(Box::new(SimSink { disk, network, sync_us, write, writes }))
     }
 
     fn entries_per_snapshot(&self) -> u64 {

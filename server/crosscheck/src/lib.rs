@@ -46,6 +46,7 @@ pub mod snapshot;
 mod socket_errors;
 mod socket_file;
 mod state;
+mod state_writer;
 mod stepped_workers;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -211,6 +211,8 @@ pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
 /// moment.
 pub const KEPT_SHARE: u64 = 8;
 
+/// Bytes of a copy that may wait for the disk: a leader orders no further part then, and a receiver takes no piece.
+pub const UNWRITTEN: u64 = 64 << 20;
 /// A checkpoint that could not be written to the disk is written again after so long.
 pub const KEEP_AGAIN: Duration = Duration::from_secs(30);
 /// A checkpoint that takes longer to write is reported to the operator.

@@ -41,6 +41,7 @@ impl PackedState {
     }
 
     /// Appends `later`.
+    #[cfg(test)]
     pub fn extend(&mut self, later: PackedState) {
         self.digests.extend(later.digests);
         self.pieces.extend(later.pieces);

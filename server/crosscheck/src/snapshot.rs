@@ -20,6 +20,8 @@ const MAGIC: [u8; 8] = *b"XCHKCUT1";
 const NAME: &str = "state.cut";
 /// Its name while it is being written.
 const UNFINISHED: &str = "state.cut.new";
+/// Bytes after which what was written is made durable: a sync of all of it would hold up the log on the same disk.
+const SYNCED_BYTES: u64 = 4 << 20;
 
 /// The reason why a snapshot's file is not usable. The text of each is complete: none has a source.
 #[derive(Debug, thiserror::Error)]
@@ -93,80 +95,78 @@ impl SnapshotError {
     }
 }
 
-/// Writes `state`, given in pieces, in place of the snapshot before it; a crash at any moment leaves one of the two
-/// whole. One write at a time: all have the same file in turn.
-///
-/// # Errors
-/// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs. The room
-/// that the unfinished file took is free again, as far as the disk permits.
-pub fn write(disk: &impl Disk, directory: &Path, state: &[Bytes]) -> Result<(), SnapshotError> {
-    Unfinished::write(disk, directory, state)?.finish(disk)
-}
-
-/// A snapshot that is written, and not yet durable nor under its name.
-#[derive(Debug)]
+/// A snapshot that is being written, under another name. A crash at any moment leaves it, or the one before it, whole.
+/// One write at a time: all have the same file in turn.
 pub struct Unfinished<F> {
     file: F,
     directory: PathBuf,
+    /// Bytes of the state so far, and their digest.
+    length: u64,
+    digest: Xxh3,
+    /// How many of them are durable.
+    synced: u64,
 }
 
 impl<F: DiskFile> Unfinished<F> {
-    /// The first half of [`write()`].
+    /// Begins a snapshot.
     ///
     /// # Errors
-    /// As [`write()`].
-    pub fn write(
-        disk: &impl Disk<File = F>,
-        directory: &Path,
-        state: &[Bytes],
-    ) -> Result<Self, SnapshotError> {
+    /// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs. The
+    /// room that the unfinished file took is free again, as far as the disk permits.
+    pub fn begin(disk: &impl Disk<File = F>, directory: &Path) -> Result<Self, SnapshotError> {
         let fresh = directory.join(UNFINISHED);
         if is_ours(disk, &fresh)? {
             disk.remove(&fresh).map_err(SnapshotError::of(&fresh))?;
         }
-        let mut head = Vec::with_capacity(HEAD);
-        head.extend_from_slice(&MAGIC);
-        let length: u64 = state.iter().map(|piece| piece.len() as u64).sum();
-        head.extend_from_slice(&length.to_le_bytes());
-        let mut digest = Xxh3::new();
-        state.iter().for_each(|piece| digest.update(piece));
-        head.extend_from_slice(&digest.digest128().to_le_bytes());
         let file = disk.create(&fresh).map_err(SnapshotError::of(&fresh))?;
-        let mut at = 0;
-        let mut write = |bytes: &[u8]| {
-            file.write_all_at(bytes, at)?;
-            at += bytes.len() as u64;
-            Ok(())
-        };
-        let written = write(&head).and_then(|()| state.iter().try_for_each(|piece| write(piece)));
-        match written {
-            Ok(()) => Ok(Unfinished { file, directory: directory.to_owned() }),
-            Err(error) => Err(give_up(disk, &fresh, error)),
-        }
+        Ok(Unfinished { file, directory: directory.to_owned(), length: 0, digest: Xxh3::new(), synced: 0 })
     }
 
-    /// The second half of [`write()`]: from here on a restart begins with this snapshot.
+    /// Appends the next bytes of the state.
     ///
     /// # Errors
-    /// As [`write()`].
+    /// As [`Unfinished::begin`]; nothing can be appended then, nor finished.
+    pub fn append(&mut self, disk: &impl Disk<File = F>, bytes: &[u8]) -> Result<(), SnapshotError> {
+        let mut written = self.file.write_all_at(bytes, HEAD as u64 + self.length);
+        self.length += bytes.len() as u64;
+        self.digest.update(bytes);
+        if written.is_ok() && self.length - self.synced >= SYNCED_BYTES {
+            self.synced = self.length;
+            written = self.file.sync_data();
+        }
+        written.map_err(|error| self.failed(disk, error))
+    }
+
+    /// The state is complete: from here on a restart begins with this snapshot.
+    ///
+    /// # Errors
+    /// As [`Unfinished::begin`].
     pub fn finish(self, disk: &impl Disk<File = F>) -> Result<(), SnapshotError> {
         let (path, fresh) = (self.directory.join(NAME), self.directory.join(UNFINISHED));
-        let placed = self.file.sync_all().and_then(|()| disk.rename(&fresh, &path));
-        placed.map_err(|error| give_up(disk, &fresh, error))?;
+        let length = self.length.to_le_bytes();
+        let head = [&MAGIC[..], &length, &self.digest.digest128().to_le_bytes()].concat();
+        let written = self.file.write_all_at(&head, 0).and_then(|()| self.file.sync_all());
+        written.and_then(|()| disk.rename(&fresh, &path)).map_err(|error| self.failed(disk, error))?;
         // The rename itself is part of the directory.
         disk.sync_directory(&self.directory).map_err(SnapshotError::of(&path))
     }
-}
 
-/// Removes an unfinished file, so that the log gets its room. This process made the file: that it is absent is nobody's
-/// mistake in the settings.
-fn give_up(disk: &impl Disk, fresh: &Path, error: io::Error) -> SnapshotError {
-    let _ = disk.remove(fresh);
-    let error = match error.kind() {
-        ErrorKind::NotFound => io::Error::other("it was removed while it was being written"),
-        _ => error,
-    };
-    SnapshotError::Io { path: fresh.to_owned(), error }
+    /// The state will not be complete.
+    pub fn give_up(self, disk: &impl Disk<File = F>) {
+        let _ = disk.remove(&self.directory.join(UNFINISHED));
+    }
+
+    /// Removes the file, so that the log gets its room. This process made it: that it is absent is nobody's mistake in
+    /// the settings.
+    fn failed(&self, disk: &impl Disk, error: io::Error) -> SnapshotError {
+        let path = self.directory.join(UNFINISHED);
+        let _ = disk.remove(&path);
+        let error = match error.kind() {
+            ErrorKind::NotFound => io::Error::other("it was removed while it was being written"),
+            _ => error,
+        };
+        SnapshotError::Io { path, error }
+    }
 }
 
 /// Reads the snapshot; `None` if there never was one.
@@ -278,8 +278,9 @@ mod tests {
 
     /// Writes a state in pieces of three bytes.
     fn write(disk: &System, directory: &Path, state: &[u8]) -> Result<(), SnapshotError> {
-        let pieces: Vec<Bytes> = state.chunks(3).map(Bytes::copy_from_slice).collect();
-        super::write(disk, directory, &pieces)
+        let mut unfinished = Unfinished::begin(disk, directory)?;
+        state.chunks(3).try_for_each(|piece| unfinished.append(disk, piece))?;
+        unfinished.finish(disk)
     }
 
     #[test]

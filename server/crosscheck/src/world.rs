@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use std::{fmt, io, thread};
+use std::{fmt, io};
 
 use bytes::Bytes;
 use mio::{Poll, Waker};
@@ -14,13 +14,12 @@ use vote::{Packed, Place, RequestResult};
 
 use crate::admin::{EvidenceRecord, Position};
 use crate::clients::ReplyTo;
-use crate::hooks::Hooks;
 use crate::image::Image;
 use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::Net;
-use crate::snapshot::{SnapshotError, Unfinished};
+use crate::state_writer::{StateSink, StateWriter, WriteEnd};
 use crate::stepped_workers::SteppedWorkers;
-use crate::{ServeError, hooks, limits};
+use crate::{ServeError, limits};
 
 /// An event in a replica, for an external checker. [`Os`] ignores all events, so they cost nothing.
 #[derive(Debug)]
@@ -192,7 +191,7 @@ pub trait World: Send + 'static {
     /// Writes a message to the operator.
     fn say(&self, what: fmt::Arguments<'_>);
 
-    /// Writes the state of a checkpoint, in pieces, into `directory`, in the background if this takes time; `done` gets
+    /// Begins to write the state of a checkpoint into `directory`, in the background if this takes time; `done` gets
     /// the result.
     ///
     /// # Errors
@@ -200,9 +199,8 @@ pub trait World: Send + 'static {
     fn keep(
         &self,
         directory: &Path,
-        state: Vec<Bytes>,
-        done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
-    ) -> io::Result<()>;
+        done: impl FnOnce(WriteEnd) + Send + 'static,
+    ) -> io::Result<Box<dyn StateSink>>;
 
     /// Log entries after which a replica with its log on disk writes its state, so that the log can be shortened.
     fn entries_per_snapshot(&self) -> u64 {
@@ -283,16 +281,9 @@ impl World for Os {
     fn keep(
         &self,
         directory: &Path,
-        state: Vec<Bytes>,
-        done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
-    ) -> io::Result<()> {
-        let directory = directory.to_owned();
-        let write = move || {
-            let unfinished = Unfinished::write(&order::System, &directory, &state);
-            thread::sleep(<hooks::Active as Hooks>::sync_pause(&directory));
-            done(unfinished.and_then(|unfinished| unfinished.finish(&order::System)));
-        };
-        thread::Builder::new().name("snapshot".into()).spawn(write).map(drop)
+        done: impl FnOnce(WriteEnd) + Send + 'static,
+    ) -> io::Result<Box<dyn StateSink>> {
+        Ok(Box::new(StateWriter::begin(directory, done)?))
     }
 
     fn see(&mut self, _seen: Observation<'_>) {}

@@ -363,7 +363,8 @@ impl<S: Service, W: World> Replica<S, W> {
         let is_on_disk = matches!(self.env.settings.durability, Durability::Disk(_));
         let room = |session| {
             let room = self.transfer.donor.room(session, now_us);
-            CopyRoom { is_full: room.is_full && (room.has_receiver || !is_on_disk), ..room }
+            let is_ahead = room.is_full && (room.has_receiver || !is_on_disk);
+            CopyRoom { is_full: is_ahead || self.transfer.disk.is_behind(), ..room }
         };
         if is_wanted {
             self.copies.want(engine_status.last_index, now_us, room);

@@ -7,6 +7,7 @@ use vote::Event;
 use wire::ReplicaId;
 
 use super::Replica;
+use super::disk_writer::KeptState;
 use super::execution::{Execution, StallCheck, WorkerLinks};
 use super::group::{LogEnd, OwnProgress};
 use super::speculate::{SpeculateStage, Speculator};
@@ -19,8 +20,9 @@ use crate::packed_state::PackedState;
 use crate::service::Service;
 use crate::settings::Durability;
 use crate::state::{LoadingState, StateProof};
+use crate::state_writer::WriteEnd;
 use crate::world::World;
-use crate::{Corrupted, ReplaceReason, ServeError, Stop, snapshot, state, transfer};
+use crate::{Corrupted, ReplaceReason, ServeError, Stop, state, transfer};
 
 impl<S: Service, W: World> Replica<S, W> {
     /// Performs the output of the ordering engine.
@@ -163,19 +165,23 @@ impl<S: Service, W: World> Replica<S, W> {
         }
     }
 
-    /// The state after entry `index` is on disk, or could not be written.
-    pub(super) fn on_kept(&mut self, index: u64, result: Result<(), snapshot::SnapshotError>) {
-        if let Some(state) = self.transfer.on_kept(index, result, &mut self.env) {
-            self.put_in_place(index, state);
+    /// The write of a state has ended.
+    pub(super) fn on_kept(&mut self, write: u64, end: WriteEnd) {
+        match self.transfer.on_kept(write, end, &mut self.env) {
+            Some(KeptState::Whole(index, state)) => self.put_in_place(index, state),
+            Some(KeptState::InPlace(index)) => self.end_loading(index),
+            None => {}
         }
+        self.take_pieces();
     }
 
     /// Takes the pieces of a state that have come. A replica without a state puts each one in place at once; one that
-    /// has a state, or must have the new one on its disk first, collects them.
-    fn take_pieces(&mut self) {
-        let is_in_memory = matches!(self.env.settings.durability, Durability::Memory);
-        while let Some(piece) = self.transfer.take_piece(&self.env) {
-            let service = self.executor.service.as_mut().filter(|_| is_in_memory && !piece.is_packed_at_once);
+    /// has a state collects them.
+    pub(super) fn take_pieces(&mut self) {
+        loop {
+            let in_place = self.executor.service.is_some();
+            let Some(piece) = self.transfer.take_piece(in_place, &mut self.env) else { break };
+            let service = self.executor.service.as_mut().filter(|_| !piece.is_packed_at_once);
             let Some(service) = service else {
                 self.executor.loading = None;
                 self.transfer.collect(piece);
@@ -196,13 +202,18 @@ impl<S: Service, W: World> Replica<S, W> {
     /// Continues after a state that has come as a whole, once the engine has asked for it.
     pub(super) fn end_transfer(&mut self) {
         let Some(index) = self.transfer.arrived(&mut self.env) else { return };
-        let Some(loading) = self.executor.loading.take() else {
+        if self.executor.loading.is_none() {
             if let Some(arrived) = self.transfer.take_collected(index, &mut self.env) {
                 self.on_arrived(arrived);
             }
-            return;
-        };
-        self.transfer.end_receiving();
+        } else if !self.transfer.end_in_place(index, &self.env) {
+            self.end_loading(index);
+        }
+    }
+
+    /// The state after entry `index`, which is in place, is taken.
+    fn end_loading(&mut self, index: u64) {
+        let Some(loading) = self.executor.loading.take() else { return };
         match loading.finish() {
             Ok((head, dispatcher)) => {
                 // The engine may need another checkpoint by now; then it requests that one, and the transfer begins

@@ -8,6 +8,7 @@ mod copies;
 mod copy_rate;
 mod digests;
 mod disk_states;
+mod disk_writer;
 mod engine;
 mod environment;
 mod execute_stage;
@@ -50,6 +51,7 @@ use crate::self_check::{CHECKS, Check};
 use crate::service::Service;
 use crate::settings::{Durability, Mode, Settings};
 use crate::state::Base;
+use crate::state_writer::WriteEnd;
 use crate::worker::Report;
 use crate::world::{Lockstep, Os, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, limits};
@@ -78,12 +80,12 @@ pub(crate) enum Input {
     Report(Report),
     /// An admin command.
     Call(Call),
-    /// The state after this log index is on disk, or could not be written.
+    /// The write of a state has ended.
     Kept {
-        /// Log index of the checkpoint.
-        index: u64,
-        /// The result of writing it.
-        result: Result<(), crate::snapshot::SnapshotError>,
+        /// Number of the write.
+        write: u64,
+        /// How it ended.
+        end: WriteEnd,
     },
     /// Stop cleanly.
     Stop,
@@ -331,7 +333,7 @@ impl<S: Service, W: World> Replica<S, W> {
             Input::Submissions(submissions) => self.order.queue(submissions),
             Input::Report(report) => self.on_report(report),
             Input::Call(call) => self.on_call(call),
-            Input::Kept { index, result } => self.on_kept(index, result),
+            Input::Kept { write, end } => self.on_kept(write, end),
             Input::Stop => self.env.stop_with(Ok(Stop::Asked)),
         }
     }
@@ -348,6 +350,8 @@ impl<S: Service, W: World> Replica<S, W> {
         self.order.queue(self.clients.tick());
         self.env.peers.tick();
         self.transfer.poll(&mut self.env);
+        // The disk may have room again.
+        self.take_pieces();
         if self.executor.running.is_some() && !self.env.settings.mode.verified {
             let last_index = self.order.orderer.engine_status().last_index;
             self.transfer.prepare_if_behind(last_index, &mut self.env);

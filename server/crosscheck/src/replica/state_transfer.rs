@@ -5,8 +5,8 @@ use bytes::Bytes;
 use order::FrameKind;
 use wire::ReplicaId;
 
-use super::Input;
-use super::disk_states::{DiskState, DiskStates, StateUse, Written};
+use super::disk_states::{DiskState, StateUse};
+use super::disk_writer::{DiskWriter, KeptState};
 use super::environment::Environment;
 use super::order_stage::OrderStage;
 use crate::admin::CopyProgress;
@@ -14,8 +14,8 @@ use crate::hooks::{self, Hooks};
 use crate::ordered::Control;
 use crate::packed_state::{self, PackedState};
 use crate::settings::Durability;
-use crate::snapshot::SnapshotError;
 use crate::state::StateProof;
+use crate::state_writer::WriteEnd;
 use crate::transfer::{Donor, Message, Offer, Progress, Receiver, StateEnd, TakenPiece};
 use crate::world::{Observation, World};
 use crate::{evidence, limits, state};
@@ -31,8 +31,6 @@ pub(super) struct StateTransfer {
     collected: Vec<Bytes>,
     /// The copy that donors have begun last, and when that was heard here.
     begun_elsewhere: Option<(u64, u64)>,
-    /// With a disk: the pieces of the copy that is being made.
-    written_later: PackedState,
     /// The replica, from 0, whose state an operator decided to take without the agreement of others.
     trusted: Option<u8>,
     /// A copy of the state is wanted, which the leader begins.
@@ -40,12 +38,10 @@ pub(super) struct StateTransfer {
     /// The time since when a CHECKPOINT is being ordered.
     checkpoint_requested_us: Option<u64>,
     /// The states on the disk, and on their way there.
-    disk: DiskStates,
+    pub(super) disk: DiskWriter,
     /// A replica without which nothing can be ordered, no CHECKPOINT either, needs the state as it is: it is packed as
     /// soon as nothing is in execution, and no batch is delivered before.
     pub(super) wants_unordered: bool,
-    /// Bytes of the last state that was made here, or came from others.
-    state_bytes: u64,
     /// In verified mode: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
     unstable: Option<(u64, u64, PackedState)>,
 }
@@ -165,7 +161,7 @@ impl StateTransfer {
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
-        self.written_later = PackedState::default();
+        self.disk.begin(StateUse::Shorten, env);
         if let Some(index) = self.donor.begin(copy, env.world.now_us()) {
             order.orderer.state_freed(index);
         }
@@ -182,9 +178,7 @@ impl StateTransfer {
         }
         let announced = self.donor.add(copy, &pieces, env.world.now_us());
         send_all(announced, env);
-        if matches!(env.settings.durability, Durability::Disk(_)) {
-            self.written_later.extend(pieces);
-        }
+        pieces.pieces().iter().for_each(|piece| self.disk.put(StateUse::Shorten, piece.clone()));
     }
 
     /// The copy is whole: the state after entry `index`.
@@ -201,15 +195,14 @@ impl StateTransfer {
         env.world.see(Observation::StateMade { index, digests: self.donor.digests() });
         // Peers fetch it from memory, and wait for no disk. The log is kept until the state is on this replica's own.
         order.orderer.state_available(index);
-        let mut state = std::mem::take(&mut self.written_later);
-        state.extend(rest);
-        self.keep(index, state, StateUse::Shorten, env);
+        rest.pieces().iter().for_each(|piece| self.disk.put(StateUse::Shorten, piece.clone()));
+        self.disk.end(StateUse::Shorten, index, env.world.now_us());
     }
 
     /// The copy will not be finished here.
     pub(super) fn abandon_copy(&mut self, copy: u64) {
         self.donor.abandon(copy);
-        self.written_later = PackedState::default();
+        self.disk.give_up(StateUse::Shorten);
     }
 
     /// Bytes that have arrived of the state that is being received.
@@ -221,7 +214,8 @@ impl StateTransfer {
     /// How far the state is that this replica receives, at this rate, or writes to its disk to put it in place.
     pub(super) fn receiving(&self, bytes_per_second: u64) -> Option<CopyProgress> {
         let Some(receiver) = &self.receiver else {
-            let (from, received, total) = (Vec::new(), self.state_bytes, Some(self.state_bytes));
+            let bytes = self.disk.state_bytes();
+            let (from, received, total) = (Vec::new(), bytes, Some(bytes));
             return self.disk.installs().then_some(CopyProgress { from, received, total, bytes_per_second });
         };
         let Some(Progress { from, bytes, end, .. }) = receiver.progress() else {
@@ -245,81 +239,28 @@ impl StateTransfer {
         send_all(announced, env);
         // Peers fetch it from memory, and wait for no disk. The log is kept until the state is on this replica's own.
         order.orderer.state_available(index);
-        self.keep(index, state, StateUse::Shorten, env);
+        self.disk.keep(DiskState { index, state, used: StateUse::Shorten }, env);
     }
 
-    /// Has the state after entry `index` written to the disk; false without a disk.
-    fn keep<W: World>(
-        &mut self,
-        index: u64,
-        state: PackedState,
-        used: StateUse,
-        env: &mut Environment<W>,
-    ) -> bool {
-        if matches!(env.settings.durability, Durability::Memory) {
-            return false;
-        }
-        self.state_bytes = state.length();
-        self.disk.put(DiskState { index, state, used });
-        self.write_next(env);
-        true
-    }
-
-    /// Begins to write the state that waits for the disk, unless another one is being written; [`Input::Kept`] tells
-    /// when it is there.
-    fn write_next<W: World>(&mut self, env: &mut Environment<W>) {
-        let Durability::Disk(directory) = &env.settings.durability else { return };
-        if !env.hooks.writes_in_turn() {
-            self.disk.overlook_writing();
-        }
-        let Some(DiskState { index, state, .. }) = self.disk.next(env.world.now_us()) else { return };
-        let mailbox = env.mailbox.clone();
-        let done = move |result| mailbox.send(Input::Kept { index, result });
-        if let Err(error) = env.world.keep(directory, state.pieces().to_vec(), done) {
-            // No thread: the result is known at once.
-            env.mailbox.send(Input::Kept { index, result: Err(SnapshotError::no_writer(directory, error)) });
-        }
-    }
-
-    /// The state after entry `index` was written to the disk, or not. Returns one that came from the peers and is to be
-    /// put in place now.
+    /// The write of a state has ended. Returns one that came from the peers and is to be put in place now.
     pub(super) fn on_kept<W: World>(
         &mut self,
-        index: u64,
-        result: Result<(), SnapshotError>,
+        write: u64,
+        end: WriteEnd,
         env: &mut Environment<W>,
-    ) -> Option<PackedState> {
-        let written = self.disk.written(index, result.is_ok(), env.world.now_us());
-        let installs = match (written, result) {
-            (Written::Install(installs), _) => Some(installs.state),
-            (Written::Lost, Err(error)) => {
-                env.stop_with(Err(error.into()));
-                return None;
-            }
-            (Written::Again, Err(error)) => {
-                env.world.say(format_args!(
-                    "the checkpoint of log entry {index} could not be written: {error}. The one before it and the log \
-                        after that are whole, so nothing is lost and this replica goes on, but its log grows. It tries \
-                        again in {} s",
-                    limits::KEEP_AGAIN.as_secs()
-                ));
-                None
-            }
-            _ => None,
-        };
-        self.write_next(env);
-        installs
+    ) -> Option<KeptState> {
+        self.disk.on_ended(write, end, env)
     }
 
     /// The state after entry `index` was found on the disk.
     pub(super) fn set_kept(&mut self, index: u64) {
-        self.disk.set_kept(index);
+        self.disk.states().set_kept(index);
     }
 
     /// This replica's log begins later than its state ends: entry `index` is the last before it.
     pub(super) fn need<W: World>(&mut self, index: u64, env: &mut Environment<W>) {
         let is_coming = self.receiver.as_ref().is_some_and(|receiver| receiver.wanted() == index);
-        if is_coming || self.disk.is_installing(index) {
+        if is_coming || self.disk.states().is_installing(index) {
             return;
         }
         if !env.settings.mode.has_common_state() {
@@ -471,11 +412,36 @@ impl StateTransfer {
         self.poll(env);
     }
 
-    /// The next piece of the state that is fetched. All pieces are taken in turn.
-    pub(super) fn take_piece<W: World>(&mut self, env: &Environment<W>) -> Option<TakenPiece> {
-        let piece = self.receiver.as_mut()?.take_piece()?;
+    /// The next piece of the state that is fetched. All pieces are taken in turn. With a disk, those of a copy that are
+    /// put in place at once are written there as they come; while the disk cannot take one, none is taken.
+    pub(super) fn take_piece<W: World>(
+        &mut self,
+        in_place: bool,
+        env: &mut Environment<W>,
+    ) -> Option<TakenPiece> {
+        let receiver = self.receiver.as_mut()?;
+        let (number, is_packed_at_once) = receiver.next_piece()?;
+        let is_on_disk = matches!(env.settings.durability, Durability::Disk(_));
+        let is_written = in_place && is_on_disk && !is_packed_at_once;
+        if is_written && number == 0 && !self.disk.begin(StateUse::Install, env) {
+            return None;
+        }
+        if is_written && self.disk.is_behind() {
+            return None;
+        }
+        let piece = receiver.take_piece()?;
         self.received_us = env.world.now_us();
+        if is_written {
+            self.disk.put(StateUse::Install, piece.bytes.clone());
+        }
         Some(piece)
+    }
+
+    /// All pieces of the needed state are in place. Whether it has to be durable first: a log on disk begins after it,
+    /// and this replica will vote on later entries. With the process, the state would be lost, and its vote with it.
+    pub(super) fn end_in_place<W: World>(&mut self, index: u64, env: &Environment<W>) -> bool {
+        self.end_receiving();
+        self.disk.end(StateUse::Install, index, env.world.now_us())
     }
 
     /// Keeps a piece until all have come.
@@ -500,8 +466,7 @@ impl StateTransfer {
         self.collected = Vec::new();
     }
 
-    /// The collected state, which has arrived. A log on disk begins after it, and this replica will vote on later
-    /// entries. So the state must be on disk first, or it would be lost with the process, and its vote with it.
+    /// The collected state, which has arrived, unless it has to be on disk first.
     pub(super) fn take_collected<W: World>(
         &mut self,
         index: u64,
@@ -512,7 +477,9 @@ impl StateTransfer {
         self.receiver = None;
         let digests = pieces.iter().map(|piece| packed_state::digest(piece)).collect();
         let state = PackedState::of(pieces, digests);
-        let is_kept_first = self.keep(index, state.clone(), StateUse::Install, env);
+        // As in `end_in_place`.
+        let is_kept_first =
+            self.disk.keep(DiskState { index, state: state.clone(), used: StateUse::Install }, env);
         (!is_kept_first).then_some(Arrived { index, state, alone })
     }
 
@@ -538,7 +505,7 @@ impl StateTransfer {
         env: &mut Environment<W>,
         is_executing: bool,
     ) {
-        self.tend_disk(env);
+        self.disk.tend(env);
         if let Some(index) = self.donor.free_unused(env.world.now_us()) {
             order.orderer.state_freed(index);
         }
@@ -548,7 +515,7 @@ impl StateTransfer {
         let long = entries > entries_per_snapshot(env) || self.is_full(engine_status.log_bytes, env);
         // One that is being written counts: its log index is not known to be kept before it is on the disk. And it
         // would take the place of one that a peer fetches, which would begin again.
-        let is_of_use = !self.disk.is_busy() && !self.donor.is_fetched();
+        let is_of_use = !self.disk.is_busy(env.world.now_us()) && !self.donor.is_fetched();
         if disk && engine_status.is_leader && long && is_executing && is_of_use {
             self.want_checkpoint(order, env);
         }
@@ -576,19 +543,7 @@ impl StateTransfer {
     /// Whether a log on disk, which is in memory too, takes its half of the buffers and more bytes than the last state.
     /// Then another state costs no more writes than the log has cost.
     fn is_full<W: World>(&self, log_bytes: u64, env: &Environment<W>) -> bool {
-        log_bytes > self.state_bytes.max(env.settings.buffer_limit as u64 / 2)
-    }
-
-    /// Once per tick: repeats a write that failed some time ago, and reports one that does not end.
-    fn tend_disk<W: World>(&mut self, env: &mut Environment<W>) {
-        self.write_next(env);
-        if let Some(index) = self.disk.overdue(env.world.now_us()) {
-            env.world.say(format_args!(
-                "the checkpoint of log entry {index} is not on the disk after {} s. Until it is, the log is not \
-                    shortened; this replica goes on. Check the disk of the data directory",
-                limits::KEEP_PATIENCE.as_secs()
-            ));
-        }
+        log_bytes > self.disk.state_bytes().max(env.settings.buffer_limit as u64 / 2)
     }
 }
 

@@ -25,6 +25,7 @@ use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
 pub use crate::peers::probe::PeerProgress;
 use crate::peers::{Identity, PeerEvent, Peers};
+pub use crate::state_writer::{StateSink, WriteEnd};
 pub use crate::world::{Observation, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
 

@@ -216,6 +216,12 @@ impl Receiver {
         }
     }
 
+    /// The number of the next piece, if it has come, and whether its state was packed at once.
+    pub fn next_piece(&self) -> Option<(u32, bool)> {
+        let Fetching { copy, taken, arrived, .. } = self.fetching.as_ref()?;
+        arrived.contains_key(taken).then_some((*taken, copy & WHOLE != 0))
+    }
+
     /// The next piece, in order, that f+1 donors agree on. A state that begins again begins with piece 0.
     pub fn take_piece(&mut self) -> Option<TakenPiece> {
         let fetching = self.fetching.as_mut()?;

@@ -1,0 +1,207 @@
+//! The states that a replica with its log on disk writes there: those that are packed at once as a whole, and copies
+//! while they are made or received.
+
+use bytes::Bytes;
+
+use super::Input;
+use super::disk_states::{DiskState, DiskStates, StateUse, Written};
+use super::environment::Environment;
+use crate::hooks::Hooks;
+use crate::limits;
+use crate::packed_state::PackedState;
+use crate::settings::Durability;
+use crate::snapshot::SnapshotError;
+use crate::state_writer::{StateSink, WriteEnd};
+use crate::world::World;
+
+/// Writes states, one at a time.
+#[derive(Default)]
+pub(super) struct DiskWriter {
+    states: DiskStates,
+    /// Takes the pieces of the copy that is being written.
+    copy: Option<OpenCopy>,
+    /// Bytes of the last state that was made here, or came from others.
+    state_bytes: u64,
+}
+
+/// A copy that is written while it is made or received.
+struct OpenCopy {
+    write: u64,
+    used: StateUse,
+    length: u64,
+    sink: Box<dyn StateSink>,
+}
+
+/// A state of the peers that is on disk, and is to be put in place.
+pub(super) enum KeptState {
+    /// This one.
+    Whole(u64, PackedState),
+    /// The one after this log index, whose pieces were put in place as they came.
+    InPlace(u64),
+}
+
+impl DiskWriter {
+    /// Begins to write a copy. False if that is not possible now: another state is being written.
+    pub(super) fn begin<W: World>(&mut self, used: StateUse, env: &mut Environment<W>) -> bool {
+        self.copy = None;
+        let Durability::Disk(_) = &env.settings.durability else { return false };
+        if !env.hooks.writes_in_turn() {
+            self.states.overlook_writing();
+        }
+        let Some(write) = self.states.begin(used, env.world.now_us()) else { return false };
+        let sink = open(write, env);
+        self.copy = sink.map(|sink| OpenCopy { write, used, length: 0, sink });
+        true
+    }
+
+    /// The next piece of the copy.
+    pub(super) fn put(&mut self, used: StateUse, piece: Bytes) {
+        if let Some(copy) = self.copy.as_mut().filter(|copy| copy.used == used) {
+            copy.length += piece.len() as u64;
+            copy.sink.put(piece);
+        }
+    }
+
+    /// The copy is whole: the state after entry `index`. False if it is not being written.
+    pub(super) fn end(&mut self, used: StateUse, index: u64, now_us: u64) -> bool {
+        let Some(copy) = self.copy.take_if(|copy| copy.used == used) else { return false };
+        self.state_bytes = copy.length;
+        self.states.end(copy.write, index, now_us);
+        copy.sink.end(index);
+        true
+    }
+
+    /// The copy will not be finished.
+    pub(super) fn give_up(&mut self, used: StateUse) {
+        self.copy.take_if(|copy| copy.used == used);
+    }
+
+    /// Whether so much of the copy is not written that no more should come.
+    pub(super) fn is_behind(&self) -> bool {
+        self.copy.as_ref().is_some_and(|copy| copy.sink.unwritten() > limits::UNWRITTEN)
+    }
+
+    /// Has the state after entry `index` written; false without a disk.
+    pub(super) fn keep<W: World>(&mut self, state: DiskState, env: &mut Environment<W>) -> bool {
+        if matches!(env.settings.durability, Durability::Memory) {
+            return false;
+        }
+        if state.used == StateUse::Install {
+            // The replica does not take part before it is written.
+            self.copy = None;
+        }
+        self.state_bytes = state.state.length();
+        self.states.put(state);
+        self.write_next(env);
+        true
+    }
+
+    /// Begins to write the state that waits, unless another one is being written.
+    fn write_next<W: World>(&mut self, env: &mut Environment<W>) {
+        if !env.hooks.writes_in_turn() {
+            self.states.overlook_writing();
+        }
+        let Some((write, DiskState { index, state, .. })) = self.states.next(env.world.now_us()) else {
+            return;
+        };
+        if let Some(mut sink) = open(write, env) {
+            state.pieces().iter().for_each(|piece| sink.put(piece.clone()));
+            sink.end(index);
+        }
+    }
+
+    /// A write has ended. Returns a state that came from the peers and is to be put in place now.
+    pub(super) fn on_ended<W: World>(
+        &mut self,
+        write: u64,
+        end: WriteEnd,
+        env: &mut Environment<W>,
+    ) -> Option<KeptState> {
+        self.copy.take_if(|copy| copy.write == write);
+        let (index, error) = match end {
+            WriteEnd::Kept(index) => (Some(index), None),
+            WriteEnd::GivenUp => {
+                self.states.given_up(write);
+                self.write_next(env);
+                return None;
+            }
+            WriteEnd::Failed(error) => (None, Some(error)),
+        };
+        let written = self.states.written(write, index, env.world.now_us());
+        let kept = match (written, error) {
+            (Written::Install(DiskState { index, state, .. }), _) => Some(KeptState::Whole(index, state)),
+            (Written::InPlace(index), _) => Some(KeptState::InPlace(index)),
+            (Written::Lost, Some(error)) => {
+                env.stop_with(Err(error.into()));
+                return None;
+            }
+            (_, Some(error)) => {
+                env.world.say(format_args!(
+                    "a checkpoint could not be written: {error}. The one before it (of log entry {}) and the log \
+                        after that are whole, so nothing is lost and this replica goes on, but its log grows. It tries \
+                        again with the next one, after {} s at the earliest",
+                    self.states.kept_index(),
+                    limits::KEEP_AGAIN.as_secs()
+                ));
+                None
+            }
+            _ => None,
+        };
+        self.write_next(env);
+        kept
+    }
+
+    /// Once per tick: repeats a write that failed some time ago, and reports one that does not end.
+    pub(super) fn tend<W: World>(&mut self, env: &mut Environment<W>) {
+        self.write_next(env);
+        if self.states.is_overdue(env.world.now_us()) {
+            env.world.say(format_args!(
+                "a checkpoint has been written for {} s and is not on the disk. Until it is, the log after entry {} \
+                    is not shortened; this replica goes on. Check the disk of the data directory",
+                limits::KEEP_PATIENCE.as_secs(),
+                self.states.kept_index()
+            ));
+        }
+    }
+
+    /// Whether a state is on its way to the disk, or none may be yet: none needs to be ordered to shorten the log.
+    pub(super) fn is_busy(&self, now_us: u64) -> bool {
+        self.states.is_busy(now_us)
+    }
+
+    /// The states on disk and on their way there.
+    pub(super) fn states(&mut self) -> &mut DiskStates {
+        &mut self.states
+    }
+
+    /// Whether any state of the peers is on its way to the disk, as a whole.
+    pub(super) fn installs(&self) -> bool {
+        self.states.installs()
+    }
+
+    /// Log index of the last state on disk: no later part of the log may be dropped.
+    pub(super) fn kept_index(&self) -> u64 {
+        self.states.kept_index()
+    }
+
+    /// Bytes of the last state.
+    pub(super) fn state_bytes(&self) -> u64 {
+        self.state_bytes
+    }
+}
+
+/// Begins a write; [`Input::Kept`] tells when it has ended.
+fn open<W: World>(write: u64, env: &mut Environment<W>) -> Option<Box<dyn StateSink>> {
+    let Durability::Disk(directory) = &env.settings.durability else { return None };
+    let mailbox = env.mailbox.clone();
+    let done = move |end| mailbox.send(Input::Kept { write, end });
+    match env.world.keep(directory, done) {
+        Ok(sink) => Some(sink),
+        Err(error) => {
+            // No thread: the result is known at once.
+            let end = WriteEnd::Failed(SnapshotError::no_writer(directory, error));
+            env.mailbox.send(Input::Kept { write, end });
+            None
+        }
+    }
+}

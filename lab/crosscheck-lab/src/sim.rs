@@ -143,7 +143,7 @@ pub struct Amounts {
     pub chains: bool,
     /// Episodes hit a copy of the state while it is made and while it arrives: whoever orders, makes or receives it
     /// ends, stops, or has it corrupted. No other faults
-    #[arg(long, conflicts_with_all = ["chains", "verified", "twice", "campaign"])]
+    #[arg(long, conflicts_with_all = ["chains", "twice", "campaign"])]
     pub copies: bool,
     /// All machines have more and more else to do: a request takes up to 100 ms. With --verified all replicas have as
     /// many workers

@@ -56,7 +56,6 @@ impl RunScale {
         let pipeline = limits::PipelineScale {
             log_kept: 32,
             log_share: 2048,
-            cut_patience: Duration::from_secs(3),
             piece: 1024,
             until_advice: Duration::from_secs(2),
         };
@@ -199,6 +198,11 @@ pub enum What {
         index: u64,
         /// The digest of each piece.
         digests: Vec<u128>,
+    },
+    /// In verified mode: a state of others is not the one that its proof stands for.
+    StateRefused {
+        /// The replica that had it alone; none if f+1 had the same.
+        from: Option<u8>,
     },
     /// A record of evidence.
     Evidence(EvidenceRecord),
@@ -542,6 +546,7 @@ impl World for Surroundings {
             Observation::StateTaken { index, digests } => {
                 What::StateTaken { index, digests: digests.to_vec() }
             }
+            Observation::StateRefused { from } => What::StateRefused { from },
             Observation::Evidence(record) => What::Evidence(record.clone()),
             Observation::Speculated { batch, parts, order } => {
                 let ordered = Ordered::of(parts.iter().map(|part| &part.batch));

@@ -14,11 +14,11 @@ use tree::{Tree, TreeShape};
 use verify::Version;
 use vote::{Content, Packed};
 
+use crate::copying::CurrentCopy;
 use crate::job::InFlight;
 use crate::naming::NameOf;
-use crate::packed_state::PackReader;
 use crate::reads::{ReadsDone, RunningReads};
-use crate::state::{self, StateProof};
+use crate::state::{PackedRegions, StateProof};
 use crate::{limits, worker};
 
 /// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
@@ -30,8 +30,6 @@ pub(crate) enum BoundaryWork {
     RollBack(Box<RollingBack>),
     /// Pack objects as they were after a batch, for a replica where they are corrupted.
     Pack(Box<PackingObjects>),
-    /// Pack regions as they were after a batch, for a checkpoint.
-    PackRegions(Box<PackingRegions>),
     /// Replace corrupted objects of the newest version.
     Replace(Box<ReplacingObjects>),
     /// Check all objects, and the tree over them.
@@ -65,19 +63,6 @@ pub(crate) enum BoundaryDone {
         batch: u64,
         /// None of them if one is not known.
         objects: Vec<Packed>,
-    },
-    /// Regions are packed.
-    PackedRegions {
-        /// As it was lent.
-        speculation: Box<Speculation>,
-        /// They, in their order; fewer than asked for if one is corrupted or not known.
-        regions: Vec<Vec<u8>>,
-        /// The next one.
-        next: RegionId,
-        /// What is corrupted in the next one, as many objects as may be asked for.
-        damaged: Vec<(RegionId, ObjectId)>,
-        /// Whether the next one was known as it was.
-        is_known: bool,
     },
     /// Objects are replaced.
     Replaced {
@@ -135,18 +120,6 @@ pub(crate) struct PackingObjects {
     pub to: u8,
 }
 
-/// Regions are to be packed as they were after a batch.
-pub(crate) struct PackingRegions {
-    /// The batches that have ended.
-    pub speculation: Speculation,
-    /// Scheduled batches that were not folded into it, oldest first.
-    pub running: Vec<Arc<InFlight>>,
-    /// Number of the batch.
-    pub batch: u64,
-    /// The first region.
-    pub from: RegionId,
-}
-
 /// A region or all are to be checked, object by object and against the tree.
 pub(crate) struct Scrubbing {
     /// The batches that have ended.
@@ -181,8 +154,8 @@ pub(crate) struct InstallingState {
     pub batch: u64,
     /// What proves that it is the agreed one.
     pub proof: StateProof,
-    /// Its packed regions, each a block.
-    pub regions: PackReader,
+    /// Its packed regions.
+    pub regions: PackedRegions,
 }
 
 /// Every batch after a version is to be rolled back.
@@ -196,14 +169,23 @@ pub(crate) struct RollingBack {
 }
 
 impl BoundaryWork {
-    /// Does it, in a turn that has every lock.
-    pub fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock], name_of: &NameOf) -> BoundaryDone {
+    /// Does it, in a turn that has every lock. A copy of the state that is being made learns what that changes.
+    pub fn perform<R>(
+        self,
+        turn: &mut Turn<'_, R>,
+        locks: &[&dyn Lock],
+        name_of: &NameOf,
+        copy: &CurrentCopy,
+    ) -> BoundaryDone {
         turn.take_all();
         let region_ids = locks.len() as RegionId;
         match self {
-            BoundaryWork::Replace(replacing) => replacing.perform(turn, locks, name_of),
+            BoundaryWork::Replace(replacing) => replacing.perform(turn, locks, name_of, copy),
             BoundaryWork::RollBack(rolling_back) => {
-                rolling_back.perform(region_ids, &mut HeldRegions { turn, locks })
+                let changed = if copy.is_active() { rolling_back.changed() } else { BTreeSet::new() };
+                let done = rolling_back.perform(region_ids, &mut HeldRegions { turn, locks });
+                copy.on_rolled_back(&changed, &mut HeldRegions { turn, locks });
+                done
             }
             BoundaryWork::Check(mut speculation) => {
                 let objects = corrupted(0..region_ids, turn, locks);
@@ -215,7 +197,6 @@ impl BoundaryWork {
                 installing.perform(region_ids, &mut HeldRegions { turn, locks })
             }
             BoundaryWork::Pack(packing) => packing.perform(&mut HeldRegions { turn, locks }),
-            BoundaryWork::PackRegions(packing) => packing.perform(turn, locks),
             BoundaryWork::Read(RunningReads { epoch, requests, .. }) => {
                 let replies = requests.iter().map(|_| None).collect();
                 BoundaryDone::Read(ReadsDone { epoch, batch: turn.entry_index(), replies })
@@ -226,7 +207,13 @@ impl BoundaryWork {
 }
 
 impl ReplacingObjects {
-    fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock], name_of: &NameOf) -> BoundaryDone {
+    fn perform<R>(
+        self,
+        turn: &mut Turn<'_, R>,
+        locks: &[&dyn Lock],
+        name_of: &NameOf,
+        copy: &CurrentCopy,
+    ) -> BoundaryDone {
         let ReplacingObjects { speculation, mut objects, whole } = self;
         // What is in a region here and not in the answer should not exist.
         let answered: BTreeSet<(RegionId, ObjectId)> =
@@ -240,6 +227,7 @@ impl ReplacingObjects {
                 });
             });
         }
+        objects.iter().for_each(|object| copy.on_repaired(object.region_id, object.id));
         // What is corrupted may show as a panic: then the objects are not right.
         let replaced = catch_unwind(AssertUnwindSafe(|| worker::overwrite(turn, locks, &objects, name_of)));
         let ids: Vec<(RegionId, ObjectId)> =
@@ -329,36 +317,6 @@ fn in_order<'g>(guards: &'g [KeptOfBatch<'_>]) -> Vec<&'g Kept> {
     later
 }
 
-impl PackingRegions {
-    fn perform<R>(self, turn: &mut Turn<'_, R>, locks: &[&dyn Lock]) -> BoundaryDone {
-        let PackingRegions { speculation, running, batch, from } = self;
-        let region_ids = locks.len() as RegionId;
-        let guards: Vec<_> = running.iter().map(|batch| batch.kept()).collect();
-        let later = in_order(&guards);
-        let (mut regions, mut bytes, mut next) = (Vec::new(), 0, from);
-        let (mut damaged, mut is_known) = (Vec::new(), true);
-        while next < region_ids && bytes < limits::PACKED_AT_ONCE {
-            // Nobody else has voted on it, and replicas that pack corrupted objects never offer the same state.
-            damaged = corrupted(next..next + 1, turn, locks);
-            if !damaged.is_empty() {
-                break;
-            }
-            let held = &mut HeldRegions { turn, locks };
-            let pack = AssertUnwindSafe(|| speculation.region_after(batch, next, &later, held));
-            let Ok(Some(region)) = catch_unwind(pack) else {
-                is_known = false;
-                break;
-            };
-            bytes += region.len();
-            regions.push(region);
-            next += 1;
-        }
-        drop(guards);
-        let speculation = Box::new(speculation);
-        BoundaryDone::PackedRegions { speculation, regions, next, damaged, is_known }
-    }
-}
-
 impl PackingObjects {
     fn perform(self, regions: &mut dyn Regions) -> BoundaryDone {
         let PackingObjects { speculation, running, batch, objects, to } = self;
@@ -409,6 +367,17 @@ impl Scrubbing {
 }
 
 impl RollingBack {
+    /// The objects that the batches have changed, and the regions that they were or are in.
+    fn changed(&self) -> BTreeSet<(RegionId, ObjectId)> {
+        let mut changed = BTreeSet::new();
+        let mut add = |region_id, id| _ = changed.insert((region_id, id));
+        self.speculation.each_changed_after(self.to, &mut add);
+        for batch in &self.running {
+            batch.kept().iter().for_each(|(_, one)| one.kept.each_changed(&mut add));
+        }
+        changed
+    }
+
     fn perform(self, region_ids: RegionId, regions: &mut dyn Regions) -> BoundaryDone {
         let RollingBack { mut speculation, running, to } = self;
         let mut version = Ok(speculation.version());
@@ -427,34 +396,20 @@ impl RollingBack {
 
 impl InstallingState {
     fn perform(self, region_ids: RegionId, regions: &mut dyn Regions) -> BoundaryDone {
-        let InstallingState { batch, proof, regions: mut packed } = self;
+        let InstallingState { batch, proof, regions: packed } = self;
         // What was corrupted here may show as a panic.
-        let state = catch_unwind(AssertUnwindSafe(|| {
-            state::each_region(&mut packed, region_ids as usize, |region_id, packed| {
-                install_region(region_id, packed, regions)
-            })?;
+        let mut install = || {
+            packed.clone().install(region_ids, regions)?;
             speculation_of(region_ids, regions, batch, proof).map(Box::new)
-        }));
+        };
+        let mut attempt = || catch_unwind(AssertUnwindSafe(&mut install));
+        // Nothing of a corrupted structure may be left. What the first attempt leaves the second may remove.
+        let state = match attempt() {
+            Ok(Ok(state)) => Ok(Ok(state)),
+            _ => attempt(),
+        };
         BoundaryDone::Installed { state: state.unwrap_or_else(|_| Err("a region is corrupted".into())) }
     }
-}
-
-/// Puts a packed region in the place of the one behind lock `region_id`.
-fn install_region(region_id: RegionId, packed: &[u8], regions: &mut dyn Regions) -> Result<(), String> {
-    let mut outcome = Err(String::from("there is no such lock"));
-    // Nothing of a corrupted structure may be left. What the first attempt leaves the second may remove.
-    for _ in 0..2 {
-        regions.visit(region_id, &mut |region| {
-            outcome = region.load_all(packed).map_err(|error| error.to_string());
-            if outcome.is_ok() && region.pack_all() != *packed {
-                outcome = Err("it is another one than was sent".into());
-            }
-        });
-        if outcome.is_ok() {
-            break;
-        }
-    }
-    outcome
 }
 
 /// The objects of these regions that do not fit their checksums or are missing, and [`ObjectId::NONE`] for a region

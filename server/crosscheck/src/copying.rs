@@ -1,11 +1,13 @@
 //! A copy of the whole state that is made in parts while requests run: what the workers share of it. Each region has a
 //! [`RegionCopy`], which its lock's holder alone uses; requests name in it what they have changed.
 
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use execute::SealHook;
-use object::{CopiedPart, Located, Location, ObjectId, Region, RegionCopy, RegionId, request};
+use execute::{Regions, SealHook};
+use object::{CopiedPart, Health, Located, Location, ObjectId, Region, RegionCopy, RegionId, request};
 use parking_lot::Mutex;
 use schedule::{Access, LockId};
 
@@ -79,6 +81,12 @@ impl StateCopy {
             copy.lock().on_changed(object);
         }
     }
+
+    fn on_rolled_back(&self, region_id: RegionId, id: ObjectId, is_there: bool) {
+        if let Some(copy) = self.regions.get(region_id as usize) {
+            copy.lock().on_rolled_back(id, is_there);
+        }
+    }
 }
 
 /// The copy that is being made, for the workers; mostly there is none.
@@ -108,6 +116,20 @@ impl CurrentCopy {
         }
     }
 
+    /// In verified mode: requests were rolled back that had changed these objects, which were or are in these regions.
+    pub fn on_rolled_back(&self, objects: &BTreeSet<(RegionId, ObjectId)>, regions: &mut dyn Regions) {
+        let copy = self.copy.lock().clone();
+        let Some(copy) = copy else { return };
+        for &(region_id, id) in objects {
+            // What is corrupted may show as a panic; then it is found by others, too.
+            let mut is_there = false;
+            let look =
+                || regions.visit(region_id, &mut |region| is_there = region.check(id) != Health::Absent);
+            let looked = catch_unwind(AssertUnwindSafe(look));
+            copy.on_rolled_back(region_id, id, is_there || looked.is_err());
+        }
+    }
+
     /// An object is to be overwritten at some replicas.
     pub fn on_repaired(&self, region_id: RegionId, id: ObjectId) {
         if self.is_active()
@@ -134,5 +156,63 @@ impl<H: SealHook> SealHook for CopySeal<'_, H> {
         if self.copy.is_active() {
             self.copy.on_sealed(self.hooks);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object::{Kept, ScopeOptions, critical, genesis};
+
+    use super::*;
+
+    #[critical]
+    struct Counter {
+        value: u64,
+    }
+
+    #[critical]
+    impl Counter {
+        fn new() -> Self {
+            Self { value: 0 }
+        }
+        fn add(&mut self) {
+            self.value += 1;
+        }
+    }
+
+    struct One<'c>(&'c mut Counter);
+
+    impl Regions for One<'_> {
+        fn visit(&mut self, _region_id: RegionId, work: &mut dyn FnMut(&mut dyn Region)) {
+            work(self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_rolled_back_is_packed_again() {
+        let mut counter = genesis(0, Counter::new);
+        let (copy, current) = (Arc::new(StateCopy::new(1, 1)), CurrentCopy::default());
+        current.set(Some(copy.clone()));
+        copy.pack(0, &counter, usize::MAX);
+        let protect = request::Protect::Check;
+        request::begin_with_whole_images(ScopeOptions { position: 1, protect, keep_before_images: true });
+        counter.add();
+        counter.seal(0);
+        current.on_sealed(&hooks::Active::default());
+        let (_, mut kept) = request::finish_keeping(Kept::new());
+        let left = |objects| Left { objects, are_all_listed: true };
+        assert_eq!(copy.left(), left(1));
+        let changed = copy.pack(0, &counter, usize::MAX);
+        assert_eq!(copy.left(), left(0));
+        let mut objects = BTreeSet::new();
+        kept.each_changed(&mut |region_id, id| _ = objects.insert((region_id, id)));
+        counter.roll_back(&mut kept);
+        assert!(kept.is_rolled_back() && objects.len() == 1);
+        current.on_rolled_back(&objects, &mut One(&mut counter));
+        assert_eq!(copy.left(), left(1));
+        assert_ne!(copy.pack(0, &counter, usize::MAX).bytes, changed.bytes);
+        current.set(None);
+        current.on_rolled_back(&objects, &mut One(&mut counter));
+        assert_eq!(copy.left(), left(0));
     }
 }

@@ -46,8 +46,6 @@ pub(crate) enum Work<R> {
     Cut(Arc<CheckpointHead>, Arc<StateCopy>, usize),
     /// The same without a copy: packs the whole state.
     Checkpoint(Arc<CheckpointHead>),
-    /// In verified mode: the same, in parts. Packs what is not in a region; boundaries pack the regions later.
-    CheckpointInParts(Arc<CheckpointHead>),
     /// In verified mode: has the state alone and no position. Empty once it has run.
     Boundary(Arc<Mutex<Option<BoundaryWork>>>),
 }
@@ -135,7 +133,6 @@ impl<R> Job<R> {
             | Work::CopyPart(..)
             | Work::Cut(..)
             | Work::Checkpoint(_)
-            | Work::CheckpointInParts(_)
             | Work::Boundary(_) => None,
         }
     }

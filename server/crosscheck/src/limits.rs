@@ -141,13 +141,8 @@ pub const OBJECTS_AGAIN: Duration = Duration::from_millis(250);
 /// repairing theirs, which takes some milliseconds, and do not know long what the objects were
 /// (`execute::Speculation`).
 pub const OBJECTS_PAUSE: Duration = Duration::from_millis(20);
-/// In verified mode: a boundary packs regions for a checkpoint until it has so many bytes; nothing else runs meanwhile.
-pub const PACKED_AT_ONCE: usize = 256 << 10;
-/// In verified mode: batches run for so long, or until none is left, before the next regions of a checkpoint are
-/// packed.
-pub const PACKING_PAUSE: Duration = Duration::from_millis(1);
-/// In verified mode: a replica without state requests a later one if the others have not offered the same for so long.
-pub const AGREEMENT_PATIENCE: Duration = Duration::from_secs(1);
+/// In verified mode: versions that verifiers have recorded last, which a replica remembers that receives a state.
+pub const VERSIONS_HEARD: usize = 4096;
 /// In verified mode: how often a replica runs batches again in which corrupted objects were found, before it replaces
 /// itself.
 pub const RUNS_AGAIN: u32 = 8;
@@ -225,9 +220,6 @@ pub const SCRUB_EVERY: Duration = Duration::from_millis(50);
 pub const SCRUB_PAUSE_FACTOR: u32 = 200;
 /// A scrub that is not done after this long is requested again.
 pub const SCRUB_PATIENCE: Duration = Duration::from_secs(1);
-/// A CHECKPOINT that is not made after this long is requested again: a large state takes seconds, and a request that
-/// was ordered wrongly has no effect.
-pub const CUT_PATIENCE: Duration = Duration::from_secs(30);
 /// A worker that waits longer for a repair passes its turn without it.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(6);
 /// Repairs in a row that may fail to arrive before the replica is replaced.
@@ -286,7 +278,8 @@ pub const DESCRIPTORS_PER_CLIENT_THREAD: usize = 3;
 /// two polls, and clients that find no place try again a second later.
 pub const LISTEN_BACKLOG: i32 = 1024;
 /// A replica that waits for a state takes the leader's alone once no f+1 replicas have offered the same for so long, if
-/// the leader says that nothing can be ordered without this replica.
+/// the leader says that nothing can be ordered without this replica. In verified mode any replica's: at its end the
+/// state proves itself.
 pub const ALONE_PATIENCE: Duration = Duration::from_millis(500);
 /// In verified mode: batches that an executor that carries the group on may be behind the primary. All hold the batches
 /// that it lacks.
@@ -295,8 +288,8 @@ pub const LEVEL_LAG: u64 = 4 * verify::limits::WINDOW;
 pub const TOLERANCE_HOLDS: Duration = Duration::from_secs(1);
 /// Size of a piece of a state transfer.
 pub const TRANSFER_PIECE: usize = 256 << 10;
-/// A checkpoint is kept for peers until none has asked for it for so long. Outside of verified mode a replica without
-/// state requests a later one if the others have not offered the same for so long.
+/// A checkpoint is kept for peers until none has asked for it for so long. A replica without state requests a later one
+/// if the others have not offered the same for so long.
 pub const OFFER_KEPT: Duration = Duration::from_secs(10);
 /// Longest message on a transfer connection.
 pub const TRANSFER_MESSAGE: usize = 16 << 20;
@@ -335,8 +328,6 @@ pub struct PipelineScale {
     pub log_kept: u64,
     /// [`LOG_SHARE`].
     pub log_share: u64,
-    /// [`CUT_PATIENCE`].
-    pub cut_patience: Duration,
     /// [`TRANSFER_PIECE`], in bytes; the same at all replicas.
     pub piece: usize,
     /// [`UNTIL_ADVICE`].
@@ -348,7 +339,6 @@ impl Default for PipelineScale {
         PipelineScale {
             log_kept: LOG_KEPT,
             log_share: LOG_SHARE,
-            cut_patience: CUT_PATIENCE,
             piece: TRANSFER_PIECE,
             until_advice: UNTIL_ADVICE,
         }

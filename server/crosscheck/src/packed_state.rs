@@ -33,10 +33,10 @@ impl PackedState {
         PackedState { pieces, digests }
     }
 
-    /// The same state behind `head`, which becomes a piece of its own.
-    pub fn behind(mut self, head: Bytes) -> Self {
-        self.digests.insert(0, digest(&head));
-        self.pieces.insert(0, head);
+    /// The same state before `end`, which becomes a piece of its own.
+    pub fn before(mut self, end: Bytes) -> Self {
+        self.digests.push(digest(&end));
+        self.pieces.push(end);
         self
     }
 
@@ -47,13 +47,10 @@ impl PackedState {
         self.pieces.extend(later.pieces);
     }
 
-    /// The first piece, and the state that is behind it.
-    pub fn split_head(mut self) -> Option<(Bytes, Self)> {
-        if self.pieces.is_empty() {
-            return None;
-        }
-        self.digests.remove(0);
-        Some((self.pieces.remove(0), self))
+    /// The last piece, and the state that is before it.
+    pub fn split_end(mut self) -> Option<(Bytes, Self)> {
+        self.digests.pop();
+        Some((self.pieces.pop()?, self))
     }
 
     /// The pieces, in order.
@@ -174,6 +171,11 @@ impl PackReader {
         };
         self.remaining -= piece.len() as u64;
         Some(piece)
+    }
+
+    /// Bytes that were not read.
+    pub fn remaining(&self) -> u64 {
+        self.remaining
     }
 
     /// Whether all was read.
@@ -312,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_a_piece_of_its_own_and_moves_no_other() {
+    fn an_end_is_a_piece_of_its_own() {
         let mut writer = PackWriter::new(4);
         writer.put(b"state");
         let state = writer.finish();
-        let behind = state.clone().behind(Bytes::from_static(b"head"));
-        assert_eq!(behind.length(), 9);
-        assert_eq!(behind.split_head(), Some((Bytes::from_static(b"head"), state)));
-        assert_eq!(PackedState::default().split_head(), None);
+        let before = state.clone().before(Bytes::from_static(b"ends"));
+        assert_eq!((before.length(), before.digests().len()), (9, 3));
+        assert_eq!(before.split_end(), Some((Bytes::from_static(b"ends"), state)));
+        assert_eq!(PackedState::default().split_end(), None);
     }
 }

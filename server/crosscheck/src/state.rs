@@ -3,17 +3,18 @@
 mod parts;
 
 use bytes::Bytes;
-use execute::TokenParts;
-use object::RegionId;
+use execute::{Regions, TokenParts};
+use object::{Region, RegionId};
 use schedule::{Access, DispatcherState, Turn};
 use verify::{StateToken, Version};
 use wire::{Malformed, Put, Reader};
 
+use crate::boundary::OwnedRegions;
 pub use crate::checkpoint::CheckpointHead;
 use crate::job::Job;
 use crate::packed_state::{PackReader, PackWriter, PackedState};
 use crate::service::Service;
-pub(crate) use parts::{LoadingState, begin_parts, put_end, put_parts};
+pub(crate) use parts::{LoadedState, LoadingState, begin_parts, put_end, put_parts};
 
 /// The position of a loaded state: its head, and the schedule's state after it.
 pub type Base<S> = (CheckpointHead, DispatcherState<Job<<S as Service>::Request>>);
@@ -36,7 +37,8 @@ pub fn pack<S: Service>(
     head: &CheckpointHead,
     mut out: PackWriter,
 ) -> Result<PackedState, &'static str> {
-    begin(turn, head, &mut out)?;
+    out.put(&[VERSION]);
+    put_head(turn, head, &mut out)?;
     turn.take_all();
     // All regions in turn: fresh memory for each would cost more than to pack them.
     let mut packed = Vec::new();
@@ -49,19 +51,6 @@ pub fn pack<S: Service>(
         out.put_block(&packed);
     });
     Ok(out.finish())
-}
-
-/// Writes what a packed state begins with: everything but the regions, which follow in their order, each as a block.
-///
-/// # Errors
-/// As [`pack`].
-pub fn begin<R>(
-    turn: &mut Turn<'_, Job<R>>,
-    head: &CheckpointHead,
-    out: &mut PackWriter,
-) -> Result<(), &'static str> {
-    out.put(&[VERSION]);
-    put_head(turn, head, out)
 }
 
 fn put_head<R>(
@@ -109,12 +98,13 @@ pub fn context(order: &order::State, schedule: u64) -> u128 {
     vote::digest::content(&context)
 }
 
-/// In verified mode: a packed state, and what proves of which version it is.
+/// In verified mode: a packed state, and what proves of which version it is. Of one that is sent while it is made, that
+/// is known at the end.
 pub fn with_proof(proof: StateProof, packed: PackedState) -> PackedState {
     let mut out = Vec::with_capacity(TOKEN_BYTES);
     let StateProof { token, parts: TokenParts { outputs, context, before } } = proof;
     out.put128(token.0).put128(outputs).put128(context).put128(before.0);
-    packed.behind(out.into())
+    packed.before(out.into())
 }
 
 /// In verified mode: the proof, and the packed state.
@@ -122,13 +112,17 @@ pub fn with_proof(proof: StateProof, packed: PackedState) -> PackedState {
 /// # Errors
 /// When there is no proof.
 pub fn split_proof(packed: PackedState) -> Result<(StateProof, PackedState), String> {
-    let (proof, packed) = packed.split_head().ok_or("it has no proof")?;
-    let mut reader = Reader::new(&proof);
+    let (proof, packed) = packed.split_end().ok_or("it has no proof")?;
+    Ok((take_proof(&proof)?, packed))
+}
+
+fn take_proof(proof: &[u8]) -> Result<StateProof, String> {
+    let mut reader = Reader::new(proof);
     let mut next = || reader.u128().map_err(text);
     let (token, outputs, context, before) = (StateToken(next()?), next()?, next()?, StateToken(next()?));
     reader.end().map_err(text)?;
     let parts = TokenParts { outputs, context, before };
-    Ok((StateProof { token, parts }, packed))
+    Ok(StateProof { token, parts })
 }
 
 /// Loads a packed state into a service that no other thread can reach. Each piece is freed as soon as it is loaded.
@@ -140,55 +134,81 @@ pub fn load<S: Service>(service: &mut S, packed: impl Into<PackReader>) -> Resul
     if version_of(&packed) == Some(VERSION_IN_PARTS) {
         let mut loading = LoadingState::new(service);
         loading.put_all(service, packed)?;
-        return loading.finish();
+        return Ok(loading.finish()?.base);
     }
-    let (base, mut regions) = open(service, packed)?;
+    let (base, regions) = open(service, packed)?;
     let locks = service.locks_mut();
-    let region_ids = locks.len();
-    let mut locks = locks.into_iter();
-    each_region(&mut regions, region_ids, |_, packed| match locks.next() {
-        Some(lock) => lock.region_mut().load_all(packed).map_err(text),
-        None => Err("there is no such lock".into()),
-    })?;
+    let region_ids = locks.len() as RegionId;
+    regions.install(region_ids, &mut OwnedRegions(locks))?;
     Ok(base)
 }
 
-/// Shows each packed region of a service that has so many, with its number.
-///
-/// # Errors
-/// When the state has another number of them, and what `put` returns.
-pub fn each_region(
-    regions: &mut PackReader,
-    region_ids: usize,
-    mut put: impl FnMut(RegionId, &[u8]) -> Result<(), String>,
-) -> Result<(), String> {
-    for region_id in 0..region_ids {
-        if regions.is_empty() {
-            return Err(format!("it has {region_id} regions, and the service {region_ids}"));
+/// The packed regions of a state.
+#[derive(Clone, Debug)]
+pub struct PackedRegions {
+    /// Each a block; of a state that was packed in parts, what follows its version.
+    regions: PackReader,
+    are_in_parts: bool,
+}
+
+impl PackedRegions {
+    /// Puts them in the place of those of a service that has so many.
+    ///
+    /// # Errors
+    /// The part that does not fit.
+    pub fn install(self, region_ids: RegionId, to: &mut dyn Regions) -> Result<(), String> {
+        let PackedRegions { mut regions, are_in_parts } = self;
+        if are_in_parts {
+            return parts::install(regions, region_ids, to);
         }
-        let region = |why| format!("region {region_id}: {why}");
-        let packed = regions.block().map_err(text).map_err(region)?;
-        put(region_id as RegionId, &packed).map_err(region)?;
-    }
-    if regions.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("it has more regions than the service's {region_ids}"))
+        for region_id in 0..region_ids {
+            if regions.is_empty() {
+                return Err(format!("it has {region_id} regions, and the service {region_ids}"));
+            }
+            let region = |why| format!("region {region_id}: {why}");
+            let packed = regions.block().map_err(text).map_err(region)?;
+            visit(region_id, to, |to| to.load_all(&packed)).map_err(region)?;
+        }
+        match regions.is_empty() {
+            true => Ok(()),
+            false => Err(format!("it has more regions than the service's {region_ids}")),
+        }
     }
 }
 
-/// The position of a packed state, and its packed regions, each a block. The service is as before.
+/// Changes a region.
+fn visit(
+    region_id: RegionId,
+    regions: &mut dyn Regions,
+    mut change: impl FnMut(&mut dyn Region) -> Result<(), Malformed>,
+) -> Result<(), String> {
+    let mut outcome = Err(String::from("there is no such lock"));
+    regions.visit(region_id, &mut |region| outcome = change(region).map_err(text));
+    outcome
+}
+
+/// The position of a packed state, and its packed regions. The service is as before.
 ///
 /// # Errors
 /// The part that does not fit.
-pub fn open<S: Service>(service: &S, packed: impl Into<PackReader>) -> Result<(Base<S>, PackReader), String> {
+pub fn open<S: Service>(
+    service: &S,
+    packed: impl Into<PackReader>,
+) -> Result<(Base<S>, PackedRegions), String> {
     let mut reader = packed.into();
-    if version_of(&reader) != Some(VERSION) {
-        return Err("it is of another version".into());
+    let are_in_parts = match version_of(&reader) {
+        Some(VERSION) => false,
+        Some(VERSION_IN_PARTS) => true,
+        _ => return Err("it is of another version".into()),
+    };
+    reader.skip(1).map_err(text)?;
+    if are_in_parts {
+        let mut end = reader.clone();
+        parts::skip(&mut end).map_err(text)?;
+        return Ok((take_base(service, &mut end)?, PackedRegions { regions: reader, are_in_parts }));
     }
-    let _ = reader.array::<1>();
     let base = take_base(service, &mut reader)?;
-    Ok((base, reader))
+    Ok((base, PackedRegions { regions: reader, are_in_parts }))
 }
 
 /// The version of a packed state's format.
@@ -215,8 +235,10 @@ fn take_base<S: Service>(service: &S, reader: &mut PackReader) -> Result<Base<S>
 /// The part that does not fit.
 pub fn head(packed: PackedState) -> Result<CheckpointHead, String> {
     let mut reader = packed.into();
-    match version_of(&reader) {
-        Some(VERSION) => reader.skip(1).map_err(text)?,
+    let version = version_of(&reader);
+    reader.skip(1).map_err(text)?;
+    match version {
+        Some(VERSION) => {}
         Some(VERSION_IN_PARTS) => parts::skip(&mut reader).map_err(text)?,
         _ => return Err("it is of another version".into()),
     }
@@ -252,7 +274,7 @@ mod tests {
         let bytes = proven.pieces()[0].clone();
         assert_eq!(split_proof(proven), Ok((proof, packed)));
         (0..TOKEN_BYTES)
-            .for_each(|cut| assert!(split_proof(PackedState::default().behind(bytes.slice(..cut))).is_err()));
+            .for_each(|cut| assert!(split_proof(PackedState::default().before(bytes.slice(..cut))).is_err()));
         let head = CheckpointHead { index: 5, batch: 1, order: order.clone() };
         assert!(proof.fits(&head, &dispatcher));
         let elsewhere = CheckpointHead { order: order::State { index: order.index + 1, ..order }, ..head };

@@ -90,13 +90,6 @@ pub(crate) enum Report {
         /// Session of the copy.
         session: u64,
     },
-    /// In verified mode: what is not in a region of the state as of a batch. The regions are to be packed too.
-    CheckpointBegun {
-        /// The checkpoint's head.
-        head: Arc<state::CheckpointHead>,
-        /// The part ([`state::begin`]).
-        begun: PackWriter,
-    },
     /// The digest of a region, for one of the whole state.
     Digest {
         /// The digest of the whole state that it is a part of.
@@ -153,9 +146,9 @@ pub(crate) enum Report {
     TurnEnded,
     /// In verified mode: all requests of a batch have ended. Its results were reported before.
     BatchEnded(EntryEnd),
-    /// In verified mode: a checkpoint was not made, because objects are corrupted.
+    /// In verified mode: objects that were to be packed behind a batch are corrupted.
     Damaged {
-        /// Number of the checkpoint's batch.
+        /// Number of the batch.
         batch: u64,
         /// The objects.
         objects: Vec<(RegionId, ObjectId)>,
@@ -322,22 +315,13 @@ impl<S: Service> Context<S> {
                 self.checkpoint(turn, locks, head);
                 Outcome::Done
             }
-            Work::CheckpointInParts(head) => {
-                let head = head.clone();
-                let mut begun = PackWriter::new(self.piece);
-                match state::begin(turn, &head, &mut begun) {
-                    Ok(()) => (self.report)(Report::CheckpointBegun { head, begun }),
-                    Err(why) => log_no_checkpoint(why),
-                }
-                Outcome::Done
-            }
             Work::Boundary(work) => {
                 let work = work.lock().take();
                 let done = work.map(|work| match work {
                     BoundaryWork::Read(reads) => BoundaryDone::Read(self.read(turn, locks, &reads, replies)),
                     work => {
                         let rolls_back = matches!(work, BoundaryWork::RollBack(_) | BoundaryWork::Install(_));
-                        let done = work.perform(turn, locks, &S::name_of);
+                        let done = work.perform(turn, locks, &S::name_of, &self.copy);
                         if rolls_back {
                             self.unstable.have_left();
                         }
@@ -450,9 +434,9 @@ impl<S: Service> Context<S> {
             let mut packed = copy.pack(region_id, region_of(&access), room.max(1));
             self.hooks.on_part(&mut packed.bytes);
             room = room.saturating_sub(packed.bytes.len());
-            self.report_damaged(region_id, &packed, place);
             part.push((region_id, packed));
         });
+        self.report_damaged(turn.entry_index(), place, &part);
         (self.report)(Report::CopyPart { session, number, part, took: begun.elapsed() });
     }
 
@@ -502,15 +486,28 @@ impl<S: Service> Context<S> {
             let part = copy.pack_rest(region_id, region_of(&access)).filter(|_| self.hooks.keeps_rest());
             rest.extend(part.map(|part| (region_id, part)));
         });
+        self.report_damaged(head.batch, None, &rest);
         (self.report)(Report::Cut { session, head, rest, end });
     }
 
-    /// Objects of a part that do not fit their checksums.
-    fn report_damaged(&self, region_id: RegionId, part: &CopiedPart, place: Option<Place>) {
-        if let Some(place) = place.filter(|_| self.mode.guarded && !part.damaged.is_empty()) {
-            let findings = part.damaged.iter().map(|id| object::ScrubFinding::Damaged(*id));
-            let findings = findings.take(limits::SCRUB_FINDINGS).collect();
-            (self.report)(Report::Scrubbed { place, region_id, findings });
+    /// Objects of a part that do not fit their checksums. In verified mode the batch runs again when they are repaired.
+    fn report_damaged(&self, batch: u64, place: Option<Place>, part: &[(RegionId, CopiedPart)]) {
+        let damaged = part.iter().filter(|(_, part)| !part.damaged.is_empty());
+        if self.mode.verified {
+            let of_region = |(region_id, part): &(RegionId, CopiedPart)| {
+                let region_id = *region_id;
+                part.damaged.clone().into_iter().map(move |id| (region_id, id))
+            };
+            let objects: Vec<_> = damaged.flat_map(of_region).take(limits::ASKED_OBJECTS).collect();
+            if !objects.is_empty() {
+                (self.report)(Report::Damaged { batch, objects });
+            }
+        } else if let Some(place) = place.filter(|_| self.mode.guarded) {
+            for (region_id, part) in damaged {
+                let findings = part.damaged.iter().map(|id| object::ScrubFinding::Damaged(*id));
+                let findings = findings.take(limits::SCRUB_FINDINGS).collect();
+                (self.report)(Report::Scrubbed { place, region_id: *region_id, findings });
+            }
         }
     }
 

@@ -82,6 +82,11 @@ pub enum Observation<'a> {
         /// The digest of each piece.
         digests: &'a [u128],
     },
+    /// In verified mode: a whole state that has come from others is not the one that its proof stands for.
+    StateRefused {
+        /// The replica that had it alone; none if f+1 had the same.
+        from: Option<u8>,
+    },
     /// Evidence was kept.
     Evidence(&'a EvidenceRecord),
     /// In verified mode: a batch was scheduled. It may be rolled back.

@@ -33,9 +33,6 @@ pub struct KeptRequest {
     pub kept: Kept,
 }
 
-/// Bytes of before-images that are kept for a checkpoint that is made in parts.
-const PINNED_BYTES: usize = 64 << 20;
-
 /// What the token of a version is computed from, beside its number and the root of the tree over the objects. Whoever
 /// knows the token can check with it a state that comes from one replica alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,8 +89,6 @@ pub struct Speculation {
     /// Batches up to the stable one, oldest first, and their bytes.
     past: VecDeque<Folded>,
     past_bytes: usize,
-    /// What takes the batches after this one back is kept, within [`PINNED_BYTES`].
-    pinned: Option<u64>,
     rooms: Vec<Kept>,
     /// Room for the answers of a batch.
     scratch: Vec<u8>,
@@ -123,7 +118,6 @@ impl Speculation {
             batches: VecDeque::new(),
             past: VecDeque::new(),
             past_bytes: 0,
-            pinned: None,
             rooms: Vec::new(),
             scratch: Vec::new(),
         }
@@ -194,10 +188,7 @@ impl Speculation {
             self.past.push_back(batch);
         }
         while self.past.len() > PAST_BATCHES || self.past_bytes > PAST_BYTES {
-            let is_free =
-                |batch: &mut Folded| self.pinned.is_none_or(|pinned| batch.version.number <= pinned);
-            let is_full = self.past_bytes > PINNED_BYTES;
-            let Some(batch) = self.past.pop_front_if(|batch| is_full || is_free(batch)) else { return };
+            let Some(batch) = self.past.pop_front() else { return };
             self.past_bytes -= batch.bytes;
             self.take_rooms_back(batch.kept);
         }
@@ -243,31 +234,6 @@ impl Speculation {
         object
     }
 
-    /// Keeps what takes the batches after this one back until the next call: parts of the state after it are
-    /// asked for ([`Speculation::region_after`]).
-    pub fn pin(&mut self, number: Option<u64>) {
-        self.pinned = number;
-    }
-
-    /// All objects of a region as they were after batch `number`, as [`Region::pack_all`] packs them; see
-    /// [`Speculation::object_after`].
-    pub fn region_after(
-        &self,
-        number: u64,
-        region_id: RegionId,
-        running: &[&Kept],
-        regions: &mut dyn Regions,
-    ) -> Option<Vec<u8>> {
-        if !self.knows(number) {
-            return None;
-        }
-        let changed: BTreeSet<ObjectId> = self.changed_after(number, region_id, running).collect();
-        let later = self.kept_after(number, running);
-        let mut packed = None;
-        regions.visit(region_id, &mut |region| packed = region.pack_all_before(&later, &changed));
-        packed
-    }
-
     /// The objects of a region that batches after `number` have changed; see [`Speculation::object_after`].
     pub fn changed_after<'s>(
         &'s self,
@@ -278,6 +244,12 @@ impl Speculation {
         let of_batches = self.after(number).flat_map(|batch| batch.changes.iter().copied());
         let changes = of_batches.chain(running.iter().flat_map(|kept| kept.changes()));
         changes.filter(move |change| change.region_id == region_id).map(|change| change.id)
+    }
+
+    /// Shows the objects that batches after `number` have changed, and the regions that they were or are in; some of
+    /// them twice ([`Kept::each_changed`]).
+    pub fn each_changed_after(&self, number: u64, visit: &mut dyn FnMut(RegionId, ObjectId)) {
+        self.after(number).flat_map(|batch| &batch.kept).for_each(|kept| kept.each_changed(visit));
     }
 
     /// What takes the batches after `number` back, oldest first, and then the running requests.

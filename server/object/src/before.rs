@@ -4,14 +4,11 @@
 //! the object lies. So the object is put back for a moment, packed as for any replica, and the present one is put in
 //! its place again. The caller has the region alone.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::any::AnyObject;
 use crate::checksum::UNSEALED;
 use crate::id::ObjectId;
 use crate::kept::Kept;
 use crate::ledger::{Ledger, Undo, UndoImage};
-use crate::member::Child;
 use crate::package;
 use crate::request::{self, Taken};
 use crate::walk::{self, Places};
@@ -27,58 +24,6 @@ pub enum ObjectBefore {
     Was(Vec<u8>),
     /// Its place is gone too, or its before-image cannot be read.
     Unknown,
-}
-
-/// All objects as they were before the requests `later`, which have changed `changed`.
-pub(crate) fn pack_all_before(
-    root: &mut dyn AnyObject,
-    later: &[&Kept],
-    changed: &BTreeSet<ObjectId>,
-) -> Option<Vec<u8>> {
-    let first = first_to_change(later, changed);
-    let mut before = Vec::new();
-    for id in changed {
-        let kept = first.get(id)?;
-        before.push(match pack_before(root, kept, *id) {
-            ObjectBefore::Absent => (*id, None),
-            ObjectBefore::Was(packed) if had_root_as_owner(root, kept, *id) => (*id, Some(packed)),
-            _ => return None,
-        });
-    }
-    Some(package::pack_all_before(root, &before))
-}
-
-/// The first request to change each of these objects. A replica that lags has as many requests as objects, so each
-/// request is visited once, and not once per object.
-fn first_to_change<'k>(later: &[&'k Kept], changed: &BTreeSet<ObjectId>) -> BTreeMap<ObjectId, &'k Kept> {
-    let mut first = BTreeMap::new();
-    for kept in later {
-        for id in named_in(&kept.ledger).filter(|id| changed.contains(id)) {
-            first.entry(id).or_insert(*kept);
-        }
-    }
-    first
-}
-
-/// The objects of which a request's notes tell what they were before it, in any order and some of them twice: all for
-/// which [`pack_before`] does not return [`ObjectBefore::Same`].
-fn named_in(ledger: &Ledger) -> impl Iterator<Item = ObjectId> {
-    let steps = ledger.undo.iter().map(Undo::id);
-    let gone = ledger.gone.iter().map(|gone| gone.id);
-    let new = ledger.entries.iter().filter(|entry| entry.found == UNSEALED).map(|entry| entry.id);
-    steps.chain(gone).chain(new)
-}
-
-/// Whether the object was the region's root, or in one of its stores: these never move.
-fn had_root_as_owner(root: &dyn AnyObject, kept: &Kept, id: ObjectId) -> bool {
-    let step = kept.ledger.undo.iter().find(|step| step.id() == id);
-    let mut is_there = root.header().id() == id;
-    if let Some(place) = step.and_then(Undo::place) {
-        root.children(&mut |_, child| {
-            is_there |= matches!(child, Child::Store(store) if store.place() == place.store);
-        });
-    }
-    is_there
 }
 
 pub(crate) fn pack_before(root: &mut dyn AnyObject, kept: &Kept, id: ObjectId) -> ObjectBefore {

@@ -96,6 +96,12 @@ impl Kept {
         changes[from..].sort_unstable();
     }
 
+    /// Shows the objects that the request changed, created or removed, and the regions that they were or are in, some
+    /// of them twice: those of [`crate::request::changed_objects`].
+    pub fn each_changed(&self, visit: &mut dyn FnMut(RegionId, ObjectId)) {
+        self.ledger.changed(&mut |region_id, object| visit(region_id, object.id));
+    }
+
     /// Whether the request has changed nothing: there is nothing to roll back, and nothing for a tree.
     pub fn is_read_only(&self) -> bool {
         let Ledger { entries, undo, gone, .. } = &self.ledger;

@@ -273,26 +273,6 @@ pub(crate) fn pack_all(root: &dyn AnyObject, out: &mut Vec<u8>) {
     }
 }
 
-/// All objects as [`pack_all`] packs them, where these, sorted by their ids, are as they were earlier: packed, or not
-/// there.
-pub(crate) fn pack_all_before(root: &dyn AnyObject, before: &[(ObjectId, Option<Vec<u8>>)]) -> Vec<u8> {
-    let _taken = Taken::new();
-    let mut all = collected(root);
-    all.retain(|found| before.binary_search_by_key(&found.object.header().id(), |(id, _)| *id).is_err());
-    let mut out = Vec::new();
-    let mut earlier = before.iter().filter_map(|(id, packed)| Some((*id, packed.as_ref()?))).peekable();
-    for found in &all {
-        while let Some((_, packed)) = earlier.next_if(|(id, _)| *id < found.object.header().id()) {
-            out.put_sized(|out| out.extend_from_slice(packed));
-        }
-        out.put_sized(|out| write_found(found, out));
-    }
-    for (_, packed) in earlier {
-        out.put_sized(|out| out.extend_from_slice(packed));
-    }
-    out
-}
-
 /// Every object, in the order of ids.
 fn collected(root: &dyn AnyObject) -> Vec<Found<'_>> {
     let mut all = Vec::new();

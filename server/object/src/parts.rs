@@ -106,14 +106,17 @@ pub(crate) fn pack_listed(
                 }
                 out.put_sized(|out| package::write_found(&found, out));
             }
-            None => {
-                out.put_sized(|out| {
-                    out.put64(id.to_bits());
-                });
-            }
+            None => put_absent(*id, out),
         }
     }
     objects.len()
+}
+
+/// Packs that an object does not exist.
+pub(crate) fn put_absent(id: ObjectId, out: &mut Vec<u8>) {
+    out.put_sized(|out| {
+        out.put64(id.to_bits());
+    });
 }
 
 /// The object, if it is there.
@@ -218,6 +221,8 @@ pub(crate) fn install_part(
         if length == ABSENT_BYTES {
             let id = ObjectId::from_bits(Reader::new(block).u64()?);
             orphans.forget(id);
+            // They come again: another object may get this id.
+            drop(orphans.take(id));
             // A part of another object vanishes with that one, which is among the absent ones too.
             package::drop_from_store(root, id);
         } else {

@@ -1,8 +1,6 @@
 //! The state behind one lock: a critical root object and everything inside of it, as the scheduler and the repair see
 //! it.
 
-use std::collections::BTreeSet;
-
 use crate::any::{AnyObject, Class};
 use crate::before::{self, ObjectBefore};
 use crate::corrupted::Corrupted;
@@ -162,10 +160,6 @@ pub trait Region: Send {
     }
     /// The same, appended to `out`.
     fn pack_all_into(&self, out: &mut Vec<u8>);
-    /// The same, as all objects were before the requests `later`, which have changed `changed`. None if that is not
-    /// known: what is neither the region's root nor in one of its stores may have had another owner
-    /// ([`Region::pack_before`]).
-    fn pack_all_before(&mut self, later: &[&Kept], changed: &BTreeSet<ObjectId>) -> Option<Vec<u8>>;
     /// Replaces the whole region by what [`Region::pack_all`] returned elsewhere: extra objects are dropped, missing
     /// ones created, all others replaced. On an error the region is partly replaced and must be loaded again.
     fn load_all(&mut self, packed: &[u8]) -> Result<(), Malformed>;
@@ -244,9 +238,6 @@ impl<T: Critical> Region for T {
     }
     fn pack_all_into(&self, out: &mut Vec<u8>) {
         package::pack_all(self.protected(), out);
-    }
-    fn pack_all_before(&mut self, later: &[&Kept], changed: &BTreeSet<ObjectId>) -> Option<Vec<u8>> {
-        before::pack_all_before(self.protected_mut(), later, changed)
     }
     fn classes(visit: &mut dyn FnMut(&'static Class) -> bool) {
         <T::Members as crate::critical::Members>::classes(visit);

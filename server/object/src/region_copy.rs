@@ -6,10 +6,10 @@
 //! the parts are made at ordered positions, and what a part contains is a function of the requests before it. So all
 //! replicas make the same parts, and a receiver compares them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::ObjectId;
-use crate::parts::{Located, Location};
+use crate::parts::{Located, Location, put_absent};
 use crate::region::Region;
 
 /// How far a region has been copied, and what has changed since.
@@ -21,6 +21,8 @@ pub struct RegionCopy {
     next: usize,
     /// Objects that have changed since they were packed, or were created.
     dirty: BTreeMap<ObjectId, Location>,
+    /// Objects that are gone since requests were rolled back. Others may have got their ids since.
+    vanished: BTreeSet<ObjectId>,
     /// Rounds that have begun. The first one is over all objects.
     rounds: u32,
 }
@@ -55,6 +57,15 @@ impl RegionCopy {
         }
     }
 
+    /// Requests were rolled back that had changed, created or removed an object of the region, or had moved it there:
+    /// what they had left may have been packed. `is_there` tells whether the object is in the region now.
+    pub fn on_rolled_back(&mut self, id: ObjectId, is_there: bool) {
+        self.on_changed(Located { id, location: Location::UNKNOWN });
+        if !is_there && self.rounds > 0 {
+            self.vanished.insert(id);
+        }
+    }
+
     /// Packs the next objects until there are `limit` bytes (and at least one object). A part may be empty: then none
     /// has changed.
     pub fn pack(&mut self, region: &dyn Region, limit: usize) -> CopiedPart {
@@ -62,6 +73,8 @@ impl RegionCopy {
             self.begin_round(region);
         }
         let mut part = CopiedPart { is_first: self.rounds == 1, ..CopiedPart::default() };
+        // They are gone before anything comes that lies inside of one with the same id.
+        std::mem::take(&mut self.vanished).into_iter().for_each(|id| put_absent(id, &mut part.bytes));
         let listed = &self.listed[self.next..];
         part.objects = region.pack_listed(listed, limit, &mut part.bytes, &mut part.damaged);
         self.next += part.objects;

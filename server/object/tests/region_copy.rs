@@ -3,10 +3,11 @@
 
 use crate::common::forest::{Forest, Grove, REGION_IDS, World};
 use object::{
-    CopiedPart, Injection, Location, ObjectId, Orphans, Protect, Region, RegionCopy, RegionId, ScopeOptions,
-    genesis, request,
+    CopiedPart, Health, Injection, Kept, Located, Location, ObjectId, Orphans, Protect, Region, RegionCopy,
+    RegionId, ScopeOptions, genesis, request,
 };
 use proptest::prelude::*;
+use std::panic::catch_unwind;
 use wire::SplitMix64;
 
 /// What a copy may forget.
@@ -26,6 +27,10 @@ enum Mutant {
     Inside,
     /// Parts after the first round.
     LaterRounds,
+    /// Objects of requests that were rolled back.
+    RolledBack,
+    /// That these objects are gone.
+    Vanished,
 }
 
 /// A region that is copied, and its receiver.
@@ -140,8 +145,60 @@ fn copies(seed: u64, protect: Protect, mutant: Mutant) -> bool {
     })
 }
 
+/// The same with requests that are rolled back later, newest first: positions and ids come again.
+fn copies_of_what_is_rolled_back(seed: u64, protect: Protect, mutant: Mutant) -> bool {
+    let mut random = SplitMix64::new(seed);
+    let mut world = World::new(protect);
+    let mut copies = REGION_IDS.map(Copy::new);
+    let mut later: Vec<Kept> = Vec::new();
+    let at = |region_id| usize::from(region_id != REGION_IDS[0]);
+    for _ in 0..80 {
+        match random.below(5) {
+            0 => {
+                let number = random.below(2) as usize;
+                let part = copies[number].copy.pack(&world.regions[number], random.below(4000) as usize);
+                copies[number].install(&part, mutant);
+            }
+            1 => {
+                for _ in 0..random.below(later.len() as u64 + 1) {
+                    let mut kept = later.pop().expect("a request");
+                    let mut changed = Vec::new();
+                    kept.each_changed(&mut |region_id, id| changed.push((at(region_id), id)));
+                    world.roll_back(&mut kept);
+                    for (region, id) in changed.into_iter().filter(|_| mutant != Mutant::RolledBack) {
+                        let is_there = world.regions[region].check(id) != Health::Absent;
+                        let is_there = is_there || mutant == Mutant::Vanished;
+                        copies[region].copy.on_rolled_back(id, is_there);
+                    }
+                }
+            }
+            _ => {
+                let kept = world.run(&mut random);
+                kept.each_changed(&mut |region_id, id| {
+                    copies[at(region_id)].copy.on_changed(Located { id, location: Location::UNKNOWN });
+                });
+                later.push(kept);
+            }
+        }
+    }
+    for (copy, region) in copies.iter_mut().zip(&world.regions) {
+        let rest = copy.copy.pack_rest(region);
+        copy.install(&rest, mutant);
+    }
+    copies
+        .iter()
+        .zip(&world.regions)
+        .all(|(copy, region)| copy.receiver.pack_all() == region.pack_all() && copy.orphans.is_empty())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn a_copy_is_the_region_although_requests_were_rolled_back(seed: u64, checks: bool) {
+        let protect = if checks { Protect::Check } else { Protect::Seal };
+        prop_assert!(copies_of_what_is_rolled_back(seed, protect, Mutant::None));
+    }
 
     #[test]
     fn a_copy_in_parts_is_the_region_to_the_byte(seed: u64, checks: bool) {
@@ -162,6 +219,12 @@ fn whatever_a_copy_forgets_is_missed() {
     ];
     for mutant in all {
         let missed = (0..40).filter(|seed| !copies(*seed, Protect::Check, mutant)).count();
+        assert!(missed > 0, "{mutant:?} is not noticed");
+    }
+    for mutant in [Mutant::RolledBack, Mutant::Vanished] {
+        // Some of it cannot be installed.
+        let copied = |seed: u64| catch_unwind(|| copies_of_what_is_rolled_back(seed, Protect::Check, mutant));
+        let missed = (0..400).filter(|seed| !matches!(copied(*seed), Ok(true))).count();
         assert!(missed > 0, "{mutant:?} is not noticed");
     }
 }

@@ -233,9 +233,10 @@ impl Executor {
         version == self.stable || self.own.get(&version.number) == Some(&version.token)
     }
 
-    /// The last batch of which a quorum is known to have recorded a token; the stable one if there is no later one.
-    pub fn agreed(&self) -> u64 {
-        self.agreed.last_key_value().map_or(self.stable.number, |(number, _)| *number)
+    /// The last version that a quorum is known to have recorded; the stable one if there is no later one.
+    pub fn agreed(&self) -> Version {
+        let agreed = self.agreed.last_key_value();
+        agreed.map_or(self.stable, |(number, token)| Version { number: *number, token: *token })
     }
 
     /// Whether a quorum of verifiers is known to have recorded this version.
@@ -265,7 +266,7 @@ impl Executor {
     /// stands for all batches before.
     pub fn may_begin_after(&self, newest: u64) -> bool {
         let is_within = newest.saturating_sub(self.stable.number) < WINDOW;
-        let is_known = newest < self.agreed();
+        let is_known = newest < self.agreed().number;
         self.view.is_some() && self.wanted.is_none() && (is_within || is_known)
     }
 

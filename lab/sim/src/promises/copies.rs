@@ -16,6 +16,8 @@ const KEPT: usize = 256;
 pub struct TakenStates {
     made: BTreeMap<u64, BTreeMap<u8, Vec<u128>>>,
     last_batch: u64,
+    /// Replicas verify after execution.
+    is_verified: bool,
 }
 
 impl Promise for TakenStates {
@@ -24,10 +26,12 @@ impl Promise for TakenStates {
             name: "copies",
             section: "ARCHITECTURE.md, State transfer",
             promise: "Healthy replicas make the same state at a position, piece by piece, and a replica takes no \
-                other one: nothing that was corrupted at a donor gets into it.",
+                other one: nothing that was corrupted at a donor gets into it. In verified mode what a healthy replica \
+                has made is the state of its version, in whatever pieces.",
             check: "The digests of all pieces of a state are compared when it is made, and when another replica takes \
                 it: some replica has made just that, and no replica that was never corrupted has made another one at \
-                this position.",
+                this position. In verified mode, no replica refuses a state because of its proof that comes from one \
+                that was never corrupted.",
         }
     }
 
@@ -39,10 +43,28 @@ impl Promise for TakenStates {
         self.last_batch = facts.last_batch;
         let me = observed.replica;
         match &observed.what {
+            What::Folded { .. } => {
+                self.is_verified = true;
+                Ok(())
+            }
+            What::StateRefused { from } => {
+                let others =
+                    (0..facts.replicas).filter(|one| *one != me && from.is_none_or(|from| from == *one));
+                let are_corrupted = others.clone().any(|one| facts.corrupted.contains(&one));
+                if are_corrupted || facts.corrupted.contains(&me) {
+                    return Ok(());
+                }
+                let from: Vec<_> = others.map(ReplicaId).collect();
+                Err(format!(
+                    "replica {} refuses a state of {from:?}, which were never corrupted",
+                    ReplicaId(me)
+                ))
+            }
             What::StateMade { index, digests } => {
                 let made = self.made.entry(*index).or_default();
                 made.insert(me, digests.clone());
-                let other = other_than(digests, made, facts).filter(|_| !facts.corrupted.contains(&me));
+                let is_compared = !self.is_verified && !facts.corrupted.contains(&me);
+                let other = other_than(digests, made, facts).filter(|_| is_compared);
                 let broken = other.map_or(Ok(()), |other| {
                     let (me, other) = (ReplicaId(me), ReplicaId(other));
                     Err(format!("replicas {me} and {other} make different states after entry {index}"))
@@ -56,7 +78,7 @@ impl Promise for TakenStates {
                 let nobody = BTreeMap::new();
                 let made = self.made.get(index).unwrap_or(&nobody);
                 let me = ReplicaId(me);
-                match other_than(digests, made, facts) {
+                match other_than(digests, made, facts).filter(|_| !self.is_verified) {
                     Some(other) => Err(format!(
                         "replica {me} takes another state after entry {index} than replica {} has made",
                         ReplicaId(other)

@@ -57,6 +57,9 @@ impl std::fmt::Display for Shown<'_> {
                 write!(f, "{replica} offers its state after {index} in {} pieces", digests.len())
             }
             What::StateTaken { index, .. } => write!(f, "{replica} takes the state after {index}"),
+            What::StateRefused { from } => {
+                write!(f, "{replica} refuses the state of {:?}", from.map(ReplicaId))
+            }
             What::Said(what) => write!(f, "{replica} says {what}"),
             What::Speculated { batch, .. } => write!(f, "{replica} begins {batch}"),
             What::Ran { batch, outcomes } => write!(f, "{replica} ran {batch} ({})", outcomes.len()),

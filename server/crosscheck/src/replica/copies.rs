@@ -4,6 +4,11 @@
 //!
 //! Receivers take the pieces while the copy is being made. Donors keep the last ones only: if a receiver is slow, the
 //! leader waits with the next part.
+//!
+//! In verified mode a part is packed behind its batch, which may be rolled back: then its objects, and those that the
+//! batch has changed, are packed again later. The same part may come twice, or not at all, and a donor's parts need not
+//! be those of the others: the state after the checkpoint is the same. The checkpoint counts once its batch is stable.
+//! If it is rolled back, the copy goes on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +20,7 @@ use super::Replica;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
+use super::speculate::SpeculateStage;
 use super::state_transfer::StateTransfer;
 use crate::admin::CopyGiven;
 use crate::checkpoint::CheckpointHead;
@@ -54,6 +60,27 @@ struct Running {
     region_id: RegionId,
     /// Parts that were packed before an earlier one.
     early: BTreeMap<u32, Vec<(RegionId, CopiedPart)>>,
+    /// What is left is in `stream`, and this is behind it.
+    end: Option<CopyEnd>,
+    /// In verified mode: parts are packed in the order in which they come, whatever their numbers.
+    is_in_turn: bool,
+}
+
+/// Where a copy ends, unless that is rolled back.
+struct CopyEnd {
+    /// Number of the checkpoint's batch, and its log index.
+    batch: u64,
+    index: u64,
+    /// What is in no region.
+    packed: PackedState,
+}
+
+/// A copy that is whole.
+pub(super) struct WholeCopy {
+    /// Its session, and the log index of its checkpoint.
+    pub(super) copy: (u64, u64),
+    /// The pieces that were not taken.
+    pub(super) last: PackedState,
 }
 
 /// What the leader of a copy orders next.
@@ -90,16 +117,17 @@ impl Copies {
         let running = running.map(|running| (running.copy.session(), running.next));
         let (session, next) =
             running.filter(|(session, _)| room(*session).is_of_use()).unwrap_or((last_index, 0));
-        self.ordering = Some(Ordering {
-            session,
-            next,
-            region_id: 0,
-            count: limits::COPY_REGIONS,
-            rounds: 0,
-            awaited_since_us: None,
-            due_us: 0,
-            full_since_us: None,
-        });
+        self.ordering = Some(Ordering::from(session, next));
+    }
+
+    /// The leader goes on with a copy that stands still, since its leader has changed or a part was lost: it ends, even
+    /// if nobody needs it any more.
+    fn resume(&mut self, now_us: u64, room: impl Fn(u64) -> CopyRoom) {
+        let Some(Running { copy, next, part_us, .. }) = self.running.as_ref() else { return };
+        let stands_still = now_us > part_us.1 + limits::COPY_PATIENCE.as_micros() as u64;
+        if self.ordering.is_none() && stands_still && room(copy.session()).is_of_use() {
+            self.ordering = Some(Ordering::from(copy.session(), *next));
+        }
     }
 
     /// This replica does not lead any more, or what it has ordered may be lost.
@@ -114,6 +142,7 @@ impl Copies {
         now_us: u64,
         room: impl Fn(u64) -> CopyRoom,
     ) -> Option<Control> {
+        self.resume(now_us, &room);
         let ordering = self.ordering.as_mut()?;
         let is_over = |since_us: u64, limit: Duration| now_us > since_us + limit.as_micros() as u64;
         if let Some(since_us) = ordering.awaited_since_us {
@@ -181,11 +210,12 @@ impl Copies {
         Some((running.copy.session(), running.stream.take_full()))
     }
 
-    /// A part has its position. Returns the copy, if this replica takes part in it: it has executed every part before.
+    /// A part has its position. Returns the copy, if this replica takes part in it: it has executed every part before,
+    /// or does not have to (`is_in_turn`).
     pub(super) fn on_delivered(
         &mut self,
         (session, number): (u64, u32),
-        (regions, piece): (u32, usize),
+        (regions, piece, is_in_turn): (u32, usize, bool),
         (time_us, now_us): (u64, u64),
         current: &CurrentCopy,
     ) -> Option<Arc<StateCopy>> {
@@ -202,11 +232,22 @@ impl Copies {
             let mut stream = PackWriter::new(piece);
             state::begin_parts(&mut stream);
             let (part_us, packed, early) = ((time_us, now_us), (0, 0), BTreeMap::new());
-            let (next, joined, region_id) = (0, 0, 0);
-            self.running = Some(Running { copy, next, part_us, stream, joined, packed, region_id, early });
+            let (next, joined, region_id, end) = (0, 0, 0, None);
+            self.running = Some(Running {
+                copy,
+                next,
+                part_us,
+                stream,
+                joined,
+                packed,
+                region_id,
+                early,
+                end,
+                is_in_turn,
+            });
         }
-        let running = self.running.as_mut().filter(|running| running.next == number)?;
-        running.next += 1;
+        let running = self.running.as_mut().filter(|running| is_in_turn || running.next == number)?;
+        running.next = number + 1;
         running.part_us = (time_us, now_us);
         Some(running.copy.clone())
     }
@@ -247,6 +288,9 @@ impl Copies {
         let last = part.last().map(|(region_id, _)| *region_id);
         let packed = part.len() as u32;
         running.region_id = last.unwrap_or(running.region_id);
+        if running.is_in_turn {
+            (running.joined, running.end) = (number, None);
+        }
         running.early.insert(number, part);
         running.join();
         if let Some(ordering) = self.ordering.as_mut().filter(|ordering| ordering.session == session) {
@@ -264,26 +308,43 @@ impl Copies {
         }
     }
 
-    /// The checkpoint was made here. Returns the pieces that were not taken, to the end. None if this replica lacks a
-    /// part.
-    pub(super) fn on_cut(
-        &mut self,
-        session: u64,
-        rest: &[(RegionId, CopiedPart)],
-        end: &PackedState,
-        current: &CurrentCopy,
-    ) -> Option<PackedState> {
+    /// The checkpoint was made here: what was left, and the end behind it. None if its batch is being rolled back.
+    fn on_cut(&mut self, session: u64, rest: &[(RegionId, CopiedPart)], end: Option<CopyEnd>) {
+        if let Some(running) = self.running.as_mut().filter(|running| running.copy.session() == session) {
+            state::put_parts(rest, &mut running.stream);
+            running.end = end;
+        }
+    }
+
+    /// The checkpoint of this batch counts. None if it was of no copy, or this replica lacks a part.
+    pub(super) fn on_stable(&mut self, batch: u64, current: &CurrentCopy) -> Option<WholeCopy> {
+        let running = self.running.as_mut()?;
+        let end = running.end.take_if(|end| end.batch == batch)?;
+        let session = running.copy.session();
         self.ordering.take_if(|ordering| ordering.session == session);
-        if self.running.as_ref()?.copy.session() != session {
-            return None;
-        }
         let mut running = self.end(current)?;
-        if running.joined != running.next {
+        if !running.is_in_turn && running.joined != running.next {
             return None;
         }
-        state::put_parts(rest, &mut running.stream);
-        end.pieces().iter().for_each(|piece| running.stream.put(piece));
-        Some(running.stream.finish())
+        end.packed.pieces().iter().for_each(|piece| running.stream.put(piece));
+        Some(WholeCopy { copy: (session, end.index), last: running.stream.finish() })
+    }
+
+    /// In verified mode: batches after this one are rolled back. What was ordered in them may never be executed.
+    pub(super) fn on_rolled_back(&mut self, batch: u64) {
+        if let Some(running) = &mut self.running {
+            running.end.take_if(|end| end.batch > batch);
+        }
+        if let Some(ordering) = &mut self.ordering {
+            ordering.awaited_since_us = None;
+        }
+    }
+
+    /// The copy is given up here. Returns its session.
+    pub(super) fn give_up(&mut self, current: &CurrentCopy) -> Option<u64> {
+        let session = self.end(current).map(|running| running.copy.session());
+        self.ordering.take_if(|ordering| Some(ordering.session) == session);
+        session
     }
 
     /// At the checkpoint too much was left: the leader orders further parts.
@@ -299,12 +360,20 @@ impl Copies {
         let pause_us = 2 * limits::COPY_PAUSE.as_micros() as u64;
         let since_us = self.running.as_ref()?.part_us.1;
         let is_over = now_us > since_us.saturating_add(pause_us);
-        if is_over { self.end(current).map(|running| running.copy.session()) } else { None }
+        if is_over { self.give_up(current) } else { None }
     }
 
     fn end(&mut self, current: &CurrentCopy) -> Option<Running> {
         current.set(None);
         self.running.take()
+    }
+}
+
+impl Ordering {
+    fn from(session: u64, next: u32) -> Self {
+        let (awaited_since_us, full_since_us, due_us) = (None, None, 0);
+        let (region_id, count, rounds) = (0, limits::COPY_REGIONS, 0);
+        Ordering { session, next, region_id, count, rounds, awaited_since_us, due_us, full_since_us }
     }
 }
 
@@ -336,7 +405,7 @@ pub(super) fn part_delivered<S: Service, W: World>(
 ) -> Work<S::Request> {
     let Control::CopyPart { session, number, .. } = control else { return Work::Control(control) };
     let before = copies.session();
-    let shape = (execution.locks(), env.world.scale().piece);
+    let shape = (execution.locks(), env.world.scale().piece, env.settings.mode.verified);
     let times_us = (time_us, env.world.now_us());
     let copy = copies.on_delivered((session, number), shape, times_us, &execution.copy);
     if copies.session() != before {
@@ -394,10 +463,15 @@ impl<S: Service, W: World> Replica<S, W> {
                 self.transfer.forget_requested();
                 self.copies.on_too_much(session, now_us);
             }
-            Report::Cut { session, head, rest, end } => {
-                match self.copies.on_cut(session, &rest, &end, &execution.copy) {
-                    Some(last) => {
-                        let copy = (session, head.index);
+            Report::Cut { session, head, rest, end: packed } => {
+                let is_rolling_back = self.speculate.as_ref().is_some_and(SpeculateStage::is_rolling_back);
+                let end = CopyEnd { batch: head.batch, index: head.index, packed };
+                self.copies.on_cut(session, &rest, Some(end).filter(|_| !is_rolling_back));
+                if self.speculate.is_some() {
+                    return;
+                }
+                match self.copies.on_stable(head.batch, &execution.copy) {
+                    Some(WholeCopy { copy, last }) => {
                         self.transfer.end_copy(copy, last, &mut self.order, &mut self.env);
                     }
                     None => {
@@ -476,6 +550,10 @@ mod tests {
         now_us: u64,
         /// The pieces that were made so far.
         state: PackedState,
+        /// Parts are packed in the order in which they come.
+        is_in_turn: bool,
+        /// The batch of the checkpoint does not become stable.
+        is_unstable: bool,
     }
 
     impl Node {
@@ -488,6 +566,8 @@ mod tests {
                 position: 1,
                 now_us: 1,
                 state: PackedState::default(),
+                is_in_turn: false,
+                is_unstable: false,
             };
             (0..books).for_each(|number| node.run(number, true));
             node
@@ -518,7 +598,7 @@ mod tests {
                     let times = (self.now_us, self.now_us);
                     let copy = self.copies.on_delivered(
                         (session, number),
-                        (REGIONS, PIECE),
+                        (REGIONS, PIECE, self.is_in_turn),
                         times,
                         &self.current,
                     )?;
@@ -538,8 +618,12 @@ mod tests {
                     let regions = (0..REGIONS).zip(&self.shelves);
                     let rest: Vec<_> =
                         regions.filter_map(|(id, shelf)| Some((id, copy.pack_rest(id, shelf)?))).collect();
-                    let end = PackedState::default();
-                    self.state.extend(self.copies.on_cut(session, &rest, &end, &self.current)?);
+                    let end = CopyEnd { batch: 1, index: 1, packed: PackedState::default() };
+                    self.copies.on_cut(session, &rest, Some(end));
+                    if self.is_unstable {
+                        return None;
+                    }
+                    self.state.extend(self.copies.on_stable(1, &self.current)?.last);
                     Some(std::mem::take(&mut self.state))
                 }
                 _ => None,
@@ -613,6 +697,57 @@ mod tests {
         assert!(one.is_some() && one == other);
     }
 
+    /// In verified mode batches are rolled back: parts come twice or not at all, and the checkpoint may not count.
+    #[test]
+    fn a_copy_goes_on_after_batches_were_rolled_back() {
+        let mut node = Node { is_in_turn: true, ..Node::new(100) };
+        node.copies.want(7, 0, |_| ROOM);
+        let next = |node: &mut Node| node.copies.next_control(REGIONS, node.now_us, |_| ROOM);
+        let first = next(&mut node).expect("a part");
+        (0..3).for_each(|_| assert_eq!(node.execute(&first), None));
+        assert_eq!(node.copies.marks(), Some((7, 1)));
+        assert!(next(&mut node).is_some());
+        node.copies.on_rolled_back(0);
+        let mut is_cut = false;
+        for _ in 0..10_000 {
+            let Some(control) = next(&mut node) else { continue };
+            let before = node.copies.marks();
+            if let (Control::Checkpoint { .. }, false) = (&control, is_cut) {
+                is_cut = true;
+                node.is_unstable = true;
+                assert_eq!(node.execute(&control), None);
+                assert_eq!(node.copies.on_stable(2, &node.current).map(|_| ()), None, "of another batch");
+                node.copies.on_rolled_back(0);
+                assert_eq!(node.copies.on_stable(1, &node.current).map(|_| ()), None, "it was rolled back");
+                assert_eq!((node.copies.marks(), node.current.is_active()), (before, true));
+                node.is_unstable = false;
+                node.run(1, false);
+            } else if let Some(state) = node.execute(&control) {
+                assert!(is_cut && state.length() > 100 * 50, "{}", state.length());
+                assert!(!node.current.is_active() && node.copies.due_us().is_none());
+                return;
+            }
+        }
+        panic!("the copy does not end");
+    }
+
+    #[test]
+    fn a_part_behind_a_checkpoint_that_is_not_stable_goes_on_with_the_copy() {
+        let mut node = Node { is_in_turn: true, is_unstable: true, ..Node::new(100) };
+        node.copies.want(7, 0, |_| ROOM);
+        let part = node.copies.next_control(REGIONS, 1, |_| ROOM).expect("a part");
+        node.execute(&part);
+        let limit = u32::MAX;
+        let Control::CopyPart { session, .. } = part else { panic!("{part:?}") };
+        (0..REGIONS).for_each(|region_id| {
+            node.execute(&Control::CopyPart { session, number: 1 + region_id, region_id, count: 1 });
+        });
+        node.execute(&Control::Checkpoint { session, limit });
+        node.execute(&part);
+        assert_eq!(node.copies.on_stable(1, &node.current).map(|_| ()), None);
+        assert_eq!(node.copies.session(), Some(session));
+    }
+
     #[test]
     fn a_lost_part_ends_the_ordering_and_an_abandoned_copy_is_freed() {
         let mut node = Node::new(100);
@@ -623,6 +758,11 @@ mod tests {
         let later_us = 3 + limits::COPY_PATIENCE.as_micros() as u64;
         assert_eq!(node.copies.next_control(REGIONS, later_us, |_| ROOM), None);
         assert!(node.copies.ordering.is_none() && node.current.is_active());
+        let next =
+            node.copies.next_control(REGIONS, later_us, |_| CopyRoom { has_receiver: false, is_full: true });
+        assert_eq!(next, None, "it would not end");
+        let next = node.copies.next_control(REGIONS, later_us, |_| ROOM);
+        assert!(matches!(next, Some(Control::CopyPart { session: 7, number: 1, .. })), "{next:?}");
         node.copies.free_abandoned(3 * limits::COPY_PAUSE.as_micros() as u64, &node.current);
         assert!(node.copies.running.is_none() && !node.current.is_active());
     }

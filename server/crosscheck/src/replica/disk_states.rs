@@ -212,7 +212,7 @@ mod tests {
     }
 
     fn state(index: u64, used: StateUse) -> DiskState {
-        DiskState { index, state: PackedState::default().behind(bytes_of(index)), used }
+        DiskState { index, state: PackedState::default().before(bytes_of(index)), used }
     }
 
     /// A disk of a slow machine: a write that has begun ends when the test says so.

@@ -10,7 +10,7 @@ use super::Replica;
 use super::disk_writer::KeptState;
 use super::execution::{Execution, StallCheck, WorkerLinks};
 use super::group::{LogEnd, OwnProgress};
-use super::speculate::{SpeculateStage, Speculator};
+use super::speculate::{NotProven, SpeculateStage, Speculator};
 use super::state_transfer::Arrived;
 use super::vote_stage::VoteStage;
 use crate::admin::ReplicaPhase;
@@ -19,9 +19,9 @@ use crate::job::Job;
 use crate::packed_state::PackedState;
 use crate::service::Service;
 use crate::settings::Durability;
-use crate::state::{LoadingState, StateProof};
+use crate::state::{LoadedState, LoadingState};
 use crate::state_writer::WriteEnd;
-use crate::world::World;
+use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, state, transfer};
 
 impl<S: Service, W: World> Replica<S, W> {
@@ -37,7 +37,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 Output::LeaderChanged { .. } | Output::Membership { .. } => self.transfer.forget_requested(),
                 Output::Established { joined, .. } => self.on_established(joined),
                 Output::CheckpointWanted { ordered: true } => {
-                    self.transfer.want_checkpoint(&mut self.order, &self.env);
+                    self.transfer.want_checkpoint(&self.env);
                 }
                 Output::CheckpointWanted { ordered: false } => {
                     if self.env.settings.mode.has_common_state() && self.env.hooks.gives_unordered() {
@@ -49,6 +49,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 {
                     if self.speculate.as_ref().is_some_and(SpeculateStage::takes_state) {
                         self.transfer.need(index, &mut self.env);
+                        self.end_transfer();
                     } else if let Some(mut speculator) = Speculator::of(self) {
                         speculator.whole_state().take(ReplaceReason::TooFarBehind);
                     }
@@ -110,7 +111,7 @@ impl<S: Service, W: World> Replica<S, W> {
     fn on_established(&mut self, joined: bool) {
         if joined {
             self.phase = ReplicaPhase::Joining;
-            self.transfer.prepare(&mut self.env);
+            self.transfer.prepare(0, &mut self.env);
         } else if self.executor.running.is_none() {
             match self.executor.base.take() {
                 Some((head, dispatcher)) => {
@@ -120,7 +121,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 None => {
                     let first = state::CheckpointHead { index: 0, batch: 0, order: order::State::default() };
                     if let Some(mut speculator) = Speculator::of(self)
-                        && let Err(why) = speculator.begin(&first, StateProof::default())
+                        && let Err(why) = speculator.begin(&first)
                     {
                         return self.env.stop_with(Err(ServeError::BadState(why)));
                     }
@@ -168,7 +169,7 @@ impl<S: Service, W: World> Replica<S, W> {
     /// The write of a state has ended.
     pub(super) fn on_kept(&mut self, write: u64, end: WriteEnd) {
         match self.transfer.on_kept(write, end, &mut self.env) {
-            Some(KeptState::Whole(index, state)) => self.put_in_place(index, state),
+            Some(KeptState::Whole(index, state)) => self.on_arrived(Arrived { index, state }),
             Some(KeptState::InPlace(index)) => self.end_loading(index),
             None => {}
         }
@@ -192,8 +193,7 @@ impl<S: Service, W: World> Replica<S, W> {
             }
             let loading = self.executor.loading.as_mut();
             if let Some(Err(why)) = loading.map(|loading| loading.put(service, piece.bytes)) {
-                // f+1 replicas sent the same bytes, so the formats differ: another attempt would not help.
-                return self.env.stop_with(Err(ServeError::BadState(why)));
+                return self.on_bad_state(None, why);
             }
         }
         self.end_transfer();
@@ -213,74 +213,102 @@ impl<S: Service, W: World> Replica<S, W> {
 
     /// The state after entry `index`, which is in place, is taken.
     fn end_loading(&mut self, index: u64) {
-        let Some(loading) = self.executor.loading.take() else { return };
-        match loading.finish() {
-            Ok((head, dispatcher)) => {
-                // The engine may need another checkpoint by now; then it requests that one, and the transfer begins
-                // again.
-                if self.order.orderer.installed(index, head.order) {
-                    self.start_execution(dispatcher, head.batch + 1);
-                }
-            }
-            Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
+        if let Some(loading) = self.executor.loading.take() {
+            self.begin_from(index, loading.finish());
         }
     }
 
-    /// The whole state of others is there. One that comes from a single replica has to be that of a version that was
-    /// recorded, where versions are.
-    fn on_arrived(&mut self, Arrived { index, state, alone }: Arrived) {
-        if let (Some(donor), Some(mut speculator)) = (alone, Speculator::of(self))
-            && !speculator.whole_state().is_recorded(state.clone())
-        {
-            self.env.world.say(format_args!(
-                "the state after entry {index} that replica {} has sent is of no version that verifiers are known here \
-                    to have recorded. This replica asks again",
-                ReplicaId(donor)
-            ));
-            return self.order.orderer.state_lost(index);
-        }
-        self.put_in_place(index, state);
-    }
-
-    fn put_in_place(&mut self, index: u64, state: PackedState) {
-        let takes_state = self.speculate.as_ref().is_some_and(SpeculateStage::takes_state);
-        if let Some(mut speculator) = Speculator::of(self).filter(|_| takes_state) {
-            return speculator.whole_state().on_arrived(state);
+    /// The whole state of others is there.
+    fn on_arrived(&mut self, Arrived { index, state }: Arrived) {
+        if self.speculate.as_ref().is_some_and(SpeculateStage::takes_state) {
+            return self.take_in_place(index, state);
         }
         if self.executor.running.is_some() {
             return self.retire(index, state);
         }
         let Some(service) = &mut self.executor.service else { return };
-        let (proof, packed) = match self.env.settings.mode.verified {
-            false => (None, state),
-            true => match state::split_proof(state) {
-                Ok((proof, packed)) => (Some(proof), packed),
-                Err(why) => return self.env.stop_with(Err(ServeError::BadState(why))),
-            },
-        };
         // Loading a large state has no time limit.
         self.executor.watchdog_view.begin_or_end_work();
-        let loaded = state::head(packed.clone()).and_then(|head| {
-            // The engine may need another checkpoint by now; then it requests that one, and the transfer begins again.
-            let wanted = self.order.orderer.installed(index, head.order);
-            if wanted { state::load::<S>(service, packed).map(Some) } else { Ok(None) }
-        });
+        let loaded = match self.env.settings.mode.verified {
+            false => state::load(service, state).map(|base| LoadedState { base, proof: None }),
+            true => state::split_proof(state).and_then(|(proof, packed)| {
+                Ok(LoadedState { base: state::load(service, packed)?, proof: Some(proof) })
+            }),
+        };
         self.executor.watchdog_view.begin_or_end_work();
-        match loaded {
-            Ok(Some((head, dispatcher))) => {
-                if let (Some(proof), Some(mut speculator)) = (proof, Speculator::of(self))
-                    && let Err(why) = speculator.begin(&head, proof)
-                {
-                    return self.env.stop_with(Err(ServeError::BadState(why)));
-                }
-                self.start_execution(dispatcher, head.batch + 1);
-                if let Some(mut speculator) = Speculator::of(self) {
-                    speculator.report_installed();
-                }
-            }
-            Ok(None) => {}
+        self.begin_from(index, loaded);
+    }
+
+    /// Continues after a state that the service has now. In verified mode, it has to prove itself.
+    fn begin_from(&mut self, index: u64, loaded: Result<LoadedState<S>, String>) {
+        let LoadedState { base, proof } = match loaded {
+            Ok(loaded) => loaded,
+            Err(why) => return self.on_bad_state(Some(index), why),
+        };
+        self.executor.watchdog_view.begin_or_end_work();
+        let proven = Speculator::of(self).map(|mut speculator| speculator.prove(index, &base, proof));
+        self.executor.watchdog_view.begin_or_end_work();
+        let proven = match proven.transpose() {
+            Ok(proven) => proven,
+            Err(why) => return self.on_unproven(index, why),
+        };
+        let (head, dispatcher) = base;
+        // The engine may need another checkpoint by now; then it requests that one, and the transfer begins again.
+        if !self.order.orderer.installed(index, head.order.clone()) {
+            return self.transfer.prepare(0, &mut self.env);
+        }
+        if let (Some(proven), Some(mut speculator)) = (proven, Speculator::of(self)) {
+            speculator.begin_with(proven, &head);
+        }
+        self.start_execution(dispatcher, head.batch + 1);
+        if let Some(mut speculator) = Speculator::of(self) {
+            speculator.report_installed();
+        }
+    }
+
+    /// In verified mode, at a replica that executes: the state takes the place of its own if it proves itself, as far
+    /// as that shows before.
+    fn take_in_place(&mut self, index: u64, state: PackedState) {
+        let Some(execution) = &self.executor.running else { return };
+        let opened = state::split_proof(state.clone()).and_then(|(proof, packed)| {
+            let (base, _) = state::open(&*execution.service, packed)?;
+            Ok((base, proof))
+        });
+        let (base, proof) = match opened {
+            Ok(opened) => opened,
+            Err(why) => return self.on_bad_state(Some(index), why),
+        };
+        let Some(mut speculator) = Speculator::of(self) else { return };
+        match speculator.whole_state().check(index, &base, &proof) {
+            Ok(()) => speculator.whole_state().on_arrived(state),
+            Err(why) => self.on_unproven(index, why),
+        }
+    }
+
+    /// The state of others cannot be read.
+    fn on_bad_state(&mut self, index: Option<u64>, why: String) {
+        if !self.env.settings.mode.verified {
             // f+1 replicas sent the same bytes, so the formats differ: another attempt would not help.
-            Err(why) => self.env.stop_with(Err(ServeError::BadState(why))),
+            return self.env.stop_with(Err(ServeError::BadState(why)));
+        }
+        self.refuse_state(index, (true, &why));
+    }
+
+    /// In verified mode: the state of others does not prove itself.
+    fn on_unproven(&mut self, index: u64, why: NotProven) {
+        let is_wrong = matches!(why, NotProven::Wrong(_));
+        self.refuse_state(Some(index), (is_wrong, &why.to_string()));
+    }
+
+    fn refuse_state(&mut self, index: Option<u64>, (is_wrong, why): (bool, &str)) {
+        self.executor.loading = None;
+        let from = self.transfer.refuse(&mut self.order, &self.env, (index, is_wrong));
+        let whose = from.map_or_else(|| "the others".into(), |from| format!("replica {}", ReplicaId(from)));
+        self.env.world.say(format_args!(
+            "the state that {whose} has sent is of no use: {why}. This replica asks again"
+        ));
+        if is_wrong {
+            self.env.world.see(Observation::StateRefused { from });
         }
     }
 
@@ -359,9 +387,8 @@ impl<S: Service, W: World> Replica<S, W> {
                     Some(mut speculator) => speculator.repair().on_message(from, message),
                     None => Some(message),
                 };
-                let knows = self.speculate.as_ref().map(SpeculateStage::knows_version);
                 if let Some(message) = left {
-                    self.transfer.on_message(from, message, knows, &mut self.order, &mut self.env);
+                    self.transfer.on_message(from, message, &mut self.order, &mut self.env);
                     self.take_pieces();
                 }
             }

@@ -27,7 +27,6 @@ impl<S: Service, W: World> Replica<S, W> {
         self.take_deliveries();
         if let Some(mut speculator) = Speculator::of(self) {
             speculator.reads().advance();
-            speculator.checkpoint().advance();
         }
         let Some(mut reports) = self.executor.run_slice(&self.env.world) else { return };
         reports.drain(..).for_each(|report| self.on_report(report));

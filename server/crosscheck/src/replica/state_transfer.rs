@@ -11,10 +11,8 @@ use super::environment::Environment;
 use super::order_stage::OrderStage;
 use crate::admin::CopyProgress;
 use crate::hooks::{self, Hooks};
-use crate::ordered::Control;
 use crate::packed_state::{self, PackedState};
 use crate::settings::Durability;
-use crate::state::StateProof;
 use crate::state_writer::WriteEnd;
 use crate::transfer::{Donor, Message, Offer, Progress, Receiver, StateEnd, TakenPiece};
 use crate::world::{Observation, World};
@@ -42,8 +40,10 @@ pub(super) struct StateTransfer {
     /// A replica without which nothing can be ordered, no CHECKPOINT either, needs the state as it is: it is packed as
     /// soon as nothing is in execution, and no batch is delivered before.
     pub(super) wants_unordered: bool,
-    /// In verified mode: a checkpoint whose batch is not stable, by the batch's number. It may have to be dropped.
-    unstable: Option<(u64, u64, PackedState)>,
+    /// In verified mode: the replica whose state was taken last without the agreement of others.
+    alone: Option<u8>,
+    /// In verified mode: the replica whose state was the wrong one.
+    distrusted: Option<u8>,
 }
 
 /// A whole state that has come from others.
@@ -51,24 +51,13 @@ pub(super) struct Arrived {
     /// Its log index.
     pub(super) index: u64,
     pub(super) state: PackedState,
-    /// The replica, from 0, that has offered it alone; none if f+1 have offered the same.
-    pub(super) alone: Option<u8>,
 }
 
 impl StateTransfer {
-    /// A replica needs a state that does not exist yet: the leader orders a CHECKPOINT.
-    pub(super) fn want_checkpoint<W: World>(&mut self, order: &mut OrderStage, env: &Environment<W>) {
-        if !env.settings.mode.verified {
-            // Without determinism replicas have no common state, and turns no order to pack one in.
-            self.wants_copy = env.settings.mode.deterministic;
-            return;
-        }
-        let now_us = env.world.now_us();
-        let patience_us = env.world.scale().cut_patience.as_micros() as u64;
-        if self.checkpoint_requested_us.is_none_or(|requested_us| now_us > requested_us + patience_us) {
-            self.checkpoint_requested_us = Some(now_us);
-            order.submit_control(&Control::Checkpoint { session: 0, limit: 0 });
-        }
+    /// A replica needs a state that does not exist yet: the leader orders a copy.
+    pub(super) fn want_checkpoint<W: World>(&mut self, env: &Environment<W>) {
+        // Without determinism replicas have no common state, and turns no order to pack one in.
+        self.wants_copy = env.settings.mode.has_common_state();
     }
 
     /// Whether a copy of the state is wanted since the last call.
@@ -102,42 +91,6 @@ impl StateTransfer {
     ) {
         self.checkpoint_requested_us = None;
         self.offer(head.index, state, order, env);
-    }
-
-    /// In verified mode: the same. It may have to be dropped before replicas agree on its batch; `proof` is that of the
-    /// batch if they have.
-    pub(super) fn on_checkpoint_of<W: World>(
-        &mut self,
-        head: &state::CheckpointHead,
-        state: PackedState,
-        proof: Option<StateProof>,
-        order: &mut OrderStage,
-        env: &mut Environment<W>,
-    ) {
-        self.checkpoint_requested_us = None;
-        self.unstable = Some((head.batch, head.index, state));
-        if let Some(proof) = proof {
-            self.on_stable(head.batch, proof, order, env);
-        }
-    }
-
-    /// In verified mode: replicas have agreed on the version after this batch. Its checkpoint is offered, with the
-    /// proof.
-    pub(super) fn on_stable<W: World>(
-        &mut self,
-        stable: u64,
-        proof: StateProof,
-        order: &mut OrderStage,
-        env: &mut Environment<W>,
-    ) {
-        if let Some((_, index, state)) = self.unstable.take_if(|(batch, ..)| *batch == stable) {
-            self.offer(index, state::with_proof(proof, state), order, env);
-        }
-    }
-
-    /// In verified mode: batches after `batch` are rolled back.
-    pub(super) fn forget_unstable(&mut self, batch: u64) {
-        self.unstable.take_if(|(of, ..)| *of > batch);
     }
 
     /// Log index of the state that can be fetched from here, and the pieces of the one that is fetched: those that have
@@ -271,22 +224,27 @@ impl StateTransfer {
             ));
         }
         match &mut self.receiver {
-            Some(receiver) if !env.settings.mode.verified => receiver.need(index),
-            _ => self.begin_receiving(index, env),
+            Some(receiver) => receiver.need(index),
+            None => self.begin_receiving(index, env),
         }
         self.poll(env);
     }
 
-    /// This replica has no state, or lacks entries that others may not have any more: it will need a state, and takes
-    /// the one that is being packed while it is not known yet which one it will be.
-    pub(super) fn prepare<W: World>(&mut self, env: &mut Environment<W>) {
-        if self.receiver.is_none() && env.settings.mode.deterministic {
+    /// This replica has no state, or lacks entries that others may not have any more: it will need a state of log index
+    /// `floor` or later, and takes the one that is being packed while it is not known yet which one it will be.
+    pub(super) fn prepare<W: World>(&mut self, floor: u64, env: &mut Environment<W>) {
+        let has_state = env.settings.mode.has_common_state() && !env.settings.is_witness();
+        if self.receiver.is_none() && has_state {
             self.begin_receiving(0, env);
         }
+        self.receiver.iter_mut().for_each(|receiver| receiver.raise_floor(floor));
     }
 
     fn begin_receiving<W: World>(&mut self, index: u64, env: &Environment<W>) {
         let mut receiver = Receiver::new(env.settings.me, env.settings.executors() as u8, index);
+        if env.settings.mode.verified {
+            receiver.believe_one(self.distrusted);
+        }
         self.trusted.iter().for_each(|trusted| receiver.trust(*trusted));
         self.receiver = Some(receiver);
         self.received_us = env.world.now_us();
@@ -299,7 +257,7 @@ impl StateTransfer {
         let now_us = env.world.now_us();
         let patience_us = limits::BEHIND_PATIENCE.as_micros() as u64;
         match self.begun_elsewhere.filter(lacks) {
-            Some((_, heard_us)) if now_us > heard_us + patience_us => self.prepare(env),
+            Some((_, heard_us)) if now_us > heard_us + patience_us => self.prepare(0, env),
             Some(_) => {}
             None => {
                 self.begun_elsewhere = None;
@@ -313,16 +271,16 @@ impl StateTransfer {
     pub(super) fn poll<W: World>(&mut self, env: &mut Environment<W>) {
         let now_us = env.world.now_us();
         if let Some(receiver) = &mut self.receiver {
-            let was_agreed = receiver.is_agreed();
+            let before = receiver.believes();
             for (to, message) in receiver.poll(now_us) {
                 env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
             }
-            if let (false, Some(donor)) = (was_agreed, receiver.believes()) {
+            if let Some(donor) = receiver.believes().filter(|donor| before != Some(*donor)) {
                 let (index, donor_id) = (receiver.wanted(), ReplicaId(donor));
                 if env.settings.mode.verified {
                     return env.world.say(format_args!(
-                        "this replica takes the state after entry {index} from replica {donor_id} alone: no other one \
-                            has offered the same. It has to fit the token that the verifiers have recorded"
+                        "this replica takes a state from replica {donor_id} alone: no other one has offered the same. \
+                            It has to fit the token that the verifiers have recorded"
                     ));
                 }
                 env.world.say(format_args!(
@@ -338,23 +296,49 @@ impl StateTransfer {
     /// Gives up a state that the others do not offer alike: objects were corrupted when they packed it, or they do not
     /// keep it any more. A later one is requested: until then they repair theirs.
     pub(super) fn give_up_disagreed<W: World>(&mut self, order: &mut OrderStage, env: &Environment<W>) {
-        // Outside of verified mode all make it at the same position, and a slow one of them takes longer.
-        let patience = match env.settings.mode.verified {
-            true => limits::AGREEMENT_PATIENCE,
-            false => limits::OFFER_KEPT,
-        };
+        // All make it at the same position, and a slow one of them takes longer.
+        let patience_us = limits::OFFER_KEPT.as_micros() as u64;
         let now_us = env.world.now_us();
-        let is_over = now_us.saturating_sub(self.received_us) > patience.as_micros() as u64;
-        let Some(receiver) = self.receiver.as_mut().filter(|receiver| is_over && !receiver.is_agreed())
-        else {
-            return;
+        let is_over = now_us.saturating_sub(self.received_us) > patience_us;
+        // What one replica alone has may have ended with it.
+        let is_of_one = |receiver: &Receiver| {
+            env.settings.mode.verified && receiver.believes().is_some() && receiver.ended().is_none()
         };
+        let is_lost = |receiver: &&mut Receiver| !receiver.is_agreed() || is_of_one(receiver);
+        let Some(receiver) = self.receiver.as_mut().filter(|_| is_over).filter(is_lost) else { return };
         self.received_us = now_us;
         let wanted = receiver.wanted();
         receiver.give_up();
         if wanted > 0 {
             self.receiver = None;
             order.orderer.state_lost(wanted);
+        }
+        self.prepare_again(env);
+    }
+
+    /// In verified mode: the state that has come, or that comes, is the wrong one. Another one is asked for, if
+    /// possible from another replica. Returns the one that had it alone.
+    pub(super) fn refuse<W: World>(
+        &mut self,
+        order: &mut OrderStage,
+        env: &Environment<W>,
+        (index, is_wrong): (Option<u64>, bool),
+    ) -> Option<u8> {
+        let receiver = self.receiver.take();
+        let alone = receiver.as_ref().map_or(self.alone, Receiver::believes);
+        if is_wrong {
+            self.distrusted = alone;
+        }
+        let index = index.or(receiver.map(|receiver| receiver.wanted())).filter(|index| *index > 0);
+        index.into_iter().for_each(|index| order.orderer.state_lost(index));
+        self.prepare_again(env);
+        alone
+    }
+
+    /// In verified mode: the next state is taken while it is made, too.
+    fn prepare_again<W: World>(&mut self, env: &Environment<W>) {
+        if self.receiver.is_none() && env.settings.mode.verified {
+            self.begin_receiving(0, env);
         }
     }
 
@@ -366,19 +350,16 @@ impl StateTransfer {
         }
     }
 
-    /// Handles a peer's message about a state. In verified mode, `knows` tells whether a version is known here that
-    /// verifiers have recorded: a state can be compared with it.
+    /// Handles a peer's message about a state.
     pub(super) fn on_message<W: World>(
         &mut self,
         from: u8,
         message: Message,
-        knows: Option<bool>,
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
         let engine_status = order.orderer.engine_status();
-        // In verified mode, whoever has the state of a recorded version can prove it.
-        let alone = knows.is_some() || (engine_status.is_leader && engine_status.stuck);
+        let alone = engine_status.is_leader && engine_status.stuck;
         let now_us = env.world.now_us();
         if let Some(answer) = self.donor.on_message(from, &message, alone, now_us) {
             let answer = match answer {
@@ -401,8 +382,7 @@ impl StateTransfer {
             self.trusted = Some(from);
             receiver.trust(from);
         }
-        let is_trusted = knows.unwrap_or(engine_status.leader == Some(from));
-        receiver.on_message(from, message, is_trusted);
+        receiver.on_message(from, message, engine_status.leader == Some(from));
         if let Some(index) = receiver.overtaken_by() {
             // The engine waits for exactly the checkpoint it requested. It is informed, and requests the later one.
             let wanted = receiver.wanted();
@@ -462,8 +442,13 @@ impl StateTransfer {
 
     /// The state that has arrived is in place, or was of no use.
     pub(super) fn end_receiving(&mut self) {
-        self.receiver = None;
+        self.alone = self.receiver.take().and_then(|receiver| receiver.believes());
         self.collected = Vec::new();
+    }
+
+    /// In verified mode: the replica, from 0, that had the state alone which has arrived; none if f+1 had the same.
+    pub(super) fn arrived_from(&self) -> Option<u8> {
+        self.alone
     }
 
     /// The collected state, which has arrived, unless it has to be on disk first.
@@ -472,15 +457,14 @@ impl StateTransfer {
         index: u64,
         env: &mut Environment<W>,
     ) -> Option<Arrived> {
-        let alone = self.receiver.as_ref().and_then(Receiver::believes);
         let pieces = std::mem::take(&mut self.collected);
-        self.receiver = None;
+        self.end_receiving();
         let digests = pieces.iter().map(|piece| packed_state::digest(piece)).collect();
         let state = PackedState::of(pieces, digests);
         // As in `end_in_place`.
         let is_kept_first =
             self.disk.keep(DiskState { index, state: state.clone(), used: StateUse::Install }, env);
-        (!is_kept_first).then_some(Arrived { index, state, alone })
+        (!is_kept_first).then_some(Arrived { index, state })
     }
 
     /// An operator decided to take the state of this replica, from 0, without the agreement of others.
@@ -517,7 +501,7 @@ impl StateTransfer {
         // would take the place of one that a peer fetches, which would begin again.
         let is_of_use = !self.disk.is_busy(env.world.now_us()) && !self.donor.is_fetched();
         if disk && engine_status.is_leader && long && is_executing && is_of_use {
-            self.want_checkpoint(order, env);
+            self.want_checkpoint(env);
         }
         let (floor, scale) = (order.orderer.compaction_floor(), env.world.scale());
         for _ in 0..limits::COMPACTIONS_PER_TICK {

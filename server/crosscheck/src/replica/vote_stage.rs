@@ -152,11 +152,6 @@ impl<S: Service, W: World> Replica<S, W> {
             report @ (Report::CopyPart { .. } | Report::Cut { .. } | Report::TooMuchLeft { .. }) => {
                 self.on_copied(report);
             }
-            Report::CheckpointBegun { head, begun } => {
-                if let Some(mut speculator) = Speculator::of(self) {
-                    speculator.checkpoint().begin(head, begun);
-                }
-            }
             Report::Digest { position, region_id, digest } => {
                 self.on_region_digest(position, region_id, digest);
             }
@@ -186,8 +181,11 @@ impl<S: Service, W: World> Replica<S, W> {
                 }
             }
             Report::Damaged { batch, objects } => {
+                if let Some(execution) = &mut self.executor.running {
+                    execution.has_packed();
+                }
                 if let Some(mut speculator) = Speculator::of(self) {
-                    speculator.repair().on_damaged(batch, objects);
+                    speculator.on_damaged(batch, objects);
                 }
             }
             Report::Boundary(done) => {

@@ -1,16 +1,21 @@
 //! A state that is packed in parts while requests run (`replica/copies.rs`), and is put in place while its pieces come.
 //!
 //! After the version, one record after the other: a region, whether the part belongs to the region's first round, and
-//! the packed objects. The last record is the position: only at the end it is known.
+//! the packed objects. The last record is the position: only at the end it is known. In verified mode the proof is
+//! behind it.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use execute::Regions;
 use object::{CopiedPart, Orphans, RegionId};
 use schedule::Turn;
 use wire::Malformed;
 
-use super::{Base, CheckpointHead, VERSION_IN_PARTS, put_head, take_base, text};
+use super::{
+    Base, CheckpointHead, StateProof, VERSION_IN_PARTS, put_head, take_base, take_proof, text, visit,
+};
+use crate::boundary::OwnedRegions;
 use crate::job::Job;
 use crate::packed_state::{ENDS_EARLY, PackReader, PackWriter, PackedState};
 use crate::service::Service;
@@ -48,9 +53,8 @@ pub(crate) fn put_end<R>(
     Ok(out.finish())
 }
 
-/// Passes over everything before the position.
+/// Passes over the parts, to the position.
 pub(super) fn skip(reader: &mut PackReader) -> Result<(), Malformed> {
-    reader.skip(1)?;
     while RegionId::from_le_bytes(reader.array()?) != END {
         reader.skip(1)?;
         let length = u64::from_le_bytes(reader.array()?);
@@ -59,8 +63,61 @@ pub(super) fn skip(reader: &mut PackReader) -> Result<(), Malformed> {
     Ok(())
 }
 
-fn too_long() -> String {
-    "it goes on after its end".into()
+/// The parts that have come, put in place.
+#[derive(Default)]
+struct InstalledParts {
+    /// For each region, objects that have come before the ones that they are inside of.
+    orphans: BTreeMap<RegionId, Orphans>,
+}
+
+impl InstalledParts {
+    /// Puts the next part in place, if it has come as a whole. False if it has not, or the position follows.
+    fn put_next(&mut self, unread: &mut PackReader, regions: &mut dyn Regions) -> Result<bool, String> {
+        let mut ahead = unread.clone();
+        let Ok(region_id) = ahead.array().map(RegionId::from_le_bytes) else { return Ok(false) };
+        if region_id == END {
+            return Ok(false);
+        }
+        let (Ok([is_first]), Ok(packed)) = (ahead.array(), ahead.block()) else { return Ok(false) };
+        *unread = ahead;
+        let waiting = self.orphans.entry(region_id).or_default();
+        visit(region_id, regions, |region| region.install_part(&packed, is_first == 1, waiting))
+            .map_err(|why| format!("region {region_id}: {why}"))?;
+        Ok(true)
+    }
+
+    /// All have come.
+    fn finish(&self) -> Result<(), String> {
+        match self.orphans.iter().find(|(_, waiting)| !waiting.is_empty()) {
+            Some((region_id, _)) => {
+                Err(format!("region {region_id}: objects inside of one that did not come"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Puts the parts of a whole state in the place of the regions of a service that has so many.
+pub(super) fn install(
+    mut packed: PackReader,
+    region_ids: RegionId,
+    to: &mut dyn Regions,
+) -> Result<(), String> {
+    (0..region_ids).for_each(|region_id| to.visit(region_id, &mut |region| region.empty()));
+    let (mut unread, mut installed) = (PackReader::default(), InstalledParts::default());
+    while let Some(piece) = packed.take_piece() {
+        unread.push(piece);
+        while installed.put_next(&mut unread, to)? {}
+    }
+    installed.finish()
+}
+
+/// A state that has come as a whole.
+pub(crate) struct LoadedState<S: Service> {
+    /// The position.
+    pub(crate) base: Base<S>,
+    /// In verified mode: what proves its version.
+    pub(crate) proof: Option<StateProof>,
 }
 
 /// A state that is put in place while its pieces come. Each is freed as soon as its objects are there.
@@ -68,17 +125,17 @@ pub(crate) struct LoadingState<S: Service> {
     /// What has come and was not read: less than a record, after each piece.
     unread: PackReader,
     is_begun: bool,
-    /// For each region, objects that have come before the ones that they are inside of.
-    orphans: BTreeMap<RegionId, Orphans>,
-    /// The position, once its record has begun.
-    base: Option<Result<Base<S>, String>>,
+    installed: InstalledParts,
+    /// The end, once its record has begun.
+    loaded: Option<Result<LoadedState<S>, String>>,
 }
 
 impl<S: Service> LoadingState<S> {
     /// Empties the service, which no other thread can reach.
     pub(crate) fn new(service: &mut S) -> Self {
         service.locks_mut().iter_mut().for_each(|lock| lock.region_mut().empty());
-        LoadingState { unread: PackReader::default(), is_begun: false, orphans: BTreeMap::new(), base: None }
+        let (unread, installed) = (PackReader::default(), InstalledParts::default());
+        LoadingState { unread, is_begun: false, installed, loaded: None }
     }
 
     /// The next piece.
@@ -101,15 +158,13 @@ impl<S: Service> LoadingState<S> {
         Ok(())
     }
 
-    /// The position, when all pieces have come.
+    /// The position and the proof, when all pieces have come.
     ///
     /// # Errors
     /// When something is missing.
-    pub(crate) fn finish(self) -> Result<Base<S>, String> {
-        if let Some((region_id, _)) = self.orphans.iter().find(|(_, waiting)| !waiting.is_empty()) {
-            return Err(format!("region {region_id}: objects inside of one that did not come"));
-        }
-        self.base.unwrap_or_else(|| Err(text(ENDS_EARLY)))
+    pub(crate) fn finish(self) -> Result<LoadedState<S>, String> {
+        self.installed.finish()?;
+        self.loaded.unwrap_or_else(|| Err(text(ENDS_EARLY)))
     }
 
     /// Reads every whole record.
@@ -120,24 +175,23 @@ impl<S: Service> LoadingState<S> {
                 _ => return Err("it is of another version".into()),
             }
         }
-        while !self.unread.is_empty() {
-            let mut ahead = self.unread.clone();
-            let Ok(region_id) = ahead.array().map(RegionId::from_le_bytes) else { return Ok(()) };
-            if region_id == END {
-                // It may not have come as a whole; then the next piece is read with it.
-                let base = take_base(service, &mut ahead);
-                self.base = Some(base.and_then(|base| ahead.is_empty().then_some(base).ok_or(too_long())));
-                return Ok(());
-            }
-            let (Ok([is_first]), Ok(packed)) = (ahead.array(), ahead.block()) else { return Ok(()) };
-            self.unread = ahead;
-            let region = |why| format!("region {region_id}: {why}");
-            let mut locks = service.locks_mut();
-            let lock =
-                locks.get_mut(region_id as usize).ok_or_else(|| region("there is no such lock".into()))?;
-            let waiting = self.orphans.entry(region_id).or_default();
-            lock.region_mut().install_part(&packed, is_first == 1, waiting).map_err(text).map_err(region)?;
+        let mut regions = OwnedRegions(service.locks_mut());
+        while self.installed.put_next(&mut self.unread, &mut regions)? {}
+        let mut ahead = self.unread.clone();
+        if ahead.array().is_ok_and(|region_id| RegionId::from_le_bytes(region_id) == END) {
+            // It may not have come as a whole; then the next piece is read with it.
+            self.loaded = Some(take_end(service, &mut ahead));
         }
         Ok(())
     }
+}
+
+/// The end of a state: its position, and in verified mode its proof.
+fn take_end<S: Service>(service: &S, reader: &mut PackReader) -> Result<LoadedState<S>, String> {
+    let base = take_base(service, reader)?;
+    let proof = match reader.take(reader.remaining()).map_err(text)? {
+        proof if proof.is_empty() => None,
+        proof => Some(take_proof(&proof)?),
+    };
+    Ok(LoadedState { base, proof })
 }

@@ -30,6 +30,14 @@ pub struct Receiver {
     lonely: Option<(u8, u64, Option<u64>)>,
     /// The donor whose state is taken although nobody else has offered the same.
     believes: Option<u8>,
+    /// The state proves itself at its end: any donor may be the one that is believed.
+    proves: bool,
+    /// A donor that has offered a wrong one: another one comes first.
+    distrusted: Option<u8>,
+    /// Since when no f+1 donors have offered alike what one of them has.
+    differ_since_us: Option<u64>,
+    /// States before this log index are of no use, whichever one is needed.
+    floor: u64,
     /// When the donors were asked last, and how many pieces were taken then.
     asked: Option<(u64, u32)>,
 }
@@ -98,8 +106,24 @@ impl Receiver {
             trusted: None,
             lonely: None,
             believes: None,
+            proves: false,
+            distrusted: None,
+            differ_since_us: None,
+            floor: 0,
             asked: None,
         }
+    }
+
+    /// The state proves itself at its end: what one donor alone offers is taken if f+1 have not offered the same for a
+    /// while. Rather not from the `distrusted` one.
+    pub fn believe_one(&mut self, distrusted: Option<u8>) {
+        (self.proves, self.distrusted) = (true, distrusted);
+    }
+
+    /// States before this log index are of no use, whichever one is needed.
+    pub fn raise_floor(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+        self.drop_late();
     }
 
     /// Log index this receiver was made for; 0 if that is not known yet.
@@ -110,9 +134,20 @@ impl Receiver {
     /// It is known now that the state at log index `at_least` is needed.
     pub fn need(&mut self, at_least: u64) {
         (self.at_least, self.asked) = (at_least, None);
-        let is_late = |end: Option<StateEnd>| end.is_some_and(|end| end.index < at_least);
-        self.offers.retain(|_, offer| !is_late(offer.end));
-        self.fetching.take_if(|fetching| is_late(fetching.end));
+        self.drop_late();
+    }
+
+    fn is_late(&self, end: Option<StateEnd>) -> bool {
+        end.is_some_and(|end| end.index < self.at_least.max(self.floor))
+    }
+
+    fn drop_late(&mut self) {
+        let mut offers = std::mem::take(&mut self.offers);
+        offers.retain(|_, offer| !self.is_late(offer.end));
+        self.offers = offers;
+        if self.fetching.as_ref().is_some_and(|fetching| self.is_late(fetching.end)) {
+            (self.fetching, self.believes) = (None, None);
+        }
     }
 
     /// Trusts this donor alone, as an operator decided: no other replica has the state any more.
@@ -166,6 +201,7 @@ impl Receiver {
     pub fn give_up(&mut self) {
         self.given_up = self.fetching.take().map(|fetching| fetching.copy).or(self.given_up);
         (self.lonely, self.believes, self.asked) = (None, None, None);
+        self.differ_since_us = None;
     }
 
     /// Another peer is connected. It gets a request at once, since f+1 donors are needed.
@@ -178,6 +214,7 @@ impl Receiver {
         self.believe(now_us);
         self.choose();
         self.extend_agreed();
+        self.settle_on_one(now_us);
         let mut asks = self.ask(now_us);
         let Some(mut fetching) = self.fetching.take() else { return asks };
         let patience_us = limits::TRANSFER_PATIENCE.as_micros() as u64;
@@ -255,7 +292,7 @@ impl Receiver {
             let known = offer.filter(|offer| Some(offer.copy) == copy);
             let known = known.map_or(0, |offer| offer.digests.len() as u32);
             let copy = copy.unwrap_or_default();
-            (peer, Message::AskState { at_least: self.at_least, copy, known, taken })
+            (peer, Message::AskState { at_least: self.at_least.max(self.floor), copy, known, taken })
         };
         (0..self.replicas).filter(|peer| *peer != self.me).map(ask).collect()
     }
@@ -270,6 +307,32 @@ impl Receiver {
         if now_us >= since_us + limits::ALONE_PATIENCE.as_micros() as u64 {
             self.believes = Some(*donor);
             self.fetching = Some(Fetching::new(*copy));
+        }
+    }
+
+    /// Where the state proves itself: donors may differ, since some have rolled back what others have not. Goes on with
+    /// one that offers what has been taken so far, and more.
+    fn settle_on_one(&mut self, now_us: u64) {
+        let goes_on = |offered: &Offered| match &self.fetching {
+            Some(Fetching { copy, agreed, end, .. }) => {
+                let is_same = offered.copy == *copy && offered.digests.starts_with(agreed);
+                is_same && (offered.digests.len() > agreed.len() || offered.end.is_some() && end.is_none())
+            }
+            None => self.given_up != Some(offered.copy) && !offered.digests.is_empty(),
+        };
+        let waits = self.proves && self.believes.is_none() && !self.is_agreed();
+        let of_use = self.offers.iter().filter(|(_, offered)| waits && goes_on(offered));
+        let donor = of_use.map(|(donor, _)| *donor).min_by_key(|donor| Some(*donor) == self.distrusted);
+        let Some(donor) = donor else {
+            self.differ_since_us = None;
+            return;
+        };
+        let since_us = *self.differ_since_us.get_or_insert(now_us);
+        if now_us >= since_us + limits::ALONE_PATIENCE.as_micros() as u64 {
+            self.believes = Some(donor);
+            let copy = self.offers[&donor].copy;
+            self.fetching.get_or_insert_with(|| Fetching::new(copy));
+            self.extend_agreed();
         }
     }
 
@@ -293,6 +356,7 @@ impl Receiver {
         let Some(mut fetching) = self.fetching.take() else { return };
         while let Some(digest) = self.agreed_digest(fetching.copy, fetching.agreed.len() as u32) {
             fetching.agreed.push(digest);
+            self.differ_since_us = None;
         }
         fetching.end = fetching.end.or_else(|| self.agreed(fetching.copy, |offer| offer.end));
         self.fetching = Some(fetching);
@@ -323,11 +387,10 @@ impl Receiver {
 
     fn on_offer(&mut self, from: u8, offer: Offer, is_leader: bool) {
         let Offer { copy, alone, end, first, digests } = offer;
-        let is_late = end.is_some_and(|end| end.index < self.at_least);
-        if from == self.me || is_late || digests.len() > DIGESTS {
+        if from == self.me || self.is_late(end) || digests.len() > DIGESTS {
             return;
         }
-        let is_alone = alone && is_leader && end.is_some();
+        let is_alone = alone && is_leader && end.is_some() && !self.proves;
         let known = self.lonely.take();
         self.lonely = match known {
             Some((donor, before, since_us)) if donor != from || (is_alone && before == copy) => {

@@ -293,3 +293,62 @@ fn the_engine_may_need_another_state_than_the_one_that_was_begun() {
     (0..9).for_each(|_| _ = group.step(|_, message| Some(message)));
     assert_eq!(group.receiver.overtaken_by(), Some(15));
 }
+
+/// Donors that make a copy and differ from its second part on; the receiver compares the whole state with its proof.
+fn differing(distrusted: Option<u8>) -> Group {
+    let mut group = Group::new([Donor::default(), Donor::default()], 0);
+    group.receiver.believe_one(distrusted);
+    group.donors.iter_mut().for_each(|donor| _ = donor.begin(COPY, 1));
+    group.add(1);
+    assert_eq!(group.step(|_, message| Some(message)), None);
+    for (donor, seed) in group.donors.iter_mut().zip([2, 3]) {
+        donor.add(COPY, &state(seed), 1);
+    }
+    group
+}
+
+#[test]
+fn where_a_state_proves_itself_the_receiver_goes_on_with_one_of_the_donors_that_differ() {
+    for (distrusted, seed) in [(None, 2), (Some(1), 2), (Some(0), 3)] {
+        let mut group = differing(distrusted);
+        assert_eq!(group.step(|_, message| Some(message)), None);
+        assert_eq!(group.receiver.believes(), None, "they may agree in a moment");
+        (0..3).for_each(|_| assert_eq!(group.step(|_, message| Some(message)), None));
+        for donor in &mut group.donors {
+            donor.end(COPY, 77, &state(9), 1);
+        }
+        assert_eq!(group.run(|_, message| Some(message)), Some(77));
+        assert_eq!(group.receiver.believes(), Some(seed - 2));
+        let mut whole = state(1);
+        whole.extend(state(seed));
+        whole.extend(state(9));
+        assert!(group.has(&whole), "nothing is of the other donor");
+    }
+}
+
+#[test]
+fn donors_that_differ_are_not_both_followed_when_one_has_gone() {
+    let mut group = differing(None);
+    (0..3).for_each(|_| assert_eq!(group.step(|_, message| Some(message)), None));
+    assert_eq!(group.receiver.believes(), Some(0));
+    group.donors[0] = Donor::default();
+    group.donors[1].end(COPY, 77, &state(9), 1);
+    assert_eq!(
+        group.run(|_, message| Some(message)),
+        None,
+        "what came from the first one is not of the second"
+    );
+    group.receiver.give_up();
+    group.donors.iter_mut().for_each(|donor| _ = donor.offer(90, &state(4), 1));
+    assert_eq!(group.run(|_, message| Some(message)), Some(90));
+    assert!(group.has(&state(4)));
+}
+
+#[test]
+fn a_state_that_is_too_old_is_not_begun_with() {
+    let mut group = Group::new([donor(9, 1), donor(9, 1)], 0);
+    group.receiver.raise_floor(10);
+    assert_eq!(group.run(|_, message| Some(message)), None);
+    group.donors.iter_mut().for_each(|donor| _ = donor.offer(10, &state(2), 1));
+    assert_eq!(group.run(|_, message| Some(message)), Some(10));
+}

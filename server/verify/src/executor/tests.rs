@@ -123,7 +123,7 @@ fn one_that_lags_has_stable_batches_long_before_it_is_level() {
     let mut executor = executor();
     let of = |number: u64| version(number, 10 + u128::from(number));
     (30..=130).for_each(|number| drop(recorded(&mut executor, 0, of(number))));
-    assert_eq!(executor.agreed(), 130);
+    assert_eq!(executor.agreed().number, 130);
     for number in 1..=100 {
         let parent = executor.newest().token.0;
         runs(&mut executor, of(number), parent);

@@ -12,8 +12,12 @@ use crate::hooks::Hooks;
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::limits;
 use crate::ordered::Control;
+use crate::replica::copies::{self, Copies};
+use crate::replica::environment::Environment;
 use crate::replica::execution::Execution;
+use crate::replica::order_stage::OrderStage;
 use crate::replica::schedule_stage::{Decoded, decode_delivered};
+use crate::replica::state_transfer::StateTransfer;
 use crate::service::Service;
 use crate::state;
 use crate::world::{Observation, World};
@@ -26,7 +30,8 @@ struct Collected<R> {
     keys: Vec<(Keys, Option<u32>)>,
     /// Numbers of this replica's own requests, with the tags of the replies' owners.
     tags: Vec<(u16, u64)>,
-    wants_checkpoint: bool,
+    /// Parts of a copy of the state, and its checkpoint: packed behind the batch.
+    copied: Vec<(Control, Footprint)>,
     is_long: bool,
 }
 
@@ -69,17 +74,15 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             requests: Vec::with_capacity(len + 1),
             keys: Vec::with_capacity(len + 1),
             tags: Vec::new(),
-            wants_checkpoint: false,
+            copied: Vec::new(),
             is_long: false,
         };
         for part in &parts {
             collected.add(part, execution, self.env);
         }
-        if collected.wants_checkpoint {
-            let head = state::CheckpointHead { index, batch: number, order: order.clone() };
-            let work = checkpoint_work(head, stage.past.packs_at_once);
-            collected.push(Job::unordered(work), Footprint::all());
-        }
+        let head = state::CheckpointHead { index, batch: number, order: order.clone() };
+        let (made, of) = ((&mut *self.copies, &mut *self.transfer), (&mut *self.order, &mut *self.env));
+        push_copied(&mut collected, &head, execution, made, of);
         if collected.requests.is_empty() {
             // Every part was a repeat. The number counts all the same.
             collected.push(Job::nothing(), Footprint::new());
@@ -128,14 +131,22 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
         &mut self,
         part: &Delivered,
         execution: &Execution<S>,
-        env: &mut crate::replica::environment::Environment<W>,
+        env: &mut Environment<W>,
     ) {
         for (at, request) in part.batch.requests().enumerate() {
             let number = self.requests.len() as u16;
             let place = Place::new(part.number, number);
             let decoded = decode_delivered(execution, part, (place, at, request), env);
             let Decoded { request_checksum, request, work, footprint } = decoded;
-            self.wants_checkpoint |= matches!(&work, Work::Control(Control::Checkpoint { .. }));
+            match &work {
+                Work::Control(control @ Control::CopyPart { .. }) => {
+                    self.copied.push((control.clone(), footprint));
+                }
+                Work::Control(control @ Control::Checkpoint { .. }) => {
+                    self.copied.push((control.clone(), Footprint::all()));
+                }
+                _ => {}
+            }
             self.is_long |= matches!(&work, Work::Control(control) if control.is_long(env.settings.me));
             let tag = part.tags.get(at).copied();
             self.tags.extend(tag.map(|tag| (number, tag)));
@@ -164,19 +175,36 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
         }
     }
 
-    /// Adds a request of the pipeline itself.
+    /// Adds a request of the pipeline itself, which runs behind all before it.
     fn push(&mut self, request: Job<R>, footprint: Footprint) {
         let mut keys = Keys::new();
-        keys.of_footprint(&footprint);
+        keys.alone();
         self.keys.push((keys, None));
         self.requests.push(schedule::Work { request, footprint, stream: None });
     }
 }
 
-/// What makes a checkpoint behind its batch.
-fn checkpoint_work<R>(head: state::CheckpointHead, packs_at_once: bool) -> Work<R> {
-    let head = Arc::new(head);
-    if packs_at_once { Work::Checkpoint(head) } else { Work::CheckpointInParts(head) }
+/// Adds the parts of a copy of the state, and its checkpoint: they are packed behind the batch. A replica that takes no
+/// part in the copy only takes their turns.
+fn push_copied<S: Service, W: World>(
+    collected: &mut Collected<S::Request>,
+    head: &state::CheckpointHead,
+    execution: &Execution<S>,
+    (copies, transfer): (&mut Copies, &mut StateTransfer),
+    (order, env): (&mut OrderStage, &mut Environment<W>),
+) {
+    let time_us = collected.in_flight.time_us;
+    for (control, footprint) in std::mem::take(&mut collected.copied) {
+        let work = match control {
+            Control::Checkpoint { session, limit } => {
+                copies.checkpoint_delivered(session, limit, Arc::new(head.clone()))
+            }
+            control => {
+                copies::part_delivered((control, time_us), execution, (copies, transfer), (order, env))
+            }
+        };
+        collected.push(Job::unordered(work), footprint);
+    }
 }
 
 /// The last batch that a replica which lags gives up to roll back, before it schedules batch `next`.

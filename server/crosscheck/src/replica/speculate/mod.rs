@@ -34,19 +34,20 @@ use verify::{
 };
 use vote::{Packed, RequestResult};
 
-use checkpoint::OpenCheckpoint;
 use differences::Difference;
 pub(super) use memories::OtherVerifier;
 use reads::LocalReads;
 use repair::Repairing;
 use undecided::SelfDoubt;
 use unserved::Unserved;
-use whole_state::{TakenStates, TakingState};
+pub(super) use whole_state::NotProven;
+use whole_state::{HeardVersions, TakenStates, TakingState};
 use yielding::OtherHealth;
 
 use super::Replica;
 use super::calls::Calls;
 use super::clocks::Timekeeper;
+use super::copies::Copies;
 use super::environment::{Environment, PastCounts};
 use super::execute_stage::ExecuteStage;
 use super::execution::VerifiedProgress;
@@ -95,6 +96,7 @@ pub(super) struct SpeculateStage {
     /// The own state is wrong, and that of the others takes its place.
     taking: Option<TakingState>,
     past: RepairHistory,
+    heard: HeardVersions,
     /// A peer's answer that came while a boundary had the batches.
     answer: Option<(u8, u64, Vec<Packed>)>,
     /// What peers have asked for: each its last question.
@@ -105,8 +107,6 @@ pub(super) struct SpeculateStage {
     /// An operator has permitted to begin a group where no replica has one.
     begins: bool,
     mixer: Mixer,
-    /// A checkpoint that is being made.
-    checkpoint: Option<OpenCheckpoint>,
     /// Reads that take no batch; none where they take one.
     reads: Option<LocalReads>,
     /// How long the primary has ordered nothing although requests wait here.
@@ -139,7 +139,7 @@ struct UnstableBatch {
     results: Option<Vec<RequestResult>>,
     /// Once it has ended.
     ended: Option<EntryEnd>,
-    /// Corrupted objects that kept its checkpoint from being made.
+    /// Corrupted objects that were to be packed behind it.
     damaged: Vec<(RegionId, ObjectId)>,
     /// Once all before have ended too: the state after it.
     version: Option<Version>,
@@ -156,8 +156,6 @@ struct RepairHistory {
     in_vain: u32,
     /// Whole states that were taken.
     taken: TakenStates,
-    /// A checkpoint could not be made in parts.
-    packs_at_once: bool,
     /// Of one of two executors.
     doubt: SelfDoubt,
     /// And of what it knows of the other one.
@@ -222,13 +220,13 @@ impl SpeculateStage {
             repairing: None,
             taking: None,
             past: RepairHistory::default(),
+            heard: HeardVersions::default(),
             answer: None,
             questions: BTreeMap::new(),
             undecided: None,
             losses: Losses::default(),
             begins: settings.begins,
             mixer: Mixer::new(),
-            checkpoint: None,
             reads: settings.reads_locally().then(LocalReads::default),
             unserved: Unserved::default(),
             own_messages: OwnMessages::default(),
@@ -291,11 +289,6 @@ impl SpeculateStage {
         self.executor.stable().number
     }
 
-    /// Whether any version after the first batch is known that verifiers have recorded.
-    pub(super) fn knows_version(&self) -> bool {
-        self.executor.agreed() > 0
-    }
-
     /// What the others are told of both machines.
     pub(super) fn verifying(&self) -> Verifying {
         let abstains = self.executes && self.executor.abstains();
@@ -305,7 +298,7 @@ impl SpeculateStage {
     /// What counts as executed here.
     pub(super) fn progress(&self) -> VerifiedProgress {
         let stable = self.stable();
-        VerifiedProgress { stable, reached: self.folded().min(self.executor.agreed()).max(stable) }
+        VerifiedProgress { stable, reached: self.folded().min(self.executor.agreed().number).max(stable) }
     }
 
     /// The newest batch that was folded, or else the stable one.
@@ -324,7 +317,7 @@ impl SpeculateStage {
         if self.speculation.is_none() && !self.is_lent && self.rolling_back.is_none() {
             return 0;
         }
-        self.executor.agreed().saturating_sub(self.folded())
+        self.executor.agreed().number.saturating_sub(self.folded())
     }
 
     /// Whether the state is that of the newest batch, without objects that are known to be wrong.
@@ -489,6 +482,7 @@ pub(super) struct Speculator<'r, S: Service, W: World> {
     executor: &'r mut ExecuteStage<S>,
     clients: &'r mut OwnClients<W>,
     transfer: &'r mut StateTransfer,
+    copies: &'r mut Copies,
     group: &'r mut Group,
     time: &'r mut Timekeeper,
     scrubs: &'r mut Scrubs,
@@ -505,6 +499,7 @@ impl<'r, S: Service, W: World> Speculator<'r, S, W> {
             executor: &mut replica.executor,
             clients: &mut replica.clients,
             transfer: &mut replica.transfer,
+            copies: &mut replica.copies,
             group: &mut replica.group,
             time: &mut replica.time,
             scrubs: &mut replica.scrubs,
@@ -550,6 +545,9 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let stage = &mut *self.stage;
         let mut commands = Vec::new();
         stage.executor.handle(event, now_us, &mut commands);
+        if self.transfer.is_receiving() {
+            stage.heard.hear(stage.executor.agreed());
+        }
         commands.into_iter().for_each(|command| self.perform_of_executor(command));
         self.receive_own();
     }

@@ -9,13 +9,13 @@ use wire::ReplicaId;
 
 use super::repair::Repairing;
 use super::undecided::are_two;
-use super::{RollingBack, Speculator, UnstableBatch, fold};
-use crate::boundary::{BoundaryDone, Scrubbed};
+use super::{NotProven, RollingBack, Speculator, UnstableBatch, fold};
+use crate::boundary::BoundaryDone;
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
-use crate::state::StateProof;
+use crate::state::{Base, StateProof};
 use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
@@ -154,8 +154,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if let Some(Version { token, .. }) = version {
             let proof = StateProof { token, parts };
             self.stage.stable_parts = parts;
-            self.checkpoint().note_stable(number, proof);
-            self.transfer.on_stable(number, proof, self.order, self.env);
+            self.checkpoint().on_stable(number, proof);
         }
         let mut results = results.unwrap_or_default();
         for (request, tag) in tags {
@@ -235,8 +234,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 // Batches up to `to` that have not ended run again too, from the bodies that the order has.
                 let back = rolling_back.to.min(speculation.version().number);
                 self.env.tally.rollbacks += 1;
-                self.transfer.forget_unstable(back);
-                self.stage.checkpoint.take_if(|checkpoint| checkpoint.is_after(back));
+                self.copies.on_rolled_back(back);
                 execution.roll_back(back, speculation);
             }
             None => self.on_gone_back(),
@@ -252,11 +250,6 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             BoundaryDone::Packed { speculation, to, batch, objects } => {
                 self.on_returned(*speculation);
                 self.repair().answer(to, batch, objects);
-            }
-            BoundaryDone::PackedRegions { speculation, regions, next, damaged, is_known } => {
-                self.on_returned(*speculation);
-                self.checkpoint().on_packed(regions, next, is_known);
-                self.on_scrubbed(Some(next), Scrubbed { objects: damaged, fit: false });
             }
             BoundaryDone::Replaced { speculation, are_right, misplaced, misnamed, notes } => {
                 let newest = speculation.version().number;
@@ -367,21 +360,39 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         }
     }
 
-    /// This replica's service has the state of this checkpoint, with this token, and is about to execute.
+    /// This replica's service has the first state, and is about to execute.
     ///
     /// # Errors
-    /// When its objects are not those that the token stands for.
-    pub(in crate::replica) fn begin(
-        &mut self,
-        head: &CheckpointHead,
-        proof: StateProof,
-    ) -> Result<(), String> {
+    /// None: there is no token that its objects have to fit.
+    pub(in crate::replica) fn begin(&mut self, head: &CheckpointHead) -> Result<(), String> {
         let Some(service) = &mut self.executor.service else { return Ok(()) };
-        let speculation = fold::begin(service, head.batch, proof)?;
-        let version = proof.version(head.batch);
-        self.env.world.see(Observation::Installed { version, order: &head.order, in_place: false });
-        self.stage.start(speculation, head.order.clone(), proof.parts);
+        let speculation = fold::begin(service, head.batch, StateProof::default())?;
+        self.begin_with(speculation, head);
         Ok(())
+    }
+
+    /// Proves that the service has the state of this checkpoint, which came from others. Returns its batches.
+    ///
+    /// # Errors
+    /// When it is not the one that the token stands for, or that is not a recorded one.
+    pub(in crate::replica) fn prove(
+        &mut self,
+        index: u64,
+        base: &Base<S>,
+        proof: Option<StateProof>,
+    ) -> Result<Speculation, NotProven> {
+        let proof = proof.ok_or_else(|| NotProven::Wrong("it has no proof".into()))?;
+        self.whole_state().check(index, base, &proof)?;
+        let service = self.executor.service.as_mut();
+        let service = service.ok_or_else(|| NotProven::Wrong("there is no service".into()))?;
+        fold::begin(service, base.0.batch, proof).map_err(NotProven::Wrong)
+    }
+
+    /// This replica's service has the state of this checkpoint, and is about to execute.
+    pub(in crate::replica) fn begin_with(&mut self, speculation: Speculation, head: &CheckpointHead) {
+        let (version, parts) = (speculation.version(), speculation.parts());
+        self.env.world.see(Observation::Installed { version, order: &head.order, in_place: false });
+        self.stage.start(speculation, head.order.clone(), parts);
     }
 
     /// The state came from other replicas, and this replica executes.

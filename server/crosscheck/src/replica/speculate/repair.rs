@@ -366,6 +366,20 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 }
 
+impl<S: Service, W: World> Speculator<'_, S, W> {
+    /// Objects that were to be packed behind a batch are corrupted: they are replaced, and the batch runs again. A
+    /// stable one does not.
+    pub(in crate::replica) fn on_damaged(&mut self, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
+        match unstable(&mut self.stage.unstable, batch) {
+            Some(batch) => batch.damaged = objects,
+            None => {
+                let region_id = objects.first().map(|(region_id, _)| *region_id);
+                self.on_scrubbed(region_id, Scrubbed { objects, fit: false });
+            }
+        }
+    }
+}
+
 impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// A peer's message about objects; others are returned.
     pub(in crate::replica) fn on_message(&mut self, from: u8, message: Message) -> Option<Message> {
@@ -688,14 +702,6 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let region_id = self.scrubs.next_due(execution.locks(), self.env.world.now_us());
         if region_id.is_some() {
             self.scrub(region_id);
-        }
-    }
-
-    /// The checkpoint of a batch was not made, because these objects are corrupted: they are replaced, and the batch
-    /// runs again.
-    pub(in crate::replica) fn on_damaged(&mut self, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
-        if let Some(batch) = unstable(&mut self.stage.unstable, batch) {
-            batch.damaged = objects;
         }
     }
 }

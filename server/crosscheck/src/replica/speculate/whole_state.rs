@@ -11,9 +11,11 @@
 //! One of two without a third verifier cannot do that: no batch becomes stable without its token. It ends its process
 //! instead, which lets the other one go on alone, and joins it.
 
+use std::collections::VecDeque;
+
 use execute::Speculation;
 use order::{FrameKind, PrimaryView};
-use verify::{ExecutorEvent, Reason, VerifierEvent};
+use verify::{ExecutorEvent, Reason, VerifierEvent, Version};
 
 use super::{SpeculateStage, Speculator};
 use crate::boundary::InstallingState;
@@ -22,6 +24,7 @@ use crate::hooks::Hooks;
 use crate::packed_state::PackedState;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::state::{Base, StateProof};
 use crate::transfer::Message;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, ServeError, Stop, limits, state};
@@ -56,6 +59,24 @@ pub(super) struct TakenStates {
     in_a_row: u32,
 }
 
+/// The last versions that verifiers have recorded while this replica has received a state, which may be of any of them:
+/// the group goes on meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct HeardVersions(VecDeque<Version>);
+
+impl HeardVersions {
+    /// This one was recorded.
+    pub(super) fn hear(&mut self, version: Version) {
+        if self.0.back() == Some(&version) {
+            return;
+        }
+        if self.0.len() >= limits::VERSIONS_HEARD {
+            self.0.pop_front();
+        }
+        self.0.push_back(version);
+    }
+}
+
 /// Whether a replica of this group takes a state in place. Of two replicas without a third verifier, none does.
 pub(super) fn is_possible(settings: &Settings) -> bool {
     !settings.is_pair()
@@ -70,7 +91,6 @@ impl SpeculateStage {
         self.repairing = None;
         self.answer = None;
         self.speculation = None;
-        self.checkpoint = None;
         self.parts.clear();
     }
 
@@ -91,6 +111,17 @@ impl SpeculateStage {
             false => "for the whole state of the others, because it is too far behind",
         })
     }
+}
+
+/// Why a state from the others is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::replica) enum NotProven {
+    /// It is not the state of the version that its proof is of.
+    #[error("{0}")]
+    Wrong(String),
+    /// This may be known later.
+    #[error("it is of no version that verifiers are known here to have recorded")]
+    Unrecorded,
 }
 
 /// What a whole state from the others takes the place of.
@@ -133,6 +164,8 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
             "{why}: it takes the state of the others, after batch {stable} or a later one"
         ));
         self.0.order.orderer.want_state_after(stable);
+        self.0.checkpoint().give_up_copy();
+        self.0.transfer.prepare(self.0.stage.stable_order.index + 1, self.0.env);
         // The others know from this that they must not give up theirs.
         let at_least = self.0.stage.stable_order.index + 1;
         let ask = Message::AskState { at_least, copy: 0, known: 0, taken: 0 }.encode();
@@ -147,16 +180,23 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         }
     }
 
-    /// Whether a state that came from one replica alone is that of a version which a quorum of verifiers is known here
-    /// to have recorded. Of its objects, the tree over them tells when they are in place.
-    pub(in crate::replica) fn is_recorded(&self, state: PackedState) -> bool {
-        let running = self.0.executor.running.as_ref().map(|execution| &*execution.service);
-        let Some(service) = running.or(self.0.executor.service.as_ref()) else { return false };
-        let Ok((proof, packed)) = state::split_proof(state) else { return false };
-        state::open(service, packed).is_ok_and(|((head, dispatcher), _)| {
-            let version = proof.version(head.batch);
-            proof.fits(&head, &dispatcher) && self.0.stage.executor.is_agreed(version)
-        })
+    /// Compares a state after entry `index` with its proof, without its objects. If it came from one replica alone, a
+    /// quorum of verifiers must be known here to have recorded its version.
+    pub(in crate::replica) fn check(
+        &self,
+        index: u64,
+        (head, dispatcher): &Base<S>,
+        proof: &StateProof,
+    ) -> Result<(), NotProven> {
+        if head.index != index || head.order.index != index || !proof.fits(head, dispatcher) {
+            return Err(NotProven::Wrong("its position is not the one that was agreed on".into()));
+        }
+        let (version, stage) = (proof.version(head.batch), &self.0.stage);
+        let was_recorded = || stage.executor.is_agreed(version) || stage.heard.0.contains(&version);
+        match self.0.transfer.arrived_from() {
+            Some(_) if !was_recorded() => Err(NotProven::Unrecorded),
+            _ => Ok(()),
+        }
     }
 
     /// The state has come.
@@ -207,6 +247,8 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
             Ok(speculation) => speculation,
             Err(why) => {
                 // It is asked for again a few times: what one replica has may be corrupted, and others have it.
+                let from = self.0.transfer.refuse(self.0.order, self.0.env, (None, true));
+                self.0.env.world.see(Observation::StateRefused { from });
                 self.0
                     .env
                     .world
@@ -218,7 +260,6 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         let stage = &mut *self.0.stage;
         stage.unstable.clear();
         stage.parts.clear();
-        self.0.transfer.forget_unstable(0);
         // First everything that is not stable is rolled back: then what the state counts is reported as skipped.
         let before = std::mem::replace(&mut stage.stable_order, head.order.clone());
         self.0.order.orderer.rewind(before);

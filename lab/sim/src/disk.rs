@@ -364,12 +364,13 @@ impl Disk for SimDisk {
         Ok(state.inodes.get(&file).map_or(0, |inode| inode.bytes.len() as u64))
     }
 
-    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    fn read_from(&self, path: &Path, from: u64, most: u64) -> io::Result<Vec<u8>> {
         let mut state = self.state();
         state.operate()?;
         let file = state.find(path)?;
-        let first = |inode: &Inode| inode.bytes[..inode.bytes.len().min(most as usize)].to_vec();
-        let mut bytes = state.inodes.get(&file).map(first).unwrap_or_default();
+        let part =
+            |inode: &Inode| inode.bytes.iter().skip(from as usize).take(most as usize).copied().collect();
+        let mut bytes: Vec<u8> = state.inodes.get(&file).map(part).unwrap_or_default();
         if state.glosses && path.extension().is_some_and(|extension| extension == "log") {
             gloss_over(&mut bytes);
         }

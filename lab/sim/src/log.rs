@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::Bytes;
-use crosscheck::snapshot;
+use crosscheck::snapshot::{self, Saved};
 use order::{FileLog, FileOptions, LogError, LogStore, Record};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -44,7 +43,7 @@ pub struct Opened {
     /// Its records.
     pub records: Vec<Record>,
     /// The state of the last checkpoint.
-    pub state: Option<Bytes>,
+    pub state: Option<Saved>,
 }
 
 /// Why a process cannot start with its disk.

@@ -48,7 +48,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 47] = [
+pub const MUTATIONS: [Mutation; 48] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -149,6 +149,13 @@ pub const MUTATIONS: [Mutation; 47] = [
         &[(P(S::WritesTogether), All)],
         "disk",
         "disk",
+    ),
+    mutation(
+        "unnamed-changes-on-disk",
+        "a checkpoint on disk lacks what requests have changed since the one before",
+        &[(P(S::ForgetsChanges), All)],
+        "power",
+        "alarms",
     ),
     mutation(
         "unsynced",

@@ -11,7 +11,7 @@ use std::{fmt, io};
 use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::limits;
-use crosscheck::snapshot::Unfinished;
+use crosscheck::snapshot::{Extent, Unfinished};
 use crosscheck::stepped::{Observation, ReplyTo, StateSink, World, WriteEnd};
 use verify::{StateToken, Version};
 use vote::{Packed, Place, digest};
@@ -489,10 +489,11 @@ impl World for Surroundings {
     fn keep(
         &self,
         directory: &Path,
+        extent: Extent,
         done: impl FnOnce(WriteEnd) + Send + 'static,
     ) -> io::Result<Box<dyn StateSink>> {
         let Some(disk) = self.disk.clone() else { return Err(io::ErrorKind::NotFound.into()) };
-        let write: Option<(_, WriteDone)> = match Unfinished::begin(&disk, directory) {
+        let write: Option<(_, WriteDone)> = match Unfinished::begin(&disk, directory, extent) {
             Ok(unfinished) => Some((unfinished, Box::new(done))),
             Err(error) => {
                 done(WriteEnd::Failed(error));

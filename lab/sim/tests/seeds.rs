@@ -298,9 +298,11 @@ fn a_slow_disk_costs_no_checkpoint() {
     for seed in 1..=4 {
         keeps_every_promise(seed, &on_disk);
     }
-    let mutation = MUTATIONS.iter().find(|mutation| mutation.name == "checkpoints-together").unwrap();
-    let broken = caught(mutation, mutation::SEEDS);
-    assert!(broken.contains(mutation.expects), "written beside each other: {broken:?}");
+    for name in ["checkpoints-together", "unnamed-changes-on-disk"] {
+        let mutation = MUTATIONS.iter().find(|mutation| mutation.name == name).unwrap();
+        let broken = caught(mutation, mutation::SEEDS);
+        assert!(broken.contains(mutation.expects), "{name}: {broken:?}");
+    }
 }
 
 /// Seeds of a review, in mode R0GV with two workers: a replica that was stopped itself, and whose own clock was wrong,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use execute::{Regions, SealHook};
 use object::{CopiedPart, Health, Located, Location, ObjectId, Region, RegionCopy, RegionId, request};
@@ -13,10 +13,23 @@ use schedule::{Access, LockId};
 
 use crate::hooks::{self, Hooks};
 
+/// In the number of a copy's session: it has only what has changed since the last checkpoint on disk.
+const CHANGES: u64 = 1 << 62;
+
+/// The session that begins after this entry of the log and has only changes.
+pub(crate) fn session_of_changes(index: u64) -> u64 {
+    index | CHANGES
+}
+
+/// Whether a copy with this session has only what has changed since the last checkpoint on disk, and is written there.
+pub(crate) fn is_of_changes(session: u64) -> bool {
+    session & CHANGES != 0
+}
+
 /// One copy of the state.
 #[derive(Debug)]
 pub(crate) struct StateCopy {
-    session: u64,
+    session: AtomicU64,
     regions: Box<[Mutex<RegionCopy>]>,
 }
 
@@ -32,12 +45,23 @@ pub(crate) struct Left {
 impl StateCopy {
     /// A copy of so many regions, by the number of its session.
     pub fn new(session: u64, regions: u32) -> Self {
-        StateCopy { session, regions: (0..regions).map(|_| Mutex::default()).collect() }
+        StateCopy { session: session.into(), regions: (0..regions).map(|_| Mutex::default()).collect() }
+    }
+
+    /// A copy that is on disk as the state is now: from here on it has what changes.
+    pub fn of_kept(regions: u32) -> Self {
+        let regions = (0..regions).map(|_| Mutex::new(RegionCopy::of_kept())).collect();
+        StateCopy { session: CHANGES.into(), regions }
+    }
+
+    /// It goes on in another session.
+    pub fn go_on_in(&self, session: u64) {
+        self.session.store(session, Ordering::Relaxed);
     }
 
     /// The number of its session.
     pub fn session(&self) -> u64 {
-        self.session
+        self.session.load(Ordering::Relaxed)
     }
 
     /// Packs the next objects of a region, up to `limit` bytes (and at least one).
@@ -110,10 +134,12 @@ impl CurrentCopy {
 
     /// The request of this thread was sealed, and still holds its locks.
     pub fn on_sealed(&self, hooks: &hooks::Active) {
-        let copy = self.copy.lock().clone();
-        if let Some(copy) = copy.filter(|_| hooks.names_changes()) {
-            request::changed_objects(&mut |region_id, object| copy.on_changed(region_id, object));
-        }
+        let mut copy = None;
+        request::changed_objects(&mut |region_id, object| {
+            // Most requests change nothing.
+            let copy = copy.get_or_insert_with(|| self.copy.lock().clone().filter(|_| hooks.names_changes()));
+            copy.iter().for_each(|copy| copy.on_changed(region_id, object));
+        });
     }
 
     /// In verified mode: requests were rolled back that had changed these objects, which were or are in these regions.

@@ -166,11 +166,11 @@ pub fn serve<S: Service, P: Protocol>(
             snapshot::restrict(&order::System, &directory)?;
             let unloadable = |why| snapshot::SnapshotError::unloadable(&directory, why);
             let base = match snapshot::for_log(&order::System, &directory, records.is_empty())? {
-                Some(packed) => Some(state::load(&mut service, packed).map_err(unloadable)?),
+                Some(saved) => Some(state::load_saved(&mut service, saved).map_err(unloadable)?),
                 None => None,
             };
             let order_state =
-                base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
+                base.as_ref().map_or_else(order::State::default, |((head, _), _)| head.order.clone());
             let engine = Engine::raft(&settings, log, records, order_state.index)?;
             let orderer = Orderer::new(config, engine, order_state);
             run(settings, service, base, orderer, make_protocol, started)
@@ -181,7 +181,7 @@ pub fn serve<S: Service, P: Protocol>(
 fn run<S: Service, P: Protocol>(
     settings: Settings,
     service: S,
-    base: Option<state::Base<S>>,
+    base: Option<state::SavedBase<S>>,
     orderer: Orderer<Engine>,
     make_protocol: MakeProtocol<P>,
     started: impl FnOnce(Stopper),

@@ -206,6 +206,9 @@ pub const ENTRIES_PER_SNAPSHOT: u64 = 200_000;
 /// moment.
 pub const KEPT_SHARE: u64 = 8;
 
+/// Files with changes behind a whole state on disk. Then the next checkpoint is a whole state, so that a restart reads
+/// no more of them.
+pub const CHANGES_FILES: usize = 1000;
 /// Bytes of a copy that may wait for the disk: a leader orders no further part then, and a receiver takes no piece.
 pub const UNWRITTEN: u64 = 64 << 20;
 /// A checkpoint that could not be written to the disk is written again after so long.

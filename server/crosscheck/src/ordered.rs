@@ -50,10 +50,13 @@ pub enum Control {
         /// The objects, sorted.
         objects: Vec<(RegionId, ObjectId)>,
     },
-    /// Every healthy replica keeps a copy of the whole state as of this position, for a replica that needs it. With a
-    /// session, the parts of that one and what is left are the copy; at most `limit` objects may be left.
+    /// A replica can shorten its log only after a copy of the whole state: the leader begins one. In logs of version
+    /// 0.2.0, the checkpoint itself.
+    CopyWanted,
+    /// The parts of this copy, and what is left, are the state as of this position; at most `limit` objects may be
+    /// left.
     Checkpoint {
-        /// The session; 0 for none.
+        /// The copy.
         session: u64,
         /// Objects that may be left. If there are more, further parts are ordered first.
         limit: u32,
@@ -92,6 +95,9 @@ impl Control {
             Control::Digest { ticket, begun, region_id } => {
                 out.put8(CONTROL + 3).put64(*ticket).put64(*begun).put32(*region_id);
             }
+            Control::CopyWanted => {
+                out.put8(CONTROL + 4);
+            }
             Control::Checkpoint { session, limit } => {
                 out.put8(CONTROL + 4).put64(*session).put32(*limit);
             }
@@ -117,7 +123,7 @@ impl Control {
     pub fn is_long(&self, me: u8) -> bool {
         match self {
             Control::Recover(recover) => recover.overwrites_at(me) || !recover.regions.is_empty(),
-            Control::Noop { .. } | Control::CopyPart { .. } => false,
+            Control::Noop { .. } | Control::CopyPart { .. } | Control::CopyWanted => false,
             Control::Recheck { by, .. } => *by == me,
             Control::Scrub { .. } | Control::Digest { .. } | Control::Checkpoint { .. } => true,
         }
@@ -135,8 +141,7 @@ impl Control {
                 begun: reader.u64().ok()?,
                 region_id: reader.u32().ok()?,
             },
-            // In the logs of version 0.2.0.
-            4 if reader.is_empty() => Control::Checkpoint { session: 0, limit: 0 },
+            4 if reader.is_empty() => Control::CopyWanted,
             4 => Control::Checkpoint { session: reader.u64().ok()?, limit: reader.u32().ok()? },
             6 => Control::CopyPart {
                 session: reader.u64().ok()?,
@@ -181,6 +186,7 @@ mod tests {
             Control::Scrub { region_id: 5 },
             Control::Digest { ticket: 6, begun: 7, region_id: 8 },
             Control::Checkpoint { session: 9, limit: 10 },
+            Control::CopyWanted,
             Control::CopyPart { session: 9, number: 10, region_id: 11, count: 12 },
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
@@ -202,8 +208,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 let shorter = Control::decode(&bytes.slice(..cut));
                 // A shorter list of objects to check is a valid request as well, and so is a checkpoint of before.
-                let is_valid =
-                    matches!(shorter, Some(Control::Recheck { .. } | Control::Checkpoint { session: 0, .. }));
+                let is_valid = matches!(shorter, Some(Control::Recheck { .. } | Control::CopyWanted));
                 assert!(shorter.is_none() || is_valid, "{control:?} at {cut}");
             }
             let longer = Bytes::from([&bytes[..], &[0]].concat());

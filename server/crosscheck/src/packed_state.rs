@@ -156,6 +156,13 @@ impl From<Bytes> for PackReader {
     }
 }
 
+/// The same, in pieces.
+impl From<Vec<Bytes>> for PackReader {
+    fn from(pieces: Vec<Bytes>) -> Self {
+        PackedState::of(pieces, Vec::new()).into()
+    }
+}
+
 impl PackReader {
     /// The next piece has come.
     pub fn push(&mut self, piece: Bytes) {

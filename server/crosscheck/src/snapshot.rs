@@ -1,5 +1,8 @@
 //! The last checkpoint on disk, for `durability = "disk"`: the log before it can then be dropped, and a restarted
-//! replica begins there. The file is trusted only as a whole: its checksum covers every byte.
+//! replica begins there. It is a whole state, `DATA/state.cut`, and behind it what later checkpoints have changed:
+//! `DATA/state.cut.1` and so on. So a checkpoint writes in proportion to what has changed. Each file is trusted only as
+//! a whole: its digest covers every byte. Each one after the first names the digest of the one that it follows; one
+//! that follows another is left over from before a new whole state, and is not read.
 //!
 //! `DATA/state.cut` belongs to this program if it begins with the magic number. So does `DATA/state.cut.new`, which a
 //! crash may leave while a checkpoint is being written, if it begins with a part of that number, or with zeros. Other
@@ -10,18 +13,76 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use order::{Disk, DiskFile};
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::slow;
 
 /// Magic and version, length of the state, its digest.
 const HEAD: usize = 8 + 8 + 16;
 const MAGIC: [u8; 8] = *b"XCHKCUT1";
+/// Of what has changed since an earlier checkpoint. Behind the same head, and part of what is digested, is the digest
+/// of the file that it follows.
+const MAGIC_OF_CHANGES: [u8; 8] = *b"XCHKCHG1";
+const FOLLOWED: usize = 16;
 const NAME: &str = "state.cut";
 /// Its name while it is being written.
 const UNFINISHED: &str = "state.cut.new";
 /// Bytes after which what was written is made durable: a sync of all of it would hold up the log on the same disk.
 const SYNCED_BYTES: u64 = 4 << 20;
+/// Bytes that are read at a time: each is freed once its objects are loaded.
+const READ_BYTES: u64 = 1 << 20;
+
+/// What is written of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it, in place of what was there.
+    Whole,
+    /// What has changed since the last checkpoint on disk.
+    Changes,
+}
+
+/// The last checkpoint on disk.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// The whole state, in pieces, and then what each later checkpoint has changed.
+    pub files: Vec<Vec<Bytes>>,
+}
+
+impl Saved {
+    /// What it takes on the disk.
+    pub fn size(&self) -> SavedSize {
+        let mut lengths = self.files.iter().map(|pieces| pieces.iter().map(|piece| piece.len() as u64).sum());
+        let state = lengths.next().unwrap_or(0);
+        SavedSize { state, changes: lengths.sum(), files: self.files.len().saturating_sub(1) }
+    }
+}
+
+/// What the last checkpoint takes on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SavedSize {
+    /// Bytes of the whole state.
+    pub state: u64,
+    /// Bytes of all changes behind it.
+    pub changes: u64,
+    /// Files with changes.
+    pub files: usize,
+}
+
+/// A file of a checkpoint that was written as a whole, as far as its head tells.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    extent: Extent,
+    length: u64,
+    digest: [u8; 16],
+    /// Of one with changes: the digest of the file before it.
+    follows: [u8; 16],
+}
+
+impl Head {
+    fn bytes(&self) -> u64 {
+        HEAD as u64 + if self.extent == Extent::Changes { FOLLOWED as u64 } else { 0 }
+    }
+}
 
 /// The reason why a snapshot's file is not usable. The text of each is complete: none has a source.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +161,9 @@ impl SnapshotError {
 pub struct Unfinished<F> {
     file: F,
     directory: PathBuf,
-    /// Bytes of the state so far, and their digest.
+    /// Number of the file with changes, and the digest of the one that it follows; none for a whole state.
+    follows: Option<(u32, [u8; 16])>,
+    /// Bytes of the state so far, and the digest.
     length: u64,
     digest: Xxh3,
     /// How many of them are durable.
@@ -112,14 +175,26 @@ impl<F: DiskFile> Unfinished<F> {
     ///
     /// # Errors
     /// When the disk refuses (full, broken): the snapshot before is still there, and so is the log that it needs. The
-    /// room that the unfinished file took is free again, as far as the disk permits.
-    pub fn begin(disk: &impl Disk<File = F>, directory: &Path) -> Result<Self, SnapshotError> {
+    /// room that the unfinished file took is free again, as far as the disk permits. The same when there is no whole
+    /// state that the changes could follow.
+    pub fn begin(
+        disk: &impl Disk<File = F>,
+        directory: &Path,
+        extent: Extent,
+    ) -> Result<Self, SnapshotError> {
         let fresh = directory.join(UNFINISHED);
         if is_ours(disk, &fresh)? {
             disk.remove(&fresh).map_err(SnapshotError::of(&fresh))?;
         }
+        let follows = match extent {
+            Extent::Whole => None,
+            Extent::Changes => Some(last_of(disk, directory)?),
+        };
         let file = disk.create(&fresh).map_err(SnapshotError::of(&fresh))?;
-        Ok(Unfinished { file, directory: directory.to_owned(), length: 0, digest: Xxh3::new(), synced: 0 })
+        let mut digest = Xxh3::new();
+        follows.iter().for_each(|(_, follows)| digest.update(follows));
+        let directory = directory.to_owned();
+        Ok(Unfinished { file, directory, follows, length: 0, digest, synced: 0 })
     }
 
     /// Appends the next bytes of the state.
@@ -127,7 +202,7 @@ impl<F: DiskFile> Unfinished<F> {
     /// # Errors
     /// As [`Unfinished::begin`]; nothing can be appended then, nor finished.
     pub fn append(&mut self, disk: &impl Disk<File = F>, bytes: &[u8]) -> Result<(), SnapshotError> {
-        let mut written = self.file.write_all_at(bytes, HEAD as u64 + self.length);
+        let mut written = self.file.write_all_at(bytes, self.head().bytes() + self.length);
         self.length += bytes.len() as u64;
         self.digest.update(bytes);
         if written.is_ok() && self.length - self.synced >= SYNCED_BYTES {
@@ -142,18 +217,37 @@ impl<F: DiskFile> Unfinished<F> {
     /// # Errors
     /// As [`Unfinished::begin`].
     pub fn finish(self, disk: &impl Disk<File = F>) -> Result<(), SnapshotError> {
-        let (path, fresh) = (self.directory.join(NAME), self.directory.join(UNFINISHED));
-        let length = self.length.to_le_bytes();
-        let head = [&MAGIC[..], &length, &self.digest.digest128().to_le_bytes()].concat();
+        let path = path_of(&self.directory, self.follows.map_or(0, |(number, _)| number));
+        let head = self.head();
+        let (magic, followed) = match head.extent {
+            Extent::Whole => (MAGIC, &[][..]),
+            Extent::Changes => (MAGIC_OF_CHANGES, &head.follows[..]),
+        };
+        let head = [&magic[..], &head.length.to_le_bytes(), &head.digest, followed].concat();
         let written = self.file.write_all_at(&head, 0).and_then(|()| self.file.sync_all());
+        let fresh = self.directory.join(UNFINISHED);
         written.and_then(|()| disk.rename(&fresh, &path)).map_err(|error| self.failed(disk, error))?;
         // The rename itself is part of the directory.
-        disk.sync_directory(&self.directory).map_err(SnapshotError::of(&path))
+        disk.sync_directory(&self.directory).map_err(SnapshotError::of(&path))?;
+        if self.follows.is_none() {
+            // Changes to the state before: nobody reads them any more.
+            (1..)
+                .map(|number| path_of(&self.directory, number))
+                .take_while(|path| disk.remove(path).is_ok())
+                .count();
+        }
+        Ok(())
     }
 
     /// The state will not be complete.
     pub fn give_up(self, disk: &impl Disk<File = F>) {
         let _ = disk.remove(&self.directory.join(UNFINISHED));
+    }
+
+    fn head(&self) -> Head {
+        let extent = if self.follows.is_some() { Extent::Changes } else { Extent::Whole };
+        let follows = self.follows.map(|(_, follows)| follows).unwrap_or_default();
+        Head { extent, length: self.length, digest: self.digest.digest128().to_le_bytes(), follows }
     }
 
     /// Removes the file, so that the log gets its room. This process made it: that it is absent is nobody's mistake in
@@ -169,40 +263,105 @@ impl<F: DiskFile> Unfinished<F> {
     }
 }
 
-/// Reads the snapshot; `None` if there never was one.
-///
-/// # Errors
-/// When the file cannot be read, or has changed since it was written.
-pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, SnapshotError> {
-    is_ours(disk, &directory.join(UNFINISHED))?;
-    let path = directory.join(NAME);
+/// The file with this number: 0 for the whole state.
+fn path_of(directory: &Path, number: u32) -> PathBuf {
+    directory.join(if number == 0 { NAME.to_owned() } else { format!("{NAME}.{number}") })
+}
+
+/// The number of the file that would follow the last one, and the digest of that.
+fn last_of(disk: &impl Disk, directory: &Path) -> Result<(u32, [u8; 16]), SnapshotError> {
+    let mut last = None;
+    while let Some(head) = head_of(disk, directory, last)? {
+        last = Some((last.map_or(0, |(number, _)| number + 1), head.digest));
+    }
+    let absent = || {
+        let error = io::Error::other("it is absent, and nothing can be written behind it");
+        SnapshotError::Io { path: directory.join(NAME), error }
+    };
+    last.map(|(number, digest)| (number + 1, digest)).ok_or_else(absent)
+}
+
+/// The head of the file behind `last`, which has this number and digest; none if there is no such file, or it follows
+/// another one.
+fn head_of(
+    disk: &impl Disk,
+    directory: &Path,
+    last: Option<(u32, [u8; 16])>,
+) -> Result<Option<Head>, SnapshotError> {
+    let path = path_of(directory, last.map_or(0, |(number, _)| number + 1));
+    let (magic, size) = match last {
+        None => (MAGIC, HEAD),
+        Some(_) => (MAGIC_OF_CHANGES, HEAD + FOLLOWED),
+    };
     let io = SnapshotError::of(&path);
-    let head = match disk.read(&path, HEAD as u64) {
-        Ok(head) => head,
+    let bytes = match disk.read(&path, size as u64) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io(error)),
     };
-    let length = disk.length(&path).map_err(&io)?;
-    let corrupt = |why| SnapshotError::Corrupt { path: path.clone(), why };
-    if head.iter().zip(MAGIC).any(|(&byte, ours)| byte != ours) {
+    if bytes.iter().zip(magic).any(|(&byte, ours)| byte != ours) {
         return Err(SnapshotError::Foreign { path });
     }
-    let Some((head, digest)) = head.split_first_chunk::<16>().filter(|(_, digest)| digest.len() == 16) else {
+    let length = disk.length(&path).map_err(&io)?;
+    let corrupt = |why| SnapshotError::Corrupt { path: path.clone(), why };
+    if bytes.len() < size {
         return Err(corrupt(format!("it was truncated to {length} bytes")));
-    };
+    }
+    let mut head = Head { extent: Extent::Whole, length: 0, digest: [0; 16], follows: [0; 16] };
     let mut state = [0; 8];
-    state.copy_from_slice(&head[8..]);
-    let written = u64::from_le_bytes(state).saturating_add(HEAD as u64);
+    state.copy_from_slice(&bytes[8..16]);
+    head.length = u64::from_le_bytes(state);
+    head.digest.copy_from_slice(&bytes[16..HEAD]);
+    if let Some((_, digest)) = last {
+        head.extent = Extent::Changes;
+        head.follows.copy_from_slice(&bytes[HEAD..]);
+        if head.follows != digest {
+            return Ok(None);
+        }
+    }
+    let written = head.length.saturating_add(head.bytes());
     if length != written {
         return Err(corrupt(format!("it has {length} bytes and was written with {written}")));
     }
-    // The length is that of the file, so this takes no more memory than the file.
-    let bytes = Bytes::from(disk.read(&path, written).map_err(&io)?);
-    let state = bytes.slice(HEAD.min(bytes.len())..);
-    if *digest != xxh3_128(&state).to_le_bytes() {
-        return Err(corrupt("its digest is not that of its bytes".to_owned()));
+    Ok(Some(head))
+}
+
+/// Reads the snapshot; `None` if there never was one.
+///
+/// # Errors
+/// When a file cannot be read, or has changed since it was written.
+pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Saved>, SnapshotError> {
+    is_ours(disk, &directory.join(UNFINISHED))?;
+    let (mut saved, mut last) = (Saved::default(), None);
+    while let Some(head) = head_of(disk, directory, last)? {
+        let number = last.map_or(0, |(number, _)| number + 1);
+        saved.files.push(read_file(disk, &path_of(directory, number), &head)?);
+        last = Some((number, head.digest));
     }
-    Ok(Some(state))
+    Ok(last.map(|_| saved))
+}
+
+/// The bytes of a file whose length is the one that its head tells.
+fn read_file(disk: &impl Disk, path: &Path, head: &Head) -> Result<Vec<Bytes>, SnapshotError> {
+    let (mut digest, mut pieces, mut at) = (Xxh3::new(), Vec::new(), head.bytes());
+    if head.extent == Extent::Changes {
+        digest.update(&head.follows);
+    }
+    while at < head.bytes() + head.length {
+        let most = READ_BYTES.min(head.bytes() + head.length - at);
+        let piece = disk.read_from(path, at, most).map_err(SnapshotError::of(path))?;
+        if piece.is_empty() {
+            break;
+        }
+        digest.update(&piece);
+        at += piece.len() as u64;
+        pieces.push(Bytes::from(piece));
+    }
+    if digest.digest128().to_le_bytes() != head.digest {
+        let why = "its digest is not that of its bytes".to_owned();
+        return Err(SnapshotError::Corrupt { path: path.to_owned(), why });
+    }
+    Ok(pieces)
 }
 
 /// The snapshot for the log in the same directory. If the log is `empty`, a snapshot belongs to a log that was given
@@ -210,11 +369,14 @@ pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Bytes>, Snapsho
 ///
 /// # Errors
 /// Those of [`read`]; and when such a snapshot cannot be deleted.
-pub fn for_log(disk: &impl Disk, directory: &Path, empty: bool) -> Result<Option<Bytes>, SnapshotError> {
+pub fn for_log(disk: &impl Disk, directory: &Path, empty: bool) -> Result<Option<Saved>, SnapshotError> {
     if !empty {
         return read(disk, directory);
     }
-    for path in [directory.join(NAME), directory.join(UNFINISHED)] {
+    // The whole state last: without it, nothing else is read.
+    let changes = (1..).map(|number| path_of(directory, number));
+    let changes: Vec<PathBuf> = changes.take_while(|path| disk.length(path).is_ok()).collect();
+    for path in changes.into_iter().rev().chain([directory.join(UNFINISHED), directory.join(NAME)]) {
         if is_ours(disk, &path)? {
             disk.remove(&path).map_err(SnapshotError::of(&path))?;
             disk.sync_directory(directory).map_err(SnapshotError::of(&path))?;
@@ -231,7 +393,13 @@ pub fn for_log(disk: &impl Disk, directory: &Path, empty: bool) -> Result<Option
 pub fn restrict(disk: &impl Disk, directory: &Path) -> Result<(), SnapshotError> {
     let listed = disk.list(directory).map_err(SnapshotError::of(directory))?;
     let is_one_of = |path: &PathBuf, names: &[&str]| names.iter().any(|name| path.ends_with(name));
-    let is_ours = |path: &PathBuf| is_one_of(path, &[NAME, UNFINISHED]) || is_one_of(path, &slow::NAMES);
+    let is_changes = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.and_then(|name| name.strip_prefix(NAME)?.strip_prefix('.')?.parse::<u32>().ok()).is_some()
+    };
+    let is_ours = |path: &PathBuf| {
+        is_one_of(path, &[NAME, UNFINISHED]) || is_changes(path) || is_one_of(path, &slow::NAMES)
+    };
     let is_alone = listed.iter().all(|path| is_ours(path) || is_one_of(path, &order::NAMES));
     let mut paths: Vec<PathBuf> = listed.into_iter().filter(is_ours).collect();
     paths.extend(is_alone.then(|| directory.to_owned()));
@@ -247,8 +415,15 @@ pub fn restrict(disk: &impl Disk, directory: &Path) -> Result<(), SnapshotError>
 /// Whether the file is a snapshot, or a first part of one that a crash left, or zeros in its place.
 fn is_ours(disk: &impl Disk, path: &Path) -> Result<bool, SnapshotError> {
     match disk.read(path, MAGIC.len() as u64) {
-        Ok(head) if head.iter().zip(MAGIC).all(|(&byte, ours)| byte == ours || byte == 0) => Ok(true),
-        Ok(_) => Err(SnapshotError::Foreign { path: path.to_owned() }),
+        Ok(head) => {
+            let begins =
+                |magic: [u8; 8]| head.iter().zip(magic).all(|(&byte, ours)| byte == ours || byte == 0);
+            if begins(MAGIC) || begins(MAGIC_OF_CHANGES) {
+                Ok(true)
+            } else {
+                Err(SnapshotError::Foreign { path: path.to_owned() })
+            }
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(SnapshotError::of(path)(error)),
     }
@@ -278,9 +453,24 @@ mod tests {
 
     /// Writes a state in pieces of three bytes.
     fn write(disk: &System, directory: &Path, state: &[u8]) -> Result<(), SnapshotError> {
-        let mut unfinished = Unfinished::begin(disk, directory)?;
+        write_extent(disk, directory, Extent::Whole, state)
+    }
+
+    fn write_extent(
+        disk: &System,
+        directory: &Path,
+        extent: Extent,
+        state: &[u8],
+    ) -> Result<(), SnapshotError> {
+        let mut unfinished = Unfinished::begin(disk, directory, extent)?;
         state.chunks(3).try_for_each(|piece| unfinished.append(disk, piece))?;
         unfinished.finish(disk)
+    }
+
+    /// The bytes of each file that is read.
+    fn read_all(directory: &Path) -> Result<Vec<Vec<u8>>, SnapshotError> {
+        let saved = read(&System, directory)?.unwrap_or_default();
+        Ok(saved.files.iter().map(|pieces| pieces.concat()).collect())
     }
 
     #[test]
@@ -289,7 +479,7 @@ mod tests {
         assert!(read(&System, directory.path()).unwrap().is_none());
         write(&System, directory.path(), b"first").unwrap();
         write(&System, directory.path(), b"second, and longer").unwrap();
-        assert_eq!(read(&System, directory.path()).unwrap().unwrap(), &b"second, and longer"[..]);
+        assert_eq!(read_all(directory.path()).unwrap(), [b"second, and longer"]);
     }
 
     /// The log was given up. A new group must not begin with the state that its members had in the group before.
@@ -298,10 +488,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         write(&System, path, b"state").unwrap();
-        assert_eq!(for_log(&System, path, false).unwrap().unwrap(), &b"state"[..]);
+        assert_eq!(for_log(&System, path, false).unwrap().unwrap().size().state, 5);
+        write_extent(&System, path, Extent::Changes, b"changes").unwrap();
+        assert_eq!(
+            for_log(&System, path, false).unwrap().unwrap().size(),
+            SavedSize { state: 5, changes: 7, files: 1 }
+        );
         fs::write(path.join(UNFINISHED), b"").unwrap();
         assert_eq!(for_log(&System, path, true).unwrap(), None);
-        assert!(!path.join(NAME).exists() && !path.join(UNFINISHED).exists());
+        assert_eq!(fs::read_dir(path).unwrap().count(), 0);
         fs::write(path.join(NAME), b"somebody else's").unwrap();
         assert!(matches!(for_log(&System, path, true), Err(SnapshotError::Foreign { .. })));
     }
@@ -334,6 +529,49 @@ mod tests {
         assert!(refused().contains("it has 41 bytes and was written with 37"));
     }
 
+    #[test]
+    fn changes_are_read_behind_the_state_that_they_follow_and_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let changes = |bytes: &[u8]| write_extent(&System, path, Extent::Changes, bytes);
+        assert!(matches!(changes(b"x"), Err(SnapshotError::Io { .. })), "there is nothing to follow");
+        write(&System, path, b"one").unwrap();
+        changes(b"two").unwrap();
+        changes(b"three").unwrap();
+        assert_eq!(read_all(path).unwrap(), [&b"one"[..], b"two", b"three"]);
+        let left: Vec<Vec<u8>> =
+            [1, 2].iter().map(|number| fs::read(path_of(path, *number)).unwrap()).collect();
+        write(&System, path, b"four").unwrap();
+        assert_eq!(fs::read_dir(path).unwrap().count(), 1, "nobody needs the changes any more");
+        // A crash may leave them.
+        (1..).zip(&left).for_each(|(number, bytes)| fs::write(path_of(path, number), bytes).unwrap());
+        assert_eq!(read_all(path).unwrap(), [b"four"]);
+        changes(b"five").unwrap();
+        assert_eq!(read_all(path).unwrap(), [&b"four"[..], b"five"]);
+    }
+
+    /// A flipped bit never gives another state. In the digest of the file before, it makes a stranger of the file: then
+    /// entries are missing between the state and the log, which the log finds.
+    #[test]
+    fn every_flipped_bit_of_changes_is_found_or_drops_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        write(&System, path, b"state").unwrap();
+        write_extent(&System, path, Extent::Changes, b"changes").unwrap();
+        let file = path_of(path, 1);
+        let good = fs::read(&file).unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&file, bad).unwrap();
+            let is_followed = (HEAD..HEAD + FOLLOWED).contains(&(bit / 8));
+            match read_all(path) {
+                Ok(files) => assert!(is_followed && files == [b"state"], "bit {bit}"),
+                Err(error) => assert!(!is_followed && error.is_operators(), "bit {bit}: {error}"),
+            }
+        }
+    }
+
     /// Its length field is as large as all memory: no memory is allocated for it.
     #[test]
     fn a_length_is_believed_only_if_the_file_has_it() {
@@ -355,7 +593,7 @@ mod tests {
             fs::write(&fresh, left).unwrap();
             read(&System, directory.path()).unwrap();
             write(&System, directory.path(), b"state").unwrap();
-            assert_eq!(read(&System, directory.path()).unwrap().unwrap(), &b"state"[..]);
+            assert_eq!(read_all(directory.path()).unwrap(), [b"state"]);
             assert!(!fresh.exists());
         }
         let good = fs::read(&path).unwrap();

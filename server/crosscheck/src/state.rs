@@ -14,6 +14,7 @@ pub use crate::checkpoint::CheckpointHead;
 use crate::job::Job;
 use crate::packed_state::{PackReader, PackWriter, PackedState};
 use crate::service::Service;
+use crate::snapshot::{Saved, SavedSize};
 pub(crate) use parts::{LoadedState, LoadingState, begin_parts, put_end, put_parts};
 
 /// The position of a loaded state: its head, and the schedule's state after it.
@@ -141,6 +142,25 @@ pub fn load<S: Service>(service: &mut S, packed: impl Into<PackReader>) -> Resul
     let region_ids = locks.len() as RegionId;
     regions.install(region_ids, &mut OwnedRegions(locks))?;
     Ok(base)
+}
+
+/// The position of a state that was loaded from the disk, and what it takes there.
+pub type SavedBase<S> = (Base<S>, SavedSize);
+
+/// Loads the last checkpoint on disk: a whole state, and then what each later checkpoint has changed.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_saved<S: Service>(service: &mut S, saved: Saved) -> Result<SavedBase<S>, String> {
+    let size = saved.size();
+    let mut files = saved.files.into_iter();
+    let mut base = load(service, files.next().unwrap_or_default())?;
+    for changes in files {
+        let mut loading = LoadingState::of_changes();
+        loading.put_all(service, changes.into())?;
+        base = loading.finish()?.base;
+    }
+    Ok((base, size))
 }
 
 /// The packed regions of a state.

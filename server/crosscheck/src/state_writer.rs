@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::hooks::{self, Hooks};
-use crate::snapshot::{SnapshotError, Unfinished};
+use crate::snapshot::{Extent, SnapshotError, Unfinished};
 
 /// Takes the pieces of a state, in order. Dropped before [`StateSink::end`], it gives the state up.
 pub trait StateSink: Send {
@@ -41,6 +42,10 @@ enum Order {
     End(u64),
 }
 
+/// The thread that has begun to write last: the next one begins when it has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Writes(Mutex<Option<JoinHandle<()>>>);
+
 /// The thread that writes one state.
 pub(crate) struct StateWriter {
     orders: Sender<Order>,
@@ -48,16 +53,28 @@ pub(crate) struct StateWriter {
 }
 
 impl StateWriter {
-    /// Begins to write into `directory`; `done` gets the result.
+    /// Begins to write into `directory`, when those of `writes` have ended; `done` gets the result.
     ///
     /// # Errors
     /// When there is no thread.
-    pub fn begin(directory: &Path, done: impl FnOnce(WriteEnd) + Send + 'static) -> io::Result<Self> {
+    pub fn begin(
+        writes: &Writes,
+        directory: &Path,
+        extent: Extent,
+        done: impl FnOnce(WriteEnd) + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut last = writes.0.lock();
+        let before = last.take();
         let (orders, ordered) = channel();
         let unwritten = Arc::<AtomicU64>::default();
         let (directory, written) = (directory.to_owned(), unwritten.clone());
-        let write = move || done(write_all(&directory, &ordered, &written).unwrap_or_else(WriteEnd::Failed));
-        thread::Builder::new().name("snapshot".into()).spawn(write)?;
+        let write = move || {
+            // Its panic would be its own.
+            before.into_iter().for_each(|before| drop(before.join()));
+            done(write_all((&directory, extent), &ordered, &written).unwrap_or_else(WriteEnd::Failed));
+        };
+        *last = Some(thread::Builder::new().name("snapshot".into()).spawn(write)?);
+        drop(last);
         Ok(StateWriter { orders, unwritten })
     }
 }
@@ -79,12 +96,12 @@ impl StateSink for StateWriter {
 }
 
 fn write_all(
-    directory: &Path,
+    (directory, extent): (&Path, Extent),
     ordered: &Receiver<Order>,
     unwritten: &AtomicU64,
 ) -> Result<WriteEnd, SnapshotError> {
     let disk = order::System;
-    let mut unfinished = Unfinished::begin(&disk, directory)?;
+    let mut unfinished = Unfinished::begin(&disk, directory, extent)?;
     loop {
         match ordered.recv() {
             Ok(Order::Put(piece)) => {
@@ -111,9 +128,23 @@ mod tests {
 
     /// A writer that has begun, and how it ends.
     fn begin(directory: &Path) -> (Box<StateWriter>, Receiver<WriteEnd>) {
+        begin_after(&Writes::default(), directory, Extent::Whole)
+    }
+
+    fn begin_after(
+        writes: &Writes,
+        directory: &Path,
+        extent: Extent,
+    ) -> (Box<StateWriter>, Receiver<WriteEnd>) {
         let (sender, ended) = channel();
         let done = move |end| sender.send(end).unwrap();
-        (Box::new(StateWriter::begin(directory, done).unwrap()), ended)
+        (Box::new(StateWriter::begin(writes, directory, extent, done).unwrap()), ended)
+    }
+
+    /// The bytes of each file on disk.
+    fn read(directory: &Path) -> Vec<Vec<u8>> {
+        let saved = snapshot::read(&order::System, directory).unwrap().unwrap_or_default();
+        saved.files.iter().map(|pieces| pieces.concat()).collect()
     }
 
     #[test]
@@ -127,7 +158,7 @@ mod tests {
         writer.end(7);
         assert!(matches!(ended.recv().unwrap(), WriteEnd::Kept(7)));
         assert_eq!(unwritten.load(Ordering::Relaxed), 0);
-        let state = snapshot::read(&order::System, directory.path()).unwrap().unwrap();
+        let state = read(directory.path()).remove(0);
         assert!(
             state.chunks(100_000).enumerate().all(|(number, piece)| piece == vec![number as u8; 100_000])
         );
@@ -145,9 +176,28 @@ mod tests {
         writer.put(Bytes::from_static(b"second"));
         drop(writer);
         assert!(matches!(ended.recv().unwrap(), WriteEnd::GivenUp));
-        let state = snapshot::read(&order::System, directory.path()).unwrap().unwrap();
-        assert_eq!(state, &b"first"[..]);
+        assert_eq!(read(directory.path()), [b"first"]);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    /// All have the same file in turn.
+    #[test]
+    fn a_write_begins_when_the_one_before_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let writes = Writes::default();
+        let begin = |extent| begin_after(&writes, directory.path(), extent);
+        let (mut first, ended) = begin(Extent::Whole);
+        let (mut given_up, _given_up_ended) = begin(Extent::Changes);
+        let (mut last, last_ended) = begin(Extent::Changes);
+        last.put(Bytes::from_static(b"last"));
+        last.end(3);
+        given_up.put(Bytes::from_static(b"given up"));
+        drop(given_up);
+        first.put(Bytes::from_static(b"first"));
+        first.end(1);
+        assert!(matches!(ended.recv().unwrap(), WriteEnd::Kept(1)));
+        assert!(matches!(last_ended.recv().unwrap(), WriteEnd::Kept(3)));
+        assert_eq!(read(directory.path()), [&b"first"[..], b"last"]);
     }
 
     #[test]

@@ -408,7 +408,7 @@ impl<S: Service> Context<S> {
             Control::CopyPart { session, number, .. } => {
                 self.copy_part(turn, locks, (*session, *number), slot.map(ResultSlot::place));
             }
-            Control::Recheck { .. } | Control::Checkpoint { .. } => {}
+            Control::Recheck { .. } | Control::Checkpoint { .. } | Control::CopyWanted => {}
         }
         compared
     }

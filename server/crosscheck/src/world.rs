@@ -17,7 +17,8 @@ use crate::clients::ReplyTo;
 use crate::image::Image;
 use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::Net;
-use crate::state_writer::{StateSink, StateWriter, WriteEnd};
+use crate::snapshot::Extent;
+use crate::state_writer::{StateSink, StateWriter, WriteEnd, Writes};
 use crate::stepped_workers::SteppedWorkers;
 use crate::{ServeError, limits};
 
@@ -196,14 +197,15 @@ pub trait World: Send + 'static {
     /// Writes a message to the operator.
     fn say(&self, what: fmt::Arguments<'_>);
 
-    /// Begins to write the state of a checkpoint into `directory`, in the background if this takes time; `done` gets
-    /// the result.
+    /// Begins to write the state of a checkpoint, or its changes, into `directory`, in the background if this takes
+    /// time; `done` gets the result. Writes that were begun before end first.
     ///
     /// # Errors
     /// When writing cannot begin.
     fn keep(
         &self,
         directory: &Path,
+        extent: Extent,
         done: impl FnOnce(WriteEnd) + Send + 'static,
     ) -> io::Result<Box<dyn StateSink>>;
 
@@ -233,6 +235,8 @@ pub(crate) struct Os {
     started: Instant,
     /// The program's image; none where the kernel does not show it.
     image: Option<Image>,
+    /// The last state that is written.
+    writes: Writes,
 }
 
 impl Os {
@@ -241,7 +245,13 @@ impl Os {
     pub fn new() -> Result<Self, ServeError> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
-        Ok(Os { poll, waker, started: Instant::now(), image: Image::of_this_process().ok() })
+        Ok(Os {
+            poll,
+            waker,
+            started: Instant::now(),
+            image: Image::of_this_process().ok(),
+            writes: Writes::default(),
+        })
     }
 
     /// A mailbox of the thread that sleeps in the poll.
@@ -286,9 +296,10 @@ impl World for Os {
     fn keep(
         &self,
         directory: &Path,
+        extent: Extent,
         done: impl FnOnce(WriteEnd) + Send + 'static,
     ) -> io::Result<Box<dyn StateSink>> {
-        Ok(Box::new(StateWriter::begin(directory, done)?))
+        Ok(Box::new(StateWriter::begin(&self.writes, directory, extent, done)?))
     }
 
     fn see(&mut self, _seen: Observation<'_>) {}

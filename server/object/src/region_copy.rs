@@ -41,6 +41,11 @@ pub struct CopiedPart {
 }
 
 impl RegionCopy {
+    /// A copy that is the region as it is now: its parts have only what changes from here on.
+    pub fn of_kept() -> Self {
+        RegionCopy { rounds: 1, ..RegionCopy::default() }
+    }
+
     /// A request has changed, created or removed an object of the region. Every object that it has must be named here,
     /// in any order, before the next part is packed; others may be.
     pub fn on_changed(&mut self, object: Located) {

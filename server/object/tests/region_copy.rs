@@ -115,7 +115,8 @@ fn transplant(world: &mut World, random: &mut SplitMix64) {
     }
 }
 
-/// Copies both regions while requests run; whether the receivers have them then.
+/// Copies both regions while requests run; whether the receivers have them then. Then their changes, twice: with the
+/// copy that has learned of them, or with one that begins with a region that is copied already.
 fn copies(seed: u64, protect: Protect, mutant: Mutant) -> bool {
     let mut random = SplitMix64::new(seed);
     let mut world = World::new(protect);
@@ -123,13 +124,24 @@ fn copies(seed: u64, protect: Protect, mutant: Mutant) -> bool {
     for _ in 0..random.below(40) {
         run(&mut world, &mut random, &mut copies, mutant);
     }
+    (0..3).all(|_| {
+        if random.below(2) == 0 {
+            let begun = copies.iter_mut().filter(|copy| copy.copy.left() == Some(0));
+            begun.for_each(|copy| copy.copy = RegionCopy::of_kept());
+        }
+        copy_both(&mut world, &mut random, &mut copies, mutant)
+    })
+}
+
+/// Goes on with the copies of both regions, to their end.
+fn copy_both(world: &mut World, random: &mut SplitMix64, copies: &mut [Copy; 2], mutant: Mutant) -> bool {
     for _ in 0..60 {
         if random.below(3) == 0 {
             let number = random.below(2) as usize;
             let part = copies[number].copy.pack(&world.regions[number], random.below(4000) as usize);
             copies[number].install(&part, mutant);
         } else {
-            run(&mut world, &mut random, &mut copies, mutant);
+            run(world, random, copies, mutant);
         }
     }
     for (copy, region) in copies.iter_mut().zip(&world.regions) {

@@ -65,9 +65,9 @@ impl Disk for Fake {
         let file = self.find(path)?;
         Ok(self.state().files[file].len() as u64)
     }
-    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    fn read_from(&self, path: &Path, from: u64, most: u64) -> io::Result<Vec<u8>> {
         let file = self.find(path)?;
-        Ok(self.state().files[file].iter().copied().take(most as usize).collect())
+        Ok(self.state().files[file].iter().copied().skip(from as usize).take(most as usize).collect())
     }
     fn create(&self, path: &Path) -> io::Result<FakeFile> {
         if self.find(path).is_ok() { Err(ErrorKind::AlreadyExists.into()) } else { self.open(path) }

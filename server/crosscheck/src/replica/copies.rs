@@ -2,6 +2,10 @@
 //! checkpoint, which contains what is left. Every replica packs the same parts at the same positions and puts them
 //! together in their order. So no request waits for more than one part and, at the checkpoint, for what little is left.
 //!
+//! With logs on disk every replica writes the copy there, and goes on to note what changes. The next checkpoint that is
+//! to shorten the log is a copy of these changes alone: they are written behind the state before. What a replica writes
+//! then is its own matter: nobody compares it, and nobody fetches it.
+//!
 //! Receivers take the pieces while the copy is being made. Donors keep the last ones only: if a receiver is slow, the
 //! leader waits with the next part.
 //!
@@ -24,13 +28,14 @@ use super::speculate::SpeculateStage;
 use super::state_transfer::StateTransfer;
 use crate::admin::CopyGiven;
 use crate::checkpoint::CheckpointHead;
-use crate::copying::{CurrentCopy, StateCopy};
+use crate::copying::{CurrentCopy, StateCopy, is_of_changes, session_of_changes};
 use crate::job::Work;
 use crate::limits;
 use crate::ordered::Control;
 use crate::packed_state::{PackWriter, PackedState};
 use crate::service::Service;
 use crate::settings::Durability;
+use crate::snapshot::Extent;
 use crate::state;
 use crate::transfer::CopyRoom;
 use crate::worker::Report;
@@ -42,6 +47,10 @@ pub(super) struct Copies {
     running: Option<Running>,
     /// At a leader that orders the parts.
     ordering: Option<Ordering>,
+    /// The copy that is on disk, or about to be: it has learned what has changed since.
+    kept: Option<Arc<StateCopy>>,
+    /// How many copies have begun here.
+    begun: u64,
 }
 
 /// A copy at this replica.
@@ -105,9 +114,20 @@ struct Ordering {
 impl Copies {
     /// A state is needed: the leader begins a copy, named after the last entry of its log, or goes on with one that an
     /// earlier leader has begun. One that no receiver can take any more is given up for the new one.
-    pub(super) fn want(&mut self, last_index: u64, now_us: u64, room: impl Fn(u64) -> CopyRoom) {
+    /// If the log is to be shortened, a copy of the changes will do, where there is a copy of the rest.
+    pub(super) fn want(
+        &mut self,
+        extent: Extent,
+        (last_index, now_us): (u64, u64),
+        room: impl Fn(u64) -> CopyRoom,
+    ) {
+        let of_changes = extent == Extent::Changes && self.has_kept();
         let silent_us = limits::RECEIVER_SILENT.as_micros() as u64;
-        if let Some(Ordering { session, full_since_us, .. }) = &self.ordering {
+        let ordering = self.ordering.as_ref();
+        // Receivers can do nothing with changes.
+        let ordering =
+            ordering.filter(|ordering| extent == Extent::Changes || !is_of_changes(ordering.session));
+        if let Some(Ordering { session, full_since_us, .. }) = ordering {
             let is_full = full_since_us.is_some_and(|since_us| now_us > since_us + silent_us);
             if !is_full || room(*session).has_receiver {
                 return;
@@ -115,8 +135,9 @@ impl Copies {
         }
         let running = self.running.as_ref().filter(|_| self.ordering.is_none());
         let running = running.map(|running| (running.copy.session(), running.next));
-        let (session, next) =
-            running.filter(|(session, _)| room(*session).is_of_use()).unwrap_or((last_index, 0));
+        let running = running.filter(|(session, _)| is_of_changes(*session) == of_changes);
+        let fresh = if of_changes { session_of_changes(last_index) } else { last_index };
+        let (session, next) = running.filter(|(session, _)| room(*session).is_of_use()).unwrap_or((fresh, 0));
         self.ordering = Some(Ordering::from(session, next));
     }
 
@@ -193,7 +214,8 @@ impl Copies {
 
     /// How far the copy is that is being made here.
     pub(super) fn given(&self, regions: u32) -> Option<CopyGiven> {
-        let Running { copy, region_id, .. } = self.running.as_ref()?;
+        let running = self.running.as_ref().filter(|running| !is_of_changes(running.copy.session()));
+        let Running { copy, region_id, .. } = running?;
         let left = copy.left();
         let begun = if left.are_all_listed { regions } else { *region_id };
         Some(CopyGiven { session: copy.session(), begun, regions, left: left.objects as u64 })
@@ -220,33 +242,38 @@ impl Copies {
         current: &CurrentCopy,
     ) -> Option<Arc<StateCopy>> {
         let pause_us = limits::COPY_PAUSE.as_micros() as u64;
-        let is_over = |running: &Running| {
-            running.copy.session() != session || time_us > running.part_us.0.saturating_add(pause_us)
+        let is_over = |running: &Running| match is_of_changes(session) {
+            // What has been packed of the changes is not packed again, whichever session it was in.
+            true => !is_of_changes(running.copy.session()),
+            false => {
+                running.copy.session() != session || time_us > running.part_us.0.saturating_add(pause_us)
+            }
         };
         if self.running.as_ref().is_some_and(is_over) {
             self.end(current);
         }
-        if self.running.is_none() && number == 0 {
-            let copy = Arc::new(StateCopy::new(session, regions));
-            current.set(Some(copy.clone()));
-            let mut stream = PackWriter::new(piece);
-            state::begin_parts(&mut stream);
-            let (part_us, packed, early) = ((time_us, now_us), (0, 0), BTreeMap::new());
-            let (next, joined, region_id, end) = (0, 0, 0, None);
-            self.running = Some(Running {
-                copy,
-                next,
-                part_us,
-                stream,
-                joined,
-                packed,
-                region_id,
-                early,
-                end,
-                is_in_turn,
-            });
+        match &mut self.running {
+            Some(running) if running.copy.session() != session && number == 0 => {
+                running.copy.go_on_in(session);
+                (running.next, running.joined, running.early) = (0, 0, BTreeMap::new());
+            }
+            None if number == 0 => {
+                let copy = match (is_of_changes(session), self.kept.take()) {
+                    (false, _) => Arc::new(StateCopy::new(session, regions)),
+                    (true, Some(kept)) => kept,
+                    (true, None) => return None,
+                };
+                copy.go_on_in(session);
+                current.set(Some(copy.clone()));
+                self.begun += 1;
+                self.running = Some(Running::new(copy, (time_us, now_us), piece, is_in_turn));
+            }
+            _ => {}
         }
-        let running = self.running.as_mut().filter(|running| is_in_turn || running.next == number)?;
+        let running = self
+            .running
+            .as_mut()
+            .filter(|running| running.copy.session() == session && (is_in_turn || running.next == number))?;
         running.next = number + 1;
         running.part_us = (time_us, now_us);
         Some(running.copy.clone())
@@ -257,7 +284,7 @@ impl Copies {
         self.running.as_ref().map(|running| (running.copy.session(), running.next))
     }
 
-    /// The checkpoint of this session, or of none, has its position. A replica that has not executed every part only
+    /// The checkpoint of this session has its position. A replica that has not executed every part only
     /// takes the turn: what comes later has the same position at every replica, and so the same ids.
     pub(super) fn checkpoint_delivered<R>(
         &self,
@@ -265,11 +292,14 @@ impl Copies {
         limit: u32,
         head: Arc<CheckpointHead>,
     ) -> Work<R> {
-        if session == 0 {
-            return Work::Checkpoint(head);
-        }
+        // The leader has found that little has changed. There may be more that this replica has not packed.
+        let is_own = self.ordering.as_ref().is_some_and(|ordering| ordering.session == session);
+        let has_limit = is_own || !is_of_changes(session);
         match self.running.as_ref().filter(|running| running.copy.session() == session) {
-            Some(running) => Work::Cut(head, running.copy.clone(), limit as usize),
+            Some(running) => {
+                let limit = if has_limit { limit as usize } else { usize::MAX };
+                Work::Cut(head, running.copy.clone(), limit)
+            }
             None => Work::Control(Control::Checkpoint { session, limit }),
         }
     }
@@ -316,16 +346,27 @@ impl Copies {
         }
     }
 
-    /// The checkpoint of this batch counts. None if it was of no copy, or this replica lacks a part.
-    pub(super) fn on_stable(&mut self, batch: u64, current: &CurrentCopy) -> Option<WholeCopy> {
+    /// The checkpoint of this batch counts. None if it was of no copy, or this replica lacks a part. If it is being
+    /// written to the disk (`is_written`), what changes from now on is noted.
+    pub(super) fn on_stable(
+        &mut self,
+        batch: u64,
+        is_written: bool,
+        current: &CurrentCopy,
+    ) -> Option<WholeCopy> {
         let running = self.running.as_mut()?;
         let end = running.end.take_if(|end| end.batch == batch)?;
         let session = running.copy.session();
         self.ordering.take_if(|ordering| ordering.session == session);
-        let mut running = self.end(current)?;
         if !running.is_in_turn && running.joined != running.next {
+            self.end(current);
             return None;
         }
+        let mut running = match is_written {
+            true => self.running.take()?,
+            false => self.end(current)?,
+        };
+        self.kept = is_written.then(|| running.copy.clone());
         end.packed.pieces().iter().for_each(|piece| running.stream.put(piece));
         Some(WholeCopy { copy: (session, end.index), last: running.stream.finish() })
     }
@@ -358,13 +399,37 @@ impl Copies {
     /// Nobody has ordered a part for so long that the copy will not be finished: it is freed. Returns its session.
     pub(super) fn free_abandoned(&mut self, now_us: u64, current: &CurrentCopy) -> Option<u64> {
         let pause_us = 2 * limits::COPY_PAUSE.as_micros() as u64;
-        let since_us = self.running.as_ref()?.part_us.1;
+        // The next session goes on with changes.
+        let running = self.running.as_ref().filter(|running| !is_of_changes(running.copy.session()));
+        let since_us = running?.part_us.1;
         let is_over = now_us > since_us.saturating_add(pause_us);
         if is_over { self.give_up(current) } else { None }
     }
 
+    /// Whether what has changed since the last checkpoint on disk is known.
+    pub(super) fn has_kept(&self) -> bool {
+        self.kept.is_some() || self.session().is_some_and(is_of_changes)
+    }
+
+    /// The state of so many regions is on disk as it is now, before anything is executed.
+    pub(super) fn begin_kept(&mut self, regions: u32, current: &CurrentCopy) {
+        let copy = Arc::new(StateCopy::of_kept(regions));
+        current.set(Some(copy.clone()));
+        self.kept = Some(copy);
+    }
+
+    /// The copy could not be written to the disk: the next one there has to be of the whole state. Returns the session
+    /// of one that is given up.
+    pub(super) fn on_not_written(&mut self, current: &CurrentCopy) -> Option<u64> {
+        if self.kept.take().is_some() && self.running.is_none() {
+            current.set(None);
+        }
+        if self.session().is_some_and(is_of_changes) { self.give_up(current) } else { None }
+    }
+
     fn end(&mut self, current: &CurrentCopy) -> Option<Running> {
         current.set(None);
+        self.kept = None;
         self.running.take()
     }
 }
@@ -378,6 +443,14 @@ impl Ordering {
 }
 
 impl Running {
+    fn new(copy: Arc<StateCopy>, part_us: (u64, u64), piece: usize, is_in_turn: bool) -> Self {
+        let mut stream = PackWriter::new(piece);
+        state::begin_parts(&mut stream);
+        let (packed, early) = ((0, 0), BTreeMap::new());
+        let (next, joined, region_id, end) = (0, 0, 0, None);
+        Running { copy, next, part_us, stream, joined, packed, region_id, early, end, is_in_turn }
+    }
+
     fn join(&mut self) {
         while let Some(part) = self.early.remove(&self.joined) {
             state::put_parts(&part, &mut self.stream);
@@ -396,21 +469,32 @@ impl Running {
     }
 }
 
-/// A part of a copy was delivered, in a batch of this time. The work that it is here.
-pub(super) fn part_delivered<S: Service, W: World>(
+/// A part of a copy was delivered, in a batch of this time, or that one is wanted. The work that it is here.
+pub(super) fn delivered<S: Service, W: World>(
     (control, time_us): (Control, u64),
     execution: &Execution<S>,
     (copies, transfer): (&mut Copies, &mut StateTransfer),
     (order, env): (&mut OrderStage, &mut Environment<W>),
 ) -> Work<S::Request> {
-    let Control::CopyPart { session, number, .. } = control else { return Work::Control(control) };
-    let before = copies.session();
+    let Control::CopyPart { session, number, .. } = control else {
+        transfer.want_checkpoint(env);
+        return Work::Control(control);
+    };
+    if number == 0 && is_of_changes(session) && copies.kept.is_some() && !transfer.begin_changes(env) {
+        // The disk has another state to write first. What has changed is packed for the next checkpoint.
+        return Work::Control(control);
+    }
+    let (before, begun) = (copies.session(), copies.begun);
     let shape = (execution.locks(), env.world.scale().piece, env.settings.mode.verified);
     let times_us = (time_us, env.world.now_us());
     let copy = copies.on_delivered((session, number), shape, times_us, &execution.copy);
-    if copies.session() != before {
+    if copies.begun != begun {
         before.into_iter().for_each(|session| transfer.abandon_copy(session));
-        copies.session().into_iter().for_each(|session| transfer.begin_copy(session, order, env));
+        if !is_of_changes(session) {
+            transfer.begin_copy(session, order, env);
+        }
+    } else if copies.session().is_none() {
+        before.into_iter().for_each(|session| transfer.abandon_copy(session));
     }
     match copy {
         Some(copy) => Work::CopyPart(copy, control),
@@ -423,7 +507,7 @@ impl<S: Service, W: World> Replica<S, W> {
     pub(super) fn order_copy(&mut self) {
         let now_us = self.time.listened_us();
         let Some(execution) = &self.executor.running else { return };
-        let is_wanted = self.transfer.take_wanted_copy();
+        let wanted = self.transfer.take_wanted_copy();
         let engine_status = self.order.orderer.engine_status();
         if !engine_status.is_leader {
             return self.copies.forget_ordering();
@@ -435,8 +519,8 @@ impl<S: Service, W: World> Replica<S, W> {
             let is_ahead = room.is_full && (room.has_receiver || !is_on_disk);
             CopyRoom { is_full: is_ahead || self.transfer.disk.is_behind(), ..room }
         };
-        if is_wanted {
-            self.copies.want(engine_status.last_index, now_us, room);
+        if let Some(extent) = wanted {
+            self.copies.want(extent, (engine_status.last_index, now_us), room);
         }
         if let Some(control) = self.copies.next_control(execution.locks(), now_us, room) {
             if let Control::Checkpoint { .. } = control {
@@ -470,7 +554,11 @@ impl<S: Service, W: World> Replica<S, W> {
                 if self.speculate.is_some() {
                     return;
                 }
-                match self.copies.on_stable(head.batch, &execution.copy) {
+                let is_written = self.transfer.is_writing_copy();
+                match self.copies.on_stable(head.batch, is_written, &execution.copy) {
+                    Some(WholeCopy { copy: (session, index), last }) if is_of_changes(session) => {
+                        self.transfer.end_changes(index, &last, &self.env);
+                    }
                     Some(WholeCopy { copy, last }) => {
                         self.transfer.end_copy(copy, last, &mut self.order, &mut self.env);
                     }
@@ -495,287 +583,4 @@ impl<S: Service, W: World> Replica<S, W> {
 }
 
 #[cfg(test)]
-mod tests {
-    use object::{Ref, Region, ScopeOptions, Store, critical, genesis, request};
-
-    use super::*;
-
-    const REGIONS: u32 = 5;
-    const PIECE: usize = 200;
-    const ROOM: CopyRoom = CopyRoom { has_receiver: true, is_full: false };
-
-    #[critical]
-    struct Shelf {
-        books: Store<Book>,
-        #[uncritical]
-        order: Vec<Ref<Book>>,
-    }
-
-    #[critical]
-    struct Book {
-        text: Vec<u8>,
-    }
-
-    #[critical]
-    impl Book {
-        fn new(text: &[u8]) -> Self {
-            Self { text: text.to_vec() }
-        }
-        fn rewrite(&mut self, text: &[u8]) {
-            self.text = text.to_vec();
-        }
-    }
-
-    #[critical]
-    impl Shelf {
-        fn new() -> Self {
-            Self { books: Store::new(), order: Vec::new() }
-        }
-        fn add(&mut self, text: &[u8]) {
-            let book = self.books.insert(Book::new(text));
-            self.order.push(book);
-        }
-        fn rewrite(&mut self, number: usize, text: &[u8]) {
-            let book = self.order[number % self.order.len()];
-            self.books.expect_mut(book).rewrite(text);
-        }
-    }
-
-    /// A replica with its regions, as its order thread and its workers would use them.
-    struct Node {
-        copies: Copies,
-        current: CurrentCopy,
-        shelves: Vec<Shelf>,
-        position: u64,
-        now_us: u64,
-        /// The pieces that were made so far.
-        state: PackedState,
-        /// Parts are packed in the order in which they come.
-        is_in_turn: bool,
-        /// The batch of the checkpoint does not become stable.
-        is_unstable: bool,
-    }
-
-    impl Node {
-        fn new(books: u32) -> Self {
-            let shelves = (0..REGIONS).map(|region_id| genesis(region_id, Shelf::new)).collect();
-            let mut node = Node {
-                copies: Copies::default(),
-                current: CurrentCopy::default(),
-                shelves,
-                position: 1,
-                now_us: 1,
-                state: PackedState::default(),
-                is_in_turn: false,
-                is_unstable: false,
-            };
-            (0..books).for_each(|number| node.run(number, true));
-            node
-        }
-
-        /// A client's request, which adds a book or changes one.
-        fn run(&mut self, number: u32, adds: bool) {
-            let region_id = number % REGIONS;
-            let protect = request::Protect::Check;
-            request::begin(ScopeOptions { position: self.position, protect, keep_before_images: true });
-            self.position += 1;
-            let shelf = &mut self.shelves[region_id as usize];
-            match adds {
-                true => shelf.add(&[number as u8; 30]),
-                false => shelf.rewrite((number / REGIONS) as usize, &[number as u8; 20]),
-            }
-            shelf.seal(region_id);
-            if self.current.is_active() {
-                self.current.on_sealed(&crate::hooks::Active::default());
-            }
-            request::abandon();
-        }
-
-        /// Executes a request of the pipeline; with a checkpoint, returns the packed parts.
-        fn execute(&mut self, control: &Control) -> Option<PackedState> {
-            match *control {
-                Control::CopyPart { session, number, region_id, count } => {
-                    let times = (self.now_us, self.now_us);
-                    let copy = self.copies.on_delivered(
-                        (session, number),
-                        (REGIONS, PIECE, self.is_in_turn),
-                        times,
-                        &self.current,
-                    )?;
-                    let regions = region_id..region_id + u32::from(count);
-                    let pack = |id: RegionId| (id, copy.pack(id, &self.shelves[id as usize], PIECE));
-                    let part = regions.map(pack).collect();
-                    self.copies.on_part((session, number), part, (Duration::ZERO, self.now_us), REGIONS);
-                    self.state.extend(self.copies.take_pieces()?.1);
-                    None
-                }
-                Control::Checkpoint { session, limit } => {
-                    let copy = self.copies.running.as_ref()?.copy.clone();
-                    if copy.left().objects > limit as usize {
-                        self.copies.on_too_much(session, self.now_us);
-                        return None;
-                    }
-                    let regions = (0..REGIONS).zip(&self.shelves);
-                    let rest: Vec<_> =
-                        regions.filter_map(|(id, shelf)| Some((id, copy.pack_rest(id, shelf)?))).collect();
-                    let end = CopyEnd { batch: 1, index: 1, packed: PackedState::default() };
-                    self.copies.on_cut(session, &rest, Some(end));
-                    if self.is_unstable {
-                        return None;
-                    }
-                    self.state.extend(self.copies.on_stable(1, &self.current)?.last);
-                    Some(std::mem::take(&mut self.state))
-                }
-                _ => None,
-            }
-        }
-    }
-
-    /// Lets the first node lead a copy, with `writes` requests after each part; the states of both, and the controls.
-    fn copied(
-        nodes: &mut [Node; 2],
-        writes: u32,
-        mut after: impl FnMut(&mut [Node; 2], usize),
-    ) -> [Option<PackedState>; 2] {
-        nodes[0].copies.want(7, 0, |_| ROOM);
-        for step in 0..10_000 {
-            let now_us = nodes[0].now_us;
-            let Some(control) = nodes[0].copies.next_control(REGIONS, now_us, |_| ROOM) else { continue };
-            let [one, other] = &mut *nodes;
-            let states = [one.execute(&control), other.execute(&control)];
-            if states[0].is_some() {
-                return states;
-            }
-            for node in &mut *nodes {
-                for number in 0..writes {
-                    // One of each kind where there are few.
-                    node.run(step as u32 * writes + number, writes < 10 && number == 0);
-                }
-            }
-            after(nodes, step);
-        }
-        panic!("the copy does not end");
-    }
-
-    #[test]
-    fn all_put_the_same_copy_together_while_requests_run() {
-        let mut nodes = [Node::new(100), Node::new(100)];
-        let [one, other] = copied(&mut nodes, 2, |_, _| {});
-        let one = one.expect("a state");
-        assert!(one.length() > 100 * 50, "{}", one.length());
-        assert_eq!(Some(one), other);
-        assert!(!nodes[0].current.is_active() && nodes[0].copies.due_us().is_none());
-    }
-
-    #[test]
-    fn one_that_lacks_a_part_offers_no_copy() {
-        let mut nodes = [Node::new(100), Node::new(100)];
-        let [one, other] = copied(&mut nodes, 0, |nodes, step| {
-            if step == 1 {
-                nodes[1].copies = Copies::default();
-            }
-        });
-        assert!(one.is_some() && other.is_none());
-    }
-
-    #[test]
-    fn another_leader_goes_on_with_the_copy() {
-        let mut nodes = [Node::new(100), Node::new(100)];
-        let mut session = None;
-        nodes[0].copies.want(7, 0, |_| ROOM);
-        for _ in 0..3 {
-            let control = nodes[0].copies.next_control(REGIONS, 1, |_| ROOM).expect("a part");
-            nodes.iter_mut().for_each(|node| drop(node.execute(&control)));
-        }
-        nodes[0].copies.forget_ordering();
-        assert_eq!(nodes[0].copies.next_control(REGIONS, 2, |_| ROOM), None);
-        nodes.swap(0, 1);
-        let [one, other] = copied(&mut nodes, 1, |nodes, _| {
-            session = nodes[0].copies.running.as_ref().map(|running| running.copy.session());
-        });
-        assert_eq!(session, Some(7));
-        assert!(one.is_some() && one == other);
-    }
-
-    /// In verified mode batches are rolled back: parts come twice or not at all, and the checkpoint may not count.
-    #[test]
-    fn a_copy_goes_on_after_batches_were_rolled_back() {
-        let mut node = Node { is_in_turn: true, ..Node::new(100) };
-        node.copies.want(7, 0, |_| ROOM);
-        let next = |node: &mut Node| node.copies.next_control(REGIONS, node.now_us, |_| ROOM);
-        let first = next(&mut node).expect("a part");
-        (0..3).for_each(|_| assert_eq!(node.execute(&first), None));
-        assert_eq!(node.copies.marks(), Some((7, 1)));
-        assert!(next(&mut node).is_some());
-        node.copies.on_rolled_back(0);
-        let mut is_cut = false;
-        for _ in 0..10_000 {
-            let Some(control) = next(&mut node) else { continue };
-            let before = node.copies.marks();
-            if let (Control::Checkpoint { .. }, false) = (&control, is_cut) {
-                is_cut = true;
-                node.is_unstable = true;
-                assert_eq!(node.execute(&control), None);
-                assert_eq!(node.copies.on_stable(2, &node.current).map(|_| ()), None, "of another batch");
-                node.copies.on_rolled_back(0);
-                assert_eq!(node.copies.on_stable(1, &node.current).map(|_| ()), None, "it was rolled back");
-                assert_eq!((node.copies.marks(), node.current.is_active()), (before, true));
-                node.is_unstable = false;
-                node.run(1, false);
-            } else if let Some(state) = node.execute(&control) {
-                assert!(is_cut && state.length() > 100 * 50, "{}", state.length());
-                assert!(!node.current.is_active() && node.copies.due_us().is_none());
-                return;
-            }
-        }
-        panic!("the copy does not end");
-    }
-
-    #[test]
-    fn a_part_behind_a_checkpoint_that_is_not_stable_goes_on_with_the_copy() {
-        let mut node = Node { is_in_turn: true, is_unstable: true, ..Node::new(100) };
-        node.copies.want(7, 0, |_| ROOM);
-        let part = node.copies.next_control(REGIONS, 1, |_| ROOM).expect("a part");
-        node.execute(&part);
-        let limit = u32::MAX;
-        let Control::CopyPart { session, .. } = part else { panic!("{part:?}") };
-        (0..REGIONS).for_each(|region_id| {
-            node.execute(&Control::CopyPart { session, number: 1 + region_id, region_id, count: 1 });
-        });
-        node.execute(&Control::Checkpoint { session, limit });
-        node.execute(&part);
-        assert_eq!(node.copies.on_stable(1, &node.current).map(|_| ()), None);
-        assert_eq!(node.copies.session(), Some(session));
-    }
-
-    #[test]
-    fn a_lost_part_ends_the_ordering_and_an_abandoned_copy_is_freed() {
-        let mut node = Node::new(100);
-        node.copies.want(7, 0, |_| ROOM);
-        let first = node.copies.next_control(REGIONS, 1, |_| ROOM).expect("a part");
-        node.execute(&first);
-        assert!(node.copies.next_control(REGIONS, 2, |_| ROOM).is_some());
-        let later_us = 3 + limits::COPY_PATIENCE.as_micros() as u64;
-        assert_eq!(node.copies.next_control(REGIONS, later_us, |_| ROOM), None);
-        assert!(node.copies.ordering.is_none() && node.current.is_active());
-        let next =
-            node.copies.next_control(REGIONS, later_us, |_| CopyRoom { has_receiver: false, is_full: true });
-        assert_eq!(next, None, "it would not end");
-        let next = node.copies.next_control(REGIONS, later_us, |_| ROOM);
-        assert!(matches!(next, Some(Control::CopyPart { session: 7, number: 1, .. })), "{next:?}");
-        node.copies.free_abandoned(3 * limits::COPY_PAUSE.as_micros() as u64, &node.current);
-        assert!(node.copies.running.is_none() && !node.current.is_active());
-    }
-
-    #[test]
-    fn a_copy_ends_although_writes_are_faster() {
-        let books = 2 * limits::CUT_OBJECTS as u32;
-        let mut nodes = [Node::new(books), Node::new(books)];
-        let mut rounds = 0;
-        let [one, other] = copied(&mut nodes, 40, |nodes, _| {
-            rounds = nodes[0].copies.ordering.as_ref().map_or(rounds, |ordering| ordering.rounds);
-        });
-        assert!(one.is_some() && one == other);
-        assert!(rounds > limits::COPY_ROUNDS, "it ended after {rounds} rounds");
-    }
-}
+mod tests;

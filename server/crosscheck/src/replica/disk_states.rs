@@ -152,10 +152,12 @@ impl DiskStates {
         self.writing = None;
     }
 
-    /// Whether a state is on its way to the disk, or none may be before a while: none needs to be ordered so that the
-    /// log can be shortened.
+    /// Whether a state that is there as a whole is on its way to the disk, or none may be before a while: none needs to
+    /// be ordered so that the log can be shortened.
     pub(super) fn is_busy(&self, now_us: u64) -> bool {
-        self.writing.is_some() || self.waiting.is_some() || now_us < self.retry_at_us
+        self.writing.as_ref().is_some_and(|writing| writing.index.is_some())
+            || self.waiting.is_some()
+            || now_us < self.retry_at_us
     }
 
     /// Whether a whole state of the peers is on its way to the disk.
@@ -203,7 +205,7 @@ mod tests {
     use order::System;
 
     use super::*;
-    use crate::snapshot::{self, SnapshotError, Unfinished};
+    use crate::snapshot::{self, Extent, SnapshotError, Unfinished};
 
     const SECOND: u64 = 1_000_000;
 
@@ -229,7 +231,7 @@ mod tests {
         }
 
         fn begin(&mut self, write: u64, state: &DiskState) {
-            let mut unfinished = Unfinished::begin(&System, self.directory.path()).unwrap();
+            let mut unfinished = Unfinished::begin(&System, self.directory.path(), Extent::Whole).unwrap();
             for piece in state.state.pieces() {
                 unfinished.append(&System, piece).unwrap();
             }
@@ -260,7 +262,8 @@ mod tests {
 
         /// Log index of the state that a restart would find; the disk must have all of it.
         fn found(&self) -> Option<u64> {
-            let bytes = snapshot::read(&System, self.directory.path()).unwrap()?;
+            let saved = snapshot::read(&System, self.directory.path()).unwrap()?;
+            let bytes = saved.files.concat().concat();
             let index = u64::from(bytes[0]);
             assert_eq!(bytes, bytes_of(index));
             Some(index)
@@ -364,8 +367,9 @@ mod tests {
         assert_eq!(states.begin(StateUse::Shorten, 0), None, "the file has one writer");
         states.written(1, Some(1), 0);
         assert_eq!(states.begin(StateUse::Shorten, 0), Some(2));
-        assert!(states.is_busy(0) && !states.is_overdue(u64::MAX), "its pieces take as long as they take");
+        assert!(!states.is_busy(0) && !states.is_overdue(u64::MAX), "its pieces take as long as they take");
         states.end(2, 9, SECOND);
+        assert!(states.is_busy(SECOND));
         assert_eq!(states.written(2, Some(9), SECOND), Written::Kept);
         assert_eq!(states.kept_index(), 9);
 

@@ -10,7 +10,7 @@ use crate::hooks::Hooks;
 use crate::limits;
 use crate::packed_state::PackedState;
 use crate::settings::Durability;
-use crate::snapshot::SnapshotError;
+use crate::snapshot::{Extent, SavedSize, SnapshotError};
 use crate::state_writer::{StateSink, WriteEnd};
 use crate::world::World;
 
@@ -20,14 +20,15 @@ pub(super) struct DiskWriter {
     states: DiskStates,
     /// Takes the pieces of the copy that is being written.
     copy: Option<OpenCopy>,
-    /// Bytes of the last state that was made here, or came from others.
-    state_bytes: u64,
+    /// What the last state takes that was made here, or came from others.
+    size: SavedSize,
 }
 
 /// A copy that is written while it is made or received.
 struct OpenCopy {
     write: u64,
     used: StateUse,
+    extent: Extent,
     length: u64,
     sink: Box<dyn StateSink>,
 }
@@ -42,15 +43,19 @@ pub(super) enum KeptState {
 
 impl DiskWriter {
     /// Begins to write a copy. False if that is not possible now: another state is being written.
-    pub(super) fn begin<W: World>(&mut self, used: StateUse, env: &mut Environment<W>) -> bool {
-        self.copy = None;
+    pub(super) fn begin<W: World>(
+        &mut self,
+        (used, extent): (StateUse, Extent),
+        env: &mut Environment<W>,
+    ) -> bool {
+        self.drop_copy();
         let Durability::Disk(_) = &env.settings.durability else { return false };
         if !env.hooks.writes_in_turn() {
             self.states.overlook_writing();
         }
         let Some(write) = self.states.begin(used, env.world.now_us()) else { return false };
-        let sink = open(write, env);
-        self.copy = sink.map(|sink| OpenCopy { write, used, length: 0, sink });
+        let sink = open(write, extent, env);
+        self.copy = sink.map(|sink| OpenCopy { write, used, extent, length: 0, sink });
         true
     }
 
@@ -65,7 +70,12 @@ impl DiskWriter {
     /// The copy is whole: the state after entry `index`. False if it is not being written.
     pub(super) fn end(&mut self, used: StateUse, index: u64, now_us: u64) -> bool {
         let Some(copy) = self.copy.take_if(|copy| copy.used == used) else { return false };
-        self.state_bytes = copy.length;
+        match copy.extent {
+            Extent::Whole => self.size = SavedSize { state: copy.length, ..SavedSize::default() },
+            Extent::Changes => {
+                (self.size.changes, self.size.files) = (self.size.changes + copy.length, self.size.files + 1);
+            }
+        }
         self.states.end(copy.write, index, now_us);
         copy.sink.end(index);
         true
@@ -73,7 +83,32 @@ impl DiskWriter {
 
     /// The copy will not be finished.
     pub(super) fn give_up(&mut self, used: StateUse) {
-        self.copy.take_if(|copy| copy.used == used);
+        if self.copy.as_ref().is_some_and(|copy| copy.used == used) {
+            self.drop_copy();
+        }
+    }
+
+    fn drop_copy(&mut self) {
+        if let Some(copy) = self.copy.take() {
+            // The next write begins when this one has ended, as `World::keep` promises.
+            self.states.given_up(copy.write);
+        }
+    }
+
+    /// Whether a copy is being written for this.
+    pub(super) fn is_writing(&self, used: StateUse) -> bool {
+        self.copy.as_ref().is_some_and(|copy| copy.used == used)
+    }
+
+    /// Whether the changes behind the last whole state take more room than that, or too many files.
+    pub(super) fn changes_outweigh(&self) -> bool {
+        self.size.changes > self.size.state || self.size.files >= limits::CHANGES_FILES
+    }
+
+    /// The state after entry `index` was found on the disk.
+    pub(super) fn set_kept(&mut self, index: u64, size: SavedSize) {
+        self.states.set_kept(index);
+        self.size = size;
     }
 
     /// Whether so much of the copy is not written that no more should come.
@@ -88,9 +123,9 @@ impl DiskWriter {
         }
         if state.used == StateUse::Install {
             // The replica does not take part before it is written.
-            self.copy = None;
+            self.drop_copy();
         }
-        self.state_bytes = state.state.length();
+        self.size = SavedSize { state: state.state.length(), ..SavedSize::default() };
         self.states.put(state);
         self.write_next(env);
         true
@@ -104,7 +139,7 @@ impl DiskWriter {
         let Some((write, DiskState { index, state, .. })) = self.states.next(env.world.now_us()) else {
             return;
         };
-        if let Some(mut sink) = open(write, env) {
+        if let Some(mut sink) = open(write, Extent::Whole, env) {
             state.pieces().iter().for_each(|piece| sink.put(piece.clone()));
             sink.end(index);
         }
@@ -120,11 +155,7 @@ impl DiskWriter {
         self.copy.take_if(|copy| copy.write == write);
         let (index, error) = match end {
             WriteEnd::Kept(index) => (Some(index), None),
-            WriteEnd::GivenUp => {
-                self.states.given_up(write);
-                self.write_next(env);
-                return None;
-            }
+            WriteEnd::GivenUp => return None,
             WriteEnd::Failed(error) => (None, Some(error)),
         };
         let written = self.states.written(write, index, env.world.now_us());
@@ -184,18 +215,18 @@ impl DiskWriter {
         self.states.kept_index()
     }
 
-    /// Bytes of the last state.
+    /// Bytes of the last whole state.
     pub(super) fn state_bytes(&self) -> u64 {
-        self.state_bytes
+        self.size.state
     }
 }
 
 /// Begins a write; [`Input::Kept`] tells when it has ended.
-fn open<W: World>(write: u64, env: &mut Environment<W>) -> Option<Box<dyn StateSink>> {
+fn open<W: World>(write: u64, extent: Extent, env: &mut Environment<W>) -> Option<Box<dyn StateSink>> {
     let Durability::Disk(directory) = &env.settings.durability else { return None };
     let mailbox = env.mailbox.clone();
     let done = move |end| mailbox.send(Input::Kept { write, end });
-    match env.world.keep(directory, done) {
+    match env.world.keep(directory, extent, done) {
         Ok(sink) => Some(sink),
         Err(error) => {
             // No thread: the result is known at once.

@@ -11,7 +11,7 @@ use crate::hooks::{self, Hooks};
 use crate::job::{RunNotes, Runs};
 use crate::packed_state::PackedState;
 use crate::service::{Service, kind_in_words};
-use crate::state::{Base, LoadingState};
+use crate::state::{LoadingState, SavedBase};
 use crate::worker::Report;
 use crate::world::{Lockstep, World};
 use crate::{ReplaceReason, limits};
@@ -23,7 +23,7 @@ pub(super) struct ExecuteStage<S: Service> {
     /// A state that is put into the service while its pieces come.
     pub(super) loading: Option<LoadingState<S>>,
     /// The position of the service's state, when it was read from disk.
-    pub(super) base: Option<Base<S>>,
+    pub(super) base: Option<SavedBase<S>>,
     /// The workers, once they have started.
     pub(super) running: Option<Execution<S>>,
     /// The service while its workers end, and the packed state that is to replace its own.
@@ -52,7 +52,7 @@ struct Retiring<S> {
 
 impl<S: Service> ExecuteStage<S> {
     /// No worker runs yet. `base` is the position of `service`'s state, unless this is the first state.
-    pub(super) fn new(service: S, base: Option<Base<S>>) -> Self {
+    pub(super) fn new(service: S, base: Option<SavedBase<S>>) -> Self {
         ExecuteStage {
             service: Some(service),
             loading: None,

@@ -114,8 +114,8 @@ impl<S: Service, W: World> Replica<S, W> {
             self.transfer.prepare(0, &mut self.env);
         } else if self.executor.running.is_none() {
             match self.executor.base.take() {
-                Some((head, dispatcher)) => {
-                    self.transfer.set_kept(head.index);
+                Some(((head, dispatcher), size)) => {
+                    self.transfer.disk.set_kept(head.index, size);
                     self.start_execution(dispatcher, head.batch + 1);
                 }
                 None => {
@@ -144,6 +144,10 @@ impl<S: Service, W: World> Replica<S, W> {
                 if env.settings.mode.crosschecked {
                     self.votes.start(execution.locks(), first_batch, env);
                 }
+                let is_on_disk = matches!(env.settings.durability, Durability::Disk(_));
+                if is_on_disk && self.transfer.disk.kept_index() > 0 {
+                    self.copies.begin_kept(execution.locks(), &execution.copy);
+                }
                 self.executor.running = Some(execution);
                 env.tally.executed = first_batch - 1;
                 env.peers.progress.executed = env.tally.executed;
@@ -168,6 +172,9 @@ impl<S: Service, W: World> Replica<S, W> {
 
     /// The write of a state has ended.
     pub(super) fn on_kept(&mut self, write: u64, end: WriteEnd) {
+        if let (WriteEnd::Failed(_), Some(execution)) = (&end, &self.executor.running) {
+            self.copies.on_not_written(&execution.copy);
+        }
         match self.transfer.on_kept(write, end, &mut self.env) {
             Some(KeptState::Whole(index, state)) => self.on_arrived(Arrived { index, state }),
             Some(KeptState::InPlace(index)) => self.end_loading(index),

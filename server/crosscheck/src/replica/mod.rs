@@ -50,7 +50,7 @@ use crate::peers::{Identity, PeerEvent, Peers};
 use crate::self_check::{CHECKS, Check};
 use crate::service::Service;
 use crate::settings::{Durability, Mode, Settings};
-use crate::state::Base;
+use crate::state::SavedBase;
 use crate::state_writer::WriteEnd;
 use crate::worker::Report;
 use crate::world::{Lockstep, Os, World};
@@ -133,7 +133,7 @@ impl<S: Service> Replica<S> {
     pub(crate) fn new(
         settings: Settings,
         service: S,
-        base: Option<Base<S>>,
+        base: Option<SavedBase<S>>,
         orderer: Orderer<Engine>,
         counters: Arc<ClientCounters>,
         unwatched: u64,
@@ -195,7 +195,7 @@ impl<S: Service, W: World> Replica<S, W> {
     fn over(
         env: Environment<W>,
         service: S,
-        base: Option<Base<S>>,
+        base: Option<SavedBase<S>>,
         orderer: Orderer<Engine>,
         counters: Arc<ClientCounters>,
     ) -> Self {
@@ -362,7 +362,8 @@ impl<S: Service, W: World> Replica<S, W> {
         let waits_for = waits_for(self);
         self.waits.report(waits_for, &self.env);
         self.tend_copies();
-        self.transfer.compact(&mut self.order, &mut self.env, self.executor.running.is_some());
+        let (is_executing, has_kept) = (self.executor.running.is_some(), self.copies.has_kept());
+        self.transfer.compact(&mut self.order, &mut self.env, (is_executing, has_kept));
         self.pack_unordered();
         if let (Some(execution), true) = (&self.executor.running, self.votes.voter.is_some()) {
             self.scrubs.order_next(execution.locks(), &mut self.order, self.env.world.now_us());

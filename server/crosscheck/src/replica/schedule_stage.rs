@@ -77,12 +77,14 @@ impl<S: Service, W: World> Replica<S, W> {
             let Decoded { request_checksum, request, work, footprint } =
                 decode_delivered(execution, delivered, (place, number, request), &mut self.env);
             let work = match work {
-                Work::Control(control @ Control::CopyPart { .. }) => copies::part_delivered(
-                    (control, time_us),
-                    execution,
-                    (&mut self.copies, &mut self.transfer),
-                    (&mut self.order, &mut self.env),
-                ),
+                Work::Control(control @ (Control::CopyPart { .. } | Control::CopyWanted)) => {
+                    copies::delivered(
+                        (control, time_us),
+                        execution,
+                        (&mut self.copies, &mut self.transfer),
+                        (&mut self.order, &mut self.env),
+                    )
+                }
                 work => work,
             };
             if let Work::Control(Control::Checkpoint { session, limit }) = &work {
@@ -212,6 +214,6 @@ fn control_footprint(control: &Control, locks: u32) -> Footprint {
         Control::CopyPart { region_id, count, .. } => {
             within(&(*region_id..region_id.saturating_add(u32::from(*count))).collect::<Vec<_>>())
         }
-        Control::Checkpoint { .. } => Footprint::new(),
+        Control::Checkpoint { .. } | Control::CopyWanted => Footprint::new(),
     }
 }

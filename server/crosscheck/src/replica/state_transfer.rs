@@ -11,8 +11,10 @@ use super::environment::Environment;
 use super::order_stage::OrderStage;
 use crate::admin::CopyProgress;
 use crate::hooks::{self, Hooks};
+use crate::ordered::Control;
 use crate::packed_state::{self, PackedState};
 use crate::settings::Durability;
+use crate::snapshot::Extent;
 use crate::state_writer::WriteEnd;
 use crate::transfer::{Donor, Message, Offer, Progress, Receiver, StateEnd, TakenPiece};
 use crate::world::{Observation, World};
@@ -31,8 +33,10 @@ pub(super) struct StateTransfer {
     begun_elsewhere: Option<(u64, u64)>,
     /// The replica, from 0, whose state an operator decided to take without the agreement of others.
     trusted: Option<u8>,
-    /// A copy of the state is wanted, which the leader begins.
-    wants_copy: bool,
+    /// A copy of the state is wanted, or of what has changed, which the leader begins.
+    wants_copy: Option<Extent>,
+    /// When this replica has last told that it lacks a copy on its disk.
+    lacked_us: Option<u64>,
     /// The time since when a CHECKPOINT is being ordered.
     checkpoint_requested_us: Option<u64>,
     /// The states on the disk, and on their way there.
@@ -57,12 +61,30 @@ impl StateTransfer {
     /// A replica needs a state that does not exist yet: the leader orders a copy.
     pub(super) fn want_checkpoint<W: World>(&mut self, env: &Environment<W>) {
         // Without determinism replicas have no common state, and turns no order to pack one in.
-        self.wants_copy = env.settings.mode.has_common_state();
+        self.wants_copy = env.settings.mode.has_common_state().then_some(Extent::Whole);
     }
 
     /// Whether a copy of the state is wanted since the last call.
-    pub(super) fn take_wanted_copy(&mut self) -> bool {
-        std::mem::take(&mut self.wants_copy)
+    pub(super) fn take_wanted_copy(&mut self) -> Option<Extent> {
+        self.wants_copy.take()
+    }
+
+    /// What has changed since the last checkpoint on disk is being packed, to be written behind that. False if it
+    /// cannot be written now.
+    pub(super) fn begin_changes<W: World>(&mut self, env: &mut Environment<W>) -> bool {
+        self.disk.begin((StateUse::Shorten, Extent::Changes), env)
+    }
+
+    /// The changes are whole: with them, the state after entry `index` is on disk.
+    pub(super) fn end_changes<W: World>(&mut self, index: u64, last: &PackedState, env: &Environment<W>) {
+        self.checkpoint_requested_us = None;
+        last.pieces().iter().for_each(|piece| self.disk.put(StateUse::Shorten, piece.clone()));
+        self.disk.end(StateUse::Shorten, index, env.world.now_us());
+    }
+
+    /// Whether a copy that is made here is written to the disk.
+    pub(super) fn is_writing_copy(&self) -> bool {
+        self.disk.is_writing(StateUse::Shorten)
     }
 
     /// The CHECKPOINT at the end of a copy is being ordered: the log after it will be needed.
@@ -114,7 +136,7 @@ impl StateTransfer {
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
-        self.disk.begin(StateUse::Shorten, env);
+        self.disk.begin((StateUse::Shorten, Extent::Whole), env);
         if let Some(index) = self.donor.begin(copy, env.world.now_us()) {
             order.orderer.state_freed(index);
         }
@@ -203,11 +225,6 @@ impl StateTransfer {
         env: &mut Environment<W>,
     ) -> Option<KeptState> {
         self.disk.on_ended(write, end, env)
-    }
-
-    /// The state after entry `index` was found on the disk.
-    pub(super) fn set_kept(&mut self, index: u64) {
-        self.disk.states().set_kept(index);
     }
 
     /// This replica's log begins later than its state ends: entry `index` is the last before it.
@@ -403,7 +420,7 @@ impl StateTransfer {
         let (number, is_packed_at_once) = receiver.next_piece()?;
         let is_on_disk = matches!(env.settings.durability, Durability::Disk(_));
         let is_written = in_place && is_on_disk && !is_packed_at_once;
-        if is_written && number == 0 && !self.disk.begin(StateUse::Install, env) {
+        if is_written && number == 0 && !self.disk.begin((StateUse::Install, Extent::Whole), env) {
             return None;
         }
         if is_written && self.disk.is_behind() {
@@ -487,7 +504,7 @@ impl StateTransfer {
         &mut self,
         order: &mut OrderStage,
         env: &mut Environment<W>,
-        is_executing: bool,
+        (is_executing, has_kept): (bool, bool),
     ) {
         self.disk.tend(env);
         if let Some(index) = self.donor.free_unused(env.world.now_us()) {
@@ -496,12 +513,18 @@ impl StateTransfer {
         let disk = matches!(env.settings.durability, Durability::Disk(_));
         let engine_status = order.orderer.engine_status();
         let entries = engine_status.commit_index.saturating_sub(self.disk.kept_index());
-        let long = entries > entries_per_snapshot(env) || self.is_full(engine_status.log_bytes, env);
-        // One that is being written counts: its log index is not known to be kept before it is on the disk. And it
-        // would take the place of one that a peer fetches, which would begin again.
-        let is_of_use = !self.disk.is_busy(env.world.now_us()) && !self.donor.is_fetched();
+        // What is before the last checkpoint is dropped as soon as no other replica needs it.
+        let all = (engine_status.commit_index + 1).saturating_sub(engine_status.first_index);
+        let log_bytes = (engine_status.log_bytes / all.max(1)).saturating_mul(entries.min(all));
+        let long = entries > entries_per_snapshot(env) || self.is_full(log_bytes, has_kept, env);
+        let of_changes = has_kept && !self.disk.changes_outweigh();
+        // One that is being written counts: its log index is not known to be kept before it is on the disk. And a whole
+        // one would take the place of one that a peer fetches, which would begin again.
+        let is_of_use = !self.disk.is_busy(env.world.now_us()) && (of_changes || !self.donor.is_fetched());
         if disk && engine_status.is_leader && long && is_executing && is_of_use {
-            self.want_checkpoint(env);
+            self.wants_copy.get_or_insert(if of_changes { Extent::Changes } else { Extent::Whole });
+        } else if disk && !engine_status.is_leader && is_executing {
+            self.report_lacking(entries, order, env);
         }
         let (floor, scale) = (order.orderer.compaction_floor(), env.world.scale());
         for _ in 0..limits::COMPACTIONS_PER_TICK {
@@ -512,7 +535,9 @@ impl StateTransfer {
                 Durability::Memory if self.checkpoint_requested_us.is_some() => return,
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(scale.log_kept),
-                Durability::Disk(_) if self.is_full(log_bytes, env) => floor.min(self.disk.kept_index()),
+                Durability::Disk(_) if self.is_full(log_bytes, has_kept, env) => {
+                    floor.min(self.disk.kept_index())
+                }
                 Durability::Disk(_) => {
                     let kept = entries_per_snapshot(env) / limits::KEPT_SHARE;
                     floor.saturating_sub(kept).min(self.disk.kept_index())
@@ -524,10 +549,24 @@ impl StateTransfer {
         }
     }
 
-    /// Whether a log on disk, which is in memory too, takes its half of the buffers and more bytes than the last state.
-    /// Then another state costs no more writes than the log has cost.
-    fn is_full<W: World>(&self, log_bytes: u64, env: &Environment<W>) -> bool {
-        log_bytes > self.disk.state_bytes().max(env.settings.buffer_limit as u64 / 2)
+    /// A replica whose disk has none of the group's last checkpoints, because they could not be written there, needs a
+    /// copy of the whole state. It has that ordered, so that the leader learns of it.
+    fn report_lacking<W: World>(&mut self, entries: u64, order: &mut OrderStage, env: &Environment<W>) {
+        let now_us = env.world.now_us();
+        let is_lacking = entries > 2 * entries_per_snapshot(env) && !self.disk.is_busy(now_us);
+        let pause_us = limits::COPY_PAUSE.as_micros() as u64;
+        if is_lacking && self.lacked_us.is_none_or(|lacked_us| now_us > lacked_us + pause_us) {
+            self.lacked_us = Some(now_us);
+            order.submit_control(&Control::CopyWanted);
+        }
+    }
+
+    /// Whether a log on disk, which is in memory too, takes its half of the buffers: then a checkpoint of what has
+    /// changed costs no more writes than the log has cost. Where that cannot be had, it has to take more than the last
+    /// state.
+    fn is_full<W: World>(&self, log_bytes: u64, has_kept: bool, env: &Environment<W>) -> bool {
+        let least = if has_kept { 0 } else { self.disk.state_bytes() };
+        log_bytes > least.max(env.settings.buffer_limit as u64 / 2)
     }
 }
 

@@ -25,6 +25,7 @@ use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
 pub use crate::peers::probe::PeerProgress;
 use crate::peers::{Identity, PeerEvent, Peers};
+use crate::snapshot::Saved;
 pub use crate::state_writer::{StateSink, WriteEnd};
 pub use crate::world::{Observation, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
@@ -40,7 +41,7 @@ pub struct Startup {
     /// The records of the log when it was opened.
     pub records: Vec<Record>,
     /// The state of the last checkpoint, if it is on a disk ([`crate::snapshot`]).
-    pub state: Option<Bytes>,
+    pub state: Option<Saved>,
 }
 
 /// The readiness of one stream of this replica.
@@ -116,9 +117,10 @@ impl<S: Service, W: World> Stepped<S, W> {
         let config = order::Config::new(me, ordering, birth.engine.seed);
         let config = order::Config { rewinds: verified, streams: verified, ..config };
         let mut service = service;
-        let load = |packed: Bytes| state::load(&mut service, packed).map_err(ServeError::BadState);
+        let load = |saved: Saved| state::load_saved(&mut service, saved).map_err(ServeError::BadState);
         let base = birth.state.map(load).transpose()?;
-        let order_state = base.as_ref().map_or_else(order::State::default, |(head, _)| head.order.clone());
+        let order_state =
+            base.as_ref().map_or_else(order::State::default, |((head, _), _)| head.order.clone());
         let seed = birth.engine.seed;
         let lockstep = crate::world::Lockstep::strict(settings.workers, seed);
         let engine = if verified {

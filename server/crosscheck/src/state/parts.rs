@@ -134,6 +134,11 @@ impl<S: Service> LoadingState<S> {
     /// Empties the service, which no other thread can reach.
     pub(crate) fn new(service: &mut S) -> Self {
         service.locks_mut().iter_mut().for_each(|lock| lock.region_mut().empty());
+        LoadingState::of_changes()
+    }
+
+    /// Puts the changes of a later checkpoint into a service that has the state before.
+    pub(super) fn of_changes() -> Self {
         let (unread, installed) = (PackReader::default(), InstalledParts::default());
         LoadingState { unread, is_begun: false, installed, loaded: None }
     }

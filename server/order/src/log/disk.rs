@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,15 @@ pub trait Disk: Clone + fmt::Debug + Send + 'static {
     ///
     /// # Errors
     /// The system's error; `NotFound` when there is none.
-    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>>;
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        self.read_from(path, 0, most)
+    }
+
+    /// The same from byte `from` on.
+    ///
+    /// # Errors
+    /// As [`Disk::read`].
+    fn read_from(&self, path: &Path, from: u64, most: u64) -> io::Result<Vec<u8>>;
 
     /// Creates a new file, and opens it for writing at any place.
     ///
@@ -166,9 +174,11 @@ impl Disk for System {
         }
     }
 
-    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(self.length(path)?.min(most) as usize);
-        File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    fn read_from(&self, path: &Path, from: u64, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(self.length(path)?.saturating_sub(from).min(most) as usize);
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(from))?;
+        file.take(most).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 

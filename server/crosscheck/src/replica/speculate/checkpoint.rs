@@ -24,7 +24,7 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
     pub(super) fn on_stable(&mut self, batch: u64, proof: StateProof) {
         let Speculator { copies, executor, transfer, order, env, .. } = &mut *self.0;
         let Some(execution) = &executor.running else { return };
-        if let Some(WholeCopy { copy, last }) = copies.on_stable(batch, &execution.copy) {
+        if let Some(WholeCopy { copy, last }) = copies.on_stable(batch, false, &execution.copy) {
             transfer.end_copy(copy, state::with_proof(proof, last), order, env);
         }
     }

@@ -199,9 +199,7 @@ fn push_copied<S: Service, W: World>(
             Control::Checkpoint { session, limit } => {
                 copies.checkpoint_delivered(session, limit, Arc::new(head.clone()))
             }
-            control => {
-                copies::part_delivered((control, time_us), execution, (copies, transfer), (order, env))
-            }
+            control => copies::delivered((control, time_us), execution, (copies, transfer), (order, env)),
         };
         collected.push(Job::unordered(work), footprint);
     }

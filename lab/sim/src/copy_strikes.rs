@@ -105,17 +105,7 @@ const CORRUPTIONS: [Corruption; 6] = [
 ];
 
 /// In verified mode also faults in a request: batches are rolled back, of which parts were packed.
-const CORRUPTIONS_VERIFIED: [Corruption; 9] = [
-    Corruption::Unnamed,
-    Corruption::Cursor,
-    Corruption::Part,
-    Corruption::Piece,
-    Corruption::Flip,
-    Corruption::Lost,
-    Corruption::Skip,
-    Corruption::Skip,
-    Corruption::Twice,
-];
+const IN_A_REQUEST: [Corruption; 3] = [Corruption::Skip, Corruption::Skip, Corruption::Twice];
 
 /// The episode `number` of a seed.
 pub fn episode(seed: u64, number: u64, options: &Options) -> CopyEpisode {
@@ -136,10 +126,8 @@ fn strike(options: &Options, rng: &mut SplitMix64) -> CopyStrike {
     let at = *rng.pick(&[parts, parts, parts, CopyMoment::Made, CopyMoment::Arriving, CopyMoment::Joining]);
     let end = if options.disk && rng.chance(400) { CopyBlow::Lose } else { CopyBlow::Kill };
     let pause = CopyBlow::Pause(rng.within(50_000, 3_000_000));
-    let corrupts = CopyBlow::Corrupt(match options.verified {
-        true => *rng.pick(&CORRUPTIONS_VERIFIED),
-        false => *rng.pick(&CORRUPTIONS),
-    });
+    let more: &[Corruption] = if options.verified { &IN_A_REQUEST } else { &[] };
+    let corrupts = CopyBlow::Corrupt(*rng.pick(&[&CORRUPTIONS, more].concat()));
     let blow = *rng.pick(&[end, end, pause, corrupts, corrupts, corrupts]);
     let donors = [CopyVictim::Leader, CopyVictim::Follower];
     let whom = match blow {
@@ -170,7 +158,7 @@ mod tests {
         assert!((0..9).any(|seed| episode(seed, 0, &on_disk).first == CopyBlow::Lose));
         let verified = Options { verified: true, ..options };
         let strikes: Vec<_> = (0..400).flat_map(|seed| episode(seed, 0, &verified).strikes).collect();
-        for kind in CORRUPTIONS_VERIFIED {
+        for kind in CORRUPTIONS.into_iter().chain(IN_A_REQUEST) {
             assert!(strikes.iter().any(|strike| strike.blow == CopyBlow::Corrupt(kind)), "{kind:?}");
         }
     }

@@ -368,9 +368,11 @@ impl Disk for SimDisk {
         let mut state = self.state();
         state.operate()?;
         let file = state.find(path)?;
-        let part =
-            |inode: &Inode| inode.bytes.iter().skip(from as usize).take(most as usize).copied().collect();
-        let mut bytes: Vec<u8> = state.inodes.get(&file).map(part).unwrap_or_default();
+        let part = |inode: &Inode| {
+            let rest = inode.bytes.get(from as usize..).unwrap_or_default();
+            rest[..rest.len().min(most as usize)].to_vec()
+        };
+        let mut bytes = state.inodes.get(&file).map(part).unwrap_or_default();
         if state.glosses && path.extension().is_some_and(|extension| extension == "log") {
             gloss_over(&mut bytes);
         }

@@ -142,7 +142,7 @@ pub const OBJECTS_AGAIN: Duration = Duration::from_millis(250);
 /// (`execute::Speculation`).
 pub const OBJECTS_PAUSE: Duration = Duration::from_millis(20);
 /// In verified mode: versions that verifiers have recorded last, which a replica remembers that receives a state.
-pub const VERSIONS_HEARD: usize = 4096;
+pub const VERSIONS_REMEMBERED: usize = 4096;
 /// In verified mode: how often a replica runs batches again in which corrupted objects were found, before it replaces
 /// itself.
 pub const RUNS_AGAIN: u32 = 8;

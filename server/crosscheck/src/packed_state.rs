@@ -149,14 +149,7 @@ impl From<PackedState> for PackReader {
     }
 }
 
-/// A state that is there as a whole: read from the disk, it has no digests of pieces, and needs none.
-impl From<Bytes> for PackReader {
-    fn from(bytes: Bytes) -> Self {
-        PackReader { remaining: bytes.len() as u64, piece: bytes, later: VecDeque::new() }
-    }
-}
-
-/// The same, in pieces.
+/// A state that was read from the disk: it has no digests of pieces, and needs none.
 impl From<Vec<Bytes>> for PackReader {
     fn from(pieces: Vec<Bytes>) -> Self {
         PackedState::of(pieces, Vec::new()).into()
@@ -294,7 +287,7 @@ mod tests {
 
         let all: Bytes = state.pieces().concat().into();
         for cut in 0..all.len() {
-            let mut reader = PackReader::from(all.slice(..cut));
+            let mut reader = PackReader::from(vec![all.slice(..cut)]);
             assert!(blocks.iter().any(|_| reader.block().is_err()), "{cut} bytes");
         }
     }

@@ -133,6 +133,13 @@ pub enum Durability {
     Disk(PathBuf),
 }
 
+impl Durability {
+    /// Whether the log is on disk.
+    pub fn is_disk(&self) -> bool {
+        matches!(self, Durability::Disk(_))
+    }
+}
+
 /// How clients may connect besides the plain port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientAccess {

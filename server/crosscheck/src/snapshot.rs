@@ -71,17 +71,20 @@ pub struct SavedSize {
 /// A file of a checkpoint that was written as a whole, as far as its head tells.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    extent: Extent,
     length: u64,
     digest: [u8; 16],
     /// Of one with changes: the digest of the file before it.
-    follows: [u8; 16],
+    follows: Option<[u8; 16]>,
 }
 
 impl Head {
     fn bytes(&self) -> u64 {
-        HEAD as u64 + if self.extent == Extent::Changes { FOLLOWED as u64 } else { 0 }
+        head_bytes(self.follows.is_some())
     }
+}
+
+fn head_bytes(has_changes: bool) -> u64 {
+    HEAD as u64 + if has_changes { FOLLOWED as u64 } else { 0 }
 }
 
 /// The reason why a snapshot's file is not usable. The text of each is complete: none has a source.
@@ -202,7 +205,8 @@ impl<F: DiskFile> Unfinished<F> {
     /// # Errors
     /// As [`Unfinished::begin`]; nothing can be appended then, nor finished.
     pub fn append(&mut self, disk: &impl Disk<File = F>, bytes: &[u8]) -> Result<(), SnapshotError> {
-        let mut written = self.file.write_all_at(bytes, self.head().bytes() + self.length);
+        let begins_at = head_bytes(self.follows.is_some());
+        let mut written = self.file.write_all_at(bytes, begins_at + self.length);
         self.length += bytes.len() as u64;
         self.digest.update(bytes);
         if written.is_ok() && self.length - self.synced >= SYNCED_BYTES {
@@ -218,19 +222,19 @@ impl<F: DiskFile> Unfinished<F> {
     /// As [`Unfinished::begin`].
     pub fn finish(self, disk: &impl Disk<File = F>) -> Result<(), SnapshotError> {
         let path = path_of(&self.directory, self.follows.map_or(0, |(number, _)| number));
-        let head = self.head();
-        let (magic, followed) = match head.extent {
-            Extent::Whole => (MAGIC, &[][..]),
-            Extent::Changes => (MAGIC_OF_CHANGES, &head.follows[..]),
+        let (magic, followed) = match &self.follows {
+            None => (MAGIC, &[][..]),
+            Some((_, follows)) => (MAGIC_OF_CHANGES, &follows[..]),
         };
-        let head = [&magic[..], &head.length.to_le_bytes(), &head.digest, followed].concat();
+        let digest = self.digest.digest128().to_le_bytes();
+        let head = [&magic[..], &self.length.to_le_bytes(), &digest, followed].concat();
         let written = self.file.write_all_at(&head, 0).and_then(|()| self.file.sync_all());
         let fresh = self.directory.join(UNFINISHED);
         written.and_then(|()| disk.rename(&fresh, &path)).map_err(|error| self.failed(disk, error))?;
         // The rename itself is part of the directory.
         disk.sync_directory(&self.directory).map_err(SnapshotError::of(&path))?;
         if self.follows.is_none() {
-            // Changes to the state before: nobody reads them any more.
+            // Changes to the state before are not read any more.
             (1..)
                 .map(|number| path_of(&self.directory, number))
                 .take_while(|path| disk.remove(path).is_ok())
@@ -242,12 +246,6 @@ impl<F: DiskFile> Unfinished<F> {
     /// The state will not be complete.
     pub fn give_up(self, disk: &impl Disk<File = F>) {
         let _ = disk.remove(&self.directory.join(UNFINISHED));
-    }
-
-    fn head(&self) -> Head {
-        let extent = if self.follows.is_some() { Extent::Changes } else { Extent::Whole };
-        let follows = self.follows.map(|(_, follows)| follows).unwrap_or_default();
-        Head { extent, length: self.length, digest: self.digest.digest128().to_le_bytes(), follows }
     }
 
     /// Removes the file, so that the log gets its room. This process made it: that it is absent is nobody's mistake in
@@ -307,18 +305,14 @@ fn head_of(
     if bytes.len() < size {
         return Err(corrupt(format!("it was truncated to {length} bytes")));
     }
-    let mut head = Head { extent: Extent::Whole, length: 0, digest: [0; 16], follows: [0; 16] };
+    let follows = last.map(|(_, digest)| digest);
+    if follows.is_some_and(|digest| bytes[HEAD..] != digest) {
+        return Ok(None);
+    }
     let mut state = [0; 8];
     state.copy_from_slice(&bytes[8..16]);
-    head.length = u64::from_le_bytes(state);
+    let mut head = Head { length: u64::from_le_bytes(state), digest: [0; 16], follows };
     head.digest.copy_from_slice(&bytes[16..HEAD]);
-    if let Some((_, digest)) = last {
-        head.extent = Extent::Changes;
-        head.follows.copy_from_slice(&bytes[HEAD..]);
-        if head.follows != digest {
-            return Ok(None);
-        }
-    }
     let written = head.length.saturating_add(head.bytes());
     if length != written {
         return Err(corrupt(format!("it has {length} bytes and was written with {written}")));
@@ -344,9 +338,7 @@ pub fn read(disk: &impl Disk, directory: &Path) -> Result<Option<Saved>, Snapsho
 /// The bytes of a file whose length is the one that its head tells.
 fn read_file(disk: &impl Disk, path: &Path, head: &Head) -> Result<Vec<Bytes>, SnapshotError> {
     let (mut digest, mut pieces, mut at) = (Xxh3::new(), Vec::new(), head.bytes());
-    if head.extent == Extent::Changes {
-        digest.update(&head.follows);
-    }
+    head.follows.iter().for_each(|follows| digest.update(follows));
     while at < head.bytes() + head.length {
         let most = READ_BYTES.min(head.bytes() + head.length - at);
         let piece = disk.read_from(path, at, most).map_err(SnapshotError::of(path))?;

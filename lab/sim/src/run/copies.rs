@@ -74,7 +74,7 @@ impl<W: Workload> Run<W> {
         self.strike_first(episode.receiver);
     }
 
-    /// The receiver comes to need a state, if it is time. False before.
+    /// From now on the receiver needs a state, if it is time. False before.
     fn strike_first(&mut self, seed: u64) -> bool {
         match self.copy_strikes.first {
             Some((_, at_us)) if self.now_us < at_us => false,

@@ -4,7 +4,7 @@
 //!
 //! With logs on disk every replica writes the copy there, and goes on to note what changes. The next checkpoint that is
 //! to shorten the log is a copy of these changes alone: they are written behind the state before. What a replica writes
-//! then is its own matter: nobody compares it, and nobody fetches it.
+//! then is its own matter: it is neither compared nor fetched.
 //!
 //! Receivers take the pieces while the copy is being made. Donors keep the last ones only: if a receiver is slow, the
 //! leader waits with the next part.
@@ -21,6 +21,7 @@ use std::time::Duration;
 use object::{CopiedPart, RegionId};
 
 use super::Replica;
+use super::disk_states::StateUse;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
@@ -34,7 +35,6 @@ use crate::limits;
 use crate::ordered::Control;
 use crate::packed_state::{PackWriter, PackedState};
 use crate::service::Service;
-use crate::settings::Durability;
 use crate::snapshot::Extent;
 use crate::state;
 use crate::transfer::CopyRoom;
@@ -141,12 +141,12 @@ impl Copies {
         self.ordering = Some(Ordering::from(session, next));
     }
 
-    /// The leader goes on with a copy that stands still, since its leader has changed or a part was lost: it ends, even
-    /// if nobody needs it any more.
+    /// The leader goes on with a stalled copy, since its leader has changed or a part was lost: it ends, even if no
+    /// replica needs it any more.
     fn resume(&mut self, now_us: u64, room: impl Fn(u64) -> CopyRoom) {
         let Some(Running { copy, next, part_us, .. }) = self.running.as_ref() else { return };
-        let stands_still = now_us > part_us.1 + limits::COPY_PATIENCE.as_micros() as u64;
-        if self.ordering.is_none() && stands_still && room(copy.session()).is_of_use() {
+        let is_stalled = now_us > part_us.1 + limits::COPY_PATIENCE.as_micros() as u64;
+        if self.ordering.is_none() && is_stalled && room(copy.session()).is_of_use() {
             self.ordering = Some(Ordering::from(copy.session(), *next));
         }
     }
@@ -418,13 +418,11 @@ impl Copies {
         self.kept = Some(copy);
     }
 
-    /// The copy could not be written to the disk: the next one there has to be of the whole state. Returns the session
-    /// of one that is given up.
-    pub(super) fn on_not_written(&mut self, current: &CurrentCopy) -> Option<u64> {
-        if self.kept.take().is_some() && self.running.is_none() {
-            current.set(None);
+    /// The copy could not be written to the disk: the next one there has to be of the whole state.
+    pub(super) fn on_not_written(&mut self, current: &CurrentCopy) {
+        if self.has_kept() {
+            self.end(current);
         }
-        if self.session().is_some_and(is_of_changes) { self.give_up(current) } else { None }
     }
 
     fn end(&mut self, current: &CurrentCopy) -> Option<Running> {
@@ -513,7 +511,7 @@ impl<S: Service, W: World> Replica<S, W> {
             return self.copies.forget_ordering();
         }
         // With a disk a copy is of use without a receiver.
-        let is_on_disk = matches!(self.env.settings.durability, Durability::Disk(_));
+        let is_on_disk = self.env.settings.durability.is_disk();
         let room = |session| {
             let room = self.transfer.donor.room(session, now_us);
             let is_ahead = room.is_full && (room.has_receiver || !is_on_disk);
@@ -524,7 +522,7 @@ impl<S: Service, W: World> Replica<S, W> {
         }
         if let Some(control) = self.copies.next_control(execution.locks(), now_us, room) {
             if let Control::Checkpoint { .. } = control {
-                self.transfer.on_checkpoint_ordered(now_us);
+                self.transfer.on_checkpoint_ordered();
             }
             self.order.submit_control(&control);
         }
@@ -554,7 +552,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 if self.speculate.is_some() {
                     return;
                 }
-                let is_written = self.transfer.is_writing_copy();
+                let is_written = self.transfer.disk.is_writing(StateUse::Shorten);
                 match self.copies.on_stable(head.batch, is_written, &execution.copy) {
                     Some(WholeCopy { copy: (session, index), last }) if is_of_changes(session) => {
                         self.transfer.end_changes(index, &last, &self.env);

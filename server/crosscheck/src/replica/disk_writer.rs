@@ -49,7 +49,9 @@ impl DiskWriter {
         env: &mut Environment<W>,
     ) -> bool {
         self.drop_copy();
-        let Durability::Disk(_) = &env.settings.durability else { return false };
+        if !env.settings.durability.is_disk() {
+            return false;
+        }
         if !env.hooks.writes_in_turn() {
             self.states.overlook_writing();
         }
@@ -57,6 +59,11 @@ impl DiskWriter {
         let sink = open(write, extent, env);
         self.copy = sink.map(|sink| OpenCopy { write, used, extent, length: 0, sink });
         true
+    }
+
+    /// The next pieces of the copy.
+    pub(super) fn put_all(&mut self, used: StateUse, pieces: &PackedState) {
+        pieces.pieces().iter().for_each(|piece| self.put(used, piece.clone()));
     }
 
     /// The next piece of the copy.
@@ -83,7 +90,7 @@ impl DiskWriter {
 
     /// The copy will not be finished.
     pub(super) fn give_up(&mut self, used: StateUse) {
-        if self.copy.as_ref().is_some_and(|copy| copy.used == used) {
+        if self.is_writing(used) {
             self.drop_copy();
         }
     }
@@ -118,7 +125,7 @@ impl DiskWriter {
 
     /// Has the state after entry `index` written; false without a disk.
     pub(super) fn keep<W: World>(&mut self, state: DiskState, env: &mut Environment<W>) -> bool {
-        if matches!(env.settings.durability, Durability::Memory) {
+        if !env.settings.durability.is_disk() {
             return false;
         }
         if state.used == StateUse::Install {
@@ -195,24 +202,9 @@ impl DiskWriter {
         }
     }
 
-    /// Whether a state is on its way to the disk, or none may be yet: none needs to be ordered to shorten the log.
-    pub(super) fn is_busy(&self, now_us: u64) -> bool {
-        self.states.is_busy(now_us)
-    }
-
     /// The states on disk and on their way there.
-    pub(super) fn states(&mut self) -> &mut DiskStates {
-        &mut self.states
-    }
-
-    /// Whether any state of the peers is on its way to the disk, as a whole.
-    pub(super) fn installs(&self) -> bool {
-        self.states.installs()
-    }
-
-    /// Log index of the last state on disk: no later part of the log may be dropped.
-    pub(super) fn kept_index(&self) -> u64 {
-        self.states.kept_index()
+    pub(super) fn states(&self) -> &DiskStates {
+        &self.states
     }
 
     /// Bytes of the last whole state.

@@ -144,8 +144,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 if env.settings.mode.crosschecked {
                     self.votes.start(execution.locks(), first_batch, env);
                 }
-                let is_on_disk = matches!(env.settings.durability, Durability::Disk(_));
-                if is_on_disk && self.transfer.disk.kept_index() > 0 {
+                if self.transfer.disk.states().kept_index() > 0 {
                     self.copies.begin_kept(execution.locks(), &execution.copy);
                 }
                 self.executor.running = Some(execution);
@@ -175,7 +174,7 @@ impl<S: Service, W: World> Replica<S, W> {
         if let (WriteEnd::Failed(_), Some(execution)) = (&end, &self.executor.running) {
             self.copies.on_not_written(&execution.copy);
         }
-        match self.transfer.on_kept(write, end, &mut self.env) {
+        match self.transfer.disk.on_ended(write, end, &mut self.env) {
             Some(KeptState::Whole(index, state)) => self.on_arrived(Arrived { index, state }),
             Some(KeptState::InPlace(index)) => self.end_loading(index),
             None => {}

@@ -49,7 +49,7 @@ use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::{Identity, PeerEvent, Peers};
 use crate::self_check::{CHECKS, Check};
 use crate::service::Service;
-use crate::settings::{Durability, Mode, Settings};
+use crate::settings::{Mode, Settings};
 use crate::state::SavedBase;
 use crate::state_writer::WriteEnd;
 use crate::worker::Report;
@@ -285,7 +285,7 @@ impl<S: Service, W: World> Replica<S, W> {
         }
         self.order.orderer.pump(self.time.stamp_us(&self.env));
         self.perform_outputs();
-        if matches!(self.env.settings.durability, Durability::Memory) {
+        if !self.env.settings.durability.is_disk() {
             // There is nothing to wait for: the frames of the following stages leave in the same write.
             self.persist();
         }

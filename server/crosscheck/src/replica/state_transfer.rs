@@ -6,7 +6,7 @@ use order::FrameKind;
 use wire::ReplicaId;
 
 use super::disk_states::{DiskState, StateUse};
-use super::disk_writer::{DiskWriter, KeptState};
+use super::disk_writer::DiskWriter;
 use super::environment::Environment;
 use super::order_stage::OrderStage;
 use crate::admin::CopyProgress;
@@ -15,7 +15,6 @@ use crate::ordered::Control;
 use crate::packed_state::{self, PackedState};
 use crate::settings::Durability;
 use crate::snapshot::Extent;
-use crate::state_writer::WriteEnd;
 use crate::transfer::{Donor, Message, Offer, Progress, Receiver, StateEnd, TakenPiece};
 use crate::world::{Observation, World};
 use crate::{evidence, limits, state};
@@ -35,10 +34,10 @@ pub(super) struct StateTransfer {
     trusted: Option<u8>,
     /// A copy of the state is wanted, or of what has changed, which the leader begins.
     wants_copy: Option<Extent>,
-    /// When this replica has last told that it lacks a copy on its disk.
+    /// When this replica has last had it ordered that it lacks a copy on its disk.
     lacked_us: Option<u64>,
-    /// The time since when a CHECKPOINT is being ordered.
-    checkpoint_requested_us: Option<u64>,
+    /// A CHECKPOINT is being ordered.
+    is_checkpoint_ordered: bool,
     /// The states on the disk, and on their way there.
     pub(super) disk: DiskWriter,
     /// A replica without which nothing can be ordered, no CHECKPOINT either, needs the state as it is: it is packed as
@@ -77,29 +76,24 @@ impl StateTransfer {
 
     /// The changes are whole: with them, the state after entry `index` is on disk.
     pub(super) fn end_changes<W: World>(&mut self, index: u64, last: &PackedState, env: &Environment<W>) {
-        self.checkpoint_requested_us = None;
-        last.pieces().iter().for_each(|piece| self.disk.put(StateUse::Shorten, piece.clone()));
+        self.is_checkpoint_ordered = false;
+        self.disk.put_all(StateUse::Shorten, last);
         self.disk.end(StateUse::Shorten, index, env.world.now_us());
     }
 
-    /// Whether a copy that is made here is written to the disk.
-    pub(super) fn is_writing_copy(&self) -> bool {
-        self.disk.is_writing(StateUse::Shorten)
-    }
-
     /// The CHECKPOINT at the end of a copy is being ordered: the log after it will be needed.
-    pub(super) fn on_checkpoint_ordered(&mut self, now_us: u64) {
-        self.checkpoint_requested_us = Some(now_us);
+    pub(super) fn on_checkpoint_ordered(&mut self) {
+        self.is_checkpoint_ordered = true;
     }
 
     /// Whether this replica waits for a state, or receives one.
     pub(super) fn is_receiving(&self) -> bool {
-        self.receiver.is_some() || self.disk.installs()
+        self.receiver.is_some() || self.disk.states().installs()
     }
 
     /// The leader or the members have changed: a requested checkpoint may have been lost.
     pub(super) fn forget_requested(&mut self) {
-        self.checkpoint_requested_us = None;
+        self.is_checkpoint_ordered = false;
         self.wants_unordered = false;
     }
 
@@ -111,7 +105,7 @@ impl StateTransfer {
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
-        self.checkpoint_requested_us = None;
+        self.is_checkpoint_ordered = false;
         self.offer(head.index, state, order, env);
     }
 
@@ -153,7 +147,7 @@ impl StateTransfer {
         }
         let announced = self.donor.add(copy, &pieces, env.world.now_us());
         send_all(announced, env);
-        pieces.pieces().iter().for_each(|piece| self.disk.put(StateUse::Shorten, piece.clone()));
+        self.disk.put_all(StateUse::Shorten, &pieces);
     }
 
     /// The copy is whole: the state after entry `index`.
@@ -164,13 +158,13 @@ impl StateTransfer {
         order: &mut OrderStage,
         env: &mut Environment<W>,
     ) {
-        self.checkpoint_requested_us = None;
+        self.is_checkpoint_ordered = false;
         let announced = self.donor.end(copy, index, &rest, env.world.now_us());
         send_all(announced, env);
         env.world.see(Observation::StateMade { index, digests: self.donor.digests() });
         // Peers fetch it from memory, and wait for no disk. The log is kept until the state is on this replica's own.
         order.orderer.state_available(index);
-        rest.pieces().iter().for_each(|piece| self.disk.put(StateUse::Shorten, piece.clone()));
+        self.disk.put_all(StateUse::Shorten, &rest);
         self.disk.end(StateUse::Shorten, index, env.world.now_us());
     }
 
@@ -191,7 +185,12 @@ impl StateTransfer {
         let Some(receiver) = &self.receiver else {
             let bytes = self.disk.state_bytes();
             let (from, received, total) = (Vec::new(), bytes, Some(bytes));
-            return self.disk.installs().then_some(CopyProgress { from, received, total, bytes_per_second });
+            return self.disk.states().installs().then_some(CopyProgress {
+                from,
+                received,
+                total,
+                bytes_per_second,
+            });
         };
         let Some(Progress { from, bytes, end, .. }) = receiver.progress() else {
             return Some(CopyProgress { bytes_per_second, ..CopyProgress::default() });
@@ -215,16 +214,6 @@ impl StateTransfer {
         // Peers fetch it from memory, and wait for no disk. The log is kept until the state is on this replica's own.
         order.orderer.state_available(index);
         self.disk.keep(DiskState { index, state, used: StateUse::Shorten }, env);
-    }
-
-    /// The write of a state has ended. Returns one that came from the peers and is to be put in place now.
-    pub(super) fn on_kept<W: World>(
-        &mut self,
-        write: u64,
-        end: WriteEnd,
-        env: &mut Environment<W>,
-    ) -> Option<KeptState> {
-        self.disk.on_ended(write, end, env)
     }
 
     /// This replica's log begins later than its state ends: entry `index` is the last before it.
@@ -418,7 +407,7 @@ impl StateTransfer {
     ) -> Option<TakenPiece> {
         let receiver = self.receiver.as_mut()?;
         let (number, is_packed_at_once) = receiver.next_piece()?;
-        let is_on_disk = matches!(env.settings.durability, Durability::Disk(_));
+        let is_on_disk = env.settings.durability.is_disk();
         let is_written = in_place && is_on_disk && !is_packed_at_once;
         if is_written && number == 0 && !self.disk.begin((StateUse::Install, Extent::Whole), env) {
             return None;
@@ -510,9 +499,9 @@ impl StateTransfer {
         if let Some(index) = self.donor.free_unused(env.world.now_us()) {
             order.orderer.state_freed(index);
         }
-        let disk = matches!(env.settings.durability, Durability::Disk(_));
+        let disk = env.settings.durability.is_disk();
         let engine_status = order.orderer.engine_status();
-        let entries = engine_status.commit_index.saturating_sub(self.disk.kept_index());
+        let entries = engine_status.commit_index.saturating_sub(self.disk.states().kept_index());
         // What is before the last checkpoint is dropped as soon as no other replica needs it.
         let all = (engine_status.commit_index + 1).saturating_sub(engine_status.first_index);
         let log_bytes = (engine_status.log_bytes / all.max(1)).saturating_mul(entries.min(all));
@@ -520,7 +509,8 @@ impl StateTransfer {
         let of_changes = has_kept && !self.disk.changes_outweigh();
         // One that is being written counts: its log index is not known to be kept before it is on the disk. And a whole
         // one would take the place of one that a peer fetches, which would begin again.
-        let is_of_use = !self.disk.is_busy(env.world.now_us()) && (of_changes || !self.donor.is_fetched());
+        let is_of_use =
+            !self.disk.states().is_busy(env.world.now_us()) && (of_changes || !self.donor.is_fetched());
         if disk && engine_status.is_leader && long && is_executing && is_of_use {
             self.wants_copy.get_or_insert(if of_changes { Extent::Changes } else { Extent::Whole });
         } else if disk && !engine_status.is_leader && is_executing {
@@ -532,15 +522,15 @@ impl StateTransfer {
             let is_large = log_bytes > env.settings.buffer_limit as u64 / scale.log_share;
             let keep_from = match env.settings.durability {
                 // A state is being packed for a peer, which will need the entries after it.
-                Durability::Memory if self.checkpoint_requested_us.is_some() => return,
+                Durability::Memory if self.is_checkpoint_ordered => return,
                 Durability::Memory if is_large => floor,
                 Durability::Memory => floor.saturating_sub(scale.log_kept),
                 Durability::Disk(_) if self.is_full(log_bytes, has_kept, env) => {
-                    floor.min(self.disk.kept_index())
+                    floor.min(self.disk.states().kept_index())
                 }
                 Durability::Disk(_) => {
                     let kept = entries_per_snapshot(env) / limits::KEPT_SHARE;
-                    floor.saturating_sub(kept).min(self.disk.kept_index())
+                    floor.saturating_sub(kept).min(self.disk.states().kept_index())
                 }
             };
             if !order.orderer.compact_to(keep_from) {
@@ -553,7 +543,7 @@ impl StateTransfer {
     /// copy of the whole state. It has that ordered, so that the leader learns of it.
     fn report_lacking<W: World>(&mut self, entries: u64, order: &mut OrderStage, env: &Environment<W>) {
         let now_us = env.world.now_us();
-        let is_lacking = entries > 2 * entries_per_snapshot(env) && !self.disk.is_busy(now_us);
+        let is_lacking = entries > 2 * entries_per_snapshot(env) && !self.disk.states().is_busy(now_us);
         let pause_us = limits::COPY_PAUSE.as_micros() as u64;
         if is_lacking && self.lacked_us.is_none_or(|lacked_us| now_us > lacked_us + pause_us) {
             self.lacked_us = Some(now_us);

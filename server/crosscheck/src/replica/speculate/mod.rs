@@ -41,7 +41,7 @@ use repair::Repairing;
 use undecided::SelfDoubt;
 use unserved::Unserved;
 pub(super) use whole_state::NotProven;
-use whole_state::{HeardVersions, TakenStates, TakingState};
+use whole_state::{RecordedVersions, TakenStates, TakingState};
 use yielding::OtherHealth;
 
 use super::Replica;
@@ -96,7 +96,7 @@ pub(super) struct SpeculateStage {
     /// The own state is wrong, and that of the others takes its place.
     taking: Option<TakingState>,
     past: RepairHistory,
-    heard: HeardVersions,
+    recorded: RecordedVersions,
     /// A peer's answer that came while a boundary had the batches.
     answer: Option<(u8, u64, Vec<Packed>)>,
     /// What peers have asked for: each its last question.
@@ -220,7 +220,7 @@ impl SpeculateStage {
             repairing: None,
             taking: None,
             past: RepairHistory::default(),
-            heard: HeardVersions::default(),
+            recorded: RecordedVersions::default(),
             answer: None,
             questions: BTreeMap::new(),
             undecided: None,
@@ -546,7 +546,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let mut commands = Vec::new();
         stage.executor.handle(event, now_us, &mut commands);
         if self.transfer.is_receiving() {
-            stage.heard.hear(stage.executor.agreed());
+            stage.recorded.add(stage.executor.agreed());
         }
         commands.into_iter().for_each(|command| self.perform_of_executor(command));
         self.receive_own();

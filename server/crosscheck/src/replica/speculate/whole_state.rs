@@ -62,15 +62,15 @@ pub(super) struct TakenStates {
 /// The last versions that verifiers have recorded while this replica has received a state, which may be of any of them:
 /// the group goes on meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct HeardVersions(VecDeque<Version>);
+pub(super) struct RecordedVersions(VecDeque<Version>);
 
-impl HeardVersions {
+impl RecordedVersions {
     /// This one was recorded.
-    pub(super) fn hear(&mut self, version: Version) {
+    pub(super) fn add(&mut self, version: Version) {
         if self.0.back() == Some(&version) {
             return;
         }
-        if self.0.len() >= limits::VERSIONS_HEARD {
+        if self.0.len() >= limits::VERSIONS_REMEMBERED {
             self.0.pop_front();
         }
         self.0.push_back(version);
@@ -192,7 +192,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
             return Err(NotProven::Wrong("its position is not the one that was agreed on".into()));
         }
         let (version, stage) = (proof.version(head.batch), &self.0.stage);
-        let was_recorded = || stage.executor.is_agreed(version) || stage.heard.0.contains(&version);
+        let was_recorded = || stage.executor.is_agreed(version) || stage.recorded.0.contains(&version);
         match self.0.transfer.arrived_from() {
             Some(_) if !was_recorded() => Err(NotProven::Unrecorded),
             _ => Ok(()),

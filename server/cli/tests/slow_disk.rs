@@ -95,26 +95,40 @@ fn a_checkpoint_that_cannot_be_written_ends_nobody() {
     end_right(cluster, running);
 }
 
-/// Few entries, but large ones: the log is shortened by its bytes too, since all of it is in memory.
+/// Few entries, but large ones: the log is shortened by its bytes too, since all of it is in memory. First the whole
+/// state is written, then what has changed.
 #[test]
 fn a_log_of_large_entries_is_shortened_in_time() {
     const VALUE: usize = 500_000;
+    const ITEMS: u64 = 60;
     let cluster = Cluster::up(&Wish { disk: true, ..Wish::default() });
     let status = cluster.status(0).expect("a status");
     let half = status["buffers"]["limit"].as_u64().expect("the bound of buffers") / 2;
     let mut client = TcpStream::connect(cluster.clients()[0]).expect("a client's connection");
     let value = "v".repeat(VALUE);
-    for number in 0..3 * half / VALUE as u64 {
-        write!(client, "set large-{} 0 0 {VALUE}\r\n{value}\r\n", number % 20).expect("a request is sent");
-        let mut answer = [0; 8];
-        client.read_exact(&mut answer).expect("an answer");
-        assert_eq!(&answer, b"STORED\r\n");
+    let mut exceed_half = |items: u64| {
+        for number in 0..=half / VALUE as u64 {
+            write!(client, "set large-{} 0 0 {VALUE}\r\n{value}\r\n", number % items)
+                .expect("a request is sent");
+            let mut answer = [0; 8];
+            client.read_exact(&mut answer).expect("an answer");
+            assert_eq!(&answer, b"STORED\r\n");
+        }
+        cluster.wait_until("no replica has more than half of its buffers of the log in memory", |cluster| {
+            let log = |replica| cluster.status(replica).and_then(|status| status["buffers"]["log"].as_u64());
+            (0..3).all(|replica| log(replica).is_some_and(|log| log <= half))
+        });
+        (0..3).map(|replica| checkpoint(&cluster, replica)).collect::<Vec<_>>()
+    };
+    let whole = exceed_half(ITEMS);
+    assert!(whole.iter().all(Option::is_some), "a checkpoint was the reason");
+    for file in ["state.cut.1", "state.cut.2"] {
+        assert_eq!(exceed_half(ITEMS / 6), whole, "the whole state is not written again");
+        assert!(
+            (0..3).all(|replica| cluster.data_of(replica).join(file).exists()),
+            "what has changed is: {file}"
+        );
     }
-    cluster.wait_until("no replica has more than half of its buffers of the log in memory", |cluster| {
-        let log = |replica| cluster.status(replica).and_then(|status| status["buffers"]["log"].as_u64());
-        (0..3).all(|replica| log(replica).is_some_and(|log| log <= half))
-    });
-    assert!((0..3).all(|replica| checkpoint(&cluster, replica).is_some()), "a checkpoint was the reason");
     cluster.assert_equal_state();
     cluster.finish();
 }

@@ -225,15 +225,12 @@ impl<L: LogStore> Mirror<L> {
         self.offers.retain(|_, cut| cut.index != index);
     }
 
-    /// Drops at most `step` entries up to `index`; returns whether there is more to drop.
+    /// Drops at most `step` entries up to `index`; returns whether there is more to drop. The caller has what they have
+    /// led to: in memory, or as a checkpoint on the disk, of the whole state or of what has changed. For a replica that
+    /// lacks them a new checkpoint is made.
     pub fn compact(&mut self, index: u64, step: u64) -> Result<bool, LogError> {
-        // Where nothing survives the process, the entries behind a checkpoint are of no use to this replica, and for
-        // any other replica that lacks them a new checkpoint is made.
-        let kept =
-            if self.store.is_volatile() { u64::MAX } else { self.cut.as_ref().map_or(0, |cut| cut.index) };
-        let allowed = index.min(kept);
         let offered = self.offers.values().map(|cut| cut.index).min().unwrap_or(u64::MAX);
-        let allowed = allowed.min(offered).min(self.last());
+        let allowed = index.min(offered).min(self.last());
         let to = allowed.min(self.start.0 + step);
         let Some(term) = self.term_of(to).filter(|_| to > self.start.0) else { return Ok(false) };
         let configuration = self.configuration_at(to);

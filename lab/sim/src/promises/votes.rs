@@ -16,9 +16,11 @@ impl Promise for Votes {
             name: "votes",
             section: "EDCC'16 section IV-B, Fig. 2",
             promise: "No reply leaves before f+1 replicas have come to the same result, its own among them \
-                or f+1 others.",
+                or f+1 others. If that is not possible any more, as replicas are away and others have failed at the \
+                request themselves, at most f, those that are left must all have come to it.",
             check: "When a reply passes the gate, f+1 replicas must have executed that request with equal \
-                digests, and the bytes must be those of their reply.",
+                digests, and the bytes must be those of their reply. With fewer, one must have failed at the request, \
+                at most f, and every other one that has executed it must have the same.",
         }
     }
 
@@ -33,13 +35,17 @@ impl Promise for Votes {
         });
         let digests: Vec<u128> = agree.map(|one| one.digest).collect();
         let most = digests.iter().map(|one| digests.iter().filter(|other| *other == one).count()).max();
-        if most.unwrap_or(0) >= facts.must_agree(place.batch) {
+        let most = most.unwrap_or(0);
+        let failed = results.iter().filter(|one| one.failed).count();
+        let is_left_over =
+            most > 0 && most + failed == results.len() && (1..=facts.faults()).contains(&failed);
+        if most >= facts.must_agree(place.batch) || (is_left_over && facts.replicas > 2) {
             return Ok(());
         }
         Err(format!(
             "the reply at {place} left replica {}: {} of {} executed it so",
             ReplicaId(observed.replica),
-            most.unwrap_or(0),
+            most,
             results.len()
         ))
     }

@@ -3,6 +3,9 @@
 //! *Why a correct copy still exists.* No more than f replicas have lost their memory, or have corrupted objects. What
 //! is corrupted in a copy is in no state: without f+1 equal copies the receiver waits for the next one. So besides the
 //! receiver no more than f replicas are hit, and the leader is not left alone with a corrupted copy: its word would do.
+//!
+//! With logs on disk every replica writes the copy that it makes there. If it is corrupted, nobody sees that before this
+//! replica starts again, with a wrong state. Until its disk is lost, which an episode does next, its end counts as that.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -45,6 +48,8 @@ pub(super) struct CopyStrikes {
     others: BTreeSet<u8>,
     /// Replicas that have lost their state, or whose objects are corrupted.
     lost: BTreeSet<u8>,
+    /// Replicas that have written a corrupted copy to their own disks. Their memories are right.
+    unsound: BTreeSet<u8>,
     /// Marks of all replicas before the last strike.
     then: Vec<Marks>,
 }
@@ -52,13 +57,18 @@ pub(super) struct CopyStrikes {
 impl<W: Workload> Run<W> {
     /// The episode `number` hits a copy of the state.
     pub(super) fn begin_copy(&mut self, number: u64) {
-        let episode = copy_strikes::episode(self.seed, number, &self.options);
-        let receiver = (episode.receiver % self.slots.len() as u64) as u8;
+        let mut episode = copy_strikes::episode(self.seed, number, &self.options);
+        let unsound = std::mem::take(&mut self.copy_strikes.unsound);
+        let mut receiver = (episode.receiver % self.slots.len() as u64) as u8;
+        if let Some(victim) = unsound.first() {
+            (receiver, episode.first) = (*victim, CopyBlow::Lose);
+        }
         self.copy_strikes = CopyStrikes {
             is_running: true,
             rest: episode.strikes.into(),
             since_us: self.now_us,
             receiver,
+            unsound,
             then: self.chain.marks.clone(),
             ..CopyStrikes::default()
         };
@@ -146,10 +156,10 @@ impl<W: Workload> Run<W> {
     /// A strike comes, if so many replicas may be hit.
     fn strike_copy(&mut self, strike: &CopyStrike) {
         let Some(victim) = self.copy_victim(strike.whom) else { return };
-        let CopyStrikes { receiver, others, lost, .. } = &self.copy_strikes;
+        let CopyStrikes { receiver, others, lost, unsound, .. } = &self.copy_strikes;
         let faults = self.facts.faults();
         let loses = match strike.blow {
-            CopyBlow::Kill => !self.options.disk,
+            CopyBlow::Kill => !self.options.disk || unsound.contains(&victim),
             CopyBlow::Lose => true,
             CopyBlow::Pause(_) => false,
             CopyBlow::Corrupt(kind) => rests(kind),
@@ -206,8 +216,11 @@ impl<W: Workload> Run<W> {
                 let storage = self.slots[usize::from(victim)].storage.as_ref();
                 let keeps_state = storage.is_some() && blow == CopyBlow::Kill;
                 storage.filter(|_| !keeps_state).into_iter().for_each(|storage| storage.wipe());
-                if !keeps_state {
+                if !keeps_state || self.copy_strikes.unsound.contains(&victim) {
                     self.copy_strikes.lost.insert(victim);
+                }
+                if !keeps_state {
+                    self.copy_strikes.unsound.remove(&victim);
                 }
             }
             CopyBlow::Pause(us) => {
@@ -235,6 +248,9 @@ impl<W: Workload> Run<W> {
         } else if let Some(process) = &self.slots[usize::from(victim)].process {
             count.injected += 1;
             process.replica.arm_next(kind, draws.next_u64());
+            if self.options.disk && kind != Corruption::Piece {
+                self.copy_strikes.unsound.insert(victim);
+            }
         }
     }
 

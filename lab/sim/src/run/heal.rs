@@ -41,7 +41,9 @@ impl<W: Workload> Run<W> {
             Phase::Founding => {
                 let serves =
                     |slot: &ReplicaSlot<W>| slot.process.as_ref().is_some_and(|one| one.replica.serves());
-                if self.lasting == 0 && self.slots.iter().all(serves) {
+                // A replica may serve clients and still lack its state. A copy is hit where that is the only one.
+                let is_whole = !self.options.copies || self.said().0 >= self.facts.faults() as u64;
+                if self.lasting == 0 && self.slots.iter().all(serves) && is_whole {
                     self.begin_episode();
                 }
             }

@@ -147,9 +147,9 @@ pub enum Dropped {
 /// Why a request is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// Every live replica stands by its result and no f+1 agree.
+    /// All replicas are up, each stands by its result, and no f+1 agree.
     EverybodyStands,
-    /// Too few replicas are up to replace the ones that blamed themselves.
+    /// Too few replicas are up: others have blamed themselves, or stand by other results.
     TooFewLive,
 }
 

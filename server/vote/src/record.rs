@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use object::Pair;
 
+use crate::command::Held;
 use crate::config::{Replica, Set};
 use crate::digest::{self, Answer};
 use crate::event::{Failure, Place, RequestResult};
@@ -66,8 +67,8 @@ pub(crate) struct Dispute {
     pub examination: Examination,
     /// Replicas that examined themselves and stand by their result.
     pub stands: Set,
-    /// Reported to the operator as held.
-    pub held: bool,
+    /// Why the reply is held, as the operator was told.
+    pub held: Option<Held>,
     /// Replicas whose case is closed: evidence given and objects handed to repair.
     pub closed: Set,
     /// Every live replica is classified, and the cases of the FAILED ones are closed.

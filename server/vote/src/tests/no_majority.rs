@@ -61,15 +61,37 @@ fn deliver_all(cluster: &mut Cluster) {
     }
 }
 
-#[test]
-fn all_different_and_all_stand_by_it() {
+/// Each replica has another object, and reproduces its own result, because its image differs as well.
+fn all_different() -> Cluster {
     let mut cluster = group();
-    // Nondeterminism: each replica reproduces its own result, because its image differs as well.
     for (replica, node) in cluster.nodes.iter_mut().enumerate() {
         let mut other = Cluster::new(1, 0).nodes.remove(0).state;
         other.run(Op::Set(0, 100 + replica as u64), false, Slip::None);
         node.state.objects.insert(key(0), other.objects[&key(0)].clone());
     }
+    cluster
+}
+
+#[test]
+fn two_that_differ_accuse_no_handler_before_the_third_is_there() {
+    let mut cluster = all_different();
+    cluster.down(1);
+    cluster.order(&[Op::Get(0)]);
+    deliver_all(&mut cluster);
+    let held = |cluster: &Cluster, why: Held| {
+        cluster.transcript.iter().filter(|line| line.contains(&format!("{why:?}"))).count()
+    };
+    assert_eq!((held(&cluster, Held::TooFewLive), held(&cluster, Held::EverybodyStands)), (2, 0));
+    assert!([0, 2].iter().all(|node| cluster.nodes[*node].evidence.is_empty()), "any two may be faulty");
+    cluster.up(1);
+    cluster.run();
+    assert_eq!(held(&cluster, Held::EverybodyStands), 3, "each operator is told");
+    assert!(cluster.nodes.iter().all(|node| node.evidence[0].class == FaultClass::Nondeterminism));
+}
+
+#[test]
+fn all_different_and_all_stand_by_it() {
+    let mut cluster = all_different();
     cluster.order(&[Op::Add(2, 1), Op::Get(0), Op::Get(1)]);
     deliver_all(&mut cluster);
     let held = Place::new(1, 1);

@@ -266,8 +266,9 @@ impl OwedReplies {
     /// Drops a batch; replies still owed can never leave, and held requests are not held any more.
     pub(super) fn drop_owed(&mut self, batch: u64, record: &Record, round: &mut Round<'_>) {
         let disputes = record.details.iter().flat_map(|details| &details.disputes);
-        let held =
-            disputes.filter(|(_, dispute)| dispute.held).map(|(request, _)| Place::new(batch, *request));
+        let held = disputes
+            .filter(|(_, dispute)| dispute.held.is_some())
+            .map(|(request, _)| Place::new(batch, *request));
         round.commands.extend(held.map(|place| Command::Resumed { place }));
         for (index, _) in record.requests().iter().enumerate().filter(|(_, result)| result.request_info.mine)
         {

@@ -73,14 +73,17 @@ impl Settling {
         else {
             return;
         };
-        let reported = std::mem::replace(&mut dispute.held, true);
-        if !reported {
-            ballots.report_held(place, blamed, blamed == 0 && !too_late, round);
+        // While one is away, it may be the others that are faulty: that accuses no handler.
+        let are_all_here = ballots.live.len() == u32::from(ballots.config.replicas());
+        let why = if blamed == 0 && are_all_here { Held::EverybodyStands } else { Held::TooFewLive };
+        let is_news = dispute.held.replace(why) != Some(why);
+        let is_accused = (why == Held::EverybodyStands && !too_late) || blamed >= ballots.config.quorum();
+        if is_news && is_accused {
+            ballots.report_held(place, blamed, why == Held::EverybodyStands, round);
         }
         if too_late {
             round.commands.push(Command::ReplaceSelf(BeyondRepair::TooLate));
-        } else if !reported {
-            let why = if blamed == 0 { Held::EverybodyStands } else { Held::TooFewLive };
+        } else if is_news {
             round.commands.push(Command::Held { place, why });
         }
         if blamed == 0 && !too_late {
@@ -250,7 +253,7 @@ impl Ballots {
         let Some(dispute) = self.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request)) else {
             return;
         };
-        if std::mem::replace(&mut dispute.held, false) {
+        if dispute.held.take().is_some() {
             round.commands.push(Command::Resumed { place });
         }
     }

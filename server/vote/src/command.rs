@@ -151,6 +151,8 @@ pub enum Held {
     EverybodyStands,
     /// Too few replicas are up: others have blamed themselves, or stand by other results.
     TooFewLive,
+    /// All replicas are up, and one of them does not have its vote any more.
+    VoteLost,
 }
 
 impl fmt::Display for Held {
@@ -159,6 +161,9 @@ impl fmt::Display for Held {
         f.write_str(match self {
             Held::EverybodyStands => "all replicas confirm their own result",
             Held::TooFewLive => "too few replicas are up: start the others",
+            Held::VoteLost => {
+                "all replicas are up, and one has lost its vote with its memory: its client gets no reply"
+            }
         })
     }
 }

@@ -1,8 +1,9 @@
 //! Episodes that hit a copy of the state at each of its steps (`copy_strikes.rs`).
 //!
-//! *Why a correct copy still exists.* No more than f replicas have lost their memory, or have corrupted objects. What
-//! is corrupted in a copy is in no state: without f+1 equal copies the receiver waits for the next one. So besides the
-//! receiver no more than f replicas are hit, and the leader is not left alone with a corrupted copy: its word would do.
+//! *Why a correct copy still exists.* No more than f replicas are away, have lost their memory, or have corrupted
+//! objects: of three replicas no donor's objects are corrupted. What is corrupted in a copy is in no state: without f+1
+//! equal copies the receiver waits for the next one. So besides the receiver no more than f replicas are hit, and the
+//! leader is not left alone with a corrupted copy: its word would do.
 //!
 //! With logs on disk every replica writes the copy that it makes there. If it is corrupted, nobody sees that before this
 //! replica starts again, with a wrong state. Until its disk is lost, which an episode does next, its end counts as that.
@@ -171,7 +172,14 @@ impl<W: Workload> Run<W> {
         let is_lost = loses && !lost.contains(&victim);
         let is_spared = is_lost && lost.len() >= faults;
         let blow = match strike.blow {
-            CopyBlow::Corrupt(_) if is_spared => return,
+            // While the receiver is away, or votes on nothing yet, it is one of f.
+            CopyBlow::Corrupt(kind) if rests(kind) => {
+                let faulty: BTreeSet<u8> = lost.iter().copied().chain([*receiver, victim]).collect();
+                if faulty.len() > faults {
+                    return;
+                }
+                strike.blow
+            }
             _ if is_spared => CopyBlow::Pause(300_000 + strike.seed % 2_500_000),
             blow => blow,
         };

@@ -439,10 +439,12 @@ impl StateTransfer {
     }
 
     /// Log index of the needed state, if all of its pieces were taken.
-    pub(super) fn arrived<W: World>(&self, env: &mut Environment<W>) -> Option<u64> {
+    pub(super) fn arrived<W: World>(&mut self, env: &mut Environment<W>) -> Option<u64> {
         let receiver = self.receiver.as_ref()?;
         let StateEnd { index, .. } = receiver.ended().filter(|end| end.index == receiver.wanted())?;
         env.world.see(Observation::StateTaken { index, digests: receiver.digests() });
+        // An operator's word is for one state.
+        self.trusted = None;
         Some(index)
     }
 

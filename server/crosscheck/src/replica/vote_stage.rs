@@ -92,7 +92,7 @@ impl VoteStage {
                 "the reply to {request} is held: no f+1 replicas agree ({why}). {NOT_DETERMINISTIC} \
                     `crosscheck evidence` names the objects that differ. The client that waits for the reply gets none"
             )),
-            vote::Held::TooFewLive => env
+            vote::Held::TooFewLive | vote::Held::VoteLost => env
                 .world
                 .say(format_args!("the reply to {request} is held: no f+1 replicas agree ({why})")),
         }

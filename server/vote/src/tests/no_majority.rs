@@ -89,6 +89,22 @@ fn two_that_differ_accuse_no_handler_before_the_third_is_there() {
     assert!(cluster.nodes.iter().all(|node| node.evidence[0].class == FaultClass::Nondeterminism));
 }
 
+/// The third replica begins anew after the batch, and has no vote on it.
+#[test]
+fn two_that_differ_accuse_no_handler_if_the_third_vote_is_lost() {
+    let mut cluster = all_different();
+    cluster.down(1);
+    cluster.order(&[Op::Get(0)]);
+    deliver_all(&mut cluster);
+    for node in [0, 2] {
+        cluster.handle(node, Event::PeerReplaced { replica: 1, first_batch: 2 });
+        cluster.handle(node, Event::PeerUp(1));
+        assert!(cluster.nodes[node as usize].evidence.is_empty(), "any two may have been faulty");
+    }
+    let held = |why: Held| cluster.transcript.iter().any(|line| line.contains(&format!("{why:?}")));
+    assert!(held(Held::VoteLost) && !held(Held::EverybodyStands));
+}
+
 #[test]
 fn all_different_and_all_stand_by_it() {
     let mut cluster = all_different();

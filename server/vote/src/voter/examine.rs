@@ -69,13 +69,18 @@ impl Settling {
         let blaming = blaming.fold(Set::EMPTY, Set::with);
         let blamed = blaming.len();
         let too_late = ballots.is_too_late(place.batch, votes) && ballots.can_begin_anew(blaming);
+        let is_vote_lost = ballots.window.get(place.batch).is_some_and(|record| !record.gone.is_empty());
         let Some(dispute) = ballots.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request))
         else {
             return;
         };
         // While one is away, it may be the others that are faulty: that accuses no handler.
         let are_all_here = ballots.live.len() == u32::from(ballots.config.replicas());
-        let why = if blamed == 0 && are_all_here { Held::EverybodyStands } else { Held::TooFewLive };
+        let why = match (are_all_here, is_vote_lost, blamed) {
+            (true, false, 0) => Held::EverybodyStands,
+            (true, true, _) => Held::VoteLost,
+            _ => Held::TooFewLive,
+        };
         let is_news = dispute.held.replace(why) != Some(why);
         let is_accused = (why == Held::EverybodyStands && !too_late) || blamed >= ballots.config.quorum();
         if is_news && is_accused {

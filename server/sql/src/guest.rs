@@ -1,0 +1,166 @@
+//! What SQLite sees while a request is executed: the file's pages, the time, and random numbers, all of them from the
+//! ordered log.
+
+use wire::SplitMix64;
+
+use crate::database::{Database, MAX_PAGES, PAGE_BYTES};
+
+/// Milliseconds from the epoch of Julian days, noon on 24 November 4714 BC, to 1970: SQLite counts from there.
+const JULIAN_1970_MS: i64 = 210_866_760_000_000;
+/// Where a file has the sixteen bytes by which SQLite sees that another one has changed it: its change counter.
+const CHANGE_COUNTER: u64 = 24;
+const CHANGE_COUNTER_BYTES: usize = 16;
+/// Where it has the number of its schema.
+const SCHEMA_COOKIE: usize = 40;
+
+/// The database, as far as the request may use it.
+pub enum Pages<'a> {
+    /// To read.
+    Shared(&'a Database),
+    /// To read and write.
+    Exclusive(&'a mut Database),
+}
+
+/// Why a part of the file is not read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is behind the end, and was read as zeros.
+    ShortRead,
+    /// The request may only read.
+    Shared,
+    /// The file would have more than [`MAX_PAGES`].
+    Full,
+    /// It is no whole page.
+    Unaligned,
+}
+
+/// What SQLite sees while a request is executed.
+pub struct Guest<'a> {
+    pages: Pages<'a>,
+    now_us: u64,
+    rng: SplitMix64,
+    /// What SQLite's own generator begins with, and what becomes [`Database::schema`] if this request changes that: as
+    /// often as it is asked for, since that depends on the connection.
+    seed: u64,
+    /// Another one for each request at this replica: SQLite reads a changed file, and forgets the pages that it has
+    /// kept. What it keeps is no object, and is not checked.
+    nonce: u64,
+    wants_to_write: bool,
+}
+
+impl<'a> Guest<'a> {
+    /// What the request with this checksum sees, which is executed at `now_us`, in microseconds since 1970.
+    pub fn new(pages: Pages<'a>, (now_us, mut rng, request): (u64, SplitMix64, u64), nonce: u64) -> Self {
+        let seed = rng.next_u64() ^ request;
+        Guest { pages, now_us, rng, seed, nonce, wants_to_write: false }
+    }
+
+    /// Whether it may write.
+    pub fn is_exclusive(&self) -> bool {
+        matches!(self.pages, Pages::Exclusive(_))
+    }
+
+    /// Whether it may only read and has tried to write.
+    pub fn wants_to_write(&self) -> bool {
+        self.wants_to_write
+    }
+
+    /// The value that changes with the schema.
+    pub fn schema(&self) -> u64 {
+        self.database().schema()
+    }
+
+    fn database(&self) -> &Database {
+        match &self.pages {
+            Pages::Shared(database) => database,
+            Pages::Exclusive(database) => database,
+        }
+    }
+
+    fn database_mut(&mut self) -> Result<&mut Database, Fault> {
+        match &mut self.pages {
+            Pages::Exclusive(database) => Ok(database),
+            Pages::Shared(_) => {
+                self.wants_to_write = true;
+                Err(Fault::Shared)
+            }
+        }
+    }
+
+    /// SQLite's number of the schema, in the file: it may come again after a request was undone.
+    pub(crate) fn schema_cookie(&self) -> u32 {
+        let cookie = self.database().page(0).and_then(|page| page.get(SCHEMA_COOKIE..)?.first_chunk::<4>());
+        cookie.copied().map_or(0, u32::from_be_bytes)
+    }
+
+    /// The schema has changed: [`Database::schema`] gets another value, which is another one for each request, also
+    /// where one is undone and another one takes its position in the log.
+    pub(crate) fn renew_schema(&mut self) {
+        let seed = self.seed;
+        if let Ok(database) = self.database_mut() {
+            database.set_schema(seed);
+        }
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn size(&self) -> u64 {
+        u64::from(self.database().count()) * PAGE_BYTES as u64
+    }
+
+    /// Reads a part of one page, checked.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let (number, within) = (offset / PAGE_BYTES as u64, (offset % PAGE_BYTES as u64) as usize);
+        out.fill(0);
+        let number = u32::try_from(number).map_err(|_| Fault::ShortRead)?;
+        let page = self.database().page(number).ok_or(Fault::ShortRead)?;
+        let part = page.get(within..within + out.len()).ok_or(Fault::Unaligned)?;
+        out.copy_from_slice(part);
+        if offset == CHANGE_COUNTER && out.len() == CHANGE_COUNTER_BYTES {
+            out.iter_mut().zip(self.nonce.to_le_bytes()).for_each(|(byte, nonce)| *byte ^= nonce);
+        }
+        Ok(())
+    }
+
+    /// Writes a page.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        if bytes.len() != PAGE_BYTES || !offset.is_multiple_of(PAGE_BYTES as u64) {
+            return Err(Fault::Unaligned);
+        }
+        let number = offset / PAGE_BYTES as u64;
+        let database = self.database_mut()?;
+        if number >= u64::from(MAX_PAGES) {
+            return Err(Fault::Full);
+        }
+        database.write(number as u32, bytes);
+        Ok(())
+    }
+
+    /// Makes the file shorter.
+    pub(crate) fn truncate(&mut self, size: u64) -> Result<(), Fault> {
+        let count = u32::try_from(size.div_ceil(PAGE_BYTES as u64)).unwrap_or(u32::MAX);
+        self.database_mut()?.truncate(count);
+        Ok(())
+    }
+
+    /// The ordered time, in milliseconds, as SQLite counts it.
+    pub(crate) fn julian_ms(&self) -> i64 {
+        JULIAN_1970_MS + (self.now_us / 1000) as i64
+    }
+
+    /// The next random bytes of the request.
+    pub(crate) fn fill_random(&mut self, out: &mut [u8]) {
+        fill(&mut self.rng, out);
+    }
+
+    /// What SQLite's own generator begins with.
+    pub(crate) fn fill_seed(&self, out: &mut [u8]) {
+        fill(&mut SplitMix64::new(self.seed), out);
+    }
+}
+
+fn fill(rng: &mut SplitMix64, out: &mut [u8]) {
+    for part in out.chunks_mut(8) {
+        let bytes = rng.next_u64().to_le_bytes();
+        part.copy_from_slice(&bytes[..part.len()]);
+    }
+}

@@ -1,0 +1,25 @@
+//! SQL as a protected, replicated service: SQLite, whose every page is checked before it is used.
+//!
+//! - [`database`]: the state, pages as critical objects.
+//! - `guest`, `vfs`: what SQLite sees of it, and of time and chance, while a request is executed.
+//! - [`engine`]: SQLite's connections, which are no state.
+//! - `query`, [`reply`]: the statements of a request, and what PostgreSQL's clients read of them.
+//! - [`request`], [`service`]: the requests in the log, and their handler.
+//!
+//! *Why pages and not rows.* A page holds rows, parts of indexes, the schema or the list of free pages. SQLite believes
+//! all of them; a wrong one gives wrong answers without any error. And pages are equal at all replicas: what SQLite
+//! writes depends on the statements alone, since its time and its random numbers are those of the ordered request, its
+//! journal and temporary tables are in memory, and one request at a time writes.
+
+pub mod database;
+pub mod engine;
+mod guest;
+mod query;
+pub mod reply;
+pub mod request;
+pub mod service;
+mod vfs;
+
+pub use database::PAGE_BYTES;
+pub use request::Request;
+pub use service::Sql;

@@ -1,0 +1,225 @@
+//! Runs the statements of one query, as PostgreSQL's simple protocol has it: all of them, or none from the first error
+//! on that is in no transaction of its own.
+
+use rusqlite::fallible_iterator::FallibleIterator;
+use rusqlite::{Batch, Connection, Error, Statement, ffi};
+
+use crate::reply::{ReplyWriter, SqlError};
+
+/// Bytes of a reply at most.
+const MAX_REPLY_BYTES: usize = 16 << 20;
+
+/// Why a query has no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// It has to write, and may only read.
+    Reads,
+    /// A page failed its check.
+    Corrupted,
+    /// This replica lacks memory.
+    Memory,
+}
+
+/// Runs a query, and appends its reply. What it has changed is committed, or rolled back.
+///
+/// # Errors
+/// If there can be no reply of this replica.
+pub fn run(connection: &Connection, text: &str, out: &mut Vec<u8>) -> Result<(), Abandoned> {
+    let mut reply = ReplyWriter::new(out);
+    let result = statements(connection, text, &mut reply);
+    let result = match result {
+        Ok(()) if !connection.is_autocommit() => Err(Failure::Refused(SqlError {
+            code: "0A000",
+            message: "a transaction over several queries is not supported".to_owned(),
+            hint: Some("Send all its statements as one query, with COMMIT at its end.".to_owned()),
+        })),
+        result => result,
+    };
+    if !connection.is_autocommit() {
+        connection
+            .execute_batch("ROLLBACK")
+            .map_err(|error| abandoned(&error).unwrap_or(Abandoned::Memory))?;
+    }
+    match result {
+        Ok(()) => {}
+        Err(Failure::Refused(error)) => reply.error(&error),
+        Err(Failure::Sqlite(error)) => match abandoned(&error) {
+            Some(why) => return Err(why),
+            None => reply.error(&in_words(&error)),
+        },
+    }
+    reply.ready();
+    Ok(())
+}
+
+enum Failure {
+    Sqlite(Error),
+    Refused(SqlError),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Sqlite(error)
+    }
+}
+
+fn statements(connection: &Connection, text: &str, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    let mut rest = Batch::new(connection, text);
+    let mut next = rest.next()?;
+    if next.is_none() {
+        reply.empty();
+        return Ok(());
+    }
+    // Several statements are one transaction, unless they say otherwise.
+    let is_together = !is_single(text);
+    let mut is_implicit = false;
+    while let Some(mut statement) = next {
+        let words = first_words(&statement.expanded_sql().unwrap_or_default());
+        let is_control = ["BEGIN", "COMMIT", "END", "ROLLBACK"].contains(&words[0].as_str());
+        if is_together && !is_control && connection.is_autocommit() {
+            connection.execute_batch("BEGIN")?;
+            is_implicit = true;
+        }
+        if words[0] == "BEGIN" && is_implicit {
+            reply.complete("BEGIN");
+        } else {
+            run_one(connection, &mut statement, &words, reply)?;
+        }
+        is_implicit &= !is_control;
+        drop(statement);
+        next = rest.next()?;
+    }
+    if is_implicit {
+        connection.execute_batch("COMMIT")?;
+    }
+    Ok(())
+}
+
+/// Whether a query is certainly a single statement.
+fn is_single(text: &str) -> bool {
+    text.split_once(';').is_none_or(|(_, behind)| without_blanks(behind).is_empty())
+}
+
+/// Whether a query certainly changes nothing. One that does not look so may still change nothing.
+pub fn only_reads(text: &str) -> bool {
+    is_single(text) && ["SELECT", "VALUES"].contains(&first_words(text)[0].as_str())
+}
+
+fn run_one(
+    connection: &Connection,
+    statement: &mut Statement<'_>,
+    words: &[String; 2],
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), Failure> {
+    let columns = statement.column_count();
+    if columns > 0 {
+        reply.row_description(&statement.column_names().collect::<Vec<_>>());
+    }
+    let mut count = 0_u64;
+    let mut rows = statement.raw_query();
+    while let Some(row) = rows.next()? {
+        count += 1;
+        reply.data_row(columns, |column| row.get_ref(column))?;
+        if reply.length() > MAX_REPLY_BYTES {
+            return Err(Failure::Refused(SqlError {
+                code: "54000",
+                message: format!("the reply has more than {} MiB", MAX_REPLY_BYTES >> 20),
+                hint: Some("Ask for fewer rows at a time, with LIMIT.".to_owned()),
+            }));
+        }
+    }
+    drop(rows);
+    let changed = connection.changes();
+    let [first, second] = words;
+    reply.complete(&match first.as_str() {
+        "INSERT" | "REPLACE" => format!("INSERT 0 {changed}"),
+        "UPDATE" | "DELETE" => format!("{first} {changed}"),
+        "SELECT" | "VALUES" | "WITH" | "EXPLAIN" => format!("SELECT {count}"),
+        "CREATE" | "DROP" | "ALTER" => format!("{first} {second}"),
+        "END" => "COMMIT".to_owned(),
+        _ => first.clone(),
+    });
+    Ok(())
+}
+
+/// The first two words of a statement, in capitals, behind white space and comments.
+fn first_words(sql: &str) -> [String; 2] {
+    let mut rest = sql;
+    [(); 2].map(|()| {
+        rest = without_blanks(rest);
+        let end = rest.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        rest = behind;
+        word.to_ascii_uppercase()
+    })
+}
+
+fn without_blanks(mut sql: &str) -> &str {
+    loop {
+        sql = sql.trim_start();
+        if let Some(comment) = sql.strip_prefix("--") {
+            sql = comment.split_once('\n').map_or("", |(_, behind)| behind);
+        } else if let Some(comment) = sql.strip_prefix("/*") {
+            sql = comment.split_once("*/").map_or("", |(_, behind)| behind);
+        } else {
+            return sql;
+        }
+    }
+}
+
+/// Whether an error is of this replica only, so that no client may get it.
+fn abandoned(error: &Error) -> Option<Abandoned> {
+    match error.sqlite_error()?.extended_code & 0xff {
+        ffi::SQLITE_READONLY => Some(Abandoned::Reads),
+        ffi::SQLITE_IOERR => Some(Abandoned::Corrupted),
+        ffi::SQLITE_NOMEM => Some(Abandoned::Memory),
+        _ => None,
+    }
+}
+
+/// An error as PostgreSQL names it.
+fn in_words(error: &Error) -> SqlError {
+    let message = match error {
+        Error::SqliteFailure(_, Some(message)) => message.clone(),
+        Error::SqlInputError { msg, .. } => msg.clone(),
+        error => error.to_string(),
+    };
+    let extended = error.sqlite_error().map_or(ffi::SQLITE_ERROR, |error| error.extended_code);
+    let (code, hint) = match extended {
+        ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID => {
+            ("23505", None)
+        }
+        ffi::SQLITE_CONSTRAINT_NOTNULL => ("23502", None),
+        ffi::SQLITE_CONSTRAINT_CHECK => ("23514", None),
+        ffi::SQLITE_CONSTRAINT_FOREIGNKEY => ("23503", None),
+        _ if message.contains("not authorized") => {
+            ("0A000", Some("It would depend on the connection, or reach outside of the database."))
+        }
+        ffi::SQLITE_FULL => ("53100", Some("The database has reached its largest size: delete rows.")),
+        ffi::SQLITE_TOOBIG => ("54000", None),
+        ffi::SQLITE_INTERRUPT => {
+            ("57014", Some("The statement took too many steps: let it do less, or add an index."))
+        }
+        ffi::SQLITE_MISMATCH => ("42804", None),
+        ffi::SQLITE_CORRUPT => ("XX001", None),
+        extended if extended & 0xff == ffi::SQLITE_CONSTRAINT => ("23000", None),
+        _ => (of_message(&message), None),
+    };
+    SqlError { code, message, hint: hint.map(str::to_owned) }
+}
+
+/// SQLite has one code for everything that is wrong with a statement; its words differ.
+fn of_message(message: &str) -> &'static str {
+    let has = |words: &str| message.contains(words);
+    match () {
+        () if has("no such table") || has("no such view") => "42P01",
+        () if has("no such column") || has("has no column named") => "42703",
+        () if has("no such function") || has("wrong number of arguments") => "42883",
+        () if has("no such index") => "42704",
+        () if has("already exists") => "42P07",
+        () if has("ambiguous column name") => "42702",
+        () if has("within a transaction") || has("no transaction is active") => "25000",
+        () if has("syntax error") || has("incomplete input") || has("unrecognized token") => "42601",
+        () => "42000",
+    }
+}

@@ -1,0 +1,22 @@
+//! The requests of the service, as they are in the log.
+
+use crosscheck::object::Summed;
+
+/// A request in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Summed)]
+pub enum Request {
+    /// A query of one or more statements, without parameters.
+    Query {
+        /// The statements.
+        text: String,
+        /// It certainly changes nothing.
+        reads: bool,
+    },
+}
+
+impl Request {
+    /// The request for a client's query.
+    pub fn query(text: &str) -> Self {
+        Request::Query { text: text.to_owned(), reads: crate::query::only_reads(text) }
+    }
+}

@@ -1,0 +1,106 @@
+//! One replica in the test's process, and its replies as a client reads them.
+
+use crosscheck::object::to_bytes;
+use crosscheck::testing::{Replica, RequestEnd};
+use sql::{Request, Sql};
+
+/// The encoding of a query.
+pub fn encoded(text: &str) -> Vec<u8> {
+    to_bytes(&Request::query(text))
+}
+
+/// A replica with an empty database.
+pub fn replica() -> Replica<Sql> {
+    Replica::new(Sql::new())
+}
+
+/// The reply's bytes.
+pub fn bytes(replica: &mut Replica<Sql>, text: &str) -> Vec<u8> {
+    match replica.run(&encoded(text)) {
+        RequestEnd::Replied(reply) => reply,
+        RequestEnd::Corrupted(wrong) => panic!("{text}: {wrong:?}"),
+    }
+}
+
+/// What a client reads of a reply.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Names of the last columns, values of all rows, with `|` between them.
+    pub columns: String,
+    pub rows: Vec<String>,
+    /// What each statement did.
+    pub tags: Vec<String>,
+    /// SQLSTATE, message and hint.
+    pub error: Option<[String; 3]>,
+}
+
+/// Reads a reply.
+pub fn read(reply: &[u8]) -> Answer {
+    let mut rest = reply;
+    let (mut answer, mut is_ready) = (Answer::default(), false);
+    while let [kind, a, b, c, d, behind @ ..] = rest {
+        assert!(!is_ready, "nothing follows ReadyForQuery");
+        let (body, behind) = behind.split_at(u32::from_be_bytes([*a, *b, *c, *d]) as usize - 4);
+        match kind {
+            b'T' => answer.columns = columns(body),
+            b'D' => answer.rows.push(values(body)),
+            b'C' => answer.tags.push(text(body).trim_end_matches('\0').to_owned()),
+            b'E' => answer.error = Some(['C', 'M', 'H'].map(|name| field(&text(body), name))),
+            b'Z' => is_ready = true,
+            kind => assert_eq!(*kind, b'I'),
+        }
+        rest = behind;
+    }
+    assert!(rest.is_empty() && is_ready, "a reply ends with ReadyForQuery");
+    answer
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn field(body: &str, name: char) -> String {
+    body.split('\0').find_map(|field| field.strip_prefix(name)).unwrap_or_default().to_owned()
+}
+
+fn columns(body: &[u8]) -> String {
+    let (count, mut rest) = body.split_at(2);
+    let mut names = Vec::new();
+    for _ in 0..u16::from_be_bytes([count[0], count[1]]) {
+        let end = rest.iter().position(|byte| *byte == 0).expect("a name ends with a zero");
+        names.push(text(&rest[..end]));
+        rest = &rest[end + 19..];
+    }
+    names.join("|")
+}
+
+fn values(body: &[u8]) -> String {
+    let (count, mut rest) = body.split_at(2);
+    let mut values = Vec::new();
+    for _ in 0..u16::from_be_bytes([count[0], count[1]]) {
+        let (length, behind) = rest.split_first_chunk().expect("a length");
+        let length = i32::from_be_bytes(*length);
+        let (value, behind) = behind.split_at(length.max(0) as usize);
+        values.push(if length < 0 { "NULL".to_owned() } else { text(value) });
+        rest = behind;
+    }
+    values.join("|")
+}
+
+/// The answer to a query.
+pub fn ask(replica: &mut Replica<Sql>, query: &str) -> Answer {
+    read(&bytes(replica, query))
+}
+
+/// The rows of the answer to a query that must succeed.
+pub fn rows(replica: &mut Replica<Sql>, query: &str) -> Vec<String> {
+    let answer = ask(replica, query);
+    assert_eq!(answer.error, None, "{query}");
+    answer.rows
+}
+
+/// SQLSTATE of a query that must fail.
+pub fn error(replica: &mut Replica<Sql>, query: &str) -> String {
+    let [code, ..] = ask(replica, query).error.unwrap_or_else(|| panic!("{query} must fail"));
+    code
+}

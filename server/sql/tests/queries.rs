@@ -1,0 +1,144 @@
+//! What queries do, and how they fail.
+
+use crate::client::{ask, bytes, error, replica, rows};
+
+#[test]
+fn rows_are_written_and_read() {
+    let mut one = replica();
+    assert_eq!(
+        ask(&mut one, "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, x REAL, b BLOB)").tags,
+        ["CREATE TABLE"]
+    );
+    let inserted = ask(&mut one, "INSERT INTO t VALUES (1, 'a', 0.5, x'01ff'), (2, NULL, 1e20, NULL)");
+    assert_eq!(inserted.tags, ["INSERT 0 2"]);
+    let all = ask(&mut one, "SELECT id, name, x, b AS bytes FROM t ORDER BY id");
+    assert_eq!(all.columns, "id|name|x|bytes");
+    assert_eq!(all.rows, ["1|a|0.5|\\x01ff", "2|NULL|1e+20|NULL"]);
+    assert_eq!(all.tags, ["SELECT 2"]);
+    assert_eq!(ask(&mut one, "UPDATE t SET x = x + 1").tags, ["UPDATE 2"]);
+    assert_eq!(rows(&mut one, "/* all */ DELETE FROM t WHERE id = 2 RETURNING name"), ["NULL"]);
+    assert_eq!(rows(&mut one, "SELECT count(*) FROM t"), ["1"]);
+    assert!(ask(&mut one, " -- nothing\n").tags.is_empty());
+    assert_eq!(ask(&mut one, "DROP TABLE t").tags, ["DROP TABLE"]);
+    assert_eq!(error(&mut one, "SELECT * FROM t"), "42P01");
+}
+
+#[test]
+fn errors_have_the_codes_that_clients_know() {
+    let mut one = replica();
+    rows(&mut one, "CREATE TABLE t (id INTEGER PRIMARY KEY, u TEXT NOT NULL UNIQUE, n INT CHECK (n > 0))");
+    rows(&mut one, "CREATE TABLE o (t INTEGER REFERENCES t (id))");
+    rows(&mut one, "INSERT INTO t VALUES (1, 'a', 1)");
+    let cases = [
+        ("INSERT INTO t VALUES (1, 'b', 1)", "23505"),
+        ("INSERT INTO t VALUES (2, 'a', 1)", "23505"),
+        ("INSERT INTO t VALUES (2, NULL, 1)", "23502"),
+        ("INSERT INTO t VALUES (2, 'b', 0)", "23514"),
+        ("INSERT INTO o VALUES (9)", "23503"),
+        ("SELECT x FROM t", "42703"),
+        ("SELEC 1", "42601"),
+        ("SELECT unheard_of(1)", "42883"),
+        ("CREATE TABLE t (a)", "42P07"),
+        ("COMMIT", "25000"),
+    ];
+    for (query, code) in cases {
+        assert_eq!(error(&mut one, query), code, "{query}");
+    }
+    assert_eq!(rows(&mut one, "SELECT * FROM t"), ["1|a|1"]);
+}
+
+#[test]
+fn statements_of_one_query_are_one_transaction() {
+    let mut one = replica();
+    rows(&mut one, "CREATE TABLE t (id INTEGER PRIMARY KEY)");
+    let failed =
+        ask(&mut one, "INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); INSERT INTO t VALUES (1)");
+    assert_eq!((failed.tags.len(), failed.error.is_some()), (2, true));
+    assert!(rows(&mut one, "SELECT * FROM t").is_empty(), "nothing of it is left");
+    rows(&mut one, "INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2); COMMIT");
+    rows(&mut one, "BEGIN; INSERT INTO t VALUES (3); ROLLBACK; INSERT INTO t VALUES (4)");
+    assert_eq!(rows(&mut one, "SELECT * FROM t"), ["1", "2", "4"]);
+    assert_eq!(error(&mut one, "BEGIN; INSERT INTO t VALUES (5)"), "0A000");
+    assert_eq!(error(&mut one, "SAVEPOINT s"), "0A000");
+    assert_eq!(rows(&mut one, "SELECT count(*) FROM t; SELECT max(id) FROM t"), ["3", "4"]);
+}
+
+#[test]
+fn time_and_chance_are_those_of_the_log() {
+    let query = "SELECT datetime('now'), unixepoch(), random() <> random(), random(), hex(randomblob(4)), \
+        CURRENT_TIMESTAMP = datetime('now')";
+    let (mut one, mut other) = (replica(), replica());
+    bytes(&mut other, "SELECT 1");
+    other.now_us = one.now_us;
+    let seen = rows(&mut one, query);
+    let values: Vec<&str> = seen[0].split('|').collect();
+    assert_eq!(values[1].parse::<u64>().unwrap(), (one.now_us - 1) / 1_000_000);
+    assert_eq!((values[2], values[5]), ("1", "1"));
+    assert_ne!(seen, rows(&mut one, query), "another request, another number");
+    let mut third = replica();
+    assert_eq!(seen, rows(&mut third, query), "the same request of the log");
+    assert_eq!(rows(&mut other, "SELECT datetime('now')")[0], values[0]);
+}
+
+/// Where the largest row id is taken, SQLite tries random ones.
+#[test]
+fn row_ids_are_equal_where_sqlite_draws_them() {
+    let mut ids = [replica(), replica()].map(|mut one| {
+        rows(&mut one, "CREATE TABLE t (id INTEGER PRIMARY KEY, x)");
+        rows(&mut one, "INSERT INTO t VALUES (9223372036854775807, 0)");
+        (0..5).flat_map(|_| rows(&mut one, "INSERT INTO t (x) VALUES (1) RETURNING id")).collect::<Vec<_>>()
+    });
+    assert_eq!(ids[0], ids[1]);
+    ids[0].dedup();
+    assert_eq!(ids[0].len(), 5);
+}
+
+#[test]
+fn what_depends_on_a_connection_or_reaches_outside_is_refused() {
+    let mut one = replica();
+    rows(&mut one, "CREATE TABLE t (id INTEGER PRIMARY KEY)");
+    let refused = [
+        "PRAGMA journal_mode = WAL",
+        "ATTACH 'other' AS other",
+        "ANALYZE",
+        "SELECT changes()",
+        "SELECT last_insert_rowid()",
+        "CREATE TEMP TABLE x (y)",
+        "SELECT load_extension('x')",
+        "CREATE VIRTUAL TABLE f USING fts5(x)",
+    ];
+    for query in refused {
+        assert_eq!(error(&mut one, query), "0A000", "{query}");
+    }
+    assert!(ask(&mut one, "VACUUM").error.is_some());
+    assert_eq!(rows(&mut one, "SELECT count(*) FROM t"), ["0"]);
+}
+
+#[test]
+fn statements_and_replies_have_limits() {
+    let (mut one, mut other) = (replica(), replica());
+    rows(&mut other, "SELECT 1");
+    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)";
+    for one in [&mut one, &mut other] {
+        rows(one, "CREATE TABLE t (i)");
+        assert_eq!(error(one, &format!("{endless} SELECT sum(i) FROM n")), "57014");
+        assert_eq!(
+            error(one, &format!("{endless} INSERT INTO t SELECT i FROM n WHERE i % 100000 = 0")),
+            "57014"
+        );
+        assert_eq!(rows(one, "SELECT count(*) FROM t"), ["0"]);
+        assert_eq!(error(one, &format!("{endless} SELECT printf('%1000d', i) FROM n LIMIT 100000")), "54000");
+        assert_eq!(error(one, "SELECT zeroblob(2000000)"), "54000");
+    }
+    assert_eq!(one.digests().len(), 1);
+}
+
+/// A query that was taken for one that only reads is undone, and runs with the lock.
+#[test]
+fn a_query_that_writes_all_the_same_runs_again() {
+    let mut one = replica();
+    rows(&mut one, "CREATE TABLE t (i)");
+    let request = sql::Request::Query { text: "INSERT INTO t VALUES (1)".to_owned(), reads: true };
+    one.run(&crosscheck::object::to_bytes(&request));
+    assert_eq!(rows(&mut one, "SELECT count(*) FROM t"), ["1"]);
+}

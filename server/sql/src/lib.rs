@@ -5,6 +5,7 @@
 //! - [`engine`]: SQLite's connections, which are no state.
 //! - `query`, [`reply`]: the statements of a request, and what PostgreSQL's clients read of them.
 //! - [`request`], [`service`]: the requests in the log, and their handler.
+//! - [`protocol`]: what clients' bytes ask for.
 //!
 //! *Why pages and not rows.* A page holds rows, parts of indexes, the schema or the list of free pages. SQLite believes
 //! all of them; a wrong one gives wrong answers without any error. And pages are equal at all replicas: what SQLite
@@ -14,6 +15,7 @@
 pub mod database;
 pub mod engine;
 mod guest;
+pub mod protocol;
 mod query;
 pub mod reply;
 pub mod request;
@@ -21,5 +23,6 @@ pub mod service;
 mod vfs;
 
 pub use database::PAGE_BYTES;
+pub use protocol::PgConnection;
 pub use request::Request;
 pub use service::Sql;

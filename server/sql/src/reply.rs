@@ -109,6 +109,27 @@ impl<'a> ReplyWriter<'a> {
         });
     }
 
+    /// Only this version of the protocol is spoken, and no option.
+    pub fn only_version(&mut self, version: u32) {
+        self.message(b'v', |out| {
+            out.extend_from_slice(&version.to_be_bytes());
+            out.extend_from_slice(&[0; 4]);
+        });
+    }
+
+    /// The client is let in, and learns these parameters of the server.
+    pub fn welcome(&mut self, parameters: &[(&str, &str)]) {
+        self.message(b'R', |out| out.extend_from_slice(&[0; 4]));
+        for (name, value) in parameters {
+            self.message(b'S', |out| {
+                put_text(name, out);
+                put_text(value, out);
+            });
+        }
+        // Requests to cancel are ignored, so their key does not matter.
+        self.message(b'K', |out| out.extend_from_slice(&[0; 8]));
+    }
+
     /// The next query may come; no transaction is open.
     pub fn ready(&mut self) {
         self.message(b'Z', |out| out.push(b'I'));

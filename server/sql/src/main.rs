@@ -1,0 +1,33 @@
+//! The program: the commands of every service, for SQL.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crosscheck::MakeProtocol;
+use node::{Application, ReplicaParts};
+use sql::{PgConnection, Sql};
+
+struct Program;
+
+impl Application for Program {
+    const NAME: &'static str = "crosscheck-sql";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const ABOUT: &'static str =
+        "Replicated SQL whose every page is checked before it is used; psql talks to it";
+    const PORT: u16 = 5432;
+    const OBJECTS: &'static str = "  page:N     the page with that number in the file, from 1
+  database   what holds for the whole file";
+    const OBJECT: &'static str = "page:2";
+    type Service = Sql;
+    type Protocol = PgConnection;
+    type Options = ();
+
+    fn build(_options: &()) -> Result<ReplicaParts<Self>, String> {
+        let make_protocol: MakeProtocol<PgConnection> = Arc::new(|_counters| PgConnection::new());
+        Ok((Sql::new(), make_protocol))
+    }
+}
+
+fn main() -> ExitCode {
+    node::main::<Program>()
+}

@@ -1,0 +1,185 @@
+//! PostgreSQL's protocol, version 3, as far as queries without parameters: what a connection's bytes ask for.
+//! <https://www.postgresql.org/docs/current/protocol.html>
+//!
+//! The parser is total and bounded. What is not supported is answered by an error that says what to do instead, and the
+//! connection goes on at the next `Sync`, as PostgreSQL's does.
+
+use crosscheck::object::{from_bytes, to_bytes};
+use crosscheck::{Action, Progress, Protocol};
+
+use crate::reply::{ReplyWriter, SqlError};
+use crate::request::Request;
+
+/// Bytes of a message at most, with its length.
+pub const MAX_MESSAGE_BYTES: usize = (1 << 20) - 64;
+/// Bytes of a client's first message at most.
+const MAX_STARTUP_BYTES: usize = 10_000;
+/// What a client's first message may ask for.
+const VERSION_3: u32 = 3 << 16;
+const SSL_REQUEST: u32 = 80_877_103;
+const GSS_REQUEST: u32 = 80_877_104;
+const CANCEL_REQUEST: u32 = 80_877_102;
+
+/// What clients are told about the server.
+const PARAMETERS: [(&str, &str); 8] = [
+    ("server_version", "15.0"),
+    ("server_encoding", "UTF8"),
+    ("client_encoding", "UTF8"),
+    ("DateStyle", "ISO, MDY"),
+    ("TimeZone", "UTC"),
+    ("integer_datetimes", "on"),
+    ("standard_conforming_strings", "on"),
+    ("IntervalStyle", "postgres"),
+];
+
+/// One client's connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PgConnection {
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The client has yet to say what it wants.
+    Startup,
+    /// Queries are expected.
+    Ready,
+    /// A message was refused: what follows is skipped up to `Sync`.
+    Skipping,
+}
+
+impl PgConnection {
+    /// A connection that was just accepted.
+    pub fn new() -> Self {
+        PgConnection { phase: Phase::Startup }
+    }
+
+    /// A client's first message: its length, what it asks for, and more.
+    fn startup(&mut self, input: &[u8]) -> Progress {
+        let Some((length, code)) = input.first_chunk::<8>().map(|head| {
+            let [a, b, c, d, e, f, g, h] = *head;
+            (u32::from_be_bytes([a, b, c, d]) as usize, u32::from_be_bytes([e, f, g, h]))
+        }) else {
+            return Progress::NeedMore(8);
+        };
+        if !(8..=MAX_STARTUP_BYTES).contains(&length) {
+            return fatal(input.len(), "08P01", "this is no client of PostgreSQL's protocol", None);
+        }
+        if input.len() < length {
+            return Progress::NeedMore(length);
+        }
+        let action = match code {
+            // Encryption is not offered: the client goes on without, or ends, as it was told to.
+            SSL_REQUEST | GSS_REQUEST => Action::Reply(b"N".to_vec()),
+            CANCEL_REQUEST => Action::Close(Vec::new()),
+            code if code >> 16 == VERSION_3 >> 16 => {
+                self.phase = Phase::Ready;
+                let mut reply = Vec::new();
+                let mut out = ReplyWriter::new(&mut reply);
+                if code != VERSION_3 {
+                    out.only_version(VERSION_3);
+                }
+                out.welcome(&PARAMETERS);
+                out.ready();
+                Action::Reply(reply)
+            }
+            _ => {
+                let hint = Some("Use a client that speaks version 3: every one since PostgreSQL 7.4 does.");
+                return fatal(length, "08P01", "unknown version of the protocol", hint);
+            }
+        };
+        Progress::Done { used: length, action }
+    }
+
+    fn message(&mut self, kind: u8, body: &[u8]) -> Action {
+        match kind {
+            b'X' => Action::Close(Vec::new()),
+            b'S' => {
+                self.phase = Phase::Ready;
+                Action::Reply(ready())
+            }
+            // Flush: every reply leaves at once.
+            b'H' => Action::Nothing,
+            _ if self.phase == Phase::Skipping => Action::Nothing,
+            b'Q' => match query(body) {
+                Ok(text) => Action::Order(to_bytes(&Request::query(text))),
+                Err(message) => {
+                    let mut reply = error("22021", message, None);
+                    reply.extend_from_slice(&ready());
+                    Action::Reply(reply)
+                }
+            },
+            b'P' | b'B' | b'D' | b'E' | b'C' => {
+                self.phase = Phase::Skipping;
+                let hint = "Send queries without parameters, by the simple protocol: psycopg2, `pgbench -M simple`, \
+                    `preferQueryMode=simple` of JDBC.";
+                Action::Reply(error("0A000", "prepared statements are not supported", Some(hint)))
+            }
+            b'F' => {
+                let mut reply = error("0A000", "calls of functions are not supported", Some("Use SELECT."));
+                reply.extend_from_slice(&ready());
+                Action::Reply(reply)
+            }
+            _ => Action::Close(error("08P01", "unknown kind of message", None)),
+        }
+    }
+}
+
+impl Default for PgConnection {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Protocol for PgConnection {
+    fn next(&mut self, input: &[u8]) -> Progress {
+        if self.phase == Phase::Startup {
+            return self.startup(input);
+        }
+        let [kind, a, b, c, d, ..] = *input else { return Progress::NeedMore(5) };
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        if !(4..=MAX_MESSAGE_BYTES).contains(&length) {
+            let message = format!("a message has {length} bytes, and may have {MAX_MESSAGE_BYTES}");
+            return fatal(input.len(), "54000", &message, Some("Send less at a time."));
+        }
+        match input.get(5..1 + length) {
+            Some(body) => Progress::Done { used: 1 + length, action: self.message(kind, body) },
+            None => Progress::NeedMore(1 + length),
+        }
+    }
+
+    /// A query, in front of what it was decoded to.
+    fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
+        let Ok(Request::Query { text, reads }) = from_bytes::<Request>(ordered) else { return None };
+        let used = text.len() + 6;
+        let rest = input.get(..used)?.strip_prefix(b"Q")?.strip_prefix(&(used as u32 - 1).to_be_bytes())?;
+        let is_same =
+            rest.strip_suffix(b"\0")? == text.as_bytes() && reads == crate::query::only_reads(&text);
+        (self.phase == Phase::Ready && is_same).then_some(used)
+    }
+}
+
+/// The text of a query: it ends with a zero, and has none before.
+fn query(body: &[u8]) -> Result<&str, &'static str> {
+    let text = body.strip_suffix(b"\0").filter(|text| !text.contains(&0));
+    let text = text.ok_or("a query ends with its only zero byte")?;
+    std::str::from_utf8(text).map_err(|_| "a query is text in UTF-8")
+}
+
+fn ready() -> Vec<u8> {
+    let mut reply = Vec::new();
+    ReplyWriter::new(&mut reply).ready();
+    reply
+}
+
+fn error(code: &'static str, message: &str, hint: Option<&str>) -> Vec<u8> {
+    let mut reply = Vec::new();
+    let hint = hint.map(str::to_owned);
+    ReplyWriter::new(&mut reply).error(&SqlError { code, message: message.to_owned(), hint });
+    reply
+}
+
+/// Where the next message begins is not known any more.
+fn fatal(used: usize, code: &'static str, message: &str, hint: Option<&str>) -> Progress {
+    Progress::Done { used, action: Action::Close(error(code, message, hint)) }
+}

@@ -54,6 +54,11 @@ impl PgConnection {
         PgConnection { phase: Phase::Startup }
     }
 
+    /// A connection whose client was let in: for simulations, whose clients only send queries.
+    pub fn started() -> Self {
+        PgConnection { phase: Phase::Ready }
+    }
+
     /// A client's first message: its length, what it asks for, and more.
     fn startup(&mut self, input: &[u8]) -> Progress {
         let Some((length, code)) = input.first_chunk::<8>().map(|head| {

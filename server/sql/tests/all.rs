@@ -1,6 +1,9 @@
-//! All tests of the service, as one binary.
+//! Every integration test of the crate in one binary: what they share is compiled and linked once.
 
 mod client;
 mod corruption;
 mod determinism;
+mod protocol;
 mod queries;
+mod replicated;
+mod simulated;

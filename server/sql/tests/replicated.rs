@@ -1,0 +1,83 @@
+//! The program as an operator runs it: three replicas, psql at each of them, and a flipped bit in a page.
+
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use node::cluster::DetachedCluster;
+use tempfile::TempDir;
+
+/// Generous: machines of CI are slow, not wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `crosscheck-sql up`, which never outlives the test.
+struct Group {
+    up: DetachedCluster,
+    directory: TempDir,
+}
+
+impl Group {
+    fn up() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut command = program(&directory);
+        command.args(["up", "--json", "--port", "0", "--replicas", "3"]);
+        let up = DetachedCluster::start(&mut command, PATIENCE).expect("the group is ready");
+        Group { up, directory }
+    }
+
+    /// The output of another command of the program for this group.
+    fn command(&self, arguments: &[&str]) -> String {
+        let output = program(&self.directory).args(arguments).output().expect("the program starts");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// The output of psql at a replica, from 1.
+    fn psql(&self, replica: usize, query: &str) -> String {
+        let address = self.up.replicas[replica - 1].clients.expect("it serves clients");
+        let output = Command::new("psql")
+            .args(["--no-psqlrc", "-At", "-h", &address.ip().to_string(), "-p", &address.port().to_string()])
+            .args(["-U", "anybody", "-d", "anything", "-c", query])
+            .output()
+            .expect("psql is there: it is in the package postgresql-client");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim_end().to_owned()
+    }
+}
+
+fn program(directory: &TempDir) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crosscheck-sql"));
+    command.env("XDG_RUNTIME_DIR", directory.path());
+    command
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn psql_gets_right_answers_before_and_after_a_flipped_page_is_repaired() {
+    let group = Group::up();
+    assert_eq!(
+        group.psql(1, "CREATE TABLE accounts (id INTEGER PRIMARY KEY, owner TEXT, balance INT)"),
+        "CREATE TABLE"
+    );
+    assert_eq!(group.psql(2, "INSERT INTO accounts VALUES (17, 'ann', 100), (18, 'bob', 50)"), "INSERT 0 2");
+    assert_eq!(group.psql(3, "SELECT * FROM accounts ORDER BY id"), "17|ann|100\n18|bob|50");
+    let drawn = group.psql(1, "UPDATE accounts SET balance = random() WHERE id = 18 RETURNING balance");
+    let drawn = drawn.lines().next().expect("a number").to_owned();
+    assert!(
+        (1..=3).all(|replica| group.psql(replica, "SELECT balance FROM accounts WHERE id = 18") == drawn)
+    );
+
+    let injected = group.command(&["inject", "flip", "--replica", "2", "--object", "page:2"]);
+    assert!(injected.contains("Page"), "{injected}");
+    assert!((1..=3).all(|replica| group.psql(replica, "SELECT owner FROM accounts WHERE id = 17") == "ann"));
+    wait_until("the page is repaired", || group.command(&["evidence"]).contains("repaired"));
+    assert!(group.command(&["evidence"]).contains("page 2 (Page"), "{}", group.command(&["evidence"]));
+    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+    let refused = group.psql(1, "PRAGMA journal_mode = WAL");
+    assert!(refused.contains("ERROR") && refused.contains("HINT"), "{refused}");
+}

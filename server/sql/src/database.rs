@@ -47,6 +47,7 @@ pub struct Database {
 #[critical]
 impl Database {
     /// An empty file, as the state of a region ([`crosscheck::object::genesis`]).
+    #[allow(clippy::new_without_default, reason = "only the state of a region is made so")]
     pub fn new() -> Self {
         Self { count: 0, schema: 0, pages: Store::new() }
     }

@@ -60,8 +60,8 @@ impl Engine {
         self.used.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Lets `work` use a connection to what `guest` sees. If a page fails its check, this unwinds, and the connection is
-    /// dropped.
+    /// Lets `work` use a connection to what `guest` sees. If a page fails its check, this unwinds, and the connection
+    /// is dropped.
     ///
     /// # Errors
     /// If none can be opened.

@@ -24,5 +24,5 @@ mod vfs;
 
 pub use database::PAGE_BYTES;
 pub use protocol::PgConnection;
-pub use request::Request;
+pub use request::SqlRequest;
 pub use service::Sql;

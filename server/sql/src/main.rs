@@ -7,9 +7,9 @@ use crosscheck::MakeProtocol;
 use node::{Application, ReplicaParts};
 use sql::{PgConnection, Sql};
 
-struct Program;
+struct SqlProgram;
 
-impl Application for Program {
+impl Application for SqlProgram {
     const NAME: &'static str = "crosscheck-sql";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const ABOUT: &'static str =
@@ -29,5 +29,5 @@ impl Application for Program {
 }
 
 fn main() -> ExitCode {
-    node::main::<Program>()
+    node::main::<SqlProgram>()
 }

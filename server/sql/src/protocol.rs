@@ -1,5 +1,5 @@
-//! PostgreSQL's protocol, version 3, as far as queries without parameters: what a connection's bytes ask for.
-//! <https://www.postgresql.org/docs/current/protocol.html>
+//! PostgreSQL's protocol, version 3, as far as queries without parameters: what a connection's bytes ask for
+//! (PostgreSQL's documentation, *Frontend/Backend Protocol*).
 //!
 //! The parser is total and bounded. What is not supported is answered by an error that says what to do instead, and the
 //! connection goes on at the next `Sync`, as PostgreSQL's does.
@@ -8,7 +8,7 @@ use crosscheck::object::{from_bytes, to_bytes};
 use crosscheck::{Action, Progress, Protocol};
 
 use crate::reply::{ReplyWriter, SqlError};
-use crate::request::Request;
+use crate::request::SqlRequest;
 
 /// Bytes of a message at most, with its length.
 pub const MAX_MESSAGE_BYTES: usize = (1 << 20) - 64;
@@ -35,11 +35,11 @@ const PARAMETERS: [(&str, &str); 8] = [
 /// One client's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgConnection {
-    phase: Phase,
+    phase: ConnectionPhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// The client has yet to say what it wants.
     Startup,
     /// Queries are expected.
@@ -51,12 +51,12 @@ enum Phase {
 impl PgConnection {
     /// A connection that was just accepted.
     pub fn new() -> Self {
-        PgConnection { phase: Phase::Startup }
+        PgConnection { phase: ConnectionPhase::Startup }
     }
 
     /// A connection whose client was let in: for simulations, whose clients only send queries.
     pub fn started() -> Self {
-        PgConnection { phase: Phase::Ready }
+        PgConnection { phase: ConnectionPhase::Ready }
     }
 
     /// A client's first message: its length, what it asks for, and more.
@@ -78,7 +78,7 @@ impl PgConnection {
             SSL_REQUEST | GSS_REQUEST => Action::Reply(b"N".to_vec()),
             CANCEL_REQUEST => Action::Close(Vec::new()),
             code if code >> 16 == VERSION_3 >> 16 => {
-                self.phase = Phase::Ready;
+                self.phase = ConnectionPhase::Ready;
                 let mut reply = Vec::new();
                 let mut out = ReplyWriter::new(&mut reply);
                 if code != VERSION_3 {
@@ -100,14 +100,14 @@ impl PgConnection {
         match kind {
             b'X' => Action::Close(Vec::new()),
             b'S' => {
-                self.phase = Phase::Ready;
+                self.phase = ConnectionPhase::Ready;
                 Action::Reply(ready())
             }
             // Flush: every reply leaves at once.
             b'H' => Action::Nothing,
-            _ if self.phase == Phase::Skipping => Action::Nothing,
+            _ if self.phase == ConnectionPhase::Skipping => Action::Nothing,
             b'Q' => match query(body) {
-                Ok(text) => Action::Order(to_bytes(&Request::query(text))),
+                Ok(text) => Action::Order(to_bytes(&SqlRequest::query(text))),
                 Err(message) => {
                     let mut reply = error("22021", message, None);
                     reply.extend_from_slice(&ready());
@@ -115,7 +115,7 @@ impl PgConnection {
                 }
             },
             b'P' | b'B' | b'D' | b'E' | b'C' => {
-                self.phase = Phase::Skipping;
+                self.phase = ConnectionPhase::Skipping;
                 let hint = "Send queries without parameters, by the simple protocol: psycopg2, `pgbench -M simple`, \
                     `preferQueryMode=simple` of JDBC.";
                 Action::Reply(error("0A000", "prepared statements are not supported", Some(hint)))
@@ -138,7 +138,7 @@ impl Default for PgConnection {
 
 impl Protocol for PgConnection {
     fn next(&mut self, input: &[u8]) -> Progress {
-        if self.phase == Phase::Startup {
+        if self.phase == ConnectionPhase::Startup {
             return self.startup(input);
         }
         let [kind, a, b, c, d, ..] = *input else { return Progress::NeedMore(5) };
@@ -155,12 +155,12 @@ impl Protocol for PgConnection {
 
     /// A query, in front of what it was decoded to.
     fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
-        let Ok(Request::Query { text, reads }) = from_bytes::<Request>(ordered) else { return None };
+        let Ok(SqlRequest::Query { text, reads }) = from_bytes::<SqlRequest>(ordered) else { return None };
         let used = text.len() + 6;
         let rest = input.get(..used)?.strip_prefix(b"Q")?.strip_prefix(&(used as u32 - 1).to_be_bytes())?;
         let is_same =
             rest.strip_suffix(b"\0")? == text.as_bytes() && reads == crate::query::only_reads(&text);
-        (self.phase == Phase::Ready && is_same).then_some(used)
+        (self.phase == ConnectionPhase::Ready && is_same).then_some(used)
     }
 }
 

@@ -28,7 +28,7 @@ pub fn run(connection: &Connection, text: &str, out: &mut Vec<u8>) -> Result<(),
     let mut reply = ReplyWriter::new(out);
     let result = statements(connection, text, &mut reply);
     let result = match result {
-        Ok(()) if !connection.is_autocommit() => Err(Failure::Refused(SqlError {
+        Ok(()) if !connection.is_autocommit() => Err(QueryFailure::Refused(SqlError {
             code: "0A000",
             message: "a transaction over several queries is not supported".to_owned(),
             hint: Some("Send all its statements as one query, with COMMIT at its end.".to_owned()),
@@ -42,8 +42,8 @@ pub fn run(connection: &Connection, text: &str, out: &mut Vec<u8>) -> Result<(),
     }
     match result {
         Ok(()) => {}
-        Err(Failure::Refused(error)) => reply.error(&error),
-        Err(Failure::Sqlite(error)) => match abandoned(&error) {
+        Err(QueryFailure::Refused(error)) => reply.error(&error),
+        Err(QueryFailure::Sqlite(error)) => match abandoned(&error) {
             Some(why) => return Err(why),
             None => reply.error(&in_words(&error)),
         },
@@ -52,18 +52,18 @@ pub fn run(connection: &Connection, text: &str, out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-enum Failure {
+enum QueryFailure {
     Sqlite(Error),
     Refused(SqlError),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for QueryFailure {
     fn from(error: Error) -> Self {
-        Failure::Sqlite(error)
+        QueryFailure::Sqlite(error)
     }
 }
 
-fn statements(connection: &Connection, text: &str, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+fn statements(connection: &Connection, text: &str, reply: &mut ReplyWriter<'_>) -> Result<(), QueryFailure> {
     let mut rest = Batch::new(connection, text);
     let mut next = rest.next()?;
     if next.is_none() {
@@ -110,7 +110,7 @@ fn run_one(
     statement: &mut Statement<'_>,
     words: &[String; 2],
     reply: &mut ReplyWriter<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), QueryFailure> {
     let columns = statement.column_count();
     if columns > 0 {
         reply.row_description(&statement.column_names().collect::<Vec<_>>());
@@ -121,7 +121,7 @@ fn run_one(
         count += 1;
         reply.data_row(columns, |column| row.get_ref(column))?;
         if reply.length() > MAX_REPLY_BYTES {
-            return Err(Failure::Refused(SqlError {
+            return Err(QueryFailure::Refused(SqlError {
                 code: "54000",
                 message: format!("the reply has more than {} MiB", MAX_REPLY_BYTES >> 20),
                 hint: Some("Ask for fewer rows at a time, with LIMIT.".to_owned()),

@@ -1,5 +1,5 @@
-//! Replies as PostgreSQL's clients read them: messages of its protocol, version 3, values as text.
-//! <https://www.postgresql.org/docs/current/protocol-message-formats.html>
+//! Replies as PostgreSQL's clients read them: messages of its protocol, version 3, values as text (PostgreSQL's
+//! documentation, *Message Formats*).
 
 use rusqlite::types::ValueRef;
 

@@ -4,7 +4,7 @@ use crosscheck::object::Summed;
 
 /// A request in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Summed)]
-pub enum Request {
+pub enum SqlRequest {
     /// A query of one or more statements, without parameters.
     Query {
         /// The statements.
@@ -14,9 +14,9 @@ pub enum Request {
     },
 }
 
-impl Request {
+impl SqlRequest {
     /// The request for a client's query.
     pub fn query(text: &str) -> Self {
-        Request::Query { text: text.to_owned(), reads: crate::query::only_reads(text) }
+        SqlRequest::Query { text: text.to_owned(), reads: crate::query::only_reads(text) }
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::guest::{Guest, Pages};
 use crate::query::{self, Abandoned};
 use crate::reply::{ReplyWriter, SqlError};
-use crate::request::Request;
+use crate::request::SqlRequest;
 
 /// Number of the lock behind which the database is.
 pub const DATABASE: RegionId = 0;
@@ -40,7 +40,7 @@ impl Sql {
         let begins_at = reply.len();
         if reads {
             let database = cx.read(&self.database)?;
-            if self.run(cx, Pages::Shared(&database), text, reply) == Ran::Done {
+            if self.run(cx, Pages::Shared(&database), text, reply) == QueryEnd::Done {
                 return Ok(());
             }
         }
@@ -48,18 +48,18 @@ impl Sql {
         let mut database = cx.write(&self.database)?;
         reply.truncate(begins_at);
         match self.run(cx, Pages::Exclusive(&mut database), text, reply) {
-            Ran::Done => Ok(()),
-            Ran::Writes => panic!("SQLite cannot write its file"),
+            QueryEnd::Done => Ok(()),
+            QueryEnd::Writes => panic!("SQLite cannot write its file"),
         }
     }
 
-    fn run(&self, cx: &Cx<'_, Sql>, pages: Pages<'_>, text: &str, reply: &mut Vec<u8>) -> Ran {
+    fn run(&self, cx: &Cx<'_, Sql>, pages: Pages<'_>, text: &str, reply: &mut Vec<u8>) -> QueryEnd {
         let inputs = (cx.now_us(), cx.rng(), xxh3_64(text.as_bytes()));
         let mut guest = Guest::new(pages, inputs, self.engine.nonce());
         let result = self.engine.with(&mut guest, |connection| query::run(connection, text, reply));
         match result {
-            Ok(Ok(())) => Ran::Done,
-            Ok(Err(Abandoned::Reads)) if guest.wants_to_write() => Ran::Writes,
+            Ok(Ok(())) => QueryEnd::Done,
+            Ok(Err(Abandoned::Reads)) if guest.wants_to_write() => QueryEnd::Writes,
             // The other replicas outvote it.
             Ok(Err(why)) => panic!("no reply of this replica: {why:?}"),
             Err(error) => panic!("SQLite cannot open the database: {error}"),
@@ -69,7 +69,7 @@ impl Sql {
 
 /// What came of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ran {
+enum QueryEnd {
     /// It has its reply.
     Done,
     /// It may only read, and has to write.
@@ -83,30 +83,30 @@ impl Default for Sql {
 }
 
 impl Service for Sql {
-    type Request = Request;
+    type Request = SqlRequest;
 
-    fn decode(&self, ordered: &Bytes) -> Result<Request, Malformed> {
+    fn decode(&self, ordered: &Bytes) -> Result<SqlRequest, Malformed> {
         from_bytes(ordered)
     }
 
-    fn encode(&self, request: &Request) -> Vec<u8> {
+    fn encode(&self, request: &SqlRequest) -> Vec<u8> {
         to_bytes(request)
     }
 
     fn shape_of_requests(shape: &mut Shape) {
-        shape.add::<Request>();
+        shape.add::<SqlRequest>();
     }
 
-    fn footprint(&self, request: &Request, footprint: &mut Footprint) {
+    fn footprint(&self, request: &SqlRequest, footprint: &mut Footprint) {
         match request {
-            Request::Query { reads: true, .. } => footprint.read(DATABASE),
-            Request::Query { reads: false, .. } => footprint.write(DATABASE),
+            SqlRequest::Query { reads: true, .. } => footprint.read(DATABASE),
+            SqlRequest::Query { reads: false, .. } => footprint.write(DATABASE),
         }
     }
 
-    fn execute(&self, cx: &Cx<'_, Sql>, request: &Request, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn execute(&self, cx: &Cx<'_, Sql>, request: &SqlRequest, reply: &mut Vec<u8>) -> Result<(), Retry> {
         match request {
-            Request::Query { text, reads } => self.query(cx, text, *reads, reply),
+            SqlRequest::Query { text, reads } => self.query(cx, text, *reads, reply),
         }
     }
 
@@ -118,17 +118,17 @@ impl Service for Sql {
         vec![&mut self.database]
     }
 
-    fn panicked(&self, _: &Request, reply: &mut Vec<u8>) {
+    fn panicked(&self, _: &SqlRequest, reply: &mut Vec<u8>) {
         let mut reply = ReplyWriter::new(reply);
         let message = "internal error; nothing was changed".to_owned();
         reply.error(&SqlError { code: "XX000", message, hint: None });
         reply.ready();
     }
 
-    fn kind(&self, request: &Request) -> u16 {
+    fn kind(&self, request: &SqlRequest) -> u16 {
         match request {
-            Request::Query { reads: true, .. } => 1,
-            Request::Query { reads: false, .. } => 2,
+            SqlRequest::Query { reads: true, .. } => 1,
+            SqlRequest::Query { reads: false, .. } => 2,
         }
     }
 

@@ -4,11 +4,11 @@
 //! code on [`Guest`].
 //!
 //! *Why it is sound.* (1) A pointer to the database is in [`CURRENT`] only while [`with`] runs, which borrows the
-//! database for that long, and only this thread reads it. The functions below are not re-entered: the database calls
-//! nothing back. (2) SQLite promises what sqlite3_vfs and sqlite3_io_methods say of each argument
-//! (<https://sqlite.org/c3ref/vfs.html>): buffers have the lengths that are given with them, names end with a zero.
-//! (3) No panic passes through SQLite: it is caught here, and goes on in [`with`] once SQLite has returned. (4) A file
-//! has no members of ours, so there is nothing to free.
+//! database for that long, and only this thread reads it. The functions below are not re-entered: the database
+//! calls nothing back. (2) SQLite promises what its documentation of sqlite3_vfs and sqlite3_io_methods says of each
+//! argument: buffers have the lengths that are given with them, names end with a zero. (3) No panic passes through
+//! SQLite: it is caught here, and goes on in [`with`] once SQLite has returned. (4) A file has no members of ours, so
+//! there is nothing to free.
 
 use std::any::Any;
 use std::cell::RefCell;

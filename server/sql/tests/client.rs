@@ -2,11 +2,11 @@
 
 use crosscheck::object::to_bytes;
 use crosscheck::testing::{Replica, RequestEnd};
-use sql::{Request, Sql};
+use sql::{Sql, SqlRequest};
 
 /// The encoding of a query.
 pub fn encoded(text: &str) -> Vec<u8> {
-    to_bytes(&Request::query(text))
+    to_bytes(&SqlRequest::query(text))
 }
 
 /// A replica with an empty database.

@@ -2,7 +2,7 @@
 
 use crosscheck::{Action, Progress, Protocol};
 use proptest::prelude::*;
-use sql::{PgConnection, Request};
+use sql::{PgConnection, SqlRequest};
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
@@ -29,7 +29,7 @@ fn a_client_is_let_in_and_asks() {
     assert!(welcome.starts_with(b"R\0\0\0\x08\0\0\0\0") && welcome.ends_with(b"Z\0\0\0\x05I"));
     let query = message(b'Q', b"SELECT 1\0");
     let Action::Order(ordered) = done(&mut connection, &query) else { panic!("no request") };
-    assert_eq!(ordered, crosscheck::object::to_bytes(&Request::query("SELECT 1")));
+    assert_eq!(ordered, crosscheck::object::to_bytes(&SqlRequest::query("SELECT 1")));
     assert_eq!(connection.rendered(&[&query[..], b"more"].concat(), &ordered), Some(query.len()));
     assert_eq!(connection.rendered(&message(b'Q', b"SELECT 2\0"), &ordered), None);
     assert_eq!(done(&mut connection, &message(b'X', b"")), Action::Close(Vec::new()));

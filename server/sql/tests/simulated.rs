@@ -31,7 +31,8 @@ impl Command {
             Command::Put { key, value } => format!(
                 "CREATE TABLE IF NOT EXISTS t (k INTEGER PRIMARY KEY, v INT CHECK (v < 1000000000), x TEXT); \
                     CREATE INDEX IF NOT EXISTS tv ON t (v); \
-                    INSERT INTO t VALUES ({key}, {value}, printf('%0500d', {key})) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
+                    INSERT INTO t VALUES ({key}, {value}, printf('%0500d', {key})) \
+                    ON CONFLICT (k) DO UPDATE SET v = excluded.v"
             ),
             Command::Add { key, value } => {
                 format!("UPDATE t SET v = v + {value} WHERE k = {key} RETURNING v")

@@ -5,8 +5,9 @@
 //! equal copies the receiver waits for the next one. So besides the receiver no more than f replicas are hit, and the
 //! leader is not left alone with a corrupted copy: its word would do.
 //!
-//! With logs on disk every replica writes the copy that it makes there. If it is corrupted, nobody sees that before this
-//! replica starts again, with a wrong state. Until its disk is lost, which an episode does next, its end counts as that.
+//! With logs on disk every replica writes the copy that it makes there. If it is corrupted, nobody sees that before
+//! this replica starts again, with a wrong state. Until its disk is lost, which an episode does next, its end counts as
+//! that.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -60,16 +60,20 @@ impl Engine {
         self.used.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Lets `work` use a connection to what `guest` sees. If a page fails its check, this unwinds, and the connection
+    /// Lets `work` use a connection to what `guest` sees; whether it may insert rows, also to roll them back. If a page fails its check, this unwinds, and the connection
     /// is dropped.
     ///
     /// # Errors
     /// If none can be opened.
-    pub fn with<R>(&self, guest: &mut Guest<'_>, work: impl FnOnce(&Connection) -> R) -> Result<R, Error> {
+    pub fn with<R>(
+        &self,
+        (guest, inserts): (&mut Guest<'_>, bool),
+        work: impl FnOnce(&Connection) -> R,
+    ) -> Result<R, Error> {
         let schema = guest.schema();
         let known = self.idle.lock().pop().filter(|idle| idle.schema == schema);
         let cookie = guest.schema_cookie();
-        let _generator = guest.is_exclusive().then(vfs::own_generator);
+        let _generator = inserts.then(vfs::own_generator);
         let (idle, result) = vfs::with(guest, || {
             let idle = match known {
                 Some(idle) => idle,

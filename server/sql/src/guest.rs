@@ -4,6 +4,7 @@
 use wire::SplitMix64;
 
 use crate::database::{Database, MAX_PAGES, PAGE_BYTES};
+use crate::session::Drawn;
 
 /// Milliseconds from the epoch of Julian days, noon on 24 November 4714 BC, to 1970: SQLite counts from there.
 const JULIAN_1970_MS: i64 = 210_866_760_000_000;
@@ -49,15 +50,14 @@ pub struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// What the request with this checksum sees, which is executed at `now_us`, in microseconds since 1970.
-    pub fn new(pages: Pages<'a>, (now_us, mut rng, request): (u64, SplitMix64, u64), nonce: u64) -> Self {
-        let seed = rng.next_u64() ^ request;
-        Guest { pages, now_us, rng, seed, nonce, wants_to_write: false }
+    /// What a request sees that draws this.
+    pub fn new(pages: Pages<'a>, Drawn { now_us, seed }: Drawn, nonce: u64) -> Self {
+        Guest { pages, now_us, rng: SplitMix64::new(seed), seed, nonce, wants_to_write: false }
     }
 
-    /// Whether it may write.
-    pub fn is_exclusive(&self) -> bool {
-        matches!(self.pages, Pages::Exclusive(_))
+    /// From now on the query of a transaction runs that draws this.
+    pub(crate) fn draw(&mut self, Drawn { now_us, seed }: Drawn) {
+        (self.now_us, self.seed, self.rng) = (now_us, seed, SplitMix64::new(seed));
     }
 
     /// Whether it may only read and has tried to write.

@@ -4,7 +4,8 @@
 //! - `guest`, `vfs`: what SQLite sees of it, and of time and chance, while a request is executed.
 //! - [`engine`]: SQLite's connections, which are no state.
 //! - `query`, [`reply`]: the statements of a request, and what PostgreSQL's clients read of them.
-//! - [`request`], [`service`]: the requests in the log, and their handler.
+//! - `session`: transactions over several queries.
+//! - [`request`], [`service`]: the requests in the log, and their handlers.
 //! - [`protocol`]: what clients' bytes ask for.
 //!
 //! *Why pages and not rows.* A page holds rows, parts of indexes, the schema or the list of free pages. SQLite believes
@@ -20,6 +21,7 @@ mod query;
 pub mod reply;
 pub mod request;
 pub mod service;
+mod session;
 mod vfs;
 
 pub use database::PAGE_BYTES;

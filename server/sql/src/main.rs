@@ -23,9 +23,18 @@ impl Application for SqlProgram {
     type Options = ();
 
     fn build(_options: &()) -> Result<ReplicaParts<Self>, String> {
-        let make_protocol: MakeProtocol<PgConnection> = Arc::new(|_counters| PgConnection::new());
+        let make_protocol: MakeProtocol<PgConnection> = Arc::new(|_counters| PgConnection::new(number()));
         Ok((Sql::new(), make_protocol))
     }
+}
+
+/// A number for a connection: two equal ones would share a transaction.
+fn number() -> u64 {
+    let mut bytes = [0; 8];
+    // bookkeeping: it reaches the state as a part of ordered requests
+    let drawn = getrandom::fill(&mut bytes);
+    drawn.unwrap_or_else(|error| panic!("the system has no random numbers: {error}"));
+    u64::from_le_bytes(bytes)
 }
 
 fn main() -> ExitCode {

@@ -7,7 +7,8 @@
 use crosscheck::object::{from_bytes, to_bytes};
 use crosscheck::{Action, Progress, Protocol};
 
-use crate::reply::{ReplyWriter, SqlError};
+use crate::query::{TransactionChange, changes_transaction};
+use crate::reply::{ReplyWriter, SqlError, TransactionStatus};
 use crate::request::SqlRequest;
 
 /// Bytes of a message at most, with its length.
@@ -36,6 +37,10 @@ const PARAMETERS: [(&str, &str); 8] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgConnection {
     phase: ConnectionPhase,
+    /// Its number, which no other connection of the group has.
+    session: u64,
+    /// It has begun a transaction, and not ended it.
+    is_in_transaction: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,14 +54,14 @@ enum ConnectionPhase {
 }
 
 impl PgConnection {
-    /// A connection that was just accepted.
-    pub fn new() -> Self {
-        PgConnection { phase: ConnectionPhase::Startup }
+    /// A connection that was just accepted, with a number that no other one has.
+    pub fn new(session: u64) -> Self {
+        PgConnection { phase: ConnectionPhase::Startup, session, is_in_transaction: false }
     }
 
     /// A connection whose client was let in: for simulations, whose clients only send queries.
-    pub fn started() -> Self {
-        PgConnection { phase: ConnectionPhase::Ready }
+    pub fn started(session: u64) -> Self {
+        PgConnection { phase: ConnectionPhase::Ready, ..PgConnection::new(session) }
     }
 
     /// A client's first message: its length, what it asks for, and more.
@@ -85,7 +90,7 @@ impl PgConnection {
                     out.only_version(VERSION_3);
                 }
                 out.welcome(&PARAMETERS);
-                out.ready();
+                out.ready(TransactionStatus::Idle);
                 Action::Reply(reply)
             }
             _ => {
@@ -96,21 +101,46 @@ impl PgConnection {
         Progress::Done { used: length, action }
     }
 
+    /// The request that a query is. It is the client's word that a transaction is open: one that was given up meanwhile
+    /// must not go on as queries of their own.
+    fn request(&mut self, text: &str) -> SqlRequest {
+        let session = self.session;
+        match changes_transaction(text) {
+            Some(TransactionChange::Begin) if !self.is_in_transaction => {
+                self.is_in_transaction = true;
+                SqlRequest::Begin { session }
+            }
+            Some(change @ (TransactionChange::Commit | TransactionChange::RollBack))
+                if self.is_in_transaction =>
+            {
+                self.is_in_transaction = false;
+                SqlRequest::End { session, commits: change == TransactionChange::Commit }
+            }
+            _ if self.is_in_transaction => SqlRequest::Step { session, text: text.to_owned() },
+            _ => SqlRequest::query(text),
+        }
+    }
+
+    /// What the end of a reply says that needs no request.
+    fn status(&self) -> TransactionStatus {
+        if self.is_in_transaction { TransactionStatus::Open } else { TransactionStatus::Idle }
+    }
+
     fn message(&mut self, kind: u8, body: &[u8]) -> Action {
         match kind {
             b'X' => Action::Close(Vec::new()),
             b'S' => {
                 self.phase = ConnectionPhase::Ready;
-                Action::Reply(ready())
+                Action::Reply(ready(self.status()))
             }
             // Flush: every reply leaves at once.
             b'H' => Action::Nothing,
             _ if self.phase == ConnectionPhase::Skipping => Action::Nothing,
             b'Q' => match query(body) {
-                Ok(text) => Action::Order(to_bytes(&SqlRequest::query(text))),
+                Ok(text) => Action::Order(to_bytes(&self.request(text))),
                 Err(message) => {
                     let mut reply = error("22021", message, None);
-                    reply.extend_from_slice(&ready());
+                    reply.extend_from_slice(&ready(self.status()));
                     Action::Reply(reply)
                 }
             },
@@ -122,17 +152,11 @@ impl PgConnection {
             }
             b'F' => {
                 let mut reply = error("0A000", "calls of functions are not supported", Some("Use SELECT."));
-                reply.extend_from_slice(&ready());
+                reply.extend_from_slice(&ready(self.status()));
                 Action::Reply(reply)
             }
             _ => Action::Close(error("08P01", "unknown kind of message", None)),
         }
-    }
-}
-
-impl Default for PgConnection {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -153,14 +177,20 @@ impl Protocol for PgConnection {
         }
     }
 
-    /// A query, in front of what it was decoded to.
+    /// A query, in front of what it was decoded to. Those that begin and end transactions have many forms.
     fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
-        let Ok(SqlRequest::Query { text, reads }) = from_bytes::<SqlRequest>(ordered) else { return None };
+        let (text, is_same) = match from_bytes(ordered).ok()? {
+            SqlRequest::Query { text, reads } => {
+                let is_same = !self.is_in_transaction && reads == crate::query::only_reads(&text);
+                (text, is_same)
+            }
+            SqlRequest::Step { session, text } => (text, self.is_in_transaction && session == self.session),
+            SqlRequest::Begin { .. } | SqlRequest::End { .. } | SqlRequest::Expire { .. } => return None,
+        };
         let used = text.len() + 6;
         let rest = input.get(..used)?.strip_prefix(b"Q")?.strip_prefix(&(used as u32 - 1).to_be_bytes())?;
-        let is_same =
-            rest.strip_suffix(b"\0")? == text.as_bytes() && reads == crate::query::only_reads(&text);
-        (self.phase == ConnectionPhase::Ready && is_same).then_some(used)
+        let is_query = rest.strip_suffix(b"\0")? == text.as_bytes() && changes_transaction(&text).is_none();
+        (is_same && is_query && self.phase == ConnectionPhase::Ready).then_some(used)
     }
 }
 
@@ -171,9 +201,9 @@ fn query(body: &[u8]) -> Result<&str, &'static str> {
     std::str::from_utf8(text).map_err(|_| "a query is text in UTF-8")
 }
 
-fn ready() -> Vec<u8> {
+fn ready(status: TransactionStatus) -> Vec<u8> {
     let mut reply = Vec::new();
-    ReplyWriter::new(&mut reply).ready();
+    ReplyWriter::new(&mut reply).ready(status);
     reply
 }
 

@@ -1,10 +1,12 @@
-//! Runs the statements of one query, as PostgreSQL's simple protocol has it: all of them, or none from the first error
-//! on that is in no transaction of its own.
+//! Runs the statements of a query, on its own or as a part of a transaction.
 
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::{Batch, Connection, Error, Statement, ffi};
+use xxhash_rust::xxh3::xxh3_128;
 
-use crate::reply::{ReplyWriter, SqlError};
+use crate::reply::{ReplyWriter, SqlError, TransactionStatus};
+use crate::session::{Drawn, Replayed};
+use crate::vfs;
 
 /// Bytes of a reply at most.
 const MAX_REPLY_BYTES: usize = 16 << 20;
@@ -20,36 +22,127 @@ pub enum Abandoned {
     Memory,
 }
 
-/// Runs a query, and appends its reply. What it has changed is committed, or rolled back.
+/// What came of a query in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepEnd {
+    /// It was run, and its reply has this digest.
+    Ran(u128),
+    /// It has failed, and the transaction with it.
+    Failed,
+}
+
+/// A transaction whose queries would have other replies by now.
+fn conflict() -> SqlError {
+    SqlError {
+        code: "40001",
+        message: "could not serialize access: what the transaction has read was changed by another one"
+            .to_owned(),
+        hint: Some("Run the transaction again from its beginning.".to_owned()),
+    }
+}
+
+/// Runs a query outside of a transaction, and appends its reply. As PostgreSQL's simple protocol has it, several
+/// statements are one transaction, unless they say otherwise.
 ///
 /// # Errors
 /// If there can be no reply of this replica.
 pub fn run(connection: &Connection, text: &str, out: &mut Vec<u8>) -> Result<(), Abandoned> {
     let mut reply = ReplyWriter::new(out);
-    let result = statements(connection, text, &mut reply);
-    let result = match result {
+    let result = match statements(connection, text, Control::Own, &mut reply) {
         Ok(()) if !connection.is_autocommit() => Err(QueryFailure::Refused(SqlError {
             code: "0A000",
-            message: "a transaction over several queries is not supported".to_owned(),
-            hint: Some("Send all its statements as one query, with COMMIT at its end.".to_owned()),
+            message: "a transaction begins among other statements, and does not end there".to_owned(),
+            hint: Some("Send BEGIN as a query of its own, or COMMIT with the rest.".to_owned()),
         })),
         result => result,
     };
-    if !connection.is_autocommit() {
-        connection
-            .execute_batch("ROLLBACK")
-            .map_err(|error| abandoned(&error).unwrap_or(Abandoned::Memory))?;
+    roll_back(connection)?;
+    failed(result, &mut reply)?;
+    reply.ready(TransactionStatus::Idle);
+    Ok(())
+}
+
+/// Runs a query after those of its transaction so far, appends its reply, and rolls all of it back.
+///
+/// # Errors
+/// If there can be no reply of this replica.
+pub fn step(
+    connection: &Connection,
+    before: &[Replayed],
+    (text, drawn): (&str, Drawn),
+    out: &mut Vec<u8>,
+) -> Result<StepEnd, Abandoned> {
+    let begins_at = out.len();
+    let mut reply = ReplyWriter::new(out);
+    let result = replay(connection, before).and_then(|()| {
+        vfs::draw(drawn);
+        statements(connection, text, Control::None, &mut reply)
+    });
+    roll_back(connection)?;
+    if failed(result, &mut reply)? {
+        reply.ready(TransactionStatus::Failed);
+        return Ok(StepEnd::Failed);
     }
+    let digest = xxh3_128(&out[begins_at..]);
+    ReplyWriter::new(out).ready(TransactionStatus::Open);
+    Ok(StepEnd::Ran(digest))
+}
+
+/// Runs the queries of a transaction, commits them, and appends the reply.
+///
+/// # Errors
+/// If there can be no reply of this replica.
+pub fn commit(connection: &Connection, queries: &[Replayed], out: &mut Vec<u8>) -> Result<(), Abandoned> {
+    let mut reply = ReplyWriter::new(out);
+    let committed = |()| connection.execute_batch("COMMIT").map_err(QueryFailure::from);
+    let result = replay(connection, queries).and_then(committed);
+    roll_back(connection)?;
+    if !failed(result, &mut reply)? {
+        reply.complete("COMMIT");
+    }
+    reply.ready(TransactionStatus::Idle);
+    Ok(())
+}
+
+/// Begins a transaction, and runs queries that clients have replies to.
+fn replay(connection: &Connection, queries: &[Replayed]) -> Result<(), QueryFailure> {
+    connection.execute_batch("BEGIN")?;
+    let mut again = Vec::new();
+    for Replayed { text, drawn, digest } in queries {
+        again.clear();
+        vfs::draw(*drawn);
+        statements(connection, text, Control::None, &mut ReplyWriter::new(&mut again)).map_err(
+            |failure| match failure {
+                QueryFailure::Sqlite(error) if abandoned(&error).is_some() => QueryFailure::Sqlite(error),
+                // It has not failed before.
+                _ => QueryFailure::Refused(conflict()),
+            },
+        )?;
+        if xxh3_128(&again) != *digest {
+            return Err(QueryFailure::Refused(conflict()));
+        }
+    }
+    Ok(())
+}
+
+fn roll_back(connection: &Connection) -> Result<(), Abandoned> {
+    if connection.is_autocommit() {
+        return Ok(());
+    }
+    connection.execute_batch("ROLLBACK").map_err(|error| abandoned(&error).unwrap_or(Abandoned::Memory))
+}
+
+/// Appends the error of a query that has failed; false if it has not.
+fn failed(result: Result<(), QueryFailure>, reply: &mut ReplyWriter<'_>) -> Result<bool, Abandoned> {
     match result {
-        Ok(()) => {}
+        Ok(()) => return Ok(false),
         Err(QueryFailure::Refused(error)) => reply.error(&error),
         Err(QueryFailure::Sqlite(error)) => match abandoned(&error) {
             Some(why) => return Err(why),
             None => reply.error(&in_words(&error)),
         },
     }
-    reply.ready();
-    Ok(())
+    Ok(true)
 }
 
 enum QueryFailure {
@@ -63,29 +156,55 @@ impl From<Error> for QueryFailure {
     }
 }
 
-fn statements(connection: &Connection, text: &str, reply: &mut ReplyWriter<'_>) -> Result<(), QueryFailure> {
+/// Which statements that begin and end transactions a query may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Control {
+    /// Its own.
+    Own,
+    /// None: it is a part of one.
+    None,
+}
+
+fn statements(
+    connection: &Connection,
+    text: &str,
+    control: Control,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), QueryFailure> {
     let mut rest = Batch::new(connection, text);
     let mut next = rest.next()?;
     if next.is_none() {
         reply.empty();
         return Ok(());
     }
-    // Several statements are one transaction, unless they say otherwise.
     let is_together = !is_single(text);
     let mut is_implicit = false;
     while let Some(mut statement) = next {
         let words = first_words(&statement.expanded_sql().unwrap_or_default());
-        let is_control = ["BEGIN", "COMMIT", "END", "ROLLBACK"].contains(&words[0].as_str());
-        if is_together && !is_control && connection.is_autocommit() {
-            connection.execute_batch("BEGIN")?;
-            is_implicit = true;
+        let changes = transaction_change(&words);
+        match changes {
+            Some(TransactionChange::Begin) if is_implicit || control == Control::None => {
+                reply.complete("BEGIN")
+            }
+            Some(_) if control == Control::None => {
+                return Err(QueryFailure::Refused(SqlError {
+                    code: "0A000",
+                    message: format!("{} stands among other statements of a transaction", words[0]),
+                    hint: Some("Send it as a query of its own.".to_owned()),
+                }));
+            }
+            // PostgreSQL warns that there is none.
+            Some(TransactionChange::Commit) if connection.is_autocommit() => reply.complete("COMMIT"),
+            Some(TransactionChange::RollBack) if connection.is_autocommit() => reply.complete("ROLLBACK"),
+            _ => {
+                if is_together && changes.is_none() && connection.is_autocommit() {
+                    connection.execute_batch("BEGIN")?;
+                    is_implicit = true;
+                }
+                run_one(connection, &mut statement, &words, reply)?;
+            }
         }
-        if words[0] == "BEGIN" && is_implicit {
-            reply.complete("BEGIN");
-        } else {
-            run_one(connection, &mut statement, &words, reply)?;
-        }
-        is_implicit &= !is_control;
+        is_implicit &= changes.is_none();
         drop(statement);
         next = rest.next()?;
     }
@@ -93,6 +212,31 @@ fn statements(connection: &Connection, text: &str, reply: &mut ReplyWriter<'_>) 
         connection.execute_batch("COMMIT")?;
     }
     Ok(())
+}
+
+/// What a statement does to a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionChange {
+    /// It begins.
+    Begin,
+    /// It ends, and counts.
+    Commit,
+    /// It ends, and does not count.
+    RollBack,
+}
+
+/// The same of a query, if it is a single statement of this kind.
+pub fn changes_transaction(text: &str) -> Option<TransactionChange> {
+    is_single(text).then(|| transaction_change(&first_words(text))).flatten()
+}
+
+fn transaction_change([first, second]: &[String; 2]) -> Option<TransactionChange> {
+    match first.as_str() {
+        "BEGIN" | "START" => Some(TransactionChange::Begin),
+        "COMMIT" | "END" => Some(TransactionChange::Commit),
+        "ROLLBACK" | "ABORT" if second != "TO" => Some(TransactionChange::RollBack),
+        _ => None,
+    }
 }
 
 /// Whether a query is certainly a single statement.

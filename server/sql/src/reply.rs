@@ -17,6 +17,17 @@ pub struct SqlError {
     pub hint: Option<String>,
 }
 
+/// What a client is told with the end of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// No transaction is open.
+    Idle = b'I' as isize,
+    /// One is open.
+    Open = b'T' as isize,
+    /// One is open, and has failed: only its end is expected.
+    Failed = b'E' as isize,
+}
+
 /// Appends messages to a reply.
 pub struct ReplyWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -130,9 +141,9 @@ impl<'a> ReplyWriter<'a> {
         self.message(b'K', |out| out.extend_from_slice(&[0; 8]));
     }
 
-    /// The next query may come; no transaction is open.
-    pub fn ready(&mut self) {
-        self.message(b'Z', |out| out.push(b'I'));
+    /// The next query may come.
+    pub fn ready(&mut self, status: TransactionStatus) {
+        self.message(b'Z', |out| out.push(status as u8));
     }
 }
 
@@ -215,7 +226,7 @@ mod tests {
         reply.complete("SELECT 3");
         reply.data_row(2, |column| Ok([ValueRef::Integer(7), ValueRef::Null][column])).unwrap();
         reply.error(&SqlError { code: "42601", message: "no\0end".into(), hint: None });
-        reply.ready();
+        reply.ready(TransactionStatus::Idle);
         let expected: [&[u8]; 4] = [
             b"C\0\0\0\x0dSELECT 3\0",
             b"D\0\0\0\x0f\0\x02\0\0\0\x017\xff\xff\xff\xff",

@@ -5,17 +5,41 @@ use crosscheck::object::Summed;
 /// A request in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Summed)]
 pub enum SqlRequest {
-    /// A query of one or more statements, without parameters.
+    /// A query outside of a transaction.
     Query {
-        /// The statements.
+        /// Its statements.
         text: String,
         /// It certainly changes nothing.
         reads: bool,
     },
+    /// A connection begins a transaction.
+    Begin {
+        /// The connection's number.
+        session: u64,
+    },
+    /// A query in the transaction of a connection.
+    Step {
+        /// The connection's number.
+        session: u64,
+        /// Its statements.
+        text: String,
+    },
+    /// A connection ends its transaction.
+    End {
+        /// The connection's number.
+        session: u64,
+        /// What it has changed counts.
+        commits: bool,
+    },
+    /// Gives up transactions behind a lock that were idle for too long.
+    Expire {
+        /// Number of the lock.
+        lock: u32,
+    },
 }
 
 impl SqlRequest {
-    /// The request for a client's query.
+    /// The request for a client's query outside of a transaction.
     pub fn query(text: &str) -> Self {
         SqlRequest::Query { text: text.to_owned(), reads: crate::query::only_reads(text) }
     }

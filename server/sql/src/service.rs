@@ -1,79 +1,210 @@
-//! The service: its lock, its footprints, and the handler.
+//! The service: its locks, their footprints, and the handlers.
 
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, from_bytes, genesis, to_bytes};
-use crosscheck::schedule::{DetRwLock, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, Service};
+use rusqlite::Connection;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::guest::{Guest, Pages};
-use crate::query::{self, Abandoned};
-use crate::reply::{ReplyWriter, SqlError};
+use crate::query::{self, Abandoned, StepEnd};
+use crate::reply::{ReplyWriter, SqlError, TransactionStatus};
 use crate::request::SqlRequest;
+use crate::session::{Drawn, IDLE_US, MAX_QUERIES, Replayed, Session, Sessions};
 
 /// Number of the lock behind which the database is.
 pub const DATABASE: RegionId = 0;
+/// Locks behind which the open transactions are, by number of the connection; theirs are the next numbers.
+const SESSION_LOCKS: RegionId = 16;
 
-/// The database behind its lock, and SQLite beside it.
+/// The database and the open transactions behind their locks, and SQLite beside them.
 pub struct Sql {
     database: DetRwLock<Database>,
+    sessions: Vec<DetMutex<Sessions>>,
     engine: Engine,
 }
 
 impl Sql {
     /// An empty database.
     pub fn new() -> Self {
-        Sql { database: DetRwLock::new(DATABASE, genesis(DATABASE, Database::new)), engine: Engine::new() }
+        let sessions = |lock| DetMutex::new(lock, genesis(lock, Sessions::new));
+        Sql {
+            database: DetRwLock::new(DATABASE, genesis(DATABASE, Database::new)),
+            sessions: (1..=SESSION_LOCKS).map(sessions).collect(),
+            engine: Engine::new(),
+        }
     }
 
-    /// The database as a SQLite file.
-    ///
-    /// # Errors
-    /// [`Retry`] without the lock.
-    pub fn file(&self, cx: &Cx<'_, Sql>) -> Result<Vec<u8>, Retry> {
-        Ok(cx.read(&self.database)?.file())
+    fn sessions(&self, lock: RegionId) -> &DetMutex<Sessions> {
+        &self.sessions[((lock - 1) % SESSION_LOCKS) as usize]
     }
 
     fn query(&self, cx: &Cx<'_, Sql>, text: &str, reads: bool, reply: &mut Vec<u8>) -> Result<(), Retry> {
-        let begins_at = reply.len();
+        let drawn = drawn(cx, text);
+        let run = |connection: &Connection, reply: &mut Vec<u8>| query::run(connection, text, reply);
         if reads {
             let database = cx.read(&self.database)?;
-            if self.run(cx, Pages::Shared(&database), text, reply) == QueryEnd::Done {
+            if self
+                .with(Pages::Shared(&database), drawn, false, |connection| run(connection, reply))
+                .is_some()
+            {
                 return Ok(());
             }
         }
         // What has to write all the same is undone, and runs again with the lock.
         let mut database = cx.write(&self.database)?;
-        reply.truncate(begins_at);
-        match self.run(cx, Pages::Exclusive(&mut database), text, reply) {
-            QueryEnd::Done => Ok(()),
-            QueryEnd::Writes => panic!("SQLite cannot write its file"),
-        }
+        reply.clear();
+        self.alone(&mut database, drawn, |connection| run(connection, reply));
+        Ok(())
     }
 
-    fn run(&self, cx: &Cx<'_, Sql>, pages: Pages<'_>, text: &str, reply: &mut Vec<u8>) -> QueryEnd {
-        let inputs = (cx.now_us(), cx.rng(), xxh3_64(text.as_bytes()));
-        let mut guest = Guest::new(pages, inputs, self.engine.nonce());
-        let result = self.engine.with(&mut guest, |connection| query::run(connection, text, reply));
-        match result {
-            Ok(Ok(())) => QueryEnd::Done,
-            Ok(Err(Abandoned::Reads)) if guest.wants_to_write() => QueryEnd::Writes,
+    fn begin(&self, cx: &Cx<'_, Sql>, session: u64, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        let lock = lock_of(session);
+        let mut sessions = cx.lock(self.sessions(lock))?;
+        let is_begun = sessions.begin(session, cx.now_us());
+        if let Some(time_us) = sessions.alarm(cx.now_us()) {
+            cx.at(time_us, SqlRequest::Expire { lock });
+        }
+        let mut reply = ReplyWriter::new(reply);
+        if is_begun {
+            reply.complete("BEGIN");
+            reply.ready(TransactionStatus::Open);
+        } else {
+            let message = "too many transactions are open".to_owned();
+            reply.error(&SqlError { code: "53300", message, hint: Some("Try again later.".to_owned()) });
+            reply.ready(TransactionStatus::Idle);
+        }
+        Ok(())
+    }
+
+    fn step(&self, cx: &Cx<'_, Sql>, session: u64, text: &str, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        let mut sessions = cx.lock(self.sessions(lock_of(session)))?;
+        let Some(open) = sessions.get(session) else {
+            no_transaction(reply);
+            return Ok(());
+        };
+        if let Err(error) = may_go_on(open, text) {
+            let mut reply = ReplyWriter::new(reply);
+            reply.error(&error);
+            reply.ready(TransactionStatus::Failed);
+            sessions.get_mut(session).iter_mut().for_each(|open| open.fail(cx.now_us()));
+            return Ok(());
+        }
+        let drawn = drawn(cx, text);
+        let run = |connection: &Connection, reply: &mut Vec<u8>| {
+            query::step(connection, open.queries(), (text, drawn), reply)
+        };
+        let database = cx.read(&self.database)?;
+        let end = self.with(Pages::Shared(&database), drawn, true, |connection| run(connection, reply));
+        drop(database);
+        let end = match end {
+            Some(end) => end,
+            None => {
+                let mut database = cx.write(&self.database)?;
+                reply.clear();
+                self.alone(&mut database, drawn, |connection| run(connection, reply))
+            }
+        };
+        let Some(open) = sessions.get_mut(session) else { return Ok(()) };
+        match end {
+            StepEnd::Ran(digest) => open.add(Replayed { text: text.to_owned(), drawn, digest }),
+            StepEnd::Failed => open.fail(cx.now_us()),
+        }
+        Ok(())
+    }
+
+    fn end(&self, cx: &Cx<'_, Sql>, session: u64, commits: bool, reply: &mut Vec<u8>) -> Result<(), Retry> {
+        let mut sessions = cx.lock(self.sessions(lock_of(session)))?;
+        match sessions.get(session) {
+            None if commits => no_transaction(reply),
+            Some(open) if commits && !open.has_failed() => {
+                let mut database = cx.write(&self.database)?;
+                let drawn = drawn(cx, "COMMIT");
+                self.alone(&mut database, drawn, |connection| {
+                    query::commit(connection, open.queries(), reply)
+                });
+            }
+            _ => {
+                let mut reply = ReplyWriter::new(reply);
+                reply.complete("ROLLBACK");
+                reply.ready(TransactionStatus::Idle);
+            }
+        }
+        sessions.end(session);
+        Ok(())
+    }
+
+    fn expire(&self, cx: &Cx<'_, Sql>, lock: RegionId) -> Result<(), Retry> {
+        let next_us = cx.lock(self.sessions(lock))?.ring(cx.now_us());
+        next_us.into_iter().for_each(|time_us| cx.at(time_us, SqlRequest::Expire { lock }));
+        Ok(())
+    }
+
+    /// Runs with a connection; none if it has to write, and may only read.
+    fn with<R>(
+        &self,
+        pages: Pages<'_>,
+        drawn: Drawn,
+        inserts: bool,
+        run: impl FnOnce(&Connection) -> Result<R, Abandoned>,
+    ) -> Option<R> {
+        let mut guest = Guest::new(pages, drawn, self.engine.nonce());
+        match self.engine.with((&mut guest, inserts), run) {
+            Ok(Ok(result)) => Some(result),
+            Ok(Err(Abandoned::Reads)) if guest.wants_to_write() => None,
             // The other replicas outvote it.
             Ok(Err(why)) => panic!("no reply of this replica: {why:?}"),
             Err(error) => panic!("SQLite cannot open the database: {error}"),
         }
     }
+
+    /// Runs with a connection that may write.
+    fn alone<R>(
+        &self,
+        database: &mut Database,
+        drawn: Drawn,
+        run: impl FnOnce(&Connection) -> Result<R, Abandoned>,
+    ) -> R {
+        match self.with(Pages::Exclusive(database), drawn, true, run) {
+            Some(result) => result,
+            None => panic!("SQLite cannot write its file"),
+        }
+    }
 }
 
-/// What came of a query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QueryEnd {
-    /// It has its reply.
-    Done,
-    /// It may only read, and has to write.
-    Writes,
+/// What a query draws from the log.
+fn drawn(cx: &Cx<'_, Sql>, text: &str) -> Drawn {
+    Drawn { now_us: cx.now_us(), seed: cx.rng().next_u64() ^ xxh3_64(text.as_bytes()) }
+}
+
+fn lock_of(session: u64) -> RegionId {
+    1 + (session % u64::from(SESSION_LOCKS)) as RegionId
+}
+
+/// The client believes that its transaction is open.
+fn no_transaction(reply: &mut Vec<u8>) {
+    let mut reply = ReplyWriter::new(reply);
+    let message = format!("the transaction was rolled back: it had no query for {} s", IDLE_US / 1_000_000);
+    let hint = Some("Run it again from its beginning.".to_owned());
+    reply.error(&SqlError { code: "25P03", message, hint });
+    reply.ready(TransactionStatus::Idle);
+}
+
+/// Whether another query may join a transaction.
+fn may_go_on(open: &Session, text: &str) -> Result<(), SqlError> {
+    if open.has_failed() {
+        let message =
+            "current transaction is aborted, commands ignored until end of transaction block".to_owned();
+        return Err(SqlError { code: "25P02", message, hint: None });
+    }
+    if !open.has_room(text.len()) {
+        let message = format!("a transaction has {MAX_QUERIES} queries at most, of 256 KiB in all");
+        return Err(SqlError { code: "54000", message, hint: Some("Commit more often.".to_owned()) });
+    }
+    Ok(())
 }
 
 impl Default for Sql {
@@ -98,46 +229,66 @@ impl Service for Sql {
     }
 
     fn footprint(&self, request: &SqlRequest, footprint: &mut Footprint) {
-        match request {
+        match *request {
             SqlRequest::Query { reads: true, .. } => footprint.read(DATABASE),
             SqlRequest::Query { reads: false, .. } => footprint.write(DATABASE),
+            SqlRequest::Begin { session } | SqlRequest::End { session, commits: false } => {
+                footprint.write(lock_of(session));
+            }
+            SqlRequest::Step { session, .. } => {
+                footprint.read(DATABASE);
+                footprint.write(lock_of(session));
+            }
+            SqlRequest::End { session, commits: true } => {
+                footprint.write(DATABASE);
+                footprint.write(lock_of(session));
+            }
+            SqlRequest::Expire { lock } => footprint.write(1 + lock.wrapping_sub(1) % SESSION_LOCKS),
         }
     }
 
     fn execute(&self, cx: &Cx<'_, Sql>, request: &SqlRequest, reply: &mut Vec<u8>) -> Result<(), Retry> {
-        match request {
-            SqlRequest::Query { text, reads } => self.query(cx, text, *reads, reply),
+        match *request {
+            SqlRequest::Query { ref text, reads } => self.query(cx, text, reads, reply),
+            SqlRequest::Begin { session } => self.begin(cx, session, reply),
+            SqlRequest::Step { session, ref text } => self.step(cx, session, text, reply),
+            SqlRequest::End { session, commits } => self.end(cx, session, commits, reply),
+            SqlRequest::Expire { lock } => self.expire(cx, lock),
         }
     }
 
     fn locks(&self) -> Vec<&dyn Lock> {
-        vec![&self.database]
+        let sessions = self.sessions.iter().map(|sessions| sessions as &dyn Lock);
+        [&self.database as &dyn Lock].into_iter().chain(sessions).collect()
     }
 
     fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        vec![&mut self.database]
+        let sessions = self.sessions.iter_mut().map(|sessions| sessions as &mut dyn Lock);
+        [&mut self.database as &mut dyn Lock].into_iter().chain(sessions).collect()
     }
 
     fn panicked(&self, _: &SqlRequest, reply: &mut Vec<u8>) {
         let mut reply = ReplyWriter::new(reply);
         let message = "internal error; nothing was changed".to_owned();
         reply.error(&SqlError { code: "XX000", message, hint: None });
-        reply.ready();
+        reply.ready(TransactionStatus::Idle);
     }
 
     fn kind(&self, request: &SqlRequest) -> u16 {
         match request {
             SqlRequest::Query { reads: true, .. } => 1,
             SqlRequest::Query { reads: false, .. } => 2,
+            SqlRequest::Begin { .. } => 3,
+            SqlRequest::Step { .. } => 4,
+            SqlRequest::End { commits: true, .. } => 5,
+            SqlRequest::End { commits: false, .. } => 6,
+            SqlRequest::Expire { .. } => 7,
         }
     }
 
     fn kind_name(kind: u16) -> Option<&'static str> {
-        match kind {
-            1 => Some("query"),
-            2 => Some("change"),
-            _ => None,
-        }
+        const NAMES: [&str; 7] = ["query", "change", "begin", "step", "commit", "rollback", "expire"];
+        NAMES.get(usize::from(kind).checked_sub(1)?).copied()
     }
 
     fn name_of(object: &Members<'_>) -> Option<String> {
@@ -145,6 +296,8 @@ impl Service for Sql {
         match object.class {
             "Page" => Some(format!("page {}", u64::from(number("number")?) + 1)),
             "Database" => Some(format!("database of {} pages", number("count")?)),
+            "Session" => Some("open transaction".to_owned()),
+            "Sessions" => Some("open transactions".to_owned()),
             _ => None,
         }
     }

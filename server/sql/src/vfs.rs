@@ -21,6 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ffi;
 
 use crate::guest::{Fault, Guest};
+use crate::session::Drawn;
 
 /// The name under which SQLite knows this file system.
 pub const NAME: &CStr = c"crosscheck";
@@ -96,6 +97,14 @@ pub fn fill_random(out: &mut [u8]) {
     });
 }
 
+/// From now on the query of a transaction runs that draws this.
+pub fn draw(drawn: Drawn) {
+    use_guest(|guest| {
+        guest.draw(drawn);
+        Ok(())
+    });
+}
+
 /// Makes the file system known to SQLite, as its first one, so that SQLite takes its random numbers from here.
 pub fn register() {
     static ONCE: Once = Once::new();
@@ -126,8 +135,8 @@ pub fn register() {
 
 /// Lets the one that holds it use SQLite's own generator of random numbers, from the beginning.
 ///
-/// There is one for the whole process. SQLite draws from it where it writes: a row id, if the largest one is taken. One
-/// request at a time writes to a database, but a process may have several databases.
+/// There is one for the whole process. SQLite draws from it for what it writes, also where that is rolled back: a row
+/// id, if the largest one is taken.
 pub fn own_generator() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     let guard = GENERATOR.lock();

@@ -7,3 +7,4 @@ mod protocol;
 mod queries;
 mod replicated;
 mod simulated;
+mod transactions;

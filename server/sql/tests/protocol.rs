@@ -22,7 +22,7 @@ fn done(connection: &mut PgConnection, input: &[u8]) -> Action {
 
 #[test]
 fn a_client_is_let_in_and_asks() {
-    let mut connection = PgConnection::new();
+    let mut connection = PgConnection::new(7);
     let ssl = [8_u32.to_be_bytes(), 80_877_103_u32.to_be_bytes()].concat();
     assert_eq!(done(&mut connection, &ssl), Action::Reply(b"N".to_vec()));
     let Action::Reply(welcome) = done(&mut connection, &startup(3 << 16)) else { panic!("no reply") };
@@ -33,7 +33,7 @@ fn a_client_is_let_in_and_asks() {
     assert_eq!(connection.rendered(&[&query[..], b"more"].concat(), &ordered), Some(query.len()));
     assert_eq!(connection.rendered(&message(b'Q', b"SELECT 2\0"), &ordered), None);
     assert_eq!(done(&mut connection, &message(b'X', b"")), Action::Close(Vec::new()));
-    let Action::Reply(newer) = done(&mut PgConnection::new(), &startup((3 << 16) + 2)) else {
+    let Action::Reply(newer) = done(&mut PgConnection::new(7), &startup((3 << 16) + 2)) else {
         panic!("no reply")
     };
     assert_eq!(newer[0], b'v', "it is told which version is spoken");
@@ -41,7 +41,7 @@ fn a_client_is_let_in_and_asks() {
 
 #[test]
 fn what_is_not_supported_is_refused_up_to_sync() {
-    let mut connection = PgConnection::started();
+    let mut connection = PgConnection::started(7);
     let Action::Reply(error) = done(&mut connection, &message(b'P', b"\0SELECT $1\0\0\0")) else {
         panic!("no reply")
     };
@@ -62,7 +62,7 @@ proptest! {
     /// Any bytes are answered, and never more than there are is used.
     #[test]
     fn any_bytes_do_no_harm(input in prop::collection::vec(any::<u8>(), 0..200), is_started in any::<bool>()) {
-        let mut connection = if is_started { PgConnection::started() } else { PgConnection::new() };
+        let mut connection = if is_started { PgConnection::started(7) } else { PgConnection::new(7) };
         let mut rest = &input[..];
         while !rest.is_empty() {
             match connection.next(rest) {

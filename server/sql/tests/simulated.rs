@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crosscheck::MakeProtocol;
 use sim::testing::{all_faults_keep_every_promise, flips_are_repaired};
 use sim::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};
-use sql::reply::{ReplyWriter, SqlError};
+use sql::reply::{ReplyWriter, SqlError, TransactionStatus};
 use sql::{PgConnection, Sql};
 use vote::Place;
 use wire::SplitMix64;
@@ -58,7 +58,7 @@ impl Workload for OfSql {
     type Model = Table;
 
     fn start(&self) -> Result<(Sql, MakeProtocol<PgConnection>), String> {
-        Ok((Sql::new(), Arc::new(|_| PgConnection::started())))
+        Ok((Sql::new(), Arc::new(|_| PgConnection::started(7))))
     }
 
     fn bytes(&self, command: &Command) -> Vec<u8> {
@@ -125,7 +125,7 @@ impl ReferenceModel for Table {
         }
         let Some(rows) = &mut self.0 else {
             reply.error(&SqlError { code: "42P01", message: "no such table: t".to_owned(), hint: None });
-            reply.ready();
+            reply.ready(TransactionStatus::Idle);
             return expected;
         };
         let select = |names: &[&str], row: Option<Vec<i64>>, reply: &mut ReplyWriter<'_>| {
@@ -179,7 +179,7 @@ impl ReferenceModel for Table {
                 reply.complete("SELECT 1");
             }
         }
-        reply.ready();
+        reply.ready(TransactionStatus::Idle);
         expected
     }
 

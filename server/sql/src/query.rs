@@ -4,7 +4,7 @@ use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::{Batch, Connection, Error, Statement, ffi};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::reply::{ReplyWriter, SqlError, TransactionStatus};
+use crate::reply::{ColumnType, ReplyWriter, SqlError, TransactionStatus};
 use crate::session::{Drawn, Replayed};
 use crate::vfs;
 
@@ -256,14 +256,28 @@ fn run_one(
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), QueryFailure> {
     let columns = statement.column_count();
+    let mut places = Vec::new();
     if columns > 0 {
-        reply.row_description(&statement.column_names().collect::<Vec<_>>());
+        places = reply.row_description(&statement.column_names().collect::<Vec<_>>());
     }
+    // A column of SQLite's may have values of any type: that of all of them, or `text`.
+    let mut types = vec![None; columns];
+    let declared: Vec<_> =
+        statement.columns().map(|column| column.decl_type().map(ColumnType::declared)).collect();
     let mut count = 0_u64;
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
         count += 1;
-        reply.data_row(columns, |column| row.get_ref(column))?;
+        reply.data_row(columns, |column| {
+            let value = row.get_ref(column)?;
+            if let Some(found) = ColumnType::of(value) {
+                let known = types[column].get_or_insert(found);
+                if *known != found {
+                    *known = ColumnType::Text;
+                }
+            }
+            Ok(value)
+        })?;
         if reply.length() > MAX_REPLY_BYTES {
             return Err(QueryFailure::Refused(SqlError {
                 code: "54000",
@@ -273,6 +287,9 @@ fn run_one(
         }
     }
     drop(rows);
+    for ((place, found), declared) in places.into_iter().zip(types).zip(declared) {
+        reply.set_type(place, found.or(declared).unwrap_or(ColumnType::Text));
+    }
     let changed = connection.changes();
     let [first, second] = words;
     reply.complete(&match first.as_str() {

@@ -3,8 +3,54 @@
 
 use rusqlite::types::ValueRef;
 
-/// A type of columns, as PostgreSQL numbers it in `pg_type`: text.
-const TEXT: u32 = 25;
+/// A type of columns, as clients know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// `bigint`
+    Integer,
+    /// `double precision`
+    Real,
+    /// `bytea`
+    Bytes,
+    /// `text`
+    Text,
+}
+
+impl ColumnType {
+    /// The type of a value; none of NULL.
+    pub fn of(value: ValueRef<'_>) -> Option<Self> {
+        match value {
+            ValueRef::Null => None,
+            ValueRef::Integer(_) => Some(ColumnType::Integer),
+            ValueRef::Real(_) => Some(ColumnType::Real),
+            ValueRef::Blob(_) => Some(ColumnType::Bytes),
+            ValueRef::Text(_) => Some(ColumnType::Text),
+        }
+    }
+
+    /// What SQLite keeps in a column that is declared so (its documentation, *Datatypes*, 3.1).
+    pub fn declared(name: &str) -> Self {
+        let name = name.to_ascii_uppercase();
+        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        match () {
+            () if has(&["INT"]) => ColumnType::Integer,
+            () if has(&["CHAR", "CLOB", "TEXT"]) => ColumnType::Text,
+            () if has(&["BLOB"]) => ColumnType::Bytes,
+            () if has(&["REAL", "FLOA", "DOUB"]) => ColumnType::Real,
+            () => ColumnType::Text,
+        }
+    }
+
+    /// Its number in PostgreSQL's `pg_type`, and how many bytes a value has there.
+    fn numbers(self) -> (u32, i16) {
+        match self {
+            ColumnType::Integer => (20, 8),
+            ColumnType::Real => (701, 8),
+            ColumnType::Bytes => (17, -1),
+            ColumnType::Text => (25, -1),
+        }
+    }
+}
 
 /// An error for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,21 +105,33 @@ impl<'a> ReplyWriter<'a> {
         self.out[at..at + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// The columns of the rows that follow.
-    pub fn row_description(&mut self, names: &[&str]) {
+    /// The columns of the rows that follow. Returns where their types are, which are `text` before they are set.
+    pub fn row_description(&mut self, names: &[&str]) -> Vec<usize> {
+        let mut places = Vec::with_capacity(names.len());
         self.message(b'T', |out| {
             out.extend_from_slice(&(names.len() as u16).to_be_bytes());
             for name in names {
                 out.extend_from_slice(name.as_bytes());
                 out.push(0);
-                // Of no table, type text, of any length, without a modifier, in text.
+                // Of no table.
                 out.extend_from_slice(&[0; 6]);
-                out.extend_from_slice(&TEXT.to_be_bytes());
-                out.extend_from_slice(&(-1_i16).to_be_bytes());
+                places.push(out.len());
+                let (number, bytes) = ColumnType::Text.numbers();
+                out.extend_from_slice(&number.to_be_bytes());
+                out.extend_from_slice(&bytes.to_be_bytes());
+                // Without a modifier, in text.
                 out.extend_from_slice(&(-1_i32).to_be_bytes());
                 out.extend_from_slice(&[0; 2]);
             }
         });
+        places
+    }
+
+    /// Sets a column's type.
+    pub fn set_type(&mut self, place: usize, of: ColumnType) {
+        let (number, bytes) = of.numbers();
+        self.out[place..place + 4].copy_from_slice(&number.to_be_bytes());
+        self.out[place + 4..place + 6].copy_from_slice(&bytes.to_be_bytes());
     }
 
     /// A row.
@@ -83,7 +141,7 @@ impl<'a> ReplyWriter<'a> {
     pub fn data_row<'r>(
         &mut self,
         columns: usize,
-        value: impl Fn(usize) -> Result<ValueRef<'r>, rusqlite::Error>,
+        mut value: impl FnMut(usize) -> Result<ValueRef<'r>, rusqlite::Error>,
     ) -> Result<(), rusqlite::Error> {
         let mut failed = None;
         self.message(b'D', |out| {

@@ -25,8 +25,9 @@ pub fn bytes(replica: &mut Replica<Sql>, text: &str) -> Vec<u8> {
 /// What a client reads of a reply.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Names of the last columns, values of all rows, with `|` between them.
+    /// Names of the last columns, their types' numbers, and values of all rows, with `|` between them.
     pub columns: String,
+    pub types: String,
     pub rows: Vec<String>,
     /// What each statement did.
     pub tags: Vec<String>,
@@ -42,7 +43,7 @@ pub fn read(reply: &[u8]) -> Answer {
         assert!(!is_ready, "nothing follows ReadyForQuery");
         let (body, behind) = behind.split_at(u32::from_be_bytes([*a, *b, *c, *d]) as usize - 4);
         match kind {
-            b'T' => answer.columns = columns(body),
+            b'T' => (answer.columns, answer.types) = columns(body),
             b'D' => answer.rows.push(values(body)),
             b'C' => answer.tags.push(text(body).trim_end_matches('\0').to_owned()),
             b'E' => answer.error = Some(['C', 'M', 'H'].map(|name| field(&text(body), name))),
@@ -63,15 +64,17 @@ fn field(body: &str, name: char) -> String {
     body.split('\0').find_map(|field| field.strip_prefix(name)).unwrap_or_default().to_owned()
 }
 
-fn columns(body: &[u8]) -> String {
+fn columns(body: &[u8]) -> (String, String) {
     let (count, mut rest) = body.split_at(2);
-    let mut names = Vec::new();
+    let (mut names, mut types) = (Vec::new(), Vec::new());
     for _ in 0..u16::from_be_bytes([count[0], count[1]]) {
         let end = rest.iter().position(|byte| *byte == 0).expect("a name ends with a zero");
         names.push(text(&rest[..end]));
+        let number = rest[end + 7..].first_chunk().expect("a type");
+        types.push(u32::from_be_bytes(*number).to_string());
         rest = &rest[end + 19..];
     }
-    names.join("|")
+    (names.join("|"), types.join("|"))
 }
 
 fn values(body: &[u8]) -> String {

@@ -12,7 +12,12 @@ fn rows_are_written_and_read() {
     let inserted = ask(&mut one, "INSERT INTO t VALUES (1, 'a', 0.5, x'01ff'), (2, NULL, 1e20, NULL)");
     assert_eq!(inserted.tags, ["INSERT 0 2"]);
     let all = ask(&mut one, "SELECT id, name, x, b AS bytes FROM t ORDER BY id");
-    assert_eq!(all.columns, "id|name|x|bytes");
+    assert_eq!((all.columns.as_str(), all.types.as_str()), ("id|name|x|bytes", "20|25|701|17"));
+    assert_eq!(
+        ask(&mut one, "SELECT id, x, b, name, count(*) FROM t WHERE id > 9 GROUP BY id").types,
+        "20|701|17|25|25"
+    );
+    assert_eq!(ask(&mut one, "VALUES (1, NULL, 'a'), (2.5, NULL, 'b')").types, "25|25|25");
     assert_eq!(all.rows, ["1|a|0.5|\\x01ff", "2|NULL|1e+20|NULL"]);
     assert_eq!(all.tags, ["SELECT 2"]);
     assert_eq!(ask(&mut one, "UPDATE t SET x = x + 1").tags, ["UPDATE 2"]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crosscheck::MakeProtocol;
 use sim::testing::{all_faults_keep_every_promise, flips_are_repaired};
 use sim::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};
-use sql::reply::{ReplyWriter, SqlError, TransactionStatus};
+use sql::reply::{ColumnType, ReplyWriter, SqlError, TransactionStatus};
 use sql::{PgConnection, Sql};
 use vote::Place;
 use wire::SplitMix64;
@@ -129,7 +129,8 @@ impl ReferenceModel for Table {
             return expected;
         };
         let select = |names: &[&str], row: Option<Vec<i64>>, reply: &mut ReplyWriter<'_>| {
-            reply.row_description(names);
+            let types = reply.row_description(names);
+            types.into_iter().for_each(|place| reply.set_type(place, ColumnType::Integer));
             if let Some(row) = row {
                 let value = |column: usize| Ok(rusqlite::types::ValueRef::Integer(row[column]));
                 reply.data_row(row.len(), value).expect("numbers");
@@ -168,7 +169,8 @@ impl ReferenceModel for Table {
                 reply.complete(tag);
             }
             Command::Sum if rows.is_empty() => {
-                reply.row_description(&["count(*)", "sum(v)"]);
+                let types = reply.row_description(&["count(*)", "sum(v)"]);
+                reply.set_type(types[0], ColumnType::Integer);
                 let values = [rusqlite::types::ValueRef::Integer(0), rusqlite::types::ValueRef::Null];
                 reply.data_row(2, |column| Ok(values[column])).expect("values");
                 reply.complete("SELECT 1");

@@ -60,8 +60,8 @@ impl Engine {
         self.used.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Lets `work` use a connection to what `guest` sees; whether it may insert rows, also to roll them back. If a page fails its check, this unwinds, and the connection
-    /// is dropped.
+    /// Lets `work` use a connection to what `guest` sees, and says whether it may insert rows, also to roll them back.
+    /// If a page fails its check, this unwinds, and the connection is dropped.
     ///
     /// # Errors
     /// If none can be opened.

@@ -4,7 +4,7 @@
 use wire::SplitMix64;
 
 use crate::database::{Database, MAX_PAGES, PAGE_BYTES};
-use crate::session::Drawn;
+use crate::open_transactions::Drawn;
 
 /// Milliseconds from the epoch of Julian days, noon on 24 November 4714 BC, to 1970: SQLite counts from there.
 const JULIAN_1970_MS: i64 = 210_866_760_000_000;

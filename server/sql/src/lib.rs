@@ -4,7 +4,7 @@
 //! - `guest`, `vfs`: what SQLite sees of it, and of time and chance, while a request is executed.
 //! - [`engine`]: SQLite's connections, which are no state.
 //! - `query`, [`reply`]: the statements of a request, and what PostgreSQL's clients read of them.
-//! - `session`: transactions over several queries.
+//! - `open_transactions`: transactions over several queries.
 //! - [`request`], [`service`]: the requests in the log, and their handlers.
 //! - [`protocol`]: what clients' bytes ask for.
 //!
@@ -16,12 +16,12 @@
 pub mod database;
 pub mod engine;
 mod guest;
+mod open_transactions;
 pub mod protocol;
 mod query;
 pub mod reply;
 pub mod request;
 pub mod service;
-mod session;
 mod vfs;
 
 pub use database::PAGE_BYTES;

@@ -4,8 +4,8 @@ use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::{Batch, Connection, Error, Statement, ffi};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::open_transactions::{Drawn, Replayed};
 use crate::reply::{ColumnType, ReplyWriter, SqlError, TransactionStatus};
-use crate::session::{Drawn, Replayed};
 use crate::vfs;
 
 /// Bytes of a reply at most.
@@ -48,7 +48,7 @@ fn conflict() -> SqlError {
 /// If there can be no reply of this replica.
 pub fn run(connection: &Connection, text: &str, out: &mut Vec<u8>) -> Result<(), Abandoned> {
     let mut reply = ReplyWriter::new(out);
-    let result = match statements(connection, text, Control::Own, &mut reply) {
+    let result = match statements(connection, text, TransactionRules::Own, &mut reply) {
         Ok(()) if !connection.is_autocommit() => Err(QueryFailure::Refused(SqlError {
             code: "0A000",
             message: "a transaction begins among other statements, and does not end there".to_owned(),
@@ -76,7 +76,7 @@ pub fn step(
     let mut reply = ReplyWriter::new(out);
     let result = replay(connection, before).and_then(|()| {
         vfs::draw(drawn);
-        statements(connection, text, Control::None, &mut reply)
+        statements(connection, text, TransactionRules::None, &mut reply)
     });
     roll_back(connection)?;
     if failed(result, &mut reply)? {
@@ -111,7 +111,7 @@ fn replay(connection: &Connection, queries: &[Replayed]) -> Result<(), QueryFail
     for Replayed { text, drawn, digest } in queries {
         again.clear();
         vfs::draw(*drawn);
-        statements(connection, text, Control::None, &mut ReplyWriter::new(&mut again)).map_err(
+        statements(connection, text, TransactionRules::None, &mut ReplyWriter::new(&mut again)).map_err(
             |failure| match failure {
                 QueryFailure::Sqlite(error) if abandoned(&error).is_some() => QueryFailure::Sqlite(error),
                 // It has not failed before.
@@ -158,7 +158,7 @@ impl From<Error> for QueryFailure {
 
 /// Which statements that begin and end transactions a query may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Control {
+enum TransactionRules {
     /// Its own.
     Own,
     /// None: it is a part of one.
@@ -168,7 +168,7 @@ enum Control {
 fn statements(
     connection: &Connection,
     text: &str,
-    control: Control,
+    rules: TransactionRules,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), QueryFailure> {
     let mut rest = Batch::new(connection, text);
@@ -183,10 +183,10 @@ fn statements(
         let words = first_words(&statement.expanded_sql().unwrap_or_default());
         let changes = transaction_change(&words);
         match changes {
-            Some(TransactionChange::Begin) if is_implicit || control == Control::None => {
+            Some(TransactionChange::Begin) if is_implicit || rules == TransactionRules::None => {
                 reply.complete("BEGIN")
             }
-            Some(_) if control == Control::None => {
+            Some(_) if rules == TransactionRules::None => {
                 return Err(QueryFailure::Refused(SqlError {
                     code: "0A000",
                     message: format!("{} stands among other statements of a transaction", words[0]),

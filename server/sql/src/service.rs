@@ -10,10 +10,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::guest::{Guest, Pages};
+use crate::open_transactions::{Drawn, IDLE_US, MAX_QUERIES, OpenTransaction, OpenTransactions, Replayed};
 use crate::query::{self, Abandoned, StepEnd};
 use crate::reply::{ReplyWriter, SqlError, TransactionStatus};
 use crate::request::SqlRequest;
-use crate::session::{Drawn, IDLE_US, MAX_QUERIES, Replayed, Session, Sessions};
 
 /// Number of the lock behind which the database is.
 pub const DATABASE: RegionId = 0;
@@ -23,14 +23,14 @@ const SESSION_LOCKS: RegionId = 16;
 /// The database and the open transactions behind their locks, and SQLite beside them.
 pub struct Sql {
     database: DetRwLock<Database>,
-    sessions: Vec<DetMutex<Sessions>>,
+    sessions: Vec<DetMutex<OpenTransactions>>,
     engine: Engine,
 }
 
 impl Sql {
     /// An empty database.
     pub fn new() -> Self {
-        let sessions = |lock| DetMutex::new(lock, genesis(lock, Sessions::new));
+        let sessions = |lock| DetMutex::new(lock, genesis(lock, OpenTransactions::new));
         Sql {
             database: DetRwLock::new(DATABASE, genesis(DATABASE, Database::new)),
             sessions: (1..=SESSION_LOCKS).map(sessions).collect(),
@@ -38,7 +38,7 @@ impl Sql {
         }
     }
 
-    fn sessions(&self, lock: RegionId) -> &DetMutex<Sessions> {
+    fn sessions(&self, lock: RegionId) -> &DetMutex<OpenTransactions> {
         &self.sessions[((lock - 1) % SESSION_LOCKS) as usize]
     }
 
@@ -194,7 +194,7 @@ fn no_transaction(reply: &mut Vec<u8>) {
 }
 
 /// Whether another query may join a transaction.
-fn may_go_on(open: &Session, text: &str) -> Result<(), SqlError> {
+fn may_go_on(open: &OpenTransaction, text: &str) -> Result<(), SqlError> {
     if open.has_failed() {
         let message =
             "current transaction is aborted, commands ignored until end of transaction block".to_owned();
@@ -296,8 +296,8 @@ impl Service for Sql {
         match object.class {
             "Page" => Some(format!("page {}", u64::from(number("number")?) + 1)),
             "Database" => Some(format!("database of {} pages", number("count")?)),
-            "Session" => Some("open transaction".to_owned()),
-            "Sessions" => Some("open transactions".to_owned()),
+            "OpenTransaction" => Some("open transaction".to_owned()),
+            "OpenTransactions" => Some("open transactions".to_owned()),
             _ => None,
         }
     }

@@ -21,7 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ffi;
 
 use crate::guest::{Fault, Guest};
-use crate::session::Drawn;
+use crate::open_transactions::Drawn;
 
 /// The name under which SQLite knows this file system.
 pub const NAME: &CStr = c"crosscheck";

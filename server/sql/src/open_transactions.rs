@@ -40,7 +40,7 @@ pub struct Replayed {
 
 /// An open transaction.
 #[critical]
-pub struct Session {
+pub struct OpenTransaction {
     id: u64,
     /// Time of the last query.
     used_us: u64,
@@ -50,7 +50,7 @@ pub struct Session {
 }
 
 #[critical]
-impl Session {
+impl OpenTransaction {
     fn new(id: u64, now_us: u64) -> Self {
         Self { id, used_us: now_us, failed: false, queries: Vec::new() }
     }
@@ -91,15 +91,15 @@ impl Session {
 
 /// The open transactions behind one lock.
 #[critical]
-pub struct Sessions {
+pub struct OpenTransactions {
     /// When a timer looks for idle ones; 0 for none.
     alarm_us: u64,
-    by_id: BTreeMap<u64, Ref<Session>>,
-    open: Store<Session>,
+    by_id: BTreeMap<u64, Ref<OpenTransaction>>,
+    open: Store<OpenTransaction>,
 }
 
 #[critical]
-impl Sessions {
+impl OpenTransactions {
     /// None, as the state of a region ([`crosscheck::object::genesis`]).
     #[allow(clippy::new_without_default, reason = "only the state of a region is made so")]
     pub fn new() -> Self {
@@ -107,12 +107,12 @@ impl Sessions {
     }
 
     /// The open transaction of this session.
-    pub fn get(&self, id: u64) -> Option<&Session> {
+    pub fn get(&self, id: u64) -> Option<&OpenTransaction> {
         self.by_id.get(&id).map(|session| self.open.expect(*session))
     }
 
     /// The same, to change it.
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Session> {
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut OpenTransaction> {
         let session = *self.by_id.get(&id)?;
         Some(self.open.expect_mut(session))
     }
@@ -142,7 +142,7 @@ impl Sessions {
         if self.by_id.len() >= MAX_OPEN {
             return false;
         }
-        let session = self.open.insert(Session::new(id, now_us));
+        let session = self.open.insert(OpenTransaction::new(id, now_us));
         self.by_id.insert(id, session);
         true
     }

@@ -39,7 +39,7 @@ impl Sql {
     }
 
     fn sessions(&self, lock: RegionId) -> &DetMutex<OpenTransactions> {
-        &self.sessions[((lock - 1) % SESSION_LOCKS) as usize]
+        &self.sessions[(lock.wrapping_sub(1) % SESSION_LOCKS) as usize]
     }
 
     fn query(&self, cx: &Cx<'_, Sql>, text: &str, reads: bool, reply: &mut Vec<u8>) -> Result<(), Retry> {

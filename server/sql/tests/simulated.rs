@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crosscheck::MakeProtocol;
-use sim::testing::{all_faults_keep_every_promise, flips_are_repaired};
-use sim::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};
+use sim::testing::{all_faults_keep_every_promise, flips_are_repaired, short};
+use sim::{CommandSource, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
 use sql::reply::{ColumnType, ReplyWriter, SqlError, TransactionStatus};
 use sql::{PgConnection, Sql};
 use vote::Place;
@@ -202,4 +202,12 @@ fn flipped_bits_in_pages_are_repaired_in_ten_seeds() {
 #[test]
 fn every_kind_of_fault_leaves_every_promise_kept() {
     all_faults_keep_every_promise(&OfSql, 1..=4);
+}
+
+#[test]
+fn verified_mode_keeps_every_promise() {
+    for seed in 1..=3 {
+        let options = Options { verified: true, workers: 2, ..short("all") };
+        assert_eq!(simulate(&OfSql, seed, &options).violation, None, "seed {seed}");
+    }
 }

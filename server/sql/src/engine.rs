@@ -25,6 +25,9 @@ pub const MAX_STEPS: u64 = 50_000_000;
 const STEPS: i32 = 1000;
 /// Bytes of one value, of a row, and of a statement.
 const MAX_BYTES: i32 = 1 << 20;
+/// A connection that has read or written more parts of the file is dropped: SQLite's table of pages grows with them, does
+/// not shrink, and is gone through at the beginning of each request.
+const MANY_USES: u64 = 300;
 /// Functions whose results depend on what a connection has done before, or that reach outside.
 const REFUSED: [&str; 5] =
     ["changes", "total_changes", "last_insert_rowid", "load_extension", "sqlite_offset"];
@@ -87,7 +90,7 @@ impl Engine {
             guest.renew_schema();
         }
         // What is still open was given up: its transaction ends with the connection.
-        if idle.connection.is_autocommit() {
+        if idle.connection.is_autocommit() && guest.uses() <= MANY_USES {
             self.idle.lock().push(Idle { schema: guest.schema(), ..idle });
         }
         Ok(result)

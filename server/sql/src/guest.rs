@@ -47,12 +47,14 @@ pub struct Guest<'a> {
     /// kept. What it keeps is no object, and is not checked.
     nonce: u64,
     wants_to_write: bool,
+    /// Parts of the file that were read or written.
+    uses: u64,
 }
 
 impl<'a> Guest<'a> {
     /// What a request sees that draws this.
     pub fn new(pages: Pages<'a>, Drawn { now_us, seed }: Drawn, nonce: u64) -> Self {
-        Guest { pages, now_us, rng: SplitMix64::new(seed), seed, nonce, wants_to_write: false }
+        Guest { pages, now_us, rng: SplitMix64::new(seed), seed, nonce, wants_to_write: false, uses: 0 }
     }
 
     /// From now on the query of a transaction runs that draws this.
@@ -63,6 +65,11 @@ impl<'a> Guest<'a> {
     /// Whether it may only read and has tried to write.
     pub fn wants_to_write(&self) -> bool {
         self.wants_to_write
+    }
+
+    /// How many parts of the file were read or written.
+    pub fn uses(&self) -> u64 {
+        self.uses
     }
 
     /// The value that changes with the schema.
@@ -108,7 +115,8 @@ impl<'a> Guest<'a> {
     }
 
     /// Reads a part of one page, checked.
-    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+        self.uses += 1;
         let (number, within) = (offset / PAGE_BYTES as u64, (offset % PAGE_BYTES as u64) as usize);
         out.fill(0);
         let number = u32::try_from(number).map_err(|_| Fault::ShortRead)?;
@@ -123,6 +131,7 @@ impl<'a> Guest<'a> {
 
     /// Writes a page.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.uses += 1;
         if bytes.len() != PAGE_BYTES || !offset.is_multiple_of(PAGE_BYTES as u64) {
             return Err(Fault::Unaligned);
         }

@@ -180,8 +180,8 @@ fn statements(
     let is_together = !is_single(text);
     let mut is_implicit = false;
     while let Some(mut statement) = next {
-        let words = first_words(&statement.expanded_sql().unwrap_or_default());
-        let changes = transaction_change(&words);
+        let sql = statement.expanded_sql().unwrap_or_default();
+        let changes = transaction_change(&sql);
         match changes {
             Some(TransactionChange::Begin) if is_implicit || rules == TransactionRules::None => {
                 reply.complete("BEGIN")
@@ -189,7 +189,7 @@ fn statements(
             Some(_) if rules == TransactionRules::None => {
                 return Err(QueryFailure::Refused(SqlError {
                     code: "0A000",
-                    message: format!("{} stands among other statements of a transaction", words[0]),
+                    message: "COMMIT or ROLLBACK stands among other statements of a transaction".to_owned(),
                     hint: Some("Send it as a query of its own.".to_owned()),
                 }));
             }
@@ -201,7 +201,7 @@ fn statements(
                     connection.execute_batch("BEGIN")?;
                     is_implicit = true;
                 }
-                run_one(connection, &mut statement, &words, reply)?;
+                run_one(connection, &mut statement, &leading_words(&sql).0, reply)?;
             }
         }
         is_implicit &= changes.is_none();
@@ -227,14 +227,22 @@ pub enum TransactionChange {
 
 /// The same of a query, if it is a single statement of this kind.
 pub fn changes_transaction(text: &str) -> Option<TransactionChange> {
-    is_single(text).then(|| transaction_change(&first_words(text))).flatten()
+    is_single(text).then(|| transaction_change(text)).flatten()
 }
 
-fn transaction_change([first, second]: &[String; 2]) -> Option<TransactionChange> {
-    match first.as_str() {
+/// Only whole statements that mean just this: `ROLLBACK TO`, `COMMIT AND CHAIN` and `COMMIT PREPARED` are others.
+fn transaction_change(sql: &str) -> Option<TransactionChange> {
+    let (words, rest) = leading_words(sql);
+    let is_whole = || match &words[1..] {
+        [] => true,
+        [word] => ["WORK", "TRANSACTION"].contains(&word.as_str()),
+        _ => false,
+    };
+    let is_end = rest.chars().all(|letter| letter == ';' || letter.is_whitespace());
+    match words.first()?.as_str() {
         "BEGIN" | "START" => Some(TransactionChange::Begin),
-        "COMMIT" | "END" => Some(TransactionChange::Commit),
-        "ROLLBACK" | "ABORT" if second != "TO" => Some(TransactionChange::RollBack),
+        "COMMIT" | "END" if is_end && is_whole() => Some(TransactionChange::Commit),
+        "ROLLBACK" | "ABORT" if is_end && is_whole() => Some(TransactionChange::RollBack),
         _ => None,
     }
 }
@@ -246,13 +254,14 @@ fn is_single(text: &str) -> bool {
 
 /// Whether a query certainly changes nothing. One that does not look so may still change nothing.
 pub fn only_reads(text: &str) -> bool {
-    is_single(text) && ["SELECT", "VALUES"].contains(&first_words(text)[0].as_str())
+    is_single(text)
+        && leading_words(text).0.first().is_some_and(|word| ["SELECT", "VALUES"].contains(&word.as_str()))
 }
 
 fn run_one(
     connection: &Connection,
     statement: &mut Statement<'_>,
-    words: &[String; 2],
+    words: &[String],
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), QueryFailure> {
     let columns = statement.column_count();
@@ -291,28 +300,31 @@ fn run_one(
         reply.set_type(place, found.or(declared).unwrap_or(ColumnType::Text));
     }
     let changed = connection.changes();
-    let [first, second] = words;
-    reply.complete(&match first.as_str() {
+    let word = |number: usize| words.get(number).map_or("", String::as_str);
+    let (first, second) = (word(0), word(1));
+    reply.complete(&match first {
         "INSERT" | "REPLACE" => format!("INSERT 0 {changed}"),
         "UPDATE" | "DELETE" => format!("{first} {changed}"),
         "SELECT" | "VALUES" | "WITH" | "EXPLAIN" => format!("SELECT {count}"),
         "CREATE" | "DROP" | "ALTER" => format!("{first} {second}"),
         "END" => "COMMIT".to_owned(),
-        _ => first.clone(),
+        _ => first.to_owned(),
     });
     Ok(())
 }
 
-/// The first two words of a statement, in capitals, behind white space and comments.
-fn first_words(sql: &str) -> [String; 2] {
-    let mut rest = sql;
-    [(); 2].map(|()| {
-        rest = without_blanks(rest);
+/// The words with which a statement begins, four at most, in capitals, and what is behind them.
+fn leading_words(sql: &str) -> (Vec<String>, &str) {
+    let (mut words, mut rest) = (Vec::new(), without_blanks(sql));
+    while words.len() < 4 {
         let end = rest.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(rest.len());
-        let (word, behind) = rest.split_at(end);
-        rest = behind;
-        word.to_ascii_uppercase()
-    })
+        if end == 0 {
+            break;
+        }
+        words.push(rest[..end].to_ascii_uppercase());
+        rest = without_blanks(&rest[end..]);
+    }
+    (words, rest)
 }
 
 fn without_blanks(mut sql: &str) -> &str {

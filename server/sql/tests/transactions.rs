@@ -117,6 +117,8 @@ fn a_failed_query_ends_all_but_the_end_and_savepoints_hold_within() {
     first.rows(&mut one, "SAVEPOINT s");
     first.rows(&mut one, "UPDATE t SET v = 0");
     first.rows(&mut one, "ROLLBACK TO s");
+    first.rows(&mut one, "UPDATE t SET v = 1");
+    first.rows(&mut one, "ROLLBACK TRANSACTION TO SAVEPOINT s");
     first.rows(&mut one, "UPDATE t SET v = 7 WHERE id = 2");
     first.rows(&mut one, "RELEASE s");
     assert_eq!(first.ask(&mut one, "END").0.tags, ["COMMIT"]);
@@ -131,6 +133,9 @@ fn a_failed_query_ends_all_but_the_end_and_savepoints_hold_within() {
     assert_eq!(first.error(&mut one, "UPDATE t SET v = 0; COMMIT").0, "0A000");
     first.rows(&mut one, "ROLLBACK");
     assert_eq!(first.ask(&mut one, "ROLLBACK").0.tags, ["ROLLBACK"], "without one, as a warning");
+    first.rows(&mut one, "BEGIN");
+    assert_eq!(first.error(&mut one, "COMMIT AND CHAIN"), ("42601".to_owned(), 'E'), "not a plain COMMIT");
+    assert_eq!(first.ask(&mut one, "/* end */ abort work ; ").0.tags, ["ROLLBACK"]);
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub const MAX_STEPS: u64 = 50_000_000;
 const STEPS: i32 = 1000;
 /// Bytes of one value, of a row, and of a statement.
 const MAX_BYTES: i32 = 1 << 20;
-/// A connection that has read or written more parts of the file is dropped: SQLite's table of pages grows with them, does
-/// not shrink, and is gone through at the beginning of each request.
+/// A connection that has read or written more parts of the file is dropped: SQLite's table of pages grows with them,
+/// does not shrink, and is gone through at the beginning of each request.
 const MANY_USES: u64 = 300;
 /// Functions whose results depend on what a connection has done before, or that reach outside.
 const REFUSED: [&str; 5] =

@@ -39,7 +39,7 @@ impl Page {
 pub struct Database {
     /// How many pages it has.
     count: u32,
-    /// Changes with the schema, and is never the same again: what connections have learned of it holds for one value.
+    /// A digest of the schema: what connections have learned of it holds for one value.
     schema: u64,
     pages: Store<Page>,
 }
@@ -57,12 +57,12 @@ impl Database {
         self.count
     }
 
-    /// The value that changes with the schema.
+    /// The digest of the schema.
     pub fn schema(&self) -> u64 {
         self.schema
     }
 
-    /// Sets the value that changes with the schema.
+    /// Sets the digest of the schema.
     pub fn set_schema(&mut self, schema: u64) {
         self.schema = schema;
     }

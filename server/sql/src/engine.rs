@@ -1,22 +1,23 @@
 //! SQLite's connections to the database: made outside of the protected state, and dropped whenever in doubt.
 //!
-//! What a connection keeps between two requests is derived from pages: the parsed schema. It holds for one value of
-//! [`Database::schema`], which no two schemas share, also where a request was undone and another one took its place.
-//! The pages themselves are read anew, and so checked, by each request.
+//! What a connection keeps between two requests is derived from pages: the parsed schema. It holds for one digest of the
+//! schema ([`Database::schema`]). The pages themselves are read anew, and so checked, by each request.
 //!
 //! [`Database::schema`]: crate::database::Database::schema
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rusqlite::functions::FunctionFlags;
-use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, Error, OpenFlags};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::database::MAX_PAGES;
 use crate::guest::Guest;
+use crate::query::TransactionChange;
 use crate::vfs;
 
 /// Steps of SQLite's machine that a request may take: some seconds. All replicas count alike.
@@ -25,6 +26,8 @@ pub const MAX_STEPS: u64 = 50_000_000;
 const STEPS: i32 = 1000;
 /// Bytes of one value, of a row, and of a statement.
 const MAX_BYTES: i32 = 1 << 20;
+/// Bytes of a pattern of LIKE: it is matched in one step.
+const MAX_PATTERN: i32 = 1000;
 /// A connection that has read or written more parts of the file is dropped: SQLite's table of pages grows with them,
 /// does not shrink, and is gone through at the beginning of each request.
 const MANY_USES: u64 = 300;
@@ -38,17 +41,57 @@ const SETTINGS: &str = "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; 
 /// All connections of a replica that no request uses just now.
 #[derive(Default)]
 pub struct Engine {
-    idle: Mutex<Vec<Idle>>,
-    /// Requests so far.
-    used: AtomicU64,
+    idle: Mutex<Vec<Connected>>,
 }
 
-struct Idle {
+/// A connection, and what its hooks have seen.
+pub struct Connected {
     connection: Connection,
-    /// Looks at the number of steps that the request may still take.
-    looks: Arc<AtomicU64>,
-    /// The schema that it knows.
+    seen: Arc<Seen>,
+    /// The digest of the schema that it knows.
     schema: u64,
+}
+
+/// What the hooks of a connection see.
+#[derive(Default)]
+struct Seen {
+    /// Looks at the number of steps that the request may still take.
+    looks: AtomicU64,
+    /// What the statement that was prepared last does to a transaction: a [`TransactionChange`], or 0.
+    change: AtomicU8,
+    /// A statement of this request creates, alters or drops something.
+    defines: AtomicBool,
+}
+
+impl Connected {
+    /// SQLite's connection.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What the statement that was prepared since the last call does to a transaction, as SQLite has read it.
+    pub fn take_change(&self) -> Option<TransactionChange> {
+        match self.seen.change.swap(0, Ordering::Relaxed) {
+            1 => Some(TransactionChange::Begin),
+            2 => Some(TransactionChange::Commit),
+            3 => Some(TransactionChange::RollBack),
+            _ => None,
+        }
+    }
+
+    /// A digest of all that the schema says.
+    fn digest(&self) -> Result<u64, Error> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema ORDER BY rowid")?;
+        let (mut rows, mut bytes) = (statement.raw_query(), Vec::new());
+        while let Some(row) = rows.next()? {
+            for column in 0..5 {
+                bytes.extend_from_slice(format!("{:?};", row.get_ref(column)?).as_bytes());
+            }
+        }
+        Ok(xxh3_64(&bytes))
+    }
 }
 
 impl Engine {
@@ -58,46 +101,41 @@ impl Engine {
         Engine::default()
     }
 
-    /// Another number for each request at this replica.
-    pub fn nonce(&self) -> u64 {
-        self.used.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Lets `work` use a connection to what `guest` sees, and says whether it may insert rows, also to roll them back.
-    /// If a page fails its check, this unwinds, and the connection is dropped.
+    /// Lets `work` use a connection to what `guest` sees. If a page fails its check, this unwinds, and the connection is
+    /// dropped.
     ///
     /// # Errors
     /// If none can be opened.
-    pub fn with<R>(
-        &self,
-        (guest, inserts): (&mut Guest<'_>, bool),
-        work: impl FnOnce(&Connection) -> R,
-    ) -> Result<R, Error> {
+    pub fn with<R>(&self, guest: &mut Guest<'_>, work: impl FnOnce(&Connected) -> R) -> Result<R, Error> {
         let schema = guest.schema();
         let known = self.idle.lock().pop().filter(|idle| idle.schema == schema);
         let cookie = guest.schema_cookie();
-        let _generator = inserts.then(vfs::own_generator);
-        let (idle, result) = vfs::with(guest, || {
-            let idle = match known {
-                Some(idle) => idle,
+        let _generator = vfs::own_generator();
+        let (mut connected, result) = vfs::with(guest, || {
+            let connected = match known {
+                Some(connected) => connected,
                 None => open(schema)?,
             };
-            idle.looks.store(MAX_STEPS / STEPS as u64, Ordering::Relaxed);
-            let result = work(&idle.connection);
-            Ok::<_, Error>((idle, result))
+            vfs::begin_generator();
+            connected.seen.looks.store(MAX_STEPS / STEPS as u64, Ordering::Relaxed);
+            let result = work(&connected);
+            Ok::<_, Error>((connected, result))
         })?;
         if guest.schema_cookie() != cookie {
-            guest.renew_schema();
+            connected.schema = vfs::with(guest, || connected.digest())?;
+            guest.set_schema(connected.schema);
         }
-        // What is still open was given up: its transaction ends with the connection.
-        if idle.connection.is_autocommit() && guest.uses() <= MANY_USES {
-            self.idle.lock().push(Idle { schema: guest.schema(), ..idle });
+        // What is still open was given up: its transaction ends with the connection. And a connection that has defined
+        // something, perhaps to take it back, would read the schema again, which counts as steps.
+        let is_of_use = connected.connection.is_autocommit() && guest.uses() <= MANY_USES;
+        if is_of_use && !connected.seen.defines.load(Ordering::Relaxed) {
+            self.idle.lock().push(connected);
         }
         Ok(result)
     }
 }
 
-fn open(schema: u64) -> Result<Idle, Error> {
+fn open(schema: u64) -> Result<Connected, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags_and_vfs("database", flags, vfs::NAME)?;
     connection.execute_batch(SETTINGS)?;
@@ -105,6 +143,7 @@ fn open(schema: u64) -> Result<Idle, Error> {
     for limit in [Limit::SQLITE_LIMIT_LENGTH, Limit::SQLITE_LIMIT_SQL_LENGTH] {
         connection.set_limit(limit, MAX_BYTES)?;
     }
+    connection.set_limit(Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN)?;
     for limit in [Limit::SQLITE_LIMIT_ATTACHED, Limit::SQLITE_LIMIT_WORKER_THREADS] {
         connection.set_limit(limit, 0)?;
     }
@@ -120,26 +159,50 @@ fn open(schema: u64) -> Result<Idle, Error> {
         vfs::fill_random(&mut bytes);
         Ok(bytes)
     })?;
-    let looks = Arc::new(AtomicU64::new(0));
-    let left = looks.clone();
+    // Reads the schema now, when no steps are counted.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    let seen = Arc::new(Seen::default());
+    let counting = seen.clone();
     connection.progress_handler(
         STEPS,
         Some(move || {
-            let before = left.load(Ordering::Relaxed);
-            left.store(before.saturating_sub(1), Ordering::Relaxed);
+            let before = counting.looks.load(Ordering::Relaxed);
+            counting.looks.store(before.saturating_sub(1), Ordering::Relaxed);
             before == 0
         }),
     )?;
-    connection.authorizer(Some(permit))?;
-    Ok(Idle { connection, looks, schema })
+    let reading = seen.clone();
+    connection.authorizer(Some(move |context: AuthContext<'_>| permit(&context, &reading)))?;
+    Ok(Connected { connection, seen, schema })
 }
 
 /// What would outlive its request in the connection, or reach outside of the database, is refused.
-#[allow(clippy::needless_pass_by_value, reason = "as SQLite's hook has it")]
-fn permit(context: AuthContext<'_>) -> Authorization {
+fn permit(context: &AuthContext<'_>, seen: &Seen) -> Authorization {
     let is_refused = match context.action {
         AuthAction::Function { function_name } => {
             REFUSED.iter().any(|name| name.eq_ignore_ascii_case(function_name))
+        }
+        AuthAction::Transaction { operation } => {
+            let change = match operation {
+                TransactionOperation::Begin => 1,
+                TransactionOperation::Rollback => 3,
+                // COMMIT, for which the crate has no name.
+                _ => 2,
+            };
+            seen.change.store(change, Ordering::Relaxed);
+            false
+        }
+        AuthAction::CreateIndex { .. }
+        | AuthAction::CreateTable { .. }
+        | AuthAction::CreateTrigger { .. }
+        | AuthAction::CreateView { .. }
+        | AuthAction::DropIndex { .. }
+        | AuthAction::DropTable { .. }
+        | AuthAction::DropTrigger { .. }
+        | AuthAction::DropView { .. }
+        | AuthAction::AlterTable { .. } => {
+            seen.defines.store(true, Ordering::Relaxed);
+            false
         }
         AuthAction::Pragma { .. }
         | AuthAction::Attach { .. }

@@ -40,12 +40,8 @@ pub struct Guest<'a> {
     pages: Pages<'a>,
     now_us: u64,
     rng: SplitMix64,
-    /// What SQLite's own generator begins with, and what becomes [`Database::schema`] if this request changes that: as
-    /// often as it is asked for, since that depends on the connection.
+    /// What SQLite's own generator begins with.
     seed: u64,
-    /// Another one for each request at this replica: SQLite reads a changed file, and forgets the pages that it has
-    /// kept. What it keeps is no object, and is not checked.
-    nonce: u64,
     wants_to_write: bool,
     /// Parts of the file that were read or written.
     uses: u64,
@@ -53,8 +49,8 @@ pub struct Guest<'a> {
 
 impl<'a> Guest<'a> {
     /// What a request sees that draws this.
-    pub fn new(pages: Pages<'a>, Drawn { now_us, seed }: Drawn, nonce: u64) -> Self {
-        Guest { pages, now_us, rng: SplitMix64::new(seed), seed, nonce, wants_to_write: false, uses: 0 }
+    pub fn new(pages: Pages<'a>, Drawn { now_us, seed }: Drawn) -> Self {
+        Guest { pages, now_us, rng: SplitMix64::new(seed), seed, wants_to_write: false, uses: 0 }
     }
 
     /// From now on the query of a transaction runs that draws this.
@@ -100,12 +96,10 @@ impl<'a> Guest<'a> {
         cookie.copied().map_or(0, u32::from_be_bytes)
     }
 
-    /// The schema has changed: [`Database::schema`] gets another value, which is another one for each request, also
-    /// where one is undone and another one takes its position in the log.
-    pub(crate) fn renew_schema(&mut self) {
-        let seed = self.seed;
+    /// The schema has changed: this is a digest of it.
+    pub(crate) fn set_schema(&mut self, schema: u64) {
         if let Ok(database) = self.database_mut() {
-            database.set_schema(seed);
+            database.set_schema(schema);
         }
     }
 
@@ -124,7 +118,9 @@ impl<'a> Guest<'a> {
         let part = page.get(within..within + out.len()).ok_or(Fault::Unaligned)?;
         out.copy_from_slice(part);
         if offset == CHANGE_COUNTER && out.len() == CHANGE_COUNTER_BYTES {
-            out.iter_mut().zip(self.nonce.to_le_bytes()).for_each(|(byte, nonce)| *byte ^= nonce);
+            // What no file has: SQLite takes it for a changed one, and forgets the pages that it has kept. What it keeps
+            // is no object, and is not checked.
+            out.fill(0xff);
         }
         Ok(())
     }

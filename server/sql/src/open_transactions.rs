@@ -16,7 +16,7 @@ pub const IDLE_US: u64 = 60_000_000;
 pub const MAX_QUERIES: usize = 256;
 const MAX_BYTES: usize = 256 << 10;
 /// Open transactions behind one lock at most.
-const MAX_OPEN: usize = 1000;
+const MAX_OPEN: usize = 64;
 
 /// What a query draws from the ordered log, so that it draws the same again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Summed)]

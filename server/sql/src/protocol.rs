@@ -39,8 +39,10 @@ pub struct PgConnection {
     phase: ConnectionPhase,
     /// Its number, which no other connection of the group has.
     session: u64,
-    /// It has begun a transaction, and not ended it.
-    is_in_transaction: bool,
+    /// How many queries it has sent of the transaction that it has begun, and not ended.
+    transaction: Option<u32>,
+    /// A message of the transaction was refused here, so it has failed.
+    is_refused: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,7 @@ enum ConnectionPhase {
 impl PgConnection {
     /// A connection that was just accepted, with a number that no other one has.
     pub fn new(session: u64) -> Self {
-        PgConnection { phase: ConnectionPhase::Startup, session, is_in_transaction: false }
+        PgConnection { phase: ConnectionPhase::Startup, session, transaction: None, is_refused: false }
     }
 
     /// A connection whose client was let in: for simulations, whose clients only send queries.
@@ -101,29 +103,50 @@ impl PgConnection {
         Progress::Done { used: length, action }
     }
 
-    /// The request that a query is. It is the client's word that a transaction is open: one that was given up meanwhile
-    /// must not go on as queries of their own.
-    fn request(&mut self, text: &str) -> SqlRequest {
+    /// What a query asks for. It is the client's word that a transaction is open: one that was given up meanwhile must
+    /// not go on as queries of their own.
+    fn query(&mut self, text: &str) -> Action {
         let session = self.session;
-        match changes_transaction(text) {
-            Some(TransactionChange::Begin) if !self.is_in_transaction => {
-                self.is_in_transaction = true;
+        let change = changes_transaction(text);
+        let request = match (change, self.transaction) {
+            (Some(TransactionChange::Begin), None) => {
+                self.transaction = Some(0);
                 SqlRequest::Begin { session }
             }
-            Some(change @ (TransactionChange::Commit | TransactionChange::RollBack))
-                if self.is_in_transaction =>
-            {
-                self.is_in_transaction = false;
-                SqlRequest::End { session, commits: change == TransactionChange::Commit }
+            (Some(TransactionChange::Commit | TransactionChange::RollBack), Some(number)) => {
+                let commits = change == Some(TransactionChange::Commit) && !self.is_refused;
+                (self.transaction, self.is_refused) = (None, false);
+                SqlRequest::End { session, number, commits }
             }
-            _ if self.is_in_transaction => SqlRequest::Step { session, text: text.to_owned() },
-            _ => SqlRequest::query(text),
-        }
+            (_, Some(_)) if self.is_refused => {
+                let message =
+                    "current transaction is aborted, commands ignored until end of transaction block";
+                return self.refuse("25P02", message, None);
+            }
+            (_, Some(number)) => {
+                self.transaction = Some(number.saturating_add(1));
+                SqlRequest::Step { session, number, text: text.to_owned() }
+            }
+            (_, None) => SqlRequest::query(text),
+        };
+        Action::Order(to_bytes(&request))
+    }
+
+    /// An error, and the end of a reply. A transaction has failed with it.
+    fn refuse(&mut self, code: &'static str, message: &str, hint: Option<&str>) -> Action {
+        self.is_refused = self.transaction.is_some();
+        let mut reply = error(code, message, hint);
+        reply.extend_from_slice(&ready(self.status()));
+        Action::Reply(reply)
     }
 
     /// What the end of a reply says that needs no request.
     fn status(&self) -> TransactionStatus {
-        if self.is_in_transaction { TransactionStatus::Open } else { TransactionStatus::Idle }
+        match self.transaction {
+            None => TransactionStatus::Idle,
+            Some(_) if self.is_refused => TransactionStatus::Failed,
+            Some(_) => TransactionStatus::Open,
+        }
     }
 
     fn message(&mut self, kind: u8, body: &[u8]) -> Action {
@@ -137,24 +160,17 @@ impl PgConnection {
             b'H' => Action::Nothing,
             _ if self.phase == ConnectionPhase::Skipping => Action::Nothing,
             b'Q' => match query(body) {
-                Ok(text) => Action::Order(to_bytes(&self.request(text))),
-                Err(message) => {
-                    let mut reply = error("22021", message, None);
-                    reply.extend_from_slice(&ready(self.status()));
-                    Action::Reply(reply)
-                }
+                Ok(text) => self.query(text),
+                Err(message) => self.refuse("22021", message, None),
             },
             b'P' | b'B' | b'D' | b'E' | b'C' => {
                 self.phase = ConnectionPhase::Skipping;
-                let hint = "Send queries without parameters, by the simple protocol: psycopg2, `pgbench -M simple`, \
-                    `preferQueryMode=simple` of JDBC.";
+                self.is_refused = self.transaction.is_some();
+                let hint =
+                    "Send queries without parameters, by the simple protocol: psycopg2, `pgbench -M simple`.";
                 Action::Reply(error("0A000", "prepared statements are not supported", Some(hint)))
             }
-            b'F' => {
-                let mut reply = error("0A000", "calls of functions are not supported", Some("Use SELECT."));
-                reply.extend_from_slice(&ready(self.status()));
-                Action::Reply(reply)
-            }
+            b'F' => self.refuse("0A000", "calls of functions are not supported", Some("Use SELECT.")),
             _ => Action::Close(error("08P01", "unknown kind of message", None)),
         }
     }
@@ -181,10 +197,12 @@ impl Protocol for PgConnection {
     fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
         let (text, is_same) = match from_bytes(ordered).ok()? {
             SqlRequest::Query { text, reads } => {
-                let is_same = !self.is_in_transaction && reads == crate::query::only_reads(&text);
+                let is_same = self.transaction.is_none() && reads == crate::query::only_reads(&text);
                 (text, is_same)
             }
-            SqlRequest::Step { session, text } => (text, self.is_in_transaction && session == self.session),
+            SqlRequest::Step { session, number, text } => {
+                (text, self.transaction == Some(number) && session == self.session && !self.is_refused)
+            }
             SqlRequest::Begin { .. } | SqlRequest::End { .. } | SqlRequest::Expire { .. } => return None,
         };
         let used = text.len() + 6;

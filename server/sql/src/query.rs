@@ -4,6 +4,7 @@ use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::{Batch, Connection, Error, Statement, ffi};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::engine::Connected;
 use crate::open_transactions::{Drawn, Replayed};
 use crate::reply::{ColumnType, ReplyWriter, SqlError, TransactionStatus};
 use crate::vfs;
@@ -46,9 +47,10 @@ fn conflict() -> SqlError {
 ///
 /// # Errors
 /// If there can be no reply of this replica.
-pub fn run(connection: &Connection, text: &str, out: &mut Vec<u8>) -> Result<(), Abandoned> {
+pub fn run(connected: &Connected, text: &str, out: &mut Vec<u8>) -> Result<(), Abandoned> {
+    let connection = connected.connection();
     let mut reply = ReplyWriter::new(out);
-    let result = match statements(connection, text, TransactionRules::Own, &mut reply) {
+    let result = match statements(connected, text, TransactionRules::Own, &mut reply) {
         Ok(()) if !connection.is_autocommit() => Err(QueryFailure::Refused(SqlError {
             code: "0A000",
             message: "a transaction begins among other statements, and does not end there".to_owned(),
@@ -67,18 +69,18 @@ pub fn run(connection: &Connection, text: &str, out: &mut Vec<u8>) -> Result<(),
 /// # Errors
 /// If there can be no reply of this replica.
 pub fn step(
-    connection: &Connection,
+    connected: &Connected,
     before: &[Replayed],
     (text, drawn): (&str, Drawn),
     out: &mut Vec<u8>,
 ) -> Result<StepEnd, Abandoned> {
     let begins_at = out.len();
     let mut reply = ReplyWriter::new(out);
-    let result = replay(connection, before).and_then(|()| {
+    let result = replay(connected, before).and_then(|()| {
         vfs::draw(drawn);
-        statements(connection, text, TransactionRules::None, &mut reply)
+        statements(connected, text, TransactionRules::None, &mut reply)
     });
-    roll_back(connection)?;
+    roll_back(connected.connection())?;
     if failed(result, &mut reply)? {
         reply.ready(TransactionStatus::Failed);
         return Ok(StepEnd::Failed);
@@ -92,10 +94,11 @@ pub fn step(
 ///
 /// # Errors
 /// If there can be no reply of this replica.
-pub fn commit(connection: &Connection, queries: &[Replayed], out: &mut Vec<u8>) -> Result<(), Abandoned> {
+pub fn commit(connected: &Connected, queries: &[Replayed], out: &mut Vec<u8>) -> Result<(), Abandoned> {
+    let connection = connected.connection();
     let mut reply = ReplyWriter::new(out);
     let committed = |()| connection.execute_batch("COMMIT").map_err(QueryFailure::from);
-    let result = replay(connection, queries).and_then(committed);
+    let result = replay(connected, queries).and_then(committed);
     roll_back(connection)?;
     if !failed(result, &mut reply)? {
         reply.complete("COMMIT");
@@ -105,19 +108,18 @@ pub fn commit(connection: &Connection, queries: &[Replayed], out: &mut Vec<u8>) 
 }
 
 /// Begins a transaction, and runs queries that clients have replies to.
-fn replay(connection: &Connection, queries: &[Replayed]) -> Result<(), QueryFailure> {
-    connection.execute_batch("BEGIN")?;
+fn replay(connected: &Connected, queries: &[Replayed]) -> Result<(), QueryFailure> {
+    connected.connection().execute_batch("BEGIN")?;
     let mut again = Vec::new();
     for Replayed { text, drawn, digest } in queries {
         again.clear();
         vfs::draw(*drawn);
-        statements(connection, text, TransactionRules::None, &mut ReplyWriter::new(&mut again)).map_err(
-            |failure| match failure {
-                QueryFailure::Sqlite(error) if abandoned(&error).is_some() => QueryFailure::Sqlite(error),
-                // It has not failed before.
-                _ => QueryFailure::Refused(conflict()),
-            },
-        )?;
+        let result = statements(connected, text, TransactionRules::None, &mut ReplyWriter::new(&mut again));
+        result.map_err(|failure| match failure {
+            QueryFailure::Sqlite(error) if abandoned(&error).is_some() || is_too_long(&error) => error.into(),
+            // It has not failed before.
+            _ => QueryFailure::Refused(conflict()),
+        })?;
         if xxh3_128(&again) != *digest {
             return Err(QueryFailure::Refused(conflict()));
         }
@@ -166,52 +168,69 @@ enum TransactionRules {
 }
 
 fn statements(
-    connection: &Connection,
+    connected: &Connected,
     text: &str,
     rules: TransactionRules,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), QueryFailure> {
+    let connection = connected.connection();
     let mut rest = Batch::new(connection, text);
-    let mut next = rest.next()?;
-    if next.is_none() {
-        reply.empty();
-        return Ok(());
-    }
     let is_together = !is_single(text);
-    let mut is_implicit = false;
-    while let Some(mut statement) = next {
-        let sql = statement.expanded_sql().unwrap_or_default();
-        let changes = transaction_change(&sql);
-        match changes {
+    let (mut is_implicit, mut is_empty) = (false, true);
+    loop {
+        // What a statement does to a transaction is as SQLite reads it, whatever its words are.
+        connected.take_change();
+        let Some(mut statement) = rest.next()? else { break };
+        let change = connected.take_change();
+        is_empty = false;
+        refuse(&statement)?;
+        match change {
             Some(TransactionChange::Begin) if is_implicit || rules == TransactionRules::None => {
-                reply.complete("BEGIN")
+                reply.complete("BEGIN");
             }
             Some(_) if rules == TransactionRules::None => {
-                return Err(QueryFailure::Refused(SqlError {
-                    code: "0A000",
-                    message: "COMMIT or ROLLBACK stands among other statements of a transaction".to_owned(),
-                    hint: Some("Send it as a query of its own.".to_owned()),
-                }));
+                let message = "the end of a transaction stands among other statements";
+                return Err(refused("0A000", message, "Send COMMIT or ROLLBACK as a query of its own."));
             }
             // PostgreSQL warns that there is none.
             Some(TransactionChange::Commit) if connection.is_autocommit() => reply.complete("COMMIT"),
             Some(TransactionChange::RollBack) if connection.is_autocommit() => reply.complete("ROLLBACK"),
             _ => {
-                if is_together && changes.is_none() && connection.is_autocommit() {
+                // What changes something is a transaction that can be rolled back when its reply has an error.
+                let is_part = change.is_none() && (is_together || !statement.readonly());
+                if is_part && connection.is_autocommit() {
                     connection.execute_batch("BEGIN")?;
                     is_implicit = true;
                 }
-                run_one(connection, &mut statement, &leading_words(&sql).0, reply)?;
+                run_one(connection, &mut statement, reply)?;
             }
         }
-        is_implicit &= changes.is_none();
-        drop(statement);
-        next = rest.next()?;
+        is_implicit &= change.is_none();
     }
     if is_implicit {
         connection.execute_batch("COMMIT")?;
     }
+    if is_empty {
+        reply.empty();
+    }
     Ok(())
+}
+
+/// Statements that SQLite would run, and that clients would get a wrong answer to.
+fn refuse(statement: &Statement<'_>) -> Result<(), QueryFailure> {
+    if statement.parameter_count() > 0 {
+        let hint = "Put values into the text of the query: parameters are not supported.";
+        return Err(refused("42P02", "there is no value for a parameter", hint));
+    }
+    if statement.is_explain() == 1 {
+        let hint = "EXPLAIN QUERY PLAN is supported.";
+        return Err(refused("0A000", "the program of a statement depends on the connection", hint));
+    }
+    Ok(())
+}
+
+fn refused(code: &'static str, message: &str, hint: &str) -> QueryFailure {
+    QueryFailure::Refused(SqlError { code, message: message.to_owned(), hint: Some(hint.to_owned()) })
 }
 
 /// What a statement does to a transaction.
@@ -225,7 +244,7 @@ pub enum TransactionChange {
     RollBack,
 }
 
-/// The same of a query, if it is a single statement of this kind.
+/// The same of a query, by its words, if it is a single statement of this kind, and certainly means that.
 pub fn changes_transaction(text: &str) -> Option<TransactionChange> {
     is_single(text).then(|| transaction_change(text)).flatten()
 }
@@ -238,7 +257,7 @@ fn transaction_change(sql: &str) -> Option<TransactionChange> {
         [word] => ["WORK", "TRANSACTION"].contains(&word.as_str()),
         _ => false,
     };
-    let is_end = rest.chars().all(|letter| letter == ';' || letter.is_whitespace());
+    let is_end = without_blanks(rest.strip_prefix(';').unwrap_or(rest)).is_empty();
     match words.first()?.as_str() {
         "BEGIN" | "START" => Some(TransactionChange::Begin),
         "COMMIT" | "END" if is_end && is_whole() => Some(TransactionChange::Commit),
@@ -261,9 +280,10 @@ pub fn only_reads(text: &str) -> bool {
 fn run_one(
     connection: &Connection,
     statement: &mut Statement<'_>,
-    words: &[String],
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), QueryFailure> {
+    let sql = statement.expanded_sql().unwrap_or_default();
+    let (words, _) = leading_words(&sql);
     let columns = statement.column_count();
     let mut places = Vec::new();
     if columns > 0 {
@@ -277,6 +297,12 @@ fn run_one(
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
         count += 1;
+        let length =
+            |column| row.get_ref(column).map_or(0, |value| 2 * value.as_bytes().map_or(16, <[u8]>::len));
+        if reply.length() + (0..columns).map(length).sum::<usize>() > MAX_REPLY_BYTES {
+            let message = format!("the reply has more than {} MiB", MAX_REPLY_BYTES >> 20);
+            return Err(refused("54000", &message, "Ask for fewer rows at a time, with LIMIT."));
+        }
         reply.data_row(columns, |column| {
             let value = row.get_ref(column)?;
             if let Some(found) = ColumnType::of(value) {
@@ -287,13 +313,6 @@ fn run_one(
             }
             Ok(value)
         })?;
-        if reply.length() > MAX_REPLY_BYTES {
-            return Err(QueryFailure::Refused(SqlError {
-                code: "54000",
-                message: format!("the reply has more than {} MiB", MAX_REPLY_BYTES >> 20),
-                hint: Some("Ask for fewer rows at a time, with LIMIT.".to_owned()),
-            }));
-        }
     }
     drop(rows);
     for ((place, found), declared) in places.into_iter().zip(types).zip(declared) {
@@ -306,6 +325,7 @@ fn run_one(
         "INSERT" | "REPLACE" => format!("INSERT 0 {changed}"),
         "UPDATE" | "DELETE" => format!("{first} {changed}"),
         "SELECT" | "VALUES" | "WITH" | "EXPLAIN" => format!("SELECT {count}"),
+        "CREATE" if second == "UNIQUE" => format!("CREATE {}", word(2)),
         "CREATE" | "DROP" | "ALTER" => format!("{first} {second}"),
         "END" => "COMMIT".to_owned(),
         _ => first.to_owned(),
@@ -338,6 +358,11 @@ fn without_blanks(mut sql: &str) -> &str {
             return sql;
         }
     }
+}
+
+/// Whether a statement has taken too many steps.
+fn is_too_long(error: &Error) -> bool {
+    error.sqlite_error().is_some_and(|error| error.extended_code == ffi::SQLITE_INTERRUPT)
 }
 
 /// Whether an error is of this replica only, so that no client may get it.

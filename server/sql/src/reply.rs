@@ -221,7 +221,8 @@ fn put_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
         }
         ValueRef::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
         ValueRef::Real(number) => out.extend_from_slice(real(number).as_bytes()),
-        ValueRef::Text(bytes) => out.extend_from_slice(bytes),
+        // SQLite's text may be any bytes.
+        ValueRef::Text(bytes) => out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes()),
         ValueRef::Blob(bytes) => {
             out.extend_from_slice(b"\\x");
             bytes.iter().for_each(|byte| out.extend_from_slice(format!("{byte:02x}").as_bytes()));

@@ -21,6 +21,8 @@ pub enum SqlRequest {
     Step {
         /// The connection's number.
         session: u64,
+        /// How many queries of the transaction were sent before.
+        number: u32,
         /// Its statements.
         text: String,
     },
@@ -28,6 +30,8 @@ pub enum SqlRequest {
     End {
         /// The connection's number.
         session: u64,
+        /// How many queries the transaction has.
+        number: u32,
         /// What it has changed counts.
         commits: bool,
     },

@@ -4,11 +4,10 @@ use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, from_bytes, genesis, to_bytes};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, Service};
-use rusqlite::Connection;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::database::Database;
-use crate::engine::Engine;
+use crate::engine::{Connected, Engine};
 use crate::guest::{Guest, Pages};
 use crate::open_transactions::{Drawn, IDLE_US, MAX_QUERIES, OpenTransaction, OpenTransactions, Replayed};
 use crate::query::{self, Abandoned, StepEnd};
@@ -44,20 +43,17 @@ impl Sql {
 
     fn query(&self, cx: &Cx<'_, Sql>, text: &str, reads: bool, reply: &mut Vec<u8>) -> Result<(), Retry> {
         let drawn = drawn(cx, text);
-        let run = |connection: &Connection, reply: &mut Vec<u8>| query::run(connection, text, reply);
+        let run = |connected: &Connected, reply: &mut Vec<u8>| query::run(connected, text, reply);
         if reads {
             let database = cx.read(&self.database)?;
-            if self
-                .with(Pages::Shared(&database), drawn, false, |connection| run(connection, reply))
-                .is_some()
-            {
+            if self.with(Pages::Shared(&database), drawn, |connected| run(connected, reply)).is_some() {
                 return Ok(());
             }
         }
         // What has to write all the same is undone, and runs again with the lock.
         let mut database = cx.write(&self.database)?;
         reply.clear();
-        self.alone(&mut database, drawn, |connection| run(connection, reply));
+        self.alone(&mut database, drawn, |connected| run(connected, reply));
         Ok(())
     }
 
@@ -74,19 +70,26 @@ impl Sql {
             reply.ready(TransactionStatus::Open);
         } else {
             let message = "too many transactions are open".to_owned();
-            reply.error(&SqlError { code: "53300", message, hint: Some("Try again later.".to_owned()) });
-            reply.ready(TransactionStatus::Idle);
+            let hint = Some("Roll back, and try again later.".to_owned());
+            reply.error(&SqlError { code: "53300", message, hint });
+            reply.ready(TransactionStatus::Failed);
         }
         Ok(())
     }
 
-    fn step(&self, cx: &Cx<'_, Sql>, session: u64, text: &str, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn step(
+        &self,
+        cx: &Cx<'_, Sql>,
+        (session, number): (u64, u32),
+        text: &str,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Retry> {
         let mut sessions = cx.lock(self.sessions(lock_of(session)))?;
         let Some(open) = sessions.get(session) else {
-            no_transaction(reply);
+            no_transaction(reply, TransactionStatus::Failed);
             return Ok(());
         };
-        if let Err(error) = may_go_on(open, text) {
+        if let Err(error) = may_go_on(open, number, text) {
             let mut reply = ReplyWriter::new(reply);
             reply.error(&error);
             reply.ready(TransactionStatus::Failed);
@@ -94,18 +97,18 @@ impl Sql {
             return Ok(());
         }
         let drawn = drawn(cx, text);
-        let run = |connection: &Connection, reply: &mut Vec<u8>| {
-            query::step(connection, open.queries(), (text, drawn), reply)
+        let run = |connected: &Connected, reply: &mut Vec<u8>| {
+            query::step(connected, open.queries(), (text, drawn), reply)
         };
         let database = cx.read(&self.database)?;
-        let end = self.with(Pages::Shared(&database), drawn, true, |connection| run(connection, reply));
+        let end = self.with(Pages::Shared(&database), drawn, |connected| run(connected, reply));
         drop(database);
         let end = match end {
             Some(end) => end,
             None => {
                 let mut database = cx.write(&self.database)?;
                 reply.clear();
-                self.alone(&mut database, drawn, |connection| run(connection, reply))
+                self.alone(&mut database, drawn, |connected| run(connected, reply))
             }
         };
         let Some(open) = sessions.get_mut(session) else { return Ok(()) };
@@ -116,16 +119,25 @@ impl Sql {
         Ok(())
     }
 
-    fn end(&self, cx: &Cx<'_, Sql>, session: u64, commits: bool, reply: &mut Vec<u8>) -> Result<(), Retry> {
+    fn end(
+        &self,
+        cx: &Cx<'_, Sql>,
+        (session, number): (u64, u32),
+        commits: bool,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Retry> {
         let mut sessions = cx.lock(self.sessions(lock_of(session)))?;
         match sessions.get(session) {
-            None if commits => no_transaction(reply),
+            None if commits => no_transaction(reply, TransactionStatus::Idle),
+            Some(open) if commits && !open.has_failed() && open.queries().len() != number as usize => {
+                let mut reply = ReplyWriter::new(reply);
+                reply.error(&not_executed());
+                reply.ready(TransactionStatus::Idle);
+            }
             Some(open) if commits && !open.has_failed() => {
                 let mut database = cx.write(&self.database)?;
                 let drawn = drawn(cx, "COMMIT");
-                self.alone(&mut database, drawn, |connection| {
-                    query::commit(connection, open.queries(), reply)
-                });
+                self.alone(&mut database, drawn, |connected| query::commit(connected, open.queries(), reply));
             }
             _ => {
                 let mut reply = ReplyWriter::new(reply);
@@ -148,11 +160,10 @@ impl Sql {
         &self,
         pages: Pages<'_>,
         drawn: Drawn,
-        inserts: bool,
-        run: impl FnOnce(&Connection) -> Result<R, Abandoned>,
+        run: impl FnOnce(&Connected) -> Result<R, Abandoned>,
     ) -> Option<R> {
-        let mut guest = Guest::new(pages, drawn, self.engine.nonce());
-        match self.engine.with((&mut guest, inserts), run) {
+        let mut guest = Guest::new(pages, drawn);
+        match self.engine.with(&mut guest, run) {
             Ok(Ok(result)) => Some(result),
             Ok(Err(Abandoned::Reads)) if guest.wants_to_write() => None,
             // The other replicas outvote it.
@@ -166,9 +177,9 @@ impl Sql {
         &self,
         database: &mut Database,
         drawn: Drawn,
-        run: impl FnOnce(&Connection) -> Result<R, Abandoned>,
+        run: impl FnOnce(&Connected) -> Result<R, Abandoned>,
     ) -> R {
-        match self.with(Pages::Exclusive(database), drawn, true, run) {
+        match self.with(Pages::Exclusive(database), drawn, run) {
             Some(result) => result,
             None => panic!("SQLite cannot write its file"),
         }
@@ -185,20 +196,29 @@ fn lock_of(session: u64) -> RegionId {
 }
 
 /// The client believes that its transaction is open.
-fn no_transaction(reply: &mut Vec<u8>) {
+fn no_transaction(reply: &mut Vec<u8>, status: TransactionStatus) {
     let mut reply = ReplyWriter::new(reply);
     let message = format!("the transaction was rolled back: it had no query for {} s", IDLE_US / 1_000_000);
     let hint = Some("Run it again from its beginning.".to_owned());
     reply.error(&SqlError { code: "25P03", message, hint });
-    reply.ready(TransactionStatus::Idle);
+    reply.ready(status);
+}
+
+/// A replica has answered a query of the transaction with an error of its own.
+fn not_executed() -> SqlError {
+    let message = "the transaction is rolled back: one of its queries was not executed".to_owned();
+    SqlError { code: "40000", message, hint: Some("Run it again from its beginning.".to_owned()) }
 }
 
 /// Whether another query may join a transaction.
-fn may_go_on(open: &OpenTransaction, text: &str) -> Result<(), SqlError> {
+fn may_go_on(open: &OpenTransaction, number: u32, text: &str) -> Result<(), SqlError> {
     if open.has_failed() {
         let message =
             "current transaction is aborted, commands ignored until end of transaction block".to_owned();
         return Err(SqlError { code: "25P02", message, hint: None });
+    }
+    if open.queries().len() != number as usize {
+        return Err(not_executed());
     }
     if !open.has_room(text.len()) {
         let message = format!("a transaction has {MAX_QUERIES} queries at most, of 256 KiB in all");
@@ -232,14 +252,14 @@ impl Service for Sql {
         match *request {
             SqlRequest::Query { reads: true, .. } => footprint.read(DATABASE),
             SqlRequest::Query { reads: false, .. } => footprint.write(DATABASE),
-            SqlRequest::Begin { session } | SqlRequest::End { session, commits: false } => {
+            SqlRequest::Begin { session } | SqlRequest::End { session, commits: false, .. } => {
                 footprint.write(lock_of(session));
             }
             SqlRequest::Step { session, .. } => {
                 footprint.read(DATABASE);
                 footprint.write(lock_of(session));
             }
-            SqlRequest::End { session, commits: true } => {
+            SqlRequest::End { session, commits: true, .. } => {
                 footprint.write(DATABASE);
                 footprint.write(lock_of(session));
             }
@@ -251,8 +271,8 @@ impl Service for Sql {
         match *request {
             SqlRequest::Query { ref text, reads } => self.query(cx, text, reads, reply),
             SqlRequest::Begin { session } => self.begin(cx, session, reply),
-            SqlRequest::Step { session, ref text } => self.step(cx, session, text, reply),
-            SqlRequest::End { session, commits } => self.end(cx, session, commits, reply),
+            SqlRequest::Step { session, number, ref text } => self.step(cx, (session, number), text, reply),
+            SqlRequest::End { session, number, commits } => self.end(cx, (session, number), commits, reply),
             SqlRequest::Expire { lock } => self.expire(cx, lock),
         }
     }
@@ -267,11 +287,14 @@ impl Service for Sql {
         [&mut self.database as &mut dyn Lock].into_iter().chain(sessions).collect()
     }
 
-    fn panicked(&self, _: &SqlRequest, reply: &mut Vec<u8>) {
+    fn panicked(&self, request: &SqlRequest, reply: &mut Vec<u8>) {
         let mut reply = ReplyWriter::new(reply);
         let message = "internal error; nothing was changed".to_owned();
         reply.error(&SqlError { code: "XX000", message, hint: None });
-        reply.ready(TransactionStatus::Idle);
+        reply.ready(match request {
+            SqlRequest::Begin { .. } | SqlRequest::Step { .. } => TransactionStatus::Failed,
+            _ => TransactionStatus::Idle,
+        });
     }
 
     fn kind(&self, request: &SqlRequest) -> u16 {

@@ -50,8 +50,9 @@ pub fn with<R>(guest: &mut Guest<'_>, run: impl FnOnce() -> R) -> R {
     }
     let guest = ptr::from_mut(guest).cast::<Guest<'static>>();
     CURRENT.with(|current| {
-        let before = current.borrow_mut().replace(Current { guest, caught: None });
-        assert!(before.is_none(), "two requests at a time in one thread");
+        let mut current = current.borrow_mut();
+        assert!(current.is_none(), "two requests at a time in one thread");
+        *current = Some(Current { guest, caught: None });
     });
     let leave = Leave;
     let result = run();
@@ -99,6 +100,7 @@ pub fn fill_random(out: &mut [u8]) {
 
 /// From now on the query of a transaction runs that draws this.
 pub fn draw(drawn: Drawn) {
+    begin_generator();
     use_guest(|guest| {
         guest.draw(drawn);
         Ok(())
@@ -114,6 +116,8 @@ pub fn register() {
         unsafe {
             ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int);
             ffi::sqlite3_config(ffi::SQLITE_CONFIG_MULTITHREAD);
+            // Time zones are the host's: the modifiers `localtime` and `utc` fail.
+            ffi::sqlite3_test_control(ffi::SQLITE_TESTCTRL_LOCALTIME_FAULT as c_int, 1 as c_int);
             let mut vfs: ffi::sqlite3_vfs = std::mem::zeroed();
             vfs.iVersion = 2;
             vfs.szOsFile = size_of::<ffi::sqlite3_file>() as c_int;
@@ -133,16 +137,20 @@ pub fn register() {
     });
 }
 
-/// Lets the one that holds it use SQLite's own generator of random numbers, from the beginning.
+/// Lets the one that holds it use SQLite.
 ///
-/// There is one for the whole process. SQLite draws from it for what it writes, also where that is rolled back: a row
-/// id, if the largest one is taken.
+/// There is one generator of random numbers for the whole process, from which SQLite draws here and there: row ids if
+/// the largest one is taken, names of columns that many others have, an extension of a connection that is opened. So
+/// one request at a time runs in SQLite, from [`begin_generator`] on.
 pub fn own_generator() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
-    let guard = GENERATOR.lock();
+    GENERATOR.lock()
+}
+
+/// SQLite's own generator of random numbers begins anew, from [`Guest::fill_seed`].
+pub fn begin_generator() {
     // SAFETY: with 0 bytes SQLite resets its generator, under its own lock, and writes nowhere.
     unsafe { ffi::sqlite3_randomness(0, ptr::null_mut()) };
-    guard
 }
 
 unsafe extern "C" fn read(_: *mut ffi::sqlite3_file, out: *mut c_void, length: c_int, offset: i64) -> c_int {

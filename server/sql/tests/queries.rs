@@ -84,17 +84,34 @@ fn time_and_chance_are_those_of_the_log() {
     assert_eq!(rows(&mut other, "SELECT datetime('now')")[0], values[0]);
 }
 
-/// Where the largest row id is taken, SQLite tries random ones.
+/// Where the largest row id is taken, SQLite tries random ones; and it draws names for columns that many others have.
+/// One replica opens a connection for each request, since it is given the state again.
 #[test]
-fn row_ids_are_equal_where_sqlite_draws_them() {
-    let mut ids = [replica(), replica()].map(|mut one| {
+fn what_sqlite_draws_itself_is_equal_at_replicas_with_different_pasts() {
+    let mut two = [replica(), replica()].map(|mut one| {
         rows(&mut one, "CREATE TABLE t (id INTEGER PRIMARY KEY, x)");
         rows(&mut one, "INSERT INTO t VALUES (9223372036854775807, 0)");
-        (0..5).flat_map(|_| rows(&mut one, "INSERT INTO t (x) VALUES (1) RETURNING id")).collect::<Vec<_>>()
+        one
     });
-    assert_eq!(ids[0], ids[1]);
-    ids[0].dedup();
-    assert_eq!(ids[0].len(), 5);
+    let define = "CREATE TABLE IF NOT EXISTS passing (x); DROP TABLE passing";
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        let packed = two[0].with_region(0, |region| region.pack_all());
+        // The second one's connection learns another schema, and then is given the first one's state.
+        assert_eq!(ask(&mut two[1], define).error, None);
+        two[1].with_region(0, |region| region.load_all(&packed)).expect("a packed region loads");
+        two[1].now_us = two[0].now_us;
+        bytes(&mut two[0], "SELECT 1");
+        two[1].now_us = two[0].now_us;
+        let drawn = two.each_mut().map(|one| {
+            let names = ask(one, "SELECT * FROM (SELECT 1 a, 1 a, 1 a, 1 a, 1 a, 1 a)").columns;
+            (names, rows(one, "INSERT INTO t (x) VALUES (1) RETURNING id"))
+        });
+        assert_eq!(drawn[0], drawn[1]);
+        ids.push(drawn[0].clone());
+    }
+    ids.dedup();
+    assert_eq!(ids.len(), 5, "they are drawn");
 }
 
 #[test]
@@ -110,11 +127,15 @@ fn what_depends_on_a_connection_or_reaches_outside_is_refused() {
         "CREATE TEMP TABLE x (y)",
         "SELECT load_extension('x')",
         "CREATE VIRTUAL TABLE f USING fts5(x)",
+        "EXPLAIN SELECT * FROM t",
     ];
     for query in refused {
         assert_eq!(error(&mut one, query), "0A000", "{query}");
     }
     assert!(ask(&mut one, "VACUUM").error.is_some());
+    assert!(ask(&mut one, "SELECT datetime('now', 'localtime')").error.is_some(), "the host's time zone");
+    assert_eq!(error(&mut one, "CREATE TABLE d (a, b DEFAULT (last_insert_rowid()))"), "0A000", "not later either");
+    assert_eq!(error(&mut one, "INSERT INTO t VALUES ($1)"), "42P02");
     assert_eq!(rows(&mut one, "SELECT count(*) FROM t"), ["0"]);
 }
 
@@ -133,6 +154,11 @@ fn statements_and_replies_have_limits() {
         assert_eq!(rows(one, "SELECT count(*) FROM t"), ["0"]);
         assert_eq!(error(one, &format!("{endless} SELECT printf('%1000d', i) FROM n LIMIT 100000")), "54000");
         assert_eq!(error(one, "SELECT zeroblob(2000000)"), "54000");
+        rows(one, "CREATE TABLE large (id INTEGER PRIMARY KEY, b)");
+        rows(one, &format!("{endless} INSERT INTO large SELECT i, zeroblob(1000000) FROM n LIMIT 12"));
+        assert_eq!(error(one, "UPDATE large SET id = id + 100 RETURNING *"), "54000");
+        assert_eq!(rows(one, "SELECT max(id) FROM large"), ["12"], "what has no reply is not committed");
+        assert_eq!(error(one, "SELECT 'a' LIKE printf('%02000d', 1)"), "42000");
     }
 }
 

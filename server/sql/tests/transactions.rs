@@ -151,7 +151,7 @@ fn a_transaction_that_was_left_is_given_up_and_says_so() {
     one.pass_time(1);
     assert_eq!(
         first.error(&mut one, "UPDATE t SET v = 0"),
-        ("25P03".to_owned(), 'I'),
+        ("25P03".to_owned(), 'E'),
         "not as a query of its own"
     );
     assert_eq!(first.error(&mut one, "COMMIT"), ("25P03".to_owned(), 'I'));
@@ -162,4 +162,46 @@ fn a_transaction_that_was_left_is_given_up_and_says_so() {
     }
     assert_eq!(second.error(&mut one, "SELECT 1"), ("54000".to_owned(), 'E'));
     second.rows(&mut one, "ROLLBACK");
+}
+
+/// Forms of COMMIT that are not recognised by their words must not reach SQLite within a transaction either.
+#[test]
+fn no_other_form_of_commit_commits_in_a_transaction() {
+    let forms = [
+        "COMMIT TRANSACTION x",
+        ";COMMIT",
+        "SELECT 1; ;COMMIT",
+        "\u{feff}COMMIT",
+        "ROLLBACK TRANSACTION x; SELECT 1",
+    ];
+    for hidden in forms {
+        let (mut one, mut first, mut second) = bank();
+        first.rows(&mut one, "BEGIN");
+        first.rows(&mut one, "UPDATE t SET v = v - 10 WHERE id = 1");
+        assert_eq!(first.error(&mut one, hidden).1, 'E', "{hidden}");
+        assert_eq!(second.rows(&mut one, "SELECT v FROM t WHERE id = 1"), ["100"], "{hidden}");
+        assert_eq!(first.ask(&mut one, "COMMIT; -- done").0.tags, ["ROLLBACK"]);
+        assert_eq!(second.rows(&mut one, "SELECT v FROM t WHERE id = 1"), ["100"], "{hidden}");
+    }
+}
+
+/// A query that did not run, for whatever reason, must not be missing from what is committed.
+#[test]
+fn a_transaction_that_lacks_a_query_is_not_committed() {
+    let (mut one, mut first, _) = bank();
+    first.rows(&mut one, "BEGIN");
+    first.rows(&mut one, "UPDATE t SET v = v - 10 WHERE id = 1");
+    let lost = first.0.clone();
+    first.rows(&mut one, "UPDATE t SET v = v + 10 WHERE id = 2");
+    first.0 = lost;
+    assert_eq!(first.error(&mut one, "COMMIT"), ("40000".to_owned(), 'I'));
+    assert_eq!(first.rows(&mut one, "SELECT v FROM t ORDER BY id"), ["100", "100"]);
+
+    first.rows(&mut one, "BEGIN");
+    first.rows(&mut one, "UPDATE t SET v = v - 10 WHERE id = 1");
+    let broken = [b"Q", &6_u32.to_be_bytes()[..], b"\xff\0"].concat();
+    assert_eq!(one.talk(&mut first.0, &broken).last(), Some(&b'E'), "not text");
+    assert_eq!(first.error(&mut one, "SELECT 1"), ("25P02".to_owned(), 'E'));
+    assert_eq!(first.ask(&mut one, "COMMIT").0.tags, ["ROLLBACK"]);
+    assert_eq!(first.rows(&mut one, "SELECT v FROM t ORDER BY id"), ["100", "100"]);
 }

@@ -134,7 +134,11 @@ fn what_depends_on_a_connection_or_reaches_outside_is_refused() {
     }
     assert!(ask(&mut one, "VACUUM").error.is_some());
     assert!(ask(&mut one, "SELECT datetime('now', 'localtime')").error.is_some(), "the host's time zone");
-    assert_eq!(error(&mut one, "CREATE TABLE d (a, b DEFAULT (last_insert_rowid()))"), "0A000", "not later either");
+    assert_eq!(
+        error(&mut one, "CREATE TABLE d (a, b DEFAULT (last_insert_rowid()))"),
+        "0A000",
+        "not later either"
+    );
     assert_eq!(error(&mut one, "INSERT INTO t VALUES ($1)"), "42P02");
     assert_eq!(rows(&mut one, "SELECT count(*) FROM t"), ["0"]);
 }

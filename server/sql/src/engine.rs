@@ -1,7 +1,7 @@
 //! SQLite's connections to the database: made outside of the protected state, and dropped whenever in doubt.
 //!
-//! What a connection keeps between two requests is derived from pages: the parsed schema. It holds for one digest of the
-//! schema ([`Database::schema`]). The pages themselves are read anew, and so checked, by each request.
+//! What a connection keeps between two requests is derived from pages: the parsed schema. It holds for one digest of
+//! the schema ([`Database::schema`]). The pages themselves are read anew, and so checked, by each request.
 //!
 //! [`Database::schema`]: crate::database::Database::schema
 
@@ -47,14 +47,14 @@ pub struct Engine {
 /// A connection, and what its hooks have seen.
 pub struct Connected {
     connection: Connection,
-    seen: Arc<Seen>,
+    seen: Arc<HookRecord>,
     /// The digest of the schema that it knows.
     schema: u64,
 }
 
 /// What the hooks of a connection see.
 #[derive(Default)]
-struct Seen {
+struct HookRecord {
     /// Looks at the number of steps that the request may still take.
     looks: AtomicU64,
     /// What the statement that was prepared last does to a transaction: a [`TransactionChange`], or 0.
@@ -101,8 +101,8 @@ impl Engine {
         Engine::default()
     }
 
-    /// Lets `work` use a connection to what `guest` sees. If a page fails its check, this unwinds, and the connection is
-    /// dropped.
+    /// Lets `work` use a connection to what `guest` sees. If a page fails its check, this unwinds, and the connection
+    /// is dropped.
     ///
     /// # Errors
     /// If none can be opened.
@@ -161,7 +161,7 @@ fn open(schema: u64) -> Result<Connected, Error> {
     })?;
     // Reads the schema now, when no steps are counted.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(HookRecord::default());
     let counting = seen.clone();
     connection.progress_handler(
         STEPS,
@@ -177,7 +177,7 @@ fn open(schema: u64) -> Result<Connected, Error> {
 }
 
 /// What would outlive its request in the connection, or reach outside of the database, is refused.
-fn permit(context: &AuthContext<'_>, seen: &Seen) -> Authorization {
+fn permit(context: &AuthContext<'_>, seen: &HookRecord) -> Authorization {
     let is_refused = match context.action {
         AuthAction::Function { function_name } => {
             REFUSED.iter().any(|name| name.eq_ignore_ascii_case(function_name))

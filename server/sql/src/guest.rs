@@ -118,8 +118,8 @@ impl<'a> Guest<'a> {
         let part = page.get(within..within + out.len()).ok_or(Fault::Unaligned)?;
         out.copy_from_slice(part);
         if offset == CHANGE_COUNTER && out.len() == CHANGE_COUNTER_BYTES {
-            // What no file has: SQLite takes it for a changed one, and forgets the pages that it has kept. What it keeps
-            // is no object, and is not checked.
+            // What no file has: SQLite takes it for a changed one, and forgets the pages that it has kept. What it
+            // keeps is no object, and is not checked.
             out.fill(0xff);
         }
         Ok(())

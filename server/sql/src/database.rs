@@ -99,9 +99,4 @@ impl Database {
     pub fn object_of(&self, number: u32) -> Option<ObjectId> {
         (number < self.count).then(|| ObjectId::numbered(self.object_id(), number))
     }
-
-    /// The whole file.
-    pub fn file(&self) -> Vec<u8> {
-        (0..self.count).filter_map(|number| self.page(number)).flatten().copied().collect()
-    }
 }

@@ -68,7 +68,7 @@ impl<'a> Guest<'a> {
         self.uses
     }
 
-    /// The value that changes with the schema.
+    /// The digest of the schema.
     pub fn schema(&self) -> u64 {
         self.database().schema()
     }

@@ -119,9 +119,7 @@ impl PgConnection {
                 SqlRequest::End { session, number, commits }
             }
             (_, Some(_)) if self.is_refused => {
-                let message =
-                    "current transaction is aborted, commands ignored until end of transaction block";
-                return self.refuse("25P02", message, None);
+                return self.refuse(&SqlError::aborted());
             }
             (_, Some(number)) => {
                 self.transaction = Some(number.saturating_add(1));
@@ -133,9 +131,9 @@ impl PgConnection {
     }
 
     /// An error, and the end of a reply. A transaction has failed with it.
-    fn refuse(&mut self, code: &'static str, message: &str, hint: Option<&str>) -> Action {
+    fn refuse(&mut self, why: &SqlError) -> Action {
         self.is_refused = self.transaction.is_some();
-        let mut reply = error(code, message, hint);
+        let mut reply = error(why);
         reply.extend_from_slice(&ready(self.status()));
         Action::Reply(reply)
     }
@@ -161,17 +159,25 @@ impl PgConnection {
             _ if self.phase == ConnectionPhase::Skipping => Action::Nothing,
             b'Q' => match query(body) {
                 Ok(text) => self.query(text),
-                Err(message) => self.refuse("22021", message, None),
+                Err(message) => {
+                    self.refuse(&SqlError { code: "22021", message: message.to_owned(), hint: None })
+                }
             },
             b'P' | b'B' | b'D' | b'E' | b'C' => {
                 self.phase = ConnectionPhase::Skipping;
                 self.is_refused = self.transaction.is_some();
                 let hint =
                     "Send queries without parameters, by the simple protocol: psycopg2, `pgbench -M simple`.";
-                Action::Reply(error("0A000", "prepared statements are not supported", Some(hint)))
+                Action::Reply(error(&SqlError::new("0A000", "prepared statements are not supported", hint)))
             }
-            b'F' => self.refuse("0A000", "calls of functions are not supported", Some("Use SELECT.")),
-            _ => Action::Close(error("08P01", "unknown kind of message", None)),
+            b'F' => {
+                self.refuse(&SqlError::new("0A000", "calls of functions are not supported", "Use SELECT."))
+            }
+            _ => Action::Close(error(&SqlError {
+                code: "08P01",
+                message: "unknown kind of message".to_owned(),
+                hint: None,
+            })),
         }
     }
 }
@@ -225,14 +231,14 @@ fn ready(status: TransactionStatus) -> Vec<u8> {
     reply
 }
 
-fn error(code: &'static str, message: &str, hint: Option<&str>) -> Vec<u8> {
+fn error(error: &SqlError) -> Vec<u8> {
     let mut reply = Vec::new();
-    let hint = hint.map(str::to_owned);
-    ReplyWriter::new(&mut reply).error(&SqlError { code, message: message.to_owned(), hint });
+    ReplyWriter::new(&mut reply).error(error);
     reply
 }
 
 /// Where the next message begins is not known any more.
 fn fatal(used: usize, code: &'static str, message: &str, hint: Option<&str>) -> Progress {
-    Progress::Done { used, action: Action::Close(error(code, message, hint)) }
+    let why = SqlError { code, message: message.to_owned(), hint: hint.map(str::to_owned) };
+    Progress::Done { used, action: Action::Close(error(&why)) }
 }

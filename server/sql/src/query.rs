@@ -34,12 +34,8 @@ pub enum StepEnd {
 
 /// A transaction whose queries would have other replies by now.
 fn conflict() -> SqlError {
-    SqlError {
-        code: "40001",
-        message: "could not serialize access: what the transaction has read was changed by another one"
-            .to_owned(),
-        hint: Some("Run the transaction again from its beginning.".to_owned()),
-    }
+    let message = "could not serialize access: what the transaction has read was changed by another one";
+    SqlError::new("40001", message, "Run the transaction again from its beginning.")
 }
 
 /// Runs a query outside of a transaction, and appends its reply. As PostgreSQL's simple protocol has it, several
@@ -51,11 +47,10 @@ pub fn run(connected: &Connected, text: &str, out: &mut Vec<u8>) -> Result<(), A
     let connection = connected.connection();
     let mut reply = ReplyWriter::new(out);
     let result = match statements(connected, text, TransactionRules::Own, &mut reply) {
-        Ok(()) if !connection.is_autocommit() => Err(QueryFailure::Refused(SqlError {
-            code: "0A000",
-            message: "a transaction begins among other statements, and does not end there".to_owned(),
-            hint: Some("Send BEGIN as a query of its own, or COMMIT with the rest.".to_owned()),
-        })),
+        Ok(()) if !connection.is_autocommit() => {
+            let message = "a transaction begins among other statements, and does not end there";
+            Err(refused("0A000", message, "Send BEGIN as a query of its own, or COMMIT with the rest."))
+        }
         result => result,
     };
     roll_back(connection)?;
@@ -230,7 +225,7 @@ fn refuse(statement: &Statement<'_>) -> Result<(), QueryFailure> {
 }
 
 fn refused(code: &'static str, message: &str, hint: &str) -> QueryFailure {
-    QueryFailure::Refused(SqlError { code, message: message.to_owned(), hint: Some(hint.to_owned()) })
+    QueryFailure::Refused(SqlError::new(code, message, hint))
 }
 
 /// What a statement does to a transaction.

@@ -63,6 +63,19 @@ pub struct SqlError {
     pub hint: Option<String>,
 }
 
+impl SqlError {
+    /// An error with what to do instead.
+    pub fn new(code: &'static str, message: impl Into<String>, hint: &str) -> Self {
+        SqlError { code, message: message.into(), hint: Some(hint.to_owned()) }
+    }
+
+    /// Of a query in a transaction that has failed.
+    pub fn aborted() -> Self {
+        let message = "current transaction is aborted, commands ignored until end of transaction block";
+        SqlError { code: "25P02", message: message.to_owned(), hint: None }
+    }
+}
+
 /// What a client is told with the end of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionStatus {
@@ -88,11 +101,6 @@ impl<'a> ReplyWriter<'a> {
     /// How many bytes there are.
     pub fn length(&self) -> usize {
         self.out.len()
-    }
-
-    /// Takes back what is behind the first `length` bytes.
-    pub fn shorten(&mut self, length: usize) {
-        self.out.truncate(length);
     }
 
     /// A message, whose length is put in when it is complete.

@@ -69,9 +69,8 @@ impl Sql {
             reply.complete("BEGIN");
             reply.ready(TransactionStatus::Open);
         } else {
-            let message = "too many transactions are open".to_owned();
-            let hint = Some("Roll back, and try again later.".to_owned());
-            reply.error(&SqlError { code: "53300", message, hint });
+            let message = "too many transactions are open";
+            reply.error(&SqlError::new("53300", message, "Roll back, and try again later."));
             reply.ready(TransactionStatus::Failed);
         }
         Ok(())
@@ -199,30 +198,27 @@ fn lock_of(session: u64) -> RegionId {
 fn no_transaction(reply: &mut Vec<u8>, status: TransactionStatus) {
     let mut reply = ReplyWriter::new(reply);
     let message = format!("the transaction was rolled back: it had no query for {} s", IDLE_US / 1_000_000);
-    let hint = Some("Run it again from its beginning.".to_owned());
-    reply.error(&SqlError { code: "25P03", message, hint });
+    reply.error(&SqlError::new("25P03", message, "Run it again from its beginning."));
     reply.ready(status);
 }
 
 /// A replica has answered a query of the transaction with an error of its own.
 fn not_executed() -> SqlError {
-    let message = "the transaction is rolled back: one of its queries was not executed".to_owned();
-    SqlError { code: "40000", message, hint: Some("Run it again from its beginning.".to_owned()) }
+    let message = "the transaction is rolled back: one of its queries was not executed";
+    SqlError::new("40000", message, "Run it again from its beginning.")
 }
 
 /// Whether another query may join a transaction.
 fn may_go_on(open: &OpenTransaction, number: u32, text: &str) -> Result<(), SqlError> {
     if open.has_failed() {
-        let message =
-            "current transaction is aborted, commands ignored until end of transaction block".to_owned();
-        return Err(SqlError { code: "25P02", message, hint: None });
+        return Err(SqlError::aborted());
     }
     if open.queries().len() != number as usize {
         return Err(not_executed());
     }
     if !open.has_room(text.len()) {
         let message = format!("a transaction has {MAX_QUERIES} queries at most, of 256 KiB in all");
-        return Err(SqlError { code: "54000", message, hint: Some("Commit more often.".to_owned()) });
+        return Err(SqlError::new("54000", message, "Commit more often."));
     }
     Ok(())
 }

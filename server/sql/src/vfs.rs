@@ -129,7 +129,6 @@ pub fn register() {
             vfs.xFullPathname = Some(full_pathname);
             vfs.xRandomness = Some(randomness);
             vfs.xSleep = Some(sleep);
-            vfs.xCurrentTime = Some(current_time);
             vfs.xCurrentTimeInt64 = Some(current_time_ms);
             vfs.xGetLastError = Some(last_error);
             ffi::sqlite3_vfs_register(Box::into_raw(Box::new(vfs)), 1);
@@ -311,14 +310,6 @@ unsafe extern "C" fn current_time_ms(_: *mut ffi::sqlite3_vfs, time: *mut i64) -
     use_guest(|guest| {
         // SAFETY: (2): a place for the result.
         unsafe { *time = guest.julian_ms() };
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn current_time(_: *mut ffi::sqlite3_vfs, time: *mut f64) -> c_int {
-    use_guest(|guest| {
-        // SAFETY: (2): a place for the result.
-        unsafe { *time = guest.julian_ms() as f64 / 86_400_000.0 };
         Ok(())
     })
 }

@@ -6,7 +6,7 @@
 //! [`Database::schema`]: crate::database::Database::schema
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rusqlite::functions::FunctionFlags;
@@ -57,8 +57,8 @@ pub struct Connected {
 struct HookRecord {
     /// Looks at the number of steps that the request may still take.
     looks: AtomicU64,
-    /// What the statement that was prepared last does to a transaction: a [`TransactionChange`], or 0.
-    change: AtomicU8,
+    /// What the statement that was prepared last does to a transaction.
+    change: Mutex<Option<TransactionChange>>,
     /// A statement of this request creates, alters or drops something.
     defines: AtomicBool,
 }
@@ -71,12 +71,7 @@ impl Connected {
 
     /// What the statement that was prepared since the last call does to a transaction, as SQLite has read it.
     pub fn take_change(&self) -> Option<TransactionChange> {
-        match self.seen.change.swap(0, Ordering::Relaxed) {
-            1 => Some(TransactionChange::Begin),
-            2 => Some(TransactionChange::Commit),
-            3 => Some(TransactionChange::RollBack),
-            _ => None,
-        }
+        self.seen.change.lock().take()
     }
 
     /// A digest of all that the schema says.
@@ -183,13 +178,12 @@ fn permit(context: &AuthContext<'_>, seen: &HookRecord) -> Authorization {
             REFUSED.iter().any(|name| name.eq_ignore_ascii_case(function_name))
         }
         AuthAction::Transaction { operation } => {
-            let change = match operation {
-                TransactionOperation::Begin => 1,
-                TransactionOperation::Rollback => 3,
+            *seen.change.lock() = Some(match operation {
+                TransactionOperation::Begin => TransactionChange::Begin,
+                TransactionOperation::Rollback => TransactionChange::RollBack,
                 // COMMIT, for which the crate has no name.
-                _ => 2,
-            };
-            seen.change.store(change, Ordering::Relaxed);
+                _ => TransactionChange::Commit,
+            });
             false
         }
         AuthAction::CreateIndex { .. }

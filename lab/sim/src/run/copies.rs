@@ -163,8 +163,7 @@ impl<W: Workload> Run<W> {
         let loses = match strike.blow {
             CopyBlow::Kill => !self.options.disk || unsound.contains(&victim),
             CopyBlow::Lose => true,
-            CopyBlow::Pause(_) => false,
-            CopyBlow::Corrupt(kind) => rests(kind),
+            CopyBlow::Pause(_) | CopyBlow::Corrupt(_) => false,
         };
         let is_other = victim != *receiver && !others.contains(&victim);
         if others.len() + usize::from(is_other) > faults {

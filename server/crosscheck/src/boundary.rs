@@ -16,10 +16,11 @@ use vote::{Content, Packed};
 
 use crate::copying::CurrentCopy;
 use crate::job::InFlight;
-use crate::naming::NameOf;
+use crate::limits;
+use crate::naming::Words;
+use crate::overwrite::overwrite;
 use crate::reads::{ReadsDone, RunningReads};
 use crate::state::{PackedRegions, StateProof};
-use crate::{limits, worker};
 
 /// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
 const LEAVES: u32 = 65_536;
@@ -174,13 +175,13 @@ impl BoundaryWork {
         self,
         turn: &mut Turn<'_, R>,
         locks: &[&dyn Lock],
-        name_of: &NameOf,
+        words: &Words,
         copy: &CurrentCopy,
     ) -> BoundaryDone {
         turn.take_all();
         let region_ids = locks.len() as RegionId;
         match self {
-            BoundaryWork::Replace(replacing) => replacing.perform(turn, locks, name_of, copy),
+            BoundaryWork::Replace(replacing) => replacing.perform(turn, locks, words, copy),
             BoundaryWork::RollBack(rolling_back) => {
                 let changed = if copy.is_active() { rolling_back.changed() } else { BTreeSet::new() };
                 let done = rolling_back.perform(region_ids, &mut HeldRegions { turn, locks });
@@ -211,7 +212,7 @@ impl ReplacingObjects {
         self,
         turn: &mut Turn<'_, R>,
         locks: &[&dyn Lock],
-        name_of: &NameOf,
+        words: &Words,
         copy: &CurrentCopy,
     ) -> BoundaryDone {
         let ReplacingObjects { speculation, mut objects, whole } = self;
@@ -229,7 +230,7 @@ impl ReplacingObjects {
         }
         objects.iter().for_each(|object| copy.on_repaired(object.region_id, object.id));
         // What is corrupted may show as a panic: then the objects are not right.
-        let replaced = catch_unwind(AssertUnwindSafe(|| worker::overwrite(turn, locks, &objects, name_of)));
+        let replaced = catch_unwind(AssertUnwindSafe(|| overwrite(turn, locks, &objects, words)));
         let ids: Vec<(RegionId, ObjectId)> =
             objects.iter().map(|object| (object.region_id, object.id)).collect();
         let mut regions = HeldRegions { turn, locks };

@@ -16,6 +16,7 @@ mod copying;
 mod counters;
 mod cx;
 mod evidence;
+mod explain;
 #[cfg(feature = "inject")]
 pub mod faults;
 mod group_key;
@@ -30,6 +31,7 @@ mod message;
 mod naming;
 mod ordered;
 mod outcome;
+mod overwrite;
 mod packed_state;
 mod peers;
 pub mod private;
@@ -64,6 +66,7 @@ pub use clients::certificate::{ClientTls, TlsProblem};
 pub use clients::listing::{ClientAddress, ConnectionInfo, ConnectionState};
 pub use counters::ClientCounters;
 pub use cx::Cx;
+pub use explain::RepairedObject;
 pub use group_key::GroupKey;
 pub use job::Job;
 #[cfg(feature = "lab")]

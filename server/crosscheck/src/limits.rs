@@ -232,6 +232,14 @@ pub const SCRUB_FINDINGS: usize = 64;
 
 /// Objects whose names are kept for evidence: those of the last records.
 pub const NAMES_KEPT: usize = 256;
+/// Objects that are explained after one repair, and the characters of each explanation.
+pub const EXPLAINED_OBJECTS: usize = 16;
+/// See [`EXPLAINED_OBJECTS`].
+pub const EXPLANATION_CHARACTERS: usize = 300;
+/// Objects that the explanations after one repair may look at, some 10 ms. The turn is held meanwhile.
+pub const EXPLAINING_LOOKS: usize = 4096;
+/// Their bytes.
+pub const EXPLAINING_BYTES: usize = 32 << 20;
 /// The last evidence records, which still get names that become known when their objects are repaired.
 pub const RECORDS_NAMED_LATER: usize = 16;
 /// Classes with large objects that are reported to the operator; a service has a handful of classes.

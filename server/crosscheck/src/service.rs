@@ -10,6 +10,7 @@ use wire::Malformed;
 
 use crate::Cx;
 use crate::counters::ClientCounters;
+use crate::explain::RepairedObject;
 use crate::reads::NeedsBatch;
 
 /// A deterministic, multithreaded service; docs/determinism.md, section 9, lists what it may do.
@@ -114,6 +115,13 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The operator's name for an object (`item "k"`), for evidence; `None` if it has no name but its id. The bytes are
     /// from a peer: they may be wrong in any way.
     fn name_of(_object: &Members<'_>) -> Option<String> {
+        None
+    }
+
+    /// What was wrong with an object that has just been repaired, in the words of the service's users (`row 17 of
+    /// accounts, its balance`), for the evidence record. It has no part in state or replies. It should be short, in
+    /// time too: the object's lock is held meanwhile. If it panics, the record does without it.
+    fn explain(_repaired: &RepairedObject<'_>) -> Option<String> {
         None
     }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 #[cfg(feature = "testing")]
 pub(crate) use handler::{ScheduleCx, decode_again};
 use object::{CopiedPart, ObjectId, RegionDigest, RegionId};
-use schedule::{Access, EntryEnd, Lock, Outcome, Step, Turn, Worker};
+use schedule::{EntryEnd, Lock, Outcome, Step, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestInfo, RequestResult};
 
 use crate::admin::{Injected, Position};
@@ -20,15 +20,16 @@ use crate::boundary::{self, BoundaryDone, BoundaryWork};
 use crate::copying::{CurrentCopy, StateCopy};
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
-use crate::naming::{self, NameOf, Named, region_of};
+use crate::naming::{self, Named, Words, region_of};
 use crate::ordered::Control;
+use crate::overwrite::{Overwritten, overwrite};
 use crate::packed_state::{PackWriter, PackedState};
 use crate::reply::{KeptReplies, Replies};
 use crate::service::Service;
 use crate::settings::Mode;
 use crate::state;
 use crate::stepped_workers::SteppedWorker;
-use crate::{Corrupted, evidence, limits};
+use crate::{Corrupted, limits};
 
 /// The reports of a worker to the order thread.
 pub(crate) enum Report {
@@ -321,7 +322,7 @@ impl<S: Service> Context<S> {
                     BoundaryWork::Read(reads) => BoundaryDone::Read(self.read(turn, locks, &reads, replies)),
                     work => {
                         let rolls_back = matches!(work, BoundaryWork::RollBack(_) | BoundaryWork::Install(_));
-                        let done = work.perform(turn, locks, &S::name_of, &self.copy);
+                        let done = work.perform(turn, locks, &Words::of::<S>(), &self.copy);
                         if rolls_back {
                             self.unstable.have_left();
                         }
@@ -549,7 +550,7 @@ impl<S: Service> Context<S> {
                 None => awaited.recv().ok(),
             };
             if let Some(objects) = objects {
-                let overwritten = overwrite(turn, locks, &objects, &S::name_of);
+                let overwritten = overwrite(turn, locks, &objects, &Words::of::<S>());
                 self.name(turn, locks, &objects);
                 (self.report)(Report::Installed { turn: place, overwritten });
             }
@@ -676,95 +677,6 @@ fn content(region: &dyn object::Region, id: ObjectId) -> Content {
         object::Health::Intact => {
             region.pack(id).map_or(Content::Absent, |packed| Content::Present(packed.into()))
         }
-    }
-}
-
-/// The outcome of a repair, by object.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Overwritten {
-    /// The errors of the objects that are right now.
-    pub(crate) repaired: Vec<String>,
-    /// The objects that could not be replaced, each with the reason.
-    pub(crate) failed: Vec<String>,
-}
-
-impl Overwritten {
-    /// Whether nothing had to be done.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.repaired.is_empty() && self.failed.is_empty()
-    }
-
-    /// All objects with what happened to them.
-    pub(crate) fn into_notes(self) -> Vec<String> {
-        [self.repaired, self.failed].concat()
-    }
-}
-
-/// Overwrites corrupted objects with versions that f+1 replicas agree on. Returns the errors of each object; objects
-/// that were only suspected and are correct are left out.
-pub(crate) fn overwrite<R>(
-    turn: &mut Turn<'_, R>,
-    locks: &[&dyn Lock],
-    objects: &[Packed],
-    name_of: &NameOf,
-) -> Overwritten {
-    let mut overwritten = Overwritten::default();
-    turn.visit_regions(locks, |held, access| {
-        let Access::Exclusive(region) = access else { return };
-        for object in objects.iter().filter(|object| object.region_id == held) {
-            let intact = region.check(object.id) == object::Health::Intact;
-            let before = region.pack(object.id);
-            let done = match &object.content {
-                Content::Present(bytes) if intact && before.as_deref() == Some(&**bytes) => continue,
-                Content::Absent if before.is_none() => continue,
-                Content::Present(bytes) if object.id.is_none() => region.load_all(bytes),
-                Content::Present(bytes) => region.replace(object.id, Some(bytes)),
-                Content::Absent => region.replace(object.id, None),
-                Content::Damaged => continue,
-            };
-            match done {
-                Ok(()) => overwritten.repaired.push(describe(region, held, object, before, name_of)),
-                Err(error) => {
-                    overwritten
-                        .failed
-                        .push(format!("object {held}:{} could not be replaced: {error}", object.id));
-                }
-            }
-        }
-    });
-    overwritten
-}
-
-/// The wrong bits of each field. The name comes from the right bytes.
-fn describe(
-    region: &dyn object::Region,
-    region_id: RegionId,
-    object: &Packed,
-    before: Option<Vec<u8>>,
-    name_of: &NameOf,
-) -> String {
-    let id = object.id;
-    if id.is_none() {
-        return format!("region {region_id}: replaced as a whole");
-    }
-    let called = |packed: &[u8]| match Named::of(region, region_id, id, packed, name_of) {
-        Some(named) => named.to_string(),
-        None => format!("object {region_id}:{id}"),
-    };
-    match (&object.content, before) {
-        (Content::Present(after), None) => format!("{}: it was missing", called(after)),
-        (Content::Absent, Some(before)) => format!("{}: it should not exist", called(&before)),
-        (Content::Absent, None) | (Content::Damaged, _) => format!("object {region_id}:{id}"),
-        (Content::Present(after), Some(before)) => match region.difference(&before, after) {
-            Ok(differences) if differences.is_empty() => {
-                format!("{}: only its checksum was wrong", called(after))
-            }
-            Ok(differences) => {
-                let members: Vec<String> = differences.iter().map(evidence::difference).collect();
-                format!("{}, {}", called(after), members.join(", "))
-            }
-            Err(_) => format!("{}: it was of another class", called(after)),
-        },
     }
 }
 

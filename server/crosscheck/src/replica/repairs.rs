@@ -8,7 +8,7 @@ use vote::{Packed, Place};
 
 use super::environment::Environment;
 use crate::ordered::Control;
-use crate::worker::Overwritten;
+use crate::overwrite::Overwritten;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, Stop, evidence, limits};
 

@@ -6,11 +6,14 @@ use bytes::Bytes;
 use execute::End;
 use object::{ObjectId, Region, RegionId};
 use schedule::{Access, Entry, Footprint, LockRules, Origin, Outcome, Schedule, Step, Turn, Worker};
+use vote::{Content, Packed};
 
 use super::{Runs, START_US, handle};
 use crate::Cx;
 use crate::job::{Job, Work};
+use crate::naming::Words;
 use crate::ordered::Control;
+use crate::overwrite::{Overwritten, overwrite};
 use crate::service::{Action, Progress, Protocol, Service, declared};
 
 /// A service of one replica, which executes one request after the other.
@@ -117,6 +120,24 @@ impl<S: Service> Replica<S> {
             turn.finish(Outcome::Done);
         });
         result.unwrap_or_else(|| panic!("the service has no lock {region_id}"))
+    }
+
+    /// Overwrites objects behind a lock with these packed versions, as a repair does. Returns what the evidence says of
+    /// those that were wrong.
+    pub fn repair(&mut self, region_id: RegionId, right: &[(ObjectId, Vec<u8>)]) -> Vec<String> {
+        let service = self.service.clone();
+        let packed = |(id, bytes): &(ObjectId, Vec<u8>)| {
+            let content = Content::Present(bytes.clone().into());
+            Packed { region_id, id: *id, content }
+        };
+        let objects: Vec<Packed> = right.iter().map(packed).collect();
+        let mut overwritten = Overwritten::default();
+        self.with_turn(region_id, |mut turn| {
+            turn.take_all();
+            overwritten = overwrite(&mut turn, &service.locks(), &objects, &Words::of::<S>());
+            turn.finish(Outcome::Done);
+        });
+        overwritten.into_notes()
     }
 
     /// The object with this operator's name, and its lock.

@@ -7,14 +7,19 @@
 //! - `open_transactions`: transactions over several queries.
 //! - [`request`], [`service`]: the requests in the log, and their handlers.
 //! - [`protocol`]: what clients' bytes ask for.
+//! - [`catalog`], [`btree`], `columns`, `explain`: what a byte of a page means, for evidence.
 //!
 //! *Why pages and not rows.* A page holds rows, parts of indexes, the schema or the list of free pages. SQLite believes
 //! all of them; a wrong one gives wrong answers without any error. And pages are equal at all replicas: what SQLite
 //! writes depends on the statements alone, since its time and its random numbers are those of the ordered request, its
 //! journal and temporary tables are in memory, and one request at a time writes.
 
+pub mod btree;
+pub mod catalog;
+mod columns;
 pub mod database;
 pub mod engine;
+mod explain;
 mod guest;
 mod open_transactions;
 pub mod protocol;

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, from_bytes, genesis, to_bytes};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
-use crosscheck::{Cx, Malformed, Service};
+use crosscheck::{Cx, Malformed, RepairedObject, Service};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::database::Database;
 use crate::engine::{Connected, Engine};
+use crate::explain;
 use crate::guest::{Guest, Pages};
 use crate::open_transactions::{Drawn, IDLE_US, MAX_QUERIES, OpenTransaction, OpenTransactions, Replayed};
 use crate::query::{self, Abandoned, StepEnd};
@@ -324,6 +325,10 @@ impl Service for Sql {
     fn region_id_of(&self, name: &str) -> Option<RegionId> {
         let is_known = name == "database" || name.starts_with("page:");
         is_known.then_some(DATABASE)
+    }
+
+    fn explain(repaired: &RepairedObject<'_>) -> Option<String> {
+        explain::page(repaired)
     }
 
     /// `page:N`, from 1 as in SQLite's messages, or `database`.

@@ -3,6 +3,7 @@
 mod client;
 mod corruption;
 mod determinism;
+mod explained;
 mod protocol;
 mod queries;
 mod replicated;

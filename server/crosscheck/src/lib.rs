@@ -80,7 +80,8 @@ pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
 pub use service::{
-    Action, HostTime, MakeProtocol, ProcessorTime, Progress, Protocol, Service, host_time, processor_time,
+    Action, HostTime, MakeProtocol, ObjectPart, ProcessorTime, Progress, Protocol, Service, host_time,
+    processor_time,
 };
 pub use settings::{ClientAccess, Durability, Mode, OnDetection, Reads, Settings};
 pub use wire::Malformed;

@@ -1,5 +1,6 @@
 //! The traits that a service author implements: a deterministic service, and the protocol of its clients.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -132,6 +133,20 @@ pub trait Service: Sized + Send + Sync + 'static {
 
     /// The object of that name. It is called while the turn on its lock is held.
     fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId>;
+
+    /// The part of that object that the name means, for flipped bits whose place is left open; by default all of it.
+    fn part_of(&self, _cx: &Cx<'_, Self>, _name: &str) -> Option<ObjectPart> {
+        None
+    }
+}
+
+/// A part of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectPart {
+    /// Number of the tracked member.
+    pub member: u8,
+    /// Bits of its packed bytes.
+    pub bits: Range<u64>,
 }
 
 /// The locks that the service declares for a request.

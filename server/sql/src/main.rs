@@ -15,9 +15,12 @@ impl Application for SqlProgram {
     const ABOUT: &'static str =
         "Replicated SQL whose every page is checked before it is used; psql talks to it";
     const PORT: u16 = 5432;
-    const OBJECTS: &'static str = "  page:N     the page with that number in the file, from 1
-  database   what holds for the whole file";
-    const OBJECT: &'static str = "page:2";
+    const OBJECTS: &'static str =
+        "  row:TABLE:KEY   the page with that row, in the row: by its number, or by the text that is first in
+                  its primary key or in the table's first index
+  page:N          the page with that number in the file, from 1
+  database        what holds for the whole file";
+    const OBJECT: &'static str = "row:accounts:17";
     type Service = Sql;
     type Protocol = PgConnection;
     type Options = ();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, from_bytes, genesis, to_bytes};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
-use crosscheck::{Cx, Malformed, RepairedObject, Service};
+use crosscheck::{Cx, Malformed, ObjectPart, RepairedObject, Service};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::database::Database;
@@ -323,7 +323,7 @@ impl Service for Sql {
     }
 
     fn region_id_of(&self, name: &str) -> Option<RegionId> {
-        let is_known = name == "database" || name.starts_with("page:");
+        let is_known = name == "database" || name.starts_with("page:") || name.starts_with("row:");
         is_known.then_some(DATABASE)
     }
 
@@ -331,12 +331,18 @@ impl Service for Sql {
         explain::page(repaired)
     }
 
-    /// `page:N`, from 1 as in SQLite's messages, or `database`.
+    /// `page:N`, from 1 as in SQLite's messages, `row:TABLE:KEY`, or `database`.
     fn find(&self, cx: &Cx<'_, Sql>, name: &str) -> Option<ObjectId> {
         let database = cx.read(&self.database).ok()?;
         match name.split_once(':') {
             Some(("page", number)) => database.object_of(number.parse::<u32>().ok()?.checked_sub(1)?),
+            Some(("row", row)) => database.object_of(explain::row(&database, row)?.number.checked_sub(1)?),
             _ => (name == "database").then(|| database.object_id()),
         }
+    }
+
+    fn part_of(&self, cx: &Cx<'_, Sql>, name: &str) -> Option<ObjectPart> {
+        let database = cx.read(&self.database).ok()?;
+        explain::part_of_row(&database, name.strip_prefix("row:")?)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crosscheck::object::ObjectId;
+use crosscheck::object::{Injection, ObjectId};
 use crosscheck::testing::Replica;
 use proptest::prelude::*;
 use sql::catalog::Catalog;
@@ -96,7 +96,7 @@ fn values(path: &std::path::Path) -> Option<BTreeMap<String, String>> {
 
 #[test]
 fn the_value_that_is_named_is_the_one_that_plain_sqlite_reads_differently() {
-    let tries = if std::env::var_os("CROSSCHECK_LONG").is_some() { 5000 } else { 250 };
+    let tries = if std::env::var_os("CROSSCHECK_LONG").is_some() { 5000 } else { 120 };
     let mut file = file(&mut filled());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("plain.sqlite");
@@ -144,7 +144,7 @@ fn kinds(file: &[u8]) -> BTreeMap<String, usize> {
     // Some everywhere, and of each page the first and the last ones.
     let is_drawn = |place: &usize| {
         let within = place % PAGE_BYTES;
-        place.is_multiple_of(211) || within < 16 && within.is_multiple_of(4) || within > PAGE_BYTES - 7
+        place.is_multiple_of(499) || within < 16 && within.is_multiple_of(4) || within > PAGE_BYTES - 7
     };
     for place in (0..file.len()).filter(is_drawn) {
         let letters = meaning(file, place).0;
@@ -184,8 +184,42 @@ fn every_part_of_a_file_has_its_words() {
     assert_eq!(unknown, None);
 }
 
+#[test]
+fn a_repaired_row_is_named_with_its_key_and_column() {
+    let mut one = filled();
+    for (name, expected) in [
+        ("row:account:1717", "(table account, key 1717, column "),
+        ("row:ACCOUNT:3000", "(table account, key 3000, column "),
+        ("row:person:p77", "(table person, key 'p77', column "),
+        ("row:person:p3000", "(table person, key 'p3000', column "),
+        ("row:city:city5", "(table city, key 'city5', 'land5', column "),
+        ("row:plain:7", "(table plain, rowid 7, column "),
+    ] {
+        let (_, id) = one.find(name).unwrap_or_else(|| panic!("{name} is not found"));
+        let part = one.part_of(name).expect("it has a part");
+        let right = one.with_region(0, |region| region.pack(id)).expect("the page is there");
+        let injection =
+            Injection::Flip { member: Some(usize::from(part.member)), bit: Some(part.bits.start), seed: 0 };
+        one.with_region(0, |region| region.inject(id, &injection)).expect("the page is there");
+        let notes = one.repair(0, &[(id, right)]);
+        assert!(notes[0].contains(expected), "{notes:?}");
+    }
+    for name in ["row:account:3001", "row:nobody:1", "row:person:7", "row:account", "row:account:x"] {
+        assert_eq!(one.find(name), None, "{name}");
+    }
+}
+
+#[test]
+fn a_row_whose_page_is_lost_is_not_found_and_nothing_else_happens() {
+    let mut one = filled();
+    let (_, id) = one.find("row:account:17").expect("it is there");
+    one.with_region(0, |region| region.inject(id, &Injection::Lose)).expect("the page was there");
+    assert_eq!(one.find("row:account:17"), None);
+    assert!(one.find("row:account:2999").is_some());
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     /// Whatever the pages are, something is said, and no more pages are read than the file has, twice and a few.
     #[test]

@@ -78,11 +78,14 @@ fn psql_gets_right_answers_before_and_after_a_flipped_page_is_repaired() {
         (1..=3).all(|replica| group.psql(replica, "SELECT balance FROM accounts WHERE id = 18") == drawn)
     );
 
-    let injected = group.command(&["inject", "flip", "--replica", "2", "--object", "page:2"]);
+    let injected = group.command(&["inject", "flip", "--replica", "2", "--object", "row:accounts:17"]);
     assert!(injected.contains("Page"), "{injected}");
     assert!((1..=3).all(|replica| group.psql(replica, "SELECT owner FROM accounts WHERE id = 17") == "ann"));
     wait_until("the page is repaired", || group.command(&["evidence"]).contains("repaired"));
-    assert!(group.command(&["evidence"]).contains("page 2 (Page"), "{}", group.command(&["evidence"]));
+    for expected in ["page 2 (Page", "(table accounts, key 17, column "] {
+        let printed = [group.command(&["evidence"]), group.command(&["evidence", "--json"])];
+        assert!(printed.iter().all(|printed| printed.contains(expected)), "{expected}: {printed:?}");
+    }
     wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
     let refused = group.psql(1, "PRAGMA journal_mode = WAL");
     assert!(refused.contains("ERROR") && refused.contains("HINT"), "{refused}");

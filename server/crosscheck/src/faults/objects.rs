@@ -63,12 +63,16 @@ pub(super) fn at_turn<S: Service>(
     service: &S,
     turn: &mut Turn<'_, Job<S::Request>>,
     locks: &[&dyn Lock],
-    armed: Armed,
+    mut armed: Armed,
 ) -> Injected {
     let region_id = armed.target.region_id;
-    let named = match &armed.target.name {
-        Some(name) => match service.find(&crate::Cx::new(turn.cx(), service), name) {
-            Some(id) => Some(id),
+    let named = match armed.target.name.clone() {
+        Some(name) => match service.find(&crate::Cx::new(turn.cx(), service), &name) {
+            Some(id) => {
+                let part = service.part_of(&crate::Cx::new(turn.cx(), service), &name);
+                part.into_iter().for_each(|part| armed.target.narrow(&part));
+                Some(id)
+            }
             None => return injected(None, format!("there is no {name} now")),
         },
         None => None,

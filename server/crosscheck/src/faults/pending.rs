@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use schedule::Footprint;
 
 use crate::admin::{Corruption, Inject};
+use crate::service::ObjectPart;
 
 /// Most damaged objects that are recorded until they are taken. Only a simulation takes them.
 const REMEMBERED: usize = 64;
@@ -26,7 +27,7 @@ pub(crate) struct Armed {
 impl Armed {
     /// A fault of the next occasion, whatever the lock.
     pub fn at_next(kind: Corruption, seed: u64) -> Self {
-        let target = Target { region_id: 0, name: None, id: None, bit: None, member: None, seed };
+        let target = Target { region_id: 0, name: None, id: None, bit: None, member: None, part: None, seed };
         Armed { kind, occasion: Occasion::AnyRequest, target }
     }
 
@@ -67,6 +68,8 @@ pub(crate) struct Target {
     pub bit: Option<u64>,
     /// The tracked member; none = chosen by `seed`.
     pub member: Option<u8>,
+    /// Member and bit that are left open, once an ordered turn has found what the name means.
+    pub part: Option<(usize, u64)>,
     /// Chooses all values that are not set.
     pub seed: u64,
 }
@@ -75,7 +78,17 @@ impl Target {
     /// The target that an operator requested, with an object behind lock `region_id`.
     pub fn of(inject: &Inject, region_id: RegionId) -> Self {
         let Inject { bit, member, seed, .. } = *inject;
-        Target { region_id, name: inject.object.clone(), id: None, bit, member, seed }
+        Target { region_id, name: inject.object.clone(), id: None, bit, member, part: None, seed }
+    }
+
+    /// A bit whose place is left open falls into a part of the object.
+    pub fn narrow(&mut self, part: &ObjectPart) {
+        if self.member.is_none()
+            && self.bit.is_none()
+            && let Some(offset) = self.seed.checked_rem(part.bits.end.saturating_sub(part.bits.start))
+        {
+            self.part = Some((usize::from(part.member), part.bits.start + offset));
+        }
     }
 
     /// The damage to the object for `kind`.
@@ -91,7 +104,10 @@ impl Target {
             Corruption::Reseal => Injection::Reseal { seed },
             Corruption::Lost => Injection::Lose,
             Corruption::Doubled => Injection::Double,
-            _ => Injection::Flip { member: self.member.map(usize::from), bit: self.bit, seed },
+            _ => match self.part {
+                Some((member, bit)) => Injection::Flip { member: Some(member), bit: Some(bit), seed },
+                None => Injection::Flip { member: self.member.map(usize::from), bit: self.bit, seed },
+            },
         }
     }
 }

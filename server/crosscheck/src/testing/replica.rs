@@ -14,7 +14,7 @@ use crate::job::{Job, Work};
 use crate::naming::Words;
 use crate::ordered::Control;
 use crate::overwrite::{Overwritten, overwrite};
-use crate::service::{Action, Progress, Protocol, Service, declared};
+use crate::service::{Action, ObjectPart, Progress, Protocol, Service, declared};
 
 /// A service of one replica, which executes one request after the other.
 pub struct Replica<S: Service> {
@@ -150,6 +150,18 @@ impl<S: Service> Replica<S> {
             turn.finish(Outcome::Done);
         });
         Some((region_id, found?))
+    }
+
+    /// The part of its object that this name means ([`Service::part_of`]).
+    pub fn part_of(&mut self, name: &str) -> Option<ObjectPart> {
+        let service = self.service.clone();
+        let region_id = service.region_id_of(name)?;
+        let mut part = None;
+        self.with_turn(region_id, |turn| {
+            part = service.part_of(&Cx::new(turn.cx(), &*service), name);
+            turn.finish(Outcome::Done);
+        });
+        part
     }
 
     /// The digest of each region, in the order of the locks.

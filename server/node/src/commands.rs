@@ -76,7 +76,8 @@ pub enum SetupCommand {
     Modes,
 }
 
-const LONG_ABOUT: &str = "\
+/// The beginning of a program's `--help`; a template of [`text`].
+pub const LONG_ABOUT: &str = "\
 {program} runs on several replicas that execute the same requests in the same order and compare what each request
 touched before its reply leaves. A bit that flips in one replica's memory reaches no client: the others outvote it,
 name the wrong object, and repair it while everything else goes on.

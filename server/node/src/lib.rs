@@ -27,4 +27,6 @@ pub mod view;
 
 pub use application::{Application, ReplicaParts, ServiceOptions, Wrong};
 pub use clap;
-pub use commands::{AFTER_HELP, AFTER_LONG_HELP, NodeCommand, RunCommand, SetupCommand, main, run};
+pub use commands::{
+    AFTER_HELP, AFTER_LONG_HELP, LONG_ABOUT, NodeCommand, RunCommand, SetupCommand, main, run,
+};

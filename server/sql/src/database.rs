@@ -16,12 +16,14 @@ pub struct Page {
     /// Its number in the file, from 0.
     number: u32,
     bytes: Pieces,
+    /// What [`Database::changes`] was when it was written last.
+    changed: u64,
 }
 
 #[critical]
 impl Page {
-    fn new(number: u32, bytes: &[u8]) -> Self {
-        Self { number, bytes: Pieces::joined(bytes, &[]) }
+    fn new(number: u32, bytes: &[u8], changed: u64) -> Self {
+        Self { number, bytes: Pieces::joined(bytes, &[]), changed }
     }
 
     /// Its [`PAGE_BYTES`] bytes.
@@ -29,8 +31,13 @@ impl Page {
         self.bytes.whole()
     }
 
-    fn replace(&mut self, bytes: &[u8]) {
+    fn changed(&self) -> u64 {
+        self.changed
+    }
+
+    fn replace(&mut self, bytes: &[u8], changed: u64) {
         self.bytes.replace(bytes);
+        self.changed = changed;
     }
 }
 
@@ -41,6 +48,10 @@ pub struct Database {
     count: u32,
     /// A digest of the schema: what connections have learned of it holds for one value.
     schema: u64,
+    /// How many pages were written so far: those that have changed since a copy of some of them are found by it.
+    changes: u64,
+    /// The load that is not finished yet; 0 while there is none.
+    load: u64,
     pages: Store<Page>,
 }
 
@@ -49,7 +60,7 @@ impl Database {
     /// An empty file, as the state of a region ([`crosscheck::object::genesis`]).
     #[allow(clippy::new_without_default, reason = "only the state of a region is made so")]
     pub fn new() -> Self {
-        Self { count: 0, schema: 0, pages: Store::new() }
+        Self { count: 0, schema: 0, changes: 0, load: 0, pages: Store::new() }
     }
 
     /// How many pages it has.
@@ -73,17 +84,39 @@ impl Database {
         is_there.then(|| self.pages.expect(Ref::numbered(self.object_id(), number)).bytes())
     }
 
+    /// How many pages were written so far.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Whether page `number`, from 0, was written after the first `since` writes.
+    pub fn has_changed(&self, number: u32, since: u64) -> bool {
+        number < self.count && self.pages.expect(Ref::numbered(self.object_id(), number)).changed() > since
+    }
+
+    /// The load that is not finished yet; 0 while there is none.
+    pub fn load(&self) -> u64 {
+        self.load
+    }
+
+    /// Sets the load that is not finished yet.
+    pub fn set_load(&mut self, load: u64) {
+        self.load = load;
+    }
+
     /// Overwrites page `number`, from 0, with [`PAGE_BYTES`] bytes. The file grows up to there, with pages of zeros
     /// between.
     pub fn write(&mut self, number: u32, bytes: &[u8]) {
         let me = self.object_id();
+        self.changes += 1;
+        let changed = self.changes;
         if number < self.count {
-            return self.pages.expect_mut(Ref::numbered(me, number)).replace(bytes);
+            return self.pages.expect_mut(Ref::numbered(me, number)).replace(bytes, changed);
         }
         for between in self.count..number {
-            self.pages.insert_numbered(me, between, Page::new(between, &[0; PAGE_BYTES]));
+            self.pages.insert_numbered(me, between, Page::new(between, &[0; PAGE_BYTES], changed));
         }
-        self.pages.insert_numbered(me, number, Page::new(number, bytes));
+        self.pages.insert_numbered(me, number, Page::new(number, bytes, changed));
         self.count = number + 1;
     }
 

@@ -73,20 +73,19 @@ impl Connected {
     pub fn take_change(&self) -> Option<TransactionChange> {
         self.seen.change.lock().take()
     }
+}
 
-    /// A digest of all that the schema says.
-    fn digest(&self) -> Result<u64, Error> {
-        let mut statement = self
-            .connection
-            .prepare("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema ORDER BY rowid")?;
-        let (mut rows, mut bytes) = (statement.raw_query(), Vec::new());
-        while let Some(row) = rows.next()? {
-            for column in 0..5 {
-                bytes.extend_from_slice(format!("{:?};", row.get_ref(column)?).as_bytes());
-            }
+/// A digest of all that the schema says.
+fn digest(connection: &Connection) -> Result<u64, Error> {
+    let mut statement =
+        connection.prepare("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema ORDER BY rowid")?;
+    let (mut rows, mut bytes) = (statement.raw_query(), Vec::new());
+    while let Some(row) = rows.next()? {
+        for column in 0..5 {
+            bytes.extend_from_slice(format!("{:?};", row.get_ref(column)?).as_bytes());
         }
-        Ok(xxh3_64(&bytes))
     }
+    Ok(xxh3_64(&bytes))
 }
 
 impl Engine {
@@ -117,7 +116,7 @@ impl Engine {
             Ok::<_, Error>((connected, result))
         })?;
         if guest.schema_cookie() != cookie {
-            connected.schema = vfs::with(guest, || connected.digest())?;
+            connected.schema = vfs::with(guest, || digest(&connected.connection))?;
             guest.set_schema(connected.schema);
         }
         // What is still open was given up: its transaction ends with the connection. And a connection that has defined
@@ -128,6 +127,30 @@ impl Engine {
         }
         Ok(result)
     }
+}
+
+/// What is wrong with a whole file, by SQLite's own check; otherwise the digest of its schema.
+///
+/// # Errors
+/// If SQLite cannot say.
+pub fn check(guest: &mut Guest<'_>) -> Result<Result<u64, String>, Error> {
+    let _generator = vfs::own_generator();
+    vfs::with(guest, || {
+        vfs::begin_generator();
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags_and_vfs("database", flags, vfs::NAME)?;
+        connection.execute_batch(SETTINGS)?;
+        let found: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+        if found != "ok" {
+            return Ok(Err(found));
+        }
+        let is_virtual = "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL%' LIMIT 1";
+        match connection.query_row(is_virtual, [], |row| row.get::<_, String>(0)) {
+            Ok(name) => Ok(Err(format!("{name} is a virtual table"))),
+            Err(Error::QueryReturnedNoRows) => Ok(Ok(digest(&connection)?)),
+            Err(error) => Err(error),
+        }
+    })
 }
 
 fn open(schema: u64) -> Result<Connected, Error> {

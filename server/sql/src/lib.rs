@@ -7,6 +7,7 @@
 //! - `open_transactions`: transactions over several queries.
 //! - [`request`], [`service`]: the requests in the log, and their handlers.
 //! - [`protocol`]: what clients' bytes ask for.
+//! - [`file_request`], `file_copy`, [`copy_client`]: the whole file, copied out and in while the group serves.
 //! - [`catalog`], [`btree`], `columns`, `explain`: what a byte of a page means, for evidence.
 //!
 //! *Why pages and not rows.* A page holds rows, parts of indexes, the schema or the list of free pages. SQLite believes
@@ -17,9 +18,12 @@
 pub mod btree;
 pub mod catalog;
 mod columns;
+pub mod copy_client;
 pub mod database;
 pub mod engine;
 mod explain;
+mod file_copy;
+pub mod file_request;
 mod guest;
 mod open_transactions;
 pub mod protocol;

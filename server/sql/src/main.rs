@@ -4,7 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crosscheck::MakeProtocol;
-use node::{Application, ReplicaParts};
+use node::clap::{self, Parser, Subcommand};
+use node::program::{program, text};
+use node::{AFTER_HELP, AFTER_LONG_HELP, Application, LONG_ABOUT, NodeCommand, ReplicaParts, outcome};
+use sql::copy_client::{self, ABOUT_DUMP, ABOUT_LOAD, DumpArgs, LoadArgs};
 use sql::{PgConnection, Sql};
 
 struct SqlProgram;
@@ -40,6 +43,60 @@ fn number() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// Everything on the command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = program().name,
+    version = program().version,
+    about = program().about,
+    long_about = text(LONG_ABOUT),
+    after_help = text(AFTER_HELP),
+    after_long_help = text(AFTER_LONG_HELP),
+    max_term_width = 110
+)]
+struct SqlCli {
+    /// The command.
+    #[command(subcommand)]
+    command: SqlCommand,
+}
+
+/// Those of every program that runs a group, and of this one.
+#[derive(Debug, Subcommand)]
+enum SqlCommand {
+    /// Commands that prepare a group, run it, and query it.
+    #[command(flatten)]
+    Node(NodeCommand<()>),
+    /// Write the whole database into a file, while the group serves
+    #[command(long_about = ABOUT_DUMP)]
+    Dump(DumpArgs),
+    /// Load a file into an empty database
+    #[command(long_about = ABOUT_LOAD)]
+    Load(LoadArgs),
+}
+
 fn main() -> ExitCode {
-    node::main::<SqlProgram>()
+    node::program::enter::<SqlProgram>();
+    outcome::report(match SqlCli::parse().command {
+        SqlCommand::Node(command) => node::run::<SqlProgram>(command),
+        SqlCommand::Dump(args) => copy_client::dump(&args),
+        SqlCommand::Load(args) => copy_client::load(&args),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use node::clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_teaches() {
+        SqlCli::command().debug_assert();
+        for command in SqlCli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name} has no summary");
+            let long = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(name == "modes" || long.contains("crosscheck"), "`{name} --help` has no example");
+        }
+    }
 }

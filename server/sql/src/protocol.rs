@@ -7,6 +7,7 @@
 use crosscheck::object::{from_bytes, to_bytes};
 use crosscheck::{Action, Progress, Protocol};
 
+use crate::file_request::FileRequest;
 use crate::query::{TransactionChange, changes_transaction};
 use crate::reply::{ReplyWriter, SqlError, TransactionStatus};
 use crate::request::SqlRequest;
@@ -106,6 +107,9 @@ impl PgConnection {
     /// What a query asks for. It is the client's word that a transaction is open: one that was given up meanwhile must
     /// not go on as queries of their own.
     fn query(&mut self, text: &str) -> Action {
+        if let Some(request) = FileRequest::parse(text).filter(|_| self.transaction.is_none()) {
+            return Action::Order(to_bytes(&SqlRequest::File(request)));
+        }
         let session = self.session;
         let change = changes_transaction(text);
         let request = match (change, self.transaction) {
@@ -209,7 +213,10 @@ impl Protocol for PgConnection {
             SqlRequest::Step { session, number, text } => {
                 (text, self.transaction == Some(number) && session == self.session && !self.is_refused)
             }
-            SqlRequest::Begin { .. } | SqlRequest::End { .. } | SqlRequest::Expire { .. } => return None,
+            SqlRequest::Begin { .. }
+            | SqlRequest::End { .. }
+            | SqlRequest::Expire { .. }
+            | SqlRequest::File(_) => return None,
         };
         let used = text.len() + 6;
         let rest = input.get(..used)?.strip_prefix(b"Q")?.strip_prefix(&(used as u32 - 1).to_be_bytes())?;

@@ -361,7 +361,7 @@ fn is_too_long(error: &Error) -> bool {
 }
 
 /// Whether an error is of this replica only, so that no client may get it.
-fn abandoned(error: &Error) -> Option<Abandoned> {
+pub(crate) fn abandoned(error: &Error) -> Option<Abandoned> {
     match error.sqlite_error()?.extended_code & 0xff {
         ffi::SQLITE_READONLY => Some(Abandoned::Reads),
         ffi::SQLITE_IOERR => Some(Abandoned::Corrupted),

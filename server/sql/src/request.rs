@@ -2,6 +2,8 @@
 
 use crosscheck::object::Summed;
 
+use crate::file_request::FileRequest;
+
 /// A request in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Summed)]
 pub enum SqlRequest {
@@ -35,6 +37,8 @@ pub enum SqlRequest {
         /// What it has changed counts.
         commits: bool,
     },
+    /// Copies pages out of the database, or a file into it.
+    File(FileRequest),
     /// Gives up transactions behind a lock that were idle for too long.
     Expire {
         /// Number of the lock.

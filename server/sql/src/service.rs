@@ -9,6 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::database::Database;
 use crate::engine::{Connected, Engine};
 use crate::explain;
+use crate::file_copy;
+use crate::file_request::FileRequest;
 use crate::guest::{Guest, Pages};
 use crate::open_transactions::{Drawn, IDLE_US, MAX_QUERIES, OpenTransaction, OpenTransactions, Replayed};
 use crate::query::{self, Abandoned, StepEnd};
@@ -47,6 +49,9 @@ impl Sql {
         let run = |connected: &Connected, reply: &mut Vec<u8>| query::run(connected, text, reply);
         if reads {
             let database = cx.read(&self.database)?;
+            if file_copy::refused(&database, TransactionStatus::Idle, reply) {
+                return Ok(());
+            }
             if self.with(Pages::Shared(&database), drawn, |connected| run(connected, reply)).is_some() {
                 return Ok(());
             }
@@ -54,7 +59,9 @@ impl Sql {
         // What has to write all the same is undone, and runs again with the lock.
         let mut database = cx.write(&self.database)?;
         reply.clear();
-        self.alone(&mut database, drawn, |connected| run(connected, reply));
+        if !file_copy::refused(&database, TransactionStatus::Idle, reply) {
+            self.alone(&mut database, drawn, |connected| run(connected, reply));
+        }
         Ok(())
     }
 
@@ -101,6 +108,10 @@ impl Sql {
             query::step(connected, open.queries(), (text, drawn), reply)
         };
         let database = cx.read(&self.database)?;
+        if file_copy::refused(&database, TransactionStatus::Failed, reply) {
+            sessions.get_mut(session).iter_mut().for_each(|open| open.fail(cx.now_us()));
+            return Ok(());
+        }
         let end = self.with(Pages::Shared(&database), drawn, |connected| run(connected, reply));
         drop(database);
         let end = match end {
@@ -137,7 +148,11 @@ impl Sql {
             Some(open) if commits && !open.has_failed() => {
                 let mut database = cx.write(&self.database)?;
                 let drawn = drawn(cx, "COMMIT");
-                self.alone(&mut database, drawn, |connected| query::commit(connected, open.queries(), reply));
+                if !file_copy::refused(&database, TransactionStatus::Idle, reply) {
+                    self.alone(&mut database, drawn, |connected| {
+                        query::commit(connected, open.queries(), reply)
+                    });
+                }
             }
             _ => {
                 let mut reply = ReplyWriter::new(reply);
@@ -260,6 +275,8 @@ impl Service for Sql {
                 footprint.write(DATABASE);
                 footprint.write(lock_of(session));
             }
+            SqlRequest::File(FileRequest::Changed { .. }) => footprint.read(DATABASE),
+            SqlRequest::File(_) => footprint.write(DATABASE),
             SqlRequest::Expire { lock } => footprint.write(1 + lock.wrapping_sub(1) % SESSION_LOCKS),
         }
     }
@@ -270,6 +287,15 @@ impl Service for Sql {
             SqlRequest::Begin { session } => self.begin(cx, session, reply),
             SqlRequest::Step { session, number, ref text } => self.step(cx, (session, number), text, reply),
             SqlRequest::End { session, number, commits } => self.end(cx, (session, number), commits, reply),
+            SqlRequest::File(FileRequest::Changed { since, from }) => {
+                file_copy::changed(&*cx.read(&self.database)?, since, from, reply);
+                Ok(())
+            }
+            SqlRequest::File(ref request) => {
+                let mut database = cx.write(&self.database)?;
+                file_copy::load(&mut database, request, drawn(cx, ""), reply);
+                Ok(())
+            }
             SqlRequest::Expire { lock } => self.expire(cx, lock),
         }
     }
@@ -303,11 +329,14 @@ impl Service for Sql {
             SqlRequest::End { commits: true, .. } => 5,
             SqlRequest::End { commits: false, .. } => 6,
             SqlRequest::Expire { .. } => 7,
+            SqlRequest::File(FileRequest::Changed { .. }) => 8,
+            SqlRequest::File(_) => 9,
         }
     }
 
     fn kind_name(kind: u16) -> Option<&'static str> {
-        const NAMES: [&str; 7] = ["query", "change", "begin", "step", "commit", "rollback", "expire"];
+        const NAMES: [&str; 9] =
+            ["query", "change", "begin", "step", "commit", "rollback", "expire", "dump", "load"];
         NAMES.get(usize::from(kind).checked_sub(1)?).copied()
     }
 

@@ -4,6 +4,7 @@ mod client;
 mod corruption;
 mod determinism;
 mod explained;
+mod file_copy;
 mod protocol;
 mod queries;
 mod replicated;

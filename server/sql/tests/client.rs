@@ -1,6 +1,6 @@
 //! One replica in the test's process, and its replies as a client reads them.
 
-use crosscheck::object::to_bytes;
+use crosscheck::object::{ObjectId, to_bytes};
 use crosscheck::testing::{Replica, RequestEnd};
 use sql::{Sql, SqlRequest};
 
@@ -106,4 +106,22 @@ pub fn rows(replica: &mut Replica<Sql>, query: &str) -> Vec<String> {
 pub fn error(replica: &mut Replica<Sql>, query: &str) -> String {
     let [code, ..] = ask(replica, query).error.unwrap_or_else(|| panic!("{query} must fail"));
     code
+}
+
+/// The objects of all pages.
+pub fn pages(one: &mut Replica<Sql>) -> Vec<ObjectId> {
+    (1..).map_while(|number| one.find(&format!("page:{number}"))).map(|(_, id)| id).collect()
+}
+
+/// The file as they have it.
+pub fn file(one: &mut Replica<Sql>) -> Vec<u8> {
+    let pages = pages(one);
+    let bytes = |page: &ObjectId| {
+        one.with_region(0, |region| {
+            let packed = region.pack(*page).expect("a page");
+            let members = region.members(&packed).expect("of a class");
+            members.byte_string("bytes").expect("its bytes").to_vec()
+        })
+    };
+    pages.iter().flat_map(bytes).collect()
 }

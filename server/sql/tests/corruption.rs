@@ -5,7 +5,7 @@ use crosscheck::testing::{Replica, RequestEnd};
 use sql::{PAGE_BYTES, Sql};
 use wire::SplitMix64;
 
-use crate::client::{encoded, replica, rows};
+use crate::client::{self, encoded, pages, replica, rows};
 
 fn filled() -> Replica<Sql> {
     let mut one = replica();
@@ -66,11 +66,6 @@ fn plain(file: &[u8]) -> Result<Vec<String>, rusqlite::Error> {
     Ok(answers)
 }
 
-/// The objects of all pages.
-fn pages(one: &mut Replica<Sql>) -> Vec<ObjectId> {
-    (1..).map_while(|number| one.find(&format!("page:{number}"))).map(|(_, id)| id).collect()
-}
-
 /// Flips a bit of the page's bytes; in front of them is their number.
 fn flip(one: &mut Replica<Sql>, page: ObjectId, bit: u64) {
     let injection = Injection::Flip { member: Some(1), bit: Some(32 + bit), seed: 0 };
@@ -82,8 +77,7 @@ fn no_flipped_bit_reaches_an_answer() {
     let flips = if std::env::var_os("CROSSCHECK_LONG").is_some() { 10_000 } else { 200 };
     let mut one = filled();
     let pages = pages(&mut one);
-    let packed = pages.iter().map(|page| one.with_region(0, |region| region.pack(*page)).expect("a page"));
-    let mut file: Vec<u8> = packed.flat_map(|page| page[page.len() - PAGE_BYTES..].to_vec()).collect();
+    let mut file = client::file(&mut one);
     let right = plain(&file).expect("it is a file of SQLite's");
     let expected: Vec<Vec<String>> = queries().iter().map(|query| rows(&mut one, query)).collect();
 

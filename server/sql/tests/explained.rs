@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crosscheck::object::{Injection, ObjectId};
+use crosscheck::object::Injection;
 use crosscheck::testing::Replica;
 use proptest::prelude::*;
 use sql::catalog::Catalog;
 use sql::{PAGE_BYTES, Sql};
 use wire::SplitMix64;
 
-use crate::client::{replica, rows};
+use crate::client::{file, replica, rows};
 
 /// Every kind of table, index and page.
 fn filled() -> Replica<Sql> {
@@ -37,16 +37,6 @@ fn filled() -> Replica<Sql> {
     }
     rows(&mut one, "DROP TABLE gone");
     one
-}
-
-fn pages(one: &mut Replica<Sql>) -> Vec<ObjectId> {
-    (1..).map_while(|number| one.find(&format!("page:{number}"))).map(|(_, id)| id).collect()
-}
-
-fn file(one: &mut Replica<Sql>) -> Vec<u8> {
-    let pages = pages(one);
-    let packed = pages.iter().map(|page| one.with_region(0, |region| region.pack(*page)).expect("a page"));
-    packed.flat_map(|page| page[page.len() - PAGE_BYTES..].to_vec()).collect()
 }
 
 /// What the byte at this place of a file means, and how many pages were read for it.

@@ -90,3 +90,40 @@ fn psql_gets_right_answers_before_and_after_a_flipped_page_is_repaired() {
     let refused = group.psql(1, "PRAGMA journal_mode = WAL");
     assert!(refused.contains("ERROR") && refused.contains("HINT"), "{refused}");
 }
+
+#[test]
+fn a_dump_is_equal_at_all_replicas_and_is_loaded_into_another_group() {
+    if Command::new("psql").arg("--version").output().is_err() {
+        return skipped::skipped("psql is not installed; install it with: apt-get install postgresql-client");
+    }
+    let group = Group::up();
+    let path = |name: &str| group.directory.path().join(name).display().to_string();
+    group.psql(1, "CREATE TABLE a (id INTEGER PRIMARY KEY, text TEXT)");
+    let numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)";
+    let inserted = group.psql(1, &format!("INSERT INTO a {numbers} SELECT i, printf('%0500d', i) FROM n"));
+    assert_eq!(inserted, "INSERT 0 5000");
+    let dumps: Vec<Vec<u8>> = ["1", "2", "3"]
+        .into_iter()
+        .map(|replica| {
+            let file = path(&format!("{replica}.sqlite"));
+            let printed = group.command(&["dump", "--replica", replica, &file]);
+            assert!(printed.contains("written"), "{printed}");
+            std::fs::read(&file).expect("the file is there")
+        })
+        .collect();
+    assert!(dumps[0] == dumps[1] && dumps[1] == dumps[2]);
+    let refused = group.command(&["load", &path("1.sqlite")]);
+    assert!(refused.contains("55006") && refused.contains("empty"), "{refused}");
+    assert_eq!(group.psql(3, "SELECT count(*) FROM a"), "5000");
+
+    let other = Group::up();
+    let printed = other.command(&["load", "--replica", "2", &path("2.sqlite")]);
+    assert!(printed.contains("loaded"), "{printed}");
+    let answers = (1..=3).map(|replica| other.psql(replica, "SELECT count(*), max(text) FROM a"));
+    assert!(answers.into_iter().all(|answer| answer == group.psql(1, "SELECT count(*), max(text) FROM a")));
+    wait_until("the replicas are equal", || other.command(&["digest"]).contains("bit-identical"));
+    let again = path("again.sqlite");
+    let address = other.up.replicas[2].clients.expect("it serves clients").to_string();
+    other.command(&["dump", "--clients", &address, &again]);
+    assert!(std::fs::read(&again).expect("the file is there") == dumps[0], "nothing else was written");
+}

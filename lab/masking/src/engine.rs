@@ -55,9 +55,8 @@ impl TursoRows {
         while wait(answer.next())?.is_some() {}
         drop(answer);
         wait(connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, val INTEGER)", ()))?;
-        for row in 0..ROWS {
-            wait(connection.execute(format!("INSERT INTO t VALUES ({row}, 0)"), ()))?;
-        }
+        let rows: Vec<_> = (0..ROWS).map(|row| format!("({row}, 0)")).collect();
+        wait(connection.execute(format!("INSERT INTO t VALUES {}", rows.join(", ")), ()))?;
         Ok(TursoRows { database, idle: Mutex::new(vec![connection]), _directory: directory })
     }
 

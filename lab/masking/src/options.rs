@@ -9,9 +9,9 @@ use crosscheck::MakeProtocol;
 use node::config::TableReader;
 use node::{Application, ReplicaParts, ServiceOptions};
 
-use crate::engine::{Rows, SeededRows, TursoRows};
+use crate::engine::{SeededRows, TursoRows};
 use crate::protocol::LineConnection;
-use crate::service::{Mix, RowService};
+use crate::service::{MakeRows, Mix, RowService};
 use crate::witnessed::Witnessed;
 
 /// The variable with the path of the file for losses; each replica has its own.
@@ -33,14 +33,15 @@ impl Application for Masking {
     type Options = MaskingOptions;
 
     fn build(options: &MaskingOptions) -> Result<ReplicaParts<Self>, String> {
-        let rows: Box<dyn Rows> = match options.bug {
-            Bug::Turso => Box::new(TursoRows::new().map_err(|error| format!("turso: {error}"))?),
-            Bug::Seeded => Box::new(SeededRows::new(options.seeded)),
+        let seeded = options.seeded;
+        let make: MakeRows = match options.bug {
+            Bug::Turso => Box::new(|| Box::new(TursoRows::new().expect("turso makes a database"))),
+            Bug::Seeded => Box::new(move || Box::new(SeededRows::new(seeded))),
         };
         let file = std::env::var_os(LOSSES).map(PathBuf::from);
         let witnessed = Witnessed::new(file.as_deref()).map_err(|error| format!("{LOSSES}: {error}"))?;
         let make_protocol: MakeProtocol<LineConnection> = Arc::new(|_counters| LineConnection);
-        Ok((RowService::new(rows, witnessed, options.mix, options.plain), make_protocol))
+        Ok((RowService::new(make, witnessed, options.mix, options.plain), make_protocol))
     }
 }
 

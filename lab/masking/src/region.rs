@@ -45,7 +45,8 @@ impl Restored {
         self.0.load(Ordering::Acquire)
     }
 
-    fn note(&self) {
+    /// Once more.
+    pub fn note(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 }

@@ -14,10 +14,13 @@ use crate::options::Bug;
 use crate::service::Mix;
 use crate::trial::{BugConfiguration, BugGroup, RunOutcome, WORKERS};
 
+/// File in the directory of raw data: a line per run.
+const RUNS: &str = "runs.jsonl";
+
 /// Options of `series`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Runs of each configuration
+    /// Runs of each configuration; a third of them of each control
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub runs: u64,
     /// Only configurations whose name contains this
@@ -38,6 +41,9 @@ pub struct Args {
     /// Directory for a line of JSON per run; made if missing
     #[arg(long, value_name = "DIR", default_value = "target/masking")]
     pub raw: PathBuf,
+    /// Run nothing, and make the tables of the runs in --raw
+    #[arg(long)]
+    pub again: bool,
     /// File for the table, in Markdown
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -67,6 +73,7 @@ fn rows(args: &Args) -> Vec<SeriesRow> {
         of("seeded, alone", Bug::Seeded, BugGroup::Alone, Mix::All, true, seeded),
         of("seeded, three replicas", Bug::Seeded, BugGroup::Three, Mix::All, true, seeded),
         of("seeded, pair", Bug::Seeded, BugGroup::Pair, Mix::All, true, seeded),
+        // Controls, with a third of the runs.
         of("turso, three, no extra protection", Bug::Turso, BugGroup::Three, Mix::All, false, 0),
         of("turso, three, exact mixer", Bug::Turso, BugGroup::Three, Mix::Rows, true, 0),
         of("no bug, three", Bug::Seeded, BugGroup::Three, Mix::All, true, 0),
@@ -81,11 +88,15 @@ fn rows(args: &Args) -> Vec<SeriesRow> {
 pub fn run(args: &Args) -> CommandOutcome {
     let ending = Ending::catch()?;
     let mut rows = rows(args);
+    if args.again {
+        read(&mut rows, &args.raw.join(RUNS))?;
+        return tell(&rows, args);
+    }
     fs::create_dir_all(&args.raw).with_context(|| args.raw.display().to_string())?;
     let mut raw = String::new();
     // In turns, so that whatever else the machine does hits all configurations alike.
     for number in 0..args.runs {
-        for row in &mut rows {
+        for row in rows.iter_mut().filter(|row| number % 3 == 0 || !row.is_control()) {
             let Args { connections, requests, rows, .. } = *args;
             let load = AddLoad { connections, requests, rows, seed: number };
             match row.configuration.run(load, &ending) {
@@ -101,10 +112,26 @@ pub fn run(args: &Args) -> CommandOutcome {
                     row.failed += 1;
                 }
             }
-            fs::write(args.raw.join("runs.jsonl"), &raw)?;
+            fs::write(args.raw.join(RUNS), &raw)?;
         }
     }
-    let text = table(&rows, args);
+    tell(&rows, args)
+}
+
+/// Adds the outcomes of an earlier series.
+fn read(rows: &mut [SeriesRow], path: &Path) -> anyhow::Result<()> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    for line in text.lines() {
+        let run: serde_json::Value = serde_json::from_str(line)?;
+        let named = rows.iter_mut().find(|row| run["name"] == row.name);
+        let row = named.with_context(|| format!("no configuration has the name of {line}"))?;
+        row.outcomes.push(serde_json::from_value(run["outcome"].clone())?);
+    }
+    Ok(())
+}
+
+fn tell(rows: &[SeriesRow], args: &Args) -> CommandOutcome {
+    let text = table(rows, args);
     say(&text)?;
     if let Some(path) = &args.out {
         write(path, &text)?;
@@ -139,11 +166,11 @@ fn table(rows: &[SeriesRow], args: &Args) -> String {
         "# A concurrency bug, masked\n\n\
          Written by `masking series --runs {runs} --requests {requests} --connections {connections} --rows {asked} \
          --seeded {seeded}`.\n\
-         {WORKERS} workers per replica. Intervals: Wilson, 95 %. A run is *hit* if a database lost a committed \
-         addition or a row at any\nreplica, or a client read a wrong value. It is *masked* if every reply, and at \
-         the end every counter at every replica, was\nright.\n\n\
-         | Configuration | Runs | Hit | Masked, of those hit | Not all replicas alike: masked | Wrong values read | \
-         Unanswered |\n|---|---|---|---|---|---|---|\n"
+         {WORKERS} workers per replica. Intervals: Wilson, 95 %.\n\n\
+         A run is *hit* if a database lost a committed addition or a row at any replica, or a client read a wrong \
+         value.\nIt is *masked* if every reply that came, and at the end every counter at every replica, was right.\n\n\
+         | Configuration | Runs | Hit | Masked, of those hit | The same, never all replicas alike | Wrong values | \
+         Requests without a reply (runs) |\n|---|---|---|---|---|---|---|\n"
     );
     rows.iter().for_each(|row| text.push_str(&runs_line(row)));
     text.push_str(
@@ -171,12 +198,13 @@ fn runs_line(row: &SeriesRow) -> String {
     // A single server is always like itself.
     let unlike = if row.is_alone() { "-".to_owned() } else { rate(unlike.0, unlike.1) };
     format!(
-        "| {} | {runs} | {} | {} | {unlike} | {} | {} |\n",
+        "| {} | {runs} | {} | {} | {unlike} | {} | {} ({}) |\n",
         row.name,
         rate(all.1, runs),
         rate(all.0, all.1),
         sum(|outcome| outcome.wrong),
         sum(|outcome| outcome.unanswered),
+        row.outcomes.iter().filter(|outcome| outcome.unanswered > 0).count(),
     )
 }
 
@@ -210,6 +238,12 @@ fn batches_line(row: &SeriesRow) -> String {
 }
 
 impl SeriesRow {
+    /// Whether it shows what the others are to be compared with, and not what is claimed.
+    fn is_control(&self) -> bool {
+        let BugConfiguration { bug, seeded, mix, extra, .. } = self.configuration;
+        mix == Mix::Rows || !extra || bug == Bug::Seeded && seeded == 0
+    }
+
     fn is_alone(&self) -> bool {
         self.configuration.group == BugGroup::Alone
     }

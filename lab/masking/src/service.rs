@@ -5,9 +5,13 @@
 //! Then it asks for the counter's lock, which is not in its footprint: it runs again, with the lock, and copies the row
 //! into the object. The last addition to a row that copies it sees all others, so the state after a batch is the same
 //! whatever the order was. Only a bug makes replicas differ.
+//!
+//! The database is no object. Where the framework restores objects, the next request begins another database, whose
+//! rows get the values of the objects when they are first used.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crosscheck::object::{Members, ObjectId, RegionId, Shape, Summed, from_bytes, genesis, to_bytes};
 use crosscheck::schedule::{DetMutex, Footprint, Keys, Lock, Retry};
@@ -19,9 +23,8 @@ use crate::witnessed::Witnessed;
 
 /// The key of the whole table, for the mixer; those of rows are their numbers.
 const TABLE: u64 = u64::MAX;
-
-/// Of a row that has to be filled, however often objects were restored.
-const NEVER: u64 = u64::MAX;
+/// The reply where the database does not find a row, or a handler fails.
+const ERROR: &[u8] = b"ERROR\n";
 
 /// What clients ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Summed)]
@@ -42,14 +45,53 @@ pub enum Mix {
     Rows,
 }
 
+/// Makes a table whose rows are 0.
+pub type MakeRows = Box<dyn Fn() -> Box<dyn Rows> + Send + Sync>;
+
+/// A database, and which of its rows have the values of their objects. It is given up as a whole when objects were
+/// restored: rows that it has lost do not come back, and additions that are rolled back would stay.
+struct FilledRows {
+    rows: Box<dyn Rows>,
+    /// How often objects had been restored when it was made.
+    restored: u64,
+    /// A row is filled from its object when it is first used.
+    filled: Vec<AtomicBool>,
+    witnessed: Witnessed,
+}
+
+impl FilledRows {
+    fn new(rows: Box<dyn Rows>, restored: u64, witnessed: Witnessed) -> Arc<Self> {
+        let filled = (0..ROWS).map(|_| AtomicBool::new(restored == 0)).collect();
+        Arc::new(FilledRows { rows, restored, filled, witnessed })
+    }
+
+    fn is_filled(&self, row: u32) -> bool {
+        self.filled[row as usize].load(Ordering::Acquire)
+    }
+
+    fn fill(&self, row: u32, value: u64) {
+        self.rows.set(row, value);
+        self.witnessed.set(row, value);
+        self.filled[row as usize].store(true, Ordering::Release);
+    }
+
+    fn add(&self, row: u32) {
+        self.witnessed.adding(row, || self.rows.add(row));
+    }
+
+    fn value(&self, batch_us: u64, row: u32) -> Option<u64> {
+        self.witnessed.reading(batch_us, row, || self.rows.value(row))
+    }
+}
+
 /// The counters.
 pub struct RowService {
-    rows: Box<dyn Rows>,
+    make: MakeRows,
+    current: RwLock<Arc<FilledRows>>,
     copies: Vec<DetMutex<CopiedRow>>,
     restored: Restored,
-    /// How often objects had been restored when each row was last given the value of its object.
-    filled: Vec<AtomicU64>,
-    witnessed: Witnessed,
+    /// The time of a batch in which a row was not found; 0: none was. The next batch has another database.
+    broken_us: AtomicU64,
     mix: Mix,
     /// No objects, no locks: the database alone, behind the same front.
     is_plain: bool,
@@ -62,59 +104,66 @@ thread_local! {
 
 impl RowService {
     /// A service over rows that are 0.
-    pub fn new(rows: Box<dyn Rows>, witnessed: Witnessed, mix: Mix, is_plain: bool) -> Self {
+    pub fn new(make: MakeRows, witnessed: Witnessed, mix: Mix, is_plain: bool) -> Self {
         let restored = Restored::default();
         let copy = |id: u32| DetMutex::new(id, genesis(id, || CopiedRow::new(&restored)));
         RowService {
-            rows,
+            current: RwLock::new(FilledRows::new(make(), 0, witnessed)),
             copies: (0..ROWS).map(copy).collect(),
-            filled: (0..ROWS).map(|_| AtomicU64::new(0)).collect(),
+            make,
             restored,
-            witnessed,
+            broken_us: AtomicU64::new(0),
             mix,
             is_plain,
         }
     }
 
-    fn add_in_database(&self, row: u32) {
-        self.witnessed.adding(row, || self.rows.add(row));
+    /// The database for a request of this batch: a new one if objects were restored since it was made. That happens
+    /// between batches, when no request is under way.
+    fn current(&self, batch_us: u64) -> Arc<FilledRows> {
+        let broken_us = self.broken_us.load(Ordering::Acquire);
+        if broken_us != 0 && broken_us != batch_us {
+            let is_first = self.broken_us.compare_exchange(broken_us, 0, Ordering::AcqRel, Ordering::Relaxed);
+            is_first.into_iter().for_each(|_| self.restored.note());
+        }
+        let restored = self.restored.times();
+        let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        if current.restored == restored {
+            return current;
+        }
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if current.restored != restored {
+            *current = FilledRows::new((self.make)(), restored, current.witnessed.of_next());
+        }
+        Arc::clone(&current)
     }
 
-    /// # Panics
-    /// If the database has lost the row. Then the request is undone, and the row is filled from its object again.
-    fn read_database(&self, batch_us: u64, row: u32) -> u64 {
-        let value = self.witnessed.reading(batch_us, row, || self.rows.value(row));
-        value.unwrap_or_else(|| {
-            self.filled[row as usize].store(NEVER, Ordering::Release);
-            panic!("row {row} is not in the database");
-        })
-    }
-
-    fn add(&self, cx: &Cx<'_, Self>, row: u32) -> Result<(), Retry> {
-        let (id, restored) = (row as usize, self.restored.times());
-        let is_filled = || self.filled[id].load(Ordering::Acquire) == restored;
-        // What this thread had added before objects were restored is gone: the row is filled again.
-        let mut is_added = ADDED.take() == Some((cx.position(), restored));
-        if cx.attempt() == 0 && is_filled() {
-            self.add_in_database(row);
+    /// Adds 1; returns whether the row was there.
+    fn add(&self, cx: &Cx<'_, Self>, row: u32) -> Result<bool, Retry> {
+        let current = self.current(cx.now_us());
+        let this = (cx.position(), current.restored);
+        // What this thread had added before objects were restored is gone with its database.
+        let mut is_added = ADDED.take() == Some(this);
+        if cx.attempt() == 0 && current.is_filled(row) {
+            current.add(row);
             is_added = true;
-            ADDED.set(Some((cx.position(), restored)));
+            ADDED.set(Some(this));
         }
         // Here the first attempt ends.
-        let mut copy = cx.lock(&self.copies[id])?;
+        let mut copy = cx.lock(&self.copies[row as usize])?;
         ADDED.set(None);
-        if !is_filled() {
-            let value = copy.row.value();
-            self.rows.set(row, value);
-            self.witnessed.set(row, value);
-            self.filled[id].store(restored, Ordering::Release);
+        if !current.is_filled(row) {
+            current.fill(row, copy.row.value());
         }
         if !is_added {
-            self.add_in_database(row);
+            current.add(row);
         }
-        let value = self.read_database(cx.now_us(), row);
-        copy.row.set(value);
-        Ok(())
+        let value = current.value(cx.now_us(), row);
+        match value {
+            Some(value) => copy.row.set(value),
+            None => self.broken_us.store(cx.now_us(), Ordering::Release),
+        }
+        Ok(value.is_some())
     }
 }
 
@@ -157,20 +206,24 @@ impl Service for RowService {
     fn execute(&self, cx: &Cx<'_, Self>, request: &RowRequest, reply: &mut Vec<u8>) -> Result<(), Retry> {
         match *request {
             RowRequest::Add(row) => {
-                if self.is_plain {
-                    self.add_in_database(row);
+                let is_there = if self.is_plain {
+                    self.current(0).add(row);
+                    true
                 } else {
-                    self.add(cx, row)?;
-                }
-                reply.extend_from_slice(b"OK\n");
+                    self.add(cx, row)?
+                };
+                reply.extend_from_slice(if is_there { b"OK\n" } else { ERROR });
             }
             RowRequest::Get(row) => {
                 let value = if self.is_plain {
-                    self.read_database(cx.now_us(), row)
+                    self.current(0).value(cx.now_us(), row)
                 } else {
-                    cx.lock(&self.copies[row as usize])?.row.value()
+                    Some(cx.lock(&self.copies[row as usize])?.row.value())
                 };
-                reply.extend_from_slice(format!("{value}\n").as_bytes());
+                match value {
+                    Some(value) => reply.extend_from_slice(format!("{value}\n").as_bytes()),
+                    None => reply.extend_from_slice(ERROR),
+                }
             }
         }
         Ok(())
@@ -185,7 +238,7 @@ impl Service for RowService {
     }
 
     fn panicked(&self, _request: &RowRequest, reply: &mut Vec<u8>) {
-        reply.extend_from_slice(b"ERROR\n");
+        reply.extend_from_slice(ERROR);
     }
 
     fn kind(&self, request: &RowRequest) -> u16 {

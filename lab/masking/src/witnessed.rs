@@ -7,6 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::ROWS;
@@ -38,7 +39,7 @@ struct KnownRow {
 #[derive(Debug)]
 pub struct Witnessed {
     rows: Vec<KnownRow>,
-    file: Option<File>,
+    file: Option<Arc<File>>,
 }
 
 impl Witnessed {
@@ -48,8 +49,16 @@ impl Witnessed {
     /// The file cannot be made.
     pub fn new(file: Option<&Path>) -> std::io::Result<Self> {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
-        let rows = (0..ROWS).map(|_| KnownRow::default()).collect();
-        Ok(Witnessed { rows, file: file.map(open).transpose()? })
+        Ok(Witnessed::of(file.map(open).transpose()?.map(Arc::new)))
+    }
+
+    /// Of another such table, which writes to the same file.
+    pub fn of_next(&self) -> Self {
+        Witnessed::of(self.file.clone())
+    }
+
+    fn of(file: Option<Arc<File>>) -> Self {
+        Witnessed { rows: (0..ROWS).map(|_| KnownRow::default()).collect(), file }
     }
 
     /// Around an addition.
@@ -86,7 +95,7 @@ impl Witnessed {
     }
 
     fn write(&self, loss: Loss) {
-        let Some(mut file) = self.file.as_ref() else { return };
+        let Some(mut file) = self.file.as_deref() else { return };
         // One write per line: several workers write.
         let line = format!("{} {} {}\n", loss.batch_us, loss.row, loss.lost);
         file.write_all(line.as_bytes()).expect("the file of losses can be written");

@@ -109,6 +109,9 @@ pub fn run(args: &Args) -> CommandOutcome {
                 Err(_) if ending.asked() => return Ok(CommandVerdict::Fails),
                 Err(error) => {
                     say(&format!("{number:>3}  {:<36} no result: {error:#}", row.name))?;
+                    let why = format!("{error:#}");
+                    let line = serde_json::json!({ "name": row.name, "run": number, "failed": why });
+                    let _ = writeln!(raw, "{line}");
                     row.failed += 1;
                 }
             }
@@ -125,7 +128,11 @@ fn read(rows: &mut [SeriesRow], path: &Path) -> anyhow::Result<()> {
         let run: serde_json::Value = serde_json::from_str(line)?;
         let named = rows.iter_mut().find(|row| run["name"] == row.name);
         let row = named.with_context(|| format!("no configuration has the name of {line}"))?;
-        row.outcomes.push(serde_json::from_value(run["outcome"].clone())?);
+        if run["failed"].is_string() {
+            row.failed += 1;
+        } else {
+            row.outcomes.push(serde_json::from_value(run["outcome"].clone())?);
+        }
     }
     Ok(())
 }

@@ -127,7 +127,7 @@ mod tests {
         witnessed.adding(3, || ());
         witnessed.adding(3, || ());
         // While another addition is under way nothing is certain.
-        witnessed.adding(3, || drop(witnessed.reading(20, 3, || Some(1))));
+        witnessed.adding(3, || assert_eq!(witnessed.reading(20, 3, || Some(1)), Some(1)));
         assert_eq!(read(&file), []);
         assert_eq!(witnessed.reading(20, 3, || Some(2)), Some(2));
         assert_eq!(witnessed.reading(30, 3, || Some(2)), Some(2));

@@ -1,0 +1,370 @@
+//! Functions of dates and times, which are text in UTC: parts of them, their beginnings, and intervals added.
+
+use jiff::civil::Date;
+use rusqlite::types::Value;
+
+use super::{Args, FunctionResult, Strict};
+use crate::error::SqlError;
+use crate::types::PgType;
+use crate::values::{
+    DAY_US, Decimal, Moment, date_of, date_text, days_of_date, time_text, timestamp_text, timestamptz_text,
+};
+
+/// Microseconds from 1970 to 2000.
+const EPOCH_US: i64 = 946_684_800_000_000;
+const SECOND_US: i64 = 1_000_000;
+const MINUTE_US: i64 = 60 * SECOND_US;
+const HOUR_US: i64 = 60 * MINUTE_US;
+
+/// The functions.
+pub const FUNCTIONS: &[Strict] = &[
+    ("extract_pg", 2, extract),
+    ("date_part_pg", 2, |args| match extract(args)? {
+        Value::Integer(number) => Ok(Value::Real(number as f64)),
+        other => Ok(other),
+    }),
+    ("date_trunc_pg", 2, truncate),
+    ("add_interval_pg", 3, add_interval),
+    ("add_days_pg", 2, |args| {
+        let days = days_of(args, 0)?.checked_add(args.integer(1)?);
+        days.and_then(date_text).map(Value::Text).ok_or_else(|| out_of_range("date"))
+    }),
+    ("days_between_pg", 2, |args| Ok(Value::Integer(days_of(args, 0)? - days_of(args, 1)?))),
+    ("to_timestamp", 1, |args| {
+        let us = (args.real(0)? * 1e6).round_ties_even();
+        let us = if us.abs() < 1e18 { us as i64 - EPOCH_US } else { i64::MAX };
+        timestamptz_text(us).map(Value::Text).ok_or_else(|| out_of_range("timestamp"))
+    }),
+    ("make_date", 3, |args| {
+        let part = |at| Ok(i16::try_from(args.integer(at)?).unwrap_or(-1));
+        let (year, month, day) = (part(0)?, part(1)?, part(2)?);
+        let date = match (i8::try_from(month), i8::try_from(day)) {
+            (Ok(month), Ok(day)) if year > 0 => Date::new(year, month, day).ok(),
+            _ => None,
+        };
+        let error =
+            || SqlError::plain("22008", format!("date field value out of range: {year}-{month:02}-{day:02}"));
+        date.and_then(|date| date_text(days_of_date(date))).map(Value::Text).ok_or_else(error)
+    }),
+];
+
+fn out_of_range(what: &str) -> SqlError {
+    SqlError::plain("22008", format!("{what} out of range"))
+}
+
+/// The time of the request.
+pub fn now(us: u64) -> Result<String, SqlError> {
+    let us = i64::try_from(us).unwrap_or(i64::MAX).saturating_sub(EPOCH_US);
+    timestamptz_text(us).ok_or_else(|| out_of_range("timestamp"))
+}
+
+/// A stored value, of which its text tells the type.
+struct When {
+    of: PgType,
+    /// Since the beginning of 2000; of a time, since the day began.
+    us: i64,
+    text: String,
+}
+
+fn when(args: &Args<'_>, at: usize) -> Result<When, SqlError> {
+    let text = args.text(at)?.into_owned();
+    let moment = Moment::parse(&text, PgType::Timestamptz)?;
+    let of = match (moment.days, moment.time_us, moment.ahead_s) {
+        (Some(_), None, _) => PgType::Date,
+        (Some(_), _, Some(_)) => PgType::Timestamptz,
+        (Some(_), _, None) => PgType::Timestamp,
+        (None, ..) => PgType::Time,
+    };
+    let us = match moment.time_us {
+        Some(us) if of == PgType::Time => us,
+        _ => moment.since_epoch_us(&text, of)?,
+    };
+    Ok(When { of, us, text })
+}
+
+impl When {
+    fn date(&self) -> Result<Date, SqlError> {
+        if self.of == PgType::Time {
+            return Err(self.lacks("date"));
+        }
+        date_of(self.us.div_euclid(DAY_US)).ok_or_else(|| out_of_range("timestamp"))
+    }
+
+    fn lacks(&self, part: &str) -> SqlError {
+        SqlError::plain("0A000", format!("unit \"{part}\" not supported for \"{}\"", self.text))
+    }
+
+    /// Of its type, with another time.
+    fn with(&self, us: i64) -> FunctionResult {
+        let text = match self.of {
+            PgType::Time => Some(time_text(us.rem_euclid(DAY_US))),
+            PgType::Timestamptz => timestamptz_text(us),
+            _ => timestamp_text(us),
+        };
+        text.map(Value::Text).ok_or_else(|| out_of_range("timestamp"))
+    }
+}
+
+fn days_of(args: &Args<'_>, at: usize) -> Result<i64, SqlError> {
+    let when = when(args, at)?;
+    when.date()?;
+    Ok(when.us.div_euclid(DAY_US))
+}
+
+/// A number with six digits behind the point.
+fn millionths(us: i64) -> FunctionResult {
+    let digits = us.unsigned_abs().to_string().bytes().map(|byte| byte - b'0').collect();
+    let decimal = Decimal::from_digits(us < 0, digits, 6);
+    match decimal.text(0).parse() {
+        Ok(whole) => Ok(Value::Integer(whole)),
+        Err(_) => Ok(Value::Real(us as f64 / 1e6)),
+    }
+}
+
+/// A part of a date or time: `extract_pg('year', x)`.
+fn extract(args: &Args<'_>) -> FunctionResult {
+    let (part, when) = (args.text(0)?.to_ascii_lowercase(), when(args, 1)?);
+    let time = when.us.rem_euclid(DAY_US);
+    if when.of == PgType::Date && matches!(part.as_str(), "hour" | "minute" | "second" | "timezone") {
+        return Err(when.lacks(&part));
+    }
+    let number = match part.as_str() {
+        "hour" | "hours" => time / HOUR_US,
+        "minute" | "minutes" => time / MINUTE_US % 60,
+        "second" | "seconds" => return millionths(time % MINUTE_US),
+        "millisecond" | "milliseconds" => return millionths(time % MINUTE_US * 1000),
+        "microsecond" | "microseconds" => time % MINUTE_US,
+        "epoch" if when.of == PgType::Time => return millionths(when.us),
+        "epoch" => return millionths(when.us + EPOCH_US),
+        "timezone" | "timezone_hour" | "timezone_minute" if when.of == PgType::Timestamptz => 0,
+        part => of_date(part, &when)?,
+    };
+    Ok(Value::Integer(number))
+}
+
+fn of_date(part: &str, when: &When) -> Result<i64, SqlError> {
+    let date = when.date()?;
+    let year = i64::from(date.year());
+    Ok(match part {
+        "year" | "years" => year,
+        "month" | "months" => date.month().into(),
+        "day" | "days" => date.day().into(),
+        "quarter" => (i64::from(date.month()) + 2) / 3,
+        "dow" => date.weekday().to_sunday_zero_offset().into(),
+        "isodow" => date.weekday().to_monday_one_offset().into(),
+        "doy" => date.day_of_year().into(),
+        "week" => date.iso_week_date().week().into(),
+        "isoyear" => date.iso_week_date().year().into(),
+        "decade" => year / 10,
+        "century" => (year + 99) / 100,
+        "millennium" => (year + 999) / 1000,
+        "julian" => when.us.div_euclid(DAY_US) + 2_451_545,
+        part => {
+            let message = format!("unit \"{part}\" not recognized for type timestamp with time zone");
+            return Err(SqlError::plain("22023", message));
+        }
+    })
+}
+
+/// The beginning of a unit: `date_trunc_pg('month', x)`.
+fn truncate(args: &Args<'_>) -> FunctionResult {
+    let (unit, mut when) = (args.text(0)?.to_ascii_lowercase(), when(args, 1)?);
+    if when.of == PgType::Date {
+        when.of = PgType::Timestamptz;
+    }
+    let date = when.date()?;
+    let first = |year: i64, month: i8| {
+        let date = Date::new(year as i16, month, 1).ok().filter(|date| date.year() > 0);
+        date.map(|date| days_of_date(date) * DAY_US).ok_or_else(|| out_of_range("timestamp"))
+    };
+    let year = i64::from(date.year());
+    let us = match unit.as_str() {
+        "microsecond" | "microseconds" => when.us,
+        "millisecond" | "milliseconds" => when.us.div_euclid(1000) * 1000,
+        "second" | "seconds" => when.us.div_euclid(SECOND_US) * SECOND_US,
+        "minute" | "minutes" => when.us.div_euclid(MINUTE_US) * MINUTE_US,
+        "hour" | "hours" => when.us.div_euclid(HOUR_US) * HOUR_US,
+        "day" | "days" => when.us.div_euclid(DAY_US) * DAY_US,
+        "week" => {
+            let days = when.us.div_euclid(DAY_US) - i64::from(date.weekday().to_monday_zero_offset());
+            days * DAY_US
+        }
+        "month" | "months" => first(year, date.month())?,
+        "quarter" => first(year, (date.month() - 1) / 3 * 3 + 1)?,
+        "year" | "years" => first(year, 1)?,
+        "decade" => first(year / 10 * 10, 1)?,
+        "century" => first((year - 1) / 100 * 100 + 1, 1)?,
+        "millennium" => first((year - 1) / 1000 * 1000 + 1, 1)?,
+        unit => {
+            let message = format!("unit \"{unit}\" not recognized for type timestamp with time zone");
+            return Err(SqlError::plain("22023", message));
+        }
+    };
+    when.with(us)
+}
+
+/// Months, days and microseconds, which are added in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    pub months: i64,
+    pub days: i64,
+    pub us: i64,
+}
+
+impl Interval {
+    /// `1 day`, `-2 hours 30 minutes`, `1 year 2 mons 3 days 04:05:06.5`, and `ago` at the end.
+    ///
+    /// # Errors
+    /// 22007 if it is none, 22015 if it is too large.
+    pub fn parse(text: &str) -> Result<Self, SqlError> {
+        let bad = || SqlError::plain("22007", format!("invalid input syntax for type interval: \"{text}\""));
+        let lower = text.to_ascii_lowercase();
+        let (body, is_ago) = match lower.trim().strip_suffix("ago") {
+            Some(body) => (body, true),
+            None => (lower.as_str(), false),
+        };
+        let spaced = spaced(body.trim().trim_start_matches('@'));
+        let mut words = spaced.split_ascii_whitespace().peekable();
+        let mut interval = Interval::default();
+        if words.peek().is_none() {
+            return Err(bad());
+        }
+        while let Some(word) = words.next() {
+            let part = if word.contains(':') {
+                clock(word).ok_or_else(bad)?
+            } else {
+                let unit = words.next_if(|next| next.starts_with(|c: char| c.is_ascii_alphabetic()));
+                measured(word, unit.unwrap_or("seconds")).ok_or_else(bad)?
+            };
+            interval = interval.plus(part).ok_or_else(|| too_large(text))?;
+        }
+        if is_ago { interval.times(-1).ok_or_else(|| too_large(text)) } else { Ok(interval) }
+    }
+
+    fn plus(self, other: Interval) -> Option<Self> {
+        Some(Interval {
+            months: self.months.checked_add(other.months)?,
+            days: self.days.checked_add(other.days)?,
+            us: self.us.checked_add(other.us)?,
+        })
+    }
+
+    fn times(self, by: i64) -> Option<Self> {
+        Some(Interval {
+            months: self.months.checked_mul(by)?,
+            days: self.days.checked_mul(by)?,
+            us: self.us.checked_mul(by)?,
+        })
+    }
+}
+
+fn too_large(text: &str) -> SqlError {
+    SqlError::plain("22015", format!("interval field value out of range: \"{text}\""))
+}
+
+/// With a blank between a number and the unit that follows it.
+fn spaced(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut before = ' ';
+    for character in text.chars() {
+        if before.is_ascii_digit() && character.is_ascii_alphabetic() {
+            out.push(' ');
+        }
+        out.push(character);
+        before = character;
+    }
+    out
+}
+
+/// A number in millionths, which it must have exactly.
+fn in_millionths(word: &str) -> Option<i64> {
+    let decimal = Decimal::input(word).ok()?.rounded(6);
+    decimal.shifted(6).whole()
+}
+
+/// `HH:MM`, `HH:MM:SS.ffffff`, with a sign or without.
+fn clock(word: &str) -> Option<Interval> {
+    let (sign, rest) = match word.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, word.strip_prefix('+').unwrap_or(word)),
+    };
+    let mut parts = rest.split(':');
+    let mut number = || parts.next().map(in_millionths);
+    let (hours, minutes, seconds) = (number()??, number()??, number().unwrap_or(Some(0))?);
+    if parts.next().is_some()
+        || minutes >= 60_000_000
+        || seconds >= 60_000_000
+        || hours.min(minutes).min(seconds) < 0
+    {
+        return None;
+    }
+    let us = hours.checked_mul(3600)?.checked_add(minutes * 60 + seconds)?;
+    Some(Interval { us: us * sign, ..Interval::default() })
+}
+
+/// A number of units. Parts of months are not defined, parts of days are hours.
+fn measured(number: &str, unit: &str) -> Option<Interval> {
+    let millionths = in_millionths(number)?;
+    let unit = unit.trim_end_matches(',');
+    let of_us = |us: i64| {
+        let exact = i128::from(millionths) * i128::from(us) / 1_000_000;
+        Some(Interval { us: i64::try_from(exact).ok()?, ..Interval::default() })
+    };
+    let of_days = |days: i64| {
+        let all = millionths.checked_mul(days)?;
+        let (days, part) = (all / 1_000_000, all % 1_000_000);
+        Some(Interval { days, us: part * (DAY_US / 1_000_000), months: 0 })
+    };
+    let of_months = |months: i64| {
+        let all = millionths.checked_mul(months)?;
+        (all % 1_000_000 == 0).then_some(Interval { months: all / 1_000_000, ..Interval::default() })
+    };
+    match unit {
+        "microsecond" | "microseconds" | "us" | "usec" => of_us(1),
+        "millisecond" | "milliseconds" | "ms" | "msec" => of_us(1000),
+        "second" | "seconds" | "sec" | "secs" | "s" => of_us(SECOND_US),
+        "minute" | "minutes" | "min" | "mins" | "m" => of_us(MINUTE_US),
+        "hour" | "hours" | "hr" | "hrs" | "h" => of_us(HOUR_US),
+        "day" | "days" | "d" => of_days(1),
+        "week" | "weeks" | "w" => of_days(7),
+        "month" | "months" | "mon" | "mons" => of_months(1),
+        "year" | "years" | "yr" | "yrs" | "y" => of_months(12),
+        "decade" | "decades" => of_months(120),
+        "century" | "centuries" => of_months(1200),
+        _ => None,
+    }
+}
+
+/// `add_interval_pg(x, '1 day', 1)`, and with -1 the interval is taken away. A date becomes a timestamp.
+fn add_interval(args: &Args<'_>) -> FunctionResult {
+    let text = args.text(1)?;
+    let interval =
+        Interval::parse(&text)?.times(args.integer(2)?.signum()).ok_or_else(|| too_large(&text))?;
+    moved(args, (interval.months, interval.days, interval.us))
+}
+
+/// The first argument, a point in time, so many months, days and microseconds later.
+pub fn moved(args: &Args<'_>, (months, days, us): (i64, i64, i64)) -> FunctionResult {
+    let when = when(args, 0)?;
+    let interval = Interval { months, days, us };
+    let error = || out_of_range("timestamp");
+    if when.of == PgType::Time {
+        return when.with(when.us.checked_add(interval.us).ok_or_else(error)?);
+    }
+    let date = when.date()?;
+    let months = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
+    let months = months
+        .checked_add(interval.months)
+        .filter(|months| (12..120_000).contains(months))
+        .ok_or_else(error)?;
+    let first = Date::new((months / 12) as i16, (months % 12 + 1) as i8, 1).map_err(|_| error())?;
+    // The 31st of a month with 30 days is its last.
+    let day = date.day().min(first.days_in_month());
+    let days = days_of_date(first) + i64::from(day) - 1;
+    let us = days
+        .checked_add(interval.days)
+        .and_then(|days| days.checked_mul(DAY_US))
+        .and_then(|us| us.checked_add(when.us.rem_euclid(DAY_US)))
+        .and_then(|us| us.checked_add(interval.us));
+    when.with(us.ok_or_else(error)?)
+}

@@ -5,6 +5,8 @@
 //!
 //! [`Database::schema`]: crate::database::Database::schema
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,10 +17,16 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, Error, OpenFlags};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::catalog;
 use crate::database::MAX_PAGES;
+use crate::dialect::PresentTables;
+use crate::error::SqlError;
+use crate::functions;
 use crate::guest::Guest;
-use crate::query::TransactionChange;
+use crate::plan::Plan;
+use crate::query::QueryFailure;
 use crate::vfs;
+use crate::words::TransactionChange;
 
 /// Steps of SQLite's machine that a request may take: some seconds. All replicas count alike.
 pub const MAX_STEPS: u64 = 50_000_000;
@@ -31,12 +39,23 @@ const MAX_PATTERN: i32 = 1000;
 /// A connection that has read or written more parts of the file is dropped: SQLite's table of pages grows with them,
 /// does not shrink, and is gone through at the beginning of each request.
 const MANY_USES: u64 = 300;
+/// Prepared statements whose meaning a connection keeps, at most.
+const MAX_PLANS: usize = 256;
 /// Functions whose results depend on what a connection has done before, or that reach outside.
-const REFUSED: [&str; 5] =
-    ["changes", "total_changes", "last_insert_rowid", "load_extension", "sqlite_offset"];
+const REFUSED: [&str; 6] =
+    ["changes", "total_changes", "last_insert_rowid", "load_extension", "sqlite_offset", "fts3_tokenizer"];
+/// Tables with statistics begin so: a connection reads them once, and plans by them.
+const STATISTICS: &str = "sqlite_stat";
+/// What tells of the schema, and changes nothing.
+const PRAGMAS: [&str; 5] = ["table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"];
+/// What only steps of a change of the schema may ask for; the connection is dropped afterwards.
+const CHANGING: [&str; 2] = ["writable_schema", "defer_foreign_keys"];
 /// Journal and temporary tables in memory, and no page written before the transaction is committed.
 const SETTINGS: &str = "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; \
     PRAGMA cache_spill = OFF; PRAGMA cache_size = -65536; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;";
+
+/// Where functions have the time and random numbers from.
+const OF_REQUEST: functions::Sources = functions::Sources { now_us: vfs::now_us, fill: vfs::fill_random };
 
 /// All connections of a replica that no request uses just now.
 #[derive(Default)]
@@ -47,9 +66,13 @@ pub struct Engine {
 /// A connection, and what its hooks have seen.
 pub struct Connected {
     connection: Connection,
+    /// What prepared statements mean, by a digest of what the client prepared. It holds for the schema that the
+    /// connection knows.
+    plans: RefCell<BTreeMap<u128, Arc<Plan>>>,
     seen: Arc<HookRecord>,
-    /// The digest of the schema that it knows.
-    schema: u64,
+    /// The digest of the schema that it knows, and SQLite's number of it: with another number, SQLite would read the
+    /// schema again, which counts as steps.
+    schema: (u64, u32),
 }
 
 /// What the hooks of a connection see.
@@ -61,6 +84,8 @@ struct HookRecord {
     change: Mutex<Option<TransactionChange>>,
     /// A statement of this request creates, alters or drops something.
     defines: AtomicBool,
+    /// The statement that is prepared is a step that a change of the schema was translated to.
+    is_of_change: AtomicBool,
 }
 
 impl Connected {
@@ -72,6 +97,54 @@ impl Connected {
     /// What the statement that was prepared since the last call does to a transaction, as SQLite has read it.
     pub fn take_change(&self) -> Option<TransactionChange> {
         self.seen.change.lock().take()
+    }
+
+    /// What a prepared statement means: as it was found before, or by `make`.
+    ///
+    /// # Errors
+    /// Of `make`.
+    pub fn plan(
+        &self,
+        digest: u128,
+        make: impl FnOnce() -> Result<Plan, QueryFailure>,
+    ) -> Result<Arc<Plan>, QueryFailure> {
+        // A statement of this request has changed the schema; the connection is not used again.
+        if self.seen.defines.load(Ordering::Relaxed) {
+            return make().map(Arc::new);
+        }
+        if let Some(known) = self.plans.borrow().get(&digest) {
+            return Ok(known.clone());
+        }
+        let plan = Arc::new(make()?);
+        let mut plans = self.plans.borrow_mut();
+        if plans.len() >= MAX_PLANS {
+            plans.clear();
+        }
+        plans.insert(digest, plan.clone());
+        Ok(plan)
+    }
+
+    /// The statements that are prepared from now on are steps of a change of the schema, or not any more.
+    pub fn change_schema(&self, is_of_change: bool) {
+        self.seen.is_of_change.store(is_of_change, Ordering::Relaxed);
+    }
+
+    /// Lets `work` look at the tables. Its statements count as no steps: other replicas may know the answers already.
+    ///
+    /// # Errors
+    /// Of a look-up, or of `work`.
+    pub fn look_up<R>(
+        &self,
+        work: impl FnOnce(&PresentTables<'_>) -> Result<R, SqlError>,
+    ) -> Result<R, QueryFailure> {
+        let left = self.seen.looks.swap(u64::MAX, Ordering::Relaxed);
+        let tables = PresentTables::new(&self.connection);
+        let result = work(&tables);
+        self.seen.looks.store(left, Ordering::Relaxed);
+        match tables.into_error() {
+            Some(error) => Err(error.into()),
+            None => Ok(result?),
+        }
     }
 }
 
@@ -101,9 +174,9 @@ impl Engine {
     /// # Errors
     /// If none can be opened.
     pub fn with<R>(&self, guest: &mut Guest<'_>, work: impl FnOnce(&Connected) -> R) -> Result<R, Error> {
-        let schema = guest.schema();
-        let known = self.idle.lock().pop().filter(|idle| idle.schema == schema);
         let cookie = guest.schema_cookie();
+        let schema = (guest.schema(), cookie);
+        let known = self.idle.lock().pop().filter(|idle| idle.schema == schema);
         let _generator = vfs::own_generator();
         let (mut connected, result) = vfs::with(guest, || {
             let connected = match known {
@@ -116,8 +189,10 @@ impl Engine {
             Ok::<_, Error>((connected, result))
         })?;
         if guest.schema_cookie() != cookie {
-            connected.schema = vfs::with(guest, || digest(&connected.connection))?;
-            guest.set_schema(connected.schema);
+            connected.seen.looks.store(u64::MAX, Ordering::Relaxed);
+            let digest = vfs::with(guest, || digest(&connected.connection))?;
+            guest.set_schema(digest);
+            connected.schema = (digest, guest.schema_cookie());
         }
         // What is still open was given up: its transaction ends with the connection. And a connection that has defined
         // something, perhaps to take it back, would read the schema again, which counts as steps.
@@ -140,20 +215,23 @@ pub fn check(guest: &mut Guest<'_>) -> Result<Result<u64, String>, Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags_and_vfs("database", flags, vfs::NAME)?;
         connection.execute_batch(SETTINGS)?;
+        functions::register(&connection, OF_REQUEST)?;
+        catalog::register(&connection)?;
         let found: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
         if found != "ok" {
             return Ok(Err(found));
         }
-        let is_virtual = "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL%' LIMIT 1";
+        let is_virtual = "SELECT name FROM sqlite_schema \
+            WHERE sql LIKE 'CREATE VIRTUAL%' OR name LIKE 'sqlite_stat%' LIMIT 1";
         match connection.query_row(is_virtual, [], |row| row.get::<_, String>(0)) {
-            Ok(name) => Ok(Err(format!("{name} is a virtual table"))),
+            Ok(name) => Ok(Err(format!("{name} is a virtual table, or of ANALYZE: drop it"))),
             Err(Error::QueryReturnedNoRows) => Ok(Ok(digest(&connection)?)),
             Err(error) => Err(error),
         }
     })
 }
 
-fn open(schema: u64) -> Result<Connected, Error> {
+fn open(schema: (u64, u32)) -> Result<Connected, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags_and_vfs("database", flags, vfs::NAME)?;
     connection.execute_batch(SETTINGS)?;
@@ -177,6 +255,8 @@ fn open(schema: u64) -> Result<Connected, Error> {
         vfs::fill_random(&mut bytes);
         Ok(bytes)
     })?;
+    functions::register(&connection, OF_REQUEST)?;
+    catalog::register(&connection)?;
     // Reads the schema now, when no steps are counted.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let seen = Arc::new(HookRecord::default());
@@ -191,7 +271,7 @@ fn open(schema: u64) -> Result<Connected, Error> {
     )?;
     let reading = seen.clone();
     connection.authorizer(Some(move |context: AuthContext<'_>| permit(&context, &reading)))?;
-    Ok(Connected { connection, seen, schema })
+    Ok(Connected { connection, plans: RefCell::default(), seen, schema })
 }
 
 /// What would outlive its request in the connection, or reach outside of the database, is refused.
@@ -209,6 +289,9 @@ fn permit(context: &AuthContext<'_>, seen: &HookRecord) -> Authorization {
             });
             false
         }
+        AuthAction::Insert { table_name }
+        | AuthAction::Delete { table_name }
+        | AuthAction::Update { table_name, .. } => table_name.to_ascii_lowercase().starts_with(STATISTICS),
         AuthAction::CreateIndex { .. }
         | AuthAction::CreateTable { .. }
         | AuthAction::CreateTrigger { .. }
@@ -221,8 +304,12 @@ fn permit(context: &AuthContext<'_>, seen: &HookRecord) -> Authorization {
             seen.defines.store(true, Ordering::Relaxed);
             false
         }
-        AuthAction::Pragma { .. }
-        | AuthAction::Attach { .. }
+        AuthAction::Pragma { pragma_name, .. } => {
+            let is_of_change = seen.is_of_change.load(Ordering::Relaxed);
+            seen.defines.fetch_or(is_of_change, Ordering::Relaxed);
+            !(PRAGMAS.contains(&pragma_name) || is_of_change && CHANGING.contains(&pragma_name))
+        }
+        AuthAction::Attach { .. }
         | AuthAction::Detach { .. }
         | AuthAction::Analyze { .. }
         | AuthAction::CreateVtable { .. }

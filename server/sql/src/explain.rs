@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crosscheck::object::{Members, ObjectId, Reader};
 use crosscheck::{ObjectPart, RepairedObject};
 
-use crate::catalog::{Catalog, RowPlace};
 use crate::database::Database;
+use crate::trees::{Catalog, RowPlace};
 
 /// Number of the member of a page that has its bytes, and the bits of their number in front of them.
 const BYTES: u8 = 1;

@@ -11,38 +11,36 @@
 use crate::btree::{TreePage, u16_at, u32_at};
 use crate::database::{Database, MAX_PAGES, PAGE_BYTES};
 use crate::engine;
+use crate::error::SqlError;
 use crate::file_request::{ChangedHead, FileRequest, PAGES_OUT};
 use crate::guest::{Guest, Pages};
 use crate::open_transactions::Drawn;
 use crate::query;
-use crate::reply::{ReplyWriter, SqlError, TransactionStatus};
+use crate::reply::{ReplyWriter, TransactionStatus};
 
 /// Pages that one request removes at most: all of them are kept until it ends.
 const REMOVED: u32 = 4096;
 
-/// Appends an error while a load is not finished.
-pub fn refused(database: &Database, status: TransactionStatus, reply: &mut Vec<u8>) -> bool {
+/// The error of queries while a load is not finished.
+pub fn refused(database: &Database) -> Option<SqlError> {
+    let hint = "Wait until `crosscheck-sql load` has ended; if it was stopped, run it again.";
     let is_loading = database.load() != 0;
-    if is_loading {
-        let hint = "Wait until `crosscheck-sql load` has ended; if it was stopped, run it again.";
-        answer(Err(SqlError::new("57P03", "a file is being loaded into the database", hint)), status, reply);
-    }
-    is_loading
+    is_loading.then(|| SqlError::new("57P03", "a file is being loaded into the database", hint))
 }
 
-fn answer(result: Result<String, SqlError>, status: TransactionStatus, reply: &mut Vec<u8>) {
+fn answer(result: Result<String, SqlError>, reply: &mut Vec<u8>) {
     let mut reply = ReplyWriter::new(reply);
     match result {
         Ok(tag) => reply.complete(&tag),
         Err(error) => reply.error(&error),
     }
-    reply.ready(status);
+    reply.ready(TransactionStatus::Idle);
 }
 
 /// Appends the pages that were written after the first `since` writes, from page `from` on.
 pub fn changed(database: &Database, since: u64, from: u32, reply: &mut Vec<u8>) {
-    if refused(database, TransactionStatus::Idle, reply) {
-        return;
+    if let Some(error) = refused(database) {
+        return answer(Err(error), reply);
     }
     let mut numbers = (from..database.count()).filter(|number| database.has_changed(*number, since));
     let chosen: Vec<u32> = numbers.by_ref().take(PAGES_OUT).collect();
@@ -55,7 +53,7 @@ pub fn changed(database: &Database, since: u64, from: u32, reply: &mut Vec<u8>) 
         message(b'd', &[&number.to_be_bytes(), bytes], reply);
     }
     message(b'c', &[], reply);
-    answer(Ok(format!("COPY {}", chosen.len())), TransactionStatus::Idle, reply);
+    answer(Ok(format!("COPY {}", chosen.len())), reply);
 }
 
 /// A message of PostgreSQL's protocol.
@@ -74,7 +72,7 @@ pub fn load(database: &mut Database, request: &FileRequest, drawn: Drawn, reply:
         FileRequest::End { load, count } => end(database, *load, *count, drawn),
         FileRequest::Changed { .. } => Ok("COPY 0".to_owned()),
     };
-    answer(result, TransactionStatus::Idle, reply);
+    answer(result, reply);
 }
 
 /// Whether nothing is defined in the database.

@@ -147,6 +147,11 @@ impl<'a> Guest<'a> {
         Ok(())
     }
 
+    /// The ordered time, in microseconds since 1970.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
     /// The ordered time, in milliseconds, as SQLite counts it.
     pub(crate) fn julian_ms(&self) -> i64 {
         JULIAN_1970_MS + (self.now_us / 1000) as i64

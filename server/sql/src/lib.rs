@@ -7,8 +7,6 @@
 //! - `open_transactions`: transactions over several queries.
 //! - [`request`], [`service`]: the requests in the log, and their handlers.
 //! - [`protocol`]: what clients' bytes ask for.
-//! - [`file_request`], `file_copy`, [`copy_client`]: the whole file, copied out and in while the group serves.
-//! - [`catalog`], [`btree`], `columns`, `explain`: what a byte of a page means, for evidence.
 //!
 //! *Why pages and not rows.* A page holds rows, parts of indexes, the schema or the list of free pages. SQLite believes
 //! all of them; a wrong one gives wrong answers without any error. And pages are equal at all replicas: what SQLite
@@ -18,22 +16,36 @@
 pub mod btree;
 pub mod catalog;
 mod columns;
+mod copy;
 pub mod copy_client;
 pub mod database;
+pub mod dialect;
 pub mod engine;
+pub mod error;
 mod explain;
 mod file_copy;
 pub mod file_request;
+pub mod functions;
 mod guest;
 mod open_transactions;
+mod perform;
+mod plan;
+mod postgres;
 pub mod protocol;
 mod query;
 pub mod reply;
 pub mod request;
+mod rows;
 pub mod service;
+mod session;
+mod settings;
+pub mod trees;
+pub mod types;
+pub mod values;
 mod vfs;
+mod words;
 
 pub use database::PAGE_BYTES;
 pub use protocol::PgConnection;
-pub use request::SqlRequest;
+pub use request::{Dialect, SqlRequest};
 pub use service::Sql;

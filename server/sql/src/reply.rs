@@ -1,80 +1,12 @@
-//! Replies as PostgreSQL's clients read them: messages of its protocol, version 3, values as text (PostgreSQL's
-//! documentation, *Message Formats*).
+//! Replies as PostgreSQL's clients read them: messages of its protocol, version 3 (PostgreSQL's documentation, *Message
+//! Formats*).
 
 use rusqlite::types::ValueRef;
 
-/// A type of columns, as clients know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnType {
-    /// `bigint`
-    Integer,
-    /// `double precision`
-    Real,
-    /// `bytea`
-    Bytes,
-    /// `text`
-    Text,
-}
-
-impl ColumnType {
-    /// The type of a value; none of NULL.
-    pub fn of(value: ValueRef<'_>) -> Option<Self> {
-        match value {
-            ValueRef::Null => None,
-            ValueRef::Integer(_) => Some(ColumnType::Integer),
-            ValueRef::Real(_) => Some(ColumnType::Real),
-            ValueRef::Blob(_) => Some(ColumnType::Bytes),
-            ValueRef::Text(_) => Some(ColumnType::Text),
-        }
-    }
-
-    /// What SQLite keeps in a column that is declared so (its documentation, *Datatypes*, 3.1).
-    pub fn declared(name: &str) -> Self {
-        let name = name.to_ascii_uppercase();
-        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-        match () {
-            () if has(&["INT"]) => ColumnType::Integer,
-            () if has(&["CHAR", "CLOB", "TEXT"]) => ColumnType::Text,
-            () if has(&["BLOB"]) => ColumnType::Bytes,
-            () if has(&["REAL", "FLOA", "DOUB"]) => ColumnType::Real,
-            () => ColumnType::Text,
-        }
-    }
-
-    /// Its number in PostgreSQL's `pg_type`, and how many bytes a value has there.
-    fn numbers(self) -> (u32, i16) {
-        match self {
-            ColumnType::Integer => (20, 8),
-            ColumnType::Real => (701, 8),
-            ColumnType::Bytes => (17, -1),
-            ColumnType::Text => (25, -1),
-        }
-    }
-}
-
-/// An error for a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SqlError {
-    /// SQLSTATE: five letters or digits.
-    pub code: &'static str,
-    /// What happened.
-    pub message: String,
-    /// What to do instead.
-    pub hint: Option<String>,
-}
-
-impl SqlError {
-    /// An error with what to do instead.
-    pub fn new(code: &'static str, message: impl Into<String>, hint: &str) -> Self {
-        SqlError { code, message: message.into(), hint: Some(hint.to_owned()) }
-    }
-
-    /// Of a query in a transaction that has failed.
-    pub fn aborted() -> Self {
-        let message = "current transaction is aborted, commands ignored until end of transaction block";
-        SqlError { code: "25P02", message: message.to_owned(), hint: None }
-    }
-}
+use crate::error::SqlError;
+use crate::query::QueryFailure;
+use crate::types::PgType;
+use crate::values::{self, Format};
 
 /// What a client is told with the end of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,55 +45,140 @@ impl<'a> ReplyWriter<'a> {
         self.out[at..at + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// The columns of the rows that follow. Returns where their types are, which are `text` before they are set.
-    pub fn row_description(&mut self, names: &[&str]) -> Vec<usize> {
-        let mut places = Vec::with_capacity(names.len());
+    /// The columns of the rows that follow. Returns where their types are, so that they can be set later.
+    pub fn row_description<'n>(
+        &mut self,
+        columns: impl ExactSizeIterator<Item = (&'n str, PgType)>,
+        are_binary: &[bool],
+    ) -> Vec<usize> {
+        let mut places = Vec::with_capacity(columns.len());
         self.message(b'T', |out| {
-            out.extend_from_slice(&(names.len() as u16).to_be_bytes());
-            for name in names {
-                out.extend_from_slice(name.as_bytes());
-                out.push(0);
+            out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+            for (column, (name, of)) in columns.enumerate() {
+                put_text(name, out);
                 // Of no table.
                 out.extend_from_slice(&[0; 6]);
                 places.push(out.len());
-                let (number, bytes) = ColumnType::Text.numbers();
-                out.extend_from_slice(&number.to_be_bytes());
-                out.extend_from_slice(&bytes.to_be_bytes());
-                // Without a modifier, in text.
-                out.extend_from_slice(&(-1_i32).to_be_bytes());
-                out.extend_from_slice(&[0; 2]);
+                out.extend_from_slice(&of.number().to_be_bytes());
+                out.extend_from_slice(&of.length().to_be_bytes());
+                out.extend_from_slice(&of.modifier().to_be_bytes());
+                out.extend_from_slice(&u16::from(format(are_binary, column) == Format::Binary).to_be_bytes());
             }
         });
         places
     }
 
     /// Sets a column's type.
-    pub fn set_type(&mut self, place: usize, of: ColumnType) {
-        let (number, bytes) = of.numbers();
-        self.out[place..place + 4].copy_from_slice(&number.to_be_bytes());
-        self.out[place + 4..place + 6].copy_from_slice(&bytes.to_be_bytes());
+    pub fn set_type(&mut self, place: usize, of: PgType) {
+        self.out[place..place + 4].copy_from_slice(&of.number().to_be_bytes());
+        self.out[place + 4..place + 6].copy_from_slice(&of.length().to_be_bytes());
     }
 
-    /// A row.
+    /// The columns of a statement that is not executed yet, or that it has none.
+    pub fn describe(&mut self, columns: Option<&[(String, PgType)]>, are_binary: &[bool]) {
+        match columns {
+            Some(columns) => {
+                let columns = columns.iter().map(|(name, of)| (name.as_str(), *of));
+                self.row_description(columns, are_binary);
+            }
+            None => self.message(b'n', |_| {}),
+        }
+    }
+
+    /// The types of a statement's parameters.
+    pub fn parameters(&mut self, types: &[PgType]) {
+        self.message(b't', |out| {
+            out.extend_from_slice(&(types.len() as u16).to_be_bytes());
+            types.iter().for_each(|of| out.extend_from_slice(&of.number().to_be_bytes()));
+        });
+    }
+
+    /// A row of columns of these types.
     ///
     /// # Errors
-    /// Of SQLite, if a value cannot be had.
+    /// If a value cannot be had, or is none of its type.
     pub fn data_row<'r>(
         &mut self,
-        columns: usize,
+        columns: &[PgType],
+        are_binary: &[bool],
         mut value: impl FnMut(usize) -> Result<ValueRef<'r>, rusqlite::Error>,
-    ) -> Result<(), rusqlite::Error> {
-        let mut failed = None;
+    ) -> Result<(), QueryFailure> {
+        let mut result = Ok(());
         self.message(b'D', |out| {
-            out.extend_from_slice(&(columns as u16).to_be_bytes());
-            for column in 0..columns {
-                match value(column) {
-                    Ok(value) => put_value(value, out),
-                    Err(error) => failed = Some(error),
+            out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+            for (column, of) in columns.iter().enumerate() {
+                let put = value(column)
+                    .map_err(QueryFailure::from)
+                    .and_then(|value| Ok(put_value(value, *of, format(are_binary, column), out)?));
+                if put.is_err() {
+                    result = put;
+                    return;
                 }
             }
         });
-        failed.map_or(Ok(()), Err)
+        result
+    }
+
+    /// A row as text. `types` is told the types of the values: `text` where those of a column differ.
+    ///
+    /// # Errors
+    /// If a value cannot be had.
+    pub fn untyped_row<'r>(
+        &mut self,
+        types: &mut [Option<PgType>],
+        mut value: impl FnMut(usize) -> Result<ValueRef<'r>, rusqlite::Error>,
+    ) -> Result<(), QueryFailure> {
+        let mut found = Vec::with_capacity(types.len());
+        for (column, known) in types.iter_mut().enumerate() {
+            let own = type_of(value(column)?);
+            if let Some(own) = own {
+                let known = known.get_or_insert(own);
+                if *known != own {
+                    *known = PgType::Text;
+                }
+            }
+            found.push(own.unwrap_or(PgType::Text));
+        }
+        self.data_row(&found, &[], value)
+    }
+
+    /// As many rows as the client asked for: there may be more.
+    pub fn suspended(&mut self) {
+        self.message(b's', |_| {});
+    }
+
+    /// A statement is prepared.
+    pub fn parsed(&mut self) {
+        self.message(b'1', |_| {});
+    }
+
+    /// A portal is open.
+    pub fn bound(&mut self) {
+        self.message(b'2', |_| {});
+    }
+
+    /// A statement or portal is forgotten.
+    pub fn closed(&mut self) {
+        self.message(b'3', |_| {});
+    }
+
+    /// Rows in the format of COPY follow, to the client or from it, with so many fields.
+    pub fn copy_begins(&mut self, is_to_client: bool, fields: usize) {
+        self.message(if is_to_client { b'H' } else { b'G' }, |out| {
+            out.push(0);
+            out.extend_from_slice(&(fields as u16).to_be_bytes());
+            (0..fields).for_each(|_| out.extend_from_slice(&[0; 2]));
+        });
+    }
+
+    /// A line of COPY.
+    pub fn copy_line(&mut self, line: &[u8]) {
+        self.message(b'd', |out| out.extend_from_slice(line));
+    }
+
+    /// All lines of COPY were sent.
+    pub fn copy_ends(&mut self) {
+        self.message(b'c', |_| {});
     }
 
     /// A statement is complete: `SELECT 3`, `INSERT 0 1`.
@@ -177,8 +194,11 @@ impl<'a> ReplyWriter<'a> {
     /// A statement has failed.
     pub fn error(&mut self, error: &SqlError) {
         self.message(b'E', |out| {
-            let severity = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', error.code), (b'M', &error.message)];
-            for (field, text) in severity.into_iter().chain(error.hint.as_deref().map(|hint| (b'H', hint))) {
+            let position = error.position.map(|position| position.to_string());
+            let always = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', &error.code), (b'M', &error.message)];
+            let hint = error.hint.as_deref().map(|hint| (b'H', hint));
+            let position = position.as_deref().map(|position| (b'P', position));
+            for (field, text) in always.into_iter().chain(hint).chain(position) {
                 out.push(field);
                 put_text(text, out);
             }
@@ -219,42 +239,34 @@ fn put_text(text: &str, out: &mut Vec<u8>) {
     out.push(0);
 }
 
-fn put_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
+fn put_value(value: ValueRef<'_>, of: PgType, format: Format, out: &mut Vec<u8>) -> Result<(), SqlError> {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
-    match value {
-        ValueRef::Null => {
-            out[at..].copy_from_slice(&(-1_i32).to_be_bytes());
-            return;
+    let length = match value {
+        ValueRef::Null => -1,
+        value => {
+            values::to_result(value, of, format, out)?;
+            (out.len() - at - 4) as i32
         }
-        ValueRef::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
-        ValueRef::Real(number) => out.extend_from_slice(real(number).as_bytes()),
-        // SQLite's text may be any bytes.
-        ValueRef::Text(bytes) => out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes()),
-        ValueRef::Blob(bytes) => {
-            out.extend_from_slice(b"\\x");
-            bytes.iter().for_each(|byte| out.extend_from_slice(format!("{byte:02x}").as_bytes()));
-        }
-    }
-    let length = (out.len() - at - 4) as u32;
+    };
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    Ok(())
 }
 
-/// A number as PostgreSQL writes a `double precision`: the shortest text that gives the same number, with an exponent
-/// from 1e15 on, and below 1e-4.
-fn real(number: f64) -> String {
-    if number.is_nan() {
-        return "NaN".to_owned();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
-    }
-    let shortest = format!("{number:e}");
-    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
-    match exponent.parse::<i32>().unwrap_or(0) {
-        -4..15 => format!("{number}"),
-        exponent if exponent < 0 => format!("{mantissa}e-{:02}", -exponent),
-        exponent => format!("{mantissa}e+{exponent:02}"),
+/// The form of a column: none said is text, one said is that of all.
+fn format(are_binary: &[bool], column: usize) -> Format {
+    let said = if are_binary.len() == 1 { are_binary.first() } else { are_binary.get(column) };
+    if said == Some(&true) { Format::Binary } else { Format::Text }
+}
+
+/// The type of a value of SQLite's; none of NULL.
+fn type_of(value: ValueRef<'_>) -> Option<PgType> {
+    match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(_) => Some(PgType::Int8),
+        ValueRef::Real(_) => Some(PgType::Double),
+        ValueRef::Blob(_) => Some(PgType::Bytea),
+        ValueRef::Text(_) => Some(PgType::Text),
     }
 }
 
@@ -262,37 +274,14 @@ fn real(number: f64) -> String {
 mod tests {
     use super::*;
 
-    /// What PostgreSQL 15 answers to `SELECT x::float8`.
-    #[test]
-    fn numbers_are_written_as_postgresql_writes_them() {
-        let cases = [
-            (0.0, "0"),
-            (1.5, "1.5"),
-            (-2.0, "-2"),
-            (0.1, "0.1"),
-            (1e14, "100000000000000"),
-            (1e15, "1e+15"),
-            (1.5e300, "1.5e+300"),
-            (0.0001, "0.0001"),
-            (0.00001, "1e-05"),
-            (f64::NEG_INFINITY, "-Infinity"),
-            (123_456.789, "123456.789"),
-            (-1e-7, "-1e-07"),
-            (f64::NAN, "NaN"),
-            (-0.0, "-0"),
-        ];
-        for (number, text) in cases {
-            assert_eq!(real(number), text);
-        }
-    }
-
     #[test]
     fn messages_have_the_bytes_of_the_protocol() {
         let mut out = Vec::new();
         let mut reply = ReplyWriter::new(&mut out);
         reply.complete("SELECT 3");
-        reply.data_row(2, |column| Ok([ValueRef::Integer(7), ValueRef::Null][column])).unwrap();
-        reply.error(&SqlError { code: "42601", message: "no\0end".into(), hint: None });
+        let row = [ValueRef::Integer(7), ValueRef::Null];
+        assert!(reply.data_row(&[PgType::Int4, PgType::Text], &[], |column| Ok(row[column])).is_ok());
+        reply.error(&SqlError::plain("42601", "no\0end"));
         reply.ready(TransactionStatus::Idle);
         let expected: [&[u8]; 4] = [
             b"C\0\0\0\x0dSELECT 3\0",

@@ -8,14 +8,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::database::Database;
 use crate::engine::{Connected, Engine};
+use crate::error::SqlError;
 use crate::explain;
 use crate::file_copy;
 use crate::file_request::FileRequest;
 use crate::guest::{Guest, Pages};
-use crate::open_transactions::{Drawn, IDLE_US, MAX_QUERIES, OpenTransaction, OpenTransactions, Replayed};
-use crate::query::{self, Abandoned, StepEnd};
-use crate::reply::{ReplyWriter, SqlError, TransactionStatus};
-use crate::request::SqlRequest;
+use crate::open_transactions::{Drawn, OpenTransactions};
+use crate::query::{self, Abandoned};
+use crate::reply::{ReplyWriter, TransactionStatus};
+use crate::request::{ClientRun, SqlRequest};
+use crate::session::{DatabaseUse, database_use, drawn_by};
 
 /// Number of the lock behind which the database is.
 pub const DATABASE: RegionId = 0;
@@ -40,127 +42,48 @@ impl Sql {
         }
     }
 
-    fn sessions(&self, lock: RegionId) -> &DetMutex<OpenTransactions> {
+    pub(crate) fn sessions(&self, lock: RegionId) -> &DetMutex<OpenTransactions> {
         &self.sessions[(lock.wrapping_sub(1) % SESSION_LOCKS) as usize]
     }
 
-    fn query(&self, cx: &Cx<'_, Sql>, text: &str, reads: bool, reply: &mut Vec<u8>) -> Result<(), Retry> {
-        let drawn = drawn(cx, text);
-        let run = |connected: &Connected, reply: &mut Vec<u8>| query::run(connected, text, reply);
+    pub(crate) fn database(&self) -> &DetRwLock<Database> {
+        &self.database
+    }
+
+    /// Executes a run outside of a transaction. Returns whether all of it was executed.
+    pub(crate) fn alone(
+        &self,
+        cx: &Cx<'_, Sql>,
+        run: &ClientRun,
+        reads: bool,
+        reply: &mut Vec<u8>,
+    ) -> Result<bool, Retry> {
+        let (drawn, begins_at) = (drawn_by(cx, run), reply.len());
+        let alone = |connected: &Connected, reply: &mut Vec<u8>| query::alone(connected, run, reply);
         if reads {
             let database = cx.read(&self.database)?;
-            if file_copy::refused(&database, TransactionStatus::Idle, reply) {
-                return Ok(());
+            if let Some(error) = file_copy::refused(&database) {
+                ReplyWriter::new(reply).error(&error);
+                return Ok(false);
             }
-            if self.with(Pages::Shared(&database), drawn, |connected| run(connected, reply)).is_some() {
-                return Ok(());
+            let done = self.shared(Pages::Shared(&database), drawn, |connected| alone(connected, reply));
+            if let Some(is_done) = done {
+                return Ok(is_done);
             }
         }
         // What has to write all the same is undone, and runs again with the lock.
         let mut database = cx.write(&self.database)?;
-        reply.clear();
-        if !file_copy::refused(&database, TransactionStatus::Idle, reply) {
-            self.alone(&mut database, drawn, |connected| run(connected, reply));
+        reply.truncate(begins_at);
+        if let Some(error) = file_copy::refused(&database) {
+            ReplyWriter::new(reply).error(&error);
+            return Ok(false);
         }
-        Ok(())
+        Ok(self.exclusively(&mut database, drawn, reply, alone))
     }
 
-    fn begin(&self, cx: &Cx<'_, Sql>, session: u64, reply: &mut Vec<u8>) -> Result<(), Retry> {
-        let lock = lock_of(session);
-        let mut sessions = cx.lock(self.sessions(lock))?;
-        let is_begun = sessions.begin(session, cx.now_us());
-        if let Some(time_us) = sessions.alarm(cx.now_us()) {
-            cx.at(time_us, SqlRequest::Expire { lock });
-        }
-        let mut reply = ReplyWriter::new(reply);
-        if is_begun {
-            reply.complete("BEGIN");
-            reply.ready(TransactionStatus::Open);
-        } else {
-            let message = "too many transactions are open";
-            reply.error(&SqlError::new("53300", message, "Roll back, and try again later."));
-            reply.ready(TransactionStatus::Failed);
-        }
-        Ok(())
-    }
-
-    fn step(
-        &self,
-        cx: &Cx<'_, Sql>,
-        (session, number): (u64, u32),
-        text: &str,
-        reply: &mut Vec<u8>,
-    ) -> Result<(), Retry> {
-        let mut sessions = cx.lock(self.sessions(lock_of(session)))?;
-        let Some(open) = sessions.get(session) else {
-            no_transaction(reply, TransactionStatus::Failed);
-            return Ok(());
-        };
-        if let Err(error) = may_go_on(open, number, text) {
-            let mut reply = ReplyWriter::new(reply);
-            reply.error(&error);
-            reply.ready(TransactionStatus::Failed);
-            sessions.get_mut(session).iter_mut().for_each(|open| open.fail(cx.now_us()));
-            return Ok(());
-        }
-        let drawn = drawn(cx, text);
-        let run = |connected: &Connected, reply: &mut Vec<u8>| {
-            query::step(connected, open.queries(), (text, drawn), reply)
-        };
-        let database = cx.read(&self.database)?;
-        if file_copy::refused(&database, TransactionStatus::Failed, reply) {
-            sessions.get_mut(session).iter_mut().for_each(|open| open.fail(cx.now_us()));
-            return Ok(());
-        }
-        let end = self.with(Pages::Shared(&database), drawn, |connected| run(connected, reply));
-        drop(database);
-        let end = match end {
-            Some(end) => end,
-            None => {
-                let mut database = cx.write(&self.database)?;
-                reply.clear();
-                self.alone(&mut database, drawn, |connected| run(connected, reply))
-            }
-        };
-        let Some(open) = sessions.get_mut(session) else { return Ok(()) };
-        match end {
-            StepEnd::Ran(digest) => open.add(Replayed { text: text.to_owned(), drawn, digest }),
-            StepEnd::Failed => open.fail(cx.now_us()),
-        }
-        Ok(())
-    }
-
-    fn end(
-        &self,
-        cx: &Cx<'_, Sql>,
-        (session, number): (u64, u32),
-        commits: bool,
-        reply: &mut Vec<u8>,
-    ) -> Result<(), Retry> {
-        let mut sessions = cx.lock(self.sessions(lock_of(session)))?;
-        match sessions.get(session) {
-            None if commits => no_transaction(reply, TransactionStatus::Idle),
-            Some(open) if commits && !open.has_failed() && open.queries().len() != number as usize => {
-                let mut reply = ReplyWriter::new(reply);
-                reply.error(&not_executed());
-                reply.ready(TransactionStatus::Idle);
-            }
-            Some(open) if commits && !open.has_failed() => {
-                let mut database = cx.write(&self.database)?;
-                let drawn = drawn(cx, "COMMIT");
-                if !file_copy::refused(&database, TransactionStatus::Idle, reply) {
-                    self.alone(&mut database, drawn, |connected| {
-                        query::commit(connected, open.queries(), reply)
-                    });
-                }
-            }
-            _ => {
-                let mut reply = ReplyWriter::new(reply);
-                reply.complete("ROLLBACK");
-                reply.ready(TransactionStatus::Idle);
-            }
-        }
-        sessions.end(session);
+    /// A connection has ended.
+    fn closed(&self, cx: &Cx<'_, Sql>, session: u64) -> Result<(), Retry> {
+        cx.lock(self.sessions(lock_of(session)))?.end(session);
         Ok(())
     }
 
@@ -171,7 +94,7 @@ impl Sql {
     }
 
     /// Runs with a connection; none if it has to write, and may only read.
-    fn with<R>(
+    pub(crate) fn shared<R>(
         &self,
         pages: Pages<'_>,
         drawn: Drawn,
@@ -188,13 +111,14 @@ impl Sql {
     }
 
     /// Runs with a connection that may write.
-    fn alone<R>(
+    pub(crate) fn exclusively<R>(
         &self,
         database: &mut Database,
         drawn: Drawn,
-        run: impl FnOnce(&Connected) -> Result<R, Abandoned>,
+        reply: &mut Vec<u8>,
+        run: impl FnOnce(&Connected, &mut Vec<u8>) -> Result<R, Abandoned>,
     ) -> R {
-        match self.with(Pages::Exclusive(database), drawn, run) {
+        match self.shared(Pages::Exclusive(database), drawn, |connected| run(connected, reply)) {
             Some(result) => result,
             None => panic!("SQLite cannot write its file"),
         }
@@ -202,41 +126,12 @@ impl Sql {
 }
 
 /// What a query draws from the log.
-fn drawn(cx: &Cx<'_, Sql>, text: &str) -> Drawn {
+pub(crate) fn drawn(cx: &Cx<'_, Sql>, text: &str) -> Drawn {
     Drawn { now_us: cx.now_us(), seed: cx.rng().next_u64() ^ xxh3_64(text.as_bytes()) }
 }
 
-fn lock_of(session: u64) -> RegionId {
+pub(crate) fn lock_of(session: u64) -> RegionId {
     1 + (session % u64::from(SESSION_LOCKS)) as RegionId
-}
-
-/// The client believes that its transaction is open.
-fn no_transaction(reply: &mut Vec<u8>, status: TransactionStatus) {
-    let mut reply = ReplyWriter::new(reply);
-    let message = format!("the transaction was rolled back: it had no query for {} s", IDLE_US / 1_000_000);
-    reply.error(&SqlError::new("25P03", message, "Run it again from its beginning."));
-    reply.ready(status);
-}
-
-/// A replica has answered a query of the transaction with an error of its own.
-fn not_executed() -> SqlError {
-    let message = "the transaction is rolled back: one of its queries was not executed";
-    SqlError::new("40000", message, "Run it again from its beginning.")
-}
-
-/// Whether another query may join a transaction.
-fn may_go_on(open: &OpenTransaction, number: u32, text: &str) -> Result<(), SqlError> {
-    if open.has_failed() {
-        return Err(SqlError::aborted());
-    }
-    if open.queries().len() != number as usize {
-        return Err(not_executed());
-    }
-    if !open.has_room(text.len()) {
-        let message = format!("a transaction has {MAX_QUERIES} queries at most, of 256 KiB in all");
-        return Err(SqlError::new("54000", message, "Commit more often."));
-    }
-    Ok(())
 }
 
 impl Default for Sql {
@@ -262,19 +157,17 @@ impl Service for Sql {
 
     fn footprint(&self, request: &SqlRequest, footprint: &mut Footprint) {
         match *request {
-            SqlRequest::Query { reads: true, .. } => footprint.read(DATABASE),
-            SqlRequest::Query { reads: false, .. } => footprint.write(DATABASE),
-            SqlRequest::Begin { session } | SqlRequest::End { session, commits: false, .. } => {
+            SqlRequest::Alone { reads: true, .. } => footprint.read(DATABASE),
+            SqlRequest::Alone { reads: false, .. } => footprint.write(DATABASE),
+            SqlRequest::InTransaction { session, is_open, ref run, .. } => {
                 footprint.write(lock_of(session));
+                match database_use(run, is_open) {
+                    DatabaseUse::None => {}
+                    DatabaseUse::Read => footprint.read(DATABASE),
+                    DatabaseUse::Write => footprint.write(DATABASE),
+                }
             }
-            SqlRequest::Step { session, .. } => {
-                footprint.read(DATABASE);
-                footprint.write(lock_of(session));
-            }
-            SqlRequest::End { session, commits: true, .. } => {
-                footprint.write(DATABASE);
-                footprint.write(lock_of(session));
-            }
+            SqlRequest::Closed { session } => footprint.write(lock_of(session)),
             SqlRequest::File(FileRequest::Changed { .. }) => footprint.read(DATABASE),
             SqlRequest::File(_) => footprint.write(DATABASE),
             SqlRequest::Expire { lock } => footprint.write(1 + lock.wrapping_sub(1) % SESSION_LOCKS),
@@ -283,10 +176,17 @@ impl Service for Sql {
 
     fn execute(&self, cx: &Cx<'_, Sql>, request: &SqlRequest, reply: &mut Vec<u8>) -> Result<(), Retry> {
         match *request {
-            SqlRequest::Query { ref text, reads } => self.query(cx, text, reads, reply),
-            SqlRequest::Begin { session } => self.begin(cx, session, reply),
-            SqlRequest::Step { session, number, ref text } => self.step(cx, (session, number), text, reply),
-            SqlRequest::End { session, number, commits } => self.end(cx, (session, number), commits, reply),
+            SqlRequest::Alone { ref run, reads } => {
+                self.alone(cx, run, reads, reply)?;
+                if run.is_synced() {
+                    ReplyWriter::new(reply).ready(TransactionStatus::Idle);
+                }
+                Ok(())
+            }
+            SqlRequest::InTransaction { session, number, is_open, ref run } => {
+                self.in_transaction(cx, (session, number, is_open), run, reply)
+            }
+            SqlRequest::Closed { session } => self.closed(cx, session),
             SqlRequest::File(FileRequest::Changed { since, from }) => {
                 file_copy::changed(&*cx.read(&self.database)?, since, from, reply);
                 Ok(())
@@ -312,31 +212,30 @@ impl Service for Sql {
 
     fn panicked(&self, request: &SqlRequest, reply: &mut Vec<u8>) {
         let mut reply = ReplyWriter::new(reply);
-        let message = "internal error; nothing was changed".to_owned();
-        reply.error(&SqlError { code: "XX000", message, hint: None });
-        reply.ready(match request {
-            SqlRequest::Begin { .. } | SqlRequest::Step { .. } => TransactionStatus::Failed,
-            _ => TransactionStatus::Idle,
-        });
+        reply.error(&SqlError::plain("XX000", "internal error; nothing was changed"));
+        match request {
+            SqlRequest::Alone { run, .. } if run.is_synced() => reply.ready(TransactionStatus::Idle),
+            SqlRequest::InTransaction { run, .. } if run.is_synced() || run.begins_copy() => {
+                reply.ready(TransactionStatus::Failed);
+            }
+            _ => {}
+        }
     }
 
     fn kind(&self, request: &SqlRequest) -> u16 {
         match request {
-            SqlRequest::Query { reads: true, .. } => 1,
-            SqlRequest::Query { reads: false, .. } => 2,
-            SqlRequest::Begin { .. } => 3,
-            SqlRequest::Step { .. } => 4,
-            SqlRequest::End { commits: true, .. } => 5,
-            SqlRequest::End { commits: false, .. } => 6,
-            SqlRequest::Expire { .. } => 7,
-            SqlRequest::File(FileRequest::Changed { .. }) => 8,
-            SqlRequest::File(_) => 9,
+            SqlRequest::Alone { reads: true, .. } => 1,
+            SqlRequest::Alone { reads: false, .. } => 2,
+            SqlRequest::InTransaction { .. } => 3,
+            SqlRequest::Closed { .. } => 4,
+            SqlRequest::Expire { .. } => 5,
+            SqlRequest::File(FileRequest::Changed { .. }) => 6,
+            SqlRequest::File(_) => 7,
         }
     }
 
     fn kind_name(kind: u16) -> Option<&'static str> {
-        const NAMES: [&str; 9] =
-            ["query", "change", "begin", "step", "commit", "rollback", "expire", "dump", "load"];
+        const NAMES: [&str; 7] = ["query", "change", "transaction", "close", "expire", "dump", "load"];
         NAMES.get(usize::from(kind).checked_sub(1)?).copied()
     }
 

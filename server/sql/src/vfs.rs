@@ -98,6 +98,16 @@ pub fn fill_random(out: &mut [u8]) {
     });
 }
 
+/// The time of the request that this thread executes, in microseconds since 1970; 0 outside of one.
+pub fn now_us() -> u64 {
+    let mut now_us = 0;
+    use_guest(|guest| {
+        now_us = guest.now_us();
+        Ok(())
+    });
+    now_us
+}
+
 /// From now on the query of a transaction runs that draws this.
 pub fn draw(drawn: Drawn) {
     begin_generator();

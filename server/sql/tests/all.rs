@@ -3,7 +3,9 @@
 mod client;
 mod corruption;
 mod determinism;
+mod dialect;
 mod explained;
+mod extended;
 mod file_copy;
 mod protocol;
 mod queries;

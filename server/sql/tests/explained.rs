@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crosscheck::object::Injection;
 use crosscheck::testing::Replica;
 use proptest::prelude::*;
-use sql::catalog::Catalog;
+use sql::trees::Catalog;
 use sql::{PAGE_BYTES, Sql};
 use wire::SplitMix64;
 

@@ -3,7 +3,8 @@
 use crosscheck::object::to_bytes;
 use crosscheck::testing::{Replica, RequestEnd};
 use sql::file_request::{ChangedHead, FileRequest, PAGES_IN, PAGES_OUT};
-use sql::{PAGE_BYTES, Sql, SqlRequest};
+use sql::request::ClientRun;
+use sql::{Dialect, PAGE_BYTES, Sql, SqlRequest};
 use wire::SplitMix64;
 
 use crate::client::{ask, bytes, error, file, read, replica, rows};
@@ -138,7 +139,13 @@ fn while_a_load_is_unfinished_queries_are_refused_and_another_one_starts_over() 
     let copy = file(&mut filled());
     let part = |from: usize| copy[from * PAGE_BYTES..(from + PAGES_IN) * PAGE_BYTES].to_vec();
     let mut one = replica();
-    one.run(&to_bytes(&SqlRequest::Begin { session: 1 }));
+    let run = |number: u32, text: &str| SqlRequest::InTransaction {
+        session: 1,
+        number: Some(number),
+        is_open: number > 0,
+        run: ClientRun::of_query(Dialect::Sqlite, text),
+    };
+    one.run(&to_bytes(&run(0, "BEGIN")));
     assert_eq!(told(&mut one, FileRequest::Pages { load: 7, from: 0, bytes: part(0) }), "55000");
     assert_eq!(told(&mut one, FileRequest::Begin { load: 7 }), "LOAD 0");
     assert_eq!(told(&mut one, FileRequest::Pages { load: 7, from: 0, bytes: part(0) }), "LOAD 96");
@@ -148,8 +155,9 @@ fn while_a_load_is_unfinished_queries_are_refused_and_another_one_starts_over() 
         assert_eq!(code, "57P03");
         assert!(hint.contains("crosscheck-sql load"), "{hint}");
     }
-    let step = SqlRequest::Step { session: 1, number: 0, text: "SELECT 1".to_owned() };
-    let RequestEnd::Replied(reply) = one.run(&to_bytes(&step)) else { panic!("no page is corrupted") };
+    let RequestEnd::Replied(reply) = one.run(&to_bytes(&run(1, "SELECT 1"))) else {
+        panic!("no page is corrupted")
+    };
     assert_eq!(read(&reply).error.expect("it is refused")[0], "57P03");
     assert_eq!(told(&mut one, FileRequest::Changed { since: 0, from: 0 }), "57P03");
 

@@ -171,7 +171,8 @@ fn statements_and_replies_have_limits() {
 fn a_query_that_writes_all_the_same_runs_again() {
     let mut one = replica();
     rows(&mut one, "CREATE TABLE t (i)");
-    let request = sql::SqlRequest::Query { text: "INSERT INTO t VALUES (1)".to_owned(), reads: true };
+    let run = sql::request::ClientRun::of_query(sql::Dialect::Sqlite, "INSERT INTO t VALUES (1)");
+    let request = sql::SqlRequest::Alone { run, reads: true };
     one.run(&crosscheck::object::to_bytes(&request));
     assert_eq!(rows(&mut one, "SELECT count(*) FROM t"), ["1"]);
 }

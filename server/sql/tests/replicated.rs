@@ -1,5 +1,6 @@
 //! The program as an operator runs it: three replicas, psql at each of them, and a flipped bit in a page.
 
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -72,7 +73,8 @@ fn psql_gets_right_answers_before_and_after_a_flipped_page_is_repaired() {
     );
     assert_eq!(group.psql(2, "INSERT INTO accounts VALUES (17, 'ann', 100), (18, 'bob', 50)"), "INSERT 0 2");
     assert_eq!(group.psql(3, "SELECT * FROM accounts ORDER BY id"), "17|ann|100\n18|bob|50");
-    let drawn = group.psql(1, "UPDATE accounts SET balance = random() WHERE id = 18 RETURNING balance");
+    let drawn = group
+        .psql(1, "UPDATE accounts SET balance = (random() * 1000000)::int WHERE id = 18 RETURNING balance");
     let drawn = drawn.lines().next().expect("a number").to_owned();
     assert!(
         (1..=3).all(|replica| group.psql(replica, "SELECT balance FROM accounts WHERE id = 18") == drawn)
@@ -87,8 +89,39 @@ fn psql_gets_right_answers_before_and_after_a_flipped_page_is_repaired() {
         assert!(printed.iter().all(|printed| printed.contains(expected)), "{expected}: {printed:?}");
     }
     wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
-    let refused = group.psql(1, "PRAGMA journal_mode = WAL");
+    let refused = group.psql(1, "LISTEN news");
     assert!(refused.contains("ERROR") && refused.contains("HINT"), "{refused}");
+}
+
+/// Each case of the clients' table passes, or is refused with a remedy: tests/clients.py.
+#[test]
+fn clients_written_by_others_are_served_or_told_what_to_do() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = root.join("../../target/clients-venv/bin/python");
+    let has_clients = |python: &Path| {
+        let output =
+            Command::new(python).args(["-c", "import psycopg, asyncpg, sqlalchemy, django"]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !has_clients(&python) {
+        let install = "pip install --requirement server/sql/tests/clients.txt, in target/clients-venv";
+        return skipped::skipped(&format!(
+            "PostgreSQL's clients for Python are missing; install them: {install}"
+        ));
+    }
+    let group = Group::up();
+    let port = group.up.replicas[0].clients.expect("it serves clients").port();
+    let output = Command::new(&python)
+        .arg(root.join("tests/clients.py"))
+        .arg(port.to_string())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("Python starts");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (cases, summary) = printed.trim_end().rsplit_once('\n').expect("cases and their number");
+    assert!(output.status.success(), "{summary}\n{cases}");
+    let refused = cases.lines().filter(|line| line.starts_with("refused")).count();
+    assert!(refused <= 9, "{printed}");
 }
 
 #[test]
@@ -100,7 +133,8 @@ fn a_dump_is_equal_at_all_replicas_and_is_loaded_into_another_group() {
     let path = |name: &str| group.directory.path().join(name).display().to_string();
     group.psql(1, "CREATE TABLE a (id INTEGER PRIMARY KEY, text TEXT)");
     let numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)";
-    let inserted = group.psql(1, &format!("INSERT INTO a {numbers} SELECT i, printf('%0500d', i) FROM n"));
+    let inserted =
+        group.psql(1, &format!("INSERT INTO a {numbers} SELECT i, lpad(i::text, 500, '0') FROM n"));
     assert_eq!(inserted, "INSERT 0 5000");
     let dumps: Vec<Vec<u8>> = ["1", "2", "3"]
         .into_iter()

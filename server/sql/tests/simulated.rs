@@ -6,8 +6,10 @@ use std::sync::Arc;
 use crosscheck::MakeProtocol;
 use sim::testing::{all_faults_keep_every_promise, flips_are_repaired, short};
 use sim::{CommandSource, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
-use sql::reply::{ColumnType, ReplyWriter, SqlError, TransactionStatus};
-use sql::{PgConnection, Sql};
+use sql::error::SqlError;
+use sql::reply::{ReplyWriter, TransactionStatus};
+use sql::types::PgType;
+use sql::{Dialect, PgConnection, Sql};
 use vote::Place;
 use wire::SplitMix64;
 
@@ -58,7 +60,7 @@ impl Workload for OfSql {
     type Model = Table;
 
     fn start(&self) -> Result<(Sql, MakeProtocol<PgConnection>), String> {
-        Ok((Sql::new(), Arc::new(|_| PgConnection::started(7))))
+        Ok((Sql::new(), Arc::new(|_| PgConnection::started(7, Dialect::Sqlite))))
     }
 
     fn bytes(&self, command: &Command) -> Vec<u8> {
@@ -124,16 +126,15 @@ impl ReferenceModel for Table {
             self.0.get_or_insert_default();
         }
         let Some(rows) = &mut self.0 else {
-            reply.error(&SqlError { code: "42P01", message: "no such table: t".to_owned(), hint: None });
+            reply.error(&SqlError::plain("42P01", "no such table: t"));
             reply.ready(TransactionStatus::Idle);
             return expected;
         };
-        let select = |names: &[&str], row: Option<Vec<i64>>, reply: &mut ReplyWriter<'_>| {
-            let types = reply.row_description(names);
-            types.into_iter().for_each(|place| reply.set_type(place, ColumnType::Integer));
+        let select = |names: &[&'static str], row: Option<Vec<i64>>, reply: &mut ReplyWriter<'_>| {
+            reply.row_description(names.iter().map(|name| (*name, PgType::Int8)), &[]);
             if let Some(row) = row {
                 let value = |column: usize| Ok(rusqlite::types::ValueRef::Integer(row[column]));
-                reply.data_row(row.len(), value).expect("numbers");
+                assert!(reply.data_row(&vec![PgType::Int8; row.len()], &[], value).is_ok());
             }
         };
         match *command {
@@ -169,10 +170,10 @@ impl ReferenceModel for Table {
                 reply.complete(tag);
             }
             Command::Sum if rows.is_empty() => {
-                let types = reply.row_description(&["count(*)", "sum(v)"]);
-                reply.set_type(types[0], ColumnType::Integer);
+                let columns = [("count(*)", PgType::Int8), ("sum(v)", PgType::Text)];
+                reply.row_description(columns.into_iter(), &[]);
                 let values = [rusqlite::types::ValueRef::Integer(0), rusqlite::types::ValueRef::Null];
-                reply.data_row(2, |column| Ok(values[column])).expect("values");
+                assert!(reply.data_row(&columns.map(|(_, of)| of), &[], |column| Ok(values[column])).is_ok());
                 reply.complete("SELECT 1");
             }
             Command::Sum => {

@@ -1,7 +1,7 @@
 //! Transactions over several queries: what others see of them, and when they must run again.
 
 use crosscheck::testing::Replica;
-use sql::{PgConnection, Sql};
+use sql::{Dialect, PgConnection, Sql};
 
 use crate::client::{Answer, read, replica};
 
@@ -10,7 +10,7 @@ struct Client(PgConnection);
 
 impl Client {
     fn new(session: u64) -> Self {
-        Client(PgConnection::started(session))
+        Client(PgConnection::started(session, Dialect::Sqlite))
     }
 
     /// The answer to a query, and the status behind it.

@@ -1,0 +1,1 @@
+"""Cases for clients of PostgreSQL, by the client."""

@@ -3,10 +3,13 @@
 //! - [`database`]: the state, pages as critical objects.
 //! - `guest`, `vfs`: what SQLite sees of it, and of time and chance, while a request is executed.
 //! - [`engine`]: SQLite's connections, which are no state.
-//! - `query`, [`reply`]: the statements of a request, and what PostgreSQL's clients read of them.
-//! - `open_transactions`: transactions over several queries.
-//! - [`request`], [`service`]: the requests in the log, and their handlers.
-//! - [`protocol`]: what clients' bytes ask for.
+//! - [`protocol`], [`request`]: what clients' bytes ask for, and the requests in the log.
+//! - [`service`], `session`, `open_transactions`: the handlers, and transactions over several requests.
+//! - `query`, `perform`, `plan`, `postgres`, `rows`, `copy`: the parts of a request, one after the other.
+//! - [`dialect`], [`functions`], [`catalog`]: PostgreSQL's statements, functions and catalogue, for SQLite.
+//! - [`types`], [`values`], [`error`], [`reply`]: types, values, errors and messages as PostgreSQL's clients know them.
+//! - [`file_request`], `file_copy`, [`copy_client`]: the whole file, out of a group and into one.
+//! - [`btree`], [`trees`], `explain`: what a page is for, so that evidence names table, key and column.
 //!
 //! *Why pages and not rows.* A page holds rows, parts of indexes, the schema or the list of free pages. SQLite believes
 //! all of them; a wrong one gives wrong answers without any error. And pages are equal at all replicas: what SQLite

@@ -146,7 +146,10 @@ impl Talk<'_, '_> {
 
     /// Whether the parts of a run may be executed.
     fn begin_run(&mut self, run: &ClientRun, number: Option<u32>, is_open: bool) -> Result<(), PartFailed> {
-        let ends = run.parts.iter().any(|part| change_of(run, part) == Some(TransactionChange::RollBack));
+        let is_executed = |part: &&RunPart| matches!(part, RunPart::Query { .. } | RunPart::Execute { .. });
+        let first = run.parts.iter().find(is_executed).and_then(|part| change_of(run, part));
+        // Nothing in front of it would be executed on its own.
+        let ends = first == Some(TransactionChange::RollBack);
         let commits = run.parts.iter().any(|part| change_of(run, part) == Some(TransactionChange::Commit));
         let now_us = self.cx.now_us();
         match self.sessions.get_mut(self.session) {

@@ -167,6 +167,36 @@ fn a_failed_transaction_goes_on_from_a_savepoint_only_when_it_goes_back() {
     assert_eq!(client.count(), "2");
 }
 
+/// libpq sends no CopyDone for a COPY that has failed while it was sending.
+#[test]
+fn a_copy_that_fails_while_lines_are_sent_is_over() {
+    let mut client = Client::new();
+    assert_eq!(client.kinds(&message(b'Q', b"COPY t (v) FROM STDIN\0")), "G");
+    let wrong = message(b'd', &[&b"x\n"[..], &b"1\n".repeat(300_000)].concat());
+    assert_eq!(client.kinds(&wrong), "EZI", "the client waits for no CopyDone");
+    assert_eq!(client.kinds(&message(b'd', &b"1\n".repeat(300_000))), "", "these were under way");
+    assert_eq!(client.count(), "0");
+    client.query("BEGIN");
+    client.query("INSERT INTO t (v) VALUES (1)");
+    assert_eq!(client.kinds(&message(b'Q', b"COPY t (v) FROM STDIN\0")), "G");
+    assert_eq!(client.kinds(&wrong), "EZE");
+    assert_eq!(client.error("SELECT 1"), ("25P02".to_owned(), 'E'));
+    client.query("ROLLBACK");
+    assert_eq!(client.count(), "0");
+}
+
+#[test]
+fn nothing_in_front_of_a_rollback_runs_on_its_own() {
+    let mut client = Client::new();
+    client.query("BEGIN");
+    client.one.pass_time(61_000_000);
+    client.one.pass_time(1);
+    let all = [execute("INSERT INTO t (v) VALUES (1)", 0), execute("ROLLBACK", 0)];
+    assert_eq!(client.kinds(&run(&all, b'S')), "EZE");
+    client.query("ROLLBACK");
+    assert_eq!(client.count(), "0");
+}
+
 /// Texts that could make the parser, the translation or SQLite use all memory, the stack or hours.
 #[test]
 fn no_text_of_a_statement_takes_more_than_it_should() {

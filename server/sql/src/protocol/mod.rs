@@ -143,10 +143,18 @@ impl PgConnection {
         Progress::Done { used: length, action }
     }
 
+    /// A client that sends something else than lines knows that its COPY has failed, and what was open for it is not
+    /// any more.
+    fn leave_copy(&mut self) {
+        if self.copy.take().is_some() && self.transaction == TransactionBelief::Implicit {
+            (self.transaction, self.is_synced) = (TransactionBelief::Closed, true);
+        }
+    }
+
     /// The run of a query of the simple protocol.
     fn simple(&mut self, text: &str) -> ClientRun {
         let mut run = ClientRun::of_query(self.dialect, text);
-        self.copy = None;
+        self.leave_copy();
         match deallocated(text) {
             Some(None) => self.prepared.forget_all(),
             Some(Some(name)) => self.prepared.forget(&name),
@@ -264,7 +272,7 @@ impl Protocol for PgConnection {
             // PostgreSQL ignores both within a COPY.
             b'S' | b'H' if self.copy.is_some() => Action::Nothing,
             b'P' | b'B' | b'D' | b'E' | b'C' | b'S' | b'H' => {
-                self.copy = None;
+                self.leave_copy();
                 return self.collect(input);
             }
             b'd' | b'c' | b'f' => match self.copy.clone() {

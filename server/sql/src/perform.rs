@@ -20,6 +20,9 @@ use crate::types::PgType;
 use crate::values::{self, Format};
 use crate::words::{TransactionChange, is_single};
 
+/// Bytes of a statement whose meaning is kept, at most.
+const MAX_KEPT_BYTES: usize = 16 << 10;
+
 /// Which statements that begin and end transactions a run may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionRules {
@@ -144,11 +147,15 @@ impl<'p> Performer<'p> {
     }
 
     /// What a prepared statement means.
-    fn plan(&self, dialect: Dialect, statement: &Statement) -> Result<Arc<Plan>, QueryFailure> {
-        self.connected.plan(plan::digest(dialect, statement), || match dialect {
+    pub(crate) fn plan(&self, dialect: Dialect, statement: &Statement) -> Result<Arc<Plan>, QueryFailure> {
+        let make = || match dialect {
             Dialect::Sqlite => plan::of_sqlite(self.connected, statement),
             Dialect::Postgres => plan::of_postgres(self.connected, statement),
-        })
+        };
+        if statement.text.len() > MAX_KEPT_BYTES {
+            return make().map(Arc::new);
+        }
+        self.connected.plan(plan::digest(dialect, statement), make)
     }
 
     /// The values of a portal, as SQLite keeps them.

@@ -11,10 +11,11 @@ use crate::perform::{Performer, TransactionRules};
 use crate::plan::{self, Plan, PlanStep};
 use crate::query::QueryFailure;
 use crate::reply::ReplyWriter;
+use crate::request::{Dialect, Statement};
 use crate::rows::{self, Asked, Cursor, RowsEnd};
 use crate::settings;
 use crate::types::PgType;
-use crate::words::TransactionChange;
+use crate::words::{TransactionChange, is_single};
 
 /// Bytes that the rows of a transaction's cursors may have.
 const MAX_CURSOR_BYTES: usize = 16 << 20;
@@ -26,14 +27,21 @@ impl Performer<'_> {
         text: &str,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<bool, QueryFailure> {
+        if is_single(text) {
+            // A query of a transaction is executed again with each later one: what it means is kept.
+            let statement = Statement { text: text.to_owned(), types: Vec::new() };
+            let plan = self.plan(Dialect::Postgres, &statement)?;
+            without_parameters(&plan.parameters)?;
+            if !plan.steps.is_empty() {
+                self.steps(&plan, &[], Asked::SIMPLE, reply)?;
+            }
+            return Ok(plan.steps.is_empty());
+        }
         let parsed = dialect::statements(text)?;
         self.is_together = parsed.len() > 1;
         for statement in &parsed {
             let steps = self.connected.look_up(|tables| dialect::translate(statement, tables, &[]))?;
-            if steps.first().is_some_and(|first| !first.parameters.is_empty()) {
-                let hint = "Prepare the statement, or put values into the text of the query.";
-                return Err(SqlError::new("42P02", "there is no value for a parameter", hint).into());
-            }
+            without_parameters(steps.first().map_or(&[], |first| &first.parameters))?;
             let plan =
                 Plan { parameters: Vec::new(), steps: steps.into_iter().map(PlanStep::Postgres).collect() };
             self.steps(&plan, &[], Asked::SIMPLE, reply)?;
@@ -361,6 +369,15 @@ impl Performer<'_> {
         })?;
         Ok("EXPLAIN".to_owned())
     }
+}
+
+/// A query of the simple protocol brings no values.
+fn without_parameters(parameters: &[PgType]) -> Result<(), SqlError> {
+    if parameters.is_empty() {
+        return Ok(());
+    }
+    let hint = "Prepare the statement, or put values into the text of the query.";
+    Err(SqlError::new("42P02", "there is no value for a parameter", hint))
 }
 
 fn no_cursor(name: &str) -> SqlError {

@@ -141,11 +141,7 @@ pub fn declared(statement: &Statement<'_>) -> Vec<PgType> {
 /// # Errors
 /// If nothing does.
 pub fn room(reply: &ReplyWriter<'_>) -> Result<(), QueryFailure> {
-    if reply.length() > MAX_REPLY_BYTES {
-        let message = format!("the reply has more than {} MiB", MAX_REPLY_BYTES >> 20);
-        return Err(SqlError::new("54000", message, "Ask for fewer rows at a time, with LIMIT.").into());
-    }
-    Ok(())
+    room_of(0, reply)
 }
 
 /// Whether a row fits into the reply.
@@ -154,7 +150,11 @@ pub fn room(reply: &ReplyWriter<'_>) -> Result<(), QueryFailure> {
 /// If it does not.
 pub fn room_for(row: &Row<'_>, columns: usize, reply: &ReplyWriter<'_>) -> Result<(), QueryFailure> {
     let length = |column| row.get_ref(column).map_or(0, |value| 2 * value.as_bytes().map_or(16, <[u8]>::len));
-    if reply.length() + (0..columns).map(length).sum::<usize>() > MAX_REPLY_BYTES {
+    room_of((0..columns).map(length).sum(), reply)
+}
+
+fn room_of(bytes: usize, reply: &ReplyWriter<'_>) -> Result<(), QueryFailure> {
+    if reply.length() + bytes > MAX_REPLY_BYTES {
         let message = format!("the reply has more than {} MiB", MAX_REPLY_BYTES >> 20);
         return Err(SqlError::new("54000", message, "Ask for fewer rows at a time, with LIMIT.").into());
     }

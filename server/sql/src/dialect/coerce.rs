@@ -7,6 +7,7 @@ use super::translator::Translator;
 use crate::catalog;
 use crate::error::SqlError;
 use crate::types::PgType;
+use crate::values::type_family;
 
 /// Types between which values are compared and assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,21 +56,7 @@ pub fn family(of: PgType) -> Family {
 
 /// A type as messages name it.
 pub fn type_name(of: PgType) -> String {
-    match of {
-        PgType::Int4 => "integer".to_owned(),
-        PgType::Real => "real".to_owned(),
-        PgType::Varchar(_) => "character varying".to_owned(),
-        PgType::Char(_) => "character".to_owned(),
-        PgType::Numeric { .. } => "numeric".to_owned(),
-        PgType::Timestamp => "timestamp without time zone".to_owned(),
-        PgType::Timestamptz => "timestamp with time zone".to_owned(),
-        PgType::Time => "time without time zone".to_owned(),
-        PgType::Json => "json".to_owned(),
-        PgType::Jsonb => "jsonb".to_owned(),
-        PgType::Name => "name".to_owned(),
-        PgType::Letter => "\"char\"".to_owned(),
-        other => other.declaration(),
-    }
+    type_family(of).to_owned()
 }
 
 /// A call of the function that puts a value into the form of a type, or raises PostgreSQL's error.

@@ -14,15 +14,6 @@ use crate::catalog;
 use crate::error::SqlError;
 use crate::types::PgType;
 
-/// What a function gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gives {
-    /// This type.
-    One(PgType),
-    /// The type of its first argument.
-    First,
-}
-
 /// A function that SQLite calls so, with the arguments as they are.
 struct Plain {
     name: &'static str,
@@ -30,7 +21,7 @@ struct Plain {
     takes: &'static [PgType],
     /// How many arguments there are at least.
     least: usize,
-    gives: Gives,
+    gives: PgType,
 }
 
 const fn plain(
@@ -40,7 +31,7 @@ const fn plain(
     least: usize,
     gives: PgType,
 ) -> Plain {
-    Plain { name, sqlite, takes, least, gives: Gives::One(gives) }
+    Plain { name, sqlite, takes, least, gives }
 }
 
 const T: PgType = PgType::Text;
@@ -296,7 +287,7 @@ impl Translator<'_> {
         if is_checked && !values.iter().zip(known.takes).all(is_taken) {
             return Err(no_function(known.name, &values));
         }
-        let Gives::One(gives) = known.gives else { return Err(no_function(known.name, &values)) };
+        let gives = known.gives;
         if let Some(looked_up) = catalog::expression(known.sqlite, values.len()) {
             let sql = with_arguments(looked_up, &values);
             return Ok(Expression::new(sql, gives));

@@ -23,7 +23,7 @@ impl Application for Program {
     type Options = ();
 
     fn build(_options: &()) -> Result<ReplicaParts<Self>, String> {
-        let make_protocol: MakeProtocol<RespConnection> = Arc::new(|_counters| RespConnection);
+        let make_protocol: MakeProtocol<RespConnection> = Arc::new(|_accepted| RespConnection);
         Ok((Bank::new(), make_protocol))
     }
 }

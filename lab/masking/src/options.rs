@@ -40,7 +40,7 @@ impl Application for Masking {
         };
         let file = std::env::var_os(LOSSES).map(PathBuf::from);
         let witnessed = Witnessed::new(file.as_deref()).map_err(|error| format!("{LOSSES}: {error}"))?;
-        let make_protocol: MakeProtocol<LineConnection> = Arc::new(|_counters| LineConnection);
+        let make_protocol: MakeProtocol<LineConnection> = Arc::new(|_accepted| LineConnection);
         Ok((RowService::new(make, witnessed, options.mix, options.plain), make_protocol))
     }
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use crosscheck::faults::ThreadRole;
 use crosscheck::stepped::{ReplyTo, Startup, Stepped};
 use crosscheck::{
-    Action, ClientAccess, ClientCounters, Durability, GroupKey, MakeProtocol, Mode, Progress, Protocol,
-    Settings,
+    Action, ClientAccess, ClientCounters, Durability, GroupKey, MakeProtocol, Mode, NewConnection, Progress,
+    Protocol, Settings,
 };
 use order::{MemoryLog, RaftConfig};
 use wire::SplitMix64;
@@ -226,7 +226,8 @@ impl<W: Workload> Process<W> {
 
     /// Opens a client's connection; returns its generation.
     pub fn open(&mut self, slot: u32, generation: u32) {
-        let protocol = (self.make_protocol)(&self.counters);
+        let accepted = NewConnection { counters: self.counters.clone(), offers_tls: false };
+        let protocol = (self.make_protocol)(&accepted);
         let session =
             ClientSession { protocol, input: Vec::new(), generation, places: VecDeque::new(), first: 0 };
         self.sessions.insert(slot, session);

@@ -4,15 +4,13 @@
 mod lab;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crosscheck::MakeProtocol;
 #[cfg(feature = "lab")]
 pub use lab::Experiment;
-use memcached::Passwords;
 use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
-use node::config::{TableReader, quoted};
+use node::config::{PasswordFile, TableReader};
 use node::{Application, ReplicaParts, Wrong};
 
 /// Memory for items in MiB unless the operator gives another number; memcached's own default.
@@ -49,9 +47,9 @@ Member 0 of an item is its key and the value behind it: bits from 32 on, after t
         let config = options.config();
         let service = memcached::Memcached::new(config).map_err(|error| error.to_string())?;
         let stats = service.stats().clone();
-        let passwords = options.passwords()?;
-        let make_protocol: MakeProtocol<memcached::Connection> = Arc::new(move |clients| {
-            let connection = memcached::Connection::new(config, stats.clone(), clients.clone());
+        let passwords = options.password_file.open()?.map(Arc::new);
+        let make_protocol: MakeProtocol<memcached::Connection> = Arc::new(move |accepted| {
+            let connection = memcached::Connection::new(config, stats.clone(), accepted.counters.clone());
             match &passwords {
                 Some(passwords) => connection.asking_for(passwords.clone()),
                 None => connection,
@@ -75,9 +73,9 @@ pub struct MemcachedOptions {
     /// Longest item, in bytes.
     #[arg(skip = MemcachedOptions::default().item_size_max)]
     pub item_size_max: u64,
-    /// Clients must log in with a line NAME:PASSWORD of this file
-    #[arg(long, value_name = "FILE", value_parser = absolute)]
-    pub password_file: Option<PathBuf>,
+    /// Who may use the cache.
+    #[command(flatten)]
+    pub password_file: PasswordFile,
     /// What an experiment changes.
     #[cfg(feature = "lab")]
     #[arg(skip)]
@@ -89,7 +87,7 @@ impl Default for MemcachedOptions {
         MemcachedOptions {
             memory_limit_mb: DEFAULT_MEMORY_MB,
             item_size_max: 1 << 20,
-            password_file: None,
+            password_file: PasswordFile::default(),
             #[cfg(feature = "lab")]
             experiment: Experiment::default(),
         }
@@ -102,16 +100,10 @@ impl MemcachedOptions {
         let item_bytes = usize::try_from(self.item_size_max).unwrap_or(usize::MAX);
         memcached::Config::new(self.memory_limit_mb << 20, item_bytes)
     }
-
-    /// Who may use the cache.
-    fn passwords(&self) -> Result<Option<Arc<Passwords>>, String> {
-        let opened = self.password_file.as_deref().map(Passwords::open).transpose();
-        Ok(opened.map_err(|error| format!("password_file: {error}"))?.map(Arc::new))
-    }
 }
 
 impl node::ServiceOptions for MemcachedOptions {
-    const FIELDS: &'static [&'static str] = &["memory_limit_mb", "item_size_max", "password_file"];
+    const FIELDS: &'static [&'static str] = &["memory_limit_mb", "item_size_max", PasswordFile::FIELD];
     const LAB_FIELDS: &'static [&'static str] = &["work_us", "guarded_classes"];
     const EXAMPLE: &'static str = include_str!("service.toml");
 
@@ -119,11 +111,10 @@ impl node::ServiceOptions for MemcachedOptions {
         let default = MemcachedOptions::default();
         let memory = file.integer("memory_limit_mb", 1..=1 << 20, "MiB");
         let item = file.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
-        let passwords = file.parsed("password_file", "give the path of a file, or nothing", read_path);
         MemcachedOptions {
             memory_limit_mb: memory.unwrap_or(default.memory_limit_mb),
             item_size_max: item.unwrap_or(default.item_size_max),
-            password_file: passwords.unwrap_or_default(),
+            password_file: PasswordFile::read(file),
             #[cfg(feature = "lab")]
             experiment: Experiment::read(file),
         }
@@ -133,8 +124,7 @@ impl node::ServiceOptions for MemcachedOptions {
         // Writing to a string cannot fail.
         let _ = writeln!(file, "memory_limit_mb = {}", self.memory_limit_mb);
         let _ = writeln!(file, "item_size_max = {}", self.item_size_max);
-        let passwords = self.password_file.as_deref().unwrap_or(Path::new(""));
-        let _ = writeln!(file, "password_file = {}", quoted(&passwords.to_string_lossy()));
+        self.password_file.write(file);
         #[cfg(feature = "lab")]
         self.experiment.write(file);
     }
@@ -167,21 +157,13 @@ impl node::ServiceOptions for MemcachedOptions {
     }
 }
 
-/// The replicas that `up` starts may have another working directory.
-fn absolute(path: &str) -> Result<PathBuf, String> {
-    std::path::absolute(path).map_err(|error| error.to_string())
-}
-
-/// A path; empty for none.
-fn read_path(text: &str) -> Result<Option<PathBuf>, String> {
-    Ok(Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use crosscheck::{Durability, GroupKey};
     use node::ServiceOptions as _;
-    use node::config::{Problems, example};
+    use node::config::{Problems, example, quoted};
     use node::outcome::Misuse;
     use node::serve::replica;
 
@@ -227,7 +209,7 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         let mut config = parse(&example::<MemcachedOptions>()).expect("the example");
-        config.service.password_file = Some(PathBuf::from("/etc/pass\"words"));
+        config.service.password_file.path = Some(PathBuf::from("/etc/pass\"words"));
         assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
         #[cfg(feature = "lab")]
         for guarded_classes in [None, Some(Vec::new()), Some(vec!["Item".to_owned(), "Bucket".to_owned()])] {

@@ -13,6 +13,8 @@ pub use corruption::Corruption;
 pub use endpoint::{Endpoint, Token};
 pub use stream::AdminStream;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// One line from `crosscheck status`, `digest`, `inject` and the like.
@@ -228,6 +230,9 @@ pub struct Status {
     /// What this replica has sent to its peers since it started.
     #[serde(default)]
     pub sent: Sent,
+    /// What the service has counted here, by name ([`crate::Service::counts`]).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
     /// The copy of the state that this replica receives from others now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiving: Option<CopyProgress>,

@@ -33,6 +33,7 @@ mod ordered;
 mod outcome;
 mod overwrite;
 mod packed_state;
+mod passwords;
 mod peers;
 pub mod private;
 mod reads;
@@ -74,14 +75,15 @@ pub use lab::without_reply_gate;
 pub use message::message;
 pub use object;
 pub use outcome::{ServeError, Stop};
+pub use passwords::{PasswordError, Passwords};
 pub use peers::hello::SERVICE;
 pub use reads::NeedsBatch;
 pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
 pub use service::{
-    Action, HostTime, MakeProtocol, ObjectPart, ProcessorTime, Progress, Protocol, Service, host_time,
-    processor_time,
+    Action, HostTime, MakeProtocol, NewConnection, ObjectPart, ProcessorTime, Progress, Protocol, Service,
+    host_time, processor_time,
 };
 pub use settings::{ClientAccess, Durability, Mode, OnDetection, Reads, Settings};
 pub use wire::Malformed;
@@ -225,7 +227,7 @@ fn run<S: Service, P: Protocol>(
         submissions.send(Input::Submissions(std::mem::take(requests)));
     };
     let open_clients = Box::new(move |world: &world::Os| {
-        let mut acceptor = Acceptor::bind(address)?.expects_tls(access.tls.is_some());
+        let mut acceptor = Acceptor::bind(address)?.refuses_for::<P>(access.tls.is_some());
         if let Some(path) = &access.socket {
             let (listening, file) = acceptor.listens_on(path)?;
             acceptor = listening;

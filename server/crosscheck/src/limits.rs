@@ -356,6 +356,10 @@ impl Default for PipelineScale {
     }
 }
 
+/// Longest password file in bytes.
+pub const PASSWORD_FILE_BYTES: usize = 64 << 10;
+/// Most lines of a password file.
+pub const PASSWORD_LINES: usize = 1024;
 const _: () = assert!(PIPELINED_PER_CONNECTION <= OUTSTANDING_PER_CLIENT_THREAD);
 const _: () = assert!(READ_CHUNK <= READ_PER_TURN);
 const _: () = assert!(REPAIR_PATIENCE.as_micros() <= REPLY_PATIENCE.as_micros());

@@ -1,5 +1,6 @@
 //! The traits that a service author implements: a deterministic service, and the protocol of its clients.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -96,6 +97,12 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// request that a single node has undone because it detected a fault (letter T).
     fn panicked(&self, request: &Self::Request, reply: &mut Vec<u8>);
 
+    /// What the service has counted at this replica since it started, by name, for `status`: what clients ask for in
+    /// vain, say. It is not part of the state, and differs from replica to replica. At most some dozens.
+    fn counts(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+
     /// The kind of request, as a small number from 1: with it, evidence can distinguish a bug, which affects one kind,
     /// from a bit flip.
     fn kind(&self, _request: &Self::Request) -> u16 {
@@ -174,6 +181,10 @@ pub enum Action {
     Reply(Vec<u8>),
     /// Send these last bytes in their place, then close.
     Close(Vec<u8>),
+    /// Send these bytes, and go on with TLS: for protocols whose clients ask for it ([`Protocol::ASKS_FOR_TLS`]), where
+    /// [`NewConnection::offers_tls`] says that there is some. A client that has sent more already, or that waits for a
+    /// reply, is closed: what came without TLS must not be taken for what comes with it.
+    StartTls(Vec<u8>),
 }
 
 /// The progress of [`Protocol::next`].
@@ -195,6 +206,13 @@ pub enum Progress {
 /// Where requests are decoded twice, each connection has two instances. Each is copied before it decodes, and they are
 /// compared afterwards, so both operations should be cheap: an instance has a few words.
 pub trait Protocol: Clone + PartialEq + Send + 'static {
+    /// Whether a client begins without TLS, and asks for it ([`Action::StartTls`]). Otherwise TLS is there from the
+    /// first byte on where the operator has given a certificate.
+    const ASKS_FOR_TLS: bool = false;
+
+    /// What a client is told that is not served since there are too many.
+    const TOO_MANY_CLIENTS: &'static [u8] = b"ERROR Too many open connections\r\n";
+
     /// Takes the next step over `input`, the bytes that earlier steps have not consumed. Total: it has a result for any
     /// bytes.
     fn next(&mut self, input: &[u8]) -> Progress;
@@ -204,6 +222,13 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
     /// [`Protocol::next`] and must not share code with it: it stands for a second decoding. None where that is not so,
     /// or not certain, as for unusual forms of a request; such a request is decoded twice.
     fn rendered(&self, _input: &[u8], _ordered: &[u8]) -> Option<usize> {
+        None
+    }
+
+    /// The connection has ended: a request that its state still asks for, to give up what the service keeps for it.
+    /// Nobody gets its reply. It may get lost, as when the process ends, so what is kept needs a time limit all the
+    /// same.
+    fn closed(&mut self) -> Option<Vec<u8>> {
         None
     }
 
@@ -260,5 +285,14 @@ pub fn host_time() -> HostTime {
     HostTime { unix: Duration::from_micros(crate::world::wall_us()), running }
 }
 
+/// What a protocol is told of a connection that was just accepted.
+#[derive(Clone, Debug)]
+pub struct NewConnection {
+    /// The counters of all clients.
+    pub counters: Arc<ClientCounters>,
+    /// The client may ask for TLS ([`Action::StartTls`]).
+    pub offers_tls: bool,
+}
+
 /// Makes the [`Protocol`] of each new connection.
-pub type MakeProtocol<P> = Arc<dyn Fn(&Arc<ClientCounters>) -> P + Send + Sync>;
+pub type MakeProtocol<P> = Arc<dyn Fn(&NewConnection) -> P + Send + Sync>;

@@ -8,7 +8,6 @@ pub mod command;
 pub mod config;
 mod handlers;
 pub mod limits;
-pub mod passwords;
 pub mod protocol;
 mod service;
 pub mod sizes;
@@ -19,7 +18,6 @@ pub mod watch;
 pub mod work;
 
 pub use config::Config;
-pub use passwords::Passwords;
 pub use protocol::Connection;
 pub use service::Memcached;
 pub use store::CLASSES;

@@ -8,10 +8,6 @@ pub const LINE_BYTES: usize = 2048;
 pub const GET_LINE_BYTES: usize = 256 << 10;
 /// Tokens of a meta command, with its name and its key. One less than stock memcached's count, which has an end marker.
 pub const META_TOKENS: usize = 19;
-/// Longest password file in bytes.
-pub const PASSWORD_FILE_BYTES: usize = 64 << 10;
-/// Most lines of a password file.
-pub const PASSWORD_LINES: usize = 1024;
 /// Items up to which a list of all is one request: some 50 ms of work.
 pub const LISTED_AT_ONCE: u64 = 20_000;
 /// Parts in which a longer list is made, at most; each is a request.

@@ -49,9 +49,9 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
     let options = Config::default();
     let service = Memcached::new(options).unwrap();
     let (stats, stuck) = (service.stats().clone(), Stuck);
-    let make_protocol: crosscheck::MakeProtocol<Connection> = Arc::new(move |clients| {
+    let make_protocol: crosscheck::MakeProtocol<Connection> = Arc::new(move |accepted| {
         let _kept = &stuck;
-        Connection::new(options, stats.clone(), clients.clone())
+        Connection::new(options, stats.clone(), accepted.counters.clone())
     });
     let (tell, reported) = mpsc::channel();
     std::thread::spawn(move || {

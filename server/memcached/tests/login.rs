@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use memcached::{Config, Connection, Passwords};
+use crosscheck::Passwords;
+use memcached::{Config, Connection};
 
 use crate::binary::packet;
 use crate::support::Replica;

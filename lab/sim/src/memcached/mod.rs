@@ -7,7 +7,7 @@ mod source;
 use std::sync::Arc;
 
 use ::memcached::{Config, Connection, Memcached};
-use crosscheck::{ClientCounters, MakeProtocol};
+use crosscheck::{MakeProtocol, NewConnection};
 use wire::SplitMix64;
 
 use crate::run::{Options, RunSummary, simulate};
@@ -52,7 +52,7 @@ impl Workload for OfMemcached {
         let service = Memcached::new(config).map_err(|error| error.to_string())?;
         let stats = service.stats().clone();
         let make =
-            move |counters: &Arc<ClientCounters>| Connection::new(config, stats.clone(), counters.clone());
+            move |accepted: &NewConnection| Connection::new(config, stats.clone(), accepted.counters.clone());
         Ok((service, Arc::new(make)))
     }
 

@@ -20,6 +20,7 @@ use crate::ServeError;
 use crate::counters::ClientCounters;
 use crate::limits;
 use crate::mailbox::Mailbox;
+use crate::service::Protocol;
 use crate::socket_errors::{is_of_one_attempt, is_own_fault_without_peer};
 use crate::socket_file::{self, SocketFile};
 
@@ -56,8 +57,9 @@ impl SocketPath {
 pub struct Acceptor {
     listener: TcpListener,
     unix: Option<UnixListener>,
-    /// Clients over TCP expect TLS, and understand no text.
-    with_tls: bool,
+    /// What clients are told that are not served since there are too many, and whether those over TCP understand it:
+    /// they do not if they expect TLS.
+    refusal: (&'static [u8], bool),
     /// The mailboxes of the other client threads.
     others: Vec<Mailbox<ThreadInput>>,
     /// Connections that each client thread was given, this one first. It has those that it has not closed, even if
@@ -80,7 +82,7 @@ impl Acceptor {
         Ok(Acceptor {
             listener,
             unix: None,
-            with_tls: false,
+            refusal: (b"", false),
             others: Vec::new(),
             given,
             reported_refusal: None,
@@ -106,10 +108,11 @@ impl Acceptor {
         Ok((Acceptor { unix: Some(UnixListener::from_std(listener)), ..self }, file))
     }
 
-    /// Whether clients over TCP expect TLS.
+    /// What clients of this protocol are told that are not served since there are too many. Those over TCP that expect
+    /// TLS would not understand it.
     #[must_use]
-    pub fn expects_tls(self, with_tls: bool) -> Self {
-        Acceptor { with_tls, ..self }
+    pub fn refuses_for<P: Protocol>(self, with_tls: bool) -> Self {
+        Acceptor { refusal: (P::TOO_MANY_CLIENTS, P::ASKS_FOR_TLS || !with_tls), ..self }
     }
 
     /// Gives connections to these threads too, number 1 first.
@@ -173,8 +176,10 @@ impl Acceptor {
             let has = self.connections(counters);
             if has.iter().sum::<u64>() >= most as u64 {
                 counters.refused.fetch_add(1, Relaxed);
-                if !self.with_tls || accepted.peer == ClientAddress::Unix {
-                    refuse(&accepted.socket);
+                let (text, is_understood) = self.refusal;
+                if is_understood || accepted.peer == ClientAddress::Unix {
+                    // A socket that does not accept it is closed as well.
+                    let _ = accepted.socket.writev(&[io::IoSlice::new(text)]);
                 }
                 continue;
             }
@@ -209,12 +214,6 @@ impl Acceptor {
             crate::message(format_args!("new clients cannot be accepted: {error}"));
         }
     }
-}
-
-/// Tells a client that there are too many.
-fn refuse(socket: &ClientSocket) {
-    // The text that memcached sends; a socket that does not accept it is closed as well.
-    let _ = socket.writev(&[io::IoSlice::new(b"ERROR Too many open connections\r\n")]);
 }
 
 /// Listens like the standard library, with a longer queue.

@@ -180,16 +180,23 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Ends the connection. A socket that is not its own is not closed: the kernel would give its number to the next
-    /// client, which would then get the replies of another one.
-    pub(super) fn end(mut self, registry: &Registry, counters: &ClientCounters) {
-        if !self.has_own_socket(counters) {
-            return std::mem::forget(self);
+    /// Ends the connection, and returns the request that its protocol still orders. A socket that is not its own is not
+    /// closed: the kernel would give its number to the next client, which would then get the replies of another one.
+    pub(super) fn end(
+        mut self,
+        registry: &Registry,
+        counters: &ClientCounters,
+        twice: bool,
+    ) -> Option<order::Request> {
+        let farewell = self.input.closed(twice);
+        if self.has_own_socket(counters) {
+            let has_failed = self.stream.has_begun_handshake() && self.half_closed;
+            counters.tls_failed.fetch_add(u64::from(has_failed), Relaxed);
+            self.stream.end(registry);
+        } else {
+            std::mem::forget(self);
         }
-        counters
-            .tls_failed
-            .fetch_add(u64::from(self.stream.has_begun_handshake() && self.half_closed), Relaxed);
-        self.stream.end(registry);
+        farewell
     }
 
     /// Whether its socket is still the one that was accepted. Another socket belongs to another connection, whose
@@ -448,6 +455,12 @@ impl<P: Protocol> Connection<P> {
                 InputStep::Reply(_, reply) => self.push_here(reply.into(), bounds.twice, false),
                 InputStep::Close(_, reply) => self.push_here(reply.into(), bounds.twice, true),
                 InputStep::Order(_, request) => self.order(request, reading, submit),
+                InputStep::StartTls(_, consent) => {
+                    if !starts_tls(self, &consent, reading.counters) {
+                        reading.counters.tls_failed.fetch_add(1, Relaxed);
+                        self.push_here(Bytes::new(), bounds.twice, true);
+                    }
+                }
             }
             self.wanted = 1;
             // Input was consumed: a short request, or a long one to its end.
@@ -740,6 +753,16 @@ impl<P: Protocol> Connection<P> {
     fn has_request(&self) -> bool {
         self.input.len() >= self.wanted
     }
+}
+
+/// Goes on with TLS; false if that is not possible: nothing may have come or be on its way without it.
+fn starts_tls<P: Protocol>(
+    connection: &mut Connection<P>,
+    consent: &[u8],
+    counters: &ClientCounters,
+) -> bool {
+    let is_quiet = connection.places.is_empty() && !connection.has_unsent() && connection.input.len() == 0;
+    is_quiet && connection.has_own_socket(counters) && connection.stream.start_tls(consent, connection.active)
 }
 
 /// The socket is not usable any more, mostly because of the other end.

@@ -62,6 +62,7 @@ pub(super) enum InputStep {
     Order(usize, order::Request),
     Reply(usize, Vec<u8>),
     Close(usize, Vec<u8>),
+    StartTls(usize, Vec<u8>),
 }
 
 impl InputStep {
@@ -72,7 +73,8 @@ impl InputStep {
             InputStep::Nothing(used)
             | InputStep::Order(used, _)
             | InputStep::Reply(used, _)
-            | InputStep::Close(used, _) => Some(used).filter(|used| *used > 0),
+            | InputStep::Close(used, _)
+            | InputStep::StartTls(used, _) => Some(used).filter(|used| *used > 0),
         }
     }
 
@@ -82,6 +84,7 @@ impl InputStep {
             Progress::Done { used, action: Action::Nothing } => InputStep::Nothing(used),
             Progress::Done { used, action: Action::Reply(reply) } => InputStep::Reply(used, reply),
             Progress::Done { used, action: Action::Close(reply) } => InputStep::Close(used, reply),
+            Progress::Done { used, action: Action::StartTls(reply) } => InputStep::StartTls(used, reply),
             Progress::Done { used, action: Action::Order(request) } => {
                 InputStep::Order(used, crate::ordered::summed(request.into()))
             }
@@ -149,6 +152,13 @@ impl<P: Protocol> Input<P> {
         } else if !is_long && self.len() <= limits::FREE_INPUT && self.capacity() > 2 * limits::KEPT_INPUT {
             self.release();
         }
+    }
+
+    /// What its protocol orders at the end, if both copies ask for the same.
+    pub fn closed(&mut self, twice: bool) -> Option<order::Request> {
+        let farewell = self.received.protocol.closed();
+        let is_certain = !twice || self.again.protocol.closed() == farewell;
+        farewell.filter(|_| is_certain).map(|request| crate::ordered::summed(request.into()))
     }
 
     /// What its protocol sends without a request.

@@ -39,11 +39,11 @@ use mio::{Interest, Registry, Token};
 
 use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
-use crate::service::{MakeProtocol, Protocol};
+use crate::service::{MakeProtocol, NewConnection, Protocol};
 use crate::socket_errors::is_own_fault_without_peer;
 use accepting::{Accepted, Acceptor};
 pub use budget::Shares;
-use budget::{Budget, Wait};
+use budget::{Budget, Cost, Wait};
 use certificate::ClientTls;
 use connection::{Connection, Now, Reading, StepOutcome};
 pub use excess::ExcessRights;
@@ -236,6 +236,8 @@ pub struct Clients<P> {
     reported_unmoved: Option<u64>,
     /// The buffer for reads of a socket; its connection keeps only the bytes that were read.
     scratch: Vec<u8>,
+    /// What connections that have ended order, with their slots and generations, until the next tick.
+    farewells: Vec<(u32, u32, order::Request)>,
 }
 
 struct ConnectionEntry<P> {
@@ -283,6 +285,7 @@ impl<P: Protocol> Clients<P> {
             closed_unmoved: 0,
             reported_unmoved: None,
             scratch: vec![0; limits::READ_CHUNK],
+            farewells: Vec::new(),
         })
     }
 
@@ -295,6 +298,9 @@ impl<P: Protocol> Clients<P> {
     /// What is read from an accepted socket, and written to it.
     fn stream(&self, socket: ClientSocket, peer: ClientAddress) -> io::Result<ClientStream> {
         match &self.tls {
+            Some(tls) if peer != ClientAddress::Unix && P::ASKS_FOR_TLS => {
+                Ok(ClientStream::offering_tls(socket, tls.config()))
+            }
             Some(tls) if peer != ClientAddress::Unix => {
                 Ok(ClientStream::with_tls(socket, TlsSession::new(tls.config(), self.ticks)?))
             }
@@ -387,7 +393,9 @@ impl<P: Protocol> Clients<P> {
         if let Some(connection) = entry.connection.take() {
             self.budget.take_out(connection.held());
             // Replies in flight will find another generation; they are counted when they come.
-            connection.end(&self.registry, &self.counters);
+            let farewell = connection.end(&self.registry, &self.counters, self.bounds.twice);
+            let (number, generation) = (self.numbers.number(slot), entry.generation);
+            self.farewells.extend(farewell.map(|request| (number, generation, request)));
             entry.generation = entry.generation.wrapping_add(1);
             self.free.push(slot);
             self.own().closed.fetch_add(1, Relaxed);
@@ -519,6 +527,20 @@ impl<P: Protocol> Clients<P> {
         self.counters.own_faults.fetch_add(u64::from(is_own_fault_without_peer(error)), Relaxed);
     }
 
+    /// Submits what connections have ordered that have ended since the last tick.
+    fn say_farewell(&mut self, submissions: &mut Vec<Submission>) {
+        let room = limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding);
+        let count = self.farewells.len().min(room);
+        for (slot, generation, request) in self.farewells.drain(..count) {
+            let cost = self.budget.begin(Cost::new(request.bytes.len(), 0));
+            // The connection that has places in a sequence is gone when the reply comes.
+            let to = ReplyTo { slot, generation, sequence: u64::MAX, cost };
+            submissions.push(Submission { number: self.submitted, to, request });
+            self.submitted += 1;
+            self.outstanding += 1;
+        }
+    }
+
     fn accept(&mut self) {
         let Some(acceptor) = &mut self.acceptor else { return };
         for accepted in acceptor.accept(&self.counters, self.bounds.connections) {
@@ -551,7 +573,8 @@ impl<P: Protocol> ClientSide for Clients<P> {
                 return;
             }
         };
-        let protocol = (self.make_protocol)(&self.counters);
+        let offers_tls = P::ASKS_FOR_TLS && self.tls.is_some() && peer != ClientAddress::Unix;
+        let protocol = (self.make_protocol)(&NewConnection { counters: self.counters.clone(), offers_tls });
         let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
         self.own().connections.opened(self.numbers.number(slot), peer, self.ticks);
@@ -627,6 +650,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.accept();
         self.budget.give_back_excess();
         self.make_room();
+        self.say_farewell(submissions);
         self.own().held.store(self.budget.held() as u64, Relaxed);
         self.own().waiting.store(self.budget.waiting() as u64, Relaxed);
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {

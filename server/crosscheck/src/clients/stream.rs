@@ -2,9 +2,11 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use mio::Registry;
 use mio::event::Source;
+use rustls::ServerConfig;
 
 use super::socket::ClientSocket;
 use super::tls::TlsSession;
@@ -13,11 +15,13 @@ use super::tls::TlsSession;
 pub(super) struct ClientStream {
     socket: ClientSocket,
     tls: Option<Box<TlsSession>>,
+    /// The client may ask for TLS.
+    offered: Option<Arc<ServerConfig>>,
 }
 
 impl From<ClientSocket> for ClientStream {
     fn from(socket: ClientSocket) -> Self {
-        ClientStream { socket, tls: None }
+        ClientStream { socket, tls: None, offered: None }
     }
 }
 
@@ -30,7 +34,23 @@ impl AsRawFd for ClientStream {
 impl ClientStream {
     /// A client that speaks TLS.
     pub fn with_tls(socket: ClientSocket, tls: TlsSession) -> Self {
-        ClientStream { socket, tls: Some(Box::new(tls)) }
+        ClientStream { socket, tls: Some(Box::new(tls)), offered: None }
+    }
+
+    /// A client that may ask for TLS.
+    pub fn offering_tls(socket: ClientSocket, config: Arc<ServerConfig>) -> Self {
+        ClientStream { socket, tls: None, offered: Some(config) }
+    }
+
+    /// Tells the client that TLS begins, and goes on with it. False if it was not offered, or has begun already, or the
+    /// socket does not take the few bytes.
+    pub fn start_tls(&mut self, consent: &[u8], tick: u64) -> bool {
+        let Some(session) = self.offered.take().and_then(|config| TlsSession::new(config, tick).ok()) else {
+            return false;
+        };
+        let is_told = self.socket.writev(&[IoSlice::new(consent)]).is_ok_and(|sent| sent == consent.len());
+        self.tls = Some(Box::new(session));
+        is_told
     }
 
     /// The received bytes, which stay for the next call.

@@ -73,7 +73,7 @@ pub(super) fn serve_with<P: Protocol>(
     serve_over(make, bounds, counters, None)
 }
 
-fn serve_over<P: Protocol>(
+pub(super) fn serve_over<P: Protocol>(
     make: MakeProtocol<P>,
     bounds: Bounds,
     counters: Arc<ClientCounters>,
@@ -81,7 +81,7 @@ fn serve_over<P: Protocol>(
 ) -> Server {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (sender, submitted) = mpsc::channel();
-    let acceptor = Acceptor::bind(any).unwrap();
+    let acceptor = Acceptor::bind(any).unwrap().refuses_for::<P>(tls.is_some());
     let address = acceptor.listener().local_addr().unwrap();
     let (mut acceptor, excess) = (Some(acceptor), ExcessRights::default());
     let submit = move |batch: &mut Vec<Submission>| {

@@ -1,5 +1,6 @@
 //! TLS over real sockets, with clients that others wrote: handshakes, large and pipelined requests, what is no TLS,
-//! bounds, faults on both ways, and a certificate that is exchanged.
+//! bounds, faults on both ways, and a certificate that is exchanged. And a protocol whose clients ask for TLS, and that
+//! orders something at its end.
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -16,10 +17,11 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, Support
 
 use super::input::{Input, InputStep};
 use super::stream::ClientStream;
-use super::tests::{Lines, Server, bounds, look_until, read_exactly, serve_tls, unheard};
+use super::tests::{Lines, Server, bounds, look_until, read_exactly, serve_asking, serve_tls, unheard};
 use super::thread::ThreadInput;
 use super::tls::TlsSession;
 use super::*;
+use crate::service::{Action, Progress};
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
@@ -70,6 +72,117 @@ fn client(
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let name = "localhost".try_into().unwrap();
     StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket)
+}
+
+/// Lines, of which a client asks for TLS by `tls`, and that orders `gone` at its end once it has ordered something.
+#[derive(Clone, PartialEq, Default)]
+struct AskingLines {
+    has_ordered: bool,
+}
+
+impl Protocol for AskingLines {
+    const ASKS_FOR_TLS: bool = true;
+    const TOO_MANY_CLIENTS: &'static [u8] = b"full\n";
+
+    fn next(&mut self, input: &[u8]) -> Progress {
+        match Lines.next(input) {
+            Progress::Done { used, .. } if input.starts_with(b"tls\n") => {
+                Progress::Done { used, action: Action::StartTls(b"yes\n".to_vec()) }
+            }
+            progress => {
+                self.has_ordered |= matches!(progress, Progress::Done { action: Action::Order(_), .. });
+                progress
+            }
+        }
+    }
+
+    fn closed(&mut self) -> Option<Vec<u8>> {
+        self.has_ordered.then(|| b"gone".to_vec())
+    }
+}
+
+/// Clients may ask for TLS.
+fn serve_asking(tls: Option<Arc<ClientTls>>, connections: usize) -> Server {
+    let make: MakeProtocol<AskingLines> = Arc::new(|accepted| {
+        assert!(accepted.counters.threads().len() == 1);
+        AskingLines::default()
+    });
+    serve_over(make, bounds(connections, true), Arc::default(), tls)
+}
+
+#[test]
+fn what_a_protocol_orders_at_the_end_of_its_connection_is_ordered_once() {
+    let server = serve_asking(None, 2);
+    let mut stream = server.connect();
+    stream.write_all(b"one\n").unwrap();
+    let one = server.take();
+    drop(stream);
+    // It may still read the reply: only behind that it has ended.
+    server.send(one.answered("1\n"));
+    let gone = server.take();
+    assert_eq!((&one.request.bytes[..], &gone.request.bytes[..]), (&b"one"[..], &b"gone"[..]));
+    server.send(gone.answered(""));
+    // One that has asked for nothing orders nothing; the next one has its slot, and its own replies.
+    drop(server.connect());
+    let mut next = server.connect();
+    next.write_all(b"two\n").unwrap();
+    let two = server.take();
+    assert_eq!(&two.request.bytes[..], b"two");
+    server.send(two.answered("2\n"));
+    read_exactly(&mut next, b"2\n");
+    let mut excess = server.connect();
+    read_exactly(&mut server.connect(), b"full\n");
+    excess.write_all(b"now x\n").unwrap();
+    read_exactly(&mut excess, b"x\n");
+}
+
+/// A client that asks for TLS by these bytes, and goes on with it when it is told so.
+fn asking_client(address: SocketAddr, der: &CertificateDer<'static>, asks: &[u8]) -> TlsClient {
+    let mut client = client(address, der, &version::TLS13);
+    client.sock.write_all(asks).unwrap();
+    read_exactly(&mut client.sock, b"yes\n");
+    client
+}
+
+#[test]
+fn a_client_that_asks_for_tls_goes_on_with_it() {
+    let made = Made::new();
+    let server = serve_asking(Some(made.tls()), 10);
+    let mut plain = TcpStream::connect(server.address).unwrap();
+    plain.write_all(b"now here\n").unwrap();
+    read_exactly(&mut plain, b"here\n");
+    let mut client = asking_client(server.address, &made.der, b"tls\n");
+    client.write_all(b"one\nnow two\n").unwrap();
+    let one = server.take();
+    server.send(one.answered("1\n"));
+    read_exactly(&mut client, b"1\ntwo\n");
+    assert_eq!(server.counters.tls_failed.load(Relaxed), 0);
+}
+
+/// What came without TLS must not be taken for what comes with it; and there is one handshake, with a certificate.
+#[test]
+fn tls_does_not_begin_behind_or_in_front_of_other_bytes() {
+    let made = Made::new();
+    let server = serve_asking(Some(made.tls()), 10);
+    let refused = |asks: &[u8], expected_text: &[u8], expected: u64| {
+        let mut plain = TcpStream::connect(server.address).unwrap();
+        plain.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        plain.write_all(asks).unwrap();
+        let mut rest = Vec::new();
+        // The end may come as a reset.
+        let _ = plain.read_to_end(&mut rest);
+        assert!(rest == expected_text, "{}: {}", asks.escape_ascii(), rest.escape_ascii());
+        until("it is counted", || server.counters.tls_failed.load(Relaxed) == expected);
+    };
+    refused(b"tls\none\n", b"", 1);
+    refused(b"now x\ntls\n", b"x\n", 2);
+    let mut client = asking_client(server.address, &made.der, b"tls\n");
+    client.write_all(b"tls\n").unwrap();
+    assert!(client.read(&mut [0; 8]).is_ok_and(|read| read == 0) || client.sock.peer_addr().is_err());
+    let without = serve_asking(None, 10);
+    let mut plain = TcpStream::connect(without.address).unwrap();
+    plain.write_all(b"tls\n").unwrap();
+    assert_eq!(plain.read(&mut [0; 8]).unwrap_or(0), 0);
 }
 
 fn serve() -> (Made, Server) {

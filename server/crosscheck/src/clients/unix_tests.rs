@@ -16,7 +16,10 @@ use crate::socket_file::SocketFile;
 
 fn listen(path: &Path, mode: u32) -> io::Result<(Acceptor, SocketFile)> {
     let file = SocketPath { path: path.to_owned(), mode };
-    Acceptor::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap().listens_on(&file)
+    Acceptor::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .unwrap()
+        .refuses_for::<Lines>(false)
+        .listens_on(&file)
 }
 
 fn connect(path: &Path) -> UnixStream {

@@ -276,6 +276,7 @@ impl<S: Service, W: World> Replica<S, W> {
             last_evidence: env.evidence.last().as_ref().map(crate::evidence::line),
             large: env.large(),
             sent: env.peers.sent,
+            counts: execution.map(|execution| execution.service.counts()).unwrap_or_default(),
             giving: self.executor.running.as_ref().and_then(|running| self.copies.given(running.locks())),
             receiving: self.transfer.receiving(self.copy_rate.bytes_per_second()),
         }

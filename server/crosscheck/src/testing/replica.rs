@@ -89,7 +89,7 @@ impl<S: Service> Replica<S> {
             input = &input[used..];
             match action {
                 Action::Nothing => {}
-                Action::Reply(bytes) => output.extend(bytes),
+                Action::Reply(bytes) | Action::StartTls(bytes) => output.extend(bytes),
                 Action::Order(ordered) => match self.run(&ordered) {
                     RequestEnd::Replied(reply) => output.extend(reply),
                     RequestEnd::Corrupted(wrong) => panic!("corrupted: {wrong:?}"),

@@ -1,11 +1,10 @@
 //! How a client says who it is, where a password file is used: stock memcached's forms, a `set` of any key with the
 //! value `NAME PASSWORD` as the first command of a text connection, or SASL PLAIN (RFC 4616) in the binary protocol.
 
-use crosscheck::{Action, Progress};
+use crosscheck::{Action, Passwords, Progress};
 
 use crate::command::binary::{ResponseContent, ResponseStatus, opcode};
 use crate::limits::LINE_BYTES;
-use crate::passwords::Passwords;
 use crate::protocol::binary::Packet;
 use crate::protocol::line::{Line, error};
 use crate::protocol::text::value_length;

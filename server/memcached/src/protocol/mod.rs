@@ -13,13 +13,12 @@ mod text;
 
 use std::sync::Arc;
 
-use crosscheck::{Action, ClientCounters, Progress, Protocol};
+use crosscheck::{Action, ClientCounters, Passwords, Progress, Protocol};
 
 use crate::command::binary::{REQUEST, opcode};
 use crate::command::{Command, Key, KeyHash, List, encode, encode_get, encode_with_value};
 use crate::config::Config;
 use crate::limits::{GET_LINE_BYTES, LINE_BYTES, LIST_PARTS, LISTED_AT_ONCE, REPLY_BYTES, REPLY_LINE_BYTES};
-use crate::passwords::Passwords;
 use crate::protocol::binary::Decoded;
 use crate::protocol::line::Line;
 use crate::stats::Stats;

@@ -4,6 +4,7 @@ mod access;
 #[cfg(feature = "lab")]
 mod lab;
 mod parse;
+mod passwords;
 mod problem;
 mod read;
 
@@ -21,6 +22,7 @@ pub use access::made_certificate;
 #[cfg(feature = "lab")]
 pub use lab::LeftOut;
 pub use parse::{check_group, may_read_locally, parse};
+pub use passwords::PasswordFile;
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};
 pub use read::{TableReader, resolve};
 

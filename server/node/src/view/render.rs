@@ -101,6 +101,9 @@ fn notices(status: &Status) -> Vec<ViewLine> {
         let times = grouped(status.refused.strangers);
         notices.push(of(format!("refused {times} connections to its peers' port that are not of its group")));
     }
+    notices.extend(
+        status.counts.iter().map(|(what, times)| of(format!("counted {} x: {what}", grouped(*times)))),
+    );
     let buffers = &status.buffers;
     if buffers.evicted > 0 {
         let (closed, limit) = (grouped(buffers.evicted), buffers.limit >> 20);

@@ -1,4 +1,4 @@
-//! Who may use the cache: names and passwords in a file of stock memcached's form (option `-Y`), a line `NAME:PASSWORD`
+//! Who may use a service: names and passwords in a file of stock memcached's form (option `-Y`), a line `NAME:PASSWORD`
 //! each.
 //!
 //! Each replica has its own file, and answers for its own connections: nothing here reaches state or an ordered
@@ -73,6 +73,13 @@ impl Passwords {
         bool::from(content.pairs.iter().map(is_pair).fold(Choice::from(0), |found, this| found | this))
     }
 
+    /// What is behind the colon of this name's line, for protocols that send no passwords.
+    pub fn password_of(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let mut content = self.read.lock();
+        self.refresh(&mut content);
+        content.pairs.iter().find(|(known, _)| known == name).map(|(_, password)| password.clone())
+    }
+
     /// Reads the file again if it has changed. A file that cannot be used any more leaves everything as it was.
     fn refresh(&self, content: &mut PasswordLines) {
         let unreadable = |error| PasswordError::Unreadable(self.path.clone(), error);
@@ -86,7 +93,7 @@ impl Passwords {
             Ok(()) => content.reported = false,
             Err(error) if !content.reported => {
                 content.reported = true;
-                crosscheck::message(format_args!(
+                crate::message(format_args!(
                     "the changed password file is not used, and the former names and passwords hold: {error}. \
                      Mend the file; it is read again at the next login"
                 ));
@@ -110,7 +117,7 @@ fn read(path: &Path) -> Result<Vec<NameAndPassword>, PasswordError> {
     let lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut pairs = Vec::new();
     for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
-        let Some(colon) = memchr::memchr(b':', line) else {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
             return Err(PasswordError::Line(path.to_owned(), number + 1));
         };
         pairs.push((line[..colon].to_vec(), line[colon + 1..].to_vec()));
@@ -150,6 +157,8 @@ mod tests {
                 "{name} {password}"
             );
         }
+        assert_eq!(passwords.password_of(b"bob").as_deref(), Some(&b"two:three"[..]));
+        assert_eq!(passwords.password_of(b"carl"), None);
     }
 
     #[test]

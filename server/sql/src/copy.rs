@@ -37,7 +37,7 @@ impl Performer<'_> {
     ) -> Result<(), QueryFailure> {
         self.context.copy = CopyProgress::default();
         // That it can be prepared is known before anything is sent.
-        let statement = self.connection().prepare(&step.sql)?;
+        let statement = self.connected.prepare(&step.sql)?;
         self.begin_implicit(true, !statement.readonly())?;
         reply.copy_begins(false, step.parameters.len());
         Ok(())
@@ -52,7 +52,7 @@ impl Performer<'_> {
     ) -> Result<(), QueryFailure> {
         let mut bytes = std::mem::take(&mut self.context.copy.rest);
         bytes.extend_from_slice(data);
-        let mut statement = self.connection().prepare(&step.sql)?;
+        let mut statement = self.connected.prepare(&step.sql)?;
         self.begin_implicit(true, !statement.readonly())?;
         let mut rest = &bytes[..];
         while !rest.is_empty() && !self.context.copy.is_over {
@@ -105,7 +105,7 @@ impl Performer<'_> {
         reply: &mut ReplyWriter<'_>,
     ) -> Result<String, QueryFailure> {
         let columns = step.columns.as_deref().unwrap_or_default();
-        let mut statement = self.connection().prepare(&step.sql)?;
+        let mut statement = self.connected.prepare(&step.sql)?;
         reply.copy_begins(true, columns.len());
         if format.has_header {
             let names: Vec<_> = columns.iter().map(|(name, _)| Some(name.clone().into_bytes())).collect();

@@ -1,11 +1,9 @@
 //! `dump` and `load`: the whole database as a file of SQLite's, out of a group and into it while it serves.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::FileExt;
+use std::io::{BufReader, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use node::clap;
@@ -14,14 +12,11 @@ use node::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use node::program::text;
 
 use crate::database::{MAX_PAGES, PAGE_BYTES};
-use crate::file_request::{ChangedHead, FileRequest, PAGES_IN};
+use crate::file_request::{FileRequest, PAGES_IN};
+use crate::pg_client::{LoginAs, PgClient, Trust};
 
-/// Bytes of a message at most: a reply has 1 MiB of pages, each in a message of its own.
-const MAX_MESSAGE: usize = 1 << 20;
 /// Rounds of a dump. Each is much shorter than the one before, unless nearly all pages change all the time.
 const MAX_ROUNDS: u32 = 100;
-/// The check of a large file takes long, and no other request is executed meanwhile.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The beginning of `dump --help`.
 pub const ABOUT_DUMP: &str = "Writes the whole database into a file of SQLite's, while the group serves. \
@@ -43,6 +38,15 @@ pub struct CopyTarget {
     /// Where the replica serves clients, for one that `serve` started
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["port", "admin", "replica"])]
     pub clients: Option<SocketAddr>,
+    /// Log in as this user; the password is in the variable PGPASSWORD
+    #[arg(long, value_name = "NAME", default_value = "crosscheck")]
+    pub user: String,
+    /// Connect with TLS, and trust the certificates in this file: an authority's, or the replicas' own
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// The name in the replicas' certificate
+    #[arg(long, value_name = "NAME", default_value = "localhost", requires = "tls_ca")]
+    pub tls_name: String,
 }
 
 /// Options of `dump`.
@@ -163,7 +167,7 @@ fn send_file(client: &mut PgClient, load: u64, file: File, count: u32) -> anyhow
 impl CopyTarget {
     fn connect(&self) -> anyhow::Result<PgClient> {
         if let Some(address) = self.clients {
-            return PgClient::connect(address);
+            return self.log_in(address);
         }
         let replicas = self.target.replicas()?;
         let Some(replica) = replicas.iter().find(|replica| replica.number == self.replica) else {
@@ -172,116 +176,12 @@ impl CopyTarget {
         let address = replica.clients.ok_or_else(|| {
             misuse("where the replica serves clients is not known; give --clients HOST:PORT instead")
         })?;
-        PgClient::connect(address)
-    }
-}
-
-/// A connection as PostgreSQL's clients have it, for queries that are [`FileRequest`]s.
-#[derive(Debug)]
-pub struct PgClient {
-    stream: BufReader<TcpStream>,
-}
-
-impl PgClient {
-    /// Connects to a replica.
-    ///
-    /// # Errors
-    /// If it does not let a client in.
-    pub fn connect(address: SocketAddr) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).with_context(|| format!("no connection to {address}"))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut client = PgClient { stream: BufReader::new(stream) };
-        let body = b"\0\x03\0\0user\0crosscheck\0\0";
-        let length = (body.len() as u32 + 4).to_be_bytes();
-        client.stream.get_mut().write_all(&[&length[..], body].concat())?;
-        client.until_ready(&mut |kind, body| match (kind, body.first_chunk()) {
-            (b'R', Some(how)) if u32::from_be_bytes(*how) != 0 => bail!("the replica asks for a password"),
-            _ => Ok(()),
-        })?;
-        Ok(client)
+        self.log_in(address)
     }
 
-    /// Sends a request, and returns the tag of its reply.
-    ///
-    /// # Errors
-    /// That of the reply, or of the connection.
-    pub fn ask(&mut self, request: &FileRequest) -> anyhow::Result<String> {
-        let mut tag = String::new();
-        self.send(request)?;
-        self.until_ready(&mut |kind, body| {
-            if kind == b'C' {
-                tag = String::from_utf8_lossy(body).trim_end_matches('\0').to_owned();
-            }
-            Ok(())
-        })?;
-        Ok(tag)
+    fn log_in(&self, address: SocketAddr) -> anyhow::Result<PgClient> {
+        let password = std::env::var_os("PGPASSWORD").map(|password| password.into_encoded_bytes());
+        let trust = self.tls_ca.as_deref().map(|file| Trust { file, name: &self.tls_name });
+        PgClient::connect(address, &LoginAs { user: &self.user, password: password.as_deref(), trust })
     }
-
-    /// Removes what is left of an unfinished load, and begins another one; with 0, none.
-    ///
-    /// # Errors
-    /// If the database is not empty.
-    pub fn begin(&mut self, load: u64) -> anyhow::Result<()> {
-        while self.ask(&FileRequest::Begin { load })? != "LOAD 0" {}
-        Ok(())
-    }
-
-    /// Takes the pages of one reply.
-    fn changed(&mut self, since: u64, from: u32, file: &File) -> anyhow::Result<ChangedHead> {
-        let mut head = None;
-        self.send(&FileRequest::Changed { since, from })?;
-        self.until_ready(&mut |kind, body| {
-            match (kind, head, body.split_first_chunk()) {
-                (b'd', None, _) => head = ChangedHead::parse(body),
-                (b'd', Some(_), Some((number, page))) if page.len() == PAGE_BYTES => {
-                    let place = u64::from(u32::from_be_bytes(*number)) * PAGE_BYTES as u64;
-                    file.write_all_at(page, place)?;
-                }
-                (b'd', ..) => bail!("the replica sent something else than pages"),
-                _ => {}
-            }
-            Ok(())
-        })?;
-        head.ok_or_else(|| anyhow!("the replica sent no pages"))
-    }
-
-    fn send(&mut self, request: &FileRequest) -> anyhow::Result<()> {
-        let text = request.text();
-        let length = (text.len() as u32 + 5).to_be_bytes();
-        self.stream.get_mut().write_all(&[b"Q", &length[..], text.as_bytes(), b"\0"].concat())?;
-        Ok(())
-    }
-
-    /// Reads messages up to the end of a reply.
-    fn until_ready(&mut self, see: &mut dyn FnMut(u8, &[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let mut failed = None;
-        loop {
-            let mut head = [0; 5];
-            if let Err(error) = self.stream.read_exact(&mut head) {
-                let closed = || anyhow!("the replica has closed the connection: {error}");
-                return Err(failed.map_or_else(closed, |failed: String| anyhow!(failed)));
-            }
-            let [kind, a, b, c, d] = head;
-            let length = u32::from_be_bytes([a, b, c, d]) as usize;
-            if !(4..=MAX_MESSAGE).contains(&length) {
-                bail!("the replica does not speak PostgreSQL's protocol");
-            }
-            let mut body = vec![0; length - 4];
-            self.stream.read_exact(&mut body)?;
-            match kind {
-                b'E' => failed = failed.or(Some(in_words(&body))),
-                b'Z' => return failed.map_or(Ok(()), |error| Err(anyhow!(error))),
-                _ => see(kind, &body)?,
-            }
-        }
-    }
-}
-
-/// An error of PostgreSQL's protocol: its code, message and hint.
-fn in_words(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    let field = |name: char| text.split('\0').find_map(|field| field.strip_prefix(name));
-    let hint = field('H').map_or(String::new(), |hint| format!(" {hint}"));
-    format!("{} ({}).{hint}", field('M').unwrap_or("error"), field('C').unwrap_or("no code"))
 }

@@ -14,17 +14,18 @@ use parking_lot::Mutex;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, Error, OpenFlags};
+use rusqlite::{CachedStatement, Connection, Error, OpenFlags};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::catalog;
 use crate::database::MAX_PAGES;
-use crate::dialect::PresentTables;
+use crate::dialect::{KnownTables, PresentTables};
 use crate::error::SqlError;
 use crate::functions;
 use crate::guest::Guest;
 use crate::plan::Plan;
 use crate::query::QueryFailure;
+use crate::refusals::Refusals;
 use crate::vfs;
 use crate::words::TransactionChange;
 
@@ -41,6 +42,8 @@ const MAX_PATTERN: i32 = 1000;
 const MANY_USES: u64 = 300;
 /// Prepared statements whose meaning a connection keeps, at most.
 const MAX_PLANS: usize = 256;
+/// Statements that SQLite has compiled and that a connection keeps, at most.
+const MAX_COMPILED: usize = 128;
 /// Functions whose results depend on what a connection has done before, or that reach outside.
 const REFUSED: [&str; 6] =
     ["changes", "total_changes", "last_insert_rowid", "load_extension", "sqlite_offset", "fts3_tokenizer"];
@@ -61,6 +64,7 @@ const OF_REQUEST: functions::Sources = functions::Sources { now_us: vfs::now_us,
 #[derive(Default)]
 pub struct Engine {
     idle: Mutex<Vec<Connected>>,
+    refusals: Arc<Refusals>,
 }
 
 /// A connection, and what its hooks have seen.
@@ -69,6 +73,9 @@ pub struct Connected {
     /// What prepared statements mean, by a digest of what the client prepared. It holds for the schema that the
     /// connection knows.
     plans: RefCell<BTreeMap<u128, Arc<Plan>>>,
+    /// What the schema that the connection knows says of tables.
+    tables: KnownTables,
+    refusals: Arc<Refusals>,
     seen: Arc<HookRecord>,
     /// The digest of the schema that it knows, and SQLite's number of it: with another number, SQLite would read the
     /// schema again, which counts as steps.
@@ -84,6 +91,9 @@ struct HookRecord {
     change: Mutex<Option<TransactionChange>>,
     /// A statement of this request creates, alters or drops something.
     defines: AtomicBool,
+    /// The compilation of a statement of this request has counted as steps. The next request compiles it again, so that
+    /// it counts at all replicas.
+    is_costly: AtomicBool,
     /// The statement that is prepared is a step that a change of the schema was translated to.
     is_of_change: AtomicBool,
 }
@@ -94,9 +104,44 @@ impl Connected {
         &self.connection
     }
 
+    /// Where it is counted what clients ask for in vain.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// What the statement that was prepared since the last call does to a transaction, as SQLite has read it.
     pub fn take_change(&self) -> Option<TransactionChange> {
         self.seen.change.lock().take()
+    }
+
+    /// Compiles something. SQLite's generator begins anew for it, and again for its execution: whether a statement was
+    /// compiled now or before makes no difference then.
+    pub fn compile<'c, R>(&'c self, work: impl FnOnce(&'c Connection) -> R) -> R {
+        let _generator = vfs::own_generator();
+        vfs::begin_generator();
+        let result = work(&self.connection);
+        vfs::begin_generator();
+        result
+    }
+
+    /// A statement, as it was compiled before or now.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn prepare(&self, sql: &str) -> Result<CachedStatement<'_>, Error> {
+        let left = self.seen.looks.load(Ordering::Relaxed);
+        let statement = self.compile(|connection| connection.prepare_cached(sql))?;
+        let is_costly = self.seen.looks.load(Ordering::Relaxed) != left;
+        self.seen.is_costly.fetch_or(is_costly, Ordering::Relaxed);
+        Ok(statement)
+    }
+
+    /// Executes a statement without values and rows.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn execute(&self, sql: &str) -> Result<(), Error> {
+        self.prepare(sql)?.raw_execute().map(|_| ())
     }
 
     /// What a prepared statement means: as it was found before, or by `make`.
@@ -126,6 +171,10 @@ impl Connected {
 
     /// The statements that are prepared from now on are steps of a change of the schema, or not any more.
     pub fn change_schema(&self, is_of_change: bool) {
+        if is_of_change {
+            // SQLite would compile a known one again while it is executed, where it is permitted no more.
+            self.connection.flush_prepared_statement_cache();
+        }
         self.seen.is_of_change.store(is_of_change, Ordering::Relaxed);
     }
 
@@ -138,11 +187,15 @@ impl Connected {
         work: impl FnOnce(&PresentTables<'_>) -> Result<R, SqlError>,
     ) -> Result<R, QueryFailure> {
         let left = self.seen.looks.swap(u64::MAX, Ordering::Relaxed);
-        let tables = PresentTables::new(&self.connection);
-        let result = work(&tables);
+        let known = (!self.seen.defines.load(Ordering::Relaxed)).then_some(&self.tables);
+        let tables = PresentTables::new(&self.connection, known);
+        let result = self.compile(|_| work(&tables));
         self.seen.looks.store(left, Ordering::Relaxed);
         match tables.into_error() {
-            Some(error) => Err(error.into()),
+            Some(error) => {
+                self.tables.forget();
+                Err(error.into())
+            }
             None => Ok(result?),
         }
     }
@@ -168,24 +221,39 @@ impl Engine {
         Engine::default()
     }
 
+    /// What clients have asked for in vain.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// Lets `work` use a connection to what `guest` sees. If a page fails its check, this unwinds, and the connection
-    /// is dropped.
+    /// is dropped. What `only_reads` runs beside others that do, but for what it compiles.
     ///
     /// # Errors
     /// If none can be opened.
-    pub fn with<R>(&self, guest: &mut Guest<'_>, work: impl FnOnce(&Connected) -> R) -> Result<R, Error> {
+    pub fn with<R>(
+        &self,
+        guest: &mut Guest<'_>,
+        only_reads: bool,
+        work: impl FnOnce(&Connected) -> R,
+    ) -> Result<R, Error> {
         let cookie = guest.schema_cookie();
         let schema = (guest.schema(), cookie);
         let known = self.idle.lock().pop().filter(|idle| idle.schema == schema);
-        let _generator = vfs::own_generator();
+        let _generator = (!only_reads).then(vfs::own_generator);
         let (mut connected, result) = vfs::with(guest, || {
             let connected = match known {
                 Some(connected) => connected,
-                None => open(schema)?,
+                None => {
+                    let _generator = vfs::own_generator();
+                    open(schema, self.refusals.clone())?
+                }
             };
-            vfs::begin_generator();
             connected.seen.looks.store(MAX_STEPS / STEPS as u64, Ordering::Relaxed);
             let result = work(&connected);
+            if connected.seen.is_costly.swap(false, Ordering::Relaxed) {
+                connected.connection.flush_prepared_statement_cache();
+            }
             Ok::<_, Error>((connected, result))
         })?;
         if guest.schema_cookie() != cookie {
@@ -231,7 +299,7 @@ pub fn check(guest: &mut Guest<'_>) -> Result<Result<u64, String>, Error> {
     })
 }
 
-fn open(schema: (u64, u32)) -> Result<Connected, Error> {
+fn open(schema: (u64, u32), refusals: Arc<Refusals>) -> Result<Connected, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags_and_vfs("database", flags, vfs::NAME)?;
     connection.execute_batch(SETTINGS)?;
@@ -257,6 +325,7 @@ fn open(schema: (u64, u32)) -> Result<Connected, Error> {
     })?;
     functions::register(&connection, OF_REQUEST)?;
     catalog::register(&connection)?;
+    connection.set_prepared_statement_cache_capacity(MAX_COMPILED);
     // Reads the schema now, when no steps are counted.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let seen = Arc::new(HookRecord::default());
@@ -271,7 +340,8 @@ fn open(schema: (u64, u32)) -> Result<Connected, Error> {
     )?;
     let reading = seen.clone();
     connection.authorizer(Some(move |context: AuthContext<'_>| permit(&context, &reading)))?;
-    Ok(Connected { connection, plans: RefCell::default(), seen, schema })
+    let (plans, tables) = Default::default();
+    Ok(Connected { connection, plans, tables, refusals, seen, schema })
 }
 
 /// What would outlive its request in the connection, or reach outside of the database, is refused.

@@ -8,6 +8,8 @@ use node::clap::{self, Parser, Subcommand};
 use node::program::{program, text};
 use node::{AFTER_HELP, AFTER_LONG_HELP, Application, LONG_ABOUT, NodeCommand, ReplicaParts, outcome};
 use sql::copy_client::{self, ABOUT_DUMP, ABOUT_LOAD, DumpArgs, LoadArgs};
+use sql::options::SqlOptions;
+use sql::scram::Users;
 use sql::{PgConnection, Sql};
 
 struct SqlProgram;
@@ -26,21 +28,30 @@ impl Application for SqlProgram {
     const OBJECT: &'static str = "row:accounts:17";
     type Service = Sql;
     type Protocol = PgConnection;
-    type Options = ();
+    type Options = SqlOptions;
 
-    fn build(_options: &()) -> Result<ReplicaParts<Self>, String> {
-        let make_protocol: MakeProtocol<PgConnection> = Arc::new(|_counters| PgConnection::new(number()));
+    fn build(options: &SqlOptions) -> Result<ReplicaParts<Self>, String> {
+        let users = options.password_file.open()?.map(|passwords| Arc::new(Users::new(passwords)));
+        let make_protocol: MakeProtocol<PgConnection> = Arc::new(move |accepted| {
+            // Two connections with the same number would share a transaction.
+            let connection = PgConnection::new(u64::from_le_bytes(drawn()));
+            let connection = if accepted.offers_tls { connection.only_with_tls() } else { connection };
+            match &users {
+                Some(users) => connection.guarded_by(users.clone(), drawn()),
+                None => connection,
+            }
+        });
         Ok((Sql::new(), make_protocol))
     }
 }
 
-/// A number for a connection: two equal ones would share a transaction.
-fn number() -> u64 {
-    let mut bytes = [0; 8];
+/// Random bytes for a connection.
+fn drawn<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
     // bookkeeping: it reaches the state as a part of ordered requests
     let drawn = getrandom::fill(&mut bytes);
     drawn.unwrap_or_else(|error| panic!("the system has no random numbers: {error}"));
-    u64::from_le_bytes(bytes)
+    bytes
 }
 
 /// Everything on the command line.
@@ -65,7 +76,7 @@ struct SqlCli {
 enum SqlCommand {
     /// Commands that prepare a group, run it, and query it.
     #[command(flatten)]
-    Node(NodeCommand<()>),
+    Node(NodeCommand<SqlOptions>),
     /// Write the whole database into a file, while the group serves
     #[command(long_about = ABOUT_DUMP)]
     Dump(DumpArgs),

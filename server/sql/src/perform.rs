@@ -94,7 +94,12 @@ impl<'p> Performer<'p> {
                 self.query(run.dialect, text, reply)?;
             }
             RunPart::Parse { .. } => {
-                self.plan(run.dialect, statement()?)?;
+                let plan = self.plan(run.dialect, statement()?)?;
+                // Its lines would be expected behind a message that no Sync follows.
+                if copied(&plan).is_ok() {
+                    let hint = "Send COPY .. FROM STDIN as a query of its own, by the simple protocol.";
+                    return Err(SqlError::unsupported("COPY FROM STDIN cannot be prepared", hint).into());
+                }
                 reply.parsed();
             }
             RunPart::Bind { portal: number } => {
@@ -199,7 +204,7 @@ impl<'p> Performer<'p> {
         loop {
             // What a statement does to a transaction is as SQLite reads it, whatever its words are.
             self.connected.take_change();
-            let Some(mut statement) = rest.next()? else { return Ok(is_empty) };
+            let Some(mut statement) = self.connected.compile(|_| rest.next())? else { return Ok(is_empty) };
             let change = self.connected.take_change();
             is_empty = false;
             rows::room(reply)?;
@@ -249,7 +254,7 @@ impl<'p> Performer<'p> {
             return Err(SqlError::plain("25006", message).into());
         }
         if is_part && (self.is_together || writes) && self.connection().is_autocommit() {
-            self.connection().execute_batch("BEGIN")?;
+            self.connected.execute("BEGIN")?;
             self.is_implicit = true;
         }
         Ok(())
@@ -257,7 +262,7 @@ impl<'p> Performer<'p> {
 
     fn commit_implicit(&mut self) -> Result<(), QueryFailure> {
         if self.is_implicit {
-            self.connection().execute_batch("COMMIT")?;
+            self.connected.execute("COMMIT")?;
             self.is_implicit = false;
         }
         Ok(())

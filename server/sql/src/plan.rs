@@ -69,7 +69,9 @@ pub fn digest(dialect: Dialect, statement: &Statement) -> u128 {
 pub fn of_sqlite(connected: &Connected, statement: &Statement) -> Result<Plan, QueryFailure> {
     let mut batch = Batch::new(connected.connection(), &statement.text);
     connected.take_change();
-    let Some(prepared) = batch.next()? else { return Ok(Plan { parameters: Vec::new(), steps: Vec::new() }) };
+    let Some(prepared) = connected.compile(|_| batch.next())? else {
+        return Ok(Plan { parameters: Vec::new(), steps: Vec::new() });
+    };
     refuse(&prepared)?;
     let parameters = (0..parameters(&prepared)?).map(|number| {
         let given = statement.types.get(number).copied().unwrap_or(0);
@@ -81,7 +83,7 @@ pub fn of_sqlite(connected: &Connected, statement: &Statement) -> Result<Plan, Q
     let steps = vec![PlanStep::Sqlite { text: statement.text.clone(), columns }];
     let plan = Plan { parameters: parameters.collect(), steps };
     drop(prepared);
-    match batch.next()? {
+    match connected.compile(|_| batch.next())? {
         None => Ok(plan),
         Some(_) => Err(several()),
     }

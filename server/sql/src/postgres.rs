@@ -92,7 +92,7 @@ impl Performer<'_> {
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), QueryFailure> {
         self.connected.take_change();
-        let mut statement = self.connection().prepare(text)?;
+        let mut statement = self.connected.compile(|connection| connection.prepare(text))?;
         let change = self.connected.take_change();
         if !self.changes(change, reply)? {
             self.begin_implicit(change.is_none(), !statement.readonly())?;
@@ -174,7 +174,7 @@ impl Performer<'_> {
         let mut count = RowsEnd::All(0);
         if !step.sql.is_empty() {
             self.connected.change_schema(matches!(step.kind, Kind::Schema(_)));
-            let prepared = connection.prepare(&step.sql);
+            let prepared = self.connected.prepare(&step.sql);
             self.connected.change_schema(false);
             let mut statement = prepared?;
             self.begin_implicit(true, !statement.readonly())?;
@@ -224,7 +224,7 @@ impl Performer<'_> {
             TransactionChange::Commit => ("COMMIT", "COMMIT"),
             TransactionChange::RollBack => ("ROLLBACK", "ROLLBACK"),
         };
-        self.connection().execute_batch(sql)?;
+        self.connected.execute(sql)?;
         self.is_implicit = false;
         Ok(Some(tag.to_owned()))
     }
@@ -239,7 +239,7 @@ impl Performer<'_> {
     fn savepoint(&mut self, (tag, words): (&str, &str), name: &str) -> Result<String, QueryFailure> {
         self.needs_transaction(tag)?;
         let name = name.replace('"', "\"\"");
-        self.connection().execute_batch(&format!("{words} \"{name}\""))?;
+        self.connected.execute(&format!("{words} \"{name}\""))?;
         Ok(tag.to_owned())
     }
 
@@ -278,7 +278,7 @@ impl Performer<'_> {
             return Err(SqlError::plain("42P03", format!("cursor \"{name}\" already exists")).into());
         }
         let columns = step.columns.clone().unwrap_or_default();
-        let mut statement = self.connection().prepare(&step.sql)?;
+        let mut statement = self.connected.prepare(&step.sql)?;
         plan::bind(&mut statement, values)?;
         let (held, mut all, mut bytes) = (self.context.cursor_bytes, VecDeque::new(), 0);
         rows::each(&mut statement, Asked::SIMPLE, |row| {
@@ -358,7 +358,7 @@ impl Performer<'_> {
         asked: Asked<'_>,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<String, QueryFailure> {
-        let mut statement = self.connection().prepare(&step.sql)?;
+        let mut statement = self.connected.prepare(&step.sql)?;
         plan::bind(&mut statement, values)?;
         if asked.is_described {
             reply.describe(Some(&[("QUERY PLAN".to_owned(), PgType::Text)]), asked.are_binary);
@@ -404,7 +404,7 @@ fn show_columns(name: Option<&str>) -> Vec<(String, PgType)> {
 fn show(name: Option<&str>, asked: Asked<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), QueryFailure> {
     let shown = match name {
         Some(name) => vec![vec![settings::value(name)?]],
-        None => settings::all().into_iter().map(|(name, value)| vec![name, value, ""]).collect(),
+        None => settings::all().map(|(name, value)| vec![name, value, ""]).collect(),
     };
     let columns = show_columns(name);
     if asked.is_described {

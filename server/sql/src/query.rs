@@ -1,6 +1,6 @@
 //! Executes runs on their own, or as parts of a transaction, whose runs before are executed again.
 
-use rusqlite::{Connection, Error, ffi};
+use rusqlite::{Error, ffi};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::engine::Connected;
@@ -54,8 +54,8 @@ pub fn alone(connected: &Connected, run: &ClientRun, out: &mut Vec<u8>) -> Resul
         }
         result => result,
     };
-    roll_back(connection)?;
-    Ok(!failed(result, &mut reply)?)
+    roll_back(connected)?;
+    Ok(!failed(connected, result, &mut reply)?)
 }
 
 /// Executes a run after those of its transaction so far, appends its reply, and rolls all of it back.
@@ -75,8 +75,8 @@ pub fn step(
         vfs::draw(drawn);
         Performer::new(connected, &mut context, TransactionRules::None).run(run, &mut reply)
     });
-    roll_back(connected.connection())?;
-    if failed(result, &mut reply)? {
+    roll_back(connected)?;
+    if failed(connected, result, &mut reply)? {
         return Ok(StepEnd::Failed);
     }
     Ok(StepEnd::Ran(xxh3_128(&out[begins_at..])))
@@ -87,11 +87,10 @@ pub fn step(
 /// # Errors
 /// If there can be no reply of this replica.
 pub fn commit(connected: &Connected, runs: &[Replayed], out: &mut Vec<u8>) -> Result<bool, Abandoned> {
-    let connection = connected.connection();
-    let committed = |()| connection.execute_batch("COMMIT").map_err(QueryFailure::from);
+    let committed = |()| connected.execute("COMMIT").map_err(QueryFailure::from);
     let result = replay(connected, runs, &mut TransactionContext::default()).and_then(committed);
-    roll_back(connection)?;
-    Ok(!failed(result, &mut ReplyWriter::new(out))?)
+    roll_back(connected)?;
+    Ok(!failed(connected, result, &mut ReplyWriter::new(out))?)
 }
 
 /// Begins a transaction, and executes runs that clients have replies to.
@@ -100,7 +99,7 @@ fn replay(
     runs: &[Replayed],
     context: &mut TransactionContext,
 ) -> Result<(), QueryFailure> {
-    connected.connection().execute_batch("BEGIN")?;
+    connected.execute("BEGIN")?;
     let mut again = Vec::new();
     for Replayed { run, drawn, digest } in runs {
         again.clear();
@@ -118,23 +117,29 @@ fn replay(
     Ok(())
 }
 
-fn roll_back(connection: &Connection) -> Result<(), Abandoned> {
-    if connection.is_autocommit() {
+fn roll_back(connected: &Connected) -> Result<(), Abandoned> {
+    if connected.connection().is_autocommit() {
         return Ok(());
     }
-    connection.execute_batch("ROLLBACK").map_err(|error| abandoned(&error).unwrap_or(Abandoned::Memory))
+    connected.execute("ROLLBACK").map_err(|error| abandoned(&error).unwrap_or(Abandoned::Memory))
 }
 
 /// Appends the error of what has failed; false if it has not.
-fn failed(result: Result<(), QueryFailure>, reply: &mut ReplyWriter<'_>) -> Result<bool, Abandoned> {
-    match result {
+fn failed(
+    connected: &Connected,
+    result: Result<(), QueryFailure>,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<bool, Abandoned> {
+    let error = match result {
         Ok(()) => return Ok(false),
-        Err(QueryFailure::Refused(error)) => reply.error(&error),
+        Err(QueryFailure::Refused(error)) => error,
         Err(QueryFailure::Sqlite(error)) => match abandoned(&error) {
             Some(why) => return Err(why),
-            None => reply.error(&SqlError::of_sqlite(&error)),
+            None => SqlError::of_sqlite(&error),
         },
-    }
+    };
+    connected.refusals().count(&error);
+    reply.error(&error);
     Ok(true)
 }
 

@@ -1,5 +1,7 @@
 //! The service: its locks, their footprints, and the handlers.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, from_bytes, genesis, to_bytes};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
@@ -66,7 +68,8 @@ impl Sql {
                 ReplyWriter::new(reply).error(&error);
                 return Ok(false);
             }
-            let done = self.shared(Pages::Shared(&database), drawn, |connected| alone(connected, reply));
+            let done =
+                self.shared(Pages::Shared(&database), drawn, true, |connected| alone(connected, reply));
             if let Some(is_done) = done {
                 return Ok(is_done);
             }
@@ -93,15 +96,17 @@ impl Sql {
         Ok(())
     }
 
-    /// Runs with a connection; none if it has to write, and may only read.
+    /// Runs with a connection; none if it has to write, and may only read. What `only_reads` changes nothing, not even
+    /// to take it back.
     pub(crate) fn shared<R>(
         &self,
         pages: Pages<'_>,
         drawn: Drawn,
+        only_reads: bool,
         run: impl FnOnce(&Connected) -> Result<R, Abandoned>,
     ) -> Option<R> {
         let mut guest = Guest::new(pages, drawn);
-        match self.engine.with(&mut guest, run) {
+        match self.engine.with(&mut guest, only_reads, run) {
             Ok(Ok(result)) => Some(result),
             Ok(Err(Abandoned::Reads)) if guest.wants_to_write() => None,
             // The other replicas outvote it.
@@ -118,7 +123,7 @@ impl Sql {
         reply: &mut Vec<u8>,
         run: impl FnOnce(&Connected, &mut Vec<u8>) -> Result<R, Abandoned>,
     ) -> R {
-        match self.shared(Pages::Exclusive(database), drawn, |connected| run(connected, reply)) {
+        match self.shared(Pages::Exclusive(database), drawn, false, |connected| run(connected, reply)) {
             Some(result) => result,
             None => panic!("SQLite cannot write its file"),
         }
@@ -237,6 +242,11 @@ impl Service for Sql {
     fn kind_name(kind: u16) -> Option<&'static str> {
         const NAMES: [&str; 7] = ["query", "change", "transaction", "close", "expire", "dump", "load"];
         NAMES.get(usize::from(kind).checked_sub(1)?).copied()
+    }
+
+    /// What clients have asked for that the service lacks.
+    fn counts(&self) -> BTreeMap<String, u64> {
+        self.engine.refusals().all()
     }
 
     fn name_of(object: &Members<'_>) -> Option<String> {

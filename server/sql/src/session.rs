@@ -331,7 +331,8 @@ impl Talk<'_, '_> {
         if let Some(error) = file_copy::refused(&database) {
             return Ok(self.fail(&error));
         }
-        let end = self.service.shared(Pages::Shared(&database), drawn, |connected| step(connected, reply));
+        let end =
+            self.service.shared(Pages::Shared(&database), drawn, false, |connected| step(connected, reply));
         drop(database);
         let end = match end {
             Some(end) => end,

@@ -1,53 +1,78 @@
 //! Parameters of a session: `SHOW` and `SET`. A session keeps none: each has one value here, and what sets another one
 //! is refused unless it makes no difference.
 
+use crate::catalog::USER;
 use crate::error::SqlError;
 
-/// Names and values of the parameters whose value makes a difference.
-const FIXED: [(&str, &str); 15] = [
-    ("client_encoding", "UTF8"),
-    ("server_encoding", "UTF8"),
-    ("datestyle", "ISO, MDY"),
-    ("timezone", "UTC"),
-    ("intervalstyle", "postgres"),
-    ("bytea_output", "hex"),
-    ("standard_conforming_strings", "on"),
-    ("integer_datetimes", "on"),
-    ("transaction_isolation", "serializable"),
-    ("default_transaction_isolation", "serializable"),
-    ("default_transaction_read_only", "off"),
-    ("transaction_read_only", "off"),
-    ("search_path", "public"),
-    ("server_version", "15.0"),
-    ("server_version_num", "150000"),
+/// Parameters by name, without regard to case, and the value of each. What makes a difference when it is set to another
+/// one is fixed.
+const PARAMETERS: [(&str, &str, Setting); 43] = [
+    ("application_name", "", Setting::Idle),
+    ("bytea_output", "hex", Setting::Fixed),
+    ("check_function_bodies", "on", Setting::Idle),
+    ("client_encoding", "UTF8", Setting::Fixed),
+    ("client_min_messages", "notice", Setting::Idle),
+    ("DateStyle", "ISO, MDY", Setting::Fixed),
+    ("default_table_access_method", "heap", Setting::Idle),
+    ("default_tablespace", "", Setting::Idle),
+    ("default_transaction_deferrable", "off", Setting::Fixed),
+    ("default_transaction_isolation", "serializable", Setting::Fixed),
+    ("default_transaction_read_only", "off", Setting::Fixed),
+    ("extra_float_digits", "1", Setting::Idle),
+    ("geqo", "off", Setting::Idle),
+    ("idle_in_transaction_session_timeout", "60s", Setting::Idle),
+    ("in_hot_standby", "off", Setting::Fixed),
+    ("integer_datetimes", "on", Setting::Fixed),
+    ("IntervalStyle", "postgres", Setting::Fixed),
+    ("is_superuser", "on", Setting::Idle),
+    ("jit", "off", Setting::Idle),
+    ("lc_collate", "C", Setting::Fixed),
+    ("lc_ctype", "C", Setting::Fixed),
+    ("lc_messages", "C", Setting::Idle),
+    ("lock_timeout", "0", Setting::Idle),
+    ("max_connections", "100", Setting::Fixed),
+    ("max_identifier_length", "63", Setting::Fixed),
+    ("max_index_keys", "32", Setting::Fixed),
+    ("password_encryption", "scram-sha-256", Setting::Fixed),
+    ("row_security", "on", Setting::Idle),
+    ("search_path", "\"$user\", public", Setting::Fixed),
+    ("server_encoding", "UTF8", Setting::Fixed),
+    ("server_version", "15.0", Setting::Fixed),
+    ("server_version_num", "150000", Setting::Fixed),
+    ("session_authorization", USER, Setting::Idle),
+    ("ssl", "off", Setting::Fixed),
+    ("standard_conforming_strings", "on", Setting::Fixed),
+    ("statement_timeout", "0", Setting::Idle),
+    ("synchronous_commit", "on", Setting::Idle),
+    ("TimeZone", "UTC", Setting::Fixed),
+    ("transaction_deferrable", "off", Setting::Fixed),
+    ("transaction_isolation", "serializable", Setting::Fixed),
+    ("transaction_read_only", "off", Setting::Fixed),
+    ("vacuum_cost_delay", "0", Setting::Idle),
+    ("xmloption", "content", Setting::Idle),
 ];
 
-/// Parameters that make no difference here, and what they are by default.
-const IDLE: [(&str, &str); 17] = [
-    ("application_name", ""),
-    ("extra_float_digits", "1"),
-    ("client_min_messages", "notice"),
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("idle_in_transaction_session_timeout", "60s"),
-    ("jit", "off"),
-    ("synchronous_commit", "on"),
-    ("row_security", "on"),
-    ("max_identifier_length", "63"),
-    ("geqo", "off"),
-    ("check_function_bodies", "on"),
-    ("xmloption", "content"),
-    ("default_table_access_method", "heap"),
-    ("default_tablespace", ""),
-    ("is_superuser", "on"),
-    ("session_authorization", "postgres"),
-];
+/// What setting a parameter to another value means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    /// It would make a difference, and is refused.
+    Fixed,
+    /// It makes none.
+    Idle,
+}
 
 /// All parameters and their values, by name.
-pub fn all() -> Vec<(&'static str, &'static str)> {
-    let mut all: Vec<_> = FIXED.into_iter().chain(IDLE).collect();
-    all.sort_unstable();
-    all
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PARAMETERS.iter().map(|(name, value, _)| (*name, *value))
+}
+
+/// The value of a parameter; none if there is no such.
+pub fn known(name: &str) -> Option<&'static str> {
+    find(&canonical(name)).map(|(_, value, _)| value)
+}
+
+fn find(name: &str) -> Option<(&'static str, &'static str, Setting)> {
+    PARAMETERS.into_iter().find(|(known, ..)| known.eq_ignore_ascii_case(name))
 }
 
 /// The value of a parameter.
@@ -55,9 +80,8 @@ pub fn all() -> Vec<(&'static str, &'static str)> {
 /// # Errors
 /// 42704 if there is no such.
 pub fn value(name: &str) -> Result<&'static str, SqlError> {
-    let name = canonical(name);
-    let known = FIXED.iter().chain(&IDLE).find(|(known, _)| *known == name).map(|(_, value)| *value);
-    known.ok_or_else(|| SqlError::plain("42704", format!("unrecognized configuration parameter \"{name}\"")))
+    let message = || format!("unrecognized configuration parameter \"{name}\"");
+    known(name).ok_or_else(|| SqlError::plain("42704", message()))
 }
 
 /// Sets a parameter, which changes nothing; `None` is the default.
@@ -67,9 +91,12 @@ pub fn value(name: &str) -> Result<&'static str, SqlError> {
 pub fn set(name: &str, value: Option<&str>) -> Result<(), SqlError> {
     let name = canonical(name);
     let Some(value) = value else { return Ok(()) };
-    let Some((_, fixed)) = FIXED.iter().find(|(known, _)| *known == name) else {
+    let fixed = match find(&name) {
+        Some((_, _, Setting::Idle)) => return Ok(()),
+        Some((_, fixed, Setting::Fixed)) => fixed,
         // One with a point in its name is an extension's or the client's own.
-        return if name.contains('.') { Ok(()) } else { self::value(&name).map(|_| ()) };
+        None if name.contains('.') => return Ok(()),
+        None => return self::value(&name).map(|_| ()),
     };
     if is_same(&name, value, fixed) {
         return Ok(());

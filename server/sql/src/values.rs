@@ -6,6 +6,7 @@
 mod array;
 mod binary;
 mod coerce;
+mod interval;
 mod json;
 mod moment;
 mod number;
@@ -17,6 +18,7 @@ use crate::types::PgType;
 
 pub use array::{elements, elements_text};
 pub use coerce::{coerce, round_half_even};
+pub use interval::Interval;
 pub use json::{Json, JsonError, parse_json, quote_json};
 pub use moment::{
     DAY_US, Moment, date_of, date_text, days_of_date, time_text, timestamp_of, timestamp_text,

@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Once;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use rusqlite::ffi;
 
 use crate::guest::{Fault, Guest};
@@ -146,13 +146,13 @@ pub fn register() {
     });
 }
 
-/// Lets the one that holds it use SQLite.
+/// Lets the thread that holds it draw from SQLite's generator of random numbers.
 ///
-/// There is one generator of random numbers for the whole process, from which SQLite draws here and there: row ids if
-/// the largest one is taken, names of columns that many others have, an extension of a connection that is opened. So
-/// one request at a time runs in SQLite, from [`begin_generator`] on.
-pub fn own_generator() -> MutexGuard<'static, ()> {
-    static GENERATOR: Mutex<()> = Mutex::new(());
+/// There is one for the whole process. SQLite draws from it where it changes something (a row id if the largest one is
+/// taken), compiles (names of columns that many others have), or opens a connection. So one thread at a time does that,
+/// from [`begin_generator`] on; reading draws nothing.
+pub fn own_generator() -> ReentrantMutexGuard<'static, ()> {
+    static GENERATOR: ReentrantMutex<()> = ReentrantMutex::new(());
     GENERATOR.lock()
 }
 

@@ -7,8 +7,11 @@ mod dialect;
 mod explained;
 mod extended;
 mod file_copy;
+mod login;
 mod protocol;
 mod queries;
 mod replicated;
 mod simulated;
+#[path = "../../../hardening/sei/tests/support/skipped.rs"]
+mod skipped;
 mod transactions;

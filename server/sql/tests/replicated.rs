@@ -1,5 +1,6 @@
 //! The program as an operator runs it: three replicas, psql at each of them, and a flipped bit in a page.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -8,36 +9,52 @@ use std::time::{Duration, Instant};
 use node::cluster::DetachedCluster;
 use tempfile::TempDir;
 
-#[path = "../../../hardening/sei/tests/support/skipped.rs"]
-mod skipped;
+use crate::skipped;
 
 /// Generous: machines of CI are slow, not wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `crosscheck-sql up`, which never outlives the test.
-struct Group {
+pub struct Group {
     up: DetachedCluster,
     directory: TempDir,
 }
 
 impl Group {
     fn up() -> Self {
+        Group::up_with(&[])
+    }
+
+    /// With more options.
+    pub fn up_with(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut command = program(&directory);
-        command.args(["up", "--json", "--port", "0", "--replicas", "3"]);
+        command.args(["up", "--json", "--port", "0", "--replicas", "3"]).args(options);
         let up = DetachedCluster::start(&mut command, PATIENCE).expect("the group is ready");
         Group { up, directory }
     }
 
     /// The output of another command of the program for this group.
-    fn command(&self, arguments: &[&str]) -> String {
-        let output = program(&self.directory).args(arguments).output().expect("the program starts");
+    pub fn command(&self, arguments: &[&str]) -> String {
+        self.command_with(&[], arguments)
+    }
+
+    /// The same, with environment variables.
+    pub fn command_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> String {
+        let mut command = program(&self.directory);
+        let output = command.args(arguments).envs(variables.iter().copied()).output();
+        let output = output.expect("the program starts");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// Where a replica, from 1, serves clients.
+    pub fn clients(&self, replica: usize) -> SocketAddr {
+        self.up.replicas[replica - 1].clients.expect("it serves clients")
     }
 
     /// The output of psql at a replica, from 1.
     fn psql(&self, replica: usize, query: &str) -> String {
-        let address = self.up.replicas[replica - 1].clients.expect("it serves clients");
+        let address = self.clients(replica);
         let output = Command::new("psql")
             .args(["--no-psqlrc", "-At", "-h", &address.ip().to_string(), "-p", &address.port().to_string()])
             .args(["-U", "anybody", "-d", "anything", "-c", query])
@@ -53,7 +70,7 @@ fn program(directory: &TempDir) -> Command {
     command
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}");

@@ -1,8 +1,8 @@
 //! Parts of the catalogue's queries: tables and views, indexes, columns and constraints as SQLite knows them.
 
 use super::numbers::{TYPES, TypeRow};
-use super::settings::SETTINGS;
 use super::{DATABASE, INTERNAL, USER};
+use crate::settings;
 
 /// Parts by name. A part may have others within it.
 const FRAGMENTS: &[(&str, &str)] = &[
@@ -214,8 +214,7 @@ pub fn expand(text: &str) -> String {
             out = out.replace("{types}", &types());
         }
         if out.contains("{settings}") {
-            let rows: Vec<_> = SETTINGS
-                .iter()
+            let rows: Vec<_> = settings::all()
                 .map(|(name, value)| format!("({}, {})", quoted(name), quoted(value)))
                 .collect();
             out = out.replace("{settings}", &format!("VALUES {}", rows.join(", ")));

@@ -4,10 +4,10 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error};
 
 use super::numbers::{TABLES, TYPES};
-use super::settings::setting;
 use super::{DATABASE, USER, VERSION};
 use crate::error::SqlError;
 use crate::functions::{Args, FunctionResult, Strict, define, define_with_null};
+use crate::settings;
 use crate::types::PgType;
 use crate::values::type_family;
 
@@ -205,7 +205,7 @@ pub fn register(connection: &Connection) -> Result<(), Error> {
 
 fn current_setting(args: &Args<'_>, is_lenient: bool) -> FunctionResult {
     let name = args.text(0)?;
-    match setting(&name) {
+    match settings::known(&name) {
         Some(value) => text(value),
         None if is_lenient => Ok(Value::Null),
         None => Err(SqlError::plain("42704", format!("unrecognized configuration parameter \"{name}\""))),
@@ -217,7 +217,7 @@ fn set_config(args: &Args<'_>) -> FunctionResult {
     let (name, value) = (args.text(0)?, args.text(1)?);
     let matters =
         ["datestyle", "intervalstyle", "timezone", "client_encoding", "standard_conforming_strings"];
-    match setting(&name) {
+    match settings::known(&name) {
         None if !name.contains('.') => {
             Err(SqlError::plain("42704", format!("unrecognized configuration parameter \"{name}\"")))
         }

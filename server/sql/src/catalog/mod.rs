@@ -23,7 +23,6 @@ mod fragments;
 mod functions;
 mod information;
 mod numbers;
-mod settings;
 mod system;
 
 use std::collections::BTreeMap;
@@ -32,7 +31,6 @@ use std::sync::LazyLock;
 use crate::types::PgType;
 
 pub use functions::register;
-pub use settings::setting;
 
 /// Who owns everything.
 pub const USER: &str = "postgres";

@@ -38,7 +38,7 @@ mod update;
 // What callers name it.
 pub use StatementKind as Kind;
 pub use parse::{ParsedStatement, statements};
-pub use present::PresentTables;
+pub use present::{KnownTables, PresentTables};
 pub use schema::view_types;
 pub use statement::translate;
 

@@ -4,10 +4,11 @@ use sqlparser::ast::{BinaryOperator, DataType, Expr, UnaryOperator, Value};
 
 use super::coerce::{Family, converted, family, type_name};
 use super::expression::{Expression, Of};
-use super::literals::{self, Span};
+use super::literals;
 use super::translator::Translator;
 use crate::error::SqlError;
 use crate::types::PgType;
+use crate::values::Interval;
 
 /// An operator that no two values of these types have.
 pub fn no_operator(left: &Expression, operator: &str, right: &Expression) -> SqlError {
@@ -70,7 +71,7 @@ impl Translator<'_> {
             B::And | B::Or => self.chain(left, &plain, right),
             B::Eq | B::NotEq | B::Lt | B::Gt | B::LtEq | B::GtEq => self.comparison(left, &plain, right),
             B::StringConcat => self.concatenation(left, right),
-            B::Plus | B::Minus if self.is_span(left) || self.is_span(right) => {
+            B::Plus | B::Minus if self.is_interval(left) || self.is_interval(right) => {
                 self.shifted(left, &plain, right)
             }
             B::Plus | B::Minus | B::Multiply | B::Divide | B::Modulo | B::PGExp => {
@@ -92,8 +93,25 @@ impl Translator<'_> {
             B::PGRegexNotIMatch => self.pattern(left, right, ("ilike_pg", true)),
             B::Arrow => self.member(left, right, "json_get_pg", None),
             B::LongArrow => self.member(left, right, "json_text_pg", Some(PgType::Text)),
+            B::AtArrow => self.contained(left, right, PgType::Jsonb),
+            B::ArrowAt => self.contained(right, left, PgType::Jsonb),
+            B::Question => self.contained(left, right, PgType::Text),
             _ => Err(unsupported()),
         }
+    }
+
+    /// Whether a document has another one within it, or a key.
+    fn contained(&mut self, whole: &Expr, part: &Expr, of: PgType) -> Result<Expression, SqlError> {
+        let (whole, part) = (self.expression(whole)?, self.expression(part)?);
+        let (whole, part) = (self.typed(whole, PgType::Jsonb)?, self.typed(part, of)?);
+        let is_key = of == PgType::Text;
+        let fits = if is_key { part.known_or_text().is_text() } else { part.known_or_text() == of };
+        if whole.known_or_text() != PgType::Jsonb || !fits {
+            return Err(no_operator(&whole, if is_key { "?" } else { "@>" }, &part));
+        }
+        let function = if is_key { "jsonb_exists_pg" } else { "jsonb_contains_pg" };
+        let sql = format!("{function}({}, {})", whole.sql, part.sql);
+        Ok(Expression::new(sql, PgType::Bool).nullable_as(&[&whole, &part]))
     }
 
     /// `a AND b AND c`, without going deeper for each.
@@ -292,6 +310,10 @@ impl Translator<'_> {
             B::Divide if !is_safe => format!("divide_pg({}, {})", left.sql, right.sql),
             B::Modulo if !is_safe || !is_integer => format!("mod({}, {})", left.sql, right.sql),
             B::Modulo => format!("{} % {}", left.atom(), right.atom()),
+            // SQLite's sums become real numbers where they leave the range.
+            B::Plus if of == PgType::Int8 => format!("add_pg({}, {})", left.sql, right.sql),
+            B::Minus if of == PgType::Int8 => format!("subtract_pg({}, {})", left.sql, right.sql),
+            B::Multiply if of == PgType::Int8 => format!("multiply_pg({}, {})", left.sql, right.sql),
             _ => format!("{} {words} {}", left.atom(), right.atom()),
         };
         Ok(Expression::operation(sql, of).inexact().nullable_as(&[&left, &right]))
@@ -397,13 +419,13 @@ impl Translator<'_> {
     }
 
     /// Whether it is a length of time: a literal, or a multiple of one.
-    fn is_span(&self, expr: &Expr) -> bool {
+    fn is_interval(&self, expr: &Expr) -> bool {
         match bare(expr) {
             Expr::Interval(_) => true,
             Expr::Cast { data_type, .. } => matches!(data_type, DataType::Interval { .. }),
             Expr::TypedString(typed) => matches!(typed.data_type, DataType::Interval { .. }),
             Expr::BinaryOp { left, op: BinaryOperator::Multiply, right } => {
-                self.is_span(left) || self.is_span(right)
+                self.is_interval(left) || self.is_interval(right)
             }
             _ => false,
         }
@@ -416,7 +438,7 @@ impl Translator<'_> {
         operator: &BinaryOperator,
         right: &Expr,
     ) -> Result<Expression, SqlError> {
-        let (moment, span) = match (self.is_span(left), self.is_span(right)) {
+        let (moment, span) = match (self.is_interval(left), self.is_interval(right)) {
             (false, true) => (left, right),
             (true, false) if *operator == BinaryOperator::Plus => (right, left),
             _ => return Err(literals::no_interval(&format!("{left} {operator} {right}"))),
@@ -430,35 +452,35 @@ impl Translator<'_> {
         };
         let moment = converted(moment, of);
         let sign = if *operator == BinaryOperator::Plus { "" } else { "-" };
-        let (span, factor) = self.span(span)?;
+        let (span, factor) = self.interval(span)?;
         let part = |amount: i64| match (&factor, amount) {
             (_, 0) => "0".to_owned(),
             (None, amount) if sign.is_empty() => amount.to_string(),
             (None, amount) => (-amount).to_string(),
             (Some(factor), amount) => format!("{sign}({amount} * {factor})"),
         };
-        let (months, days, microseconds) = (part(span.months), part(span.days), part(span.microseconds));
+        let (months, days, microseconds) = (part(span.months), part(span.days), part(span.us));
         let sql = format!("add_interval_pg({}, {months}, {days}, {microseconds})", moment.sql);
         Ok(Expression::new(sql, of).nullable_as(&[&moment]).nullable_if(factor.is_some()))
     }
 
-    fn span(&mut self, expr: &Expr) -> Result<(Span, Option<String>), SqlError> {
+    fn interval(&mut self, expr: &Expr) -> Result<(Interval, Option<String>), SqlError> {
         match bare(expr) {
-            Expr::Interval(interval) => Ok((literals::span(interval)?, None)),
+            Expr::Interval(interval) => Ok((literals::interval(interval)?, None)),
             Expr::Cast { expr, .. } => match bare(expr) {
                 Expr::Value(value) => match &value.value {
-                    Value::SingleQuotedString(text) => Ok((literals::span_of_text(text)?, None)),
+                    Value::SingleQuotedString(text) => Ok((Interval::parse(text)?, None)),
                     other => Err(literals::no_interval(&other.to_string())),
                 },
                 other => Err(literals::no_interval(&other.to_string())),
             },
             Expr::TypedString(typed) => match &typed.value.value {
-                Value::SingleQuotedString(text) => Ok((literals::span_of_text(text)?, None)),
+                Value::SingleQuotedString(text) => Ok((Interval::parse(text)?, None)),
                 other => Err(literals::no_interval(&other.to_string())),
             },
             Expr::BinaryOp { left, op: BinaryOperator::Multiply, right } => {
-                let (span, factor) = if self.is_span(left) { (left, right) } else { (right, left) };
-                let (span, none) = self.span(span)?;
+                let (span, factor) = if self.is_interval(left) { (left, right) } else { (right, left) };
+                let (span, none) = self.interval(span)?;
                 let factor = self.expression(factor)?;
                 let factor = self.typed(factor, PgType::Int4)?;
                 if none.is_some() || !factor.known_or_text().is_integer() {

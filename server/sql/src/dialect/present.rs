@@ -1,6 +1,7 @@
 //! The tables of a database that is open, as SQLite's own catalogue has them.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use rusqlite::{Connection, Row, params};
 use sqlparser::dialect::SQLiteDialect;
@@ -37,10 +38,47 @@ fn small_types(definition: &str) -> Vec<(String, PgType)> {
     found
 }
 
+/// Names of which something is known, at most.
+const MAX_KNOWN: usize = 1024;
+
+/// What was found of tables. It holds as long as the schema does.
+#[derive(Default)]
+pub struct KnownTables {
+    columns: RefCell<BTreeMap<String, Option<Vec<Column>>>>,
+    definitions: RefCell<BTreeMap<String, Option<String>>>,
+    indexes: RefCell<BTreeMap<String, Vec<Index>>>,
+}
+
+impl KnownTables {
+    /// Forgets all of it: a look-up has failed.
+    pub fn forget(&self) {
+        self.columns.borrow_mut().clear();
+        self.definitions.borrow_mut().clear();
+        self.indexes.borrow_mut().clear();
+    }
+}
+
+/// What is known of a name, or what `find` finds.
+fn known<T: Clone>(all: Option<&RefCell<BTreeMap<String, T>>>, name: &str, find: impl FnOnce() -> T) -> T {
+    let Some(all) = all else { return find() };
+    if let Some(found) = all.borrow().get(name) {
+        return found.clone();
+    }
+    let found = find();
+    let mut all = all.borrow_mut();
+    if all.len() >= MAX_KNOWN {
+        all.clear();
+    }
+    all.insert(name.to_owned(), found.clone());
+    found
+}
+
 /// The tables of a connection's database.
 pub struct PresentTables<'c> {
     /// It reads the schema through the same pages as statements do.
     connection: &'c Connection,
+    /// What was found of the same schema before.
+    known: Option<&'c KnownTables>,
     /// The first error that a look-up had: what was found then counts for nothing.
     error: RefCell<Option<rusqlite::Error>>,
 }
@@ -61,9 +99,9 @@ fn column(row: &Row<'_>) -> rusqlite::Result<(Column, i64)> {
 }
 
 impl<'c> PresentTables<'c> {
-    /// Those that a connection sees.
-    pub fn new(connection: &'c Connection) -> Self {
-        PresentTables { connection, error: RefCell::new(None) }
+    /// Those that a connection sees, of whose schema this is known.
+    pub fn new(connection: &'c Connection, known: Option<&'c KnownTables>) -> Self {
+        PresentTables { connection, known, error: RefCell::new(None) }
     }
 
     /// The first error that a look-up had.
@@ -72,7 +110,7 @@ impl<'c> PresentTables<'c> {
     }
 
     fn list<T>(&self, sql: &str, table: &str, read: impl Fn(&Row<'_>) -> rusqlite::Result<T>) -> Vec<T> {
-        let listed = self.connection.prepare(sql).and_then(|mut statement| {
+        let listed = self.connection.prepare_cached(sql).and_then(|mut statement| {
             let rows = statement.query_map(params![table], |row| read(row))?;
             rows.collect::<rusqlite::Result<Vec<T>>>()
         });
@@ -83,8 +121,8 @@ impl<'c> PresentTables<'c> {
     }
 }
 
-impl Tables for PresentTables<'_> {
-    fn columns(&self, table: &str) -> Option<Vec<Column>> {
+impl PresentTables<'_> {
+    fn find_columns(&self, table: &str) -> Option<Vec<Column>> {
         let sql = "SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_xinfo(?1)";
         let definition = self.definition(table)?;
         let mut columns: Vec<Column> =
@@ -114,12 +152,12 @@ impl Tables for PresentTables<'_> {
         Some(columns)
     }
 
-    fn definition(&self, table: &str) -> Option<String> {
+    fn find_definition(&self, table: &str) -> Option<String> {
         let sql = "SELECT sql FROM sqlite_schema WHERE name = ?1 AND type IN ('table', 'view')";
         self.list(sql, table, |row| row.get(0)).pop()
     }
 
-    fn indexes(&self, table: &str) -> Vec<Index> {
+    fn find_indexes(&self, table: &str) -> Vec<Index> {
         let sql = "SELECT l.name, l.\"unique\" AND l.partial = 0, s.sql FROM pragma_index_list(?1) AS l \
                    LEFT JOIN sqlite_schema AS s ON s.type = 'index' AND s.name = l.name ORDER BY l.name";
         let index = |row: &Row<'_>| {
@@ -132,6 +170,20 @@ impl Tables for PresentTables<'_> {
             index.columns = self.list(sql, &index.name, |row| row.get(0));
         }
         indexes
+    }
+}
+
+impl Tables for PresentTables<'_> {
+    fn columns(&self, table: &str) -> Option<Vec<Column>> {
+        known(self.known.map(|known| &known.columns), table, || self.find_columns(table))
+    }
+
+    fn definition(&self, table: &str) -> Option<String> {
+        known(self.known.map(|known| &known.definitions), table, || self.find_definition(table))
+    }
+
+    fn indexes(&self, table: &str) -> Vec<Index> {
+        known(self.known.map(|known| &known.indexes), table, || self.find_indexes(table))
     }
 
     fn table_of_index(&self, index: &str) -> Option<String> {

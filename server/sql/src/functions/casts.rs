@@ -1,12 +1,12 @@
 //! `cast_T(x, ..)` and `assign_T(x, ..)`: a value as one of type T, as a cast and as a column of that type take it.
 
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error};
 
-use super::{Args, FunctionResult, PURE, Strict, define, raise};
+use super::{Args, FunctionResult, PURE, raise};
 use crate::error::SqlError;
 use crate::types::{MAX_PRECISION, PgType};
-use crate::values::{Coercion, Decimal, coerce, real_single, round_half_even};
+use crate::values::{Coercion, Decimal, coerce};
 
 /// Types without a modifier.
 const PLAIN: [(&str, PgType); 24] = [
@@ -36,31 +36,8 @@ const PLAIN: [(&str, PgType); 24] = [
     ("uuid_array", PgType::UuidArray),
 ];
 
-/// Casts whose source has a type that its value does not show.
-const OF_TYPES: &[Strict] = &[
-    ("bool_text_pg", 1, |args| {
-        Ok(Value::Text(if args.integer(0)? == 0 { "false" } else { "true" }.to_owned()))
-    }),
-    ("numeric_text_pg", 2, |args| {
-        let scale = u8::try_from(args.integer(1)?).map_err(|_| modifier())?;
-        let decimal = match args.value(0) {
-            ValueRef::Integer(number) => Decimal::from(number),
-            _ => Decimal::from_real(args.real(0)?, scale)?,
-        };
-        Ok(Value::Text(decimal.text(scale)))
-    }),
-    ("real_text_pg", 1, |args| Ok(Value::Text(real_single(args.real(0)? as f32)))),
-    ("double_int2_pg", 1, |args| whole(args, PgType::Int2)),
-    ("double_int4_pg", 1, |args| whole(args, PgType::Int4)),
-    ("double_int8_pg", 1, |args| whole(args, PgType::Int8)),
-];
-
 /// The type that the arguments behind the first one say.
 type Modified = fn(&Args<'_>) -> Result<PgType, SqlError>;
-
-fn whole(args: &Args<'_>, of: PgType) -> FunctionResult {
-    round_half_even(args.real(0)?, of).map(Value::Integer)
-}
 
 fn modifier() -> SqlError {
     SqlError::plain("22023", "invalid type modifier")
@@ -88,7 +65,6 @@ fn any_numeric(value: ValueRef<'_>, how: Coercion) -> FunctionResult {
 
 /// Makes the functions known.
 pub fn register(connection: &Connection) -> Result<(), Error> {
-    define(connection, OF_TYPES)?;
     for (verb, how) in [("cast", Coercion::Explicit), ("assign", Coercion::Assignment)] {
         for (name, of) in PLAIN {
             connection.create_scalar_function(

@@ -10,9 +10,7 @@ use rusqlite::{Connection, Error};
 use super::{FunctionResult, MAX_BYTES, PURE, Strict, raise, text_of, too_long};
 use crate::error::SqlError;
 use crate::types::PgType;
-use crate::values::{
-    Coercion, Json, JsonError, coerce, elements, elements_text, parse_json, quote_json, real,
-};
+use crate::values::{Coercion, Json, JsonError, coerce, elements, parse_json, quote_json, real};
 
 /// SQLite's mark for JSON (json.c, `JSON_SUBTYPE`).
 pub const MARK: u32 = 74;
@@ -65,13 +63,6 @@ pub const FUNCTIONS: &[Strict] = &[
             (_, true) => vec![quote_json(&whole)],
             _ => whole.split(&*separator).map(quote_json).collect(),
         };
-        Ok(Value::Text(format!("[{}]", parts.join(","))))
-    }),
-    // Whether an array has an element, for `x = ANY (array)` of a text in PostgreSQL's form.
-    ("array_json_pg", 1, |args| {
-        let parts = elements_text(&args.text(0)?)?;
-        let parts: Vec<String> =
-            parts.iter().map(|item| item.as_deref().map_or("null".into(), quote_json)).collect();
         Ok(Value::Text(format!("[{}]", parts.join(","))))
     }),
 ];
@@ -216,14 +207,5 @@ pub fn register(connection: &Connection) -> Result<(), Error> {
             make(context).and_then(|text| finish(text, is_jsonb)).map_err(raise)
         })?;
     }
-    // Text that is a document: marked, so that the functions above take it as one.
-    connection.create_scalar_function("document_pg", 1, MARKED, |context| match context.get_raw(0) {
-        ValueRef::Null => Ok((Value::Null, None)),
-        value => text_of(value).and_then(|text| finish(text.into_owned(), false)).map_err(raise),
-    })?;
-    connection.create_scalar_function("bool_json_pg", 1, MARKED, |context| match context.get_raw(0) {
-        ValueRef::Null => Ok((Value::Null, None)),
-        ValueRef::Integer(0) => finish("false".into(), false).map_err(raise),
-        _ => finish("true".into(), false).map_err(raise),
-    })
+    Ok(())
 }

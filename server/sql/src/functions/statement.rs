@@ -9,14 +9,17 @@ use super::times::moved;
 use super::{Args, FunctionResult, OF_REQUEST, PURE, Strict, raise};
 use crate::error::SqlError;
 use crate::types::PgType;
-use crate::values::{Json, parse_json};
+use crate::values::{Interval, Json, parse_json};
 
 /// For all of these NULL gives NULL.
 pub const FUNCTIONS: &[Strict] = &[
     ("xor_pg", 2, |args| Ok(Value::Integer(args.integer(0)? ^ args.integer(1)?))),
     ("json_get_pg", 2, |args| member(args, false)),
     ("json_text_pg", 2, |args| member(args, true)),
-    ("add_interval_pg", 4, |args| moved(args, (args.integer(1)?, args.integer(2)?, args.integer(3)?))),
+    ("add_interval_pg", 4, |args| {
+        let (months, days, us) = (args.integer(1)?, args.integer(2)?, args.integer(3)?);
+        moved(args, Interval { months, days, us })
+    }),
 ];
 
 /// These take NULL as any other value.

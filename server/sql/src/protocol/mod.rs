@@ -6,6 +6,7 @@
 //! message has failed, and the transaction with it, is known where the request is executed.
 
 mod collect;
+mod login;
 mod messages;
 mod prepared;
 
@@ -19,21 +20,17 @@ use crate::file_request::FileRequest;
 use crate::reply::{ReplyWriter, TransactionStatus};
 use crate::request::{ClientRun, Dialect, RunPart, SqlRequest};
 use crate::words::{TransactionChange, changes_transaction, copies_from_client, deallocated, only_reads};
+use login::{Guard, Login};
 pub use messages::MAX_MESSAGE_BYTES;
 use messages::{Fields, Framed, framed};
 use prepared::PreparedNames;
 
-/// Bytes of a client's first message at most.
-const MAX_STARTUP_BYTES: usize = 10_000;
 /// Bytes of messages without a `Sync` at most: more become a request without it, and those after them another one.
 const MAX_RUN_BYTES: usize = 1 << 20;
 /// Bytes of a request at most, with the prepared statements and portals that it refers to.
 const MAX_ORDERED_BYTES: usize = 3 << 20;
-/// What a client's first message may ask for.
+/// The version of the protocol.
 const VERSION_3: u32 = 3 << 16;
-const SSL_REQUEST: u32 = 80_877_103;
-const GSS_REQUEST: u32 = 80_877_104;
-const CANCEL_REQUEST: u32 = 80_877_102;
 /// Clients of a database that is called so speak SQLite's dialect.
 const SQLITE: &str = "sqlite";
 
@@ -53,6 +50,7 @@ const PARAMETERS: [(&str, &str); 9] = [
 /// One client's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgConnection {
+    guard: Guard,
     phase: ConnectionPhase,
     /// Its number, which no other connection of the group has.
     session: u64,
@@ -67,10 +65,12 @@ pub struct PgConnection {
     copy: Option<Arc<str>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum ConnectionPhase {
     /// The client has yet to say what it wants.
     Startup,
+    /// It has said who it is.
+    Login(Box<Login>),
     /// Messages are expected.
     Ready,
 }
@@ -92,6 +92,7 @@ impl PgConnection {
     /// A connection that was just accepted, with a number that no other one has.
     pub fn new(session: u64) -> Self {
         PgConnection {
+            guard: Guard::open(),
             phase: ConnectionPhase::Startup,
             session,
             dialect: Dialect::Postgres,
@@ -107,40 +108,6 @@ impl PgConnection {
     /// queries.
     pub fn started(session: u64, dialect: Dialect) -> Self {
         PgConnection { phase: ConnectionPhase::Ready, dialect, ..PgConnection::new(session) }
-    }
-
-    /// A client's first message: its length, what it asks for, and more.
-    fn startup(&mut self, input: &[u8]) -> Progress {
-        let Some((length, code)) = input.first_chunk::<8>().map(|head| {
-            let [a, b, c, d, e, f, g, h] = *head;
-            (u32::from_be_bytes([a, b, c, d]) as usize, u32::from_be_bytes([e, f, g, h]))
-        }) else {
-            return Progress::NeedMore(8);
-        };
-        if !(8..=MAX_STARTUP_BYTES).contains(&length) {
-            return fatal(
-                input.len(),
-                &SqlError::plain("08P01", "this is no client of PostgreSQL's protocol"),
-            );
-        }
-        let Some(parameters) = input.get(8..length) else { return Progress::NeedMore(length) };
-        let action = match code {
-            // Encryption is not offered: the client goes on without, or ends, as it was told to.
-            SSL_REQUEST | GSS_REQUEST => Action::Reply(b"N".to_vec()),
-            CANCEL_REQUEST => Action::Close(Vec::new()),
-            code if code >> 16 == VERSION_3 >> 16 => {
-                self.phase = ConnectionPhase::Ready;
-                if parameter(parameters, "database") == Some(SQLITE) {
-                    self.dialect = Dialect::Sqlite;
-                }
-                Action::Reply(welcome(code))
-            }
-            _ => {
-                let hint = "Use a client that speaks version 3: every one since PostgreSQL 7.4 does.";
-                return fatal(length, &SqlError::new("08P01", "unknown version of the protocol", hint));
-            }
-        };
-        Progress::Done { used: length, action }
     }
 
     /// A client that sends something else than lines knows that its COPY has failed, and what was open for it is not
@@ -238,9 +205,16 @@ impl PgConnection {
 }
 
 impl Protocol for PgConnection {
+    const ASKS_FOR_TLS: bool = true;
+    /// A FATAL error, 53300.
+    const TOO_MANY_CLIENTS: &'static [u8] =
+        b"E\0\0\0\x3bSFATAL\0VFATAL\0C53300\0Msorry, too many clients already\0\0";
+
     fn next(&mut self, input: &[u8]) -> Progress {
-        if self.phase == ConnectionPhase::Startup {
-            return self.startup(input);
+        match self.phase {
+            ConnectionPhase::Startup => return self.startup(input),
+            ConnectionPhase::Login(_) => return self.log_in(input),
+            ConnectionPhase::Ready => {}
         }
         let (kind, body, used) = match framed(input) {
             Framed::NeedMore(bytes) => return Progress::NeedMore(bytes),
@@ -283,6 +257,12 @@ impl Protocol for PgConnection {
             _ => Action::Close(error(&SqlError::plain("08P01", "unknown kind of message"))),
         };
         Progress::Done { used, action }
+    }
+
+    /// A transaction that is open, or may be, ends with its connection.
+    fn closed(&mut self) -> Option<Vec<u8>> {
+        let may_be_open = self.transaction != TransactionBelief::Closed;
+        may_be_open.then(|| to_bytes(&SqlRequest::Closed { session: self.session }))
     }
 
     /// A query, in front of what it was decoded to. Those that begin and end transactions have many forms.

@@ -306,7 +306,7 @@ fn is_wrong(message: &str) -> bool {
 }
 
 fn check(database: &Database, text: &str) {
-    let tables = PresentTables::new(&database.0);
+    let tables = PresentTables::new(&database.0, None);
     let Ok(parsed) = statements(text) else { return };
     for statement in &parsed {
         let translated = translate(statement, &tables, &[]);

@@ -3,8 +3,9 @@
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use crosscheck::object::to_bytes;
 use crosscheck::testing::Replica;
-use rusqlite::{Connection, OpenFlags};
-use sql::{Sql, SqlRequest};
+use crosscheck::{Action, Progress, Protocol};
+use rusqlite::{Connection, OpenFlags, Statement};
+use sql::{Dialect, PgConnection, Sql, SqlRequest};
 use wire::SplitMix64;
 
 /// Rows of the table.
@@ -32,6 +33,48 @@ fn query(what: &str, key: u64) -> String {
     }
 }
 
+/// The same with a parameter in the place of the key.
+fn prepared(what: &str) -> &'static str {
+    match what {
+        "select by key" => "SELECT v FROM t WHERE id = $1",
+        "select by index" => "SELECT v FROM t WHERE k = $1",
+        "update by key" => "UPDATE t SET v = lpad($1::text, 100, '0') WHERE id = $1::int",
+        "sum of 100 rows" => "SELECT sum(k) FROM t WHERE id BETWEEN $1 AND $1 + 99",
+        _ => "SELECT $1",
+    }
+}
+
+/// A client's connection with a prepared statement.
+fn connection(what: &str) -> PgConnection {
+    let mut connection = PgConnection::started(1, Dialect::Postgres);
+    let types = if what == "update by key" { &[0, 0][..] } else { &[0, 1, 0, 0, 0, 20][..] };
+    let parse = [b"s\0", prepared(what).as_bytes(), b"\0", types].concat();
+    let ordered = order(&mut connection, &[message(b'P', &parse), message(b'S', b"")].concat());
+    assert!(!ordered.is_empty());
+    connection
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
+}
+
+/// The request for some messages.
+fn order(connection: &mut PgConnection, input: &[u8]) -> Vec<u8> {
+    match connection.next(input) {
+        Progress::Done { action: Action::Order(ordered), .. } => ordered,
+        other => panic!("no request: {other:?}"),
+    }
+}
+
+/// The prepared statement with a key.
+fn bound(connection: &mut PgConnection, key: u64) -> Vec<u8> {
+    let key = key.to_string();
+    let length = (key.len() as u32).to_be_bytes();
+    let bind = [b"\0s\0\0\0\0\x01", &length[..], key.as_bytes(), b"\0\0"].concat();
+    let execute = b"\0\0\0\0\0";
+    order(connection, &[message(b'B', &bind), message(b'E', execute), message(b'S', b"")].concat())
+}
+
 fn costs(criterion: &mut Criterion) {
     let mut replica = Replica::new(Sql::new());
     // The first file system of SQLite in this process is ours; one in memory needs none, but for its name.
@@ -44,29 +87,52 @@ fn costs(criterion: &mut Criterion) {
     for what in ["nothing", "select by key", "select by index", "sum of 100 rows", "update by key"] {
         let mut group = criterion.benchmark_group(what);
         let mut keys = SplitMix64::new(1);
-        group.bench_function("service", |bencher| {
+        group.bench_function("service, text", |bencher| {
             let request = || to_bytes(&SqlRequest::query(&query(what, 1 + keys.below(ROWS))));
             bencher.iter_batched(request, |request| replica.run(&request), BatchSize::SmallInput);
         });
         let mut keys = SplitMix64::new(1);
-        group.bench_function("plain", |bencher| {
+        group.bench_function("plain, text", |bencher| {
             let text = || query(what, 1 + keys.below(ROWS));
             bencher.iter_batched(
                 text,
-                |text| {
-                    let mut statement = plain.prepare(&text).expect("it is valid");
-                    let mut rows = statement.raw_query();
-                    let mut bytes = 0;
-                    while let Some(row) = rows.next().expect("it runs") {
-                        bytes += row.get_ref(0).map_or(0, |value| value.as_bytes().map_or(8, <[u8]>::len));
-                    }
-                    bytes
+                |text| read(&mut plain.prepare(&text).expect("it is valid")),
+                BatchSize::SmallInput,
+            );
+        });
+        let (mut keys, mut connection) = (SplitMix64::new(1), connection(what));
+        group.bench_function("service, prepared", |bencher| {
+            let request = || bound(&mut connection, 1 + keys.below(ROWS));
+            bencher.iter_batched(request, |request| replica.run(&request), BatchSize::SmallInput);
+        });
+        let mut keys = SplitMix64::new(1);
+        let sql = match what {
+            "update by key" => "UPDATE t SET v = printf('%0100d', ?1) WHERE id = ?1".to_owned(),
+            _ => prepared(what).replace('$', "?"),
+        };
+        group.bench_function("plain, prepared", |bencher| {
+            bencher.iter_batched(
+                || 1 + keys.below(ROWS),
+                |key| {
+                    let mut statement = plain.prepare_cached(&sql).expect("it is valid");
+                    statement.raw_bind_parameter(1, key as i64).expect("it has one");
+                    read(&mut statement)
                 },
                 BatchSize::SmallInput,
             );
         });
         group.finish();
     }
+}
+
+/// Reads all rows.
+fn read(statement: &mut Statement<'_>) -> usize {
+    let mut rows = statement.raw_query();
+    let mut bytes = 0;
+    while let Some(row) = rows.next().expect("it runs") {
+        bytes += row.get_ref(0).map_or(0, |value| value.as_bytes().map_or(8, <[u8]>::len));
+    }
+    bytes
 }
 
 criterion_group!(benches, costs);

@@ -53,9 +53,11 @@ const STATISTICS: &str = "sqlite_stat";
 const PRAGMAS: [&str; 5] = ["table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"];
 /// What only steps of a change of the schema may ask for; the connection is dropped afterwards.
 const CHANGING: [&str; 2] = ["writable_schema", "defer_foreign_keys"];
-/// Journal and temporary tables in memory, and no page written before the transaction is committed.
+/// Journal and temporary tables in memory, no page written before the transaction is committed, and pages read where
+/// they lie, if the file system has them so.
 const SETTINGS: &str = "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; \
-    PRAGMA cache_spill = OFF; PRAGMA cache_size = -65536; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;";
+    PRAGMA cache_spill = OFF; PRAGMA cache_size = -65536; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; \
+    PRAGMA mmap_size = 1073741824;";
 
 /// Where functions have the time and random numbers from.
 const OF_REQUEST: functions::Sources = functions::Sources { now_us: vfs::now_us, fill: vfs::fill_random };
@@ -241,7 +243,7 @@ impl Engine {
         let schema = (guest.schema(), cookie);
         let known = self.idle.lock().pop().filter(|idle| idle.schema == schema);
         let _generator = (!only_reads).then(vfs::own_generator);
-        let (mut connected, result) = vfs::with(guest, || {
+        let (connected, result) = vfs::with(guest, || {
             let connected = match known {
                 Some(connected) => connected,
                 None => {
@@ -254,8 +256,11 @@ impl Engine {
             if connected.seen.is_costly.swap(false, Ordering::Relaxed) {
                 connected.connection.flush_prepared_statement_cache();
             }
+            // No statement is open any more, so it has none. It must not read them once the database is let go.
+            let connected = Some(connected).filter(|_| !vfs::has_fetched());
             Ok::<_, Error>((connected, result))
         })?;
+        let Some(mut connected) = connected else { return Ok(result) };
         if guest.schema_cookie() != cookie {
             connected.seen.looks.store(u64::MAX, Ordering::Relaxed);
             let digest = vfs::with(guest, || digest(&connected.connection))?;

@@ -45,12 +45,15 @@ pub struct Guest<'a> {
     wants_to_write: bool,
     /// Parts of the file that were read or written.
     uses: u64,
+    /// Pages that SQLite was given where they lie, and has not given back.
+    fetched: u64,
 }
 
 impl<'a> Guest<'a> {
     /// What a request sees that draws this.
     pub fn new(pages: Pages<'a>, Drawn { now_us, seed }: Drawn) -> Self {
-        Guest { pages, now_us, rng: SplitMix64::new(seed), seed, wants_to_write: false, uses: 0 }
+        let rng = SplitMix64::new(seed);
+        Guest { pages, now_us, rng, seed, wants_to_write: false, uses: 0, fetched: 0 }
     }
 
     /// From now on the query of a transaction runs that draws this.
@@ -123,6 +126,27 @@ impl<'a> Guest<'a> {
             out.fill(0xff);
         }
         Ok(())
+    }
+
+    /// A page where it lies, checked, for SQLite to read until it gives it back. None where the database may change
+    /// meanwhile, or what is asked for is no page: then it is read.
+    pub(crate) fn fetch(&mut self, offset: u64, length: usize) -> Option<&[u8]> {
+        let Pages::Shared(database) = self.pages else { return None };
+        let number = u32::try_from(offset / PAGE_BYTES as u64).ok()?;
+        let is_page = length == PAGE_BYTES && offset.is_multiple_of(PAGE_BYTES as u64);
+        let page = database.page(number).filter(|_| is_page)?;
+        self.fetched += 1;
+        Some(page)
+    }
+
+    /// SQLite gives a page back.
+    pub(crate) fn unfetch(&mut self) {
+        self.fetched = self.fetched.saturating_sub(1);
+    }
+
+    /// Whether SQLite has pages that it was given where they lie.
+    pub(crate) fn has_fetched(&self) -> bool {
+        self.fetched > 0
     }
 
     /// Writes a page.

@@ -54,6 +54,8 @@ pub struct Performer<'p> {
     pub(crate) is_together: bool,
     /// It was begun here for several statements.
     pub(crate) is_implicit: bool,
+    /// How many parts were executed, and the length of the reply behind them.
+    done: (usize, usize),
 }
 
 impl<'p> Performer<'p> {
@@ -63,7 +65,7 @@ impl<'p> Performer<'p> {
         context: &'p mut TransactionContext,
         rules: TransactionRules,
     ) -> Self {
-        Performer { connected, context, rules, is_together: false, is_implicit: false }
+        Performer { connected, context, rules, is_together: false, is_implicit: false, done: (0, 0) }
     }
 
     /// Executes the parts.
@@ -73,10 +75,16 @@ impl<'p> Performer<'p> {
     pub fn run(&mut self, run: &ClientRun, reply: &mut ReplyWriter<'_>) -> Result<(), QueryFailure> {
         let executes = run.parts.iter().filter(|part| matches!(part, RunPart::Execute { .. })).count();
         self.is_together = executes > 1 || run.is_copied();
-        for part in &run.parts {
+        for (number, part) in run.parts.iter().enumerate() {
             self.part(run, part, reply)?;
+            self.done = (number + 1, reply.length());
         }
         self.commit_implicit()
+    }
+
+    /// How many parts of the run were executed, and the length of the reply behind them.
+    pub fn done(&self) -> (usize, usize) {
+        self.done
     }
 
     fn part(

@@ -27,8 +27,9 @@ pub enum Abandoned {
 pub enum StepEnd {
     /// It was run, and its reply has this digest.
     Ran(u128),
-    /// It has failed, and the transaction with it.
-    Failed,
+    /// It has failed, and the transaction with it. So many of its parts were executed before, with a reply of this
+    /// digest: among them may be the savepoint to which the client goes back.
+    Failed(usize, u128),
 }
 
 /// A transaction whose queries would have other replies by now.
@@ -71,13 +72,18 @@ pub fn step(
     let begins_at = out.len();
     let mut reply = ReplyWriter::new(out);
     let mut context = TransactionContext { is_read_only, ..TransactionContext::default() };
+    let mut done = (0, begins_at);
     let result = replay(connected, before, &mut context).and_then(|()| {
         vfs::draw(drawn);
-        Performer::new(connected, &mut context, TransactionRules::None).run(run, &mut reply)
+        let mut performer = Performer::new(connected, &mut context, TransactionRules::None);
+        let result = performer.run(run, &mut reply);
+        done = performer.done();
+        result
     });
     roll_back(connected)?;
     if failed(connected, result, &mut reply)? {
-        return Ok(StepEnd::Failed);
+        let (parts, end) = done;
+        return Ok(StepEnd::Failed(parts, xxh3_128(out.get(begins_at..end).unwrap_or_default())));
     }
     Ok(StepEnd::Ran(xxh3_128(&out[begins_at..])))
 }

@@ -342,7 +342,6 @@ impl Talk<'_, '_> {
                 self.service.exclusively(&mut database, drawn, reply, step)
             }
         };
-        let StepEnd::Ran(digest) = end else { return Ok(Err(PartFailed)) };
         let is_told = |part: &RunPart| {
             matches!(
                 part,
@@ -352,11 +351,15 @@ impl Talk<'_, '_> {
                     | RunPart::DescribePortal { .. }
             )
         };
+        let (run, digest, result) = match end {
+            StepEnd::Ran(digest) => (run.clone(), digest, Ok(())),
+            StepEnd::Failed(parts, digest) => (run.part(0, parts), digest, Err(PartFailed)),
+        };
         if !run.parts.iter().all(is_told) {
             self.sessions.get_mut(self.session).iter_mut().for_each(|open| open.recover());
-            self.sessions.add(self.session, Replayed { run: run.clone(), drawn, digest });
+            self.sessions.add(self.session, Replayed { run, drawn, digest });
         }
-        Ok(Ok(()))
+        Ok(result)
     }
 }
 

@@ -4,11 +4,12 @@
 //! code on [`Guest`].
 //!
 //! *Why it is sound.* (1) A pointer to the database is in [`CURRENT`] only while [`with`] runs, which borrows the
-//! database for that long, and only this thread reads it. The functions below are not re-entered: the database
-//! calls nothing back. (2) SQLite promises what its documentation of sqlite3_vfs and sqlite3_io_methods says of each
-//! argument: buffers have the lengths that are given with them, names end with a zero. (3) No panic passes through
-//! SQLite: it is caught here, and goes on in [`with`] once SQLite has returned. (4) A file has no members of ours, so
-//! there is nothing to free.
+//! database for that long, and only this thread reads it. The functions below are not re-entered: the database calls
+//! nothing back. (2) SQLite promises what its documentation of sqlite3_vfs and sqlite3_io_methods says of each
+//! argument: buffers have the lengths that are given with them, names end with a zero; it only reads what it fetches,
+//! until it gives it back, and [`crate::engine`] sees to that before the database is let go. (3) No panic passes
+//! through SQLite: it is caught here, and goes on in [`with`] once SQLite has returned. (4) A file has no members of
+//! ours, so there is nothing to free.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -108,6 +109,16 @@ pub fn now_us() -> u64 {
     now_us
 }
 
+/// Whether SQLite has pages that it was given where they lie.
+pub fn has_fetched() -> bool {
+    let mut has_fetched = false;
+    use_guest(|guest| {
+        has_fetched = guest.has_fetched();
+        Ok(())
+    });
+    has_fetched
+}
+
 /// From now on the query of a transaction runs that draws this.
 pub fn draw(drawn: Drawn) {
     begin_generator();
@@ -179,6 +190,39 @@ unsafe extern "C" fn write(
     use_guest(|guest| guest.write(offset as u64, bytes))
 }
 
+/// A page where it lies, without a copy. Only of a database that nobody changes meanwhile: pages do not move then.
+unsafe extern "C" fn fetch(
+    _: *mut ffi::sqlite3_file,
+    offset: i64,
+    length: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: (2): a place for the result.
+    let out = unsafe { &mut *out };
+    *out = ptr::null_mut();
+    use_guest(|guest| {
+        if let Some(page) = guest.fetch(offset as u64, length as usize) {
+            *out = page.as_ptr().cast_mut().cast();
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn unfetch(_: *mut ffi::sqlite3_file, _: i64, page: *mut c_void) -> c_int {
+    if page.is_null() {
+        return ffi::SQLITE_OK;
+    }
+    CURRENT.with(|current| {
+        if let Ok(mut current) = current.try_borrow_mut()
+            && let Some(current) = current.as_mut()
+        {
+            // SAFETY: as in `use_guest`. Pages are given back also behind one that has failed its check.
+            unsafe { (*current.guest).unfetch() };
+        }
+    });
+    ffi::SQLITE_OK
+}
+
 unsafe extern "C" fn truncate(_: *mut ffi::sqlite3_file, size: i64) -> c_int {
     use_guest(|guest| guest.truncate(size as u64))
 }
@@ -227,7 +271,7 @@ unsafe extern "C" fn device_characteristics(_: *mut ffi::sqlite3_file) -> c_int 
 }
 
 static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
-    iVersion: 1,
+    iVersion: 3,
     xClose: Some(close),
     xRead: Some(read),
     xWrite: Some(write),
@@ -244,8 +288,8 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xShmLock: None,
     xShmBarrier: None,
     xShmUnmap: None,
-    xFetch: None,
-    xUnfetch: None,
+    xFetch: Some(fetch),
+    xUnfetch: Some(unfetch),
 };
 
 /// Only the main file is opened: journals and temporary tables are in memory.

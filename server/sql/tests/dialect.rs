@@ -131,16 +131,17 @@ fn shown(value: Value) -> String {
 
 fn library() -> Database {
     let database = Database::new();
-    database.rows(
-        "create table author (id serial primary key, name varchar(50) not null unique, born date);
+    database.rows(LIBRARY);
+    database
+}
+
+/// Authors and books.
+const LIBRARY: &str = "create table author (id serial primary key, name varchar(50) not null unique, born date);
          create table book (id bigserial, title text not null, price numeric(10,2), author int references author(id)
              on delete cascade, ok boolean default true, at timestamptz default now(), data jsonb, primary key (id));
          insert into author (name, born) values ('Ann', '1970-01-02'), ('Bob', NULL), ('Cy', '1950-05-06');
          insert into book (title, price, author, ok, at) values ('A', 12.50, 1, 't', '2026-01-02 00:00:00+00'),
-             ('b', 3, 1, false, '2026-01-03 00:00:00+00'), ('C', NULL, 2, DEFAULT, DEFAULT)",
-    );
-    database
-}
+             ('b', 3, 1, false, '2026-01-03 00:00:00+00'), ('C', NULL, 2, DEFAULT, DEFAULT)";
 
 #[test]
 fn selects_have_the_names_and_types_of_postgresql() {

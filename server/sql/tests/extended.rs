@@ -152,6 +152,29 @@ fn rows_are_handed_out_in_parts_and_never_skipped() {
     assert_eq!(client.count(), "8");
 }
 
+/// As pgjdbc does with `autosave=always`.
+#[test]
+fn a_savepoint_in_front_of_a_statement_that_fails_in_the_same_sync_is_there() {
+    let mut client = Client::new();
+    client.query("BEGIN");
+    client.query("INSERT INTO t (v) VALUES (1)");
+    let run =
+        [execute("SAVEPOINT auto", 0), execute("INSERT INTO t (id, v) VALUES (1, 2)", 0), message(b'S', b"")];
+    assert_eq!(client.kinds(&run.concat()), "12C12EZE");
+    client.query("ROLLBACK TO SAVEPOINT auto");
+    let run = [
+        execute("SAVEPOINT auto", 0),
+        execute("INSERT INTO t (v) VALUES (3)", 0),
+        execute("INSERT INTO t (v) VALUES (1 / 0)", 0),
+        message(b'S', b""),
+    ];
+    assert_eq!(client.kinds(&run.concat()), "12C12C12EZE");
+    client.query("ROLLBACK TO SAVEPOINT auto");
+    client.query("INSERT INTO t (v) VALUES (4)");
+    client.query("COMMIT");
+    assert_eq!(client.query("SELECT v FROM t ORDER BY v"), ["1", "4"]);
+}
+
 #[test]
 fn a_failed_transaction_goes_on_from_a_savepoint_only_when_it_goes_back() {
     let mut client = Client::new();

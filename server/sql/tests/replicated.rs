@@ -126,8 +126,9 @@ fn clients_written_by_others_are_served_or_told_what_to_do() {
             "PostgreSQL's clients for Python are missing; install them: {install}"
         ));
     }
-    let group = Group::up();
-    let port = group.up.replicas[0].clients.expect("it serves clients").port();
+    // Queries that only read run beside each other.
+    let group = Group::up_with(&["--workers", "2"]);
+    let port = group.clients(1).port();
     let output = Command::new(&python)
         .arg(root.join("tests/clients.py"))
         .arg(port.to_string())
@@ -139,6 +140,28 @@ fn clients_written_by_others_are_served_or_told_what_to_do() {
     assert!(output.status.success(), "{summary}\n{cases}");
     let refused = cases.lines().filter(|line| line.starts_with("refused")).count();
     assert!(refused <= 9, "{printed}");
+    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+    let evidence = group.command(&["evidence", "--json"]);
+    assert!(!evidence.contains("replica"), "replicas have disagreed: {evidence}");
+}
+
+/// The same for PostgreSQL's driver for Java: tests/client_cases/Jdbc.java.
+#[test]
+fn the_driver_for_java_is_served() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let driver = root.join("../../target/jdbc/postgresql.jar");
+    if !driver.exists() || Command::new("java").arg("-version").output().is_err() {
+        return skipped::skipped(
+            "Java and PostgreSQL's driver for it are missing; `.ci/run full` installs them",
+        );
+    }
+    let group = Group::up();
+    let mut java = Command::new("java");
+    java.arg("-cp").arg(&driver).arg(root.join("tests/client_cases/Jdbc.java"));
+    let output = java.arg(group.clients(2).port().to_string()).output().expect("Java starts");
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let count = |word: &str| printed.lines().filter(|line| line.starts_with(word)).count();
+    assert_eq!((count("ok"), count("refused"), count("FAIL")), (12, 0, 0), "{printed}");
 }
 
 #[test]

@@ -1,9 +1,14 @@
 //! Statements at random: a translation is what SQLite can prepare, it is the same twice, and nothing panics.
 
+use crosscheck::object::to_bytes;
+use crosscheck::testing::{Replica, RequestEnd};
 use proptest::prelude::*;
 use sql::dialect::{PresentTables, statements, translate};
+use sql::request::ClientRun;
+use sql::{Dialect, SqlRequest};
 
-use super::{Database, library};
+use super::{Database, LIBRARY, library};
+use crate::client::replica;
 
 /// Operands of many types, so that some operators do not fit.
 fn operand() -> impl Strategy<Value = String> {
@@ -424,6 +429,52 @@ proptest! {
         let database = library();
         texts.iter().for_each(|text| check(&database, text));
     }
+}
+
+/// Statements, half of which are right, at three replicas: one of them loses its connections now and then, and with
+/// them what it has kept of statements and tables. Of all three the replies are equal, and the pages.
+#[test]
+fn replies_and_pages_are_equal_at_three_replicas() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+    let rounds = if std::env::var_os("CROSSCHECK_LONG").is_some() { 1000 } else { 1 };
+    let request = |text: &str| {
+        to_bytes(&SqlRequest::Alone { reads: false, run: ClientRun::of_query(Dialect::Postgres, text) })
+    };
+    let (mut right, mut failed) = (0, 0);
+    for round in 0..rounds {
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[round as u8, (round >> 8) as u8].repeat(16));
+        let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+        let strategy = prop_oneof![statement(), fitting_statement()];
+        let mut replicas = [replica(), replica(), replica()];
+        for number in 0..1000 {
+            let text = match number % 250 {
+                0 => format!("drop table if exists book, author cascade; {LIBRARY}"),
+                _ => strategy.new_tree(&mut runner).expect("a statement").current(),
+            };
+            let replies = replicas.each_mut().map(|one| match one.run(&request(&text)) {
+                RequestEnd::Replied(reply) => reply,
+                RequestEnd::Corrupted(wrong) => panic!("{text}: {wrong:?}"),
+            });
+            let [one, two, three] = replies.each_ref().map(|reply| crate::client::read(reply));
+            assert!(replies[0] == replies[1], "{round}, {number}: {text}\n{one:?}\n{two:?}");
+            assert!(replies[0] == replies[2], "{round}, {number}: {text}\n{one:?}\n{three:?}");
+            let error = crate::client::read(&replies[0]).error;
+            assert!(error.as_ref().is_none_or(|error| error[0] != "XX000"), "{text}: {error:?}");
+            failed += u32::from(error.is_some());
+            right += u32::from(error.is_none());
+            if number % 100 == 99 {
+                let packed = replicas[0].with_region(0, |region| region.pack_all());
+                // Each of these is a position of the log.
+                replicas[1].with_region(0, |_| ());
+                replicas[2].with_region(0, |region| region.load_all(&packed)).expect("it loads");
+            }
+        }
+        let [one, two, three] = replicas.each_mut().map(Replica::digests);
+        assert!(one == two && two == three, "{round}");
+    }
+    assert!(right > 100 && failed > 100, "{right} right, {failed} failed");
+    println!("{right} statements were right and {failed} failed, at three replicas alike");
 }
 
 /// The parser, where it is not optimised, takes some 100 KiB for each level.

@@ -48,7 +48,8 @@ impl Plan {
     pub fn is_query(&self) -> bool {
         match self.steps.last() {
             Some(PlanStep::Sqlite { text, .. }) => crate::words::only_reads(text),
-            Some(PlanStep::Postgres(translated)) => translated.kind == Kind::Select,
+            // One that draws from a sequence has a step in front of it.
+            Some(PlanStep::Postgres(translated)) => translated.kind == Kind::Select && self.steps.len() == 1,
             None => false,
         }
     }

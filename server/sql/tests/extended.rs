@@ -249,3 +249,50 @@ fn no_text_of_a_statement_takes_more_than_it_should() {
         assert_eq!(client.query(text), [value], "{text}");
     }
 }
+
+#[test]
+fn numbers_of_sequences_are_drawn_once_each() {
+    let mut client = Client::new();
+    client.query("CREATE SEQUENCE s; CREATE SEQUENCE down INCREMENT BY -2 START 10");
+    assert_eq!(client.query("SELECT nextval('s'), nextval('s'), nextval('down')"), ["1|2|10"]);
+    client.query("CREATE TABLE n (id bigint PRIMARY KEY, v int)");
+    let inserted = "INSERT INTO n VALUES (nextval('s'), 7), (nextval('s'::regclass), 8) RETURNING id";
+    assert_eq!(client.query(inserted), ["3", "4"]);
+    // Prepared, and read in parts: it is drawn when it is executed, and not again.
+    let select = execute("SELECT nextval('s')", 1);
+    assert_eq!(
+        client.kinds(&[select, message(b'E', b"\0\0\0\0\x01"), message(b'S', b"")].concat()),
+        "12DCCZI"
+    );
+    assert_eq!(client.query("SELECT setval('s', 40)"), ["40"]);
+    assert_eq!(client.query("SELECT nextval('s')"), ["41"]);
+    assert_eq!(client.query("SELECT setval('s', 50, false)"), ["50"]);
+    assert_eq!(client.query("SELECT nextval('s')"), ["50"]);
+    client.query("BEGIN");
+    assert_eq!(client.query("SELECT nextval('s')"), ["51"]);
+    client.query("ROLLBACK");
+    assert_eq!(client.query("SELECT nextval('s')"), ["51"], "it was taken back");
+    for (text, code) in [
+        ("SELECT nextval('nothing')", "42P01"),
+        ("SELECT nextval('s') FROM n", "0A000"),
+        ("SELECT (SELECT nextval('s'))", "0A000"),
+        ("INSERT INTO n SELECT nextval('s'), 1", "0A000"),
+        ("UPDATE n SET v = nextval('s')", "0A000"),
+        ("SELECT currval('s')", "0A000"),
+        ("CREATE SEQUENCE s", "42P07"),
+        ("CREATE SEQUENCE n", "42P07"),
+        ("CREATE SEQUENCE x CYCLE", "0A000"),
+        ("CREATE SEQUENCE x INCREMENT 0", "22023"),
+        ("DROP SEQUENCE nothing", "42P01"),
+        ("SELECT setval('s', 9223372036854775807), nextval('down')", "00000"),
+        ("SELECT nextval('s')", "22003"),
+    ] {
+        if code == "00000" {
+            client.query(text);
+        } else {
+            assert_eq!(client.error(text).0, code, "{text}");
+        }
+    }
+    client.query("CREATE SEQUENCE IF NOT EXISTS s; DROP SEQUENCE s, down; DROP SEQUENCE IF EXISTS s");
+    assert_eq!(client.error("SELECT nextval('s')").0, "42P01");
+}

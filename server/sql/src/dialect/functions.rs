@@ -256,6 +256,7 @@ impl Translator<'_> {
             "generate_subscripts" if arguments.len() == 2 && self.scope().place == Place::Groups => {
                 self.unnested_item(arguments[0], true)
             }
+            "nextval" | "setval" => self.sequence_call(name, arguments),
             "extract" | "date_part" => match arguments {
                 [field, value] => match self.constant_text(field) {
                     Some(field) => self.extract(&field.to_ascii_lowercase(), value),
@@ -400,11 +401,9 @@ impl Translator<'_> {
                     values.into_iter().map(|one| self.text_of(one)).collect::<Result<Vec<_>, _>>()?;
                 Ok(Expression::new(format!("{name}({})", list(&values)), PgType::Text))
             }
-            ("nextval" | "currval" | "lastval" | "setval", _) => Err(SqlError::unsupported(
-                format!(
-                    "function {name} is not supported: there are no sequences but those of serial columns"
-                ),
-                "Read the id that was given with INSERT .. RETURNING.",
+            ("currval" | "lastval", _) => Err(SqlError::unsupported(
+                format!("function {name} is not supported"),
+                "Read the number that was given with INSERT .. RETURNING, or keep that of nextval.",
             )),
             ("pg_advisory_lock" | "pg_try_advisory_lock" | "pg_advisory_xact_lock" | "pg_sleep", _) => {
                 let message = format!("function {name} is not supported");

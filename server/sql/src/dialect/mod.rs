@@ -28,6 +28,7 @@ mod relations;
 mod schema;
 mod scope;
 mod select;
+mod sequences;
 mod session;
 mod special;
 mod statement;

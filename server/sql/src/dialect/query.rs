@@ -104,7 +104,9 @@ impl Translator<'_> {
     /// A query.
     pub fn query(&mut self, query: &Query, want: &Want<'_>) -> Result<Rows, SqlError> {
         let sight = self.with.len();
+        self.queries += 1;
         let result = self.deeper(|own| own.query_in_sight(query, want));
+        self.queries -= 1;
         self.with.truncate(sight);
         result
     }

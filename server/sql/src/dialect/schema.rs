@@ -143,7 +143,7 @@ impl Translator<'_> {
                 Ok(parts)
             }
             ObjectType::Index => plain("INDEX", "DROP INDEX"),
-            ObjectType::Sequence if if_exists => Ok(nothing(StatementKind::Nothing("DROP SEQUENCE"))),
+            ObjectType::Sequence => self.drop_sequences(&names, if_exists),
             ObjectType::Type if if_exists => Ok(nothing(StatementKind::Nothing("DROP TYPE"))),
             ObjectType::MaterializedView if if_exists => {
                 Ok(nothing(StatementKind::Nothing("DROP MATERIALIZED VIEW")))

@@ -183,9 +183,6 @@ fn refused(statement: &Statement) -> SqlError {
         Statement::CreateDatabase { .. } => {
             unsupported("CREATE DATABASE", "A group of replicas has one database.")
         }
-        Statement::CreateSequence { .. } => {
-            unsupported("CREATE SEQUENCE", "Use bigserial, or a table with one row that counts.")
-        }
         Statement::CreateType { .. } | Statement::CreateDomain(_) => {
             unsupported("a type of one's own", "Use text with a CHECK.")
         }

@@ -6,7 +6,7 @@ use super::insert::ChangedRows;
 use super::parse::{ParsedStatement, ReadStatement};
 use super::query::{Want, no_change_within};
 use super::translator::Translator;
-use super::{StatementKind, Tables, Translated};
+use super::{StatementKind, Tables, Translated, sequences};
 use crate::error::SqlError;
 use crate::types::PgType;
 
@@ -21,13 +21,19 @@ pub fn translate(
 ) -> Result<Vec<Translated>, SqlError> {
     let mut translator = Translator::new(tables, parameters);
     let mut parts = match &statement.tree {
-        ReadStatement::Parsed(tree) => translator.statement(tree, false)?,
+        ReadStatement::Parsed(tree) => {
+            if sequences::draws_once(tree) {
+                translator.draw_once();
+            }
+            translator.statement(tree, false)?
+        }
         ReadStatement::Move(tree) => translator.statement(tree, true)?,
         ReadStatement::Nothing(tag) => nothing(StatementKind::Nothing(tag)),
         ReadStatement::DeferConstraints => {
             one("PRAGMA defer_foreign_keys = ON".to_owned(), None, StatementKind::Schema("SET CONSTRAINTS"))
         }
     };
+    parts.splice(0..0, sequences::reserved(&translator.drawn));
     let types = translator.parameter_types();
     for part in &mut parts {
         part.parameters.clone_from(&types);
@@ -60,6 +66,9 @@ impl Translator<'_> {
             | Statement::AlterIndex { .. }
             | Statement::Drop { .. }
             | Statement::Truncate(_) => self.schema(statement),
+            Statement::CreateSequence { temporary, if_not_exists, name, sequence_options } => {
+                self.create_sequence(name, (*temporary, *if_not_exists), sequence_options)
+            }
             other => self.session(other, is_move),
         }
     }

@@ -3,6 +3,7 @@
 use super::expression::{Expression, Of};
 use super::names::quoted;
 use super::scope::{FoundColumn, Place, Relation, Scope, ScopeColumn};
+use super::sequences::Drawn;
 use super::{Column, Tables};
 use crate::error::SqlError;
 use crate::types::PgType;
@@ -24,6 +25,11 @@ pub struct Translator<'t> {
     /// Tables of WITH that are in sight, the latest last.
     pub with: Vec<(String, Vec<ScopeColumn>)>,
     depth: u32,
+    /// Queries within one another, and whether the outermost one is computed once: then it may draw from sequences.
+    pub queries: u32,
+    draws_once: bool,
+    /// What is drawn from which sequence.
+    pub drawn: Vec<(String, Drawn)>,
 }
 
 /// A column that does not exist.
@@ -40,7 +46,18 @@ impl<'t> Translator<'t> {
     /// With the types of parameters that the client has given.
     pub fn new(tables: &'t dyn Tables, parameters: &[Option<PgType>]) -> Self {
         let (scopes, with) = (Vec::new(), Vec::new());
-        Translator { tables, parameters: parameters.to_vec(), scopes, with, depth: 0 }
+        let (parameters, drawn) = (parameters.to_vec(), Vec::new());
+        Translator { tables, parameters, scopes, with, depth: 0, queries: 0, draws_once: false, drawn }
+    }
+
+    /// Its outermost query is computed once.
+    pub fn draw_once(&mut self) {
+        self.draws_once = true;
+    }
+
+    /// Whether a number of a sequence may stand here.
+    pub fn draws_here(&self) -> bool {
+        self.draws_once && self.queries <= 1
     }
 
     /// The types of all parameters; what nothing has said is text.

@@ -14,22 +14,31 @@ pub struct SqlError {
     pub hint: Option<String>,
     /// Where in the query: the number of the character, from 1.
     pub position: Option<u32>,
+    /// What it is about.
+    pub about: ErrorSubject,
+}
+
+/// The object of the schema that an error is about, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Summed)]
+pub struct ErrorSubject {
+    /// The table.
+    pub table: Option<String>,
+    /// The column.
+    pub column: Option<String>,
+    /// The constraint.
+    pub constraint: Option<String>,
 }
 
 impl SqlError {
     /// An error with what to do instead.
     pub fn new(code: &str, message: impl Into<String>, hint: &str) -> Self {
-        SqlError {
-            code: code.to_owned(),
-            message: message.into(),
-            hint: Some(hint.to_owned()),
-            position: None,
-        }
+        SqlError { hint: Some(hint.to_owned()), ..SqlError::plain(code, message) }
     }
 
     /// An error whose message says enough.
     pub fn plain(code: &str, message: impl Into<String>) -> Self {
-        SqlError { code: code.to_owned(), message: message.into(), hint: None, position: None }
+        let about = ErrorSubject::default();
+        SqlError { code: code.to_owned(), message: message.into(), hint: None, position: None, about }
     }
 
     /// The same, at a place in the query.
@@ -67,7 +76,7 @@ impl SqlError {
         }
         let extended = error.sqlite_error().map_or(ffi::SQLITE_ERROR, |error| error.extended_code);
         let (code, hint) = code_and_hint(extended, &message);
-        SqlError { code: code.to_owned(), message, hint: hint.map(str::to_owned), position: None }
+        SqlError { hint: hint.map(str::to_owned), ..SqlError::plain(code, message) }
     }
 }
 

@@ -19,6 +19,7 @@
 pub mod btree;
 pub mod catalog;
 mod columns;
+mod constraints;
 mod copy;
 pub mod copy_client;
 pub mod database;

@@ -3,6 +3,7 @@
 use rusqlite::{Error, ffi};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::constraints;
 use crate::engine::Connected;
 use crate::error::SqlError;
 use crate::open_transactions::{Drawn, Replayed};
@@ -141,12 +142,21 @@ fn failed(
         Err(QueryFailure::Refused(error)) => error,
         Err(QueryFailure::Sqlite(error)) => match abandoned(&error) {
             Some(why) => return Err(why),
-            None => SqlError::of_sqlite(&error),
+            None => in_words(connected, SqlError::of_sqlite(&error)),
         },
     };
     connected.refusals().count(&error);
     reply.error(&error);
     Ok(true)
+}
+
+/// The error of a violated constraint as PostgreSQL words it.
+fn in_words(connected: &Connected, error: SqlError) -> SqlError {
+    if !error.code.starts_with("23") {
+        return error;
+    }
+    let plain = error.clone();
+    connected.look_up(|tables| Ok(constraints::named(error, tables))).unwrap_or(plain)
 }
 
 /// Why a statement has failed.

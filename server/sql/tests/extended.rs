@@ -296,3 +296,28 @@ fn numbers_of_sequences_are_drawn_once_each() {
     client.query("CREATE SEQUENCE IF NOT EXISTS s; DROP SEQUENCE s, down; DROP SEQUENCE IF EXISTS s");
     assert_eq!(client.error("SELECT nextval('s')").0, "42P01");
 }
+
+/// Clients tell violations apart by the constraint's name.
+#[test]
+fn a_violated_constraint_is_named_as_postgresql_does() {
+    let mut client = Client::new();
+    client.query("CREATE TABLE p (id int PRIMARY KEY, a int, b int NOT NULL, UNIQUE (a, b), CONSTRAINT small CHECK (a < 9))");
+    client.query("CREATE TABLE q (a int, b int, PRIMARY KEY (a, b)); CREATE UNIQUE INDEX q_b ON q (b)");
+    client.query("INSERT INTO p VALUES (1, 1, 1); INSERT INTO q VALUES (1, 1)");
+    for (text, message, fields) in [
+        ("INSERT INTO p VALUES (1, 2, 2)", "unique constraint \"p_pkey\"", "spublic\0tp\0np_pkey\0"),
+        ("INSERT INTO p VALUES (2, 1, 1)", "unique constraint \"p_a_b_key\"", "spublic\0tp\0np_a_b_key\0"),
+        ("INSERT INTO q VALUES (1, 1)", "unique constraint", "spublic\0tq\0nq_"),
+        ("INSERT INTO q VALUES (2, 1)", "unique constraint \"q_b\"", "spublic\0tq\0nq_b\0"),
+        ("INSERT INTO p VALUES (3, 9, 1)", "check constraint \"small\"", "nsmall\0"),
+        ("INSERT INTO p VALUES (3, 3, NULL)", "null value in column \"b\"", "spublic\0tp\0cb\0"),
+    ] {
+        let reply = client.send(&message_of(text));
+        let reply = String::from_utf8_lossy(&reply).into_owned();
+        assert!(reply.contains(message) && reply.contains(fields), "{text}: {}", reply.escape_debug());
+    }
+}
+
+fn message_of(text: &str) -> Vec<u8> {
+    message(b'Q', &[text.as_bytes(), b"\0"].concat())
+}

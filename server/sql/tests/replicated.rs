@@ -110,6 +110,65 @@ fn psql_gets_right_answers_before_and_after_a_flipped_page_is_repaired() {
     assert!(refused.contains("ERROR") && refused.contains("HINT"), "{refused}");
 }
 
+/// The commands of the README's first section, as a newcomer types them, at the ports that this group has.
+#[test]
+fn the_readme_leads_from_nothing_to_a_repaired_page() {
+    if Command::new("psql").arg("--version").output().is_err() {
+        return skipped::skipped("psql is not installed; install it with: apt-get install postgresql-client");
+    }
+    let readme = include_str!("../README.md");
+    let section = readme.split("\n## ").nth(1).expect("a first section");
+    assert!(section.starts_with("From nothing to a repaired page"));
+    let group = Group::up();
+    let port = |replica| group.clients(replica).port().to_string();
+    let mut printed = Vec::new();
+    // The group is up already.
+    for line in section.lines().filter_map(|line| line.strip_prefix("    ")).skip(2) {
+        let Some((program_name, arguments)) = line.split_once(' ') else { panic!("no command: {line}") };
+        if arguments.starts_with("up ") {
+            continue;
+        }
+        let command = match program_name {
+            "psql" => {
+                let replica =
+                    [2, 3].into_iter().find(|n| line.contains(&format!("-p {}", 5431 + n))).unwrap_or(1);
+                let plain = line.replace(&format!("-p {}", 5431 + replica), "");
+                plain.replacen(
+                    "psql",
+                    &format!("psql --no-psqlrc -At -U anybody -d anything -p {}", port(replica)),
+                    1,
+                )
+            }
+            "target/release/crosscheck-sql" => {
+                line.replacen(program_name, env!("CARGO_BIN_EXE_crosscheck-sql"), 1)
+            }
+            other => panic!("{other} in the README"),
+        };
+        if line.contains("evidence") {
+            wait_until("the page is repaired", || group.command(&["evidence"]).contains("repaired"));
+        }
+        if line.contains("digest") {
+            wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+        }
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", &command]).env("XDG_RUNTIME_DIR", group.directory.path()).output();
+        let output = output.expect("a shell");
+        let both = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{line}\n{both}");
+        printed.push(both);
+    }
+    let [created, inserted, before, injected, after, evidence, digest] = &printed[..] else {
+        panic!("{printed:?}")
+    };
+    assert_eq!((created.trim(), inserted.trim()), ("CREATE TABLE", "INSERT 0 2"));
+    assert_eq!((before.trim(), before), ("17|ann|100\n18|bob|50", after));
+    assert!(
+        injected.contains("Page") && evidence.contains("(table accounts, key 17, column "),
+        "{printed:?}"
+    );
+    assert!(digest.contains("bit-identical"), "{digest}");
+}
+
 /// Each case of the clients' table passes, or is refused with a remedy: tests/clients.py.
 #[test]
 fn clients_written_by_others_are_served_or_told_what_to_do() {

@@ -57,7 +57,7 @@ impl<'t> Translator<'t> {
 
     /// Whether a number of a sequence may stand here.
     pub fn draws_here(&self) -> bool {
-        self.draws_once && self.queries <= 1
+        self.draws_once && self.queries == 1
     }
 
     /// The types of all parameters; what nothing has said is text.

@@ -7,6 +7,11 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use skipped::skipped;
+
+#[path = "../../../hardening/sei/tests/support/skipped.rs"]
+mod skipped;
+
 /// Runs a plan.
 fn command(plan: &str, more: &[&str], out: &Path) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_crosscheck-lab"))
@@ -65,6 +70,35 @@ fn replicas_without_protection_are_caught() {
         checked["wrong_keys"].as_u64() > Some(0) || checked["impossible"].as_u64() > Some(0),
         "{checked}"
     );
+}
+
+/// The SQL service, which is a program of its own: rows and the bank.
+#[test]
+fn acknowledged_transactions_outlive_kills_and_corruption() {
+    let program = Path::new(env!("CARGO_BIN_EXE_crosscheck-lab")).with_file_name("crosscheck-sql");
+    if !program.is_file() {
+        return skipped("no crosscheck-sql is beside crosscheck-lab; `cargo test -p sql --no-run` builds it");
+    }
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let (holds, result, episodes) = trial("sql-quick", &[], out.path());
+    assert!(holds, "not everything held: {result:#}");
+    let bank = &result["bank"];
+    assert!(bank["acknowledged"].as_u64() > Some(20) && bank["sums"].as_u64() > Some(10), "{bank:#}");
+    let comparisons = bank["comparisons"].as_array().expect("rows were compared");
+    assert!(comparisons.len() > 3, "after a kill, and at each of three replicas in the end: {bank:#}");
+    assert!(episodes.len() >= 2);
+}
+
+/// Without protection wrong rows reach clients, and the checkers report that.
+#[test]
+fn sql_replicas_without_protection_are_caught() {
+    let program = Path::new(env!("CARGO_BIN_EXE_crosscheck-lab")).with_file_name("crosscheck-sql");
+    if !program.is_file() {
+        return skipped("no crosscheck-sql is beside crosscheck-lab; `cargo test -p sql --no-run` builds it");
+    }
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let (noticed, result, _) = trial("sql-control", &["--loopback"], out.path());
+    assert!(noticed, "corruption reached clients, and the checkers saw nothing: {result:#}");
 }
 
 /// Runs the quick pairs of strikes in some kinds of groups, and returns whether everything held, with the groups.

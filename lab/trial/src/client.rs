@@ -5,21 +5,23 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use memcached_client::history::{Bytes, HistoryEvent, Key, NEVER, Operation, OperationRecord};
-use memcached_client::{Client as Connection, Failure as NoReply, StoreVerb, Value};
+use memcached_client::{Failure as NoReply, StoreVerb, Value};
 use wire::SplitMix64;
 
-use crate::announce::{Announcer, Gap, SHORT, Unanswered};
+use crate::announce::{Announcer, Gap, Unanswered};
 use crate::draw::stream;
+use crate::place::ClientPlace;
+use crate::service::{KeyStore, TrialService};
 
 /// How long a replica may take to accept; a host that is cut off never answers.
-const CONNECT: Duration = Duration::from_millis(700);
+pub const CONNECT: Duration = Duration::from_millis(700);
 /// Pause between two attempts to connect.
-const RECONNECT: Duration = Duration::from_millis(30);
+pub const RECONNECT: Duration = Duration::from_millis(30);
 /// Keys with values, and counters, of each generation: few, so that clients conflict.
 pub const KEYS: (u16, u16) = (12, 4);
 /// Keys of one `gets`, at most.
@@ -30,8 +32,6 @@ const MOST_BYTES_PER_SECOND: f64 = 16e6;
 const FILLING: u8 = b'=';
 /// The shortest run that is folded.
 const SHORTEST_RUN: usize = 32;
-/// The most failures that are kept.
-const MOST_FAILURES: usize = 1 << 20;
 
 /// Shared state of all clients of a run.
 #[derive(Debug)]
@@ -40,6 +40,10 @@ pub struct SharedRun {
     pub run: u64,
     /// Decides the requests.
     pub seed: u64,
+    /// What the replicas serve.
+    pub service: TrialService,
+    /// Accounts of the bank.
+    pub accounts: u32,
     /// Where clients connect to the replicas.
     pub replicas: Vec<SocketAddr>,
     /// How long a generation of keys is used.
@@ -94,20 +98,14 @@ impl SharedRun {
 /// One client.
 #[derive(Debug)]
 pub struct TrialClient {
-    number: u16,
-    shared: Arc<SharedRun>,
+    place: ClientPlace,
     history: Sender<HistoryEvent>,
     draw: SplitMix64,
-    /// The replica it is connected to, or tries next, from 0.
-    at: usize,
-    connection: Option<Connection>,
+    connection: Option<Box<dyn KeyStore>>,
     generation: u32,
     /// The answers of `gets` for keys of this generation.
     read: HashMap<u16, Value>,
     sequence: u64,
-    last_answer: u64,
-    /// The replica that gave it, from 1.
-    answered_by: u8,
 }
 
 /// A request to be sent.
@@ -127,24 +125,19 @@ impl TrialClient {
     /// Client `number`, from 0; its home is the replica of the same number.
     pub fn new(number: u16, shared: Arc<SharedRun>, history: Sender<HistoryEvent>) -> Self {
         TrialClient {
-            number,
             draw: stream(shared.seed, 0xC11E + u64::from(number)),
-            at: usize::from(number) % shared.replicas.len(),
-            answered_by: (usize::from(number) % shared.replicas.len()) as u8 + 1,
-            shared,
+            place: ClientPlace::new(number, shared),
             history,
             connection: None,
             generation: 0,
             read: HashMap::new(),
             sequence: 0,
-            last_answer: 0,
         }
     }
 
     /// Sends requests until the run is over.
     pub fn run(mut self) {
-        self.last_answer = self.now();
-        while !self.shared.over.load(Ordering::Relaxed) {
+        while !self.place.shared.over.load(Ordering::Relaxed) {
             self.enter_generation();
             if self.connection.is_none() && !self.connect() {
                 thread::sleep(RECONNECT);
@@ -152,41 +145,35 @@ impl TrialClient {
             }
             let ask = self.draw_ask();
             self.ask(&ask);
-            let pause = self.shared.interval_of(self.generation).mul_f64(2.0 * self.draw.unit());
+            let pause = self.place.shared.interval_of(self.generation).mul_f64(2.0 * self.draw.unit());
             thread::sleep(pause);
         }
         // A client that waits when the run ends counts its wait until then.
-        self.record_gap(self.now());
-        let _ = self.history.send(HistoryEvent::Left { client: self.number, before: u32::MAX });
-    }
-
-    fn now(&self) -> u64 {
-        self.shared.announcer.now()
+        self.place.record_gap(self.place.now());
+        let _ = self.history.send(HistoryEvent::Left { client: self.place.number, before: u32::MAX });
     }
 
     /// Takes new keys when their time has come, and then also moves back to the home replica.
     fn enter_generation(&mut self) {
-        let generation = self.shared.generation_now();
+        let generation = self.place.shared.generation_now();
         if generation == self.generation {
             return;
         }
         self.generation = generation;
         self.read.clear();
-        let _ = self.history.send(HistoryEvent::Left { client: self.number, before: generation });
-        let home = usize::from(self.number) % self.shared.replicas.len();
-        if self.at != home && !self.shared.announcer.is_troubled(home as u8 + 1) {
+        let _ = self.history.send(HistoryEvent::Left { client: self.place.number, before: generation });
+        if self.place.move_home() {
             self.connection = None;
-            self.at = home;
         }
     }
 
     /// Connects to this replica, or to the next one if this one does not accept.
     fn connect(&mut self) -> bool {
-        let address = self.shared.replicas[self.at];
-        match Connection::connect_within(address, CONNECT, self.shared.patience) {
+        let shared = &self.place.shared;
+        match shared.service.connect(self.place.address(), CONNECT, shared.patience) {
             Ok(connection) => {
                 self.connection = Some(connection);
-                self.shared.connected.fetch_add(1, Ordering::Relaxed);
+                shared.connected.fetch_add(1, Ordering::Relaxed);
                 true
             }
             Err(_) => {
@@ -198,7 +185,7 @@ impl TrialClient {
 
     fn move_on(&mut self) {
         self.connection = None;
-        self.at = (self.at + 1) % self.shared.replicas.len();
+        self.place.move_on();
     }
 
     fn draw_ask(&mut self) -> Ask {
@@ -237,8 +224,8 @@ impl TrialClient {
     /// shrink.
     fn value(&mut self, mark: &str) -> Bytes {
         self.sequence += 1;
-        if let Some(length) = self.shared.value_length(self.generation).filter(|_| mark.is_empty()) {
-            let mut value = format!("c{}.{}.", self.number, self.sequence).into_bytes();
+        if let Some(length) = self.place.shared.value_length(self.generation).filter(|_| mark.is_empty()) {
+            let mut value = format!("c{}.{}.", self.place.number, self.sequence).into_bytes();
             value.resize(length.saturating_sub(1).max(value.len()), FILLING);
             value.push(b';');
             return Arc::from(value);
@@ -246,31 +233,29 @@ impl TrialClient {
         let filling = "0123456789abcdefghijklmnopqrstuvwxyz".chars().cycle();
         let length = 4 + self.draw.below(90) as usize;
         let filling: String = filling.skip(self.sequence as usize % 36).take(length).collect();
-        Arc::from(format!("{mark}c{}.{}.{filling};", self.number, self.sequence).as_bytes())
+        Arc::from(format!("{mark}c{}.{}.{filling};", self.place.number, self.sequence).as_bytes())
     }
 
     /// A counter's first value, far from all other counters.
     fn number_value(&mut self) -> Bytes {
         self.sequence += 1;
-        let number = (u64::from(self.number) * 1_000_000 + self.sequence) * 1_000_000;
+        let number = (u64::from(self.place.number) * 1_000_000 + self.sequence) * 1_000_000;
         Arc::from(number.to_string().as_bytes())
     }
 
     fn ask(&mut self, ask: &Ask) {
         let Some(connection) = &mut self.connection else { return };
-        self.shared.sent.fetch_add(1, Ordering::Relaxed);
-        let sent = self.shared.announcer.now();
-        let name = |key: u16| Key { generation: self.generation, number: key }.name(self.shared.run);
-        let answer = answer(connection, ask, name);
-        let answered = self.now();
+        let shared = &self.place.shared;
+        shared.sent.fetch_add(1, Ordering::Relaxed);
+        let sent = self.place.now();
+        let name = |key: u16| Key { generation: self.generation, number: key }.name(shared.run);
+        let answer = answer(connection.as_mut(), ask, name);
+        let answered = self.place.now();
         match answer {
             Ok(events) => {
-                self.shared.answered.fetch_add(1, Ordering::Relaxed);
-                self.shared.answered_at[usize::from(self.number)].store(answered, Ordering::Relaxed);
-                self.shared.answered_by[self.at].store(answered, Ordering::Relaxed);
-                self.record_gap(answered);
+                self.place.answered(answered);
                 for (key, event, found) in events {
-                    let unique = found.as_ref().map(|found| found.unique);
+                    let unique = found.as_ref().map(|found| found.unique).filter(|unique| *unique != 0);
                     self.remember(key, found, &event);
                     self.record(key, sent, answered, event, unique);
                 }
@@ -289,23 +274,12 @@ impl TrialClient {
     }
 
     fn failed(&mut self, ask: &Ask, sent: u64, ended: u64, trouble: &NoReply) {
-        let replica = self.at as u8 + 1;
+        let (client, replica) = (self.place.number, self.place.replica());
         if let NoReply::Malformed(what) = trouble {
             let what = format!("{ask:?}: {what}");
-            let _ =
-                self.history.send(HistoryEvent::Impossible { client: self.number, replica, at: ended, what });
+            let _ = self.history.send(HistoryEvent::Impossible { client, replica, at: ended, what });
         }
-        let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.len() < MOST_FAILURES {
-            failures.push(Unanswered {
-                client: self.number,
-                replica,
-                sent,
-                ended,
-                what: trouble.to_string(),
-            });
-        }
-        drop(failures);
+        self.place.failed(sent, ended, trouble.to_string());
         if let Some((key, event)) = unanswered(ask) {
             self.record(key, sent, NEVER, event, None);
         }
@@ -314,19 +288,10 @@ impl TrialClient {
 
     fn record(&self, key: u16, sent: u64, answered: u64, event: Operation, unique: Option<u64>) {
         let key = Key { generation: self.generation, number: key };
-        let (client, replica) = (self.number, self.at as u8 + 1);
+        let (client, replica) = (self.place.number, self.place.replica());
         let record = OperationRecord { client, replica, key, sent, answered, event, unique };
         // The checker ends after the clients.
         let _ = self.history.send(HistoryEvent::Did(record));
-    }
-
-    fn record_gap(&mut self, now: u64) {
-        let from = std::mem::replace(&mut self.last_answer, now);
-        let before = std::mem::replace(&mut self.answered_by, self.at as u8 + 1);
-        if now.saturating_sub(from) >= SHORT.as_nanos() as u64 {
-            let gap = Gap { client: self.number, before, replica: self.at as u8 + 1, from, to: now };
-            self.shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).push(gap);
-        }
     }
 }
 
@@ -354,7 +319,7 @@ type Said = (u16, Operation, Option<Value>);
 
 /// Sends a request, and converts the answer to operations.
 fn answer(
-    connection: &mut Connection,
+    connection: &mut dyn KeyStore,
     ask: &Ask,
     name: impl Fn(u16) -> String,
 ) -> Result<Vec<Said>, NoReply> {
@@ -391,7 +356,7 @@ fn answer(
             one(key, Operation::Append(folded(value), Some(stored)))
         }
         Ask::Cas(key, expected, value, unique) => {
-            let compared = connection.cas(&name(*key), value, *unique)?;
+            let compared = connection.cas(&name(*key), expected, value, *unique)?;
             one(key, Operation::Cas(expected.clone(), folded(value), Some(compared)))
         }
         Ask::Delete(key) => {

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use crosscheck::admin::client::connect;
 use crosscheck::admin::{AdminCommand, AdminStream, Corruption, Endpoint, Inject, Injected, line};
-use memcached_client::history::Key;
 use node::cluster::ReplicaHandle;
 use wire::SplitMix64;
 
-use crate::client::{KEYS, SharedRun};
+use crate::client::SharedRun;
 use crate::draw::stream;
 use crate::plan::CorruptionPlan;
 
@@ -166,16 +165,16 @@ impl CorruptionSeries {
         }
     }
 
-    /// An item of the present generation, every second time; otherwise the replica chooses from all objects. A fault
+    /// An object that clients use now, every second time; otherwise the replica chooses from all objects. A fault
     /// that waits for a request names no object: with a key that no client uses any more, it would wait until another
     /// replica is wrong.
     fn object(&mut self, kind: Corruption) -> Option<String> {
         if !takes_a_turn(kind) || self.draw.below(2) == 0 {
             return None;
         }
-        let generation = self.shared.generation_now();
-        let number = self.draw.below(u64::from(KEYS.0 + KEYS.1)) as u16;
-        Some(format!("item:{}", Key { generation, number }.name(self.shared.run)))
+        let shared = &self.shared;
+        let keys = (shared.generation_now(), shared.run);
+        Some(shared.service.object(&mut self.draw, keys, shared.accounts))
     }
 
     fn listen(&mut self) {

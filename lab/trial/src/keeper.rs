@@ -85,6 +85,8 @@ struct WatchedReplica {
 /// What was seen of the replicas, and where they are started.
 #[derive(Debug)]
 struct Sight {
+    /// The program that replicas are; none: this one.
+    program: Option<PathBuf>,
     testbed: Arc<Testbed>,
     watched: Vec<Mutex<WatchedReplica>>,
     deaths: Mutex<Vec<Death>>,
@@ -100,6 +102,10 @@ impl Sight {
 
 impl ClusterHooks for Sight {
     fn spawn(&self, replica: u8, command: Command) -> std::io::Result<Process> {
+        let command = match &self.program {
+            None => command,
+            Some(program) => in_place_of(&command, program),
+        };
         self.testbed.hosts[usize::from(replica) - 1]
             .run(move || Process::spawn(command, Stdio::null(), Stdio::piped()))
     }
@@ -128,6 +134,19 @@ impl ClusterHooks for Sight {
     }
 }
 
+/// The same command with another program.
+fn in_place_of(command: &Command, program: &Path) -> Command {
+    let mut other = Command::new(program);
+    other.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    other
+}
+
 /// The replicas of a run, counted from 0; they end when this is dropped.
 #[derive(Debug)]
 pub struct Keeper {
@@ -136,14 +155,15 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the replicas of `plan` on their hosts, and supervises them; their files are below `dir`, and their output
-    /// goes to the files that `log` names.
+    /// Starts the replicas of `plan` on their hosts, and supervises them; each is `program`, or this one. Their
+    /// files are below `dir`, and their output goes to the files that `log` names.
     ///
     /// # Errors
     /// A file cannot be written, or no thread can be started.
     pub fn start(
         testbed: &Arc<Testbed>,
         plan: &Plan,
+        program: Option<PathBuf>,
         dir: &Path,
         log: impl Fn(usize) -> PathBuf,
         announcer: &Arc<Announcer>,
@@ -155,6 +175,7 @@ impl Keeper {
             file.map(Mutex::new).with_context(|| format!("making {}", path.display()))
         };
         let sight = Arc::new(Sight {
+            program,
             testbed: Arc::clone(testbed),
             watched: (0..plan.replicas).map(|_| Mutex::default()).collect(),
             deaths: Mutex::default(),

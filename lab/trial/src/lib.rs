@@ -8,6 +8,9 @@
 //! ([`memcached_client::history::check`]) while the run goes on. All resources belong to threads and processes of this
 //! run, so that the kernel releases them however the run ends.
 //!
+//! The replicas serve memcached or SQL ([`service`]); with SQL there is a bank beside, whose tables are compared row by
+//! row with what clients were told ([`sql`]).
+//!
 //! Beside it stand attacks on small clusters ([`hostile`]), and runs in which nothing is wrong and no replica may
 //! report anything ([`soak`]). [`command`] is the command line of all three.
 #![cfg(target_os = "linux")]
@@ -19,12 +22,15 @@ pub mod corrupt;
 pub mod draw;
 mod hostile;
 pub mod keeper;
+mod place;
 pub mod plan;
 pub mod recovery;
 pub mod replica;
 pub mod report;
 pub mod run;
+pub mod service;
 mod soak;
+pub mod sql;
 pub mod switch;
 pub mod testbed;
 pub mod trouble;

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use wire::SplitMix64;
 
 use crate::draw::stream;
+use crate::service::TrialService;
 
 /// The plans that come with the program: name and text.
-const SHIPPED: [(&str, &str); 7] = [
+const SHIPPED: [(&str, &str); 11] = [
     ("everything", include_str!("../plans/everything.toml")),
     ("verified", include_str!("../plans/verified.toml")),
     ("network", include_str!("../plans/network.toml")),
@@ -17,7 +18,14 @@ const SHIPPED: [(&str, &str); 7] = [
     ("corruption", include_str!("../plans/corruption.toml")),
     ("quick", include_str!("../plans/quick.toml")),
     ("control", include_str!("../plans/control.toml")),
+    ("sql", include_str!("../plans/sql.toml")),
+    ("sql-quick", include_str!("../plans/sql-quick.toml")),
+    ("sql-kills", include_str!("../plans/sql-kills.toml")),
+    ("sql-control", include_str!("../plans/sql-control.toml")),
 ];
+
+/// Rows of transfers in one reply of the SQL service, which has 16 MiB at most.
+const MOST_TRANSFERS: f64 = 150_000.0;
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +38,12 @@ pub struct Plan {
     pub title: String,
     /// The purpose of the run, in a few sentences.
     pub about: String,
+    /// What the replicas serve.
+    #[serde(default)]
+    pub service: TrialService,
+    /// SQL: the bank's accounts and clients; none: only rows are read and written.
+    #[serde(default)]
+    pub bank: Option<BankPlan>,
     /// The mode, in the paper's letters.
     #[serde(default = "mode")]
     pub mode: String,
@@ -90,6 +104,18 @@ pub struct CorruptionPlan {
     pub kinds: Vec<Corruption>,
     /// Shortest and longest time of corruption alone before the trouble begins, in seconds.
     pub before_seconds: [f64; 2],
+}
+
+/// Accounts between which clients transfer amounts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BankPlan {
+    /// How many there are; few, so that transactions conflict.
+    pub accounts: u32,
+    /// Clients that transfer; one more reads the sum.
+    pub clients: u16,
+    /// Transfers per second of all of them together, approximately.
+    pub transfers_per_second: f64,
 }
 
 /// One trouble.
@@ -259,6 +285,8 @@ impl Plan {
             name: String::new(),
             title: String::new(),
             about: String::new(),
+            service: TrialService::default(),
+            bank: None,
             mode: mode.to_owned(),
             replicas,
             witness: false,
@@ -276,6 +304,11 @@ impl Plan {
             corruption: None,
             troubles: Vec::new(),
         }
+    }
+
+    /// All clients: those of keys first, then those of the bank.
+    pub fn all_clients(&self) -> u16 {
+        self.clients + self.bank.as_ref().map_or(0, |bank| bank.clients + 1)
     }
 
     /// The number of replicas that execute requests and have clients.
@@ -309,6 +342,7 @@ impl Plan {
         if let Some(bytes) = self.value_bytes.iter().find(|bytes| !(20..=500_000).contains(*bytes)) {
             bail!("value_bytes = {bytes}: use 20 to 500000");
         }
+        self.check_service()?;
         if self.clients == 0 || self.troubles.is_empty() {
             bail!("a plan needs at least one client and one [[trouble]]");
         }
@@ -335,6 +369,28 @@ impl Plan {
             range("before_seconds", corruption.before_seconds)?;
         }
         self.troubles.iter().try_for_each(|trouble| self.check_trouble(trouble))
+    }
+
+    fn check_service(&self) -> anyhow::Result<()> {
+        if self.service == TrialService::Sql && !self.value_bytes.is_empty() {
+            bail!("value_bytes are for memcached: rows have short values");
+        }
+        let Some(bank) = &self.bank else { return Ok(()) };
+        if self.service != TrialService::Sql {
+            bail!("[bank] needs service = \"sql\"");
+        }
+        if bank.accounts < 2 || bank.clients == 0 || bank.transfers_per_second <= 0.0 {
+            bail!("[bank] needs at least 2 accounts, a client, and transfers_per_second above 0");
+        }
+        let transfers = bank.transfers_per_second * self.seconds;
+        if transfers > MOST_TRANSFERS {
+            bail!(
+                "{transfers:.0} transfers do not fit into one reply, with which they are compared; lower \
+                 transfers_per_second, to {:.1}",
+                MOST_TRANSFERS / self.seconds
+            );
+        }
+        Ok(())
     }
 
     fn check_trouble(&self, trouble: &Trouble) -> anyhow::Result<()> {
@@ -489,6 +545,13 @@ mod tests {
         assert!(error(&SMALL.replace("kill", "loss")).contains("percent"));
         assert!(error(&SMALL.replace("kill", "dance")).contains("dance"));
         assert!(error(&format!("{SMALL}colour = \"red\"\n")).contains("colour"));
+        let bank = "[bank]\naccounts = 2\nclients = 1\ntransfers_per_second = 9\n";
+        assert!(error(&format!("{SMALL}{bank}")).contains("service"));
+        let sql = format!("service = \"sql\"\n{SMALL}{bank}");
+        assert_eq!(Plan::parse("sql", &sql).expect("right").all_clients(), 12 + 2);
+        assert!(error(&sql.replace("accounts = 2", "accounts = 1")).contains("2 accounts"));
+        assert!(error(&sql.replace("second = 9", "second = 9000")).contains("lower"));
+        assert!(error(&format!("value_bytes = [30]\n{sql}")).contains("memcached"));
         let corruption = "[corruption]\nper_second = 100\nkinds = [\"repair\"]\nbefore_seconds = [1, 2]\n";
         assert!(error(&format!("{SMALL}{corruption}")).contains("beyond f"));
         assert!(format!("{:#}", Plan::load("nothing").unwrap_err()).contains("everything"));

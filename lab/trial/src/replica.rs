@@ -13,6 +13,7 @@ use node::cluster::{ClusterOptions, ClusterPlan};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::plan::Plan;
+use crate::service::TrialService;
 use crate::switch;
 use crate::testbed::Testbed;
 
@@ -27,18 +28,20 @@ const SLOW: &str = "slow-disk";
 /// Log entries between two checkpoints of a replica that has that file: few, so that one falls due in every trouble.
 const ENTRIES_PER_CHECKPOINT: u64 = 500;
 
-/// memcached's limit, which is all that a plan says about the service.
+/// memcached's limit, which is all that a plan says about the service; SQL has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct MemoryLimit {
     /// In MiB.
     #[arg(skip)]
-    pub memory_mb: u64,
+    pub memory_mb: Option<u64>,
 }
 
 impl ServiceOptions for MemoryLimit {
     fn write(&self, file: &mut String) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(file, "memory_limit_mb = {}", self.memory_mb);
+        if let Some(memory_mb) = self.memory_mb {
+            // Writing to a string cannot fail.
+            let _ = writeln!(file, "memory_limit_mb = {memory_mb}");
+        }
     }
 }
 
@@ -53,7 +56,9 @@ pub fn cluster(testbed: &Testbed, plan: &Plan, dir: &Path) -> anyhow::Result<Clu
         mode: plan.mode.parse().map_err(anyhow::Error::msg)?,
         workers: Some(plan.workers),
         witness: plan.witness,
-        service: MemoryLimit { memory_mb: plan.memory_mb },
+        service: MemoryLimit {
+            memory_mb: (plan.service == TrialService::Memcached).then_some(plan.memory_mb),
+        },
         ..ClusterOptions::default()
     };
     let mut cluster = ClusterPlan::within(&wish, dir)?;

@@ -16,6 +16,7 @@ use crate::client::SharedRun;
 use crate::keeper::{Death, Totals};
 use crate::plan::Plan;
 use crate::run::{Episode, Options, TrialCluster};
+use crate::sql::BankReport;
 
 /// The kind of these results.
 pub const KIND: &str = "trial";
@@ -49,6 +50,8 @@ pub struct Report {
     pub failed: Failed,
     /// What the checker found.
     pub checked: Checked,
+    /// What the bank shows, if there is one.
+    pub bank: Option<BankReport>,
     /// Keys whose histories are in the timeline.
     pub findings: usize,
     /// Faults due and placed.
@@ -110,8 +113,8 @@ impl Report {
         seconds: f64,
         episodes: Vec<Episode>,
         final_digest: Result<String, String>,
-        checked: Checked,
-        findings: usize,
+        (checked, findings): (Checked, usize),
+        bank: Option<BankReport>,
     ) -> Self {
         let windows = cluster.announcer.windows();
         let failures = shared.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -131,9 +134,10 @@ impl Report {
             connections: count(&shared.connected),
             failed: Failed::of(&failures, &windows),
             checked,
+            bank,
             findings,
             faults: (sum(|episode| episode.faults_due), sum(|episode| episode.faults)),
-            waits: LongestWaits::of(&gaps, &windows, usize::from(cluster.plan.clients)),
+            waits: LongestWaits::of(&gaps, &windows, usize::from(cluster.plan.all_clients())),
             packets: cluster.testbed.switch.as_ref().map(|switch| {
                 let traffic = switch.traffic();
                 (count(&traffic.delivered), count(&traffic.lost), count(&traffic.delayed))
@@ -152,7 +156,7 @@ impl Report {
 
     /// Replies or histories that no correct server gives.
     pub fn wrong(&self) -> u64 {
-        self.checked.wrong_keys + self.checked.impossible
+        self.checked.wrong_keys + self.checked.impossible + self.bank.as_ref().map_or(0, BankReport::wrong)
     }
 
     fn judge(&self) -> bool {
@@ -164,6 +168,7 @@ impl Report {
             && self.checked.keys > 0
             && self.failed.unforeseen == 0
             && self.final_digest.is_ok()
+            && self.bank.as_ref().is_none_or(BankReport::holds)
             && !self.episodes.is_empty()
             && self
                 .episodes
@@ -213,7 +218,13 @@ impl Report {
         let per_second = self.answered as f64 / self.seconds.max(0.001);
         lines.push(format!(
             "{:.0} s, seed {}, {} replicas in mode {}, {} clients: {} requests, {} answered ({per_second:.0}/s)",
-            self.seconds, self.seed, self.plan.replicas, self.plan.mode, self.plan.clients, self.requests, self.answered
+            self.seconds,
+            self.seed,
+            self.plan.replicas,
+            self.plan.mode,
+            self.plan.all_clients(),
+            self.requests,
+            self.answered
         ));
         lines.push(format!("troubles                {}: {}", self.episodes.len(), self.by_kind()));
         let longest = self.episodes.iter().filter_map(|episode| episode.healed_after).fold(0.0, f64::max);
@@ -230,6 +241,7 @@ impl Report {
             "checked                 {} keys, {} operations, {} of unknown outcome, {} late reads; undecided {}",
             checked.keys, checked.operations, checked.unknown, checked.late_reads, checked.undecided
         ));
+        lines.extend(self.bank.iter().flat_map(BankReport::lines));
         lines.push(format!(
             "failed                  {} outside of windows; {} announced, {} at a replica that replaced itself or \
                 its state",

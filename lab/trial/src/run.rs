@@ -21,8 +21,10 @@ use crate::announce::Announcer;
 use crate::client::{SharedRun, TrialClient, fold};
 use crate::corrupt::{Corrupter, Placed};
 use crate::keeper::Keeper;
-use crate::plan::{Plan, Stroke};
+use crate::plan::{Plan, Stroke, TroubleKind};
 use crate::report::{self, Report};
+use crate::service::{KeyStore, TrialService};
+use crate::sql::{self, Bank, BankReport};
 use crate::testbed::Testbed;
 use crate::trouble::{Active, victim};
 
@@ -52,6 +54,8 @@ const LATE_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Options {
     /// The plan.
     pub plan: Plan,
+    /// The program that replicas are; none: this one.
+    pub server: Option<PathBuf>,
     /// Decides order, victims, faults, requests and lost packets.
     pub seed: u64,
     /// Where results are written.
@@ -136,6 +140,9 @@ pub fn run(options: &Options, ending: &AtomicBool, progress: &dyn Fn(&str)) -> a
         let is_over = episode.healed_after.is_none() && !cluster.plan.expect_wrong;
         cluster.report_progress(&report::episode_line(&episode));
         cluster.record("episode", &episode)?;
+        if stroke.trouble.kind == TroubleKind::Kill && episode.healed_after.is_some() {
+            load.compare(&cluster, usize::from(episode.victim - 1), &episode.trouble, true)?;
+        }
         episodes.push(episode);
         if reported_at.elapsed() > PROGRESS {
             reported_at = Instant::now();
@@ -151,12 +158,20 @@ pub fn run(options: &Options, ending: &AtomicBool, progress: &dyn Fn(&str)) -> a
     let seconds = begun.elapsed().as_secs_f64();
     let final_digest = cluster.final_digest();
     let shared = Arc::clone(&load.shared);
-    let (checked, findings) = load.stop(progress);
+    let (checked, findings, bank) = load.stop(&cluster, progress)?;
     for finding in &findings {
         cluster.record("finding", finding)?;
     }
-    let report =
-        Report::new(options, &cluster, &shared, seconds, episodes, final_digest, checked, findings.len());
+    let report = Report::new(
+        options,
+        &cluster,
+        &shared,
+        seconds,
+        episodes,
+        final_digest,
+        (checked, findings.len()),
+        bank,
+    );
     cluster.stop();
     report.write(&options.out)?;
     Ok(report)
@@ -210,7 +225,7 @@ impl<'a> TrialCluster<'a> {
         let testbed = Arc::new(testbed);
         let announcer = Arc::new(Announcer::new(Instant::now()));
         let log = |number: usize| options.out.join(format!("replica-{}.log", number + 1));
-        let keeper = Keeper::start(&testbed, &plan, dir.path(), log, &announcer)?;
+        let keeper = Keeper::start(&testbed, &plan, options.server.clone(), dir.path(), log, &announcer)?;
         Ok(TrialCluster {
             seen: vec![(0, 0); plan.replicas],
             victims: Vec::new(),
@@ -420,6 +435,7 @@ type Sight = Arc<Mutex<Checked>>;
 pub struct TrialLoad {
     pub(crate) shared: Arc<SharedRun>,
     clients: Vec<JoinHandle<()>>,
+    bank: Option<Arc<Bank>>,
     checker: Option<JoinHandle<(Checked, Vec<KeyFinding>)>>,
     sight: Sight,
 }
@@ -430,12 +446,14 @@ impl TrialLoad {
         let shared = Arc::new(SharedRun {
             run: options.seed,
             seed: options.seed,
+            service: plan.service,
+            accounts: plan.bank.as_ref().map_or(0, |bank| bank.accounts),
             replicas: cluster.keeper.replicas().iter().filter_map(|replica| replica.clients).collect(),
             generation: Duration::from_secs_f64(plan.generation_seconds),
             patience: Duration::from_secs_f64(plan.patience_seconds),
             interval: Duration::from_secs_f64(f64::from(plan.clients) / plan.requests_per_second),
             value_bytes: plan.value_bytes.clone(),
-            answered_at: (0..plan.clients).map(|_| AtomicU64::new(0)).collect(),
+            answered_at: (0..plan.all_clients()).map(|_| AtomicU64::new(0)).collect(),
             answered_by: (0..plan.executors()).map(|_| AtomicU64::new(0)).collect(),
             hopeless: AtomicBool::new(false),
             announcer: Arc::clone(&cluster.announcer),
@@ -450,11 +468,29 @@ impl TrialLoad {
         let sight = Sight::default();
         let mut clients = Vec::new();
         let host = cluster.testbed.clients();
+        if plan.service == TrialService::Sql {
+            let (address, accounts, patience) = (shared.replicas[0], shared.accounts, shared.patience);
+            host.run(move || sql::prepare(address, accounts, patience))?;
+        }
         for number in 0..plan.clients {
             let client = TrialClient::new(number, Arc::clone(&shared), history.clone());
             let thread = thread::Builder::new().name(format!("client-{number}"));
             // A thread that is started there runs there.
             clients.push(host.run(move || thread.spawn(move || client.run()))?);
+        }
+        let bank = plan.bank.as_ref().map(|bank| Bank::new(bank.accounts));
+        if let (Some(bank), Some(of)) = (&bank, &plan.bank) {
+            let interval = Duration::from_secs_f64(f64::from(of.clients) / of.transfers_per_second);
+            for number in plan.clients..plan.all_clients() {
+                let (bank, shared) = (Arc::clone(bank), Arc::clone(&shared));
+                let thread = thread::Builder::new().name(format!("bank-{number}"));
+                let reads = number + 1 == plan.all_clients();
+                let client = move || match reads {
+                    true => bank.audit(number, shared, interval),
+                    false => bank.transfer(number, shared, interval),
+                };
+                clients.push(host.run(move || thread.spawn(client))?);
+            }
         }
         let judge = Judge {
             checker: Checker::new(usize::from(plan.clients), LINGER),
@@ -463,7 +499,7 @@ impl TrialLoad {
         };
         let thread = thread::Builder::new().name("checker".into());
         let checker = host.run(move || thread.spawn(move || judge.run(&inbox)))?;
-        Ok(TrialLoad { shared, clients, checker: Some(checker), sight })
+        Ok(TrialLoad { shared, clients, bank, checker: Some(checker), sight })
     }
 
     fn line(&self, elapsed: Duration) -> String {
@@ -481,8 +517,28 @@ impl TrialLoad {
         )
     }
 
+    /// Compares the bank's rows, if there is a bank, as a replica has them.
+    fn compare(
+        &self,
+        cluster: &TrialCluster<'_>,
+        replica: usize,
+        after: &str,
+        is_kill: bool,
+    ) -> anyhow::Result<()> {
+        let Some(bank) = self.bank.clone() else { return Ok(()) };
+        let (shared, what) = (Arc::clone(&self.shared), after.to_owned());
+        let comparison =
+            cluster.testbed.clients().run(move || bank.compare(&shared, replica, (&what, is_kill)));
+        cluster.report_progress(&comparison.line());
+        cluster.record("compared", &comparison)
+    }
+
     /// Ends the requests, and waits for the last verdict.
-    pub(crate) fn stop(mut self, progress: &dyn Fn(&str)) -> (Checked, Vec<KeyFinding>) {
+    pub(crate) fn stop(
+        mut self,
+        cluster: &TrialCluster<'_>,
+        progress: &dyn Fn(&str),
+    ) -> anyhow::Result<(Checked, Vec<KeyFinding>, Option<BankReport>)> {
         self.shared.over.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
             // A client that panics is a bug of this program; its message is on stderr.
@@ -490,9 +546,14 @@ impl TrialLoad {
         }
         progress("checking the last histories");
         let found = self.checker.take().map(JoinHandle::join);
-        found.map_or_else(Default::default, |found| {
+        let (checked, findings) = found.map_or_else(Default::default, |found| {
             found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        });
+        let is_hopeless = self.shared.hopeless.load(Ordering::Relaxed);
+        for replica in (0..self.shared.replicas.len()).filter(|_| !is_hopeless) {
+            self.compare(cluster, replica, "the end", false)?;
+        }
+        Ok((checked, findings, self.bank.as_ref().map(|bank| bank.report())))
     }
 }
 
@@ -537,7 +598,7 @@ impl Judge {
 /// Reads keys some generations after the last write: acknowledged writes must have survived all troubles since.
 struct LateReader {
     shared: Arc<SharedRun>,
-    connection: Option<memcached_client::Client>,
+    connection: Option<Box<dyn KeyStore>>,
     at: usize,
 }
 
@@ -549,9 +610,8 @@ impl LateReader {
         }
         if self.connection.is_none() {
             self.at = (self.at + 1) % replicas.len();
-            self.connection =
-                memcached_client::Client::connect_within(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE)
-                    .ok();
+            let service = self.shared.service;
+            self.connection = service.connect(replicas[self.at], LATE_PATIENCE / 4, LATE_PATIENCE).ok();
         }
         let sent = self.shared.announcer.now();
         let found = self.connection.as_mut()?.gets(&[key.name(self.shared.run)]);
@@ -566,7 +626,7 @@ impl LateReader {
             // Long values would fill the memory, and be evicted.
             let _ = self.connection.as_mut()?.delete(&key.name(self.shared.run));
         }
-        let unique = found.as_ref().map(|found| found.unique);
+        let unique = found.as_ref().map(|found| found.unique).filter(|unique| *unique != 0);
         let event = Operation::Read(found.map(|found| found.bytes.into()));
         Some(OperationRecord {
             client: LATE_READER,

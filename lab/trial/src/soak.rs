@@ -275,7 +275,7 @@ impl Soak<'_> {
             Arc::new(Testbed::loopback(replicas, dir.path(), None, "a soak needs no network".into())?);
         let log = |number: usize| self.out.join(format!("{}-replica-{}.log", self.mode, number + 1));
         let announcer = Arc::new(Announcer::new(Instant::now()));
-        let keeper = Keeper::start(&testbed, &plan, dir.path(), log, &announcer)?;
+        let keeper = Keeper::start(&testbed, &plan, None, dir.path(), log, &announcer)?;
         self.until_well(&keeper)?;
         let addresses = keeper.replicas().iter().filter_map(|replica| replica.clients).collect();
         let mut generator = Generator::prepare(self.setup(addresses), &Arc::new(Pattern::default()))?;

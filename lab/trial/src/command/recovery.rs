@@ -52,6 +52,7 @@ pub fn run(args: &Args, seed: u64, out: &Path, origin: &Origin, ending: &Ending)
     };
     let options = Options {
         plan: Plan::bare("RDGX", 3),
+        server: None,
         seed,
         out: out.to_owned(),
         loopback: args.loopback,

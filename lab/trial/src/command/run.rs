@@ -50,6 +50,9 @@ pub struct Args {
     /// `recovery`: strikes the second one at once, whatever the group tolerates; the command then has to fail
     #[arg(long, hide = true)]
     pub blindly: bool,
+    /// The program of the plan's service, where it is not this one [default: crosscheck-sql beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub server: Option<PathBuf>,
     /// All hosts on this machine's loopback addresses, as where namespaces are not allowed: no trouble of the network,
     /// no full disks
     #[arg(long)]
@@ -87,7 +90,8 @@ pub fn run(args: &Args) -> CommandOutcome {
             say(&format!("  {}, {:?}, {:?} s", trouble.description(), trouble.victim, trouble.seconds))?;
         }
         let origin = Origin::now(report::KIND);
-        let options = Options { plan, seed, out, loopback: args.loopback, origin };
+        let server = plan.service.program(args.server.as_deref()).map_err(|why| misuse(error_text(&why)))?;
+        let options = Options { plan, server, seed, out, loopback: args.loopback, origin };
         // If the pipe is closed, the run continues without output.
         let report = crate::run::run(&options, ending.flag(), &|line| drop(say(line)))?;
         say(report.summary().trim_end())?;

@@ -194,7 +194,7 @@ fn strike_one_group(
         found.unequal.push(why);
     }
     let shared = std::sync::Arc::clone(&load.shared);
-    let (checked, findings) = load.stop(&|_| ());
+    let (checked, findings, _) = load.stop(&cluster, &|_| ())?;
     for finding in &findings {
         cluster.record("finding", finding)?;
     }

@@ -375,7 +375,7 @@ impl WatchedCluster<'_> {
     /// was wrong; the same wrong reply, that all replicas agree on it, and the request was wrong before it was ordered.
     fn healthy_answer(&self, expected: &Expected) -> String {
         if !expected.request.starts_with(b"get ") {
-            return "not asked: the request changes something".into();
+            return "not asked: the request changes something, or needs a connection of its own".into();
         }
         let healthy =
             (0..self.clients.len()).find(|number| number + 1 != usize::from(self.victim())).unwrap_or(0);

@@ -26,12 +26,14 @@ pub mod memory;
 pub mod model;
 pub mod mqtt;
 pub mod parts;
+mod postgres;
 pub mod profile;
 pub mod protocol;
 pub mod record;
 
 pub mod report;
 pub mod result;
+pub mod rows;
 pub mod sample;
 pub mod sei_table;
 mod seized;

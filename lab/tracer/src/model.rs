@@ -15,6 +15,7 @@ use wire::SplitMix64;
 
 use crate::draw;
 use crate::protocol::{Protocol, ReplyFrame, Wrong};
+use crate::rows::RowsModel;
 
 /// Requests that a client sends before it waits for replies.
 const BATCH: usize = 8;
@@ -171,7 +172,7 @@ pub struct ModelClient {
     pub number: u8,
     /// Where the server listens.
     pub address: SocketAddr,
-    /// memcached's text protocol, with or without CRCs.
+    /// memcached's text protocol, with or without CRCs, or PostgreSQL's.
     pub protocol: Protocol,
     /// Decides its requests.
     pub seed: u64,
@@ -185,9 +186,9 @@ pub fn drive(client: ModelClient, tally: &Tally, stop: &AtomicBool) {
     let mut generation = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         generation += 1;
-        let model = TraceModel::new(format!("{seed:x}c{replica}g{generation}"));
+        let model = RequestModel::new(format!("{seed:x}c{replica}g{generation}"), protocol);
         if let Ok(connection) = BufferedStream::open(address, CONNECT, PATIENCE) {
-            match talk(connection, (model, protocol), &mut stream, tally, stop) {
+            match talk(connection, model, &mut stream, tally, stop) {
                 Ok(None) => {}
                 Ok(Some((wrong, expected, details))) => {
                     let wrong = WrongReply { wrong, replica, expected, details };
@@ -205,13 +206,18 @@ pub fn drive(client: ModelClient, tally: &Tally, stop: &AtomicBool) {
 /// Sends requests until the first wrong reply, a break, or `stop`.
 fn talk(
     mut connection: BufferedStream,
-    (mut model, protocol): (TraceModel, Protocol),
+    mut model: RequestModel,
     stream: &mut SplitMix64,
     tally: &Tally,
     stop: &AtomicBool,
 ) -> io::Result<Option<(Wrong, Expected, String)>> {
+    let protocol = model.protocol();
+    for request in model.opening() {
+        connection.send(&request)?;
+        read_one(&mut connection, protocol)?;
+    }
     while !stop.load(Ordering::Relaxed) {
-        let batch: Vec<Expected> = (0..BATCH).map(|_| model.next(stream).in_protocol(protocol)).collect();
+        let batch: Vec<Expected> = (0..BATCH).map(|_| model.next(stream)).collect();
         let requests: Vec<u8> = batch.iter().flat_map(|one| one.request.iter().copied()).collect();
         connection.send(&requests)?;
         for one in &batch {
@@ -230,6 +236,46 @@ fn talk(
         tally.batches.fetch_add(1, Ordering::Relaxed);
     }
     Ok(None)
+}
+
+/// The requests of one connection, in the protocol of its server.
+#[derive(Debug)]
+enum RequestModel {
+    /// Of a cache.
+    Items(TraceModel, Protocol),
+    /// Of a table.
+    Rows(RowsModel),
+}
+
+impl RequestModel {
+    fn new(prefix: String, protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Postgres => RequestModel::Rows(RowsModel::new(prefix)),
+            _ => RequestModel::Items(TraceModel::new(prefix), protocol),
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        match self {
+            RequestModel::Items(_, protocol) => *protocol,
+            RequestModel::Rows(_) => Protocol::Postgres,
+        }
+    }
+
+    /// What is sent before the first request, and answered, but not compared.
+    fn opening(&self) -> Vec<Vec<u8>> {
+        match self {
+            RequestModel::Items(..) => Vec::new(),
+            RequestModel::Rows(_) => RowsModel::opening().into(),
+        }
+    }
+
+    fn next(&mut self, stream: &mut SplitMix64) -> Expected {
+        match self {
+            RequestModel::Items(model, protocol) => model.next(stream).in_protocol(*protocol),
+            RequestModel::Rows(model) => model.next(stream),
+        }
+    }
 }
 
 /// The reply to one request on a connection of its own.
@@ -290,7 +336,7 @@ mod tests {
         });
         let tally = Tally::default();
         let connection = BufferedStream::open(address, CONNECT, PATIENCE).expect("connected");
-        let model = (TraceModel::new("x".into()), Protocol::Memcached);
+        let model = RequestModel::new("x".into(), Protocol::Memcached);
         let found = talk(connection, model, &mut draw::stream(1, 0, 0), &tally, &AtomicBool::new(false));
         assert!(found.expect("an answer").is_some());
     }

@@ -1,5 +1,5 @@
 //! Finds the end of each reply, and classifies how a wrong one deviates: for memcached's text protocol, with or without
-//! CRCs, DNS, MQTT, or plain lines.
+//! CRCs, DNS, MQTT, PostgreSQL's, or plain lines.
 
 use crc32c::{crc32c, crc32c_append};
 use memcached_client::reply::{self, Longest, TakenReply, TextReply, ValueRead};
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use zone::{Question, WrongAnswer};
 
 use crate::mqtt;
+use crate::postgres;
 use crate::record::InjectionClass;
 use crate::trace::TraceRequest;
 
@@ -32,6 +33,10 @@ pub enum Protocol {
     /// trace has messages.
     #[serde(skip)]
     Mqtt,
+    /// PostgreSQL's: a reply is what the server sends up to ReadyForQuery. A target speaks it if its trace has
+    /// statements.
+    #[serde(skip)]
+    Postgres,
 }
 
 /// What the beginning of a stream of replies contains.
@@ -162,6 +167,9 @@ impl Protocol {
         if self == Protocol::Mqtt {
             return mqtt_frame(bytes);
         }
+        if self == Protocol::Postgres {
+            return postgres::frame(bytes);
+        }
         if self != Protocol::MemcachedSummed {
             return self.plain_frame(bytes);
         }
@@ -200,6 +208,7 @@ impl Protocol {
             Protocol::Lines => return Some(Wrong::Value),
             Protocol::Dns => return Some(dns_difference(right, got)),
             Protocol::Mqtt => return Some(mqtt_difference(right, got)),
+            Protocol::Postgres => return Some(postgres::difference(right, got)),
             Protocol::Memcached => {}
             Protocol::MemcachedSummed => {
                 let (Some(right), Some(got)) = (without_sum(right, seed), without_sum(got, seed)) else {
@@ -237,7 +246,7 @@ impl Protocol {
         match self {
             Protocol::MemcachedSummed => without_sum(reply, request.seed).is_some(),
             Protocol::Dns => zone::check(&request.bytes[2..], &reply[2..]).is_ok(),
-            Protocol::Memcached | Protocol::Lines | Protocol::Mqtt => true,
+            Protocol::Memcached | Protocol::Lines | Protocol::Mqtt | Protocol::Postgres => true,
         }
     }
 }

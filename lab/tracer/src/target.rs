@@ -21,6 +21,8 @@ use crate::user_io::TargetIo;
 pub const CROSSCHECK: &str = "{crosscheck}";
 /// The placeholder for the folder in which `crosscheck harden build` leaves programs.
 const HARDEN: &str = "{harden}/";
+/// The placeholder in `argv` for the SQL service, which is beside the running program.
+const SQL: &str = "{crosscheck-sql}";
 
 /// A target file.
 #[derive(Clone, Debug, Deserialize)]
@@ -30,7 +32,7 @@ pub struct Target {
     pub title: String,
     /// Program and arguments. `{dir}` is replaced by a fresh directory, `{host}` by a loopback address that no other
     /// run has, `{zone}` by that of the servers of the trace's zone, `{crosscheck}` by the program that runs this,
-    /// `{harden}` by the folder of `crosscheck harden build`.
+    /// `{crosscheck-sql}` by that of the SQL service beside it, `{harden}` by the folder of `crosscheck harden build`.
     pub argv: Vec<String>,
     /// Environment; only PATH is inherited.
     #[serde(default)]
@@ -137,6 +139,13 @@ impl Target {
             }
             target.protocol = Protocol::Mqtt;
         }
+        if target.trace.sql {
+            let trace = &target.trace;
+            if trace.sum || trace.lines.is_some() || trace.zone.is_some() || trace.mqtt {
+                bail!("target file {}: `sql` goes with no sums, lines, zone or mqtt", path.display());
+            }
+            target.protocol = Protocol::Postgres;
+        }
         if target.trace.zone.is_some() {
             target.of_zone().with_context(|| format!("target file {}", path.display()))?;
         }
@@ -163,7 +172,7 @@ impl Target {
 
     /// Whether the file leaves open which program this is: it names one by a placeholder.
     pub fn has_open_program(&self) -> bool {
-        self.argv[0] == CROSSCHECK || self.argv[0].starts_with(HARDEN)
+        [CROSSCHECK, SQL].contains(&self.argv[0].as_str()) || self.argv[0].starts_with(HARDEN)
     }
 
     /// Whether its sites are sampled under load: no run of it repeats another one.
@@ -179,6 +188,14 @@ impl Target {
         let name = &self.argv[0];
         if name == CROSSCHECK {
             return Ok(std::env::current_exe()?);
+        }
+        if name == SQL {
+            let file = std::env::current_exe()?.with_file_name("crosscheck-sql");
+            if !file.is_file() {
+                let build = "cargo build --release -p sql --features inject";
+                bail!("{} does not exist: build it ({build}), or name it with --program", file.display());
+            }
+            return Ok(file);
         }
         if let Some(program) = name.strip_prefix(HARDEN) {
             let file = hardened::folder().join(program);

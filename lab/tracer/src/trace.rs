@@ -9,8 +9,10 @@ use wire::SplitMix64;
 use zone::{A, CNAME, MX, Question, TXT};
 
 use crate::draw;
+use crate::model::Expected;
 use crate::mqtt;
 use crate::protocol::Protocol;
+use crate::rows::RowsModel;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,9 @@ pub struct Recipe {
     /// Messages to a broker instead, at every quality of service, and retained ones; `keys` topics of each.
     #[serde(default)]
     pub mqtt: bool,
+    /// Statements on rows of one table instead, as simple queries of PostgreSQL's protocol; `keys` keys.
+    #[serde(default)]
+    pub sql: bool,
 }
 
 /// The names of a zone that are asked for.
@@ -106,6 +111,7 @@ impl Default for Recipe {
             lines: None,
             zone: None,
             mqtt: false,
+            sql: false,
         }
     }
 }
@@ -137,6 +143,9 @@ impl Trace {
         }
         if recipe.mqtt {
             return Trace::of_messages(recipe);
+        }
+        if recipe.sql {
+            return Trace::of_statements(recipe);
         }
         let mut maker = Maker { stream: draw::stream(recipe.seed, 0, 0), recipe };
         // One item of every size first: a slab allocator then has its pages, which are long work, before the
@@ -207,6 +216,22 @@ impl Trace {
             poke: request(Vec::new()),
             measured: measured.into_iter().map(request).collect(),
         }
+    }
+
+    /// Statements of one connection: a row for each key first, mixed ones, and then every row and their sum.
+    fn of_statements(recipe: &Recipe) -> Self {
+        let mut stream = draw::stream(recipe.seed, 0, 0);
+        let mut model = RowsModel::new("t".to_owned()).with_keys(recipe.keys);
+        let request = |one: Expected| plain(one.request, Vec::new());
+        let mut warmup: Vec<TraceRequest> =
+            RowsModel::opening().into_iter().map(|bytes| plain(bytes, Vec::new())).collect();
+        warmup.extend((0..recipe.keys).map(|number| request(model.insert(number, &mut stream))));
+        warmup.extend((0..recipe.warmup).map(|_| request(model.next(&mut stream))));
+        let mut measured: Vec<TraceRequest> =
+            (0..recipe.requests).map(|_| request(model.next(&mut stream))).collect();
+        measured.extend((0..recipe.keys).map(|number| request(model.select(number))));
+        measured.push(request(model.sum()));
+        Trace { warmup, poke: plain(RowsModel::nothing(), Vec::new()), measured }
     }
 
     /// Adds CRCs to all requests.
@@ -425,6 +450,17 @@ mod tests {
             assert!(summed.bytes.starts_with(b"@") && summed.seed != 0 && plain.seed == 0);
         }
         assert!(with.poke.bytes.starts_with(b"@") && with.warmup[0].bytes.starts_with(b"@"));
+    }
+
+    #[test]
+    fn statements_open_the_connection_and_end_with_every_row() {
+        let recipe = Recipe { sql: true, keys: 5, warmup: 9, requests: 20, ..Recipe::default() };
+        let trace = Trace::new(&recipe);
+        assert_eq!((trace.warmup.len(), trace.measured.len()), (2 + 5 + 9, 20 + 5 + 1));
+        assert_eq!(trace.warmup[0].bytes[4..8], 196_608_u32.to_be_bytes());
+        assert!(trace.measured.iter().all(|request| request.bytes.starts_with(b"Q")));
+        assert_eq!(trace.measured, Trace::new(&recipe).measured);
+        assert_ne!(trace.measured, Trace::new(&Recipe { seed: 2, ..recipe }).measured);
     }
 
     /// Recorded campaigns depend on these bytes, which were recorded before the laboratory's clients became one.

@@ -1,4 +1,4 @@
-//! What a violated constraint is called: SQLite names columns, and PostgreSQL's clients branch on the constraint's name.
+//! What a violated constraint is called: SQLite names columns, and PostgreSQL's clients ask for the constraint's name.
 
 use crate::dialect::Tables;
 use crate::error::{ErrorSubject, SqlError};

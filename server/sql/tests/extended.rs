@@ -304,7 +304,10 @@ fn numbers_of_sequences_are_drawn_once_each() {
 #[test]
 fn a_violated_constraint_is_named_as_postgresql_does() {
     let mut client = Client::new();
-    client.query("CREATE TABLE p (id int PRIMARY KEY, a int, b int NOT NULL, UNIQUE (a, b), CONSTRAINT small CHECK (a < 9))");
+    client.query(
+        "CREATE TABLE p (id int PRIMARY KEY, a int, b int NOT NULL, UNIQUE (a, b), \
+            CONSTRAINT small CHECK (a < 9))",
+    );
     client.query("CREATE TABLE q (a int, b int, PRIMARY KEY (a, b)); CREATE UNIQUE INDEX q_b ON q (b)");
     client.query("INSERT INTO p VALUES (1, 1, 1); INSERT INTO q VALUES (1, 1)");
     for (text, message, fields) in [

@@ -90,7 +90,10 @@ impl Translator<'_> {
         let rows = self.query(query, &Want::default())?;
         if !self.drawn.is_empty() && !rows.is_one_row {
             let hint = "Ask with SELECT nextval(..) alone.";
-            return Err(SqlError::unsupported("a number of a sequence for several rows is not supported", hint));
+            return Err(SqlError::unsupported(
+                "a number of a sequence for several rows is not supported",
+                hint,
+            ));
         }
         let columns = rows.described();
         Ok(one(rows.sql, Some(columns), StatementKind::Select))

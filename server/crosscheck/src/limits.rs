@@ -356,6 +356,8 @@ impl Default for PipelineScale {
     }
 }
 
+/// Within this time a client must have logged in, where it has to. PostgreSQL's authentication_timeout.
+pub const LOGIN: Duration = Duration::from_secs(60);
 /// Longest password file in bytes.
 pub const PASSWORD_FILE_BYTES: usize = 64 << 10;
 /// Most lines of a password file.

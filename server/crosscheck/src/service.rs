@@ -225,6 +225,11 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
         None
     }
 
+    /// Whether the client may ask for something already. One that does not come so far in a minute is closed.
+    fn is_let_in(&self) -> bool {
+        true
+    }
+
     /// The connection has ended: a request that its state still asks for, to give up what the service keeps for it.
     /// Nobody gets its reply. It may get lost, as when the process ends, so what is kept needs a time limit all the
     /// same.

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 use rusqlite::limits::Limit;
-use rusqlite::{CachedStatement, Connection, Error, OpenFlags};
+use rusqlite::{CachedStatement, Connection, Error, OpenFlags, StatementStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::catalog;
@@ -93,9 +94,8 @@ struct HookRecord {
     change: Mutex<Option<TransactionChange>>,
     /// A statement of this request creates, alters or drops something.
     defines: AtomicBool,
-    /// The compilation of a statement of this request has counted as steps. The next request compiles it again, so that
-    /// it counts at all replicas.
-    is_costly: AtomicBool,
+    /// A compilation of this request has drawn random numbers, or counted as steps.
+    is_of_request: AtomicBool,
     /// The statement that is prepared is a step that a change of the schema was translated to.
     is_of_change: AtomicBool,
 }
@@ -116,34 +116,42 @@ impl Connected {
         self.seen.change.lock().take()
     }
 
-    /// Compiles something. SQLite's generator begins anew for it, and again for its execution: whether a statement was
-    /// compiled now or before makes no difference then.
+    /// Compiles something, which must come to the same where a replica has compiled it before. So SQLite's generator
+    /// begins anew for it; and a connection for which it has drawn, or counted steps, is not used again: the next
+    /// request draws and counts as on all other replicas.
     pub fn compile<'c, R>(&'c self, work: impl FnOnce(&'c Connection) -> R) -> R {
         let _generator = vfs::own_generator();
         vfs::begin_generator();
+        let left = self.seen.looks.load(Ordering::Relaxed);
         let result = work(&self.connection);
+        let is_costly = self.seen.looks.load(Ordering::Relaxed) != left;
+        self.seen.is_of_request.fetch_or(is_costly || vfs::has_drawn(), Ordering::Relaxed);
         vfs::begin_generator();
         result
     }
 
-    /// A statement, as it was compiled before or now.
+    /// A statement that is executed next, as it was compiled before or now.
     ///
     /// # Errors
     /// SQLite's.
     pub fn prepare(&self, sql: &str) -> Result<CachedStatement<'_>, Error> {
-        let left = self.seen.looks.load(Ordering::Relaxed);
         let statement = self.compile(|connection| connection.prepare_cached(sql))?;
-        let is_costly = self.seen.looks.load(Ordering::Relaxed) != left;
-        self.seen.is_costly.fetch_or(is_costly, Ordering::Relaxed);
+        // SQLite looks at the number of steps where those of earlier executions end.
+        statement.reset_status(StatementStatus::VmStep);
+        vfs::begin_statement();
         Ok(statement)
     }
 
-    /// Executes a statement without values and rows.
+    /// Executes what begins or ends a transaction, or a savepoint: it counts as no steps, so that it never fails since
+    /// the request has none left.
     ///
     /// # Errors
     /// SQLite's.
     pub fn execute(&self, sql: &str) -> Result<(), Error> {
-        self.prepare(sql)?.raw_execute().map(|_| ())
+        let left = self.seen.looks.swap(u64::MAX, Ordering::Relaxed);
+        let result = self.prepare(sql).and_then(|mut statement| statement.raw_execute());
+        self.seen.looks.store(left, Ordering::Relaxed);
+        result.map(|_| ())
     }
 
     /// What a prepared statement means: as it was found before, or by `make`.
@@ -253,9 +261,6 @@ impl Engine {
             };
             connected.seen.looks.store(MAX_STEPS / STEPS as u64, Ordering::Relaxed);
             let result = work(&connected);
-            if connected.seen.is_costly.swap(false, Ordering::Relaxed) {
-                connected.connection.flush_prepared_statement_cache();
-            }
             // No statement is open any more, so it has none. It must not read them once the database is let go.
             let connected = Some(connected).filter(|_| !vfs::has_fetched());
             Ok::<_, Error>((connected, result))
@@ -270,7 +275,8 @@ impl Engine {
         // What is still open was given up: its transaction ends with the connection. And a connection that has defined
         // something, perhaps to take it back, would read the schema again, which counts as steps.
         let is_of_use = connected.connection.is_autocommit() && guest.uses() <= MANY_USES;
-        if is_of_use && !connected.seen.defines.load(Ordering::Relaxed) {
+        let is_of_request = connected.seen.is_of_request.load(Ordering::Relaxed);
+        if is_of_use && !is_of_request && !connected.seen.defines.load(Ordering::Relaxed) {
             self.idle.lock().push(connected);
         }
         Ok(result)
@@ -331,6 +337,8 @@ fn open(schema: (u64, u32), refusals: Arc<Refusals>) -> Result<Connected, Error>
     functions::register(&connection, OF_REQUEST)?;
     catalog::register(&connection)?;
     connection.set_prepared_statement_cache_capacity(MAX_COMPILED);
+    // Otherwise SQLite compiles statements with `LIMIT ?` again while they are executed.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // Reads the schema now, when no steps are counted.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let seen = Arc::new(HookRecord::default());

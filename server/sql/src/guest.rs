@@ -40,8 +40,11 @@ pub struct Guest<'a> {
     pages: Pages<'a>,
     now_us: u64,
     rng: SplitMix64,
-    /// What SQLite's own generator begins with.
+    /// What SQLite's own generator begins with, together with the number of the statement.
     seed: u64,
+    statement: u64,
+    /// It was used since it began anew.
+    has_drawn: bool,
     wants_to_write: bool,
     /// Parts of the file that were read or written.
     uses: u64,
@@ -53,12 +56,14 @@ impl<'a> Guest<'a> {
     /// What a request sees that draws this.
     pub fn new(pages: Pages<'a>, Drawn { now_us, seed }: Drawn) -> Self {
         let rng = SplitMix64::new(seed);
-        Guest { pages, now_us, rng, seed, wants_to_write: false, uses: 0, fetched: 0 }
+        let (statement, has_drawn, wants_to_write) = (0, false, false);
+        Guest { pages, now_us, rng, seed, statement, has_drawn, wants_to_write, uses: 0, fetched: 0 }
     }
 
     /// From now on the query of a transaction runs that draws this.
     pub(crate) fn draw(&mut self, Drawn { now_us, seed }: Drawn) {
         (self.now_us, self.seed, self.rng) = (now_us, seed, SplitMix64::new(seed));
+        self.statement = 0;
     }
 
     /// Whether it may only read and has tried to write.
@@ -187,8 +192,24 @@ impl<'a> Guest<'a> {
     }
 
     /// What SQLite's own generator begins with.
-    pub(crate) fn fill_seed(&self, out: &mut [u8]) {
-        fill(&mut SplitMix64::new(self.seed), out);
+    pub(crate) fn fill_seed(&mut self, out: &mut [u8]) {
+        self.has_drawn = true;
+        fill(&mut SplitMix64::new(self.seed.wrapping_add(self.statement)), out);
+    }
+
+    /// SQLite's own generator begins anew.
+    pub(crate) fn begin_generator(&mut self) {
+        self.has_drawn = false;
+    }
+
+    /// Whether it was used since.
+    pub(crate) fn has_drawn(&self) -> bool {
+        self.has_drawn
+    }
+
+    /// The next statement of the request is executed.
+    pub(crate) fn begin_statement(&mut self) {
+        self.statement += 1;
     }
 }
 

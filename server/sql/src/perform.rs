@@ -18,6 +18,7 @@ use crate::request::{ClientRun, Dialect, Portal, RunPart, Statement};
 use crate::rows::{self, Asked};
 use crate::types::PgType;
 use crate::values::{self, Format};
+use crate::vfs;
 use crate::words::{TransactionChange, is_single};
 
 /// Bytes of a statement whose meaning is kept, at most.
@@ -214,6 +215,7 @@ impl<'p> Performer<'p> {
             self.connected.take_change();
             let Some(mut statement) = self.connected.compile(|_| rest.next())? else { return Ok(is_empty) };
             let change = self.connected.take_change();
+            vfs::begin_statement();
             is_empty = false;
             rows::room(reply)?;
             plan::refuse(&statement)?;

@@ -15,6 +15,7 @@ use crate::request::{Dialect, Statement};
 use crate::rows::{self, Asked, Cursor, RowsEnd};
 use crate::settings;
 use crate::types::PgType;
+use crate::vfs;
 use crate::words::{TransactionChange, is_single};
 
 /// Bytes that the rows of a transaction's cursors may have.
@@ -94,6 +95,7 @@ impl Performer<'_> {
         self.connected.take_change();
         let mut statement = self.connected.compile(|connection| connection.prepare(text))?;
         let change = self.connected.take_change();
+        vfs::begin_statement();
         if !self.changes(change, reply)? {
             self.begin_implicit(change.is_none(), !statement.readonly())?;
             plan::bind(&mut statement, values)?;

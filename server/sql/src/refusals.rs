@@ -30,7 +30,7 @@ impl Refusals {
         if !is_lacking || is_table && !is_of_catalogue {
             return;
         }
-        let name: String = error.message.chars().take(MAX_NAME).collect();
+        let name: String = name(error).chars().take(MAX_NAME).collect();
         let mut counts = self.0.lock();
         let is_new = !counts.contains_key(&name);
         let name = if is_new && counts.len() >= MAX_NAMES { REST.to_owned() } else { name };
@@ -41,6 +41,17 @@ impl Refusals {
     pub fn all(&self) -> BTreeMap<String, u64> {
         self.0.lock().clone()
     }
+}
+
+/// What is lacking, without what the client has written: names of functions, types and tables of the catalogue are none
+/// of its data, values and expressions are.
+fn name(error: &SqlError) -> &str {
+    if error.code != "0A000" {
+        return &error.message;
+    }
+    let end = error.message.find([':', '"', '\'']).unwrap_or(error.message.len());
+    let name = &error.message[..end];
+    name.split(" cannot be set to ").next().unwrap_or(name).trim_end()
 }
 
 #[cfg(test)]
@@ -54,9 +65,16 @@ mod tests {
             refusals.count(&SqlError::unsupported("LISTEN is not supported", "Poll a table."));
         }
         refusals.count(&SqlError::plain("23505", "duplicate key"));
+        refusals.count(&SqlError::unsupported("this form is not supported: a + 'secret'", "Write another."));
+        refusals.count(&SqlError::unsupported("parameter x cannot be set to secret", "Leave it."));
         refusals.count(&SqlError::plain("42P01", "relation \"mine\" does not exist"));
         refusals.count(&SqlError::plain("42P01", "relation \"pg_locks\" does not exist"));
-        let expected = [("LISTEN is not supported", 2), ("relation \"pg_locks\" does not exist", 1)];
+        let expected = [
+            ("LISTEN is not supported", 2),
+            ("parameter x", 1),
+            ("relation \"pg_locks\" does not exist", 1),
+            ("this form is not supported", 1),
+        ];
         assert_eq!(refusals.all(), expected.map(|(name, count)| (name.to_owned(), count)).into());
         for number in 0..2 * MAX_NAMES {
             refusals.count(&SqlError::plain(
@@ -65,7 +83,7 @@ mod tests {
             ));
         }
         let all = refusals.all();
-        assert_eq!((all.len(), all[REST]), (MAX_NAMES + 1, MAX_NAMES as u64 + 2));
+        assert_eq!((all.len(), all[REST]), (MAX_NAMES + 1, MAX_NAMES as u64 + 4));
         assert!(all.keys().all(|name| name.chars().count() <= MAX_NAME));
     }
 }

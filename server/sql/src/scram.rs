@@ -18,6 +18,10 @@ use subtle::ConstantTimeEq;
 
 /// The name of the mechanism.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
+/// What PostgreSQL keeps of a password begins so: a line with it that is malformed is no password.
+const VERIFIER: &[u8] = b"SCRAM-SHA-256$";
+/// Rounds of the derivation at most that a client takes part in.
+const MAX_ITERATIONS: u32 = 1_000_000;
 /// Rounds of the derivation for a password in plain text: PostgreSQL's number.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 /// Bytes of a salt.
@@ -65,7 +69,8 @@ impl Users {
     pub fn keys(&self, name: &str) -> Arc<ScramKeys> {
         let drawn = hmac::sign(&self.secret, name.as_bytes());
         let salt = &drawn.as_ref()[..SALT];
-        let Some(line) = self.passwords.password_of(name.as_bytes()) else {
+        let is_broken = |line: &Vec<u8>| line.starts_with(VERIFIER) && ScramKeys::parse(line).is_none();
+        let Some(line) = self.passwords.password_of(name.as_bytes()).filter(|line| !is_broken(line)) else {
             let [stored, server] = [[0; HASH]; 2];
             return Arc::new(ScramKeys { iterations: ITERATIONS.get(), salt: salt.to_vec(), stored, server });
         };
@@ -177,7 +182,7 @@ impl Proof {
         let both = fields.next()?.strip_prefix("r=")?;
         let salt = STANDARD.decode(fields.next()?.strip_prefix("s=")?).ok()?;
         let iterations = fields.next()?.strip_prefix("i=")?.parse::<NonZeroU32>().ok()?;
-        if !both.starts_with(nonce) {
+        if !both.starts_with(nonce) || iterations.get() > MAX_ITERATIONS {
             return None;
         }
         let (client, server) = derived(password, &salt, iterations);
@@ -272,9 +277,13 @@ mod tests {
             encode(&keys.stored),
             encode(&keys.server)
         );
-        let users = users(&line);
+        let users = self::users(&line);
         assert!(logs_in(&users, "ann", "secret") && !logs_in(&users, "ann", "Secret"));
         assert!(!logs_in(&users, "ann", line[4..].trim()), "what is kept opens nothing");
+        let broken = self::users(&line.replace("=:", ":"));
+        for password in ["secret", line[4..].replace("=:", ":").trim()] {
+            assert!(!logs_in(&broken, "ann", password), "a line that is cut off opens nothing");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::error::SqlError;
 
 /// Parameters by name, without regard to case, and the value of each. What makes a difference when it is set to another
 /// one is fixed.
-const PARAMETERS: [(&str, &str, Setting); 43] = [
+const PARAMETERS: [(&str, &str, Setting); 42] = [
     ("application_name", "", Setting::Idle),
     ("bytea_output", "hex", Setting::Fixed),
     ("check_function_bodies", "on", Setting::Idle),
@@ -40,7 +40,6 @@ const PARAMETERS: [(&str, &str, Setting); 43] = [
     ("server_version", "15.0", Setting::Fixed),
     ("server_version_num", "150000", Setting::Fixed),
     ("session_authorization", USER, Setting::Idle),
-    ("ssl", "off", Setting::Fixed),
     ("standard_conforming_strings", "on", Setting::Fixed),
     ("statement_timeout", "0", Setting::Idle),
     ("synchronous_commit", "on", Setting::Idle),

@@ -9,7 +9,8 @@
 //! argument: buffers have the lengths that are given with them, names end with a zero; it only reads what it fetches,
 //! until it gives it back, and [`crate::engine`] sees to that before the database is let go. (3) No panic passes
 //! through SQLite: it is caught here, and goes on in [`with`] once SQLite has returned. (4) A file has no members of
-//! ours, so there is nothing to free.
+//! ours, so there is nothing to free. (5) SQLite reads behind the end of a page only if the page is none of its own: a
+//! wrong one is found by its checksum first, and a file is checked as a whole, in copies, before it is loaded.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -119,6 +120,25 @@ pub fn has_fetched() -> bool {
     has_fetched
 }
 
+/// Whether SQLite's generator was used since it began anew.
+pub fn has_drawn() -> bool {
+    let mut has_drawn = false;
+    use_guest(|guest| {
+        has_drawn = guest.has_drawn();
+        Ok(())
+    });
+    has_drawn
+}
+
+/// The next statement of the request is executed: what it draws is something else than what those before have drawn.
+pub fn begin_statement() {
+    use_guest(|guest| {
+        guest.begin_statement();
+        Ok(())
+    });
+    begin_generator();
+}
+
 /// From now on the query of a transaction runs that draws this.
 pub fn draw(drawn: Drawn) {
     begin_generator();
@@ -171,6 +191,10 @@ pub fn own_generator() -> ReentrantMutexGuard<'static, ()> {
 pub fn begin_generator() {
     // SAFETY: with 0 bytes SQLite resets its generator, under its own lock, and writes nowhere.
     unsafe { ffi::sqlite3_randomness(0, ptr::null_mut()) };
+    use_guest(|guest| {
+        guest.begin_generator();
+        Ok(())
+    });
 }
 
 unsafe extern "C" fn read(_: *mut ffi::sqlite3_file, out: *mut c_void, length: c_int, offset: i64) -> c_int {

@@ -59,7 +59,10 @@ pub fn is_single(text: &str) -> bool {
 
 /// Whether a query certainly changes nothing. One that does not look so may still change nothing.
 pub fn only_reads(text: &str) -> bool {
+    let lower = || text.to_ascii_lowercase();
+    let draws = || lower().contains("nextval") || lower().contains("setval");
     is_single(text)
+        && !draws()
         && leading_words(text)
             .0
             .first()

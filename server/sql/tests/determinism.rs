@@ -1,6 +1,7 @@
 //! Pages are equal wherever the same statements are executed, whatever else a replica has done.
 
 use crosscheck::testing::check_deterministic;
+use sql::{Dialect, PgConnection};
 use wire::SplitMix64;
 
 use crate::client::{bytes, encoded, replica, rows};
@@ -96,4 +97,54 @@ fn requests_are_deterministic() {
     let queries = SCHEMA.iter().map(|query| (*query).to_owned()).chain(random);
     let log: Vec<_> = queries.flat_map(|query| [encoded(&query), encoded(read(&mut reads))]).collect();
     check_deterministic(sql::Sql::new, &log).unwrap_or_else(|difference| panic!("{difference}"));
+}
+
+/// A message of PostgreSQL's protocol.
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
+}
+
+/// SQLite draws the names of columns that many others have while it compiles, and keeps those of views. In front of
+/// every second query the other replica loses its connection.
+#[test]
+fn what_sqlite_draws_while_it_compiles_is_equal() {
+    let (mut one, mut other) = (replica(), replica());
+    let many = "SELECT * FROM (SELECT 1 a, 2 a, 3 a, 4 a, 5 a, 6 a, 7 a, 8 a)";
+    for dialect in [Dialect::Sqlite, Dialect::Postgres] {
+        let mut connections = [1, 1].map(|number| PgConnection::started(number, dialect));
+        let parse = [b"\0", many.as_bytes(), b"\0\0\0"].concat();
+        let extended =
+            [message(b'P', &parse), message(b'B', &[0; 8]), message(b'D', b"P\0"), message(b'E', &[0; 5])]
+                .concat();
+        let queries = [
+            message(b'Q', b"CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, v INT)\0"),
+            message(b'Q', b"DROP VIEW IF EXISTS w\0"),
+            message(b'Q', b"CREATE VIEW w AS SELECT id, id, id, id, id, id, id, id FROM t\0"),
+            message(b'Q', b"INSERT INTO t (v) VALUES (1)\0"),
+            message(b'Q', b"SELECT * FROM w\0"),
+            [&extended[..], &message(b'S', b"")].concat(),
+            message(b'Q', b"INSERT INTO t VALUES (9223372036854775807, 2) ON CONFLICT DO NOTHING\0"),
+            message(
+                b'Q',
+                b"INSERT INTO t (v) VALUES (3); INSERT INTO t (v) VALUES (4); SELECT id FROM t ORDER BY v\0",
+            ),
+        ];
+        for round in 0..6 {
+            for (number, query) in queries.iter().enumerate() {
+                if number % 2 == 1 && round > 0 {
+                    bytes(&mut other, "BEGIN; CREATE TABLE gone (a); ROLLBACK");
+                    bytes(&mut one, "SELECT 1");
+                }
+                let replies = [&mut one, &mut other].into_iter().zip(&mut connections);
+                let [left, right] = replies
+                    .map(|(replica, connection)| replica.talk(connection, query))
+                    .collect::<Vec<_>>()
+                    .try_into()
+                    .expect("two replies");
+                let text = query.escape_ascii();
+                assert!(left == right, "{round}: {text}\n{}\n{}", left.escape_ascii(), right.escape_ascii());
+            }
+            assert_eq!(one.digests()[0], other.digests()[0], "{round}");
+        }
+    }
 }

@@ -268,6 +268,9 @@ fn numbers_of_sequences_are_drawn_once_each() {
     assert_eq!(client.query("SELECT nextval('s')"), ["41"]);
     assert_eq!(client.query("SELECT setval('s', 50, false)"), ["50"]);
     assert_eq!(client.query("SELECT nextval('s')"), ["50"]);
+    assert_eq!(client.query("SELECT setval('s', (SELECT max(id) FROM n WHERE id < 0))"), ["NULL"]);
+    assert_eq!(client.query("SELECT setval('down', nextval('s'))"), ["51"]);
+    assert_eq!(client.query("SELECT setval('down', 20, true), setval('public.s', 51, false)"), ["20|51"]);
     client.query("BEGIN");
     assert_eq!(client.query("SELECT nextval('s')"), ["51"]);
     client.query("ROLLBACK");

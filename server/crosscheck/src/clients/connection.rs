@@ -85,12 +85,23 @@ pub(super) struct Reading<'a> {
     pub counters: &'a ClientCounters,
     /// Those of this thread: bytes in and out.
     pub own: &'a ThreadCounters,
+    /// Ticks so far.
+    pub tick: u64,
     /// The buffer for reads of a socket.
     pub scratch: &'a mut [u8],
     /// The holdings of others, and the cost in execution.
     pub budget: &'a mut Budget,
     /// The number of requests that may still be taken.
     pub left: usize,
+}
+
+/// What a client has to do before its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LateWith {
+    /// The handshake of TLS.
+    Handshake,
+    /// Proving who it is.
+    Login,
 }
 
 /// The budget that a connection waits for.
@@ -456,7 +467,7 @@ impl<P: Protocol> Connection<P> {
                 InputStep::Close(_, reply) => self.push_here(reply.into(), bounds.twice, true),
                 InputStep::Order(_, request) => self.order(request, reading, submit),
                 InputStep::StartTls(_, consent) => {
-                    if !starts_tls(self, &consent, reading.counters) {
+                    if !starts_tls(self, &consent, reading.tick, reading.counters) {
                         reading.counters.tls_failed.fetch_add(1, Relaxed);
                         self.push_here(Bytes::new(), bounds.twice, true);
                     }
@@ -618,9 +629,13 @@ impl<P: Protocol> Connection<P> {
         !self.leaving.is_empty() || self.stream.has_unsent()
     }
 
-    /// Whether its client has not completed its handshake of TLS in time.
-    pub(super) fn is_late_with_its_handshake(&self, tick: u64) -> bool {
-        self.stream.is_late(tick)
+    /// What its client has not completed in time.
+    pub(super) fn is_late_with(&self, tick: u64) -> Option<LateWith> {
+        if self.stream.is_late(tick) {
+            return Some(LateWith::Handshake);
+        }
+        let is_late = !self.input.is_let_in() && self.stream.is_late_with_login(tick);
+        is_late.then_some(LateWith::Login)
     }
 
     /// The socket accepts more, or a write will show whether it does. Returns whether it did not before.
@@ -759,10 +774,11 @@ impl<P: Protocol> Connection<P> {
 fn starts_tls<P: Protocol>(
     connection: &mut Connection<P>,
     consent: &[u8],
+    tick: u64,
     counters: &ClientCounters,
 ) -> bool {
     let is_quiet = connection.places.is_empty() && !connection.has_unsent() && connection.input.len() == 0;
-    is_quiet && connection.has_own_socket(counters) && connection.stream.start_tls(consent, connection.active)
+    is_quiet && connection.has_own_socket(counters) && connection.stream.start_tls(consent, tick)
 }
 
 /// The socket is not usable any more, mostly because of the other end.

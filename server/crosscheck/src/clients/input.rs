@@ -154,6 +154,11 @@ impl<P: Protocol> Input<P> {
         }
     }
 
+    /// Whether its client may ask for something already.
+    pub fn is_let_in(&self) -> bool {
+        self.received.protocol.is_let_in()
+    }
+
     /// What its protocol orders at the end, if both copies ask for the same.
     pub fn closed(&mut self, twice: bool) -> Option<order::Request> {
         let farewell = self.received.protocol.closed();

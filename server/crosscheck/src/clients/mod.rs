@@ -45,7 +45,7 @@ use accepting::{Accepted, Acceptor};
 pub use budget::Shares;
 use budget::{Budget, Cost, Wait};
 use certificate::ClientTls;
-use connection::{Connection, Now, Reading, StepOutcome};
+use connection::{Connection, LateWith, Now, Reading, StepOutcome};
 pub use excess::ExcessRights;
 use listing::ClientAddress;
 use socket::ClientSocket;
@@ -306,6 +306,7 @@ impl<P: Protocol> Clients<P> {
             }
             _ => Ok(socket.into()),
         }
+        .map(|stream: ClientStream| stream.since(self.ticks))
     }
 
     /// This thread's own counters.
@@ -354,6 +355,7 @@ impl<P: Protocol> Clients<P> {
             bounds: self.bounds,
             counters: &self.counters,
             own: self.numbers.counters(&self.counters),
+            tick: self.ticks,
             scratch: &mut self.scratch,
             budget: &mut self.budget,
             left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
@@ -501,8 +503,10 @@ impl<P: Protocol> Clients<P> {
             self.counters.overdue.fetch_add(1, Relaxed);
             return self.close(slot);
         }
-        if connection.is_late_with_its_handshake(self.ticks) {
-            self.counters.tls_failed.fetch_add(1, Relaxed);
+        if let Some(late) = connection.is_late_with(self.ticks) {
+            let is_login = late == LateWith::Login;
+            let count = if is_login { &self.counters.idle } else { &self.counters.tls_failed };
+            count.fetch_add(1, Relaxed);
             return self.close(slot);
         }
         let idle_ticks = connection.idle_ticks(self.ticks);

@@ -10,6 +10,7 @@ use rustls::ServerConfig;
 
 use super::socket::ClientSocket;
 use super::tls::TlsSession;
+use crate::limits;
 
 /// The bytes of a client, in both directions.
 pub(super) struct ClientStream {
@@ -17,11 +18,13 @@ pub(super) struct ClientStream {
     tls: Option<Box<TlsSession>>,
     /// The client may ask for TLS.
     offered: Option<Arc<ServerConfig>>,
+    /// The tick at which it was accepted.
+    accepted: u64,
 }
 
 impl From<ClientSocket> for ClientStream {
     fn from(socket: ClientSocket) -> Self {
-        ClientStream { socket, tls: None, offered: None }
+        ClientStream { socket, tls: None, offered: None, accepted: 0 }
     }
 }
 
@@ -34,12 +37,17 @@ impl AsRawFd for ClientStream {
 impl ClientStream {
     /// A client that speaks TLS.
     pub fn with_tls(socket: ClientSocket, tls: TlsSession) -> Self {
-        ClientStream { socket, tls: Some(Box::new(tls)), offered: None }
+        ClientStream { tls: Some(Box::new(tls)), ..socket.into() }
     }
 
     /// A client that may ask for TLS.
     pub fn offering_tls(socket: ClientSocket, config: Arc<ServerConfig>) -> Self {
-        ClientStream { socket, tls: None, offered: Some(config) }
+        ClientStream { offered: Some(config), ..socket.into() }
+    }
+
+    /// A client that was accepted at this tick.
+    pub fn since(self, accepted: u64) -> Self {
+        ClientStream { accepted, ..self }
     }
 
     /// Tells the client that TLS begins, and goes on with it. False if it was not offered, or has begun already, or the
@@ -151,6 +159,12 @@ impl ClientStream {
     #[inline]
     pub fn is_late(&self, tick: u64) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_late(tick))
+    }
+
+    /// Whether a client that is not let in yet should have been, at this tick.
+    pub fn is_late_with_login(&self, tick: u64) -> bool {
+        let ticks = u128::from(tick.saturating_sub(self.accepted));
+        ticks * limits::TICK.as_micros() > limits::LOGIN.as_micros()
     }
 
     /// Whether the client has begun a handshake, and not completed it.

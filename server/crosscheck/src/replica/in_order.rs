@@ -12,6 +12,10 @@ impl ByConnection {
     /// A request of this connection begins.
     pub(super) fn begin(&mut self, to: ReplyTo) {
         let (generation, count) = self.0.entry(to.slot).or_default();
+        if *count > 0 && generation.wrapping_sub(to.generation) as i32 > 0 {
+            // The last request of a connection that is gone: the next one has its slot already.
+            return;
+        }
         if *generation != to.generation {
             // Replies to a connection that was in this slot before go nowhere.
             (*generation, *count) = (to.generation, 0);
@@ -55,6 +59,9 @@ mod tests {
         requests.begin(to(2));
         requests.end(to(1));
         assert!(requests.has(to(2)) && !requests.has(to(1)));
+        // The last request of the connection before comes late.
+        requests.begin(to(1));
+        assert!(requests.has(to(2)));
         requests.end(to(2));
         requests.end(to(2));
         assert!(requests.0.is_empty());

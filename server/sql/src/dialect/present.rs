@@ -110,7 +110,7 @@ impl<'c> PresentTables<'c> {
     }
 
     fn list<T>(&self, sql: &str, table: &str, read: impl Fn(&Row<'_>) -> rusqlite::Result<T>) -> Vec<T> {
-        let listed = self.connection.prepare_cached(sql).and_then(|mut statement| {
+        let listed = self.connection.prepare(sql).and_then(|mut statement| {
             let rows = statement.query_map(params![table], |row| read(row))?;
             rows.collect::<rusqlite::Result<Vec<T>>>()
         });

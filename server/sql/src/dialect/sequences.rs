@@ -22,11 +22,12 @@ use crate::types::PgType;
 pub enum Drawn {
     /// So many numbers.
     Next(u32),
-    /// Its last number becomes this expression of SQLite's.
-    Set(String),
+    /// Its last number becomes this expression of SQLite's, unless that is NULL; and whether that number was drawn.
+    Set(String, bool),
 }
 
-/// The table: the name, the step between two numbers, the last number before the statement, and the last one of all.
+/// The table: the name, the step between two numbers, the last number before the statement or what `setval` was given,
+/// and the last number of all.
 fn table() -> String {
     format!("{INTERNAL}sequences")
 }
@@ -54,7 +55,13 @@ pub fn reserved(drawn: &[(String, Drawn)]) -> Vec<Translated> {
     let step = |(name, drawn): &(String, Drawn)| {
         let change = match drawn {
             Drawn::Next(count) => format!("before = last, last = add_pg(last, multiply_pg({count}, step))"),
-            Drawn::Set(value) => format!("before = last, last = {value}"),
+            Drawn::Set(value, is_called) => {
+                let last = if *is_called { "value" } else { "subtract_pg(value, step)" };
+                format!(
+                    "(before, last) = (WITH given (value) AS MATERIALIZED (SELECT {value}) \
+                        SELECT value, ifnull({last}, last) FROM given)"
+                )
+            }
         };
         let sql = format!("UPDATE {} SET {change} WHERE name = {}", table(), text_literal(name));
         one(sql, None, StatementKind::Update)
@@ -77,11 +84,10 @@ impl Translator<'_> {
         let sequence = self.sequence_name(first)?;
         let drawn = match (name, rest) {
             ("nextval", []) => Drawn::Next(1),
-            ("setval", [value]) => Drawn::Set(self.number(value)?),
+            ("setval", [value]) => Drawn::Set(self.number(value)?, true),
             ("setval", [value, is_called]) => match bare(is_called) {
-                Expr::Value(known) if known.value == Value::Boolean(true) => Drawn::Set(self.number(value)?),
-                Expr::Value(known) if known.value == Value::Boolean(false) => {
-                    Drawn::Set(format!("subtract_pg({}, step)", self.number(value)?))
+                Expr::Value(known) if matches!(known.value, Value::Boolean(_)) => {
+                    Drawn::Set(self.number(value)?, known.value == Value::Boolean(true))
                 }
                 _ => {
                     let message = "the third argument of setval has to be a literal";
@@ -90,7 +96,7 @@ impl Translator<'_> {
             },
             _ => return Err(SqlError::plain("42883", format!("function {name} does not exist so"))),
         };
-        let is_set = matches!(drawn, Drawn::Set(_));
+        let is_set = matches!(drawn, Drawn::Set(..));
         let known = self.drawn.iter_mut().find(|(of, _)| *of == sequence);
         let (value, is_mixed) = match known {
             Some((_, Drawn::Next(count))) if !is_set => {
@@ -100,7 +106,7 @@ impl Translator<'_> {
             known => {
                 let is_mixed = known.is_some();
                 self.drawn.push((sequence.clone(), drawn));
-                (if is_set { self.set_value(rest)? } else { "add_pg(before, step)".to_owned() }, is_mixed)
+                (if is_set { "before" } else { "add_pg(before, step)" }.to_owned(), is_mixed)
             }
         };
         if is_mixed {
@@ -109,17 +115,12 @@ impl Translator<'_> {
         }
         let missing = format!("relation \"{sequence}\" does not exist");
         let sql = format!(
-            "ifnull((SELECT {value} FROM {} WHERE name = {}), raise_pg('42P01', {}))",
+            "(SELECT CASE count(*) WHEN 0 THEN raise_pg('42P01', {}) ELSE max({value}) END FROM {} WHERE name = {})",
+            text_literal(&missing),
             table(),
-            text_literal(&sequence),
-            text_literal(&missing)
+            text_literal(&sequence)
         );
-        Ok(Expression { is_nullable: false, ..Expression::new(sql, PgType::Int8) })
-    }
-
-    /// What `setval` returns: its second argument.
-    fn set_value(&mut self, rest: &[&Expr]) -> Result<String, SqlError> {
-        rest.first().map_or_else(|| Ok("last".to_owned()), |value| self.number(value))
+        Ok(Expression { is_nullable: is_set, ..Expression::new(sql, PgType::Int8) })
     }
 
     fn number(&mut self, value: &Expr) -> Result<String, SqlError> {
@@ -145,7 +146,7 @@ impl Translator<'_> {
             let message = "the name of a sequence has to be a literal";
             return Err(SqlError::unsupported(message, "Write nextval('name')."));
         };
-        let name = text.strip_prefix("public.").unwrap_or(&text);
+        let name = text.strip_prefix("public.").or(text.strip_prefix("\"public\".")).unwrap_or(&text);
         let name = match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
             Some(quoted) => quoted.to_owned(),
             None => name.to_ascii_lowercase(),
@@ -204,7 +205,7 @@ impl Translator<'_> {
         let literal = text_literal(&name);
         let made = format!(
             "CREATE TABLE IF NOT EXISTS {} (name TEXT PRIMARY KEY NOT NULL, step INTEGER NOT NULL, \
-                before INTEGER NOT NULL, last INTEGER NOT NULL)",
+                before INTEGER, last INTEGER NOT NULL)",
             table()
         );
         let message = text_literal(&format!("relation \"{name}\" already exists"));

@@ -13,6 +13,8 @@ use crate::scram::{Challenge, MECHANISM, Users};
 
 /// Bytes of a client's first message at most.
 const MAX_STARTUP_BYTES: usize = 10_000;
+/// Bytes of a message of the exchange at most: nobody has proved anything yet.
+const MAX_LOGIN_BYTES: usize = 2048;
 /// What a client's first message may ask for, besides a version.
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
@@ -111,7 +113,8 @@ impl PgConnection {
     /// The client says who it is.
     fn begin(&mut self, version: u32, parameters: &[u8]) -> Action {
         if self.guard.with_tls && !self.guard.has_tls {
-            let hint = "Connect with sslmode=require, or verify-full and the certificate's authority.";
+            let hint = "Connect with sslmode=require, or verify-full and the certificate's authority; \
+                `dump` and `load` with --tls-ca.";
             return refuse(&SqlError::new("28000", "this port only serves clients with TLS", hint));
         }
         if parameter(parameters, "database") == Some(SQLITE) {
@@ -132,12 +135,12 @@ impl PgConnection {
     /// A message of the exchange.
     pub(super) fn log_in(&mut self, input: &[u8]) -> Progress {
         let (body, used) = match framed(input) {
-            Framed::NeedMore(bytes) => return Progress::NeedMore(bytes),
-            Framed::Message { kind: b'p', body, used } => (body, used),
-            Framed::Message { used, .. } => {
+            Framed::NeedMore(bytes) if bytes <= MAX_LOGIN_BYTES => return Progress::NeedMore(bytes),
+            Framed::Message { kind: b'p', body, used } if used <= MAX_LOGIN_BYTES => (body, used),
+            Framed::Message { kind, used, .. } if kind != b'p' => {
                 return fatal(used, &SqlError::plain("08P01", "a password was expected"));
             }
-            Framed::TooLong(_) => {
+            Framed::NeedMore(_) | Framed::TooLong(_) | Framed::Message { .. } => {
                 return fatal(input.len(), &SqlError::plain("08P01", "the message is too long"));
             }
         };

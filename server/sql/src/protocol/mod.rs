@@ -259,6 +259,10 @@ impl Protocol for PgConnection {
         Progress::Done { used, action }
     }
 
+    fn is_let_in(&self) -> bool {
+        self.phase == ConnectionPhase::Ready
+    }
+
     /// A transaction that is open, or may be, ends with its connection.
     fn closed(&mut self) -> Option<Vec<u8>> {
         let may_be_open = self.transaction != TransactionBelief::Closed;

@@ -405,3 +405,37 @@ fn permit(context: &AuthContext<'_>, seen: &HookRecord) -> Authorization {
     };
     if is_refused { Authorization::Deny } else { Authorization::Allow }
 }
+
+#[cfg(test)]
+mod tests {
+    use crosscheck::object::genesis;
+    use rusqlite::fallible_iterator::FallibleIterator;
+
+    use super::*;
+    use crate::database::Database;
+    use crate::guest::Pages;
+    use crate::open_transactions::Drawn;
+
+    /// SQLite goes on counting a statement's steps where its last execution has ended.
+    #[test]
+    fn a_kept_statement_counts_as_a_new_one() {
+        let (engine, database) = (Engine::new(), genesis(0, Database::new));
+        let counted = |times: usize| {
+            let mut guest = Guest::new(Pages::Shared(&database), Drawn { now_us: 1, seed: 1 });
+            let counted = engine.with(&mut guest, true, |connected| {
+                let before = connected.seen.looks.load(Ordering::Relaxed);
+                let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60) SELECT i FROM n";
+                for _ in 0..times {
+                    let mut statement = connected.prepare(sql).expect("it is valid");
+                    assert_eq!(statement.raw_query().mapped(|_| Ok(())).count(), 60);
+                    connected.execute("SAVEPOINT s").and_then(|()| connected.execute("RELEASE s")).expect("both");
+                }
+                before - connected.seen.looks.load(Ordering::Relaxed)
+            });
+            counted.expect("a connection")
+        };
+        let once = counted(1);
+        assert_eq!((1..6).map(|_| counted(1)).collect::<Vec<_>>(), [once; 5]);
+        assert_eq!(counted(300), 300 * once, "fewer than {STEPS} steps are none");
+    }
+}

@@ -122,6 +122,8 @@ fn what_sqlite_draws_while_it_compiles_is_equal() {
             message(b'Q', b"CREATE VIEW w AS SELECT id, id, id, id, id, id, id, id FROM t\0"),
             message(b'Q', b"INSERT INTO t (v) VALUES (1)\0"),
             message(b'Q', b"SELECT * FROM w\0"),
+            message(b'Q', b"SELECT * FROM w\0"),
+            [&extended[..], &message(b'S', b"")].concat(),
             [&extended[..], &message(b'S', b"")].concat(),
             message(b'Q', b"INSERT INTO t VALUES (9223372036854775807, 2) ON CONFLICT DO NOTHING\0"),
             message(

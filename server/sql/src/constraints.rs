@@ -1,7 +1,7 @@
 //! What a violated constraint is called: SQLite names columns, and PostgreSQL's clients ask for the constraint's name.
 
 use crate::dialect::Tables;
-use crate::error::{ErrorSubject, SqlError};
+use crate::error::{ErrorField, SqlError};
 
 /// An error as PostgreSQL words it, with the table, the column and the constraint, as far as they are known.
 pub fn named(error: SqlError, tables: &dyn Tables) -> SqlError {
@@ -24,15 +24,14 @@ pub fn named(error: SqlError, tables: &dyn Tables) -> SqlError {
                 let message = format!(
                     "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
                 );
-                let about = ErrorSubject { table: Some(table), column: Some(column), constraint: None };
-                SqlError { message, about, ..error }
+                SqlError { message, about: about(Some(table), Some(column), None), ..error }
             }
             None => error,
         },
         "CHECK" => {
             let is_name = what.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
-            let about = ErrorSubject { constraint: is_name.then(|| what.clone()), ..ErrorSubject::default() };
-            SqlError { message: format!("new row violates check constraint \"{what}\""), about, ..error }
+            let message = format!("new row violates check constraint \"{what}\"");
+            SqlError { message, about: about(None, None, is_name.then_some(what)), ..error }
         }
         _ => error,
     }
@@ -40,8 +39,13 @@ pub fn named(error: SqlError, tables: &dyn Tables) -> SqlError {
 
 fn unique(error: SqlError, table: Option<String>, constraint: String) -> SqlError {
     let message = format!("duplicate key value violates unique constraint \"{constraint}\"");
-    let about = ErrorSubject { table, column: None, constraint: Some(constraint) };
-    SqlError { message, about, ..error }
+    SqlError { message, about: about(table, None, Some(constraint)), ..error }
+}
+
+fn about(table: Option<String>, column: Option<String>, constraint: Option<String>) -> Vec<ErrorField> {
+    let schema = table.as_ref().map(|_| "public".to_owned());
+    let all = [(b's', schema), (b't', table), (b'c', column), (b'n', constraint)];
+    all.into_iter().filter_map(|(letter, name)| Some(ErrorField { letter, name: name? })).collect()
 }
 
 /// The table and the columns of `t.a, t.b`.

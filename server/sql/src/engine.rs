@@ -409,7 +409,6 @@ fn permit(context: &AuthContext<'_>, seen: &HookRecord) -> Authorization {
 #[cfg(test)]
 mod tests {
     use crosscheck::object::genesis;
-    use rusqlite::fallible_iterator::FallibleIterator;
 
     use super::*;
     use crate::database::Database;
@@ -424,11 +423,15 @@ mod tests {
             let mut guest = Guest::new(Pages::Shared(&database), Drawn { now_us: 1, seed: 1 });
             let counted = engine.with(&mut guest, true, |connected| {
                 let before = connected.seen.looks.load(Ordering::Relaxed);
-                let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60) SELECT i FROM n";
+                let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60) \
+                    SELECT i FROM n";
                 for _ in 0..times {
                     let mut statement = connected.prepare(sql).expect("it is valid");
                     assert_eq!(statement.raw_query().mapped(|_| Ok(())).count(), 60);
-                    connected.execute("SAVEPOINT s").and_then(|()| connected.execute("RELEASE s")).expect("both");
+                    connected
+                        .execute("SAVEPOINT s")
+                        .and_then(|()| connected.execute("RELEASE s"))
+                        .expect("both");
                 }
                 before - connected.seen.looks.load(Ordering::Relaxed)
             });

@@ -14,19 +14,17 @@ pub struct SqlError {
     pub hint: Option<String>,
     /// Where in the query: the number of the character, from 1.
     pub position: Option<u32>,
-    /// What it is about.
-    pub about: ErrorSubject,
+    /// The objects of the schema that it is about, as far as they are known.
+    pub about: Vec<ErrorField>,
 }
 
-/// The object of the schema that an error is about, as far as it is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Summed)]
-pub struct ErrorSubject {
-    /// The table.
-    pub table: Option<String>,
-    /// The column.
-    pub column: Option<String>,
-    /// The constraint.
-    pub constraint: Option<String>,
+/// An object of the schema that an error is about.
+#[derive(Clone, Debug, PartialEq, Eq, Summed)]
+pub struct ErrorField {
+    /// What it is, by PostgreSQL's letter: `s` a schema, `t` a table, `c` a column, `n` a constraint.
+    pub letter: u8,
+    /// Its name.
+    pub name: String,
 }
 
 impl SqlError {
@@ -37,8 +35,8 @@ impl SqlError {
 
     /// An error whose message says enough.
     pub fn plain(code: &str, message: impl Into<String>) -> Self {
-        let about = ErrorSubject::default();
-        SqlError { code: code.to_owned(), message: message.into(), hint: None, position: None, about }
+        let (code, message) = (code.to_owned(), message.into());
+        SqlError { code, message, hint: None, position: None, about: Vec::new() }
     }
 
     /// The same, at a place in the query.

@@ -198,11 +198,8 @@ impl<'a> ReplyWriter<'a> {
             let always = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', &error.code), (b'M', &error.message)];
             let hint = error.hint.as_deref().map(|hint| (b'H', hint));
             let position = position.as_deref().map(|position| (b'P', position));
-            let about = &error.about;
-            let schema = about.table.as_ref().map(|_| (b's', "public"));
-            let about = [(b't', &about.table), (b'c', &about.column), (b'n', &about.constraint)];
-            let about = about.into_iter().filter_map(|(field, name)| Some((field, name.as_deref()?)));
-            for (field, text) in always.into_iter().chain(hint).chain(position).chain(schema).chain(about) {
+            let about = error.about.iter().map(|field| (field.letter, field.name.as_str()));
+            for (field, text) in always.into_iter().chain(hint).chain(position).chain(about) {
                 out.push(field);
                 put_text(text, out);
             }

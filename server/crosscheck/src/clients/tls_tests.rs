@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, Support
 
 use super::input::{Input, InputStep};
 use super::stream::ClientStream;
-use super::tests::{Lines, Server, bounds, look_until, read_exactly, serve_asking, serve_tls, unheard};
+use super::tests::{Lines, Server, bounds, look_until, read_exactly, serve_over, serve_tls, unheard};
 use super::thread::ThreadInput;
 use super::tls::TlsSession;
 use super::*;

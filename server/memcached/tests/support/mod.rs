@@ -144,7 +144,7 @@ impl Replica {
             input = &input[used..];
             match action {
                 Action::Nothing => {}
-                Action::Reply(bytes) => output.extend(bytes),
+                Action::Reply(bytes) | Action::StartTls(bytes) => output.extend(bytes),
                 Action::Order(ordered) => match self.run(&ordered) {
                     Ran::Replied(reply) => output.extend(reply),
                     Ran::Corrupted(wrong) => panic!("corrupted: {wrong:?}"),

@@ -217,6 +217,7 @@ pub mod tests {
             last_evidence: None,
             large: Vec::new(),
             sent: crosscheck::admin::Sent::default(),
+            counts: std::collections::BTreeMap::new(),
             receiving: None,
             giving: None,
         }

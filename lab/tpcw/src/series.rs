@@ -211,8 +211,8 @@ fn tables(mix: Mix, sides: &[Side]) -> String {
     let mut text = format!("\n## {}\n\n", mix.name());
     let _ = writeln!(
         text,
-        "| Servers | Processor time per interaction, us | over {BASE} | Interactions per second | over {BASE} |\n\
-         |---|---|---|---|---|"
+        "| Servers | Processor time per interaction, us | over {BASE} | Interactions per second | over {BASE} \
+         | Cores that the servers had |\n|---|---|---|---|---|---|"
     );
     for side in sides {
         let of = |figure: fn(&RunReport) -> Option<f64>| {
@@ -221,12 +221,13 @@ fn tables(mix: Mix, sides: &[Side]) -> String {
         let rate = |report: &RunReport| Some(report.rate());
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} |",
             side.name,
             spread(of(RunReport::cost_us), 0),
             spread(ratios(side, &sides[0], RunReport::cost_us), 2),
             spread(of(rate), 0),
-            spread(ratios(side, &sides[0], rate), 2)
+            spread(ratios(side, &sides[0], rate), 2),
+            spread(of(|report| Some(report.processor_seconds? / report.seconds)), 2)
         );
     }
     text += &outcomes(sides);

@@ -87,47 +87,55 @@ fn sides() -> Vec<Side> {
 /// # Errors
 /// An answer was wrong; or the tables cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let mut text = heading(args);
+    let mut done = heading(args);
     let mut wrong = 0;
     for mix in &args.mix {
-        let sides = one_mix(args, *mix);
+        let mut sides = sides_of(args);
+        for repetition in 1..=args.repetitions {
+            one_repetition(args, *mix, &mut sides, repetition);
+            // A series that is stopped keeps what it has.
+            if let Some(file) = &args.out {
+                fs::write(file, format!("{done}{}", tables(*mix, &sides)))
+                    .with_context(|| file.display().to_string())?;
+            }
+        }
         let samples = sides.iter().flat_map(|side| &side.samples);
         wrong += samples.map(|sample| sample.report.wrong.len()).sum::<usize>();
-        text += &tables(*mix, &sides);
-        // After each mix: what was measured is not lost with the next.
-        match &args.out {
-            Some(file) => fs::write(file, &text).with_context(|| file.display().to_string())?,
-            None => print!("{}", tables(*mix, &sides)),
-        }
+        done += &tables(*mix, &sides);
+    }
+    if args.out.is_none() {
+        print!("{done}");
     }
     anyhow::ensure!(wrong == 0, "{wrong} answers were wrong");
     Ok(())
 }
 
-fn one_mix(args: &Args, mix: Mix) -> Vec<Side> {
+/// The sides that were asked for.
+fn sides_of(args: &Args) -> Vec<Side> {
     let is_asked = |side: &Side| {
         let is_there =
             args.programs.postgres.is_some() || !matches!(side.kind, ServerKind::PostgreSql { .. });
         let is_named = args.only.is_empty() || args.only.iter().any(|part| side.name.contains(part));
         side.name == BASE || is_there && is_named
     };
-    let mut sides: Vec<Side> = sides().into_iter().filter(is_asked).collect();
-    for repetition in 1..=args.repetitions {
-        for side in &mut sides {
-            let name = format!("{}, {}, repetition {repetition}", mix.name(), side.name);
-            match one_sample(args, mix, side.kind, repetition) {
-                Ok(sample) => {
-                    eprint!("{name}: {}", sample.report.text());
-                    side.samples.push(sample);
-                }
-                Err(error) => {
-                    eprintln!("{name}: {error:#}");
-                    side.errors.push(format!("{error:#}"));
-                }
+    sides().into_iter().filter(is_asked).collect()
+}
+
+/// One measurement of each side.
+fn one_repetition(args: &Args, mix: Mix, sides: &mut [Side], repetition: u64) {
+    for side in sides {
+        let name = format!("{}, {}, repetition {repetition}", mix.name(), side.name);
+        match one_sample(args, mix, side.kind, repetition) {
+            Ok(sample) => {
+                eprint!("{name}: {}", sample.report.text());
+                side.samples.push(sample);
+            }
+            Err(error) => {
+                eprintln!("{name}: {error:#}");
+                side.errors.push(format!("{error:#}"));
             }
         }
     }
-    sides
 }
 
 /// One measurement of new servers with a new population.

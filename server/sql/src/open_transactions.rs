@@ -186,8 +186,8 @@ impl OpenTransaction {
 /// The open transactions behind one lock.
 #[critical]
 pub struct OpenTransactions {
-    /// When a timer looks for idle ones; 0 for none.
-    alarm_us: u64,
+    /// Before this time none is idle for too long.
+    next_us: u64,
     /// Of all their runs.
     bytes: u64,
     by_id: BTreeMap<u64, Ref<OpenTransaction>>,
@@ -199,7 +199,7 @@ impl OpenTransactions {
     /// None, as the state of a region ([`crosscheck::object::genesis`]).
     #[allow(clippy::new_without_default, reason = "only the state of a region is made so")]
     pub fn new() -> Self {
-        Self { alarm_us: 0, bytes: 0, by_id: BTreeMap::new(), open: Store::new() }
+        Self { next_us: 0, bytes: 0, by_id: BTreeMap::new(), open: Store::new() }
     }
 
     /// The open transaction of this session.
@@ -229,21 +229,11 @@ impl OpenTransactions {
         }
     }
 
-    /// The time of a timer that is needed, unless there is one.
-    pub fn alarm(&mut self, now_us: u64) -> Option<u64> {
-        let time_us = now_us.saturating_add(IDLE_US);
-        let is_needed = !self.by_id.is_empty() && (self.alarm_us == 0 || self.alarm_us > time_us);
-        is_needed.then(|| {
-            self.alarm_us = time_us;
-            time_us
-        })
-    }
-
-    /// The timer has fired: gives up idle transactions. Returns when the next one is needed.
-    pub fn ring(&mut self, now_us: u64) -> Option<u64> {
-        if now_us < self.alarm_us {
-            // Another timer is set for later, and this one is left from before.
-            return None;
+    /// Gives up transactions that are idle at this time, and forgets those that were given up long ago. Whoever uses
+    /// transactions behind this lock does this first: a timer would be a second thing to compare and to repair.
+    pub fn expire(&mut self, now_us: u64) {
+        if self.by_id.is_empty() || now_us < self.next_us {
+            return;
         }
         let idle = self.by_id.iter().filter(|(_, session)| self.open.expect(**session).ends_us() <= now_us);
         for id in idle.map(|(id, _)| *id).collect::<Vec<u64>>() {
@@ -257,8 +247,7 @@ impl OpenTransactions {
             }
         }
         let next = self.by_id.values().map(|session| self.open.expect(*session).ends_us()).min();
-        self.alarm_us = next.unwrap_or(0);
-        next
+        self.next_us = next.unwrap_or(now_us);
     }
 
     /// Begins a transaction; one that was left open is given up. False if there are too many.
@@ -270,6 +259,8 @@ impl OpenTransactions {
             let Some(given_up) = given_up.map(|(id, _)| *id) else { return false };
             self.end(given_up);
         }
+        let ends_us = now_us.saturating_add(IDLE_US);
+        self.next_us = if self.by_id.is_empty() { ends_us } else { self.next_us.min(ends_us) };
         let session = self.open.insert(OpenTransaction::new(id, opening, now_us));
         self.by_id.insert(id, session);
         true

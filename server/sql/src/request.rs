@@ -36,11 +36,6 @@ pub enum SqlRequest {
     },
     /// Copies pages out of the database, or a file into it.
     File(FileRequest),
-    /// Gives up transactions behind a lock that were idle for too long.
-    Expire {
-        /// Number of the lock.
-        lock: u32,
-    },
 }
 
 impl SqlRequest {

@@ -86,13 +86,9 @@ impl Sql {
 
     /// A connection has ended.
     fn closed(&self, cx: &Cx<'_, Sql>, session: u64) -> Result<(), Retry> {
-        cx.lock(self.sessions(lock_of(session)))?.end(session);
-        Ok(())
-    }
-
-    fn expire(&self, cx: &Cx<'_, Sql>, lock: RegionId) -> Result<(), Retry> {
-        let next_us = cx.lock(self.sessions(lock))?.ring(cx.now_us());
-        next_us.into_iter().for_each(|time_us| cx.at(time_us, SqlRequest::Expire { lock }));
+        let mut sessions = cx.lock(self.sessions(lock_of(session)))?;
+        sessions.expire(cx.now_us());
+        sessions.end(session);
         Ok(())
     }
 
@@ -175,7 +171,6 @@ impl Service for Sql {
             SqlRequest::Closed { session } => footprint.write(lock_of(session)),
             SqlRequest::File(FileRequest::Changed { .. }) => footprint.read(DATABASE),
             SqlRequest::File(_) => footprint.write(DATABASE),
-            SqlRequest::Expire { lock } => footprint.write(1 + lock.wrapping_sub(1) % SESSION_LOCKS),
         }
     }
 
@@ -201,7 +196,6 @@ impl Service for Sql {
                 file_copy::load(&mut database, request, drawn(cx, ""), reply);
                 Ok(())
             }
-            SqlRequest::Expire { lock } => self.expire(cx, lock),
         }
     }
 
@@ -233,14 +227,13 @@ impl Service for Sql {
             SqlRequest::Alone { reads: false, .. } => 2,
             SqlRequest::InTransaction { .. } => 3,
             SqlRequest::Closed { .. } => 4,
-            SqlRequest::Expire { .. } => 5,
-            SqlRequest::File(FileRequest::Changed { .. }) => 6,
-            SqlRequest::File(_) => 7,
+            SqlRequest::File(FileRequest::Changed { .. }) => 5,
+            SqlRequest::File(_) => 6,
         }
     }
 
     fn kind_name(kind: u16) -> Option<&'static str> {
-        const NAMES: [&str; 7] = ["query", "change", "transaction", "close", "expire", "dump", "load"];
+        const NAMES: [&str; 6] = ["query", "change", "transaction", "close", "dump", "load"];
         NAMES.get(usize::from(kind).checked_sub(1)?).copied()
     }
 

@@ -12,7 +12,7 @@ use crate::open_transactions::{
 };
 use crate::query::{self, StepEnd};
 use crate::reply::{ReplyWriter, TransactionStatus};
-use crate::request::{ClientRun, RunPart, SqlRequest};
+use crate::request::{ClientRun, RunPart};
 use crate::service::{Sql, drawn, lock_of};
 use crate::words::{TransactionChange, begins_read_only, changes_transaction, rolls_back_to};
 
@@ -88,6 +88,7 @@ impl Sql {
     ) -> Result<(), Retry> {
         let lock = lock_of(session);
         let mut sessions = cx.lock(self.sessions(lock))?;
+        sessions.expire(cx.now_us());
         let mut talk = Talk {
             service: self,
             cx,
@@ -97,11 +98,7 @@ impl Sql {
             is_missing: false,
             has_executed: false,
         };
-        talk.run(run, number, is_open)?;
-        if let Some(time_us) = talk.sessions.alarm(cx.now_us()) {
-            cx.at(time_us, SqlRequest::Expire { lock });
-        }
-        Ok(())
+        talk.run(run, number, is_open)
     }
 }
 

@@ -280,7 +280,7 @@ impl Protocol for PgConnection {
                 let is_same = (session, number) == (self.session, Some(self.number));
                 (run, is_same && is_open && self.transaction == TransactionBelief::Open)
             }
-            SqlRequest::Closed { .. } | SqlRequest::Expire { .. } | SqlRequest::File(_) => return None,
+            SqlRequest::Closed { .. } | SqlRequest::File(_) => return None,
         };
         let text = &run.statements.first()?.text;
         let used = text.len() + 6;

@@ -40,6 +40,7 @@ public final class Jdbc {
         all.one("generated keys", "", Jdbc::keys);
         all.one("errors have codes", "", Jdbc::errors);
         all.one("tables and columns", "", Jdbc::metadata);
+        all.one("the primary key", "", Jdbc::primaryKey);
         all.one("an array", "", Jdbc::array);
         System.exit(all.hasFailed ? 1 : 0);
     }
@@ -252,7 +253,10 @@ public final class Jdbc {
         // The driver calls an int8 with a default from a sequence a bigserial; this service shows no such default.
         same(found.toString().replace("bigserial", "int8"),
             "[jdbc, id int8, name text, amount int4, at timestamptz, code uuid, rate float8, is_open bool]");
-        try (ResultSet keys = about.getPrimaryKeys(null, "public", "jdbc")) {
+    }
+
+    private static void primaryKey(Connection connection) throws Exception {
+        try (ResultSet keys = connection.getMetaData().getPrimaryKeys(null, "public", "jdbc")) {
             keys.next();
             same(keys.getString("COLUMN_NAME"), "id");
         }

@@ -72,12 +72,21 @@ fn replicas_without_protection_are_caught() {
     );
 }
 
+/// Whether the program of the SQL service, which another crate builds, is not there; the test is skipped then.
+fn lacks_sql() -> bool {
+    let program = Path::new(env!("CARGO_BIN_EXE_crosscheck-lab")).with_file_name("crosscheck-sql");
+    let is_missing = !program.is_file();
+    if is_missing {
+        skipped("no crosscheck-sql is beside crosscheck-lab; `cargo test -p sql --no-run` builds it");
+    }
+    is_missing
+}
+
 /// The SQL service, which is a program of its own: rows and the bank.
 #[test]
 fn acknowledged_transactions_outlive_kills_and_corruption() {
-    let program = Path::new(env!("CARGO_BIN_EXE_crosscheck-lab")).with_file_name("crosscheck-sql");
-    if !program.is_file() {
-        return skipped("no crosscheck-sql is beside crosscheck-lab; `cargo test -p sql --no-run` builds it");
+    if lacks_sql() {
+        return;
     }
     let out = tempfile::tempdir().expect("a temporary directory");
     let (holds, result, episodes) = trial("sql-quick", &[], out.path());
@@ -92,9 +101,8 @@ fn acknowledged_transactions_outlive_kills_and_corruption() {
 /// Without protection wrong rows reach clients, and the checkers report that.
 #[test]
 fn sql_replicas_without_protection_are_caught() {
-    let program = Path::new(env!("CARGO_BIN_EXE_crosscheck-lab")).with_file_name("crosscheck-sql");
-    if !program.is_file() {
-        return skipped("no crosscheck-sql is beside crosscheck-lab; `cargo test -p sql --no-run` builds it");
+    if lacks_sql() {
+        return;
     }
     let out = tempfile::tempdir().expect("a temporary directory");
     let (noticed, result, _) = trial("sql-control", &["--loopback"], out.path());

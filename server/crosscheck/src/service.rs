@@ -231,7 +231,7 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
     }
 
     /// The connection has ended: a request that its state still asks for, to give up what the service keeps for it.
-    /// Nobody gets its reply. It may get lost, as when the process ends, so what is kept needs a time limit all the
+    /// Its reply is discarded. It may get lost, as when the process ends, so what is kept needs a time limit all the
     /// same.
     fn closed(&mut self) -> Option<Vec<u8>> {
         None

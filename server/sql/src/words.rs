@@ -59,14 +59,15 @@ pub fn is_single(text: &str) -> bool {
 
 /// Whether a query certainly changes nothing. One that does not look so may still change nothing.
 pub fn only_reads(text: &str) -> bool {
-    let lower = || text.to_ascii_lowercase();
-    let draws = || lower().contains("nextval") || lower().contains("setval");
-    is_single(text)
-        && !draws()
+    let is_query = is_single(text)
         && leading_words(text)
             .0
             .first()
-            .is_some_and(|word| ["SELECT", "VALUES", "SHOW"].contains(&word.as_str()))
+            .is_some_and(|word| ["SELECT", "VALUES", "SHOW"].contains(&word.as_str()));
+    is_query && {
+        let lower = text.to_ascii_lowercase();
+        !lower.contains("nextval") && !lower.contains("setval")
+    }
 }
 
 /// The prepared statement that `DEALLOCATE` forgets, or all.

@@ -9,6 +9,11 @@ pub fn encoded(text: &str) -> Vec<u8> {
     to_bytes(&SqlRequest::query(text))
 }
 
+/// A message of PostgreSQL's protocol.
+pub fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
+}
+
 /// A replica with an empty database.
 pub fn replica() -> Replica<Sql> {
     Replica::new(Sql::new())

@@ -4,7 +4,7 @@ use crosscheck::testing::check_deterministic;
 use sql::{Dialect, PgConnection};
 use wire::SplitMix64;
 
-use crate::client::{bytes, encoded, replica, rows};
+use crate::client::{bytes, encoded, message, replica, rows};
 
 const SCHEMA: [&str; 5] = [
     "CREATE TABLE a (id INTEGER PRIMARY KEY, k INT, t TEXT, x REAL)",
@@ -97,11 +97,6 @@ fn requests_are_deterministic() {
     let queries = SCHEMA.iter().map(|query| (*query).to_owned()).chain(random);
     let log: Vec<_> = queries.flat_map(|query| [encoded(&query), encoded(read(&mut reads))]).collect();
     check_deterministic(sql::Sql::new, &log).unwrap_or_else(|difference| panic!("{difference}"));
-}
-
-/// A message of PostgreSQL's protocol.
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
 }
 
 /// SQLite draws the names of columns that many others have while it compiles, and keeps those of views. In front of

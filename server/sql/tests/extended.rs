@@ -3,16 +3,12 @@
 use crosscheck::testing::Replica;
 use sql::{Dialect, PgConnection, Sql};
 
-use crate::client::{read, replica};
+use crate::client::{message, read, replica};
 
 /// A client's connection in PostgreSQL's dialect.
 struct Client {
     one: Replica<Sql>,
     connection: PgConnection,
-}
-
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
 }
 
 /// Parse, Bind and Execute of a statement without parameters, `limit` rows at most.

@@ -8,6 +8,7 @@ use crosscheck::{Action, Passwords, Progress, Protocol};
 use sql::PgConnection;
 use sql::scram::{MECHANISM, Proof, Users, first_message};
 
+use crate::client::message;
 use crate::replicated::{Group, wait_until};
 use crate::skipped;
 
@@ -16,10 +17,6 @@ fn users(lines: &str) -> Arc<Users> {
     let path = folder.path().join("passwords");
     std::fs::write(&path, lines).expect("a file");
     Arc::new(Users::new(Passwords::open(&path).expect("lines")))
-}
-
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
 }
 
 fn startup() -> Vec<u8> {

@@ -5,9 +5,7 @@ use proptest::prelude::*;
 use sql::request::{ClientRun, Parameter, Portal, RunPart, Statement};
 use sql::{Dialect, PgConnection, SqlRequest};
 
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
-}
+use crate::client::message;
 
 fn startup(code: u32) -> Vec<u8> {
     let body = [&code.to_be_bytes()[..], b"user\0me\0database\0bank\0\0"].concat();

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     /// AuthenticationOk and ReadyForQuery.
-    const GREETING: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+    const AUTHENTICATED: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
 
     /// What a client makes of a server that answers its first query with these bytes, and then stays silent or closes.
     fn answer_to(reply: &'static [u8], closes: bool) -> Failure {
@@ -164,7 +164,7 @@ mod tests {
             let (mut stream, _) = listener.accept().expect("a client");
             let mut bytes = [0; 4096];
             let _ = stream.read(&mut bytes);
-            let _ = stream.write_all(GREETING);
+            let _ = stream.write_all(AUTHENTICATED);
             let _ = stream.read(&mut bytes);
             let _ = stream.write_all(reply);
             // Until the client has gone, unless the server closes first.

@@ -206,9 +206,8 @@ pub fn register(connection: &Connection) -> Result<(), Error> {
 fn current_setting(args: &Args<'_>, is_lenient: bool) -> FunctionResult {
     let name = args.text(0)?;
     match settings::known(&name) {
-        Some(value) => text(value),
         None if is_lenient => Ok(Value::Null),
-        None => Err(SqlError::plain("42704", format!("unrecognized configuration parameter \"{name}\""))),
+        _ => text(settings::value(&name)?),
     }
 }
 
@@ -218,9 +217,7 @@ fn set_config(args: &Args<'_>) -> FunctionResult {
     let matters =
         ["datestyle", "intervalstyle", "timezone", "client_encoding", "standard_conforming_strings"];
     match settings::known(&name) {
-        None if !name.contains('.') => {
-            Err(SqlError::plain("42704", format!("unrecognized configuration parameter \"{name}\"")))
-        }
+        None if !name.contains('.') => text(settings::value(&name)?),
         Some(fixed)
             if matters.contains(&&*name.to_ascii_lowercase()) && !fixed.eq_ignore_ascii_case(&value) =>
         {

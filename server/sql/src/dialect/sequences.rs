@@ -1,7 +1,7 @@
 //! Sequences: rows of a table of our own. `nextval` is a number that an UPDATE in front of the statement has reserved,
 //! so it stands only where it is computed once: in VALUES of an INSERT, and in a SELECT without FROM.
 //!
-//! Unlike PostgreSQL's, a number that was drawn is taken back with its transaction: two transactions that draw from one
+//! Unlike PostgreSQL's, a number that was drawn is rolled back with its transaction: two transactions that draw from one
 //! sequence, and show the number before they commit, conflict (40001).
 
 use sqlparser::ast::{Expr, ObjectName, Query, SequenceOptions, SetExpr, Statement, Value};
@@ -19,7 +19,7 @@ use crate::types::PgType;
 
 /// What a statement draws from a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Drawn {
+pub enum SequenceUse {
     /// So many numbers.
     Next(u32),
     /// Its last number becomes this expression of SQLite's, unless that is NULL; and whether that number was drawn.
@@ -51,11 +51,13 @@ fn is_single_row(query: &Query) -> bool {
 }
 
 /// In front of a statement: the numbers that it draws.
-pub fn reserved(drawn: &[(String, Drawn)]) -> Vec<Translated> {
-    let step = |(name, drawn): &(String, Drawn)| {
+pub fn reserved(drawn: &[(String, SequenceUse)]) -> Vec<Translated> {
+    let step = |(name, drawn): &(String, SequenceUse)| {
         let change = match drawn {
-            Drawn::Next(count) => format!("before = last, last = add_pg(last, multiply_pg({count}, step))"),
-            Drawn::Set(value, is_called) => {
+            SequenceUse::Next(count) => {
+                format!("before = last, last = add_pg(last, multiply_pg({count}, step))")
+            }
+            SequenceUse::Set(value, is_called) => {
                 let last = if *is_called { "value" } else { "subtract_pg(value, step)" };
                 format!(
                     "(before, last) = (WITH given (value) AS MATERIALIZED (SELECT {value}) \
@@ -83,11 +85,11 @@ impl Translator<'_> {
         }
         let sequence = self.sequence_name(first)?;
         let drawn = match (name, rest) {
-            ("nextval", []) => Drawn::Next(1),
-            ("setval", [value]) => Drawn::Set(self.number(value)?, true),
+            ("nextval", []) => SequenceUse::Next(1),
+            ("setval", [value]) => SequenceUse::Set(self.number(value)?, true),
             ("setval", [value, is_called]) => match bare(is_called) {
                 Expr::Value(known) if matches!(known.value, Value::Boolean(_)) => {
-                    Drawn::Set(self.number(value)?, known.value == Value::Boolean(true))
+                    SequenceUse::Set(self.number(value)?, known.value == Value::Boolean(true))
                 }
                 _ => {
                     let message = "the third argument of setval has to be a literal";
@@ -96,10 +98,10 @@ impl Translator<'_> {
             },
             _ => return Err(SqlError::plain("42883", format!("function {name} does not exist so"))),
         };
-        let is_set = matches!(drawn, Drawn::Set(..));
+        let is_set = matches!(drawn, SequenceUse::Set(..));
         let known = self.drawn.iter_mut().find(|(of, _)| *of == sequence);
         let (value, is_mixed) = match known {
-            Some((_, Drawn::Next(count))) if !is_set => {
+            Some((_, SequenceUse::Next(count))) if !is_set => {
                 *count += 1;
                 (format!("add_pg(before, {count} * step)"), false)
             }

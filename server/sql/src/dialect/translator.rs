@@ -3,7 +3,7 @@
 use super::expression::{Expression, Of};
 use super::names::quoted;
 use super::scope::{FoundColumn, Place, Relation, Scope, ScopeColumn};
-use super::sequences::Drawn;
+use super::sequences::SequenceUse;
 use super::{Column, Tables};
 use crate::error::SqlError;
 use crate::types::PgType;
@@ -29,7 +29,7 @@ pub struct Translator<'t> {
     pub queries: u32,
     draws_once: bool,
     /// What is drawn from which sequence.
-    pub drawn: Vec<(String, Drawn)>,
+    pub drawn: Vec<(String, SequenceUse)>,
 }
 
 /// A column that does not exist.

@@ -1,8 +1,8 @@
 //! Sequences: rows of a table of our own. `nextval` is a number that an UPDATE in front of the statement has reserved,
 //! so it stands only where it is computed once: in VALUES of an INSERT, and in a SELECT without FROM.
 //!
-//! Unlike PostgreSQL's, a number that was drawn is rolled back with its transaction: two transactions that draw from one
-//! sequence, and show the number before they commit, conflict (40001).
+//! Unlike PostgreSQL's, a number that was drawn is rolled back with its transaction: two transactions that draw from
+//! one sequence, and show the number before they commit, conflict (40001).
 
 use sqlparser::ast::{Expr, ObjectName, Query, SequenceOptions, SetExpr, Statement, Value};
 

@@ -1,5 +1,5 @@
 //! In verified mode: reads that this replica answers from its own state, without a batch. Which state they may run on,
-//! and when their replies leave, is in `replica/speculate/reads.rs`.
+//! and when their replies leave, is in `replica/agree/verified/reads.rs`.
 
 use bytes::Bytes;
 use schedule::Retry;

@@ -59,7 +59,7 @@ impl StackStage {
 /// Functions that identify a stage: the innermost function that a rule matches decides, by the first rule that does.
 const RULES: [(&str, StackStage); 23] = [
     ("vote::", StackStage::Vote),
-    ("flush_votes", StackStage::Vote),
+    ("replica::agree", StackStage::Vote),
     ("perform_commands", StackStage::Vote),
     ("reply::Replies", StackStage::Vote),
     ("crosscheck::peers", StackStage::Links),

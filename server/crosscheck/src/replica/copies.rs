@@ -20,12 +20,10 @@ use std::time::Duration;
 
 use object::{CopiedPart, RegionId};
 
-use super::Replica;
-use super::disk_states::StateUse;
+use super::core::Core;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
-use super::speculate::SpeculateStage;
 use super::state_transfer::StateTransfer;
 use crate::admin::CopyGiven;
 use crate::checkpoint::CheckpointHead;
@@ -500,7 +498,7 @@ pub(super) fn delivered<S: Service, W: World>(
     }
 }
 
-impl<S: Service, W: World> Replica<S, W> {
+impl<S: Service, W: World> Core<S, W> {
     /// A leader orders what is due of a copy that a replica needs.
     pub(super) fn order_copy(&mut self) {
         let now_us = self.time.listened_us();
@@ -528,7 +526,7 @@ impl<S: Service, W: World> Replica<S, W> {
         }
     }
 
-    /// A part of a copy was packed here, or the checkpoint.
+    /// A part of a copy was packed here, or too much of it is left.
     pub(super) fn on_copied(&mut self, report: Report) {
         let now_us = self.env.world.now_us();
         let Some(execution) = &self.executor.running else { return };
@@ -545,28 +543,20 @@ impl<S: Service, W: World> Replica<S, W> {
                 self.transfer.forget_requested();
                 self.copies.on_too_much(session, now_us);
             }
-            Report::Cut { session, head, rest, end: packed } => {
-                let is_rolling_back = self.speculate.as_ref().is_some_and(SpeculateStage::is_rolling_back);
-                let end = CopyEnd { batch: head.batch, index: head.index, packed };
-                self.copies.on_cut(session, &rest, Some(end).filter(|_| !is_rolling_back));
-                if self.speculate.is_some() {
-                    return;
-                }
-                let is_written = self.transfer.disk.is_writing(StateUse::Shorten);
-                match self.copies.on_stable(head.batch, is_written, &execution.copy) {
-                    Some(WholeCopy { copy: (session, index), last }) if is_of_changes(session) => {
-                        self.transfer.end_changes(index, &last, &self.env);
-                    }
-                    Some(WholeCopy { copy, last }) => {
-                        self.transfer.end_copy(copy, last, &mut self.order, &mut self.env);
-                    }
-                    None => {
-                        self.transfer.abandon_copy(session);
-                        self.transfer.forget_requested();
-                    }
-                }
-            }
             _ => {}
+        }
+    }
+
+    /// The last part of a copy was packed here, which ends with `packed`; none if batches of it are rolled back.
+    pub(super) fn on_cut(
+        &mut self,
+        (session, head): (u64, &CheckpointHead),
+        rest: &[(RegionId, CopiedPart)],
+        packed: Option<PackedState>,
+    ) {
+        if self.executor.running.is_some() {
+            let end = packed.map(|packed| CopyEnd { batch: head.batch, index: head.index, packed });
+            self.copies.on_cut(session, rest, end);
         }
     }
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use order::{FrameBody, FrameKind};
 use wire::ReplicaId;
 
+use super::Ended;
+use super::input::Input;
 use super::refusals::Refusals;
-use super::speculate::SpeculateStage;
-use super::{Ended, Input};
 use crate::admin::EvidenceRecord;
 use crate::archive::Archive;
 use crate::hooks::{self, Hooks};
@@ -119,12 +119,6 @@ impl<W: World> Environment<W> {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
         }
-    }
-
-    /// For heartbeats: the last batch executed here, in verified mode the last stable one. What is executed and not
-    /// agreed on shows no progress of a group.
-    pub(super) fn last_batch(&self, speculate: Option<&SpeculateStage>) -> u64 {
-        speculate.map_or(self.peers.progress.executed, SpeculateStage::stable)
     }
 
     /// How it ended, once it has.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use execute::Speculation;
 use schedule::{DispatcherState, Footprint, ParallelBatches, Schedule};
 
-use super::Input;
+use super::input::Input;
 use super::solo::{Slice, Solo};
 use crate::boundary::{BoundaryWork, InstallingState, RollingBack};
 use crate::checkpoint::CheckpointHead;

@@ -8,7 +8,6 @@ use wire::Reader;
 
 use super::clocks::Timekeeper;
 use super::environment::Environment;
-use super::speculate::OtherVerifier;
 use super::tolerance::{self, OtherProcess, Reported, Verifying};
 use crate::clock::ClockWords;
 use crate::limits;
@@ -53,6 +52,19 @@ pub(super) struct LogEnd {
     pub(super) term: u64,
     /// The last entry; 0 for no data.
     pub(super) index: u64,
+}
+
+/// What another process that is here has told of its verifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OtherVerifier {
+    /// From 0.
+    pub(super) replica: u8,
+    /// The incarnation of its process that told it.
+    pub(super) incarnation: u64,
+    /// It has its memory.
+    pub(super) verifies: bool,
+    /// Its last stable batch, if it executes.
+    pub(super) has: Option<u64>,
 }
 
 /// One other replica.

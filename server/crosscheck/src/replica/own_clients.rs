@@ -8,7 +8,6 @@ use bytes::Bytes;
 use mio::event::Event;
 use vote::{Failure, Place, Withheld};
 
-use super::barrier::CheckingBarrier;
 use super::environment::Environment;
 use super::in_order::ByConnection;
 use super::pending::{PendingReply, Recipient};
@@ -68,8 +67,6 @@ pub(super) struct OwnClients<W: World> {
     submissions: Vec<Submission>,
     /// The replies owed for own batches that are being executed or voted on.
     owed: Ascending<Vec<PendingReply>>,
-    /// Replies that wait for other requests' checks.
-    pub(super) barrier: CheckingBarrier,
     /// Where reads take no batch: the requests that take one.
     pub(super) in_order: ByConnection,
 }
@@ -84,7 +81,6 @@ impl<W: World> OwnClients<W> {
             counters,
             submissions: Vec::new(),
             owed: Ascending::default(),
-            barrier: CheckingBarrier::default(),
             in_order: ByConnection::default(),
         }
     }

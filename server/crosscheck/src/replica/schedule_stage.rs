@@ -7,12 +7,11 @@ use order::{Batch, Delivered};
 use schedule::Footprint;
 use vote::Place;
 
-use super::Replica;
 use super::copies;
+use super::core::Core;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::pending::{PendingReply, Recipient};
-use super::speculate::{SpeculateStage, Speculator};
 use crate::evidence;
 use crate::hooks::Hooks;
 use crate::job::{InFlight, Job, ResultSlot, Work};
@@ -21,39 +20,9 @@ use crate::service::{Service, declared};
 use crate::state;
 use crate::world::{Observation, World};
 
-impl<S: Service, W: World> Replica<S, W> {
-    /// Executes delivered batches, as far as the workers have room.
-    pub(super) fn execute(&mut self) {
-        self.take_deliveries();
-        if let Some(mut speculator) = Speculator::of(self) {
-            speculator.reads().advance();
-        }
-        let Some(mut reports) = self.executor.run_slice(&self.env.world) else { return };
-        reports.drain(..).for_each(|report| self.on_report(report));
-        self.executor.reports = reports;
-        // What was handed over now runs in the next round.
-        self.executor.is_busy |=
-            Speculator::of(self).is_some_and(|mut speculator| speculator.reads().advance());
-    }
-
-    /// Takes batches from the log as far as the workers have room.
-    fn take_deliveries(&mut self) {
-        while self.executor.has_room()
-            && !self.transfer.wants_unordered
-            && self.speculate.as_ref().is_none_or(SpeculateStage::may_deliver)
-        {
-            let Some(delivered) = self.order.orderer.poll_delivery() else { return };
-            if self.env.hooks.skips(&delivered, self.env.tally.executed) {
-                continue;
-            }
-            match Speculator::of(self) {
-                Some(mut speculator) => speculator.deliver_part(delivered),
-                None => self.deliver(&delivered),
-            }
-        }
-    }
-
-    fn deliver(&mut self, delivered: &Delivered) {
+impl<S: Service, W: World> Core<S, W> {
+    /// Schedules the requests of a delivered batch.
+    pub(super) fn deliver(&mut self, delivered: &Delivered) {
         let mine = !delivered.tags.is_empty();
         let owners = match self.order.recipients(&delivered.tags) {
             Ok(owners) => owners,

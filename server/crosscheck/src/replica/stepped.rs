@@ -10,9 +10,9 @@ use std::sync::{Arc, mpsc};
 use bytes::Bytes;
 use mio::Token;
 use order::{EngineStatus, LogStore, Orderer, PrimaryConfig, PrimaryEngine, RaftConfig, RaftEngine, Record};
-use vote::Voter;
 pub use vote::limits::Occupancy;
 
+use super::agree::AgreementMarks;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::{Engine, Frontend, Input, Judged, Replica, Watchdog};
@@ -139,10 +139,10 @@ impl<S: Service, W: World> Stepped<S, W> {
         let counters = Arc::new(ClientCounters::default());
         let mut replica = Replica::over(env, service, base, orderer, counters);
         // A step lasts until the next one begins: the simulated duration of the step passes between them.
-        replica.executor.watchdog_view.begin_or_end_work();
+        replica.core.executor.watchdog_view.begin_or_end_work();
         let answers = Mailbox::silent();
         let front = answers.clone();
-        replica.clients.open_with(Box::new(move |_| Ok(Frontend::Threads(vec![front]))));
+        replica.core.clients.open_with(Box::new(move |_| Ok(Frontend::Threads(vec![front]))));
         Ok(Stepped {
             watchdog: Watchdog::new(replica.watchdog_view(), watchdog, 0),
             executed_before: 0,
@@ -160,18 +160,18 @@ impl<S: Service, W: World> Stepped<S, W> {
     /// [`Stepped::is_busy`], when a stream is ready, after [`Stepped::submit`] and [`Stepped::call`], and else every
     /// `limits::IDLE`. While time passes, call [`Stepped::is_hung`].
     pub fn step(&mut self, ready: &[Ready]) {
-        if self.replica.env.outcome().is_some() {
+        if self.replica.core.env.outcome().is_some() {
             return;
         }
         // The last step ends here, however long it took: another stretch of work begins.
         self.moves();
-        self.executed_before = self.replica.executor.watchdog_view.executed();
-        if let Some(workers) = self.replica.env.lockstep.stepped_workers() {
-            workers.set_now(self.replica.env.world.now_us());
+        self.executed_before = self.replica.core.executor.watchdog_view.executed();
+        if let Some(workers) = self.replica.core.env.lockstep.stepped_workers() {
+            workers.set_now(self.replica.core.env.world.now_us());
         }
         self.replica.listen();
         for Ready { token, readable, writable } in ready.iter().copied() {
-            self.replica.env.peers.on_event(token, readable, writable, &mut self.received);
+            self.replica.core.env.peers.on_event(token, readable, writable, &mut self.received);
         }
         self.replica.on_peer_events(&mut self.received);
         self.replica.round(&mut self.received);
@@ -179,8 +179,8 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// Records that the order thread was not in the same stretch of work since the last [`Stepped::is_hung`].
     pub fn moves(&self) {
-        self.replica.executor.watchdog_view.begin_or_end_work();
-        self.replica.executor.watchdog_view.begin_or_end_work();
+        self.replica.core.executor.watchdog_view.begin_or_end_work();
+        self.replica.core.executor.watchdog_view.begin_or_end_work();
     }
 
     /// A check of the watchdog's thread, every `limits::WATCH`: whether the replica is to be replaced. `others`
@@ -190,31 +190,31 @@ impl<S: Service, W: World> Stepped<S, W> {
             return false;
         }
         let others = Some(others());
-        let others = others.filter(|_| self.replica.env.hooks.asks_others());
+        let others = others.filter(|_| self.replica.core.env.hooks.asks_others());
         self.watchdog.judge(others, self.executed_before) == Judged::Hangs
     }
 
     /// The progress that a peer's watchdog receives on request.
     pub fn progress(&self) -> PeerProgress {
         PeerProgress {
-            slowest_ms: self.replica.executor.watchdog_view.slowest_ms(),
-            ..self.replica.env.peers.progress
+            slowest_ms: self.replica.core.executor.watchdog_view.slowest_ms(),
+            ..self.replica.core.env.peers.progress
         }
     }
 
     /// Whether there is work that can be done at once.
     pub fn is_busy(&self) -> bool {
-        self.replica.executor.is_busy || !self.mailbox.is_empty()
+        self.replica.core.executor.is_busy || !self.mailbox.is_empty()
     }
 
     /// Why it has stopped, once it has.
     pub fn outcome(&self) -> Option<&Result<Stop, ServeError>> {
-        self.replica.env.outcome()
+        self.replica.core.env.outcome()
     }
 
     /// Whether clients are served.
     pub fn serves(&self) -> bool {
-        self.replica.clients.are_served()
+        self.replica.core.clients.are_served()
     }
 
     /// A client's request, in the service's encoding, as [`crate::Action::Order`] gives it.
@@ -261,49 +261,37 @@ impl<S: Service, W: World> Stepped<S, W> {
 
     /// How far it has come, for a simulation that strikes by progress; cheap to read at any time.
     pub fn marks(&self) -> Marks {
-        let (offered, arrived) = self.replica.transfer.marks();
-        let record = self.replica.speculate.as_ref().and_then(|stage| stage.record());
-        let follows = self.replica.speculate.as_ref().and_then(|stage| stage.view());
+        let (offered, arrived) = self.replica.core.transfer.marks();
+        let AgreementMarks { executors, has_promised } = self.replica.agreement.marks();
         Marks {
-            engine_status: self.replica.order.orderer.engine_status(),
-            executed: self.replica.executor.watchdog_view.executed(),
+            engine_status: self.replica.core.order.orderer.engine_status(),
+            executed: self.replica.core.executor.watchdog_view.executed(),
             offered,
             arrived,
-            copied: self.replica.copies.marks(),
-            executors: record
-                .as_ref()
-                .map_or(0, |record| record.lineup.executors.iter().fold(0, |set, slot| set | 1 << slot)),
-            has_promised: record.is_some_and(|record| Some(record.view) > follows),
+            copied: self.replica.core.copies.marks(),
+            executors,
+            has_promised,
         }
     }
 
     /// A description of what is unfinished in the batches before `batch`: a vote, a reply to fetch, or any repair. None
     /// when all are finished.
     pub fn open_below(&self, batch: u64) -> Option<String> {
-        if let Some(stage) = &self.replica.speculate {
-            let stable = stage.stable();
-            return (stable < batch).then(|| format!("batches after {stable} may be taken back"));
-        }
-        if !self.replica.env.settings.mode.crosschecked {
-            return None;
-        }
-        let voter = self.replica.votes.voter.as_ref();
-        voter.map_or_else(|| Some("no voter yet".into()), |voter| voter.open_below(batch))
+        self.replica.agreement.open_below(batch)
     }
 
     /// Its clock, in microseconds since 1970.
     pub fn clock_us(&self) -> u64 {
-        self.replica.time.clock.now_us(self.replica.env.world.now_us())
+        self.replica.core.time.clock.now_us(self.replica.core.env.world.now_us())
     }
 
     /// How full this replica's queues and buffers are, with their bounds from the `limits` of each crate.
     pub fn loads(&self) -> Vec<Occupancy> {
         let replica = &self.replica;
-        let (collected, in_flight, led) = replica.order.orderer.waiting();
-        let in_execution = replica.executor.running.as_ref().map_or(0, Execution::in_flight);
+        let (collected, in_flight, led) = replica.core.order.orderer.waiting();
+        let in_execution = replica.core.executor.running.as_ref().map_or(0, Execution::in_flight);
         let load =
             |what, holds: usize, bound: usize| Occupancy { what, holds: holds as u64, bound: bound as u64 };
-        let (verdicts, repairs) = replica.votes.repairs.timed();
         let mut loads = vec![
             load("requests that wait for a batch", collected, order::limits::COLLECTED_REQUESTS),
             load("own batches in flight", in_flight, order::limits::OWN_IN_FLIGHT),
@@ -311,26 +299,24 @@ impl<S: Service, W: World> Stepped<S, W> {
             load("batches in execution", in_execution, limits::ENTRIES_IN_EXECUTION),
             load(
                 "requests that wait for the orderer",
-                replica.order.waiting(),
-                limits::OUTSTANDING_PER_CLIENT_THREAD * replica.clients.counters.threads().len(),
+                replica.core.order.waiting(),
+                limits::OUTSTANDING_PER_CLIENT_THREAD * replica.core.clients.counters.threads().len(),
             ),
-            load("evidence records", replica.env.evidence.len(), limits::EVIDENCE_KEPT),
-            load("batches with known runs", replica.executor.runs_kept(), limits::RUNS_KEPT),
-            load("verdicts with their times", verdicts, limits::REPAIRS_TIMED),
-            load("repairs with their times", repairs, limits::REPAIRS_TIMED),
-            load("unsent bytes of a peer", replica.env.peers.most_unsent(), limits::UNSENT_PER_PEER),
+            load("evidence records", replica.core.env.evidence.len(), limits::EVIDENCE_KEPT),
+            load("batches with known runs", replica.core.executor.runs_kept(), limits::RUNS_KEPT),
+            load("unsent bytes of a peer", replica.core.env.peers.most_unsent(), limits::UNSENT_PER_PEER),
         ];
         loads.extend(
-            replica.executor.running.iter().map(|execution| {
+            replica.core.executor.running.iter().map(|execution| {
                 load("bytes of long replies", execution.kept.bytes(), execution.kept.bound())
             }),
         );
-        loads.extend(replica.votes.voter.iter().flat_map(Voter::loads));
+        loads.extend(replica.agreement.loads());
         loads
     }
 
     /// The world that was given to [`Stepped::new`].
     pub fn world(&mut self) -> &mut W {
-        &mut self.replica.env.world
+        &mut self.replica.core.env.world
     }
 }

@@ -342,14 +342,14 @@ impl Waits {
     }
 }
 
-/// Carries out an operator's decision about the group. Returns whether the ordering engine has output to perform now.
+/// Carries out an operator's decision about the group.
 pub(super) fn decide<W: World>(
     call: Call,
     is_executing: bool,
     order: &mut OrderStage,
     transfer: &mut StateTransfer,
     env: &mut Environment<W>,
-) -> bool {
+) {
     let me = env.settings.me;
     let replicas = env.settings.peers.len() as u8;
     let reported = match call.command {
@@ -360,8 +360,7 @@ pub(super) fn decide<W: World>(
         AdminCommand::KeepState { replica } | AdminCommand::TakeState { replica }
             if replica == 0 || replica > replicas =>
         {
-            call.refuse(&format!("there is no replica {replica}; they are 1 to {replicas}"));
-            return false;
+            return call.refuse(&format!("there is no replica {replica}; they are 1 to {replicas}"));
         }
         AdminCommand::KeepState { replica } if replica == me + 1 => {
             let connected = bits(env.peers.connected());
@@ -372,24 +371,21 @@ pub(super) fn decide<W: World>(
             }
         }
         AdminCommand::KeepState { replica } if is_executing => {
-            give_up_for(replica, call, order, env);
-            return false;
+            return give_up_for(replica, call, order, env);
         }
         AdminCommand::KeepState { replica } => Ok(take_from(replica, transfer, env)),
         AdminCommand::TakeState { replica } => {
             if is_executing {
-                call.refuse("this replica has its state; nothing was changed");
-                return false;
+                return call.refuse("this replica has its state; nothing was changed");
             }
             Ok(take_from(replica, transfer, env))
         }
-        _ => return false,
+        _ => return,
     };
     match reported {
         Ok(what) => call.reply(&admin::Decided { what }),
         Err(why) => call.refuse(&why.to_string()),
     }
-    true
 }
 
 /// Whether the group goes on with this replica's state already: it leads a group of its own, and others are not in it,

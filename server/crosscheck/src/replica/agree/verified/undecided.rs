@@ -14,7 +14,7 @@ use object::{ObjectId, RegionId};
 
 use super::repair::{ObjectRepair, RepairStep, Repairing};
 use super::yielding::turns_to_yield;
-use super::{RollingBack, SpeculateStage, Speculator};
+use super::{RollingBack, Speculator, Verified};
 use crate::boundary::BoundaryWork;
 use crate::service::Service;
 use crate::settings::Settings;
@@ -54,7 +54,7 @@ pub(super) fn are_two(settings: &Settings) -> bool {
     settings.executors() == 2
 }
 
-impl SpeculateStage {
+impl Verified {
     /// The batch that both executors have to agree on and do not, if it has waited for too long.
     fn doubted(&mut self, me: u8, now_us: u64) -> Option<u64> {
         let lineup = self.verifier.record().map(|record| record.lineup)?;
@@ -90,7 +90,7 @@ impl<'r, S: Service, W: World> Speculator<'r, S, W> {
 impl<S: Service, W: World> Undecided<'_, '_, S, W> {
     /// Checks this replica, if two executors have come to different states one request at a time.
     pub(super) fn doubt_oneself(&mut self) {
-        let Speculator { stage, env, .. } = &mut *self.0;
+        let (stage, env) = (&mut *self.0.stage, &mut self.0.core.env);
         if !are_two(&env.settings) {
             return;
         }
@@ -110,7 +110,7 @@ impl<S: Service, W: World> Undecided<'_, '_, S, W> {
 
     /// This replica has checked itself: these objects are corrupted, and the tree fits the others or not.
     pub(super) fn on_checked(&mut self, objects: &[(RegionId, ObjectId)], fits_tree: bool) {
-        let Speculator { stage, env, .. } = &mut *self.0;
+        let (stage, env) = (&mut *self.0.stage, &mut self.0.core.env);
         if stage.repairing.as_ref().is_none_or(|repairing| !repairing.is_check()) {
             return;
         }

@@ -18,7 +18,7 @@ use order::FrameKind;
 use super::operator::other_than;
 use super::repair::{ObjectRepair, Repairing};
 use super::undecided::are_two;
-use super::{SpeculateStage, whole_state};
+use super::{Verified, whole_state};
 use crate::service::Service;
 use crate::transfer::Message;
 use crate::world::World;
@@ -77,7 +77,7 @@ pub(super) fn turns_to_yield(leads: bool) -> u32 {
     if leads { limits::PRIMARY_YIELDS_LATER } else { 1 }
 }
 
-impl SpeculateStage {
+impl Verified {
     fn health(&mut self) -> &mut OtherHealth {
         &mut self.past.other_health
     }
@@ -91,17 +91,17 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             return;
         }
         self.stage.health().yields = None;
-        if whole_state::is_possible(&self.env.settings) {
+        if whole_state::is_possible(&self.core.env.settings) {
             self.stage.give_up_state(true);
         } else {
-            self.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch })));
+            self.core.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch })));
         }
     }
 
     /// Whether this replica is the backup of two, is to fold a batch in which it has found itself wrong, and yields
     /// instead. The primary folds it: it doubts itself later.
     pub(super) fn yields_at(&mut self, batch: u64) -> bool {
-        let yields = are_two(&self.env.settings) && !self.leads() && self.is_dispensable();
+        let yields = are_two(&self.core.env.settings) && !self.leads() && self.is_dispensable();
         if yields {
             self.yield_to_the_other(batch);
         }
@@ -110,11 +110,11 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// How many times as long as a backup this replica waits before it yields.
     pub(super) fn turns_to_yield(&self) -> u32 {
-        turns_to_yield(are_two(&self.env.settings) && self.leads())
+        turns_to_yield(are_two(&self.core.env.settings) && self.leads())
     }
 
     fn leads(&self) -> bool {
-        let me = self.env.settings.me;
+        let me = self.core.env.settings.me;
         self.stage.verifier.record().is_none_or(|record| record.lineup.primary == me)
     }
 
@@ -122,37 +122,37 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// is lost with it: if another replica is away at the same time, no majority would have one. Of two, the other one
     /// is asked whether all of its objects are right; until it has answered, this one is needed.
     pub(super) fn is_dispensable(&mut self) -> bool {
-        if !self.group.receives_all(self.env.world.now_us()) || self.is_the_last() {
+        if !self.core.group.receives_all(self.core.env.world.now_us()) || self.is_the_last() {
             return false;
         }
-        !are_two(&self.env.settings) || self.other_is_healthy()
+        !are_two(&self.core.env.settings) || self.other_is_healthy()
     }
 
     fn other_is_healthy(&mut self) -> bool {
         self.ask_health();
         let lasts_us = limits::HEALTH_LASTS.as_micros() as u64;
-        let now_us = self.env.world.now_us();
+        let now_us = self.core.env.world.now_us();
         self.stage.health().confirmed_us.is_some_and(|requested_us| now_us < requested_us + lasts_us)
     }
 
     /// Asks the other one of two whether all of its objects are right, unless it was just asked.
     pub(super) fn ask_health(&mut self) {
-        if !are_two(&self.env.settings) {
+        if !are_two(&self.core.env.settings) {
             return;
         }
-        let (now_us, again_us) = (self.env.world.now_us(), limits::OBJECTS_AGAIN.as_micros() as u64);
+        let (now_us, again_us) = (self.core.env.world.now_us(), limits::OBJECTS_AGAIN.as_micros() as u64);
         let health = self.stage.health();
         if health.requested_us.is_some_and(|requested_us| now_us < requested_us + again_us) {
             return;
         }
         health.requested_us = Some(now_us);
         let ask = Message::AskHealth { requested_us: now_us }.encode();
-        self.env.peers.send(self.other(), FrameKind::Transfer, &[&ask]);
+        self.core.env.peers.send(self.other(), FrameKind::Transfer, &[&ask]);
     }
 
     /// The other one of two asks whether all objects here are right.
     pub(super) fn on_ask_health(&mut self, from: u8, requested_us: u64) {
-        if are_two(&self.env.settings) && from == self.other() {
+        if are_two(&self.core.env.settings) && from == self.other() {
             self.stage.health().awaited = Some(requested_us);
             self.check_for_the_other();
         }
@@ -169,7 +169,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     fn check_for_the_other(&mut self) {
         let stage = &mut *self.stage;
         let is_free = stage.speculation.is_some() && stage.is_whole();
-        let is_free = is_free && self.executor.running.is_some();
+        let is_free = is_free && self.core.executor.running.is_some();
         let health = stage.health();
         if health.awaited.is_some() && health.checks.is_none() && is_free {
             health.checks = health.awaited;
@@ -182,7 +182,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let are_right = corrupted.is_empty() && self.stage.is_whole();
         if let Some(requested_us) = self.stage.health().answer(are_right) {
             let healthy = Message::Healthy { requested_us }.encode();
-            self.env.peers.send(self.other(), FrameKind::Transfer, &[&healthy]);
+            self.core.env.peers.send(self.other(), FrameKind::Transfer, &[&healthy]);
         }
     }
 
@@ -196,18 +196,18 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// The other one of two.
     fn other(&self) -> u8 {
-        other_than(self.env.settings.me)
+        other_than(self.core.env.settings.me)
     }
 
     /// Whether this replica is one of two, and the other one has no state from which the group could go on, as far as
     /// is known here.
     pub(super) fn is_the_last(&self) -> bool {
-        let settings = &self.env.settings;
+        let settings = &self.core.env.settings;
         let other = self.other();
-        let is_there = self.env.peers.connected().any(|peer| peer == other);
+        let is_there = self.core.env.peers.connected().any(|peer| peer == other);
         let executors = self.stage.verifier.record().map(|record| record.lineup.executors);
         let takes_part = executors.is_some_and(|executors| executors.contains(other));
-        let has_state = !self.transfer.donor.is_awaited_by(other);
+        let has_state = !self.core.transfer.donor.is_awaited_by(other);
         let is_right = has_state && !self.both_ask() && !self.stage.past.doubt.both_are_wrong();
         are_two(settings) && !(is_there && takes_part && is_right)
     }
@@ -227,9 +227,9 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         stage.past.found_wrong = (newest, limits::RUNS_AGAIN);
         // One of more replicas is only cut off, and has them replaced later.
         let is_reported =
-            !are_two(&self.env.settings) || std::mem::replace(&mut stage.health().reported_last, true);
+            !are_two(&self.core.env.settings) || std::mem::replace(&mut stage.health().reported_last, true);
         if let (Some((region_id, id)), false) = (objects.first(), is_reported) {
-            self.env.world.say(format_args!(
+            self.core.env.world.say(format_args!(
                 "object {region_id}:{id} is corrupted here ({} objects), and no other replica has a state that could \
                     repair it: requests that need it get no reply, and no replica can be filled from this one. Copy \
                     what clients can still read, and start the group again",

@@ -19,13 +19,9 @@ use vote::{Failure, Packed, RequestResult};
 
 use super::fold::unstable;
 use super::undecided::are_two;
-use super::{RollingBack, SpeculateStage, Speculator, whole_state};
+use super::{RollingBack, Speculator, Verified, whole_state};
 use crate::boundary::{BoundaryWork, PackingObjects, ReplacingObjects, Scrubbed, Scrubbing};
-use crate::replica::environment::Environment;
-use crate::replica::execute_stage::ExecuteStage;
-use crate::replica::group::Group;
-use crate::replica::scrubs::Scrubs;
-use crate::replica::state_transfer::StateTransfer;
+use crate::replica::core::Core;
 use crate::service::Service;
 use crate::transfer::Message;
 use crate::world::{Observation, World};
@@ -218,7 +214,7 @@ fn whole_regions(
     (!new.is_empty()).then(|| new.iter().copied().chain(kept).collect())
 }
 
-impl SpeculateStage {
+impl Verified {
     /// Whether batches run again to be compared with a version that was agreed on.
     pub(super) fn is_compared(&self) -> bool {
         self.repairing.as_ref().is_some_and(Repairing::is_compared)
@@ -231,20 +227,15 @@ impl SpeculateStage {
 }
 
 /// What the repair of objects acts on.
-pub(in crate::replica) struct ObjectRepair<'r, S: Service, W: World> {
-    pub(super) stage: &'r mut SpeculateStage,
-    pub(super) env: &'r mut Environment<W>,
-    pub(super) executor: &'r mut ExecuteStage<S>,
-    pub(super) group: &'r mut Group,
-    pub(super) transfer: &'r StateTransfer,
-    scrubs: &'r mut Scrubs,
+pub(super) struct ObjectRepair<'r, S: Service, W: World> {
+    pub(super) stage: &'r mut Verified,
+    pub(super) core: &'r mut Core<S, W>,
 }
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
     /// The repair of objects.
-    pub(in crate::replica) fn repair(&mut self) -> ObjectRepair<'_, S, W> {
-        let Speculator { stage, env, executor, group, transfer, scrubs, .. } = self;
-        ObjectRepair { stage, env, executor, group, transfer, scrubs }
+    pub(super) fn repair(&mut self) -> ObjectRepair<'_, S, W> {
+        ObjectRepair { stage: &mut *self.stage, core: &mut *self.core }
     }
 
     /// Whether the next batch is not folded, because requests of it have failed at corrupted objects. They are replaced
@@ -274,7 +265,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
     /// Goes back to the end of a batch that was folded, and replaces objects there that were found corrupted here.
     fn repair_at(&mut self, batch: u64, Scrubbed { objects, fit }: Scrubbed) {
-        let since_us = self.env.world.now_us();
+        let since_us = self.core.env.world.now_us();
         self.stage.repairing =
             Some(Repairing { fit, ..Repairing::at(RepairStep::RollBack(objects), since_us) });
         self.roll_back(RollingBack { to: batch, view: None });
@@ -282,9 +273,9 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
     /// The own state after a batch is not the one that was agreed on.
     pub(super) fn on_diverged(&mut self, version: Version) {
-        self.env.tally.mismatches += 1;
-        self.env.world.see(Observation::Diverged(version));
-        if self.stage.takes_state() {
+        self.core.env.tally.mismatches += 1;
+        self.core.env.world.see(Observation::Diverged(version));
+        if self.stage.is_taking_state() {
             return;
         }
         let stage = &mut *self.stage;
@@ -294,7 +285,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         }
         let misplaced = stage.repairing.take().map_or_else(Vec::new, |repairing| repairing.misplaced);
         let step = RepairStep::RollBack([stage.suspects(), misplaced.clone()].concat());
-        let since_us = self.env.world.now_us();
+        let since_us = self.core.env.world.now_us();
         let ran = unstable(&mut stage.unstable, version.number).map(|batch| batch.order.clone());
         stage.repairing = Some(Repairing { step, misplaced, ran, ..Repairing::of(Some(version), since_us) });
         self.roll_back(RollingBack { to: stable, view: None });
@@ -310,15 +301,15 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let suspects = stage.suspects();
         let order = unstable(&mut stage.unstable, version.number).map(|batch| batch.order.clone());
         let Some(repairing) = &mut stage.repairing else { return };
-        let me = self.env.settings.me;
+        let me = self.core.env.settings.me;
         if wanted == Some(version) {
             let was_this_batch = repairing.ran.is_none() || repairing.ran == order;
             let was_wrong = was_this_batch || repairing.replaced || repairing.runs > 0;
-            self.env.tally.repairs += u64::from(was_wrong && !repairing.replaced);
+            self.core.env.tally.repairs += u64::from(was_wrong && !repairing.replaced);
             stage.repairing = None;
             if was_wrong {
                 let outcome = "masked: the others agreed, and run again it has their state";
-                self.env.keep_evidence(evidence::diverged(me, version.number, outcome));
+                self.core.env.keep_evidence(evidence::diverged(me, version.number, outcome));
             }
             return self.on_executor_event(ExecutorEvent::Installed(version));
         }
@@ -369,7 +360,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 impl<S: Service, W: World> Speculator<'_, S, W> {
     /// Objects that were to be packed behind a batch are corrupted: they are replaced, and the batch runs again. A
     /// stable one does not.
-    pub(in crate::replica) fn on_damaged(&mut self, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
+    pub(super) fn on_damaged(&mut self, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
         match unstable(&mut self.stage.unstable, batch) {
             Some(batch) => batch.damaged = objects,
             None => {
@@ -382,7 +373,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
 impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// A peer's message about objects; others are returned.
-    pub(in crate::replica) fn on_message(&mut self, from: u8, message: Message) -> Option<Message> {
+    pub(super) fn on_message(&mut self, from: u8, message: Message) -> Option<Message> {
         match message {
             Message::AskObjects { batch, objects } => self.on_ask_objects(from, batch, objects),
             Message::Objects { batch, objects } => self.on_objects(from, batch, objects),
@@ -400,20 +391,24 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
         if let Some(version) = wanted {
             let outcome = format!("masked: the others agreed; {why}, and the replica takes their state");
-            self.env.keep_evidence(evidence::diverged(self.env.settings.me, version.number, &outcome));
+            self.core.env.keep_evidence(evidence::diverged(
+                self.core.env.settings.me,
+                version.number,
+                &outcome,
+            ));
         }
-        if whole_state::is_possible(&self.env.settings) {
+        if whole_state::is_possible(&self.core.env.settings) {
             return self.stage.give_up_state(true);
         }
         let diverged = |version: Version| ReplaceReason::Diverged { batch: version.number };
         let why = wanted.map_or(ReplaceReason::RepairsMissing, diverged);
-        self.env.stop_with(Ok(Stop::Replace(why)));
+        self.core.env.stop_with(Ok(Stop::Replace(why)));
     }
 
     /// It cannot be repaired, and no replica has a state to take now.
     fn stay_wrong(&mut self, wanted: Option<Version>) {
         if wanted.is_some() {
-            let since_us = self.env.world.now_us();
+            let since_us = self.core.env.world.now_us();
             let repairing = self.stage.repairing.get_or_insert_with(|| Repairing::of(wanted, since_us));
             repairing.step = RepairStep::Waits;
         }
@@ -461,7 +456,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// Asks for objects as they were after the batch to which this replica has rolled back.
     fn ask(&mut self, objects: Vec<(RegionId, ObjectId)>) {
-        let (batch, at_us) = (self.stage.newest(), self.env.world.now_us());
+        let (batch, at_us) = (self.stage.newest(), self.core.env.world.now_us());
         let objects = in_one_message(objects);
         if let Some(repairing) = &mut self.stage.repairing {
             let (asked, awaited) = (Slots::EMPTY, Slots::EMPTY);
@@ -472,14 +467,14 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// A connected peer that may have the objects and was not asked.
     fn next_to_ask(&self, asked: Slots) -> Option<u8> {
-        let executors = self.env.settings.executors();
+        let executors = self.core.env.settings.executors();
         let may_know = |peer: &u8| usize::from(*peer) < executors && !asked.contains(*peer);
-        self.env.peers.connected().find(may_know)
+        self.core.env.peers.connected().find(may_know)
     }
 
     /// Asks the next peer too. If all were asked and have answered, it asks them again after a while.
     fn ask_next(&mut self) {
-        let now_us = self.env.world.now_us();
+        let now_us = self.core.env.world.now_us();
         let Some(Repairing { step: RepairStep::Asks { asked, .. }, .. }) = &self.stage.repairing else {
             return;
         };
@@ -489,7 +484,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         if let Some(peer) = next {
             (*asked, *awaited, *at_us) = (asked.with(peer), awaited.with(peer), now_us);
             let message = Message::AskObjects { batch: *batch, objects: objects.clone() };
-            return self.env.peers.send(peer, FrameKind::Transfer, &[&message.encode()]);
+            return self.core.env.peers.send(peer, FrameKind::Transfer, &[&message.encode()]);
         }
         if !awaited.is_empty() {
             return;
@@ -516,13 +511,13 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// the objects after the returned stable batch, to which this replica has to go back: it may not come to a later
     /// one, if it is wrong too.
     pub(super) fn seek_again(&mut self) -> Option<u64> {
-        let (now_us, stable) = (self.env.world.now_us(), self.stage.stable());
+        let (now_us, stable) = (self.core.env.world.now_us(), self.stage.stable());
         let Repairing { step, .. } = self.stage.repairing.as_mut()?;
         let RepairStep::Pauses { objects, since_us } = step else { return None };
         if now_us.saturating_sub(*since_us) <= limits::OBJECTS_PAUSE.as_micros() as u64 {
             return None;
         }
-        if !are_two(&self.env.settings) {
+        if !are_two(&self.core.env.settings) {
             let objects = std::mem::take(objects);
             self.ask(objects);
             return None;
@@ -535,7 +530,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     pub(super) fn tick(&mut self) {
         self.scrub_next();
         self.tick_of_two();
-        let now_us = self.env.world.now_us();
+        let now_us = self.core.env.world.now_us();
         let patience_us = limits::OBJECTS_PATIENCE.as_micros() as u64;
         self.answer_next();
         let Some(Repairing { step, wanted, .. }) = &mut self.stage.repairing else { return };
@@ -572,7 +567,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             return self.ask_next();
         }
         // The boundary takes no longer than a batch.
-        *at_us = self.env.world.now_us();
+        *at_us = self.core.env.world.now_us();
         let whole =
             asked_for.iter().filter(|(_, id)| id.is_none()).map(|(region_id, _)| *region_id).collect();
         self.lend(|speculation| {
@@ -583,10 +578,10 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// These objects are others than the right ones now. That may be known only when the repair they were for is over,
     /// because a view has begun meanwhile: then another one begins, before any batch runs. Returns whether it does.
     pub(super) fn begins_for(&mut self, objects: Vec<(RegionId, ObjectId)>) -> bool {
-        if objects.is_empty() || self.stage.takes_state() {
+        if objects.is_empty() || self.stage.is_taking_state() {
             return false;
         }
-        let since_us = self.env.world.now_us();
+        let since_us = self.core.env.world.now_us();
         let begins = self.stage.repairing.is_none();
         let begin = || Repairing::at(RepairStep::RollBack(Vec::new()), since_us);
         let Repairing { misplaced, step, .. } = self.stage.repairing.get_or_insert_with(begin);
@@ -609,7 +604,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         if are_right {
             misplaced.retain(|object| !is_among(object, objects));
         }
-        let is_of_two = are_two(&self.env.settings);
+        let is_of_two = are_two(&self.core.env.settings);
         if let Some(objects) = whole_regions(objects, misnamed).filter(|_| is_of_two) {
             return self.ask(objects);
         }
@@ -626,23 +621,28 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         }
         *step = RepairStep::Runs;
         *replaced = true;
-        let (took_us, fitted) = (self.env.world.now_us().saturating_sub(*since_us), *fit);
+        let (took_us, fitted) = (self.core.env.world.now_us().saturating_sub(*since_us), *fit);
         self.stage.repairing.take_if(|repairing| repairing.wanted.is_none());
-        self.env.tally.failed_checks += notes.len() as u64;
-        self.env.tally.repairs += notes.len() as u64;
+        self.core.env.tally.failed_checks += notes.len() as u64;
+        self.core.env.tally.repairs += notes.len() as u64;
         if notes.is_empty() {
             self.count_in_vain();
         } else {
             self.stage.past.in_vain = 0;
             self.stage.past.other_health.note_replaced();
-            self.env.keep_evidence(evidence::replaced(self.env.settings.me, notes, fitted, took_us));
+            self.core.env.keep_evidence(evidence::replaced(
+                self.core.env.settings.me,
+                notes,
+                fitted,
+                took_us,
+            ));
         }
     }
 
     /// Gives the batches that have ended to a boundary, which returns them.
     pub(super) fn lend(&mut self, work: impl FnOnce(Speculation) -> BoundaryWork) {
         let stage = &mut *self.stage;
-        let Some(execution) = &mut self.executor.running else { return };
+        let Some(execution) = &mut self.core.executor.running else { return };
         if let Some(speculation) = stage.speculation.take() {
             stage.is_lent = true;
             execution.between_batches(work(speculation));
@@ -651,7 +651,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
 
     /// A peer asks for objects as they were after a batch. Only its last question is answered.
     fn on_ask_objects(&mut self, from: u8, batch: u64, objects: Vec<(RegionId, ObjectId)>) {
-        let of_two = self.env.settings.executors() == 2;
+        let of_two = self.core.env.settings.executors() == 2;
         if let Some(repairing) = self.stage.repairing.as_mut().filter(|_| of_two) {
             repairing.both_ask |= repairing.step.has_one_of(&objects);
         }
@@ -672,7 +672,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         let next = stage.questions.iter().find(|(_, (batch, _))| is_due(*batch)).map(|(peer, _)| *peer);
         let next = next.and_then(|peer| stage.questions.remove_entry(&peer));
         let Some((to, (batch, objects))) = next else { return };
-        if newest.is_none_or(|newest| batch > newest) || self.executor.running.is_none() {
+        if newest.is_none_or(|newest| batch > newest) || self.core.executor.running.is_none() {
             return self.answer(to, batch, Vec::new());
         }
         let running = stage.running();
@@ -684,7 +684,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// Sends what a peer asked for.
     pub(super) fn answer(&mut self, to: u8, batch: u64, objects: Vec<Packed>) {
         let message = Message::Objects { batch, objects };
-        self.env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
+        self.core.env.peers.send(to, FrameKind::Transfer, &[&message.encode()]);
         if let Some((from, batch, objects)) = self.stage.answer.take() {
             self.on_objects(from, batch, objects);
         }
@@ -694,12 +694,12 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
     /// Checks the next region, if that is due and nothing else is in the way.
     fn scrub_next(&mut self) {
         let stage = &*self.stage;
-        let Some(execution) = &self.executor.running else { return };
+        let Some(execution) = &self.core.executor.running else { return };
         let is_idle = stage.speculation.is_some() && stage.is_whole();
-        if !self.env.settings.mode.guarded || !is_idle {
+        if !self.core.env.settings.mode.guarded || !is_idle {
             return;
         }
-        let region_id = self.scrubs.next_due(execution.locks(), self.env.world.now_us());
+        let region_id = self.core.scrubs.next_due(execution.locks(), self.core.env.world.now_us());
         if region_id.is_some() {
             self.scrub(region_id);
         }

@@ -4,17 +4,8 @@
 use std::collections::VecDeque;
 
 use schedule::WorkerProgress;
-use vote::RequestResult;
 
-/// A batch whose requests have all agreed with themselves.
-pub(super) struct CheckedBatch {
-    /// Number of the batch.
-    pub batch: u64,
-    /// The replica whose clients sent it.
-    pub origin: u8,
-    /// Its results.
-    pub results: Vec<RequestResult>,
-}
+use crate::replica::core::ExecutedBatch;
 
 /// The checking barrier (SEI, NSDI'15, section 4.2).
 ///
@@ -23,12 +14,12 @@ pub(super) struct CheckedBatch {
 /// all workers is noted, and its replies leave when each request that was running then has ended.
 #[derive(Default)]
 pub(super) struct CheckingBarrier {
-    held: VecDeque<(Vec<WorkerProgress>, CheckedBatch)>,
+    held: VecDeque<(Vec<WorkerProgress>, ExecutedBatch)>,
 }
 
 impl CheckingBarrier {
     /// A batch has its results, and the workers have this `progress`.
-    pub fn hold(&mut self, progress: Vec<WorkerProgress>, checked: CheckedBatch) {
+    pub fn hold(&mut self, progress: Vec<WorkerProgress>, checked: ExecutedBatch) {
         self.held.push_back((progress, checked));
     }
 
@@ -38,7 +29,7 @@ impl CheckingBarrier {
     }
 
     /// The next batch whose replies may leave, now that the workers have this `progress`.
-    pub fn pass(&mut self, progress: &[WorkerProgress]) -> Option<CheckedBatch> {
+    pub fn pass(&mut self, progress: &[WorkerProgress]) -> Option<ExecutedBatch> {
         let (noted, _) = self.held.front()?;
         let mut pairs = noted.iter().zip(progress);
         let all_ended = noted.len() == progress.len() && pairs.all(|(noted, now)| noted.has_ended(now));
@@ -54,8 +45,8 @@ mod tests {
         WorkerProgress { watermark: 0, running, resolved }
     }
 
-    fn batch(batch: u64) -> CheckedBatch {
-        CheckedBatch { batch, origin: 0, results: Vec::new() }
+    fn batch(batch: u64) -> ExecutedBatch {
+        ExecutedBatch { batch, origin: 0, results: Vec::new() }
     }
 
     #[test]

@@ -17,11 +17,12 @@ use execute::Speculation;
 use order::{FrameKind, PrimaryView};
 use verify::{ExecutorEvent, Reason, VerifierEvent, Version};
 
-use super::{SpeculateStage, Speculator};
+use super::{Speculator, Verified};
 use crate::boundary::InstallingState;
 use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
 use crate::packed_state::PackedState;
+use crate::replica::agree::NotProven;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::state::{Base, StateProof};
@@ -82,7 +83,7 @@ pub(super) fn is_possible(settings: &Settings) -> bool {
     !settings.is_pair()
 }
 
-impl SpeculateStage {
+impl Verified {
     /// The own state is of no use any more.
     pub(super) fn give_up_state(&mut self, is_wrong: bool) {
         let view = self.rolling_back.take().and_then(|rolling_back| rolling_back.view);
@@ -95,7 +96,7 @@ impl SpeculateStage {
     }
 
     /// Whether it takes the state of the others in place. It executes nothing until that is there.
-    pub(in crate::replica) fn takes_state(&self) -> bool {
+    pub(super) fn is_taking_state(&self) -> bool {
         self.taking.is_some()
     }
 
@@ -113,32 +114,21 @@ impl SpeculateStage {
     }
 }
 
-/// Why a state from the others is not taken.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::replica) enum NotProven {
-    /// It is not the state of the version that its proof is of.
-    #[error("{0}")]
-    Wrong(String),
-    /// This may be known later.
-    #[error("it is of no version that verifiers are known here to have recorded")]
-    Unrecorded,
-}
-
 /// What a whole state from the others takes the place of.
-pub(in crate::replica) struct WholeState<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
+pub(super) struct WholeState<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
 
 impl<'r, S: Service, W: World> Speculator<'r, S, W> {
     /// A whole state from the others, in place of the own one.
-    pub(in crate::replica) fn whole_state(&mut self) -> WholeState<'_, 'r, S, W> {
+    pub(super) fn whole_state(&mut self) -> WholeState<'_, 'r, S, W> {
         WholeState(self)
     }
 }
 
 impl<S: Service, W: World> WholeState<'_, '_, S, W> {
     /// This replica lags too far, or cannot go back: it takes the whole state, in place if that is possible.
-    pub(in crate::replica) fn take(&mut self, otherwise: ReplaceReason) {
-        if !is_possible(&self.0.env.settings) || self.0.executor.running.is_none() {
-            return self.0.env.stop_with(Ok(Stop::Replace(otherwise)));
+    pub(super) fn take(&mut self, otherwise: ReplaceReason) {
+        if !is_possible(&self.0.core.env.settings) || self.0.core.executor.running.is_none() {
+            return self.0.core.env.stop_with(Ok(Stop::Replace(otherwise)));
         }
         self.0.stage.give_up_state(!matches!(otherwise, ReplaceReason::TooFarBehind));
     }
@@ -158,22 +148,23 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         let taken = &mut self.0.stage.past.taken;
         taken.in_a_row = if taken.batch == stable && stable > 0 { taken.in_a_row + 1 } else { 1 };
         if taken.in_a_row > limits::REPAIRS_GIVEN_UP {
-            return self.0.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
+            return self.0.core.env.stop_with(Ok(Stop::Replace(ReplaceReason::RepairsMissing)));
         }
-        self.0.env.world.say(format_args!(
+        self.0.core.env.world.say(format_args!(
             "{why}: it takes the state of the others, after batch {stable} or a later one"
         ));
-        self.0.order.orderer.want_state_after(stable);
+        self.0.core.order.orderer.want_state_after(stable);
         self.0.checkpoint().give_up_copy();
-        self.0.transfer.prepare(self.0.stage.stable_order.index + 1, self.0.env);
+        self.0.core.transfer.prepare(self.0.stage.stable_order.index + 1, &mut self.0.core.env);
         // The others know from this that they must not give up theirs.
         let at_least = self.0.stage.stable_order.index + 1;
         let ask = Message::AskState { at_least, copy: 0, known: 0, taken: 0 }.encode();
-        let peers: Vec<u8> = self.0.env.peers.connected().collect();
-        for peer in peers.into_iter().filter(|peer| usize::from(*peer) < self.0.env.settings.executors()) {
-            self.0.env.peers.send(peer, FrameKind::Transfer, &[&ask]);
+        let peers: Vec<u8> = self.0.core.env.peers.connected().collect();
+        for peer in peers.into_iter().filter(|peer| usize::from(*peer) < self.0.core.env.settings.executors())
+        {
+            self.0.core.env.peers.send(peer, FrameKind::Transfer, &[&ask]);
         }
-        let leads = self.0.order.orderer.engine_status().is_leader;
+        let leads = self.0.core.order.orderer.engine_status().is_leader;
         if leads {
             // A primary that executes nothing numbers few batches.
             self.0.on_verifier_event(VerifierEvent::Suspect(Reason::Late));
@@ -182,7 +173,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
 
     /// Compares a state after entry `index` with its proof, without its objects. If it came from one replica alone, a
     /// quorum of verifiers must be known here to have recorded its version.
-    pub(in crate::replica) fn check(
+    pub(super) fn check(
         &self,
         index: u64,
         (head, dispatcher): &Base<S>,
@@ -193,14 +184,14 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         }
         let (version, stage) = (proof.version(head.batch), &self.0.stage);
         let was_recorded = || stage.executor.is_agreed(version) || stage.recorded.0.contains(&version);
-        match self.0.transfer.arrived_from() {
+        match self.0.core.transfer.arrived_from() {
             Some(_) if !was_recorded() => Err(NotProven::Unrecorded),
             _ => Ok(()),
         }
     }
 
     /// The state has come.
-    pub(in crate::replica) fn on_arrived(&mut self, state: PackedState) {
+    pub(super) fn on_arrived(&mut self, state: PackedState) {
         if let Some(taking) = self.0.stage.taking.as_mut().filter(|taking| taking.is_asked()) {
             taking.step = TakingStep::Arrived(state);
             self.install();
@@ -214,23 +205,23 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         let (proof, packed) = match std::mem::replace(&mut taking.step, TakingStep::Asked) {
             TakingStep::Arrived(state) => match state::split_proof(state) {
                 Ok(split) => split,
-                Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
+                Err(why) => return self.0.core.env.stop_with(Err(ServeError::BadState(why))),
             },
             before => {
                 taking.step = before;
                 return;
             }
         };
-        let Some(execution) = &mut self.0.executor.running else { return };
+        let Some(execution) = &mut self.0.core.executor.running else { return };
         let ((head, dispatcher), regions) = match state::open(&*execution.service, packed) {
             Ok(opened) => opened,
             // f+1 replicas have sent the same bytes.
-            Err(why) => return self.0.env.stop_with(Err(ServeError::BadState(why))),
+            Err(why) => return self.0.core.env.stop_with(Err(ServeError::BadState(why))),
         };
         let stable = stage.executor.stable().number;
         if head.batch < stable {
             // More has become stable here meanwhile.
-            return self.0.order.orderer.want_state_after(stable);
+            return self.0.core.order.orderer.want_state_after(stable);
         }
         execution.continue_at(&dispatcher, InstallingState { batch: head.batch, proof, regions });
         taking.step = TakingStep::Installs(Box::new(head));
@@ -247,9 +238,11 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
             Ok(speculation) => speculation,
             Err(why) => {
                 // It is asked for again a few times: what one replica has may be corrupted, and others have it.
-                let from = self.0.transfer.refuse(self.0.order, self.0.env, (None, true));
-                self.0.env.world.see(Observation::StateRefused { from });
+                let from =
+                    self.0.core.transfer.refuse(&mut self.0.core.order, &mut self.0.core.env, (None, true));
+                self.0.core.env.world.see(Observation::StateRefused { from });
                 self.0
+                    .core
                     .env
                     .world
                     .say(format_args!("the state of the others could not be put in place: {why}"));
@@ -262,18 +255,22 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         stage.parts.clear();
         // First everything that is not stable is rolled back: then what the state counts is reported as skipped.
         let before = std::mem::replace(&mut stage.stable_order, head.order.clone());
-        self.0.order.orderer.rewind(before);
-        self.0.order.orderer.rewind(head.order.clone());
-        self.0.env.world.see(Observation::Installed { version: stable, order: &head.order, in_place: true });
+        self.0.core.order.orderer.rewind(before);
+        self.0.core.order.orderer.rewind(head.order.clone());
+        self.0.core.env.world.see(Observation::Installed {
+            version: stable,
+            order: &head.order,
+            in_place: true,
+        });
         stage.stable_parts = speculation.parts();
         stage.speculation = Some(*speculation);
         stage.past.taken.batch = stable.number;
-        self.0.env.hooks.skip_turns();
-        self.0.calls.skip_positions();
-        self.0.env.tally.executed = stable.number;
-        self.0.env.tally.repairs += u64::from(is_wrong);
-        self.0.env.tally.states_taken += 1;
-        self.0.env.world.say(format_args!(
+        self.0.core.env.hooks.skip_turns();
+        self.0.core.calls.skip_positions();
+        self.0.core.env.tally.executed = stable.number;
+        self.0.core.env.tally.repairs += u64::from(is_wrong);
+        self.0.core.env.tally.states_taken += 1;
+        self.0.core.env.world.say(format_args!(
             "this replica goes on with the state of the others after batch {}",
             stable.number
         ));
@@ -281,7 +278,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
             stage.view = view.number - 1;
             // It may have begun before the batch of the state.
             let next = view.next.max(stable.number + 1);
-            self.0.order.orderer.begin_view(PrimaryView { next, ..view });
+            self.0.core.order.orderer.begin_view(PrimaryView { next, ..view });
         }
         self.0.on_executor_event(ExecutorEvent::Installed(stable));
         self.0.repair().answer_next();

@@ -7,6 +7,7 @@
 //! that is beyond that. Two executors that differ check themselves (`undecided.rs`), and one of two gives up its state
 //! only if the other one's is right (`yielding.rs`).
 
+mod agreement;
 mod checkpoint;
 mod deliver;
 mod differences;
@@ -35,33 +36,22 @@ use verify::{
 use vote::{Packed, RequestResult};
 
 use differences::Difference;
-pub(super) use memories::OtherVerifier;
 use reads::LocalReads;
 use repair::Repairing;
 use undecided::SelfDoubt;
 use unserved::Unserved;
-pub(super) use whole_state::NotProven;
 use whole_state::{RecordedVersions, TakenStates, TakingState};
 use yielding::OtherHealth;
 
-use super::Replica;
-use super::calls::Calls;
-use super::clocks::Timekeeper;
-use super::copies::Copies;
-use super::environment::{Environment, PastCounts};
-use super::execute_stage::ExecuteStage;
-use super::execution::VerifiedProgress;
-use super::group::Group;
-use super::order_stage::OrderStage;
-use super::own_clients::OwnClients;
-use super::scrubs::Scrubs;
-use super::state_transfer::StateTransfer;
-use super::tolerance::{self, OtherProcess, Verifying};
 use crate::admin::VerificationStatus;
 use crate::hooks::Hooks;
 use crate::job::InFlight;
 use crate::limits;
 use crate::ordered::Control;
+use crate::replica::core::Core;
+use crate::replica::environment::{Environment, PastCounts};
+use crate::replica::execution::VerifiedProgress;
+use crate::replica::tolerance::{self, OtherProcess, Verifying};
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::state::StateProof;
@@ -69,7 +59,7 @@ use crate::world::{Observation, World};
 
 /// The state of a replica that verifies after execution.
 // large: what a replica in verified mode knows, which all parts of its stage ask for
-pub(super) struct SpeculateStage {
+pub(super) struct Verified {
     verifier: Verifier,
     executor: Executor,
     /// Whether this process is an executor, and no witness.
@@ -107,6 +97,8 @@ pub(super) struct SpeculateStage {
     /// An operator has permitted to begin a group where no replica has one.
     begins: bool,
     mixer: Mixer,
+    /// A state of others that has proved itself, until this replica begins on it.
+    proven: Option<Speculation>,
     /// Reads that take no batch; none where they take one.
     reads: Option<LocalReads>,
     /// How long the primary has ordered nothing although requests wait here.
@@ -194,7 +186,7 @@ pub(super) fn layout(settings: &Settings) -> Layout {
 /// The token of the state before the first batch: services start alike.
 const GENESIS: verify::StateToken = verify::StateToken(0);
 
-impl SpeculateStage {
+impl Verified {
     /// The stage of a replica that has not found its group yet. `incarnation` distinguishes this process from all
     /// others.
     pub(super) fn new(settings: &Settings, incarnation: u64) -> Self {
@@ -205,7 +197,7 @@ impl SpeculateStage {
         if !settings.extra_protection {
             config = config.with_extra_protection(None);
         }
-        SpeculateStage {
+        Verified {
             verifier: Verifier::new(config.clone()),
             executor: Executor::new(config),
             executes: !settings.is_witness(),
@@ -227,17 +219,12 @@ impl SpeculateStage {
             losses: Losses::default(),
             begins: settings.begins,
             mixer: Mixer::new(),
+            proven: None,
             reads: settings.reads_locally().then(LocalReads::default),
             unserved: Unserved::default(),
             own_messages: OwnMessages::default(),
             outgoing: vec![(Vec::new(), 0); settings.peers.len()],
         }
-    }
-
-    /// The verifier, for fault injection.
-    #[cfg(feature = "inject")]
-    pub(super) fn verifier_mut(&mut self) -> &mut Verifier {
-        &mut self.verifier
     }
 
     /// The tree over the objects, for fault injection.
@@ -296,7 +283,7 @@ impl SpeculateStage {
     }
 
     /// What counts as executed here.
-    pub(super) fn progress(&self) -> VerifiedProgress {
+    pub(super) fn executed(&self) -> VerifiedProgress {
         let stable = self.stable();
         VerifiedProgress { stable, reached: self.folded().min(self.executor.agreed().number).max(stable) }
     }
@@ -356,7 +343,7 @@ impl SpeculateStage {
     }
 
     /// For an operator.
-    pub(super) fn status(&self, tally: &PastCounts) -> VerificationStatus {
+    pub(super) fn verification_status(&self, tally: &PastCounts) -> VerificationStatus {
         VerificationStatus {
             view: match self.executes {
                 true => self.executor.view().unwrap_or(0),
@@ -473,39 +460,10 @@ impl SpeculateStage {
     }
 }
 
-/// The stage with the parts of its replica that it acts on.
-// large: the stage with what it acts on, where decisions of both machines are performed
+/// The agreement with the stages of its replica that it acts on.
 pub(super) struct Speculator<'r, S: Service, W: World> {
-    stage: &'r mut SpeculateStage,
-    env: &'r mut Environment<W>,
-    order: &'r mut OrderStage,
-    executor: &'r mut ExecuteStage<S>,
-    clients: &'r mut OwnClients<W>,
-    transfer: &'r mut StateTransfer,
-    copies: &'r mut Copies,
-    group: &'r mut Group,
-    time: &'r mut Timekeeper,
-    scrubs: &'r mut Scrubs,
-    calls: &'r mut Calls,
-}
-
-impl<'r, S: Service, W: World> Speculator<'r, S, W> {
-    /// In verified mode: the stage of this replica, and what it acts on.
-    pub(super) fn of(replica: &'r mut Replica<S, W>) -> Option<Self> {
-        Some(Speculator {
-            stage: replica.speculate.as_mut()?,
-            env: &mut replica.env,
-            order: &mut replica.order,
-            executor: &mut replica.executor,
-            clients: &mut replica.clients,
-            transfer: &mut replica.transfer,
-            copies: &mut replica.copies,
-            group: &mut replica.group,
-            time: &mut replica.time,
-            scrubs: &mut replica.scrubs,
-            calls: &mut replica.calls,
-        })
-    }
+    stage: &'r mut Verified,
+    core: &'r mut Core<S, W>,
 }
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
@@ -515,7 +473,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             Ok(messages) => messages.into_iter().for_each(|message| self.receive_verify(from, message)),
             Err(error) => {
                 let blame = order::Blame { peer: from, why: error.0 };
-                self.group.on_dropped(blame, self.env);
+                self.core.group.on_dropped(blame, &mut self.core.env);
             }
         }
     }
@@ -528,7 +486,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
     /// Passes an event to the verifier and performs its commands.
     pub(super) fn on_verifier_event(&mut self, event: VerifierEvent) {
-        let now_us = self.env.world.now_us();
+        let now_us = self.core.env.world.now_us();
         let stage = &mut *self.stage;
         let mut commands = Vec::new();
         stage.verifier.handle(event, now_us, &mut commands);
@@ -541,11 +499,11 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if !self.stage.executes {
             return;
         }
-        let now_us = self.env.world.now_us();
+        let now_us = self.core.env.world.now_us();
         let stage = &mut *self.stage;
         let mut commands = Vec::new();
         stage.executor.handle(event, now_us, &mut commands);
-        if self.transfer.is_receiving() {
+        if self.core.transfer.is_receiving() {
             stage.recorded.add(stage.executor.agreed());
         }
         commands.into_iter().for_each(|command| self.perform_of_executor(command));
@@ -558,7 +516,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if std::mem::replace(&mut self.stage.own_messages.are_handled, true) {
             return;
         }
-        let me = self.env.settings.me;
+        let me = self.core.env.settings.me;
         while let Some(message) = self.stage.own_messages.waiting.pop_front() {
             self.receive_verify(me, message);
         }
@@ -572,17 +530,17 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
     /// Time passes for both machines.
     pub(super) fn tick_verify(&mut self) {
-        let (_, own_in_flight, _) = self.order.orderer.waiting();
-        let now_us = self.env.world.now_us();
+        let (_, own_in_flight, _) = self.core.order.orderer.waiting();
+        let now_us = self.core.env.world.now_us();
         let stage = &mut *self.stage;
         let is_level =
             stage.unstable.is_empty() && stage.rolling_back.is_none() && stage.executor.wanted().is_none();
-        let executes = self.executor.running.is_some() && stage.taking.is_none();
+        let executes = self.core.executor.running.is_some() && stage.taking.is_none();
         let waits = own_in_flight > 0 && is_level && executes;
         let primary = stage.verifier.record().map(|record| record.lineup.primary);
         let received_us = match primary {
-            Some(primary) if primary == self.env.settings.me => now_us,
-            primary => primary.map_or(0, |primary| self.group.received_us(primary)),
+            Some(primary) if primary == self.core.env.settings.me => now_us,
+            primary => primary.map_or(0, |primary| self.core.group.received_us(primary)),
         };
         let stable = stage.stable();
         if stage.unserved.is_over(waits, stable, received_us, now_us) {
@@ -603,16 +561,11 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     /// An executor that came back abstains for some batches. If no client sends any, the primary orders some that only
     /// pass: until then the group would survive no further failure.
     fn end_abstention(&mut self) {
-        let is_idle = self.stage.unstable.is_empty() && self.order.orderer.waiting().1 == 0;
-        let leads = self.order.orderer.engine_status().is_leader;
-        let goes_on = matches!(layout(&self.env.settings), Layout::Crash { .. });
-        if goes_on && leads && is_idle && self.group.is_any_abstaining(self.env.world.now_us()) {
-            self.order.submit_control(&Control::PASS_TIME);
+        let is_idle = self.stage.unstable.is_empty() && self.core.order.orderer.waiting().1 == 0;
+        let leads = self.core.order.orderer.engine_status().is_leader;
+        let goes_on = matches!(layout(&self.core.env.settings), Layout::Crash { .. });
+        if goes_on && leads && is_idle && self.core.group.is_any_abstaining(self.core.env.world.now_us()) {
+            self.core.order.submit_control(&Control::PASS_TIME);
         }
-    }
-
-    /// The end of a round.
-    pub(super) fn flush_verify(&mut self) {
-        self.stage.flush(self.env);
     }
 }

@@ -8,7 +8,7 @@ use schedule::EntryEnd;
 use verify::{ExecutorEvent, Version};
 use vote::{Failure, RequestResult};
 
-use super::{SpeculateStage, Speculator, UnstableBatch};
+use super::{Speculator, UnstableBatch, Verified};
 use crate::Corrupted;
 use crate::boundary::{self, OwnedRegions};
 use crate::hooks::{self, Hooks};
@@ -20,7 +20,7 @@ use crate::world::{Observation, World};
 ///
 /// # Errors
 /// When its objects are not those of that version.
-pub(in crate::replica) fn begin<S: Service>(
+pub(super) fn begin<S: Service>(
     service: &mut S,
     batch: u64,
     proof: StateProof,
@@ -35,9 +35,9 @@ pub(super) fn unstable(batches: &mut VecDeque<UnstableBatch>, number: u64) -> Op
     batches.get_mut(at)
 }
 
-impl SpeculateStage {
+impl Verified {
     /// All results of a batch are there.
-    pub(in crate::replica) fn on_executed(&mut self, batch: u64, results: Vec<RequestResult>) {
+    pub(super) fn on_executed(&mut self, batch: u64, results: Vec<RequestResult>) {
         if let Some(batch) = unstable(&mut self.unstable, batch) {
             batch.results = Some(results);
         }
@@ -45,7 +45,7 @@ impl SpeculateStage {
 
     /// Whether results that come now are of batches that are being rolled back, or of a state that is given up: those
     /// that stay were complete before.
-    pub(in crate::replica) fn is_rolling_back(&self) -> bool {
+    pub(super) fn is_rolling_back(&self) -> bool {
         self.rolling_back.is_some() || self.taking.is_some()
     }
 
@@ -105,7 +105,7 @@ fn order_of(kept: &[KeptRequest]) -> Vec<u32> {
 impl<S: Service, W: World> Speculator<'_, S, W> {
     /// All requests of a batch have ended: its token goes to the verifiers, once those before have ended too. Two
     /// workers may tell the ends of two batches in the other order, and that of a batch which was dropped late.
-    pub(in crate::replica) fn on_batch_ended(&mut self, ended: EntryEnd) {
+    pub(super) fn on_batch_ended(&mut self, ended: EntryEnd) {
         let of_number = self.stage.unstable.binary_search_by_key(&ended.number, |one| one.appended);
         let Some(batch) = of_number.ok().and_then(|at| self.stage.unstable.get_mut(at)) else { return };
         batch.ended = Some(ended);
@@ -115,10 +115,10 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     /// Folds the batches that have ended, in their order.
     pub(super) fn fold_ended(&mut self) {
         while !self.stage.is_rolling_back() && !self.finds_itself_wrong() {
-            let folding = self.stage.fold_next(self.env.settings.me, &self.env.hooks);
+            let folding = self.stage.fold_next(self.core.env.settings.me, &self.core.env.hooks);
             if let Some(Folding::Folded { version, before, order }) = &folding {
                 let (version, parent) = (*version, before.token);
-                self.env.world.see(Observation::Folded { version, parent, order });
+                self.core.env.world.see(Observation::Folded { version, parent, order });
             }
             match folding {
                 Some(Folding::Waits) => return self.repair().answer_next(),
@@ -128,12 +128,12 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 Some(Folding::Folded { version, before, .. }) => {
                     let view = self.stage.view;
                     self.on_executor_event(ExecutorEvent::Executed { view, version, parent: before.token });
-                    if !self.env.hooks.waits_for_verifiers() {
+                    if !self.core.env.hooks.waits_for_verifiers() {
                         self.on_stable(version);
                     }
                 }
                 // A batch that has ended has all results.
-                None => return self.env.replace(Corrupted::Results),
+                None => return self.core.env.replace(Corrupted::Results),
             }
         }
     }

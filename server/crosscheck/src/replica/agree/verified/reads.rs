@@ -28,7 +28,7 @@ use execute::Speculation;
 use verify::ExecutorEvent;
 use verify::limits::RESEND_US;
 
-use super::{SpeculateStage, Speculator};
+use super::{Speculator, Verified};
 use crate::boundary::BoundaryWork;
 use crate::clients::{Reply, ReplyTo, Submission};
 use crate::hooks::Hooks;
@@ -212,9 +212,9 @@ impl LocalReads {
     }
 }
 
-impl SpeculateStage {
+impl Verified {
     /// What keeps requests that only read; none where they are ordered.
-    pub(in crate::replica) fn sorts<'r, S: Service>(
+    pub(super) fn sorts_reads<'r, S: Service>(
         &'r mut self,
         execution: &'r Execution<S>,
     ) -> Option<SortsReads<'r>> {
@@ -228,40 +228,42 @@ impl SpeculateStage {
 }
 
 /// What reads without a batch act on.
-pub(in crate::replica) struct ReadStage<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
+pub(super) struct ReadStage<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
 
 impl<'r, S: Service, W: World> Speculator<'r, S, W> {
     /// The reads that take no batch.
-    pub(in crate::replica) fn reads(&mut self) -> ReadStage<'_, 'r, S, W> {
+    pub(super) fn reads(&mut self) -> ReadStage<'_, 'r, S, W> {
         ReadStage(self)
     }
 }
 
 impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
     /// Asks for reads, and runs those that may. Returns whether there is work for the workers or the orderer.
-    pub(in crate::replica) fn advance(&mut self) -> bool {
-        let now_us = self.0.env.world.now_us();
+    pub(super) fn advance(&mut self) -> bool {
+        let now_us = self.0.core.env.world.now_us();
         let Some(reads) = &mut self.0.stage.reads else { return false };
         if reads.asks(now_us) {
             self.0.on_executor_event(ExecutorEvent::Read);
         }
         let runs = self.run();
-        runs || !self.0.order.to_order.is_empty()
+        runs || !self.0.core.order.to_order.is_empty()
     }
 
     /// The verifiers have answered.
     pub(super) fn bind(&mut self, number: u64) {
-        let now_us = self.0.env.world.now_us();
+        let now_us = self.0.core.env.world.now_us();
         self.0.stage.reads.iter_mut().for_each(|reads| reads.bind(number, now_us));
     }
 
     fn run(&mut self) -> bool {
-        let latest_us = self.0.time.stamp_us(self.0.env);
+        let latest_us = self.0.core.time.stamp_us(&self.0.core.env);
         let stage = &mut *self.0.stage;
         // While the state is repaired, or goes back, none of it is read.
         let is_whole = stage.is_whole();
         let version = stage.speculation.as_ref().filter(|_| is_whole).map(Speculation::version);
-        let (Some(version), Some(execution)) = (version, &mut self.0.executor.running) else { return false };
+        let (Some(version), Some(execution)) = (version, &mut self.0.core.executor.running) else {
+            return false;
+        };
         let Some(reads) = &mut stage.reads else { return false };
         let Some(requests) = reads.begin(version.number) else { return false };
         let epoch = reads.epoch;
@@ -271,11 +273,11 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
 
     /// A boundary has run reads.
     pub(super) fn on_done(&mut self, done: ReadsDone) {
-        let now_us = self.0.env.world.now_us();
+        let now_us = self.0.core.env.world.now_us();
         let Some(reads) = &mut self.0.stage.reads else { return };
         for to in reads.end(done, now_us) {
-            let (in_order, to_order) = (&mut self.0.clients.in_order, &mut self.0.order.to_order);
-            self.0.env.tally.reads_ordered += reads.order_all_of(to, in_order, to_order);
+            let (in_order, to_order) = (&mut self.0.core.clients.in_order, &mut self.0.core.order.to_order);
+            self.0.core.env.tally.reads_ordered += reads.order_all_of(to, in_order, to_order);
         }
         self.release();
     }
@@ -283,13 +285,14 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
     /// The replies to reads of versions that are stable leave.
     pub(super) fn release(&mut self) {
         let stable =
-            if self.0.env.hooks.reads_wait_until_stable() { self.0.stage.stable() } else { u64::MAX };
+            if self.0.core.env.hooks.reads_wait_until_stable() { self.0.stage.stable() } else { u64::MAX };
         let Some(reads) = &mut self.0.stage.reads else { return };
         while let Some((batch, Submission { to, request, .. }, reply)) = reads.leave(stable) {
             let ReadReply { bytes, digest } = reply;
-            self.0.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
-            self.0.env.tally.local_reads += 1;
+            self.0.core.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
+            self.0.core.env.tally.local_reads += 1;
             self.0
+                .core
                 .clients
                 .answer_read(to, Reply { request_checksum: request.checksum, bytes, voted: Some(digest) });
         }

@@ -5,16 +5,17 @@ use super::{RollingBack, Speculator};
 use crate::checkpoint::CheckpointHead;
 use crate::packed_state::PackedState;
 use crate::replica::copies::WholeCopy;
+use crate::replica::core::Core;
 use crate::service::Service;
 use crate::state::{self, StateProof};
 use crate::world::World;
 
 /// What a checkpoint acts on.
-pub(in crate::replica) struct CheckpointStage<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
+pub(super) struct CheckpointStage<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
 
 impl<'r, S: Service, W: World> Speculator<'r, S, W> {
     /// The checkpoint that is made.
-    pub(in crate::replica) fn checkpoint(&mut self) -> CheckpointStage<'_, 'r, S, W> {
+    pub(super) fn checkpoint(&mut self) -> CheckpointStage<'_, 'r, S, W> {
         CheckpointStage(self)
     }
 }
@@ -22,7 +23,7 @@ impl<'r, S: Service, W: World> Speculator<'r, S, W> {
 impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
     /// The version after a batch is stable. If a copy of the state ends there, it is whole.
     pub(super) fn on_stable(&mut self, batch: u64, proof: StateProof) {
-        let Speculator { copies, executor, transfer, order, env, .. } = &mut *self.0;
+        let Core { copies, executor, transfer, order, env, .. } = &mut *self.0.core;
         let Some(execution) = &executor.running else { return };
         if let Some(WholeCopy { copy, last }) = copies.on_stable(batch, false, &execution.copy) {
             transfer.end_copy(copy, state::with_proof(proof, last), order, env);
@@ -31,17 +32,17 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
 
     /// A copy that is made here is of no use any more.
     pub(super) fn give_up_copy(&mut self) {
-        let Speculator { copies, executor, transfer, .. } = &mut *self.0;
+        let Core { copies, executor, transfer, .. } = &mut *self.0.core;
         let Some(execution) = &executor.running else { return };
         copies.give_up(&execution.copy).into_iter().for_each(|session| transfer.abandon_copy(session));
     }
 
     /// Packs the stable state without ordering that, if another replica needs it and nothing becomes stable before it
     /// has got it. Batches that are not stable are rolled back first; they run again afterwards.
-    pub(in crate::replica) fn pack_stable(&mut self) {
+    pub(super) fn pack_stable(&mut self) {
         let stage = &mut *self.0.stage;
-        let Some(execution) = &mut self.0.executor.running else { return };
-        if !self.0.transfer.wants_unordered {
+        let Some(execution) = &mut self.0.core.executor.running else { return };
+        if !self.0.core.transfer.wants_unordered {
             return;
         }
         let stable = stage.stable();
@@ -49,16 +50,16 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
         let is_wrong =
             stage.taking.is_some() || stage.repairing.is_some() || stage.executor.wanted().is_some();
         // Who waits for it asks again, and is offered it.
-        let is_there = self.0.transfer.marks().0 == Some(stage.stable_order.index);
+        let is_there = self.0.core.transfer.marks().0 == Some(stage.stable_order.index);
         if is_wrong || is_there {
-            self.0.transfer.wants_unordered = false;
+            self.0.core.transfer.wants_unordered = false;
             return;
         }
         if stage.rolling_back.is_some() || stage.speculation.is_none() {
             return;
         }
         if stage.unstable.is_empty() && execution.is_idle() {
-            self.0.transfer.wants_unordered = false;
+            self.0.core.transfer.wants_unordered = false;
             let order = stage.stable_order.clone();
             execution.pack_now(CheckpointHead { index: order.index, batch: stable, order });
         } else if !stage.unstable.is_empty() {
@@ -67,14 +68,14 @@ impl<S: Service, W: World> CheckpointStage<'_, '_, S, W> {
     }
 
     /// A whole state was packed at once.
-    pub(in crate::replica) fn on_packed_at_once(&mut self, head: &CheckpointHead, packed: PackedState) {
+    pub(super) fn on_packed_at_once(&mut self, head: &CheckpointHead, packed: PackedState) {
         let stage = &*self.0.stage;
         if head.batch != stage.stable() {
             return;
         }
         let proof = stage.stable_proof();
         self.give_up_copy();
-        let Speculator { transfer, order, env, .. } = &mut *self.0;
+        let Core { transfer, order, env, .. } = &mut *self.0.core;
         transfer.on_checkpoint(head, state::with_proof(proof, packed), order, env);
     }
 }

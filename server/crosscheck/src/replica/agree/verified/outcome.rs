@@ -9,13 +9,12 @@ use wire::ReplicaId;
 
 use super::repair::Repairing;
 use super::undecided::are_two;
-use super::{NotProven, RollingBack, Speculator, UnstableBatch, fold};
+use super::{RollingBack, Speculator, UnstableBatch};
 use crate::boundary::BoundaryDone;
-use crate::checkpoint::CheckpointHead;
 use crate::hooks::Hooks;
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
-use crate::state::{Base, StateProof};
+use crate::state::StateProof;
 use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
@@ -25,32 +24,33 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         match command {
             VerifierCommand::Send { to, message } => {
                 if let VerifyMessage::Recorded { record, .. } = &message {
-                    self.env.world.see(Observation::Recorded(record));
+                    self.core.env.world.see(Observation::Recorded(record));
                 }
-                self.stage.send(to, &message, self.env);
+                self.stage.send(to, &message, &mut self.core.env);
             }
             // Without a disk there is nothing to write.
             VerifierCommand::Persist(_) => {}
-            VerifierCommand::Founded => self.env.world.say(format_args!("the group begins")),
-            VerifierCommand::Recovered => self
-                .env
-                .world
-                .say(format_args!("the verifier of this replica had lost its memory, and takes part again")),
+            VerifierCommand::Founded => self.core.env.world.say(format_args!("the group begins")),
+            VerifierCommand::Recovered => {
+                self.core.env.world.say(format_args!(
+                    "the verifier of this replica had lost its memory, and takes part again"
+                ))
+            }
             VerifierCommand::ViewBegan { record } => self.on_view_began(record),
             VerifierCommand::Differed { version, executors } => {
                 let batch = version.number + 1;
-                if are_two(&self.env.settings) {
+                if are_two(&self.core.env.settings) {
                     self.on_two_differ(batch);
                 } else if executors.is_empty() {
-                    self.env.keep_evidence(evidence::differed(None, batch));
+                    self.core.env.keep_evidence(evidence::differed(None, batch));
                 }
                 executors
                     .iter()
-                    .for_each(|slot| self.env.keep_evidence(evidence::differed(Some(slot), batch)));
+                    .for_each(|slot| self.core.env.keep_evidence(evidence::differed(Some(slot), batch)));
             }
             VerifierCommand::Undecided { version } => {
                 self.stage.undecided = Some(version.number);
-                let why = match are_two(&self.env.settings) {
+                let why = match are_two(&self.core.env.settings) {
                     true => {
                         "Which of the two is wrong is not known: each checks itself, and one that finds something \
                         gives up its state"
@@ -59,7 +59,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                         "The service is not deterministic, or more replicas are faulty than the group tolerates"
                     }
                 };
-                self.env.world.say(format_args!(
+                self.core.env.world.say(format_args!(
                     "the batch after {} ran one request at a time, and its results differ all the same: no reply of \
                         it leaves. {why}. `crosscheck evidence` has what is known",
                     version.number
@@ -75,7 +75,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         (self.stage.undecided, self.stage.losses.peer_has_ended) = (None, false);
         if view > 0 {
             let how = if lineup.sequential { ", and the next batch runs one request at a time" } else { "" };
-            self.env.world.say(format_args!(
+            self.core.env.world.say(format_args!(
                 "view {view} begins after batch {} with replica {} as its primary{how}",
                 record.version.number,
                 ReplicaId(lineup.primary)
@@ -87,13 +87,13 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     pub(super) fn perform_of_executor(&mut self, command: ExecutorCommand) {
         match command {
             ExecutorCommand::Send { to, message } => {
-                self.stage.send_of_executor(to, &message, self.env);
+                self.stage.send_of_executor(to, &message, &mut self.core.env);
                 if let VerifyMessage::Verify { view, version, parent, incarnation } = message
-                    && let Some(token) = self.env.hooks.second_token(version.token)
+                    && let Some(token) = self.core.env.hooks.second_token(version.token)
                 {
                     let version = Version { token, ..version };
                     let message = VerifyMessage::Verify { view, version, parent, incarnation };
-                    self.stage.send_of_executor(to, &message, self.env);
+                    self.stage.send_of_executor(to, &message, &mut self.core.env);
                 }
             }
             ExecutorCommand::Stable(version) => self.on_stable(version),
@@ -106,20 +106,20 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             ExecutorCommand::Contradiction { stable, received }
                 if received.view / IDENTITY_VIEWS > self.stage.view / IDENTITY_VIEWS =>
             {
-                self.env.world.say(format_args!(
+                self.core.env.world.say(format_args!(
                     "an operator has let the group go on after batch {}, without what this replica has up to batch {}: \
                         it gives that up, and the others fill it",
                     received.version.number, stable.number
                 ));
-                self.env.stop_with(Ok(Stop::Replace(ReplaceReason::TooFarBehind)));
+                self.core.env.stop_with(Ok(Stop::Replace(ReplaceReason::TooFarBehind)));
             }
             ExecutorCommand::Contradiction { stable, received } => {
-                self.env.world.say(format_args!(
+                self.core.env.world.say(format_args!(
                     "verifiers have recorded another state of batch {} than the one that was agreed on before \
                         (here: batch {}). This breaks a rule of the protocol; this replica replaces itself",
                     received.version.number, stable.number
                 ));
-                self.env.replace(Corrupted::Verification);
+                self.core.env.replace(Corrupted::Verification);
             }
         }
     }
@@ -129,7 +129,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         while let Some(batch) = self.stage.unstable.pop_front_if(|batch| batch.number <= version.number) {
             if let Some(of_batch) = batch.version {
                 let is_agreed = of_batch.number == version.number;
-                self.env.world.see(Observation::Stable { version: of_batch, is_agreed });
+                self.core.env.world.see(Observation::Stable { version: of_batch, is_agreed });
             }
             self.release_batch(batch);
         }
@@ -140,8 +140,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if let Some(speculation) = &mut stage.speculation {
             speculation.agree(version.number);
         }
-        self.order.orderer.stable(version.number);
-        if let Some(execution) = &mut self.executor.running {
+        self.core.order.orderer.stable(version.number);
+        if let Some(execution) = &mut self.core.executor.running {
             execution.agree(version.number);
         }
         self.reads().release();
@@ -158,9 +158,9 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         }
         let mut results = results.unwrap_or_default();
         for (request, tag) in tags {
-            let owner = match self.order.recipients(&[tag]) {
+            let owner = match self.core.order.recipients(&[tag]) {
                 Ok(owners) => owners.first().copied(),
-                Err(what) => return self.env.replace(what),
+                Err(what) => return self.core.env.replace(what),
             };
             let (Some(owner), Some(result)) = (owner, results.get_mut(usize::from(request))) else {
                 continue;
@@ -169,19 +169,19 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             let owed = PendingReply { owner, request_checksum: result.request_info.checksum };
             match (vote::verified_may_leave(result, result.digest), result.reply.take()) {
                 (Ok(digest), Some(reply)) => {
-                    self.clients.release_to(owed, place, reply, Some(digest), self.env);
+                    self.core.clients.release_to(owed, place, reply, Some(digest), &mut self.core.env);
                 }
                 (Err(Withheld::Corrupt), _) if result.failure.is_none() => {
-                    self.env.tally.failed_checks += 1;
+                    self.core.env.tally.failed_checks += 1;
                     let kind = kind_in_words::<S>(result.request_info.kind);
-                    self.env.keep_evidence(evidence::changed_after_agreement(
-                        self.env.settings.me,
+                    self.core.env.keep_evidence(evidence::changed_after_agreement(
+                        self.core.env.settings.me,
                         place,
                         kind,
                     ));
-                    self.clients.drop_reply(owed.owner);
+                    self.core.clients.drop_reply(owed.owner);
                 }
-                _ => self.clients.drop_reply(owed.owner),
+                _ => self.core.clients.drop_reply(owed.owner),
             }
         }
     }
@@ -189,7 +189,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     /// A view begins after version `to`: later batches are rolled back, if there are any.
     fn on_rewind(&mut self, to: Version, view: PrimaryView) {
         let sequential = view.sequential;
-        self.env.world.see(Observation::Followed { view: view.number - 1, version: to, sequential });
+        self.core.env.world.see(Observation::Followed { view: view.number - 1, version: to, sequential });
         if self.stage.begins_later(view) {
             return;
         }
@@ -215,7 +215,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             }
             return;
         }
-        let Some(execution) = &mut self.executor.running else {
+        let Some(execution) = &mut self.core.executor.running else {
             // There is no state yet: it comes from another replica, or this is the beginning.
             return self.on_gone_back();
         };
@@ -233,8 +233,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             Some(speculation) => {
                 // Batches up to `to` that have not ended run again too, from the bodies that the order has.
                 let back = rolling_back.to.min(speculation.version().number);
-                self.env.tally.rollbacks += 1;
-                self.copies.on_rolled_back(back);
+                self.core.env.tally.rollbacks += 1;
+                self.core.copies.on_rolled_back(back);
                 execution.roll_back(back, speculation);
             }
             None => self.on_gone_back(),
@@ -242,7 +242,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 
     /// A boundary has had the state alone.
-    pub(in crate::replica) fn on_boundary(&mut self, done: BoundaryDone) {
+    pub(super) fn on_boundary(&mut self, done: BoundaryDone) {
         match done {
             BoundaryDone::TookBack { speculation, version, is_right } => {
                 self.on_rolled_back(*speculation, version, is_right);
@@ -266,7 +266,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             BoundaryDone::Installed { state } => self.whole_state().on_installed(state),
             BoundaryDone::Scrubbed { speculation, region_id, found, took } => {
                 self.on_returned(*speculation);
-                self.scrubs.on_done(self.env.world.measured(took));
+                self.core.scrubs.on_done(self.core.env.world.measured(took));
                 self.on_scrubbed(region_id, found);
             }
             BoundaryDone::Read(done) => self.reads().on_done(done),
@@ -279,12 +279,12 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         version: Result<Version, NotRolledBack>,
         is_right: Option<bool>,
     ) {
-        if self.stage.takes_state() {
+        if self.stage.is_taking_state() {
             return;
         }
         match version {
             Ok(version) => {
-                self.env.world.see(Observation::TookBack { version, is_right });
+                self.core.env.world.see(Observation::TookBack { version, is_right });
                 let stage = &mut *self.stage;
                 let (stable, newest) = (stage.executor.stable(), stage.executor.newest());
                 speculation.agree(stable.number);
@@ -323,20 +323,23 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             // A later view has begun meanwhile, from an earlier batch.
             return self.roll_back(rolling_back);
         }
-        if self.executor.running.is_some() {
+        if self.core.executor.running.is_some() {
             let order = stage.unstable.back().map_or(&stage.stable_order, |batch| &batch.order).clone();
             let batch = stage.newest();
-            let order = if self.env.hooks.rewinds_sessions() {
+            let order = if self.core.env.hooks.rewinds_sessions() {
                 order
             } else {
-                order::State { index: order.index, ..self.order.orderer.export_state() }
+                order::State { index: order.index, ..self.core.order.orderer.export_state() }
             };
-            self.order.orderer.rewind(order);
-            self.env.world.see(Observation::Rewound { batch, order: &self.order.orderer.export_state() });
+            self.core.order.orderer.rewind(order);
+            self.core
+                .env
+                .world
+                .see(Observation::Rewound { batch, order: &self.core.order.orderer.export_state() });
         }
         if let Some(view) = rolling_back.view {
             stage.view = view.number - 1;
-            self.order.orderer.begin_view(view);
+            self.core.order.orderer.begin_view(view);
         }
         self.repair().seek_right_objects();
         self.repair().answer_next();
@@ -345,8 +348,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     /// What was to be rolled back could not be: the state is of no use any more.
     fn on_not_rolled_back(&mut self, why: NotRolledBack) {
         let was_kept = !matches!(why, NotRolledBack::Stable(_));
-        self.env.world.see(Observation::NotRolledBack { was_kept });
-        self.env.world.say(format_args!(
+        self.core.env.world.see(Observation::NotRolledBack { was_kept });
+        self.core.env.world.say(format_args!(
             "batches could not be taken back: {why}. Before-images or objects were corrupted; this replica gives up \
                 its state, and its peers fill it"
         ));
@@ -355,50 +358,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
     /// The group is further than this replica, and its batches are not to be had.
     fn on_behind(&mut self, version: Version) {
-        if self.executor.running.is_some() && version.number > 0 {
+        if self.core.executor.running.is_some() && version.number > 0 {
             self.whole_state().take(ReplaceReason::TooFarBehind);
-        }
-    }
-
-    /// This replica's service has the first state, and is about to execute.
-    ///
-    /// # Errors
-    /// None: there is no token that its objects have to fit.
-    pub(in crate::replica) fn begin(&mut self, head: &CheckpointHead) -> Result<(), String> {
-        let Some(service) = &mut self.executor.service else { return Ok(()) };
-        let speculation = fold::begin(service, head.batch, StateProof::default())?;
-        self.begin_with(speculation, head);
-        Ok(())
-    }
-
-    /// Proves that the service has the state of this checkpoint, which came from others. Returns its batches.
-    ///
-    /// # Errors
-    /// When it is not the one that the token stands for, or that is not a recorded one.
-    pub(in crate::replica) fn prove(
-        &mut self,
-        index: u64,
-        base: &Base<S>,
-        proof: Option<StateProof>,
-    ) -> Result<Speculation, NotProven> {
-        let proof = proof.ok_or_else(|| NotProven::Wrong("it has no proof".into()))?;
-        self.whole_state().check(index, base, &proof)?;
-        let service = self.executor.service.as_mut();
-        let service = service.ok_or_else(|| NotProven::Wrong("there is no service".into()))?;
-        fold::begin(service, base.0.batch, proof).map_err(NotProven::Wrong)
-    }
-
-    /// This replica's service has the state of this checkpoint, and is about to execute.
-    pub(in crate::replica) fn begin_with(&mut self, speculation: Speculation, head: &CheckpointHead) {
-        let (version, parts) = (speculation.version(), speculation.parts());
-        self.env.world.see(Observation::Installed { version, order: &head.order, in_place: false });
-        self.stage.start(speculation, head.order.clone(), parts);
-    }
-
-    /// The state came from other replicas, and this replica executes.
-    pub(in crate::replica) fn report_installed(&mut self) {
-        if let Some(stable) = self.stage.speculation.as_ref().map(Speculation::stable) {
-            self.on_executor_event(ExecutorEvent::Installed(stable));
         }
     }
 }

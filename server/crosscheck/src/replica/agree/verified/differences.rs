@@ -4,7 +4,7 @@
 //! one goes on, or both have checked themselves and found nothing (`undecided.rs`). However often a batch is run again,
 //! it has one record at each of the two.
 
-use super::{SpeculateStage, Speculator};
+use super::{Speculator, Verified};
 use crate::evidence::{self, Outcome};
 use crate::replica::environment::Environment;
 use crate::service::Service;
@@ -41,7 +41,7 @@ impl Difference {
     }
 }
 
-impl SpeculateStage {
+impl Verified {
     /// Keeps the record of a difference that did not get one, now that this is known of it.
     fn keep_record<W: World>(&mut self, outcome: Outcome, env: &mut Environment<W>) {
         let me = env.settings.me;
@@ -60,7 +60,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             return;
         }
         if self.stage.past.difference.is_some_and(|before| before.batch != batch) {
-            self.stage.keep_record(Outcome::OneWentOn, self.env);
+            self.stage.keep_record(Outcome::OneWentOn, &mut self.core.env);
         }
         self.stage.past.difference = Some(Difference::again(self.stage.past.difference.take(), batch));
     }
@@ -70,7 +70,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if let Some(difference) = self.stage.past.difference.filter(|difference| difference.batch <= stable) {
             let record = self.stage.verifier.record();
             let alone = record.is_some_and(|record| record.lineup.executors.len() < 2);
-            self.stage.keep_record(difference.when_stable(alone), self.env);
+            self.stage.keep_record(difference.when_stable(alone), &mut self.core.env);
             self.stage.past.difference = None;
         }
     }
@@ -84,7 +84,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             None => return,
         }
         if is_valid && is_last {
-            self.stage.keep_record(Outcome::BothAreIntact, self.env);
+            self.stage.keep_record(Outcome::BothAreIntact, &mut self.core.env);
         }
     }
 }

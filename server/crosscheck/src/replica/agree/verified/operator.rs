@@ -5,7 +5,7 @@ use verify::limits::IDENTITY_VIEWS;
 use verify::{Layout, Lineup, TokenRecord, VerifierEvent, Version};
 use wire::ReplicaId;
 
-use super::{SpeculateStage, Speculator, layout};
+use super::{Speculator, Verified, layout};
 use crate::admin::{AdminCommand, Decided};
 use crate::admin_server::Call;
 use crate::replica::environment::Environment;
@@ -36,13 +36,9 @@ impl PeerState {
     }
 }
 
-impl SpeculateStage {
+impl Verified {
     /// What this replica waits for and does not get without an operator, with the remedy.
-    pub(in crate::replica) fn waits_for_operator<W: World>(
-        &self,
-        group: &Group,
-        env: &Environment<W>,
-    ) -> Option<Wait> {
+    pub(super) fn waits_for_operator<W: World>(&self, group: &Group, env: &Environment<W>) -> Option<Wait> {
         let me = env.settings.me;
         if let Some(wait) = self.waits_for_memories(group, env) {
             return Some(wait);
@@ -166,7 +162,7 @@ fn undecided(number: u64, me: u8) -> Wait {
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
     /// Carries out an operator's decision about the group.
-    pub(in crate::replica) fn decide(&mut self, call: Call) {
+    pub(super) fn decide(&mut self, call: Call) {
         let decided = match call.command {
             AdminCommand::BeginGroup => begin_group(self),
             AdminCommand::KeepState { replica } => keep_state(self, replica),
@@ -175,7 +171,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         };
         match decided {
             Ok(what) => {
-                self.env.world.say(format_args!("an operator decided: {what}"));
+                self.core.env.world.say(format_args!("an operator decided: {what}"));
                 call.reply(&Decided { what });
             }
             Err(why) => call.refuse(&why),
@@ -184,8 +180,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
     /// Proof that a process of this peer has ended. Only two replicas without a third verifier have to know. If it was
     /// alone in the present view, what it has released may be lost.
-    pub(in crate::replica) fn on_process_gone(&mut self, peer: u8) {
-        if !self.env.settings.is_pair() {
+    pub(super) fn on_process_gone(&mut self, peer: u8) {
+        if !self.core.env.settings.is_pair() {
             return;
         }
         let record = self.stage.verifier.record();
@@ -195,7 +191,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 }
 
 fn begin_group<S: Service, W: World>(this: &mut Speculator<'_, S, W>) -> Result<String, String> {
-    if this.env.settings.me != 0 {
+    if this.core.env.settings.me != 0 {
         return Err(DecisionError::NotFirst.to_string());
     }
     if this.stage.verifier.record().is_some() {
@@ -207,11 +203,11 @@ fn begin_group<S: Service, W: World>(this: &mut Speculator<'_, S, W>) -> Result<
 }
 
 fn keep_state<S: Service, W: World>(this: &mut Speculator<'_, S, W>, replica: u8) -> Result<String, String> {
-    let me = this.env.settings.me;
-    if this.env.settings.is_witness() {
+    let me = this.core.env.settings.me;
+    if this.core.env.settings.is_witness() {
         return Ok("the witness follows the replica that is kept".to_owned());
     }
-    let executors = this.env.settings.executors();
+    let executors = this.core.env.settings.executors();
     if !(1..=executors).contains(&usize::from(replica)) {
         return Err(format!("there is no replica {replica}; they are 1 to {executors}"));
     }
@@ -219,10 +215,10 @@ fn keep_state<S: Service, W: World>(this: &mut Speculator<'_, S, W>, replica: u8
         return Ok(follow(this, replica));
     }
     let record = this.stage.verifier.record().ok_or_else(|| DecisionError::NoData.to_string())?;
-    if this.executor.running.is_none() || this.stage.takes_state() {
+    if this.core.executor.running.is_none() || this.stage.is_taking_state() {
         return Err("this replica has not received all data yet".to_owned());
     }
-    if matches!(layout(&this.env.settings), Layout::Crash { .. }) {
+    if matches!(layout(&this.core.env.settings), Layout::Crash { .. }) {
         return keep_one_of_many(this, &record);
     }
     keep_one_of_two(this, &record)
@@ -231,9 +227,9 @@ fn keep_state<S: Service, W: World>(this: &mut Speculator<'_, S, W>, replica: u8
 /// An operator decided for another replica. One that has no state takes that one's, on its word alone: nobody else has
 /// any.
 fn follow<S: Service, W: World>(this: &mut Speculator<'_, S, W>, replica: u8) -> String {
-    let is_empty = this.executor.running.is_none();
-    if is_empty && matches!(layout(&this.env.settings), Layout::Crash { .. }) {
-        this.transfer.trust(replica - 1);
+    let is_empty = this.core.executor.running.is_none();
+    if is_empty && matches!(layout(&this.core.env.settings), Layout::Crash { .. }) {
+        this.core.transfer.trust(replica - 1);
         return format!("the state is taken from replica {replica}, on its word alone");
     }
     format!(
@@ -247,11 +243,11 @@ fn keep_one_of_many<S: Service, W: World>(
     this: &mut Speculator<'_, S, W>,
     record: &TokenRecord,
 ) -> Result<String, String> {
-    let replica = ReplicaId(this.env.settings.me);
+    let replica = ReplicaId(this.core.env.settings.me);
     let blank = match this.lost_memories() {
         Ok(blank) => blank,
         // The command may have been interrupted, and is repeated for the others.
-        Err(_) if is_kept(record, this.env.settings.me) => {
+        Err(_) if is_kept(record, this.core.env.settings.me) => {
             return Ok(format!("the group goes on with what replica {replica} has: that was decided before"));
         }
         Err(why) => return Err(why),
@@ -271,11 +267,11 @@ fn keep_one_of_two<S: Service, W: World>(
     this: &mut Speculator<'_, S, W>,
     record: &TokenRecord,
 ) -> Result<String, String> {
-    let me = this.env.settings.me;
+    let me = this.core.env.settings.me;
     let Lineup { primary, executors, .. } = record.lineup;
     let has = this.stage.executor.stable();
     let is_lost = has.number < record.version.number;
-    let blank = match this.env.settings.witness {
+    let blank = match this.core.env.settings.witness {
         // The witness and the other replica may have lost their memories, and then nobody takes this one's view over.
         true => this.lost_memories(),
         false => Err(String::new()),
@@ -283,11 +279,11 @@ fn keep_one_of_two<S: Service, W: World>(
     if primary == me && executors.len() == 1 && !is_lost && blank.is_err() {
         return Ok("this replica goes on alone already".to_owned());
     }
-    let is_alone = blank.is_ok() || this.stage.peer_state(this.group, this.env).is_some();
+    let is_alone = blank.is_ok() || this.stage.peer_state(&this.core.group, &this.core.env).is_some();
     if this.stage.undecided.is_none() && !is_alone {
         return Err(format!("replica {} is there: there is nothing to decide", ReplicaId(other_than(me))));
     }
-    if this.env.settings.witness && !is_lost && blank.is_err() {
+    if this.core.env.settings.witness && !is_lost && blank.is_err() {
         return Err(
             "this replica has all that the group has agreed on: it goes on as soon as the witness is there"
                 .to_owned(),

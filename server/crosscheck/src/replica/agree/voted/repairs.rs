@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use object::{RegionId, ScrubFinding};
 use vote::{Packed, Place};
 
-use super::environment::Environment;
 use crate::ordered::Control;
 use crate::overwrite::Overwritten;
+use crate::replica::environment::Environment;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, Stop, evidence, limits};
 

@@ -6,26 +6,13 @@ use std::collections::BTreeMap;
 
 use wire::ReplicaId;
 
-use super::{SpeculateStage, Speculator, layout};
+use super::{Speculator, Verified, layout};
 use crate::limits;
 use crate::replica::environment::Environment;
-use crate::replica::group::Group;
+use crate::replica::group::{Group, OtherVerifier};
 use crate::replica::waits::{Wait, are, bits, names};
 use crate::service::Service;
 use crate::world::World;
-
-/// What another process that is here has told of its verifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::replica) struct OtherVerifier {
-    /// From 0.
-    pub(in crate::replica) replica: u8,
-    /// The incarnation of its process that told it.
-    pub(in crate::replica) incarnation: u64,
-    /// It has its memory.
-    pub(in crate::replica) verifies: bool,
-    /// Its last stable batch, if it executes.
-    pub(in crate::replica) has: Option<u64>,
-}
 
 /// The verifiers of a group that decides by majority, as this replica knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +108,7 @@ impl Memories {
     }
 }
 
-impl SpeculateStage {
+impl Verified {
     /// What is known of the memories of the verifiers; none where a majority does not decide.
     pub(super) fn memories<W: World>(&self, group: &Group, env: &Environment<W>) -> Option<Memories> {
         let layout = layout(&env.settings);
@@ -158,23 +145,27 @@ impl SpeculateStage {
 impl<S: Service, W: World> Speculator<'_, S, W> {
     /// Time passes: notes since when too few verifiers have their memory.
     pub(super) fn record_memory_losses(&mut self) {
-        let are_too_few =
-            self.stage.memories(self.group, self.env).is_some_and(|memories| memories.are_too_few());
-        let since_us = self.stage.losses.too_few_since.unwrap_or_else(|| self.env.world.now_us());
+        let are_too_few = self
+            .stage
+            .memories(&mut self.core.group, &mut self.core.env)
+            .is_some_and(|memories| memories.are_too_few());
+        let since_us = self.stage.losses.too_few_since.unwrap_or_else(|| self.core.env.world.now_us());
         self.stage.losses.too_few_since = are_too_few.then_some(since_us);
     }
 
     /// Whether too few verifiers have their memory, so that an operator may let the group go on with what this replica
     /// has: the incarnations of those that are here without, or why not.
     pub(super) fn lost_memories(&self) -> Result<BTreeMap<u8, u64>, String> {
-        let Some(memories) = self.stage.memories(self.group, self.env) else { return Ok(BTreeMap::new()) };
+        let Some(memories) = self.stage.memories(&self.core.group, &self.core.env) else {
+            return Ok(BTreeMap::new());
+        };
         if !memories.are_too_few() {
             return Err(format!(
                 "{} have their memory, and that is a majority: there is nothing to decide",
                 names(memories.with())
             ));
         }
-        if !self.stage.lasts_too_long(self.env.world.now_us()) {
+        if !self.stage.lasts_too_long(self.core.env.world.now_us()) {
             return Err("a verifier may be about to recover; ask again in a second".to_owned());
         }
         match memories.missing_witnesses() {

@@ -37,7 +37,7 @@ struct Collected<R> {
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
     /// A part of the next batch. With the last one the batch is scheduled.
-    pub(in crate::replica) fn deliver_part(&mut self, delivered: Delivered) {
+    pub(super) fn deliver_part(&mut self, delivered: Delivered) {
         let stage = &mut *self.stage;
         let ends = delivered.ends;
         stage.parts.push(delivered);
@@ -47,23 +47,24 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 
     fn deliver_batch(&mut self) {
-        let order = self.order.orderer.export_state();
+        let order = self.core.order.orderer.export_state();
         let stage = &mut *self.stage;
-        let Some(execution) = &mut self.executor.running else { return };
+        let Some(execution) = &mut self.core.executor.running else { return };
         let parts = std::mem::take(&mut stage.parts);
         let Some(last) = parts.last() else { return };
         let (number, index) = (last.number, last.index);
         if number != execution.next_batch {
             // The order counts batches as this replica does, or one of the two is corrupted.
-            return self.env.replace(crate::Corrupted::Schedule);
+            return self.core.env.replace(crate::Corrupted::Schedule);
         }
         execution.next_batch += 1;
-        self.env.hooks.on_batch(number);
-        self.group.on_delivered(index, number);
-        let newest = (index == self.order.orderer.engine_status().last_index).then_some(last.batch.time_us);
+        self.core.env.hooks.on_batch(number);
+        self.core.group.on_delivered(index, number);
+        let newest =
+            (index == self.core.order.orderer.engine_status().last_index).then_some(last.batch.time_us);
         let (time_us, seed, drain) = (last.batch.time_us, last.batch.seed, last.batch.drain);
         // What is run again fits the version that the others have agreed on, in whatever order it ran there.
-        let sequential = self.env.hooks.runs_sequentially(last.sequential || stage.is_compared());
+        let sequential = self.core.env.hooks.runs_sequentially(last.sequential || stage.is_compared());
         let len = parts.iter().map(|part| part.batch.len()).sum();
         let in_flight = InFlight::new(number, time_us, last.batch.origin, len);
         if let Some(speculation) = &mut stage.speculation {
@@ -78,17 +79,18 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             is_long: false,
         };
         for part in &parts {
-            collected.add(part, execution, self.env);
+            collected.add(part, execution, &mut self.core.env);
         }
         let head = state::CheckpointHead { index, batch: number, order: order.clone() };
-        let (made, of) = ((&mut *self.copies, &mut *self.transfer), (&mut *self.order, &mut *self.env));
+        let (made, of) =
+            ((&mut self.core.copies, &mut self.core.transfer), (&mut self.core.order, &mut self.core.env));
         push_copied(&mut collected, &head, execution, made, of);
         if collected.requests.is_empty() {
             // Every part was a repeat. The number counts all the same.
             collected.push(Job::nothing(), Footprint::new());
         }
-        let plan = self.env.hooks.on_plan(plan(&mut stage.mixer, &collected.keys, sequential));
-        self.env.world.see(Observation::Speculated { batch: number, parts: &parts, order: &order });
+        let plan = self.core.env.hooks.on_plan(plan(&mut stage.mixer, &collected.keys, sequential));
+        self.core.env.world.see(Observation::Speculated { batch: number, parts: &parts, order: &order });
         let results = (len == 0).then(Vec::new);
         let Collected { requests, tags, is_long, .. } = collected;
         if let Some(speculation) =
@@ -116,9 +118,9 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             version: None,
             parts: TokenParts::default(),
         });
-        self.executor.watchdog_view.execute(execution.oldest());
+        self.core.executor.watchdog_view.execute(execution.oldest());
         if let Some(time_us) = newest
-            && self.time.check_ordered_time(time_us, self.order, self.env)
+            && self.core.time.check_ordered_time(time_us, &mut self.core.order, &mut self.core.env)
         {
             self.suspect_primary();
         }

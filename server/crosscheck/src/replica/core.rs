@@ -1,0 +1,90 @@
+//! The stages of a replica, without how the replicas agree on what was executed (`agree/`), which acts on them.
+
+use vote::RequestResult;
+
+use super::calls::Calls;
+use super::clocks::Timekeeper;
+use super::copies::Copies;
+use super::environment::Environment;
+use super::execute_stage::ExecuteStage;
+use super::group::Group;
+use super::order_stage::OrderStage;
+use super::own_clients::OwnClients;
+use super::scrubs::Scrubs;
+use super::state_transfer::StateTransfer;
+use super::ticks::Ticks;
+use crate::hooks::Hooks;
+use crate::job::{Executed, Runs};
+use crate::service::Service;
+use crate::state::CheckpointHead;
+use crate::world::{Observation, World};
+
+/// The stages of one replica, in the order in which a request meets them, and what they share.
+pub(super) struct Core<S: Service, W: World> {
+    pub(super) env: Environment<W>,
+    pub(super) clients: OwnClients<W>,
+    pub(super) order: OrderStage,
+    pub(super) executor: ExecuteStage<S>,
+    pub(super) group: Group,
+    pub(super) time: Timekeeper,
+    pub(super) transfer: StateTransfer,
+    pub(super) copies: Copies,
+    pub(super) scrubs: Scrubs,
+    pub(super) ticks: Ticks,
+    pub(super) calls: Calls,
+}
+
+/// A batch that has all its results.
+pub(super) struct ExecutedBatch {
+    /// Number of the batch.
+    pub(super) batch: u64,
+    /// The replica whose clients sent it.
+    pub(super) origin: u8,
+    pub(super) results: Vec<RequestResult>,
+}
+
+impl<S: Service, W: World> Core<S, W> {
+    /// Records that a batch has all its results, and how it was run.
+    pub(super) fn on_executed(&mut self, executed: Executed) -> ExecutedBatch {
+        let Executed { batch, origin, mut results, runs } = executed;
+        let env = &mut self.env;
+        for (place, reply) in env.hooks.on_executed(batch, &mut results) {
+            self.clients.release(place, reply, None, env);
+        }
+        env.world.see(Observation::Executed { batch, results: &results });
+        self.executor.keep_runs(batch, Runs { origin, of_requests: runs }, &env.hooks);
+        env.tally.requests += results.len() as u64;
+        env.tally.executed = env.tally.executed.max(batch);
+        env.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
+        if let Some(executed) = self.executor.on_executed(batch) {
+            env.peers.progress.executed = executed;
+        }
+        ExecutedBatch { batch, origin, results }
+    }
+
+    /// The replies to a batch leave without the word of other replicas.
+    pub(super) fn externalize(&mut self, executed: ExecutedBatch) {
+        let ExecutedBatch { batch, origin, results } = executed;
+        self.clients.externalize_unvoted::<S>(batch, origin, results, &mut self.env);
+    }
+
+    /// If this replica leads and a timer is due, orders a request that only passes time.
+    pub(super) fn order_due_timer(&mut self) {
+        if let Some(execution) = &self.executor.running {
+            let times_us = (self.time.stamp_us(&self.env), self.env.world.now_us());
+            self.ticks.order_due(execution.first_deadline_us(), times_us, &mut self.order);
+        }
+    }
+
+    /// Packs the state as it is, for a replica without which nothing can be ordered, as soon as nothing is in
+    /// execution.
+    pub(super) fn pack_unordered(&mut self) {
+        let Some(execution) = &mut self.executor.running else { return };
+        if self.transfer.wants_unordered && execution.is_idle() {
+            let order = self.order.orderer.export_state();
+            self.transfer.wants_unordered = false;
+            let head = CheckpointHead { index: order.index, batch: execution.executed_to(), order };
+            execution.pack_now(head);
+        }
+    }
+}

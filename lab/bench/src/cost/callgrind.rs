@@ -1,5 +1,5 @@
 //! callgrind: how a program is run under it, its counters read while the program runs, and its output: the total number
-//! of instructions, and how often other code called the allocator.
+//! of instructions, how often other code called the allocator, and how often the clock of a replica has ticked.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -25,6 +25,9 @@ const ALLOCATING: [&str; 11] = [
     "posix_memalign",
 ];
 
+/// How the name ends of the function that a replica calls whenever its clock ticks.
+const TICK: &str = "::on_tick";
+
 /// The totals of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -32,6 +35,8 @@ pub struct Totals {
     pub instructions: u64,
     /// Calls of the allocator; 0 where symbols are missing.
     pub allocations: u64,
+    /// Ticks of its clock; 0 for a program that is no replica, or where symbols are missing.
+    pub ticks: u64,
 }
 
 /// The same command under callgrind, which writes to files that begin with `output`.
@@ -113,9 +118,11 @@ pub fn parse(text: &str) -> Option<Totals> {
         } else if let Some(name) = line.strip_prefix("cfn=") {
             called = resolve(name, &mut names);
         } else if let Some(calls) = line.strip_prefix("calls=") {
+            let count = calls.split(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
             if ALLOCATING.contains(&called) && !is_allocator(caller) {
-                let count = calls.split(' ').next().and_then(|count| count.parse::<u64>().ok());
-                totals.allocations += count.unwrap_or(0);
+                totals.allocations += count;
+            } else if called.ends_with(TICK) {
+                totals.ticks += count;
             }
         } else if let Some(count) = line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")) {
             totals.instructions = count.split(' ').next()?.parse().ok()?;
@@ -147,11 +154,12 @@ mod tests {
 
     const TEXT: &str = "version: 1\nevents: Ir\n\nfn=(1) run\n10 5\ncfn=(2) mi_malloc_aligned\ncalls=3 10\n10 90\n\
                         fn=(3) _mi_page_fresh\n1 1\ncfn=(2)\ncalls=7 1\n1 1\nfn=(4) other\ncfn=(2)\ncalls=2 4\n2 2\n\
-                        cfn=(5) realloc'2\ncalls=1 4\n2 2\ncfn=(6) mi_free\ncalls=9 1\n1 1\ntotals: 1234\n";
+                        cfn=(5) realloc'2\ncalls=1 4\n2 2\ncfn=(6) mi_free\ncalls=9 1\n1 1\n\
+                        cfn=(7) replica::Replica<S>::on_tick\ncalls=4 1\n1 1\ntotals: 1234\n";
 
     #[test]
-    fn instructions_and_calls_from_outside_of_the_allocator_are_counted() {
-        assert_eq!(parse(TEXT), Some(Totals { instructions: 1234, allocations: 6 }));
+    fn instructions_ticks_and_calls_from_outside_of_the_allocator_are_counted() {
+        assert_eq!(parse(TEXT), Some(Totals { instructions: 1234, allocations: 6, ticks: 4 }));
         assert_eq!(parse("events: Ir\nfn=(1) run\n"), None);
     }
 }

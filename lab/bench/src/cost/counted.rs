@@ -1,7 +1,8 @@
 //! Runs every process of a side under callgrind, and reads its counters around a known number of requests. What a
 //! process does on its own, with no client, is counted too and subtracted: under valgrind a second has so few requests
-//! that periodic work would be a large part of each. For the same reason its replicas have no supervisor, which would
-//! ask them for their status.
+//! that periodic work would be a large part of each. It is subtracted once per tick of the process's clock, and not by
+//! the time that has passed: a busy process, and one on a busy machine, ticks more rarely. For the same reason its
+//! replicas have no supervisor, which would ask them for their status.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -188,7 +189,10 @@ impl CountedSide {
         let each = |(load, kind, sample): &(Load, Kind, CounterSample)| {
             let per_process = self.roles.iter().zip(&sample.totals).zip(&idle.totals);
             let figures = per_process.map(|((role, totals), alone)| {
-                let own = sample.seconds / idle.seconds;
+                let own = match (totals.ticks, alone.ticks) {
+                    (ticks, idle_ticks) if ticks > 0 && idle_ticks > 0 => ticks as f64 / idle_ticks as f64,
+                    _ => sample.seconds / idle.seconds,
+                };
                 let net =
                     |with: u64, alone: u64| (with as f64 - alone as f64 * own).max(0.0) / f64::from(requests);
                 PerRequest {

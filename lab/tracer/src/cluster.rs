@@ -76,7 +76,7 @@ fn stream_after_draw(plan: &SampledInjection<'_>, record: &InjectionRecord) -> a
     let group = series.group()?;
     let steps = u64::from(group.windows) * u64::from(group.window_steps);
     let mut stream = draw::stream(record.seed, record.fault.number(), record.id);
-    // Most instructions can carry a fault, so the draws before it were few.
+    // The draws before it hit instructions that cannot carry the fault, or are spared.
     let found = (0..DRAWS).any(|_| stream.below(steps) == record.index);
     if found {
         Ok(stream)
@@ -107,12 +107,14 @@ fn sample(plan: &SampledInjection<'_>, watch: &WatchedCluster<'_>) -> anyhow::Re
     let group = watch.group;
     let (process, thread) = victim_thread(plan, watch.cluster, group.victim)?;
     let windows = Windows { count: group.windows, steps: group.window_steps };
-    Sample::take(process, &[thread], windows, &mut draw::stream(plan.seed, 99, 0), || {
+    let mut sample = Sample::take(process, &[thread], windows, &mut draw::stream(plan.seed, 99, 0), || {
         if !watch.await_victims_client(&watch.before()?) {
             bail!("the victim does not serve its client while it is sampled");
         }
         Ok(())
-    })
+    })?;
+    sample.strike_only(&group.only, &mut Symbols::default());
+    Ok(sample)
 }
 
 /// The site of a recorded injection, in a cluster of the same program.

@@ -35,6 +35,9 @@ pub struct Group {
     /// Whether the replicas repair each other: then different states are given time to heal.
     #[serde(default = "heals")]
     pub heals: bool,
+    /// Faults hit only functions whose name contains one of these; any function if there is none.
+    #[serde(default)]
+    pub only: Vec<String>,
 }
 
 fn windows() -> u32 {

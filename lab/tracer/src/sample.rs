@@ -14,8 +14,10 @@ use crate::code::{Code, LONGEST};
 use crate::fault::{Bits, TracerFault};
 use crate::inject::{Flip, Missed, TargetThread};
 use crate::memory::{Memory, Module};
+use crate::profile::module_of;
 use crate::record::InjectionRecord;
 use crate::seized::Seized;
+use crate::symbols::Symbols;
 use crate::sys;
 use crate::target::Target;
 
@@ -30,6 +32,8 @@ pub struct Sample {
     codes: Vec<Code>,
     steps: Vec<u32>,
     modules: Vec<Module>,
+    /// Of each of the instructions: no fault is injected into it.
+    spared: Vec<bool>,
 }
 
 /// How much is sampled.
@@ -91,7 +95,7 @@ impl Sample {
         mut ready: impl FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let memory = Memory::open(process)?;
-        let mut sample = Sample { codes: vec![], steps: vec![], modules: memory.modules()? };
+        let mut sample = Sample { codes: vec![], steps: vec![], modules: memory.modules()?, spared: vec![] };
         let mut numbers = HashMap::new();
         let mut factory = InstructionInfoFactory::new();
         for (_, &thread) in (0..windows.count).zip(threads.iter().cycle()) {
@@ -111,7 +115,17 @@ impl Sample {
                 }
             }
         }
+        sample.spared.resize(sample.codes.len(), false);
         Ok(sample)
+    }
+
+    /// Faults are injected into functions whose name contains one of these `parts` alone; into all if there is none.
+    pub fn strike_only(&mut self, parts: &[String], symbols: &mut Symbols) {
+        for (code, spared) in self.codes.iter().zip(&mut self.spared) {
+            let (module, offset) = module_of(&self.modules, code.address);
+            let name = symbols.name(module, offset);
+            *spared = !parts.is_empty() && !parts.iter().any(|part| name.contains(part.as_str()));
+        }
     }
 
     /// The site of a recorded injection, in a process of the same program.
@@ -126,7 +140,7 @@ impl Sample {
         if code.text() != record.text || !code.can(record.fault) {
             bail!("at the recorded site there is `{}`, not `{}`: another build", code.text(), record.text);
         }
-        Ok(Sample { codes: vec![code], steps: vec![0], modules: memory.modules()? })
+        Ok(Sample { codes: vec![code], steps: vec![0], modules: memory.modules()?, spared: vec![false] })
     }
 
     /// The first instruction.
@@ -141,14 +155,15 @@ impl Sample {
 
     /// Draws a step, uniformly among those that can carry `fault`. None if there is none.
     pub fn draw(&self, fault: TracerFault, stream: &mut SplitMix64) -> Option<(usize, &Code)> {
-        if !self.codes.iter().any(|code| code.can(fault)) {
+        let may = |number: usize| self.codes[number].can(fault) && !self.spared[number];
+        if !(0..self.codes.len()).any(may) {
             return None;
         }
         loop {
             let step = stream.below(self.steps.len() as u64) as usize;
-            let code = &self.codes[self.steps[step] as usize];
-            if code.can(fault) {
-                return Some((step, code));
+            let number = self.steps[step] as usize;
+            if may(number) {
+                return Some((step, &self.codes[number]));
             }
         }
     }

@@ -13,6 +13,7 @@ use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, InputStep};
 use super::leaving::{Leaving, VerifiedReply};
 use super::listing::ConnectionState;
+use super::read_buffer::ReadBuffer;
 use super::stream::ClientStream;
 use super::{Bounds, Reply};
 use crate::counters::{ClientCounters, ThreadCounters};
@@ -88,7 +89,7 @@ pub(super) struct Reading<'a> {
     /// Ticks so far.
     pub tick: u64,
     /// The buffer for reads of a socket.
-    pub scratch: &'a mut [u8],
+    pub buffer: &'a mut ReadBuffer,
     /// The holdings of others, and the cost in execution.
     pub budget: &'a mut Budget,
     /// The number of requests that may still be taken.
@@ -243,7 +244,7 @@ impl<P: Protocol> Connection<P> {
                 return StepOutcome::Closed;
             }
             let Some(most) = self.may_read(reading) else { break };
-            let filled = self.input.fill(&mut self.stream, reading.scratch, most, twice);
+            let filled = self.input.fill(&mut self.stream, reading.buffer, most, twice);
             let overhead = self.stream.take_overhead();
             taken += overhead;
             self.moved += overhead as u64;
@@ -288,16 +289,11 @@ impl<P: Protocol> Connection<P> {
     /// long request.
     fn may_read(&mut self, reading: &mut Reading<'_>) -> Option<usize> {
         let twice = reading.bounds.twice;
-        let half = Input::<P>::most(reading.scratch, twice);
         let there = self.input.len();
         if self.wanted <= limits::FREE_INPUT {
-            let chunk = self.chunk.min(half);
+            let chunk = self.chunk;
             let ahead = self.input_held() + (1 + usize::from(twice)) * chunk;
-            return Some(if reading.budget.may_read_ahead(ahead) {
-                chunk
-            } else {
-                limits::FREE_INPUT.min(half)
-            });
+            return Some(if reading.budget.may_read_ahead(ahead) { chunk } else { limits::FREE_INPUT });
         }
         if self.reserved < self.wanted {
             let is_first = self.queued || reading.budget.head(Wait::Input).is_none();
@@ -309,7 +305,7 @@ impl<P: Protocol> Connection<P> {
             self.reserved = self.whole(reading.bounds.request);
             self.input.reserve(self.reserved, twice);
         }
-        Some((self.reserved - there).clamp(1, half))
+        Some((self.reserved - there).clamp(1, limits::READ_CHUNK))
     }
 
     /// Bytes of input that need budget. The final length of a line without an end is unknown: the estimate doubles.

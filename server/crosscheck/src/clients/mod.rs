@@ -15,6 +15,7 @@ mod leaving;
 pub mod listing;
 #[cfg(test)]
 mod listing_tests;
+mod read_buffer;
 mod socket;
 mod stream;
 #[cfg(test)]
@@ -48,6 +49,7 @@ use certificate::ClientTls;
 use connection::{Connection, LateWith, Now, Reading, StepOutcome};
 pub use excess::ExcessRights;
 use listing::ClientAddress;
+use read_buffer::ReadBuffer;
 use socket::ClientSocket;
 use stream::ClientStream;
 use tls::TlsSession;
@@ -234,8 +236,7 @@ pub struct Clients<P> {
     /// Connections that were closed to free budget and not reported yet, and the tick of the last report.
     closed_unmoved: usize,
     reported_unmoved: Option<u64>,
-    /// The buffer for reads of a socket; its connection keeps only the bytes that were read.
-    scratch: Vec<u8>,
+    read_buffer: ReadBuffer,
     /// What connections that have ended order, with their slots and generations, until the next tick.
     farewells: Vec<(u32, u32, order::Request)>,
 }
@@ -284,7 +285,7 @@ impl<P: Protocol> Clients<P> {
             submitted: 0,
             closed_unmoved: 0,
             reported_unmoved: None,
-            scratch: vec![0; limits::READ_CHUNK],
+            read_buffer: ReadBuffer::new(),
             farewells: Vec::new(),
         })
     }
@@ -356,7 +357,7 @@ impl<P: Protocol> Clients<P> {
             counters: &self.counters,
             own: self.numbers.counters(&self.counters),
             tick: self.ticks,
-            scratch: &mut self.scratch,
+            buffer: &mut self.read_buffer,
             budget: &mut self.budget,
             left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
         };
@@ -465,8 +466,7 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// Whether the data for all connections is possible. With an empty buffer, reads return nothing, as if every client
-    /// had hung up. No client is read from while more requests are in flight than allowed. None is accepted while more
+    /// Whether the data for all connections is possible. No client is read from while more requests are in flight than allowed. None is accepted while more
     /// connections are counted than allowed.
     fn is_valid(&self) -> bool {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
@@ -474,7 +474,7 @@ impl<P: Protocol> Clients<P> {
         let held = || connections().map(|one| one.held().bytes()).sum::<usize>();
         let acceptor = self.acceptor.as_ref();
         let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.budget.held() == held();
-        self.scratch.len() == limits::READ_CHUNK
+        self.read_buffer.is_valid()
             && counts_right
             && self.budget.shares() == self.bounds.shares
             && self.excess.is_valid(self.counters.threads().len())

@@ -61,18 +61,6 @@ impl ClientStream {
         is_told
     }
 
-    /// The received bytes, which stay for the next call.
-    ///
-    /// # Errors
-    /// Those of [`ClientStream::read`].
-    #[inline]
-    pub fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &mut self.tls {
-            None => self.socket.peek(buffer),
-            Some(tls) => tls.peek(&self.socket, buffer),
-        }
-    }
-
     /// The received bytes; none once the client has sent its last one.
     ///
     /// # Errors

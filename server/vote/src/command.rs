@@ -177,6 +177,9 @@ pub enum BeyondRepair {
     TooLate,
     /// Its schedule is wrong: it runs requests at other positions, or ordered times, than f+1 others.
     OutOfStep,
+    /// It started other requests or timers than f+1 others, or none since it abandoned the request. They are in no
+    /// object that could be repaired.
+    StartedOthers,
     /// Its results have numbers of batches that it cannot be executing: one twice, one never, or one from far ahead.
     Miscounted,
     /// f+1 others outvoted it in [`OUTVOTED_BEFORE_REPLACE`] batches of clients' requests in a row: it has no wrong
@@ -198,6 +201,9 @@ impl fmt::Display for BeyondRepair {
             BeyondRepair::OutOfStep => {
                 f.write_str("it ran a request at another position or ordered time than f+1 others")
             }
+            BeyondRepair::StartedOthers => f.write_str(
+                "a request of it did not start the requests or timers that it started at f+1 others",
+            ),
             BeyondRepair::Miscounted => {
                 f.write_str("its results came under a batch number it cannot execute")
             }

@@ -193,7 +193,7 @@ impl Message {
                     .put64(answer.position)
                     .put64(answer.time_us)
                     .put32(answer.request_checksum);
-                out.put64(answer.bytes).put128(answer.digest);
+                out.put64(answer.bytes).put128(answer.digest).put128(answer.started);
                 out.put32(*total).put32(*first);
                 out.put16(pairs.len() as u16);
                 for pair in pairs {
@@ -277,7 +277,8 @@ fn decode_digests(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
 fn decode_pairs(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
     let place = Place::read(r)?;
     let (position, time_us, request_checksum) = (r.u64()?, r.u64()?, r.u32()?);
-    let answer = Answer { position, time_us, request_checksum, bytes: r.u64()?, digest: r.u128()? };
+    let (bytes, digest, started) = (r.u64()?, r.u128()?, r.u128()?);
+    let answer = Answer { position, time_us, request_checksum, bytes, digest, started };
     let (total, first) = (r.u32()?, r.u32()?);
     let count = r.count16(MAX_PAIRS_PER_MESSAGE, crate::digest::PAIR_BYTES)?;
     let end = first.checked_add(count as u32).ok_or(BOUND)?;

@@ -73,9 +73,13 @@ impl<S: Service> Context<S> {
                 self.keep(turn, slot.as_ref(), kept);
                 self.hooks.on_reply(turn, &mut replies.current);
                 let wrong_bits = self.hooks.wrong_digest_bits(turn);
+                // In verified mode the digest of the schedule has it, and two runs have made it.
+                let compares_started = self.mode.crosschecked && slot.is_some();
+                let started = if compares_started { execute::started(turn, Job::bytes) } else { 0 };
                 self.leave_ran(slot, ran, |request_info| {
                     let request_info = RequestInfo { kind, ..request_info };
                     let mut result = self.result(request_info, touched.into_pairs(), replies, runs);
+                    result.set_started(started);
                     result.digest ^= wrong_bits;
                     result
                 });
@@ -272,7 +276,7 @@ impl<S: Service> Context<S> {
         // Without a second digest no reply leaves, and the client's connection is closed.
         let again = decode_again(&*self.service, turn.request());
         let second = again.map_or(0, |again| made(2, &again, turn.request().checksum).0);
-        RunDigests { first, second, reply }
+        RunDigests { first, second, reply, started: 0 }
     }
 
     /// The kind of request, for evidence.

@@ -60,8 +60,8 @@ fn message() -> impl Strategy<Value = Message> {
             .prop_map(|(first, digests)| Message::Check { first, digests: digests.into() }),
         (prop_oneof![0..6u64, any::<u64>()], proptest::collection::vec(any::<Option<u128>>(), 0..6))
             .prop_map(|(batch, digests)| Message::Digests { batch, digests }),
-        (place(), any::<(u32, u64, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
-            |(place, (request_checksum, bytes, digest), first, more, pairs)| {
+        (place(), any::<(u32, u64, u128, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
+            |(place, (request_checksum, bytes, digest, started), first, more, pairs)| {
                 let total = first + pairs.len() as u32 + more;
                 Message::Pairs {
                     place,
@@ -71,6 +71,7 @@ fn message() -> impl Strategy<Value = Message> {
                         request_checksum,
                         bytes,
                         digest,
+                        started,
                     },
                     total,
                     first,

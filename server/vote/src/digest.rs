@@ -24,6 +24,8 @@ const SEED_REPAIR: u64 = 0x5245_5041_4952_0000 | VERSION;
 pub(crate) const PAIR_BYTES: usize = 20;
 /// Pairs whose digest is computed on the stack; nearly every request of a key-value store.
 const PAIRS_ON_STACK: usize = 24;
+/// Pairs of a request that touches one item: its shard, its bucket, itself.
+const FEW_PAIRS: usize = 4;
 /// The sum of a reply's blocks of 16 bytes, its length, and at most 15 bytes behind the blocks.
 const REPLY_SUMMED: usize = 32;
 /// An [`Answer`] of a request that started no other.
@@ -104,15 +106,11 @@ pub fn content(bytes: &[u8]) -> u128 {
 /// id).
 pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
     debug_assert!(pairs.is_sorted(), "a state delta is sorted by region and id");
+    if pairs.len() <= FEW_PAIRS {
+        return few::<{ FEW_PAIRS * PAIR_BYTES + STARTED_TAIL_BYTES }>(pairs, answer);
+    }
     if pairs.len() <= PAIRS_ON_STACK {
-        let mut buffer = [0u8; PAIRS_ON_STACK * PAIR_BYTES + STARTED_TAIL_BYTES];
-        for (pair, chunk) in pairs.iter().zip(buffer.chunks_exact_mut(PAIR_BYTES)) {
-            chunk.copy_from_slice(&pair_bytes(pair));
-        }
-        let end = pairs.len() * PAIR_BYTES;
-        let (tail, length) = tail_bytes(answer);
-        buffer[end..end + STARTED_TAIL_BYTES].copy_from_slice(&tail);
-        return xxh3_128_with_seed(&buffer[..end + length], SEED_REQUEST);
+        return few::<{ PAIRS_ON_STACK * PAIR_BYTES + STARTED_TAIL_BYTES }>(pairs, answer);
     }
     let mut hasher = Xxh3::with_seed(SEED_REQUEST);
     for pair in pairs {
@@ -121,6 +119,20 @@ pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
     let (tail, length) = tail_bytes(answer);
     hasher.update(&tail[..length]);
     hasher.digest128()
+}
+
+/// The digest of pairs that fit a buffer of `N` bytes together with the answer: to clear a larger one costs as much as
+/// the digest.
+#[inline]
+fn few<const N: usize>(pairs: &[Pair], answer: &Answer) -> RequestDigest {
+    let mut buffer = [0u8; N];
+    for (pair, chunk) in pairs.iter().zip(buffer.chunks_exact_mut(PAIR_BYTES)) {
+        chunk.copy_from_slice(&pair_bytes(pair));
+    }
+    let end = pairs.len() * PAIR_BYTES;
+    let (tail, length) = tail_bytes(answer);
+    buffer[end..end + STARTED_TAIL_BYTES].copy_from_slice(&tail);
+    xxh3_128_with_seed(&buffer[..end + length], SEED_REQUEST)
 }
 
 /// Digest of one run of a request that a replica runs more than once: `run` numbers its runs from 1, and `result` is

@@ -124,6 +124,11 @@ pub const ASK_AFTER_US: u64 = 50_000;
 pub const ASKS_PER_TICK: usize = 64;
 /// Open batches checked in one tick.
 pub const BATCHES_PER_TICK: usize = 1024;
+/// For so long after a RECOVER of a replica its next findings are gathered for one more: the faulty replica executes
+/// nothing while it waits for the objects of one, about a millisecond.
+pub const GATHER_US: u64 = 5_000;
+/// Findings that are not gathered any longer.
+pub const GATHER_OBJECTS: usize = 64;
 /// A VALID replica that is not the lowest-numbered one proposes a RECOVER after this long, per rank.
 pub const PROPOSE_AFTER_US: u64 = 200_000;
 /// A proposed RECOVER that has not reached its turn is proposed again after this long.

@@ -66,7 +66,7 @@ impl VoteStage {
             return;
         }
         let kind = match message {
-            Message::Repair(_) => order::FrameKind::Repair,
+            Message::Repair { .. } => order::FrameKind::Repair,
             _ => order::FrameKind::Check,
         };
         match to {

@@ -79,8 +79,8 @@ pub enum Message {
     /// REPAIR: pieces of packed objects, or only their digests (EDCC'16 Table III). A donor sends all that it has for
     /// one RECOVER in one message, as far as it fits.
     Repair {
-        /// Place of the RECOVER. Pieces are named by it, never by the RECOVER's id: the same RECOVER ordered twice packs
-        /// two different states.
+        /// Place of the RECOVER. Pieces are named by it, never by the RECOVER's id: the same RECOVER ordered twice
+        /// packs two different states.
         turn: Place,
         /// The pieces; never empty.
         parts: Vec<RepairPart>,

@@ -117,6 +117,13 @@ pub enum Command {
         /// The object, or [`ObjectId::NONE`] for the whole region.
         id: ObjectId,
     },
+    /// A replica, which may be this one, had to be repaired more often than any healthy hardware explains
+    /// ([`REPAIRS_BEFORE_REPORT`](crate::limits::REPAIRS_BEFORE_REPORT)): to be said to the operator. At most once per
+    /// interval.
+    ManyRepairs {
+        /// The replica.
+        replica: Replica,
+    },
     /// This replica should be replaced by state transfer.
     ReplaceSelf(BeyondRepair),
     /// A peer should be replaced by state transfer.

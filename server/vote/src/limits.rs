@@ -99,6 +99,9 @@ pub const IN_A_ROW_BATCHES: u64 = 4096;
 /// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole, unless
 /// [`Config::with_repair_limit`](crate::Config::with_repair_limit) sets another bound.
 pub const REPAIRS_BEFORE_REPLACE: usize = 20_000;
+/// Repairs of one replica within [`REPAIR_RATE_US`] after which its hardware is reported as broken: that of a healthy
+/// machine causes far fewer. Findings that are repaired together count once.
+pub const REPAIRS_BEFORE_REPORT: usize = 100;
 /// Repairs of one region as a whole, of one replica, within [`REPAIR_RATE_US`] after which the replica is replaced: a
 /// region that was filled so often and is wrong again has another cause than its content. (1,000 faults per second, all
 /// over 16 regions, need half as many.)
@@ -194,5 +197,6 @@ const _: () =
     assert!(ASK_AFTER_US < SETTLE_AFTER_US, "what was lost is asked for before anything is settled");
 const _: () = assert!(MAX_OBJECTS_PER_RECOVER <= UNDECIDED_OBJECTS);
 const _: () = assert!(PROPOSE_AFTER_US < PROPOSE_AGAIN_US && PROPOSE_AGAIN_US < REPAIR_GIVE_UP_US);
+const _: () = assert!(REPAIRS_BEFORE_REPORT < REPAIRS_BEFORE_REPLACE);
 const _: () =
     assert!(REPAIRS_BEFORE_REGION as usize <= REPAIRS_BEFORE_REPLACE, "a region is tried before a replica");

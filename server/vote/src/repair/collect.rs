@@ -39,6 +39,8 @@ pub(super) struct Case {
     recent: VecDeque<(u64, u64)>,
     /// The same ids.
     recent_ids: BTreeSet<u64>,
+    /// Ordered time at which the operator was informed that they are many.
+    reported_us: Option<u64>,
     /// Ordered times of recent repairs of whole regions.
     recent_regions: BTreeMap<RegionId, VecDeque<u64>>,
 }
@@ -226,6 +228,16 @@ impl Case {
         });
     }
 
+    /// Whether the repairs of the last interval are too many for healthy hardware, and this was not said in it.
+    pub(super) fn is_news_of_many(&mut self, time_us: u64) -> bool {
+        let is_said = self.reported_us.is_some_and(|at| time_us.saturating_sub(at) <= REPAIR_RATE_US);
+        let is_news = !is_said && self.recent.len() > REPAIRS_BEFORE_REPORT;
+        if is_news {
+            self.reported_us = Some(time_us);
+        }
+        is_news
+    }
+
     fn is_too_often(&mut self, time_us: u64, id: u64, limit: usize) -> bool {
         while let Some((at, old)) = self.recent.front().copied()
             && time_us.saturating_sub(at) > REPAIR_RATE_US
@@ -267,6 +279,25 @@ mod tests {
         let each = u64::from(REPAIRS_BEFORE_REGION) + 1;
         assert_eq!(filled_every(1_000), Some(each * (REGION_REPAIRS_BEFORE_REPLACE as u64 + 1) - 1));
         assert_eq!(filled_every(20_000), None, "as faults that come one by one would need it");
+    }
+
+    #[test]
+    fn more_repairs_than_healthy_hardware_needs_are_said_once_per_interval() {
+        let said = |pause_us: u64| {
+            let mut case = Case::default();
+            let mut repair = |number: u64| {
+                let objects = vec![(1, ObjectId::new(number, 0))];
+                let scope = Scope::Faulty(2);
+                let cause = Place::new(number, 0);
+                let recover = Recover { id: number, proposer: 0, scope, cause, objects, regions: Vec::new() };
+                case.on_turn(Place::new(number, 1), number * pause_us, &recover, usize::MAX, 0);
+                case.is_news_of_many(number * pause_us)
+            };
+            (0..1000).filter(|number| repair(*number)).collect::<Vec<_>>()
+        };
+        let every = REPAIRS_BEFORE_REPORT as u64;
+        assert_eq!(said(REPAIR_RATE_US / every + 1), [], "just as many");
+        assert_eq!(said(REPAIR_RATE_US / 500), [every, every + 501]);
     }
 
     #[test]

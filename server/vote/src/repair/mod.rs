@@ -114,6 +114,9 @@ impl Repairs {
             return;
         }
         let too_many = self.cases[faulty as usize].on_turn(turn, time_us, &recover, self.limit, round.now_us);
+        if self.cases[faulty as usize].is_news_of_many(time_us) {
+            round.commands.push(Command::ManyRepairs { replica: faulty });
+        }
         if too_many && faulty == self.me {
             round.commands.push(Command::ReplaceSelf(BeyondRepair::TooManyRepairs));
         } else if too_many {

@@ -13,7 +13,7 @@ use object::request::{self, Protect, ScopeOptions};
 use object::{Corrupted, Kept, ObjectId, RegionId, Touched};
 use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
-pub use reproduce::{Repeat, Reproduced, Stopped};
+pub use reproduce::{Repeat, Reproduced, Stopped, started};
 pub use speculate::{KeptRequest, NotRolledBack, Regions, Speculation, TokenParts, checksums};
 
 /// The protections of an execution, from the letters of the configuration.

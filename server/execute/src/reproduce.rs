@@ -58,12 +58,8 @@ pub struct Repeat<H, B> {
 /// The visible result of one run: two that agree have the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunTrace {
-    Sealed {
-        /// [`digest::request`] of the run.
-        result: u128,
-        /// Digest of the requests that it started.
-        started: u128,
-    },
+    /// [`digest::request`] of the run; it covers the requests that it started.
+    Sealed(u128),
     Retry(Retry),
     Undecodable,
     Panicked,
@@ -77,6 +73,8 @@ struct Earlier {
     run: u128,
     /// [`digest::reply`] of its reply.
     reply: u128,
+    /// [`digest::started`] of what it started.
+    started: u128,
 }
 
 impl<B: SealHook> Runner<'_, B> {
@@ -122,7 +120,9 @@ impl<B: SealHook> Runner<'_, B> {
             if let Some(&Earlier { run, reply: of_reply, .. }) = same {
                 let how = if earlier[1].is_none() { Reproduced::Same } else { Reproduced::Masked };
                 let (end, outcome) = self.conclude(turn, ran, touched, reply, start);
-                return (end, outcome, how, RunDigests { first: run, second: made.run, reply: of_reply });
+                let runs =
+                    RunDigests { first: run, second: made.run, reply: of_reply, started: made.started };
+                return (end, outcome, how, runs);
             }
             earlier[usize::from(earlier[0].is_some())] = Some(made);
             reply.truncate(start);
@@ -136,8 +136,12 @@ impl<B: SealHook> Runner<'_, B> {
 
 /// The end of a request of which a run was not undone, or only in part. Later runs would agree on what they made of the
 /// wrong state.
-const NOT_UNDONE: (End, Outcome, Reproduced, RunDigests) =
-    (End::NotUndone, Outcome::Abandoned, Reproduced::Stopped, RunDigests { first: 0, second: 0, reply: 0 });
+const NOT_UNDONE: (End, Outcome, Reproduced, RunDigests) = (
+    End::NotUndone,
+    Outcome::Abandoned,
+    Reproduced::Stopped,
+    RunDigests { first: 0, second: 0, reply: 0, started: 0 },
+);
 
 /// Whether a later run found the objects as the first run had found them: what is still left of an earlier run shows in
 /// the first object that both have entered and that differs.
@@ -158,7 +162,7 @@ fn made<R>(
     reply: &[u8],
     started_bytes: impl Fn(&R) -> &[u8],
 ) -> Option<Earlier> {
-    let nothing = |trace| Some(Earlier { trace, run: 0, reply: 0 });
+    let nothing = |trace| Some(Earlier { trace, run: 0, reply: 0, started: 0 });
     let request_checksum = match ran {
         Ran::Sealed(request_checksum) => *request_checksum,
         Ran::Retry(retry) => return nothing(RunTrace::Retry(*retry)),
@@ -166,15 +170,21 @@ fn made<R>(
         Ran::Panicked => return nothing(RunTrace::Panicked),
         Ran::Corrupted(..) => return None,
     };
-    let answer = Answer::new(turn.position(), turn.time_us(), request_checksum, reply);
+    let started = started(turn, started_bytes);
+    let answer = Answer { started, ..Answer::new(turn.position(), turn.time_us(), request_checksum, reply) };
     let result = digest::request(touched.pairs(), &answer);
-    let mut started = 0;
-    turn.visit_started(|time_us, request| {
-        started = digest::started(started, time_us, started_bytes(request));
-    });
     Some(Earlier {
-        trace: RunTrace::Sealed { result, started },
+        trace: RunTrace::Sealed(result),
         run: digest::run(number, result),
         reply: answer.digest,
+        started,
     })
+}
+
+/// [`Answer::started`] of a request that has run: 0 if it has started nothing, which costs nothing. `bytes` are those
+/// by which a started request is compared.
+pub fn started<R>(turn: &Turn<'_, R>, bytes: impl Fn(&R) -> &[u8]) -> u128 {
+    let mut started = 0;
+    turn.visit_started(|time_us, request| started = digest::started(started, time_us, bytes(request)));
+    started
 }

@@ -72,7 +72,14 @@ fn request_digest(c: &mut Criterion) {
             b.iter(|| {
                 digest::request(
                     black_box(&pairs),
-                    &digest::Answer { position: 1, time_us: 1, request_checksum: 1, bytes: 8, digest: 12345 },
+                    &digest::Answer {
+                        position: 1,
+                        time_us: 1,
+                        request_checksum: 1,
+                        bytes: 8,
+                        digest: 12345,
+                        started: 0,
+                    },
                 )
             });
         });

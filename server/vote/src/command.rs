@@ -117,6 +117,13 @@ pub enum Command {
         /// The object, or [`ObjectId::NONE`] for the whole region.
         id: ObjectId,
     },
+    /// A replica, which may be this one, had to be repaired more often than any healthy hardware explains
+    /// ([`REPAIRS_BEFORE_REPORT`](crate::limits::REPAIRS_BEFORE_REPORT)): to be said to the operator. At most once per
+    /// interval.
+    ManyRepairs {
+        /// The replica.
+        replica: Replica,
+    },
     /// This replica should be replaced by state transfer.
     ReplaceSelf(BeyondRepair),
     /// A peer should be replaced by state transfer.
@@ -177,6 +184,9 @@ pub enum BeyondRepair {
     TooLate,
     /// Its schedule is wrong: it runs requests at other positions, or ordered times, than f+1 others.
     OutOfStep,
+    /// It started other requests or timers than f+1 others, or none since it abandoned the request. They are in no
+    /// object that could be repaired.
+    StartedOthers,
     /// Its results have numbers of batches that it cannot be executing: one twice, one never, or one from far ahead.
     Miscounted,
     /// f+1 others outvoted it in [`OUTVOTED_BEFORE_REPLACE`] batches of clients' requests in a row: it has no wrong
@@ -198,6 +208,9 @@ impl fmt::Display for BeyondRepair {
             BeyondRepair::OutOfStep => {
                 f.write_str("it ran a request at another position or ordered time than f+1 others")
             }
+            BeyondRepair::StartedOthers => f.write_str(
+                "a request of it did not start the requests or timers that it started at f+1 others",
+            ),
             BeyondRepair::Miscounted => {
                 f.write_str("its results came under a batch number it cannot execute")
             }

@@ -154,12 +154,20 @@ pub struct Protections {
     /// A replica takes the version of one other only where its own voter found no majority. Without it any proposer of
     /// such a RECOVER is trusted.
     pub settle_check: bool,
+    /// A replica that starts other requests or timers than f+1 others is replaced. Without it only its objects are
+    /// repaired.
+    pub started_check: bool,
 }
 
 impl Protections {
     /// All protections on.
-    pub const ALL: Protections =
-        Protections { digest_comparison: true, reply_gate: true, repair_quorum: true, settle_check: true };
+    pub const ALL: Protections = Protections {
+        digest_comparison: true,
+        reply_gate: true,
+        repair_quorum: true,
+        settle_check: true,
+        started_check: true,
+    };
 }
 
 /// A set of replicas.

@@ -10,7 +10,7 @@ pub type BatchDigest = u128;
 
 /// Version of the definitions below. It seeds every digest, so that replicas of different versions never agree by
 /// accident.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 
 const SEED_REPLY: u64 = 0x5245_504c_5900_0000 | VERSION;
 const SEED_CONTENT: u64 = 0x434f_4e54_4e54_0000 | VERSION;
@@ -24,10 +24,15 @@ const SEED_REPAIR: u64 = 0x5245_5041_4952_0000 | VERSION;
 pub(crate) const PAIR_BYTES: usize = 20;
 /// Pairs whose digest is computed on the stack; nearly every request of a key-value store.
 const PAIRS_ON_STACK: usize = 24;
+/// Pairs of a request that touches one item: its shard, its bucket, itself.
+const FEW_PAIRS: usize = 4;
 /// The sum of a reply's blocks of 16 bytes, its length, and at most 15 bytes behind the blocks.
 const REPLY_SUMMED: usize = 32;
-/// An [`Answer`].
+/// An [`Answer`] of a request that started no other.
 const TAIL_BYTES: usize = 44;
+/// Any other. No number of pairs of [`PAIR_BYTES`] makes up the difference, so that the length shows which one it is.
+const STARTED_TAIL_BYTES: usize = TAIL_BYTES + 16;
+const _: () = assert!(!(STARTED_TAIL_BYTES - TAIL_BYTES).is_multiple_of(PAIR_BYTES));
 
 /// The answer of a request, as replicas compare and exchange it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -45,14 +50,17 @@ pub struct Answer {
     pub bytes: u64,
     /// Digest of the reply, by [`reply`].
     pub digest: u128,
+    /// Digest of the requests and timers that the request started, by [`started`]; 0 if there are none. They are in no
+    /// object: if a replica starts others, or loses them, it executes other requests than its peers later.
+    pub started: u128,
 }
 
 impl Answer {
     /// The answer whose bytes are `reply`, to the ordered request whose checksum is `request_checksum`, run at this
-    /// position and time.
+    /// position and time. It starts nothing.
     pub fn new(position: u64, time_us: u64, request_checksum: u32, reply: &[u8]) -> Self {
         let digest = self::reply(request_checksum, reply);
-        Answer { position, time_us, request_checksum, bytes: reply.len() as u64, digest }
+        Answer { position, time_us, request_checksum, bytes: reply.len() as u64, digest, started: 0 }
     }
 }
 
@@ -73,7 +81,7 @@ pub fn reply(request_checksum: u32, bytes: &[u8]) -> u128 {
 /// Lengths that [`is_valid`] tries: they cover all four cases in which XXH3 treats its input.
 const TRIED: usize = 300;
 /// The expected result of [`is_valid`].
-const FOLDED: u128 = 0xc3cd_42a6_50a8_fa36_b23c_3e12_720f_5680;
+const FOLDED: u128 = 0x358f_46d3_40af_a7e4_3bac_ba3d_5425_a11a;
 
 /// Whether digests are still computed correctly, checked by known answers: with one wrong constant a replica
 /// disagrees with its peers about every request.
@@ -98,21 +106,33 @@ pub fn content(bytes: &[u8]) -> u128 {
 /// id).
 pub fn request(pairs: &[Pair], answer: &Answer) -> RequestDigest {
     debug_assert!(pairs.is_sorted(), "a state delta is sorted by region and id");
+    if pairs.len() <= FEW_PAIRS {
+        return few::<{ FEW_PAIRS * PAIR_BYTES + STARTED_TAIL_BYTES }>(pairs, answer);
+    }
     if pairs.len() <= PAIRS_ON_STACK {
-        let mut buffer = [0u8; PAIRS_ON_STACK * PAIR_BYTES + TAIL_BYTES];
-        for (pair, chunk) in pairs.iter().zip(buffer.chunks_exact_mut(PAIR_BYTES)) {
-            chunk.copy_from_slice(&pair_bytes(pair));
-        }
-        let end = pairs.len() * PAIR_BYTES;
-        buffer[end..end + TAIL_BYTES].copy_from_slice(&tail_bytes(answer));
-        return xxh3_128_with_seed(&buffer[..end + TAIL_BYTES], SEED_REQUEST);
+        return few::<{ PAIRS_ON_STACK * PAIR_BYTES + STARTED_TAIL_BYTES }>(pairs, answer);
     }
     let mut hasher = Xxh3::with_seed(SEED_REQUEST);
     for pair in pairs {
         hasher.update(&pair_bytes(pair));
     }
-    hasher.update(&tail_bytes(answer));
+    let (tail, length) = tail_bytes(answer);
+    hasher.update(&tail[..length]);
     hasher.digest128()
+}
+
+/// The digest of pairs that fit a buffer of `N` bytes together with the answer: to clear a larger one costs as much as
+/// the digest.
+#[inline]
+fn few<const N: usize>(pairs: &[Pair], answer: &Answer) -> RequestDigest {
+    let mut buffer = [0u8; N];
+    for (pair, chunk) in pairs.iter().zip(buffer.chunks_exact_mut(PAIR_BYTES)) {
+        chunk.copy_from_slice(&pair_bytes(pair));
+    }
+    let end = pairs.len() * PAIR_BYTES;
+    let (tail, length) = tail_bytes(answer);
+    buffer[end..end + STARTED_TAIL_BYTES].copy_from_slice(&tail);
+    xxh3_128_with_seed(&buffer[..end + length], SEED_REQUEST)
 }
 
 /// Digest of one run of a request that a replica runs more than once: `run` numbers its runs from 1, and `result` is
@@ -202,14 +222,16 @@ pub(crate) fn pair_bytes(pair: &Pair) -> [u8; PAIR_BYTES] {
     bytes
 }
 
-fn tail_bytes(answer: &Answer) -> [u8; TAIL_BYTES] {
-    let mut bytes = [0u8; TAIL_BYTES];
+/// An answer in a digest, and its length there: a request that started nothing is not charged for that.
+fn tail_bytes(answer: &Answer) -> ([u8; STARTED_TAIL_BYTES], usize) {
+    let mut bytes = [0u8; STARTED_TAIL_BYTES];
     bytes[..8].copy_from_slice(&answer.bytes.to_le_bytes());
     bytes[8..24].copy_from_slice(&answer.digest.to_le_bytes());
     bytes[24..28].copy_from_slice(&answer.request_checksum.to_le_bytes());
     bytes[28..36].copy_from_slice(&answer.position.to_le_bytes());
-    bytes[36..].copy_from_slice(&answer.time_us.to_le_bytes());
-    bytes
+    bytes[36..44].copy_from_slice(&answer.time_us.to_le_bytes());
+    bytes[44..].copy_from_slice(&answer.started.to_le_bytes());
+    (bytes, if answer.started == 0 { TAIL_BYTES } else { STARTED_TAIL_BYTES })
 }
 
 #[cfg(test)]
@@ -223,6 +245,19 @@ mod tests {
             FOLDED,
             "other versions of the crates, or of the definition, need another VERSION"
         );
+    }
+
+    #[test]
+    fn what_a_request_started_changes_its_digest() {
+        for pairs in [0, 1, 4, PAIRS_ON_STACK, PAIRS_ON_STACK + 1] {
+            let pairs = vec![Pair { region_id: 1, id: object::ObjectId::new(2, 3), sum: 4 }; pairs];
+            let digest = |started| request(&pairs, &Answer { started, ..Answer::new(1, 2, 3, b"OK") });
+            let one = started(0, Some(7), b"a");
+            let starts =
+                [0, one, started(one, Some(7), b"a"), started(0, Some(8), b"a"), started(0, None, b"a")];
+            let digests: std::collections::BTreeSet<u128> = starts.into_iter().map(digest).collect();
+            assert_eq!(digests.len(), starts.len(), "{} pairs", pairs.len());
+        }
     }
 
     #[test]

@@ -157,6 +157,8 @@ pub struct RequestResult {
     pub reply_len: u64,
     /// [`digest::reply`] of the reply, computed where the reply was made.
     pub reply_digest: u128,
+    /// [`Answer::started`]: the requests and timers that it started.
+    pub started: u128,
     /// [`digest::request`] of all of it. Where a replica compares with itself: [`RunDigests::first`].
     pub digest: u128,
     /// Where a replica compares with itself: [`RunDigests::second`]. Otherwise 0.
@@ -175,6 +177,8 @@ pub struct RunDigests {
     pub second: u128,
     /// [`digest::reply`] of the earlier run's reply.
     pub reply: u128,
+    /// [`Answer::started`] of the later run.
+    pub started: u128,
 }
 
 impl RequestResult {
@@ -197,6 +201,14 @@ impl RequestResult {
         result
     }
 
+    /// The request has started others as well: `started` is their digest, by [`digest::started`], or 0.
+    pub fn set_started(&mut self, started: u128) {
+        if started != 0 {
+            self.started = started;
+            self.digest = self.recomputed();
+        }
+    }
+
     /// The result of a request in a mode without votes: nothing is digested.
     pub fn unvoted(request_info: RequestInfo, reply: Bytes) -> Self {
         RequestResult { reply_len: reply.len() as u64, ..Self::without_digests(request_info, Some(reply)) }
@@ -214,6 +226,7 @@ impl RequestResult {
             pairs,
             reply_len: reply.as_ref().map_or(0, |reply| reply.len() as u64),
             reply_digest: runs.reply,
+            started: runs.started,
             digest: runs.first,
             second_run: runs.second,
             ..Self::without_digests(request_info, reply)
@@ -227,6 +240,7 @@ impl RequestResult {
             reply,
             reply_len: 0,
             reply_digest: 0,
+            started: 0,
             digest: 0,
             second_run: 0,
             failure: None,
@@ -257,6 +271,7 @@ impl RequestResult {
             request_checksum: checksum,
             bytes: self.reply_len,
             digest: self.reply_digest,
+            started: self.started,
         }
     }
 

@@ -75,7 +75,8 @@ pub enum FaultStage {
     Digest,
     /// In a message between replicas.
     Message,
-    /// In the schedule: the request ran at another position, or ordered time, than at the others.
+    /// In the schedule: the request ran at another position, or ordered time, than at the others, or it started other
+    /// requests or timers.
     Schedule,
 }
 

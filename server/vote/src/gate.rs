@@ -57,7 +57,7 @@ const PAIRS_OF_RUNS: [(u8, u8); 3] = [(1, 2), (1, 3), (2, 3)];
 pub fn twice_may_leave(result: &RequestResult) -> Result<u128, Withheld> {
     let Some(reply) = &result.reply else { return Err(Withheld::NotKept) };
     let RequestInfo { position, time_us, checksum, .. } = result.request_info;
-    let answer = Answer::new(position, time_us, checksum, reply);
+    let answer = Answer { started: result.started, ..Answer::new(position, time_us, checksum, reply) };
     let of_result = digest::request(&result.pairs, &answer);
     let are = |(first, second)| {
         result.digest == digest::run(first, of_result) && result.second_run == digest::run(second, of_result)
@@ -81,7 +81,7 @@ pub fn verified_may_leave(result: &RequestResult, agreed: u128) -> Result<u128, 
     }
     let Some(reply) = &result.reply else { return Err(Withheld::NotKept) };
     let RequestInfo { position, time_us, checksum, .. } = result.request_info;
-    let answer = Answer::new(position, time_us, checksum, reply);
+    let answer = Answer { started: result.started, ..Answer::new(position, time_us, checksum, reply) };
     if digest::request(&[], &answer) == agreed { Ok(answer.digest) } else { Err(Withheld::Corrupt) }
 }
 
@@ -108,6 +108,7 @@ mod tests {
             first: digest::run(first, result),
             second: digest::run(second, result),
             reply: answer.digest,
+            started: 0,
         }
     }
 
@@ -161,13 +162,14 @@ mod tests {
     #[test]
     fn whatever_changed_since_the_runs_holds_the_reply() {
         type Change = fn(&mut RequestResult);
-        let changes: [(&str, Change, Withheld); 7] = [
+        let changes: [(&str, Change, Withheld); 8] = [
             ("a byte", |result| result.reply = Some(Bytes::from_static(b"STOREF")), Withheld::Corrupt),
             ("the end", |result| result.reply = Some(Bytes::from_static(b"STORE")), Withheld::Corrupt),
             ("an object", |result| result.pairs = pairs(6), Withheld::Corrupt),
             ("the position", |result| result.request_info.position += 1, Withheld::Corrupt),
             ("the request", |result| result.request_info.checksum ^= 1, Withheld::Corrupt),
             ("the reply's digest", |result| result.reply_digest ^= 1, Withheld::Corrupt),
+            ("what it started", |result| result.started ^= 1, Withheld::Corrupt),
             ("no bytes", |result| result.reply = None, Withheld::NotKept),
         ];
         for (what, change, why) in changes {

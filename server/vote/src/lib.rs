@@ -54,7 +54,7 @@ pub use event::{
 };
 pub use evidence::{Classifier, Evidence, FaultClass, FaultStage, Finding, VoteCounters, WrongObject};
 pub use gate::{Withheld, twice_may_leave, verified_may_leave};
-pub use message::{Ask, Message, Repair};
+pub use message::{Ask, Message, RepairPart};
 pub use repair::{Recover, Scope};
 pub use voter::Voter;
 pub use wire::Malformed;

@@ -68,6 +68,12 @@ pub const MAX_REGIONS_PER_RECOVER: usize = 64;
 pub const MAX_WRONG_OBJECTS: usize = 16_384;
 /// Pieces of one packed object or region: 65,536 times 256 KiB are 16 GiB.
 pub const MAX_PIECES: u32 = 65_536;
+/// Bytes of a piece of a packed object in a REPAIR message, in addition to its content.
+pub const REPAIR_PART_BYTES: usize = 42;
+/// Pieces of packed objects in one REPAIR message.
+pub const MAX_PARTS_PER_REPAIR: usize = 2048;
+/// Bytes of one REPAIR message, unless its first piece alone is larger; further pieces go into the next one.
+pub const REPAIR_MESSAGE_BYTES: usize = MAX_PIECE_BYTES;
 /// Bytes a healthy replica sends at a RECOVER without being asked; the rest is pulled.
 pub const REPAIR_PUSH_BYTES: usize = 1 << 20;
 /// Pieces that the faulty replica requests at a time.
@@ -83,7 +89,7 @@ pub const SERVED_OBJECT_BYTES: usize = 128;
 pub const DONE_TURNS: usize = 1024;
 /// REPAIR messages that may wait for a turn this replica has not reached yet.
 pub const EARLY_REPAIRS: usize = 4096;
-/// Bytes of such early messages.
+/// Bytes of such early messages, with those of their pieces in memory.
 pub const EARLY_REPAIR_BYTES: usize = 8 << 20;
 
 /// Repairs of one region of one replica in a row after which the whole region is repaired.
@@ -93,6 +99,9 @@ pub const IN_A_ROW_BATCHES: u64 = 4096;
 /// Repairs of one replica within [`REPAIR_RATE_US`] after which it is replaced as a whole, unless
 /// [`Config::with_repair_limit`](crate::Config::with_repair_limit) sets another bound.
 pub const REPAIRS_BEFORE_REPLACE: usize = 20_000;
+/// Repairs of one replica within [`REPAIR_RATE_US`] after which its hardware is reported as broken: that of a healthy
+/// machine causes far fewer. Findings that are repaired together count once.
+pub const REPAIRS_BEFORE_REPORT: usize = 100;
 /// Repairs of one region as a whole, of one replica, within [`REPAIR_RATE_US`] after which the replica is replaced: a
 /// region that was filled so often and is wrong again has another cause than its content. (1,000 faults per second, all
 /// over 16 regions, need half as many.)
@@ -124,6 +133,11 @@ pub const ASK_AFTER_US: u64 = 50_000;
 pub const ASKS_PER_TICK: usize = 64;
 /// Open batches checked in one tick.
 pub const BATCHES_PER_TICK: usize = 1024;
+/// For so long after a RECOVER of a replica its next findings are gathered for one more: the faulty replica executes
+/// nothing while it waits for the objects of one, about a millisecond.
+pub const GATHER_US: u64 = 5_000;
+/// Findings that are not gathered any longer.
+pub const GATHER_OBJECTS: usize = 64;
 /// A VALID replica that is not the lowest-numbered one proposes a RECOVER after this long, per rank.
 pub const PROPOSE_AFTER_US: u64 = 200_000;
 /// A proposed RECOVER that has not reached its turn is proposed again after this long.
@@ -170,12 +184,19 @@ const _: () = assert!(MAX_REQUESTS_PER_BATCH * 17 <= MAX_PIECE_BYTES);
 const _: () = assert!(MAX_DIGESTS_PER_CHECK * 16 <= MAX_PIECE_BYTES);
 const _: () = assert!(MAX_OBJECTS_PER_RECOVER * 12 <= MAX_PIECE_BYTES, "a RECOVER fits one ordered request");
 const _: () = assert!(KEPT_REPLY_BYTES_MAX <= u32::MAX as usize, "offsets in a reply are 32 bits");
+const _: () = assert!(MAX_PARTS_PER_REPAIR <= u16::MAX as usize, "their number is 16 bits");
+const _: () = assert!(
+    (MAX_OBJECTS_PER_RECOVER + MAX_REGIONS_PER_RECOVER) * REPAIR_PART_BYTES <= REPAIR_MESSAGE_BYTES
+        && MAX_OBJECTS_PER_RECOVER + MAX_REGIONS_PER_RECOVER <= MAX_PARTS_PER_REPAIR,
+    "the digests of all small objects of a RECOVER fit one message"
+);
 const _: () = assert!(REPAIR_PUSH_BYTES >= MAX_PIECE_BYTES, "an object of one piece needs no further round");
-const _: () = assert!(EARLY_REPAIR_BYTES >= REPAIR_PUSH_BYTES, "what is pushed can also wait");
+const _: () = assert!(EARLY_REPAIR_BYTES >= 2 * REPAIR_PUSH_BYTES, "what is pushed can also wait");
 const _: () = assert!(ASK_AFTER_US < FETCH_GIVE_UP_US && FETCH_GIVE_UP_US < REPAIR_GIVE_UP_US);
 const _: () =
     assert!(ASK_AFTER_US < SETTLE_AFTER_US, "what was lost is asked for before anything is settled");
 const _: () = assert!(MAX_OBJECTS_PER_RECOVER <= UNDECIDED_OBJECTS);
 const _: () = assert!(PROPOSE_AFTER_US < PROPOSE_AGAIN_US && PROPOSE_AGAIN_US < REPAIR_GIVE_UP_US);
+const _: () = assert!(REPAIRS_BEFORE_REPORT < REPAIRS_BEFORE_REPLACE);
 const _: () =
     assert!(REPAIRS_BEFORE_REGION as usize <= REPAIRS_BEFORE_REPLACE, "a region is tried before a replica");

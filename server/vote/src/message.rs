@@ -76,8 +76,15 @@ pub enum Message {
         /// The part.
         bytes: Bytes,
     },
-    /// REPAIR: one piece of one packed object, or only its digest (EDCC'16 Table III).
-    Repair(Repair),
+    /// REPAIR: pieces of packed objects, or only their digests (EDCC'16 Table III). A donor sends all that it has for
+    /// one RECOVER in one message, as far as it fits.
+    Repair {
+        /// Place of the RECOVER. Pieces are named by it, never by the RECOVER's id: the same RECOVER ordered twice
+        /// packs two different states.
+        turn: Place,
+        /// The pieces; never empty.
+        parts: Vec<RepairPart>,
+    },
     /// The faulty replica has installed everything: packed objects need no longer be kept.
     Repaired {
         /// Place of the RECOVER.
@@ -132,12 +139,9 @@ pub enum Ask {
     },
 }
 
-/// One piece of one packed object. It is named by the place of its RECOVER, never by the RECOVER's id: the same
-/// RECOVER ordered twice packs two different states.
+/// One piece of one packed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repair {
-    /// Place of the RECOVER.
-    pub turn: Place,
+pub struct RepairPart {
     /// Region.
     pub region_id: RegionId,
     /// The object, or [`ObjectId::NONE`] for the region.
@@ -193,7 +197,7 @@ impl Message {
                     .put64(answer.position)
                     .put64(answer.time_us)
                     .put32(answer.request_checksum);
-                out.put64(answer.bytes).put128(answer.digest);
+                out.put64(answer.bytes).put128(answer.digest).put128(answer.started);
                 out.put32(*total).put32(*first);
                 out.put16(pairs.len() as u16);
                 for pair in pairs {
@@ -217,7 +221,7 @@ impl Message {
             Message::Reply { place, total, offset, bytes } => {
                 out.put8(REPLY).put(&place.to_bytes()).put32(*total).put32(*offset).put(bytes);
             }
-            Message::Repair(repair) => encode_repair(out, repair),
+            Message::Repair { turn, parts } => encode_repair(out, *turn, parts),
             Message::Repaired { turn } => {
                 out.put8(REPAIRED).put(&turn.to_bytes());
             }
@@ -242,7 +246,7 @@ impl Message {
             FORGOTTEN => Message::Forgotten { batch: r.u64()?, digest: decode_optional(&mut r)? },
             REPLY_GONE => Message::ReplyGone { place: Place::read(&mut r)? },
             REPLY => decode_reply(&mut r)?,
-            REPAIR => Message::Repair(decode_repair(&mut r)?),
+            REPAIR => decode_repair(&mut r)?,
             REPAIRED => Message::Repaired { turn: Place::read(&mut r)? },
             _ => return Err(KIND),
         };
@@ -277,7 +281,8 @@ fn decode_digests(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
 fn decode_pairs(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
     let place = Place::read(r)?;
     let (position, time_us, request_checksum) = (r.u64()?, r.u64()?, r.u32()?);
-    let answer = Answer { position, time_us, request_checksum, bytes: r.u64()?, digest: r.u128()? };
+    let (bytes, digest, started) = (r.u64()?, r.u128()?, r.u128()?);
+    let answer = Answer { position, time_us, request_checksum, bytes, digest, started };
     let (total, first) = (r.u32()?, r.u32()?);
     let count = r.count16(MAX_PAIRS_PER_MESSAGE, crate::digest::PAIR_BYTES)?;
     let end = first.checked_add(count as u32).ok_or(BOUND)?;
@@ -357,24 +362,36 @@ fn decode_ask(r: &mut SharedReader<'_>) -> Result<Ask, Malformed> {
     })
 }
 
-fn encode_repair(out: &mut Vec<u8>, repair: &Repair) {
-    out.put8(REPAIR).put(&repair.turn.to_bytes()).put32(repair.region_id).put64(repair.id.to_bits());
-    out.put8(repair.present as u8).put32(repair.piece).put32(repair.pieces).put128(repair.digest);
-    out.put8(repair.bytes.is_some() as u8);
-    if let Some(bytes) = &repair.bytes {
-        out.put(bytes);
+fn encode_repair(out: &mut Vec<u8>, turn: Place, parts: &[RepairPart]) {
+    out.put8(REPAIR).put(&turn.to_bytes()).put16(parts.len() as u16);
+    for part in parts {
+        out.put32(part.region_id).put64(part.id.to_bits()).put8(part.present as u8);
+        out.put32(part.piece).put32(part.pieces).put8(part.bytes.is_some() as u8);
+        let bytes = part.bytes.as_deref().unwrap_or_default();
+        out.put32(bytes.len() as u32).put128(part.digest).put(bytes);
     }
 }
 
-fn decode_repair(r: &mut SharedReader<'_>) -> Result<Repair, Malformed> {
-    let (turn, region_id, id) = (Place::read(r)?, r.u32()?, ObjectId::from_bits(r.u64()?));
-    let (present, piece, pieces, digest) = (r.flag()?, r.u32()?, r.u32()?, r.u128()?);
-    let bytes = if r.flag()? { Some(r.rest_bytes()) } else { None };
-    let length = bytes.as_ref().map_or(0, Bytes::len);
-    if piece >= pieces || pieces > MAX_PIECES || length > MAX_PIECE_BYTES || (!present && pieces != 1) {
+fn decode_repair(r: &mut SharedReader<'_>) -> Result<Message, Malformed> {
+    let turn = Place::read(r)?;
+    let count = r.count16(MAX_PARTS_PER_REPAIR, REPAIR_PART_BYTES)?;
+    if count == 0 {
         return Err(BOUND);
     }
-    Ok(Repair { turn, region_id, id, present, piece, pieces, digest, bytes })
+    let mut parts = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (region_id, id, present) = (r.u32()?, ObjectId::from_bits(r.u64()?), r.flag()?);
+        let (piece, pieces, has_bytes) = (r.u32()?, r.u32()?, r.flag()?);
+        let (length, digest) = (r.u32()? as usize, r.u128()?);
+        let is_beyond = piece >= pieces || pieces > MAX_PIECES || length > MAX_PIECE_BYTES;
+        if is_beyond || (!present && pieces != 1) || (!has_bytes && length != 0) {
+            return Err(BOUND);
+        }
+        let bytes = r.bytes(length)?;
+        let bytes = has_bytes.then_some(bytes);
+        parts.push(RepairPart { region_id, id, present, piece, pieces, digest, bytes });
+    }
+    Ok(Message::Repair { turn, parts })
 }
 
 pub(crate) fn encode_failure(out: &mut Vec<u8>, failure: &Failure) {

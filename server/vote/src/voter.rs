@@ -243,7 +243,7 @@ impl Voter {
             Message::Reply { place, total, offset, bytes } => {
                 self.replies.on_reply(from, place, (total, offset), &bytes, &mut self.ballots, round);
             }
-            Message::Repair(repair) => self.repairs.on_repair(from, repair, round),
+            Message::Repair { turn, parts } => self.repairs.on_repair(from, turn, parts, round),
             Message::Repaired { turn } => self.repairs.on_repaired(from, turn),
         }
     }

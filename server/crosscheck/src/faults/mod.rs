@@ -323,7 +323,7 @@ impl Hooks for Injector {
         let kind = match message {
             Message::Check { .. } if self.0.sabotaged.has(Sabotage::MutesVotes) => return false,
             Message::Check { .. } => Corruption::Check,
-            Message::Repair(_) => Corruption::Repair,
+            Message::Repair { .. } => Corruption::Repair,
             _ => return true,
         };
         if let Some(last) = body.last_mut()

@@ -9,7 +9,7 @@ use crate::shapes;
 
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
 /// would differ.
-pub const PROTOCOL: u8 = 9;
+pub const PROTOCOL: u8 = 10;
 /// Most settings in a hello.
 const SETTINGS: usize = 96;
 /// Most bytes of a hello: a decoder reads no more.

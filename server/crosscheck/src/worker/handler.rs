@@ -73,9 +73,11 @@ impl<S: Service> Context<S> {
                 self.keep(turn, slot.as_ref(), kept);
                 self.hooks.on_reply(turn, &mut replies.current);
                 let wrong_bits = self.hooks.wrong_digest_bits(turn);
+                let started = self.started(turn, slot.as_ref());
                 self.leave_ran(slot, ran, |request_info| {
                     let request_info = RequestInfo { kind, ..request_info };
                     let mut result = self.result(request_info, touched.into_pairs(), replies, runs);
+                    result.set_started(started);
                     result.digest ^= wrong_bits;
                     result
                 });
@@ -106,16 +108,35 @@ impl<S: Service> Context<S> {
                 return outcome;
             }
         };
+        self.leave_failed(turn, slot, ran, failure, replies);
+        outcome
+    }
+
+    /// Stores the result of a request that this replica abandons.
+    fn leave_failed(
+        &self,
+        turn: &Turn<'_, Job<S::Request>>,
+        slot: Option<ResultSlot>,
+        ran: RunNotes,
+        failure: Failure,
+        replies: &mut Replies,
+    ) {
         let refused = self.mode.twice.then(|| self.refuse(turn, slot.as_ref(), replies));
         self.leave_ran(slot, ran, |request_info| {
-            let request_info = RequestInfo { kind, ..request_info };
+            let request_info = RequestInfo { kind: ran.kind, ..request_info };
             let reported = refused.map(|runs| self.result(request_info, Pairs::new(), replies, runs));
             RequestResult {
                 failure: Some(failure),
                 ..reported.unwrap_or_else(|| RequestResult::abandoned(request_info, failure))
             }
         });
-        outcome
+    }
+
+    /// The digest of what a request has started, where the vote compares it: in verified mode the digest of the
+    /// schedule has it, and two runs have made it. A request without a result has no vote.
+    fn started(&self, turn: &Turn<'_, Job<S::Request>>, slot: Option<&ResultSlot>) -> u128 {
+        let is_compared = self.mode.crosschecked && slot.is_some();
+        if is_compared { execute::started(turn, Job::bytes) } else { 0 }
     }
 
     /// The result of a request: digested for the vote, or with the digests of its two runs, or only the part that is
@@ -272,7 +293,7 @@ impl<S: Service> Context<S> {
         // Without a second digest no reply leaves, and the client's connection is closed.
         let again = decode_again(&*self.service, turn.request());
         let second = again.map_or(0, |again| made(2, &again, turn.request().checksum).0);
-        RunDigests { first, second, reply }
+        RunDigests { first, second, reply, started: 0 }
     }
 
     /// The kind of request, for evidence.

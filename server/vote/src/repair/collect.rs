@@ -11,8 +11,10 @@ use crate::limits::*;
 
 /// The repair case of one faulty replica.
 ///
-/// There is no timer: the findings of one round of the loop go into one RECOVER, and while that is being ordered, later
-/// findings are collected for the next.
+/// The findings of one round of the loop go into one RECOVER, and while that is being ordered, later findings are
+/// collected for the next. The first finding is proposed at once; where repairs follow each other so closely that the
+/// faulty replica would do nothing else, those after it are gathered for [`GATHER_US`], or until they are
+/// [`GATHER_OBJECTS`].
 #[derive(Debug, Default)]
 pub(super) struct Case {
     /// Wrong objects and the latest request that showed each.
@@ -25,6 +27,8 @@ pub(super) struct Case {
     proposers: Set,
     since_us: u64,
     in_flight_us: Option<u64>,
+    /// When a RECOVER had its turn here last.
+    turned_us: Option<u64>,
     /// Turns of past repairs by object; they settle later messages about earlier requests.
     repaired: BTreeMap<(RegionId, ObjectId), Place>,
     /// Turns of past repairs of whole regions.
@@ -35,6 +39,8 @@ pub(super) struct Case {
     recent: VecDeque<(u64, u64)>,
     /// The same ids.
     recent_ids: BTreeSet<u64>,
+    /// Ordered time at which the operator was informed that they are many.
+    reported_us: Option<u64>,
     /// Ordered times of recent repairs of whole regions.
     recent_regions: BTreeMap<RegionId, VecDeque<u64>>,
 }
@@ -127,7 +133,9 @@ impl Case {
         let rank = candidates.iter().filter(|replica| *replica < me).count() as u64;
         let waited = now_us.saturating_sub(self.since_us);
         let on_its_way = self.in_flight_us.is_some_and(|at| now_us.saturating_sub(at) < PROPOSE_AGAIN_US);
-        if on_its_way || waited < rank * PROPOSE_AFTER_US {
+        let is_soon = self.turned_us.is_some_and(|at| now_us.saturating_sub(at) < GATHER_US);
+        let is_gathering = is_soon && self.regions.is_empty() && self.wrong.len() < GATHER_OBJECTS;
+        if on_its_way || is_gathering || waited < rank * PROPOSE_AFTER_US {
             return None;
         }
         self.in_flight_us = Some(now_us);
@@ -161,7 +169,7 @@ impl Case {
     ) -> bool {
         self.on_overwritten(turn, recover);
         self.count_streaks(turn, recover);
-        (self.in_flight_us, self.since_us) = (None, now_us);
+        (self.in_flight_us, self.since_us, self.turned_us) = (None, now_us, Some(now_us));
         if let Some((_, latest)) = self.wrong.iter().next() {
             self.cause = *latest;
         }
@@ -220,6 +228,16 @@ impl Case {
         });
     }
 
+    /// Whether the repairs of the last interval are too many for healthy hardware, and this was not said in it.
+    pub(super) fn is_news_of_many(&mut self, time_us: u64) -> bool {
+        let is_said = self.reported_us.is_some_and(|at| time_us.saturating_sub(at) <= REPAIR_RATE_US);
+        let is_news = !is_said && self.recent.len() > REPAIRS_BEFORE_REPORT;
+        if is_news {
+            self.reported_us = Some(time_us);
+        }
+        is_news
+    }
+
     fn is_too_often(&mut self, time_us: u64, id: u64, limit: usize) -> bool {
         while let Some((at, old)) = self.recent.front().copied()
             && time_us.saturating_sub(at) > REPAIR_RATE_US
@@ -253,13 +271,54 @@ mod tests {
             (0..20_000u64).find(|batch| {
                 let objects = [(3, ObjectId::new(*batch, 0))];
                 case.add(Place::new(2 * batch, 0), objects.into_iter(), Set::first(2), 0);
-                let recover = case.propose(0, 2, Set::first(2), 0).expect("something is wrong");
-                case.on_turn(Place::new(2 * batch + 1, 0), batch * pause_us, &recover, usize::MAX, 0)
+                let now_us = batch * (GATHER_US + 1);
+                let recover = case.propose(0, 2, Set::first(2), now_us).expect("something is wrong");
+                case.on_turn(Place::new(2 * batch + 1, 0), batch * pause_us, &recover, usize::MAX, now_us)
             })
         };
         let each = u64::from(REPAIRS_BEFORE_REGION) + 1;
         assert_eq!(filled_every(1_000), Some(each * (REGION_REPAIRS_BEFORE_REPLACE as u64 + 1) - 1));
         assert_eq!(filled_every(20_000), None, "as faults that come one by one would need it");
+    }
+
+    #[test]
+    fn more_repairs_than_healthy_hardware_needs_are_said_once_per_interval() {
+        let said = |pause_us: u64| {
+            let mut case = Case::default();
+            let mut repair = |number: u64| {
+                let objects = vec![(1, ObjectId::new(number, 0))];
+                let scope = Scope::Faulty(2);
+                let cause = Place::new(number, 0);
+                let recover = Recover { id: number, proposer: 0, scope, cause, objects, regions: Vec::new() };
+                case.on_turn(Place::new(number, 1), number * pause_us, &recover, usize::MAX, 0);
+                case.is_news_of_many(number * pause_us)
+            };
+            (0..1000).filter(|number| repair(*number)).collect::<Vec<_>>()
+        };
+        let every = REPAIRS_BEFORE_REPORT as u64;
+        assert_eq!(said(REPAIR_RATE_US / every + 1), [], "just as many");
+        assert_eq!(said(REPAIR_RATE_US / 500), [every, every + 501]);
+    }
+
+    #[test]
+    fn the_first_finding_is_repaired_at_once_and_close_ones_after_it_together() {
+        let mut case = Case::default();
+        let find = |case: &mut Case, number: u64, now_us: u64| {
+            let objects = [(1, ObjectId::new(number, 0))];
+            case.add(Place::new(number, 0), objects.into_iter(), Set::first(2), now_us);
+            case.propose(0, 2, Set::first(2), now_us)
+        };
+        let first = find(&mut case, 10, 100).expect("nothing was repaired lately");
+        case.on_turn(Place::new(11, 0), 0, &first, usize::MAX, 1_000);
+        assert_eq!(find(&mut case, 12, 1_100), None);
+        assert_eq!(find(&mut case, 13, 1_000 + GATHER_US - 1), None);
+        let both = case.propose(0, 2, Set::first(2), 1_000 + GATHER_US).expect("the time is over");
+        assert_eq!(both.objects.len(), 2);
+        case.on_turn(Place::new(14, 0), 0, &both, usize::MAX, 10_000);
+        for number in 20..20 + GATHER_OBJECTS as u64 - 1 {
+            assert_eq!(find(&mut case, number, 10_001), None);
+        }
+        assert!(find(&mut case, 19, 10_001).is_some(), "they are many");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::config::{Replica, Set};
 use crate::digest::{RepairHeader, repair_piece};
 use crate::event::{Content, Packed, Place};
 use crate::limits::*;
-use crate::message::{Ask, Message, Repair};
+use crate::message::{Ask, Message, RepairPart};
 use crate::voter::Round;
 
 /// The RECOVERs whose turn this replica, the faulty one, holds.
@@ -23,7 +23,7 @@ pub(super) struct Installs {
     quorum_rule: bool,
     waiting: BTreeMap<Place, Install>,
     /// REPAIRs for turns this replica has not reached: healthy replicas may be ahead.
-    early: VecDeque<(Replica, Repair)>,
+    early: VecDeque<(Replica, Place, Vec<RepairPart>)>,
     early_bytes: usize,
     /// Turns that are done; late REPAIRs for them are ignored.
     done: VecDeque<Place>,
@@ -137,11 +137,11 @@ impl Installs {
         let install = Install { belief, targets, since_us, requested_us, round_robin: 0 };
         self.waiting.insert(turn, install);
         let (now, later): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.early).into_iter().partition(|(_, repair)| repair.turn == turn);
-        self.early_bytes = later.iter().map(|(_, repair)| length(repair)).sum();
+            std::mem::take(&mut self.early).into_iter().partition(|(_, of, _)| *of == turn);
+        self.early_bytes = later.iter().map(|(_, _, parts)| length(parts)).sum();
         self.early = later;
-        for (from, repair) in now {
-            self.on_repair(from, repair, round);
+        for (from, _, parts) in now {
+            self.on_repair(from, turn, parts, round);
         }
         if !belief.has_senders(live) {
             // The objects stay wrong, and are still known to be wrong.
@@ -150,38 +150,53 @@ impl Installs {
     }
 
     /// REPAIR: the function that receives it.
-    pub(super) fn on_repair(&mut self, from: Replica, repair: Repair, round: &mut Round<'_>) {
-        let turn = repair.turn;
-        let Some(install) = self.waiting.get_mut(&turn) else { return self.keep_early(from, repair) };
+    pub(super) fn on_repair(
+        &mut self,
+        from: Replica,
+        turn: Place,
+        parts: Vec<RepairPart>,
+        round: &mut Round<'_>,
+    ) {
+        if !self.waiting.contains_key(&turn) {
+            return self.keep_early(from, turn, parts);
+        }
+        for part in parts {
+            self.on_part(from, turn, part, round);
+        }
+    }
+
+    /// One piece. The turn may have been passed with an earlier one.
+    fn on_part(&mut self, from: Replica, turn: Place, part: RepairPart, round: &mut Round<'_>) {
+        let Some(install) = self.waiting.get_mut(&turn) else { return };
         let belief = install.belief;
-        let Some(target) = install.targets.get_mut(&(repair.region_id, repair.id)) else { return };
+        let Some(target) = install.targets.get_mut(&(part.region_id, part.id)) else { return };
         if target.accepted.is_some() {
             return;
         }
-        if !self.quorum_rule && target.pieces.is_empty() && repair.bytes.is_none() && repair.present {
+        if !self.quorum_rule && target.pieces.is_empty() && part.bytes.is_none() && part.present {
             return;
         }
-        let claim = Claim { present: repair.present, pieces: repair.pieces, digest: repair.digest };
-        if let Some(bytes) = &repair.bytes
-            && digest_of(&repair, bytes) != repair.digest
+        let claim = Claim { present: part.present, pieces: part.pieces, digest: part.digest };
+        if let Some(bytes) = &part.bytes
+            && digest_of(turn, &part, bytes) != part.digest
         {
             // Corrupted in transit or in the sender's memory: dropped, and requested again.
             self.bad.push((from, turn));
             return;
         }
-        let piece = target.pieces.entry(repair.piece).or_default();
+        let piece = target.pieces.entry(part.piece).or_default();
         piece.claims[from as usize] = Some(claim);
-        if let Some(bytes) = repair.bytes {
+        if let Some(bytes) = part.bytes {
             let before = piece.bytes.as_ref().map(|(digest, _)| *digest);
             let agreed = agreed_claim(&piece.claims, belief).map(|claim| claim.digest);
             if before.is_none() || before != agreed {
-                piece.bytes = Some((repair.digest, bytes));
+                piece.bytes = Some((part.digest, bytes));
             }
             piece.is_requested = false;
-        } else if !repair.present && digest_of(&repair, &[]) == repair.digest {
-            piece.bytes = Some((repair.digest, Bytes::new()));
+        } else if !part.present && digest_of(turn, &part, &[]) == part.digest {
+            piece.bytes = Some((part.digest, Bytes::new()));
         }
-        self.accept(turn, (repair.region_id, repair.id), round);
+        self.accept(turn, (part.region_id, part.id), round);
     }
 
     /// Assembles a target when every piece has f+1 equal digests and bytes that match.
@@ -250,8 +265,8 @@ impl Installs {
 
     /// The turn of a RECOVER in which this replica does not take part.
     pub(super) fn pass(&mut self, turn: Place, round: &mut Round<'_>) {
-        self.early.retain(|(_, repair)| repair.turn != turn);
-        self.early_bytes = self.early.iter().map(|(_, repair)| length(repair)).sum();
+        self.early.retain(|(_, of, _)| *of != turn);
+        self.early_bytes = self.early.iter().map(|(_, _, parts)| length(parts)).sum();
         self.close(turn);
         round.commands.push(Command::PassTurn { turn });
     }
@@ -285,14 +300,14 @@ impl Installs {
 
     /// Keeps a REPAIR that comes before its turn. The oldest one is dropped if there is no room: it is for a turn that
     /// was given up, or is requested again.
-    fn keep_early(&mut self, from: Replica, repair: Repair) {
-        if self.done.contains(&repair.turn) {
+    fn keep_early(&mut self, from: Replica, turn: Place, parts: Vec<RepairPart>) {
+        if self.done.contains(&turn) {
             return;
         }
-        self.early_bytes += length(&repair);
-        self.early.push_back((from, repair));
+        self.early_bytes += length(&parts);
+        self.early.push_back((from, turn, parts));
         while self.early.len() > EARLY_REPAIRS || self.early_bytes > EARLY_REPAIR_BYTES {
-            let Some((_, oldest)) = self.early.pop_front() else { return };
+            let Some((_, _, oldest)) = self.early.pop_front() else { return };
             self.early_bytes -= length(&oldest);
         }
     }
@@ -364,21 +379,21 @@ fn ask_again(
     asks
 }
 
-fn digest_of(repair: &Repair, bytes: &[u8]) -> u128 {
+fn digest_of(turn: Place, part: &RepairPart, bytes: &[u8]) -> u128 {
     let header = RepairHeader {
-        batch: repair.turn.batch,
-        request: repair.turn.request,
-        region_id: repair.region_id,
-        id: repair.id.to_bits(),
-        piece: repair.piece,
-        pieces: repair.pieces,
-        present: repair.present,
+        batch: turn.batch,
+        request: turn.request,
+        region_id: part.region_id,
+        id: part.id.to_bits(),
+        piece: part.piece,
+        pieces: part.pieces,
+        present: part.present,
     };
     repair_piece(&header, bytes)
 }
 
-fn length(repair: &Repair) -> usize {
-    repair.bytes.as_ref().map_or(0, Bytes::len)
+fn length(parts: &[RepairPart]) -> usize {
+    size_of_val(parts) + parts.iter().filter_map(|part| part.bytes.as_ref()).map(Bytes::len).sum::<usize>()
 }
 
 fn join(parts: &[&Bytes]) -> Bytes {

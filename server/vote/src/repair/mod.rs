@@ -16,7 +16,7 @@ use crate::config::{Config, Protections, Replica, Set};
 use crate::event::{Packed, Place};
 use crate::evidence::VoteCounters;
 use crate::limits::MAX_REPLICAS;
-use crate::message::Repair;
+use crate::message::RepairPart;
 use crate::voter::Round;
 use collect::Case;
 use install::Installs;
@@ -114,6 +114,9 @@ impl Repairs {
             return;
         }
         let too_many = self.cases[faulty as usize].on_turn(turn, time_us, &recover, self.limit, round.now_us);
+        if self.cases[faulty as usize].is_news_of_many(time_us) {
+            round.commands.push(Command::ManyRepairs { replica: faulty });
+        }
         if too_many && faulty == self.me {
             round.commands.push(Command::ReplaceSelf(BeyondRepair::TooManyRepairs));
         } else if too_many {
@@ -153,8 +156,14 @@ impl Repairs {
     }
 
     /// REPAIR from a peer.
-    pub(crate) fn on_repair(&mut self, from: Replica, repair: Repair, round: &mut Round<'_>) {
-        self.installs.on_repair(from, repair, round);
+    pub(crate) fn on_repair(
+        &mut self,
+        from: Replica,
+        turn: Place,
+        parts: Vec<RepairPart>,
+        round: &mut Round<'_>,
+    ) {
+        self.installs.on_repair(from, turn, parts, round);
     }
 
     /// The faulty replica is done.

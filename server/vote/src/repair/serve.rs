@@ -10,7 +10,7 @@ use crate::config::Replica;
 use crate::digest::{RepairHeader, repair_piece};
 use crate::event::{Content, Packed, Place};
 use crate::limits::*;
-use crate::message::{Message, Repair};
+use crate::message::{Message, RepairPart};
 use crate::voter::Round;
 
 /// The objects that this replica has packed for faulty ones.
@@ -31,7 +31,7 @@ struct ServedTurn {
 
 impl Served {
     /// Sends the digest of every piece to a replica that overwrites its objects (EDCC'16 Table III); one
-    /// sender, `pushes`, adds the bytes of the first ones, so that a small repair takes one message. The rest
+    /// sender, `pushes`, adds the bytes of the first ones. All of it is one message, if it is not too long. The rest
     /// is pulled.
     pub(super) fn on_turn(
         &mut self,
@@ -57,16 +57,26 @@ impl Served {
             }
         }
         let served = ServedTurn { turn, objects };
-        let mut pushed = 0;
+        let (mut pushed, mut bytes, mut parts) = (0, 0, Vec::new());
         for (target, (content, digests)) in &served.objects {
             for piece in 0..digests.len() as u32 {
                 let length = content.as_ref().map_or(0, |content| piece_bytes(content, piece).len());
                 let with_bytes = pushes && pushed + length <= REPAIR_PUSH_BYTES;
                 pushed += if with_bytes { length } else { 0 };
-                if let Some(message) = served.message(*target, piece, with_bytes) {
-                    round.send_one(faulty, message);
+                let Some(part) = served.part(*target, piece, with_bytes) else { continue };
+                let more = REPAIR_PART_BYTES + part.bytes.as_ref().map_or(0, Bytes::len);
+                if parts.len() == MAX_PARTS_PER_REPAIR
+                    || (!parts.is_empty() && bytes + more > REPAIR_MESSAGE_BYTES)
+                {
+                    round.send_one(faulty, Message::Repair { turn, parts: std::mem::take(&mut parts) });
+                    bytes = 0;
                 }
+                bytes += more;
+                parts.push(part);
             }
+        }
+        if !parts.is_empty() {
+            round.send_one(faulty, Message::Repair { turn, parts });
         }
         self.keep(faulty, served);
     }
@@ -94,8 +104,8 @@ impl Served {
         round: &mut Round<'_>,
     ) {
         let served = self.turns.get(&(turn, from));
-        if let Some(message) = served.and_then(|served| served.message(target, piece, true)) {
-            round.send_one(from, message);
+        if let Some(part) = served.and_then(|served| served.part(target, piece, true)) {
+            round.send_one(from, Message::Repair { turn, parts: vec![part] });
         }
     }
 
@@ -119,12 +129,11 @@ impl ServedTurn {
         self.objects.values().map(|(bytes, _)| content(bytes) + SERVED_OBJECT_BYTES).sum()
     }
 
-    fn message(&self, target: (RegionId, ObjectId), piece: u32, with_bytes: bool) -> Option<Message> {
+    fn part(&self, target: (RegionId, ObjectId), piece: u32, with_bytes: bool) -> Option<RepairPart> {
         let (content, digests) = self.objects.get(&target)?;
         let digest = *digests.get(piece as usize)?;
         let bytes = content.as_ref().filter(|_| with_bytes).map(|content| piece_bytes(content, piece));
-        Some(Message::Repair(Repair {
-            turn: self.turn,
+        Some(RepairPart {
             region_id: target.0,
             id: target.1,
             present: content.is_some(),
@@ -132,7 +141,7 @@ impl ServedTurn {
             pieces: digests.len() as u32,
             digest,
             bytes,
-        }))
+        })
     }
 }
 
@@ -167,6 +176,48 @@ fn piece_digest(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Command;
+
+    /// The numbers of pieces, and whether they have bytes, of the messages that a donor sends.
+    fn messages(pushes: bool, lengths: &[usize]) -> Vec<Vec<bool>> {
+        let packed = |(slot, length): (u16, &usize)| Packed {
+            region_id: 1,
+            id: ObjectId::new(4, slot),
+            content: Content::Present(vec![7; *length].into()),
+        };
+        let mut commands = Vec::new();
+        let round = &mut Round { now_us: 0, commands: &mut commands };
+        let packed = (0..).zip(lengths).map(packed).collect();
+        Served::default().on_turn(Place::new(9, 0), 2, packed, pushes, round);
+        let with_bytes = |command| match command {
+            Command::Send { message: Message::Repair { parts, .. }, .. } => {
+                let mut wire = Vec::new();
+                let message = Message::Repair { turn: Place::new(9, 0), parts: parts.clone() };
+                message.encode(&mut wire);
+                assert!(wire.len() <= MAX_PIECE_BYTES + REPAIR_PART_BYTES + 16, "{} bytes", wire.len());
+                assert_eq!(Message::decode(&wire.into()), Ok(message));
+                parts.iter().map(|part| part.bytes.is_some()).collect()
+            }
+            other => panic!("{other:?}"),
+        };
+        commands.into_iter().map(with_bytes).collect()
+    }
+
+    #[test]
+    fn all_objects_go_into_one_message_unless_it_is_too_long() {
+        assert_eq!(messages(true, &[100, 0, 4000]), [vec![true; 3]]);
+        assert_eq!(messages(false, &[100, MAX_PIECE_BYTES, 4 * MAX_PIECE_BYTES]), [vec![false; 6]]);
+        let long = MAX_PIECE_BYTES - 1000;
+        assert_eq!(messages(true, &[long, 900, 900]), [vec![true, true], vec![true]]);
+        assert_eq!(messages(true, &[MAX_PIECE_BYTES, MAX_PIECE_BYTES]), [[true], [true]]);
+        let most = vec![1; MAX_PARTS_PER_REPAIR + 1];
+        assert_eq!(messages(true, &most).iter().map(Vec::len).collect::<Vec<_>>(), [MAX_PARTS_PER_REPAIR, 1]);
+        // More than is pushed: the digests of the rest are behind it.
+        assert_eq!(
+            messages(true, &[MAX_PIECE_BYTES; 5]),
+            [[true; 1]; 4].iter().map(|one| one.to_vec()).chain([vec![false]]).collect::<Vec<_>>()
+        );
+    }
 
     /// A replica that lost its memory is filled with a later state; one that has its log on disk executes the turns
     /// again.

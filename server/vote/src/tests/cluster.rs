@@ -237,6 +237,7 @@ impl Cluster {
                 self.pass(replica, turn);
             }
             Command::NotSettled { region_id, id, .. } => node.not_settled.push((region_id, id)),
+            Command::ManyRepairs { .. } => {}
             Command::ReplaceSelf(_) | Command::PeerBeyondRepair { .. } => node.replace.push(command),
         }
     }

@@ -301,13 +301,15 @@ fn repair_message() {
         let mut cluster = group(3);
         let mut left = hits;
         cluster.on_wire = Box::new(move |_, _, mut message| {
-            if let (true, Message::Repair(repair)) = (left > 0, &mut message)
-                && let Some(bytes) = &repair.bytes
-            {
-                let mut bytes = bytes.to_vec();
-                bytes[9] ^= 2;
-                repair.bytes = Some(Bytes::from(bytes));
-                left -= 1;
+            if let Message::Repair { parts, .. } = &mut message {
+                for part in parts.iter_mut().filter(|_| left > 0) {
+                    let Some(bytes) = &part.bytes else { continue };
+                    let mut bytes = bytes.to_vec();
+                    bytes[9] ^= 2;
+                    part.bytes = Some(Bytes::from(bytes));
+                    left -= 1;
+                    break;
+                }
             }
             Some(message)
         });
@@ -323,19 +325,21 @@ fn repair_message() {
 fn repair_digest() {
     let mut cluster = group(3);
     cluster.on_wire = Box::new(|from, _, mut message| {
-        if let (0, Message::Repair(repair)) = (from, &mut message) {
-            // The sender's packed state is consistently wrong: bytes and digest fit each other.
-            repair.bytes = Some(Bytes::from(vec![7; 16]));
-            let header = digest::RepairHeader {
-                batch: repair.turn.batch,
-                request: repair.turn.request,
-                region_id: repair.region_id,
-                id: repair.id.to_bits(),
-                piece: repair.piece,
-                pieces: repair.pieces,
-                present: repair.present,
-            };
-            repair.digest = digest::repair_piece(&header, &[7; 16]);
+        if let (0, Message::Repair { turn, parts }) = (from, &mut message) {
+            for part in parts {
+                // The sender's packed state is consistently wrong: bytes and digest fit each other.
+                part.bytes = Some(Bytes::from(vec![7; 16]));
+                let header = digest::RepairHeader {
+                    batch: turn.batch,
+                    request: turn.request,
+                    region_id: part.region_id,
+                    id: part.id.to_bits(),
+                    piece: part.piece,
+                    pieces: part.pieces,
+                    present: part.present,
+                };
+                part.digest = digest::repair_piece(&header, &[7; 16]);
+            }
         }
         Some(message)
     });

@@ -10,7 +10,7 @@ use crate::event::Failure;
 use crate::limits::{ASK_AFTER_US, KEEP_FINISHED_BATCHES, WINDOW_BATCHES};
 use crate::message::BOUND;
 use crate::{
-    Ask, Command, Config, Event, Malformed, Message, Pairs, Place, Recover, Repair, RequestResult, Scope,
+    Ask, Command, Config, Event, Malformed, Message, Pairs, Place, Recover, RepairPart, RequestResult, Scope,
     Voter,
 };
 
@@ -52,6 +52,16 @@ fn ask() -> impl Strategy<Value = Ask> {
     ]
 }
 
+fn repair_part() -> impl Strategy<Value = RepairPart> {
+    let bytes = proptest::collection::vec(any::<u8>(), 0..100).prop_map(Bytes::from);
+    (any::<(u32, u64, u128)>(), 0..9u32, proptest::option::of(bytes)).prop_map(
+        |((region_id, id, digest), piece, bytes)| {
+            let id = ObjectId::from_bits(id);
+            RepairPart { region_id, id, present: true, piece, pieces: 9, digest, bytes }
+        },
+    )
+}
+
 fn message() -> impl Strategy<Value = Message> {
     let digests = || proptest::collection::vec(any::<u128>(), 1..20);
     let bytes = || proptest::collection::vec(any::<u8>(), 0..100).prop_map(Bytes::from);
@@ -60,8 +70,8 @@ fn message() -> impl Strategy<Value = Message> {
             .prop_map(|(first, digests)| Message::Check { first, digests: digests.into() }),
         (prop_oneof![0..6u64, any::<u64>()], proptest::collection::vec(any::<Option<u128>>(), 0..6))
             .prop_map(|(batch, digests)| Message::Digests { batch, digests }),
-        (place(), any::<(u32, u64, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
-            |(place, (request_checksum, bytes, digest), first, more, pairs)| {
+        (place(), any::<(u32, u64, u128, u128)>(), 0..100u32, 0..100u32, pairs()).prop_map(
+            |(place, (request_checksum, bytes, digest, started), first, more, pairs)| {
                 let total = first + pairs.len() as u32 + more;
                 Message::Pairs {
                     place,
@@ -71,6 +81,7 @@ fn message() -> impl Strategy<Value = Message> {
                         request_checksum,
                         bytes,
                         digest,
+                        started,
                     },
                     total,
                     first,
@@ -87,21 +98,8 @@ fn message() -> impl Strategy<Value = Message> {
             let total = offset + bytes.len() as u32 + more;
             Message::Reply { place, total, offset, bytes }
         }),
-        (place(), any::<(u32, u64, u128)>(), 0..9u32, proptest::option::of(bytes())).prop_map(
-            |(turn, (region_id, id, digest), piece, bytes)| {
-                let id = ObjectId::from_bits(id);
-                Message::Repair(Repair {
-                    turn,
-                    region_id,
-                    id,
-                    present: true,
-                    piece,
-                    pieces: 9,
-                    digest,
-                    bytes,
-                })
-            }
-        ),
+        (place(), proptest::collection::vec(repair_part(), 1..5))
+            .prop_map(|(turn, parts)| Message::Repair { turn, parts }),
         place().prop_map(|turn| Message::Repaired { turn }),
     ]
 }

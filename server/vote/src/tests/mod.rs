@@ -12,5 +12,6 @@ mod repair;
 mod replies;
 mod service;
 mod settle;
+mod started;
 mod transcript;
 mod window;

@@ -92,7 +92,10 @@ fn corrupt(mut message: Message, chance: &mut SplitMix64) -> Message {
             changed[0] ^= 1;
             *bytes = Bytes::from(changed);
         }
-        Message::Repair(repair) => repair.digest ^= flip,
+        Message::Repair { parts, .. } => {
+            let at = chance.modulo(parts.len() as u64) as usize;
+            parts[at].digest ^= flip;
+        }
         _ => {}
     }
     message

@@ -79,8 +79,9 @@ fn without_the_repair_quorum_one_wrong_sender_is_believed() {
         cluster.order(&[Op::Set(0, 1)]);
         cluster.run();
         cluster.on_wire = Box::new(|from, _, mut message| {
-            if let (0, Message::Repair(repair)) = (from, &mut message) {
-                let (mut bytes, turn) = (repair.id.to_bits().to_le_bytes().to_vec(), repair.turn);
+            if let (0, Message::Repair { turn, parts }) = (from, &mut message) {
+                let repair = &mut parts[0];
+                let mut bytes = repair.id.to_bits().to_le_bytes().to_vec();
                 bytes.extend_from_slice(&[6; 8]);
                 let header = digest::RepairHeader {
                     batch: turn.batch,

@@ -51,6 +51,28 @@ fn what_one_round_finds_goes_into_one_recover() {
 }
 
 #[test]
+fn a_donor_sends_all_objects_of_a_recover_in_one_message() {
+    let mut cluster = group();
+    let counted = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let counts = std::rc::Rc::clone(&counted);
+    cluster.on_wire = Box::new(move |from, _, message| {
+        if let Message::Repair { turn, parts } = &message {
+            counts.borrow_mut().push((*turn, from, parts.len()));
+        }
+        Some(message)
+    });
+    let objects: Vec<_> = std::collections::BTreeSet::from([0, 1, 2, 3].map(key)).into_iter().collect();
+    let cause = Place::new(0, 0);
+    let recover =
+        Recover { id: 1, proposer: 0, scope: Scope::Faulty(2), cause, objects, regions: Vec::new() };
+    cluster.log.push(vec![Entry::Recover(recover)]);
+    cluster.run();
+    let turn = Place::new(1, 0);
+    assert_eq!(*counted.borrow(), [(turn, 0, 4), (turn, 1, 4)]);
+    cluster.assert_as_if_fault_free();
+}
+
+#[test]
 fn requests_before_the_turn_are_settled_by_it() {
     let mut cluster = group();
     cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(1));
@@ -297,7 +319,8 @@ fn repairs_for_a_turn_not_reached_yet_wait() {
 #[test]
 fn lost_repairs_are_asked_for_and_given_up_in_the_end() {
     let mut cluster = group();
-    cluster.on_wire = Box::new(|_, _, message| (!matches!(message, Message::Repair(_))).then_some(message));
+    cluster.on_wire =
+        Box::new(|_, _, message| (!matches!(message, Message::Repair { .. })).then_some(message));
     cluster.nodes[2].slips.insert(Place::new(1, 0), Slip::Value(1));
     cluster.order(&[Op::Set(0, 9)]);
     cluster.run();
@@ -319,7 +342,7 @@ fn a_replica_far_behind_gets_every_repair_it_missed() {
     let lost = std::rc::Rc::new(std::cell::Cell::new(true));
     let loses = std::rc::Rc::clone(&lost);
     cluster.on_wire = Box::new(move |_, _, message| {
-        (!(loses.get() && matches!(message, Message::Repair(_)))).then_some(message)
+        (!(loses.get() && matches!(message, Message::Repair { .. }))).then_some(message)
     });
     for id in 0..200 {
         let objects = vec![key((id % 4) as u8)];

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use object::{ObjectId, Pair, RegionId};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::RequestInfo;
-use crate::{Content, Failure, Packed, Pairs, Recover, RequestResult};
+use crate::{Content, Failure, Packed, Pairs, Recover, RequestInfo, RequestResult, digest};
 
 pub(crate) const REGION_IDS: RegionId = 2;
 
@@ -42,6 +41,8 @@ pub(crate) enum Op {
     Remove(u8),
     /// Answers so many bytes and touches nothing.
     Long(u32),
+    /// Counts a key up and sets a timer.
+    Start(u8),
 }
 
 /// Checksum of the ordered request.
@@ -60,6 +61,8 @@ pub(crate) enum Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub objects: BTreeMap<(RegionId, ObjectId), Object>,
+    /// The keys of the timers that are set.
+    pub timers: Vec<u8>,
 }
 
 pub(crate) fn key(key: u8) -> (RegionId, ObjectId) {
@@ -80,6 +83,8 @@ pub(crate) enum Slip {
     Removes,
     /// The handler creates an object that the request does not need.
     Creates,
+    /// The handler sets no timer.
+    Starts,
 }
 
 impl State {
@@ -97,7 +102,17 @@ impl State {
             Ok((pairs, reply)) => {
                 let pairs: Pairs =
                     pairs.into_iter().map(|((region_id, id), sum)| Pair { region_id, id, sum }).collect();
-                RequestResult::new(request_info, pairs, Bytes::from(reply))
+                let started = match (op, slip) {
+                    (Op::Start(_), Slip::Starts) => 0,
+                    (Op::Start(key), _) => {
+                        self.timers.push(key);
+                        digest::started(0, Some(u64::from(key)), &[key])
+                    }
+                    _ => 0,
+                };
+                let mut result = RequestResult::new(request_info, pairs, Bytes::from(reply));
+                result.set_started(started);
+                result
             }
             Err(failure) => {
                 *self = before;
@@ -130,6 +145,7 @@ impl State {
                 read(self, key(k))?;
                 (key(k), Some(value))
             }
+            Op::Start(k) => (key(k), Some(read(self, key(k))?.unwrap_or(0).wrapping_add(1))),
             Op::Add(k, other) => {
                 let (a, b) = (read(self, key(k))?, read(self, key(other))?);
                 (key(k), Some(a.unwrap_or(0).wrapping_add(b.unwrap_or(1))))
@@ -249,5 +265,6 @@ fn kind(op: Op) -> u16 {
         Op::Get(..) => 3,
         Op::Remove(..) => 4,
         Op::Long(..) => 5,
+        Op::Start(..) => 6,
     }
 }

@@ -448,7 +448,7 @@ fn the_next_replica_proposes_when_the_lowest_does_not() {
 fn a_silent_source_is_not_waited_for() {
     let mut cluster = group(3);
     order_one(&mut cluster, &[Op::Set(0, 500)]);
-    let is_repair = |message: &Message| matches!(message, Message::Repair(_));
+    let is_repair = |message: &Message| matches!(message, Message::Repair { .. });
     cluster.on_wire = Box::new(move |_, _, message| (!is_repair(&message)).then_some(message));
     pass_time(&mut cluster, SETTLE_AFTER_US + REPAIR_GIVE_UP_US + 200_000);
     for node in &cluster.nodes[1..] {

@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::service::{Op, key};
-use crate::{Command, Content, Message, Replica, Scope, To};
+use crate::{Command, Content, Message, RepairPart, Replica, Scope, To};
 
 /// One line per important command.
 pub(crate) fn line(replica: Replica, command: &Command) -> Option<String> {
@@ -51,15 +51,13 @@ fn message_line(message: &Message) -> String {
         Message::Digests { batch, digests } => format!("DIGESTS {batch} ({} requests)", digests.len()),
         Message::Pairs { place, pairs, .. } => format!("PAIRS {place} ({} pairs)", pairs.len()),
         Message::SelfBlame { place, failure } => format!("SELF-BLAME {place} {failure:?}"),
-        Message::Repair(repair) => {
-            let with = if repair.bytes.is_some() { "bytes" } else { "digest only" };
-            format!(
-                "REPAIR {}:{} piece {}/{} ({with})",
-                repair.region_id,
-                repair.id,
-                repair.piece + 1,
-                repair.pieces
-            )
+        Message::Repair { parts, .. } => {
+            let part = |part: &RepairPart| {
+                let with = if part.bytes.is_some() { "bytes" } else { "digest only" };
+                let RepairPart { region_id, id, piece, pieces, .. } = part;
+                format!("{region_id}:{id} piece {}/{pieces} ({with})", piece + 1)
+            };
+            format!("REPAIR {}", parts.iter().map(part).collect::<Vec<_>>().join(", "))
         }
         Message::Repaired { turn } => format!("REPAIRED {turn}"),
         Message::Reply { place, bytes, .. } => format!("REPLY {place} ({} bytes)", bytes.len()),

@@ -5,7 +5,7 @@ use object::Pair;
 use super::{Ballots, Case, Round, Voter};
 use crate::classify::{Status, Verdict, Votes, by_elimination, classify, verdict};
 use crate::command::{BeyondRepair, Command, Dropped, To};
-use crate::config::{Replica, Set};
+use crate::config::{Protections, Replica, Set};
 use crate::digest::Answer;
 use crate::event::{Failure, Pairs, Place};
 use crate::evidence::{FaultStage, WrongObject};
@@ -149,6 +149,7 @@ impl Voter {
             name_object(&mut wrong, theirs, right, (region_id, id));
         }
         let stage = stage_of(failure, theirs, right, &wrong);
+        let beyond = beyond_repair(failure, theirs, right, self.ballots.config.protections);
         let case =
             Case { batch: place.batch, request: Some(place.request), kind: own.request_info.kind, stage };
         let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.region_id, wrong.id)).collect();
@@ -159,9 +160,8 @@ impl Voter {
             self.streaks.count_outvoted(place.batch, replica, names_objects, &mut self.ballots, round);
         }
         self.repairs.add(replica, place, &objects, proposers, round.now_us);
-        if stage == FaultStage::Schedule && replica == me {
-            // Repairing objects does not correct a counter: the next object that it creates has a wrong id again.
-            round.commands.push(Command::ReplaceSelf(BeyondRepair::OutOfStep));
+        if let (Some(why), true) = (beyond, replica == me) {
+            round.commands.push(Command::ReplaceSelf(why));
         }
         if let Some(dispute) =
             self.ballots.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request))
@@ -350,16 +350,39 @@ fn stage_of(
     right: &Delta,
     wrong: &[WrongObject],
 ) -> FaultStage {
-    let turn = |delta: &Delta| (delta.answer.position, delta.answer.time_us);
+    let scheduled = |delta: &Delta| (turn(delta), delta.answer.started);
     match failure {
         Some(Failure::Check { .. } | Failure::Missing { .. }) => FaultStage::Passive,
         Some(Failure::Request | Failure::Invalid) => FaultStage::Message,
-        None if theirs.is_some_and(|theirs| turn(theirs) != turn(right)) => FaultStage::Schedule,
+        None if theirs.is_some_and(|theirs| scheduled(theirs) != scheduled(right)) => FaultStage::Schedule,
         None if wrong.is_empty() && theirs.is_some_and(|theirs| theirs.answer != right.answer) => {
             FaultStage::Reply
         }
         _ => FaultStage::InRequest,
     }
+}
+
+/// Position and time at which a request ran.
+fn turn(delta: &Delta) -> (u64, u64) {
+    (delta.answer.position, delta.answer.time_us)
+}
+
+/// What is wrong at a FAILED replica beside its objects. Repairing objects does not correct a counter: the next object
+/// that it creates has a wrong id again. Neither does it start a timer: later this replica would execute one request
+/// fewer than the others.
+fn beyond_repair(
+    failure: Option<Failure>,
+    theirs: Option<&Delta>,
+    right: &Delta,
+    protections: Protections,
+) -> Option<BeyondRepair> {
+    let ran = theirs.filter(|_| failure.is_none());
+    if ran.is_some_and(|ran| turn(ran) != turn(right)) {
+        return Some(BeyondRepair::OutOfStep);
+    }
+    // Who has abandoned the request has started nothing.
+    let started = ran.map_or(0, |ran| ran.answer.started);
+    (protections.started_check && started != right.answer.started).then_some(BeyondRepair::StartedOthers)
 }
 
 /// Replicas of `set` that have sent all their votes on a request.

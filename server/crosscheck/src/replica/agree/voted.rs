@@ -69,7 +69,7 @@ impl Voted {
             return;
         }
         let kind = match message {
-            Message::Repair(_) => order::FrameKind::Repair,
+            Message::Repair { .. } => order::FrameKind::Repair,
             _ => order::FrameKind::Check,
         };
         match to {
@@ -346,6 +346,14 @@ impl Voted {
                         several times. It stays as it is. {NOT_DETERMINISTIC}"
                 ));
             }
+            Command::ManyRepairs { replica } => env.world.say(format_args!(
+                "replica {} had to be repaired more than {} times within {} s: its hardware is broken. Move it to \
+                    another machine, and test the memory and the processor of this one. `crosscheck evidence` shows \
+                    what was wrong. It goes on being repaired",
+                ReplicaId(replica),
+                vote::limits::REPAIRS_BEFORE_REPORT,
+                vote::limits::REPAIR_RATE_US / 1_000_000
+            )),
             Command::ReplaceSelf(why) => env.stop_with(Ok(Stop::Replace(ReplaceReason::Vote(why)))),
             Command::PeerBeyondRepair { replica, why } => {
                 env.world.say(format_args!(

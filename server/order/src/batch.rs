@@ -32,7 +32,7 @@ const FLAGS: usize = 6;
 const INCARNATION: usize = 8;
 /// Where the head has the leader's stamp.
 const TIME: usize = 24;
-/// Where the head has the number of requests.
+/// Where the head has the number of requests, and behind it the length of the body, its checksum, and the mark.
 const COUNT: usize = 40;
 /// Bytes a request takes in the table before the bytes of the requests, without and with its stream.
 const ROW: usize = 8;
@@ -313,6 +313,19 @@ impl Encoded {
     pub(crate) fn claimed_size(head: &[u8]) -> Option<(usize, bool)> {
         let count = head.get(COUNT..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
         Some((count as usize, head.get(FLAGS)? & FLAG_DRAIN != 0))
+    }
+
+    /// What of a head no leader rewrites and tells a batch from all others: the incarnation and the number; and the
+    /// number of requests, the body's length and checksum, and the mark of the process. Not reliable before the
+    /// checksum is verified.
+    pub(crate) fn claimed_identity(head: &[u8]) -> Option<([u8; 16], [u8; 16])> {
+        Some((*head.get(INCARNATION..)?.first_chunk()?, *head.get(COUNT..)?.first_chunk()?))
+    }
+
+    /// The incarnation and the number of the batch; not reliable before the checksum is verified.
+    pub(crate) fn claimed_number(head: &[u8]) -> Option<(u64, u64)> {
+        let word = |at: usize| head.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        Some((word(INCARNATION)?, word(INCARNATION + 8)?))
     }
 
     /// The leader's stamp in microseconds since 1970; not reliable before the checksum is verified.

@@ -427,6 +427,7 @@ impl<E: OrderEngine> Orderer<E> {
             if leadership.is_leader {
                 self.queue.push(&batch, encoded, &self.state);
             } else {
+                self.engine.handed_over(&encoded);
                 self.out.send(leader, FrameKind::Forward, encoded.into_frame());
             }
         }

@@ -173,6 +173,23 @@ impl Batch {
         Ok(batch)
     }
 
+    /// Reads a batch that is executed here and handed on to nobody: its head is verified, and that its requests fill
+    /// the body. Whoever uses a request compares it with its own checksum first; with a damaged table these are other
+    /// bytes, or another checksum. Only where one does not fit is the body summed ([`Batch::is_intact`]), to tell what
+    /// changed here from what was ordered like this. No request's checksum covers its stream, so a body with streams is
+    /// summed.
+    ///
+    /// # Errors
+    /// Those of [`Batch::decode`], without the body's checksum.
+    pub(crate) fn decode_to_execute(encoded: &Encoded) -> Result<Self, Malformed> {
+        let batch = Self::decode_head(encoded)?;
+        if batch.streams {
+            return Self::decode(encoded);
+        }
+        batch.check_rows()?;
+        Ok(batch)
+    }
+
     /// Number of requests: at least one, unless the exactly-once rule has left none ([`crate::Delivered`]).
     pub fn len(&self) -> usize {
         self.count as usize

@@ -60,6 +60,8 @@ pub(crate) struct Batcher {
     delivered: usize,
     /// Batches behind those that were handed to the current leader.
     sent: usize,
+    /// The latest number that was handed to any leader.
+    handed: u64,
     /// Whether deliveries may be rolled back: then a batch stays after its delivery until [`Batcher::forget_to`].
     keeps: bool,
     /// Whether batches have the streams of their requests.
@@ -103,6 +105,7 @@ impl Batcher {
             in_flight: SealedQueue::starting_at(1),
             delivered: 0,
             sent: 0,
+            handed: 0,
             keeps: false,
             streams: false,
             stays: false,
@@ -185,15 +188,19 @@ impl Batcher {
         let number = next.map_or(due, |next| next + self.sent as u64);
         let batch = self.in_flight.get(due).map_err(|_| CorruptPart::OwnBatch)?;
         let Some(InFlight { encoded, .. }) = batch else { return Err(CorruptPart::OwnBatch) };
-        // A log would take a corrupt batch, here or at other replicas. Without a log the requests are checked once:
-        // when the batch is delivered, which is next.
-        let batch = if self.stays { Batch::decode_head(encoded) } else { Batch::decode(encoded) };
+        // One that was handed over before has been here for a while, and may have been lost because it is corrupt: then
+        // it would be refused for ever. One that was formed a moment ago is summed by whoever takes it: the leader, or
+        // the followers of this one (`check::check`), which then report its log entry to it. Where it stays here, its
+        // requests are compared with their own checksums, next.
+        let is_new = self.stays || due > self.handed;
+        let batch = if is_new { Batch::decode_head(encoded) } else { Batch::decode(encoded) };
         let batch = batch.map_err(|_| CorruptPart::OwnBatch)?;
         let name = (batch.origin, batch.incarnation, batch.number, batch.mark);
         if name != (origin, incarnation, number, self.mark) {
             return Err(CorruptPart::OwnBatch);
         }
         self.sent += 1;
+        self.handed = self.handed.max(due);
         Ok(Some((batch, encoded.clone())))
     }
 
@@ -277,12 +284,12 @@ impl Batcher {
         Ok(())
     }
 
-    /// Injects a fault: flips a bit of the first batch's requests.
+    /// Injects a fault: flips a bit of this byte of the first batch's body.
     #[cfg(test)]
-    pub fn corrupt_first(&mut self) {
+    pub fn corrupt_first(&mut self, at: usize) {
         let (_, batch) = &mut self.in_flight.entries_mut()[0];
         let mut body = batch.encoded.body.to_vec();
-        body[9] ^= 1;
+        body[at] ^= 1;
         batch.encoded.body = body.into();
     }
 

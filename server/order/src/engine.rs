@@ -251,7 +251,8 @@ pub enum CorruptPart {
     Delivery,
 }
 
-/// A peer sent something that no honest, healthy replica sends. Count it against the peer and reset its connection.
+/// A peer sent something that no honest, healthy replica sends. Count it against the peer and reset its connection. Or
+/// this replica has damaged what it kept itself: then `peer` is its own slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("replica {}: {why}", ReplicaId(*peer))]
 pub struct Blame {
@@ -432,6 +433,11 @@ pub trait OrderEngine: Send {
     /// [`Blame`] when a field is out of range; the engine's state is then unchanged.
     fn on_frame(&mut self, from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame>;
 
+    /// This replica has handed a batch of its own to the leader, whose log entry may come back without the requests.
+    fn handed_over(&mut self, batch: &Encoded) {
+        let _ = batch;
+    }
+
     /// One tick of the caller's clock passed (25 ms suggested).
     fn tick(&mut self);
 
@@ -589,6 +595,13 @@ pub trait EngineFaults {
     /// Changes one byte of the entry at `index` at rest in memory. False when it has no such byte.
     fn corrupt_entry(&mut self, index: u64, at: usize) -> bool {
         let _ = (index, at);
+        false
+    }
+
+    /// Changes one byte of each batch that this replica keeps until its entry comes back without the requests. False
+    /// when there is none.
+    fn corrupt_own(&mut self, at: usize) -> bool {
+        let _ = at;
         false
     }
 

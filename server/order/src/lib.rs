@@ -42,7 +42,7 @@ pub use log::{
 };
 pub use orderer::{Config, Delivered, OrderCounters, Orderer};
 pub use primary::{PrimaryConfig, PrimaryEngine};
-pub use raft::{RaftConfig, RaftEngine};
+pub use raft::{OwnEntries, RaftConfig, RaftEngine};
 pub use sessions::{Rule, Session, State};
 pub use single::SingleEngine;
 pub use wire::Malformed;
@@ -55,7 +55,7 @@ pub mod fuzzing {
     /// Decodes an engine message, and encodes it again; returns whether it was one.
     pub fn raft_message(bytes: Bytes) -> bool {
         let Ok(received) = crate::raft::codec::decode(bytes) else { return false };
-        crate::raft::codec::encode(&received.envelope, &received.message).is_some()
+        crate::raft::codec::encode(&received.envelope, &received.message, |_| false).is_some()
     }
 
     /// Decodes a founding or joining message, and encodes it again; returns whether it was one.

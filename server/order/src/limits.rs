@@ -22,6 +22,11 @@ pub const APPEND_ENTRIES: usize = 16 << 10;
 pub const OWN_IN_FLIGHT: usize = 8;
 /// This replica's batches in flight that are sent without waiting for more requests.
 pub const OWN_EAGER: usize = 2;
+/// Batches that a replica keeps until their entries come back from the leader without the requests. The oldest goes
+/// first, and its entry then comes with them.
+pub const OWN_KEPT: usize = 2 * OWN_IN_FLIGHT;
+/// Bytes of these batches. They share the memory of the batches in flight.
+pub const OWN_KEPT_BYTES: usize = 16 << 20;
 /// Requests that wait to be put in a batch; beyond it `submit` refuses (back-pressure to the clients).
 pub const COLLECTED_REQUESTS: usize = 64 << 10;
 /// Bytes of requests that wait to be put in a batch.

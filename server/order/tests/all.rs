@@ -12,6 +12,7 @@ mod founding;
 mod hostile;
 mod numbers;
 mod older;
+mod own;
 mod primary;
 mod rejoin;
 mod stamps;

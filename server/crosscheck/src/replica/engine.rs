@@ -65,6 +65,7 @@ by_variant! {
     changes {
         propose(entry: Encoded) -> Result<(), NotNow>;
         on_frame(from: u8, kind: FrameKind, body: Bytes) -> Result<(), Blame>;
+        handed_over(batch: &Encoded) -> ();
         tick() -> ();
         peer_up(peer: u8) -> ();
         peer_down(peer: u8) -> ();

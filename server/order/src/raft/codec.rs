@@ -8,6 +8,8 @@
 //! | append:   count u32, count x { type u8 | term u64 | index u64 | head_len u32 | body_len u32 | head | body }
 //! | snapshot: index u64 | term u64 | configuration
 //! ```
+//!
+//! The body of a batch that the receiver has handed over itself may be left out (`body_len` 0): see `node/own.rs`.
 
 use ::raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 use bytes::Bytes;
@@ -60,8 +62,13 @@ fn kinds() -> impl Iterator<Item = (u8, MessageType)> {
     KINDS.into_iter().chain([TIMEOUT_NOW])
 }
 
-/// The bytes of a message; `None` for kinds that never leave a replica.
-pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<FrameBody> {
+/// The bytes of a message; `None` for kinds that never leave a replica. Entries whose bodies the receiver `has` travel
+/// without them.
+pub(crate) fn encode(
+    envelope: &Envelope,
+    message: &Message,
+    has: impl Fn(&Entry) -> bool,
+) -> Option<FrameBody> {
     let (kind, _) = kinds().find(|&(_, kind)| kind == message.get_msg_type())?;
     let count = message.entries.len();
     let mut body = BodyWriter::with_capacity(128 + ENTRY * count, 2 * count);
@@ -74,9 +81,10 @@ pub(crate) fn encode(envelope: &Envelope, message: &Message) -> Option<FrameBody
         MessageType::MsgAppend => {
             out.put32(message.entries.len() as u32);
             for entry in &message.entries {
-                put_entry_head(entry, body.fields());
+                let data = if has(entry) { &Bytes::new() } else { &entry.data };
+                put_entry_head(entry, data.len(), body.fields());
                 body.share(&entry.context);
-                body.share(&entry.data);
+                body.share(data);
             }
         }
         MessageType::MsgSnapshot => {
@@ -144,17 +152,17 @@ pub(crate) fn snapshot(index: u64, term: u64, configuration: &Configuration, dat
 
 /// An entry, in a message and in the log alike.
 pub(crate) fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
-    put_entry_head(entry, out);
+    put_entry_head(entry, entry.data.len(), out);
     out.put(&entry.context).put(&entry.data);
 }
 
-fn put_entry_head(entry: &Entry, out: &mut Vec<u8>) {
+fn put_entry_head(entry: &Entry, body: usize, out: &mut Vec<u8>) {
     out.put8(match entry.get_entry_type() {
         EntryType::EntryNormal => 0,
         EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => 1,
     });
     out.put64(entry.term).put64(entry.index);
-    out.put32(entry.context.len() as u32).put32(entry.data.len() as u32);
+    out.put32(entry.context.len() as u32).put32(body as u32);
 }
 
 pub(crate) fn decode_entry(reader: &mut SharedReader<'_>) -> Result<Entry, Malformed> {
@@ -203,14 +211,18 @@ mod tests {
         let envelope = Envelope { group: 3, delivered: 4, floor: 2 };
         for (_, kind) in kinds() {
             let message = sample(kind);
-            let bytes = encode(&envelope, &message).unwrap().joined();
+            let bytes = encode(&envelope, &message, |_| false).unwrap().joined();
             let back = decode(bytes.clone()).unwrap();
             assert_eq!((back.envelope, back.message), (envelope, message));
             for len in 0..bytes.len() {
                 assert!(decode(bytes.slice(..len)).is_err());
             }
         }
-        assert_eq!(encode(&envelope, &sample(MessageType::MsgPropose)), None, "proposals are not forwarded");
+        assert_eq!(
+            encode(&envelope, &sample(MessageType::MsgPropose), |_| false),
+            None,
+            "proposals are not forwarded"
+        );
     }
 
     proptest! {
@@ -222,7 +234,7 @@ mod tests {
         #[test]
         fn mutated_messages_never_panic(pick in 0usize..10, at in any::<usize>(), value in any::<u8>()) {
             let message = sample(kinds().nth(pick).unwrap().1);
-            let mut bytes = encode(&Envelope::default(), &message).unwrap().joined().to_vec();
+            let mut bytes = encode(&Envelope::default(), &message, |_| false).unwrap().joined().to_vec();
             let at = at % bytes.len();
             bytes[at] = value;
             let _ = decode(bytes.into());

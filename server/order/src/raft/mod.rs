@@ -50,9 +50,29 @@ pub struct RaftConfig {
     pub found: bool,
     /// Bounds that a simulation makes small.
     pub scale: limits::EngineScale,
+    /// How own batches come back from the leader.
+    pub own_entries: OwnEntries,
     /// Whether the engine's own numbers are checked, compared with the rules of raft, and sealed. Always on, but for a
     /// test that shows the effect.
     pub seals_numbers: bool,
+}
+
+/// How the entries of a follower's own batches come back from the leader: without their requests, which the follower
+/// has. All parts are on, but for tests that show the effect of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnEntries {
+    /// As a leader, leave out the requests.
+    pub left_out: bool,
+    /// As a leader, send whole entries to a follower that refuses some.
+    pub fall_back: bool,
+    /// As a follower, compare the kept requests with the entry's checksum.
+    pub compared: bool,
+}
+
+impl Default for OwnEntries {
+    fn default() -> Self {
+        OwnEntries { left_out: true, fall_back: true, compared: true }
+    }
 }
 
 impl RaftConfig {
@@ -73,6 +93,7 @@ impl RaftConfig {
             window: limits::WINDOW_ENTRIES,
             found: true,
             scale: limits::EngineScale::default(),
+            own_entries: OwnEntries::default(),
             seals_numbers: true,
         }
     }
@@ -255,6 +276,10 @@ impl<L: LogStore> crate::EngineFaults for RaftEngine<L> {
         self.node.as_mut().is_some_and(|node| node.raw.mut_store().corrupt(index, at))
     }
 
+    fn corrupt_own(&mut self, at: usize) -> bool {
+        self.node.as_mut().is_some_and(|node| node.own.corrupt(at))
+    }
+
     fn corrupt_number(&mut self, ordinal: usize, bit: u32) -> Option<&'static str> {
         self.node.as_mut()?.corrupt_number(ordinal, bit)
     }
@@ -271,6 +296,12 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             (FrameKind::Order, None) => Ok(()), // meant for an earlier incarnation of ours
             (FrameKind::Control, _) => self.on_control(from, body),
             _ => Err(Blame::new(from, "a frame kind that the engine does not know")),
+        }
+    }
+
+    fn handed_over(&mut self, batch: &Encoded) {
+        if let Some(node) = &mut self.node {
+            node.own.keep(batch.clone());
         }
     }
 

@@ -2,6 +2,8 @@
 //! here.
 
 mod numbers;
+mod own;
+mod sending;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,11 +22,12 @@ use crate::log::{Hard, LogError, LogStore};
 use crate::raft::RaftConfig;
 use crate::raft::boot::Control;
 use crate::raft::check::{self, Implausible, View};
-use crate::raft::codec::{self, Envelope, Received};
+use crate::raft::codec::{self, Received};
 use crate::raft::lead::Lead;
 use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
 use crate::raft::storage::{GENESIS, Mirror};
 use crate::stamps::RefusedStamps;
+use own::OwnBatches;
 
 /// A member's knowledge of the replica in another slot.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,6 +51,8 @@ pub(crate) struct Peer {
     pub is_elsewhere: bool,
     /// A term that it claims, and that was not accepted.
     pub far_term: u64,
+    /// Its own batches up to this entry are sent to it with their requests.
+    pub whole_to: u64,
 }
 
 /// A member of a group. `raw` is changed only inside [`Node::guard`].
@@ -85,6 +90,8 @@ pub(crate) struct Node<L: LogStore> {
     /// Latest stamp of an entry that is accepted, in microseconds since 1970; the pipeline advances it.
     pub latest_us: u64,
     refused_stamps: RefusedStamps,
+    /// Batches of this replica that were handed to the leader.
+    pub own: OwnBatches,
     /// The group's future name, while an operator's decision is on its way into the log (`takeover`).
     pub renamed: Option<u64>,
     /// The code of the engine's numbers as [`Node::guard`] left them. The numbers are in the engine's own structs.
@@ -143,6 +150,7 @@ impl<L: LogStore> Node<L> {
             gone: 0,
             latest_us: u64::MAX,
             refused_stamps: RefusedStamps::default(),
+            own: OwnBatches::default(),
             renamed: None,
             sealed: Code::new(),
         };
@@ -379,6 +387,7 @@ impl<L: LogStore> Node<L> {
     }
 
     pub fn peer_up(&mut self, peer: u8) {
+        self.send_whole(peer);
         let known = &mut self.peers[usize::from(peer)];
         (known.up, known.spoke, known.far_term) = (true, false, 0);
         self.finish_ready();
@@ -446,6 +455,7 @@ impl<L: LogStore> Node<L> {
         if let Some(believed) = check::leave_out_what_we_lack(&view, &mut received.message) {
             self.out.outputs.push_back(Output::Lacking { from, believed, last: view.last_index });
         }
+        self.own.complete(self.config.slot, &mut received.message);
         match check::check(&view, from, &received) {
             Ok(()) => {
                 if !received.message.entries.is_empty() {
@@ -454,6 +464,14 @@ impl<L: LogStore> Node<L> {
                 self.take_message(from, received);
             }
             Err(Implausible::Field(why)) => return Err(Blame::new(from, why)),
+            Err(Implausible::Entry(index)) if self.own.is_at_fault(index, &received.message) => {
+                if !self.config.own_entries.compared {
+                    self.take_message(from, received);
+                    return Ok(());
+                }
+                self.own.forget();
+                return Err(Blame::new(self.config.slot, "a batch of its own changed while it was kept"));
+            }
             Err(Implausible::Future(ahead_us)) => {
                 self.refused_stamps.refused(sender, ahead_us, self.ticks);
                 return Err(Blame::new(from, "an entry is stamped later than f+1 clocks allow"));
@@ -526,6 +544,9 @@ impl<L: LogStore> Node<L> {
     fn take_message(&mut self, from: u8, received: Received) {
         let Received { envelope, message, .. } = received;
         self.note_peer(from, &envelope);
+        if message.reject && message.get_msg_type() == MessageType::MsgAppendResponse {
+            self.send_whole(from);
+        }
         if message.get_msg_type() == MessageType::MsgSnapshot && self.hold(from, &message) {
             return;
         }
@@ -659,6 +680,7 @@ impl<L: LogStore> Node<L> {
                 EntryType::EntryNormal if !self.is_of_known_incarnation(&entry.context) => {}
                 EntryType::EntryNormal => {
                     self.handed = entry.index;
+                    self.own.forget_to(self.config.slot, &entry.context);
                     let encoded = Encoded { head: entry.context, body: entry.data };
                     self.out.committed.push_back(Committed::whole(entry.index, encoded));
                 }
@@ -696,6 +718,7 @@ impl<L: LogStore> Node<L> {
             if configuration.in_slot(slot) != self.configuration.in_slot(slot) {
                 let peer = &mut self.peers[usize::from(slot)];
                 *peer = Peer { up: peer.up, ..Peer::default() };
+                self.send_whole(slot);
             }
         }
         let was_member = self.configuration.contains(self.id());
@@ -722,28 +745,6 @@ impl<L: LogStore> Node<L> {
             self.removed = true;
             self.out.outputs.push_back(Output::Removed);
         }
-    }
-
-    fn send(&mut self, messages: Vec<Message>) {
-        let first = self.mirror().start() + 1;
-        let floor = if self.is_leader() { self.leading_floor() } else { first };
-        let envelope = Envelope { group: self.group(), delivered: self.delivered(), floor };
-        for message in messages {
-            let Some(to) = slot_of(message.to).filter(|&to| self.peers[usize::from(to)].up) else { continue };
-            let deferrable = self.may_be_deferred(&message);
-            let Some(body) = codec::encode(&envelope, &message) else { continue };
-            if deferrable {
-                self.out.send_deferred(to, FrameKind::Order, body)
-            } else {
-                self.out.send(to, FrameKind::Order, body)
-            }
-        }
-    }
-
-    /// Where followers commit by themselves, an acknowledgement is urgent only for clients of the leader.
-    fn may_be_deferred(&self, message: &Message) -> bool {
-        let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
-        acknowledges && !self.leader_waits && self.raw.raft.promotable() && self.all_know_finality()
     }
 
     fn announce_leader(&mut self) {

@@ -75,6 +75,10 @@ pub struct Cluster {
     pub latest_us: Option<u64>,
     /// Whether replicas that start from now on seal the engine's numbers.
     pub seals_numbers: bool,
+    /// How replicas that start from now on leave out the requests of their followers' own batches.
+    pub own_entries: order::OwnEntries,
+    /// Bytes of the bodies of all frames of this sender, receiver and kind.
+    pub sent: BTreeMap<(u8, u8, order::FrameKind), u64>,
     /// Whether replicas that start from now on get the command to begin the group.
     pub founds: bool,
     wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
@@ -103,6 +107,8 @@ impl Cluster {
             transfer_ms: 30,
             latest_us: Some(500_000),
             seals_numbers: true,
+            own_entries: order::OwnEntries::default(),
+            sent: BTreeMap::new(),
             founds: true,
             wire: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
@@ -134,6 +140,7 @@ impl Cluster {
         let raft = RaftConfig {
             window: 256,
             seals_numbers: self.seals_numbers,
+            own_entries: self.own_entries,
             found: self.founds,
             scale: order::limits::EngineScale { kept_bytes: self.kept_bytes, ..Default::default() },
             ..RaftConfig::new(slot, size, nonce, nonce)
@@ -203,9 +210,15 @@ impl Cluster {
     }
 
     pub fn submit(&mut self, slot: u8) -> bool {
+        self.submit_long(slot, 0)
+    }
+
+    /// Submits a request of so many bytes.
+    pub fn submit_long(&mut self, slot: u8, len: usize) -> bool {
         let id = self.submitted + 1;
-        let taken =
-            self.submit_bytes(slot, Bytes::copy_from_slice(&[&[0u8][..], &id.to_le_bytes()].concat()), id);
+        let mut bytes = [&[0u8][..], &id.to_le_bytes()].concat();
+        bytes.resize(len.max(bytes.len()), 7);
+        let taken = self.submit_bytes(slot, bytes.into(), id);
         self.submitted += u64::from(taken);
         taken
     }
@@ -367,6 +380,7 @@ impl Cluster {
             match output {
                 Output::Send { to, kind, body, .. } => {
                     let mut bytes = Vec::new();
+                    *self.sent.entry((slot, to, kind)).or_default() += body.joined().len() as u64;
                     frame::encode(kind, slot, &body.joined(), &mut bytes);
                     self.transmit(slot, to, bytes);
                 }

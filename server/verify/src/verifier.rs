@@ -14,6 +14,7 @@
 //! of them, and by induction on views starts from a version that continues it.
 
 mod change;
+mod events;
 mod extra;
 mod operator;
 mod pair;
@@ -21,6 +22,7 @@ mod recorder;
 mod recover;
 mod tally;
 mod tick;
+mod times;
 
 use std::collections::BTreeMap;
 
@@ -30,116 +32,13 @@ use crate::saved::SavedRecord;
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::version::{StateToken, Version};
 
+pub use events::{Recipients, Timer, VerifierCommand, VerifierEvent};
+
 use change::{Wish, Wishes};
+use events::Out;
 use pair::PairState;
 use recorder::{Recorder, VerifierPhase};
 use recover::Recovery;
-
-/// All events of a verifier.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum VerifierEvent {
-    /// A message arrived. The host gives every message of the stage to both machines of its process, also those that
-    /// its own process sends; each ignores what is not for it.
-    Message {
-        /// The process that sent it, as the link knows it.
-        from: Slot,
-        /// The message.
-        message: VerifyMessage,
-    },
-    /// A process can be reached (again).
-    Connected(Slot),
-    /// The connection to a process ended; it may live.
-    Disconnected(Slot),
-    /// Proof that a process has ended, and with it its memory: its host refuses connections, or a later incarnation
-    /// sends a heartbeat.
-    ProcessGone(Slot),
-    /// The host wants another view: the primary orders nothing although requests wait.
-    Suspect(Reason),
-    /// The operator permits this process to begin a group where no replica has one, as
-    /// [`Config::that_begins`](crate::Config::that_begins).
-    Begin,
-    /// The operator lets the group go on with what this process has: of two executors, the other one will not come back
-    /// with its memory, or of more verifiers a majority has lost it. If the group has agreed on more than the version
-    /// that this one has, the batches in between are given up.
-    GoAlone {
-        /// The version of the own executor that is kept.
-        has: Version,
-        /// The other verifiers that are here without memory: the incarnation in which each has told that. Where
-        /// verifiers decide by majority, nothing happens unless they and this one are a quorum.
-        blank: BTreeMap<Slot, u64>,
-    },
-    /// A timer has elapsed. [`VerifierEvent::Tick`] finds out by itself; an exploration has no time.
-    Elapsed(Timer),
-    /// Time passed. Any interval up to a few milliseconds works.
-    Tick,
-}
-
-/// What waits for time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Timer {
-    /// A batch is known and not recorded, or a view did not begin.
-    ViewChange,
-    /// Messages may have been lost.
-    Resend,
-    /// Extra protection waits for tokens.
-    Extra,
-    /// The primary of a pair is silent.
-    Silence,
-}
-
-/// The receivers of a message, the own process included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Recipients {
-    /// One process.
-    One(Slot),
-    /// Every process with a verifier.
-    Verifiers,
-    /// Every process with an executor.
-    Executors,
-}
-
-/// All commands of a verifier. They are performed in order: what is persisted first is durable before a later message
-/// leaves.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum VerifierCommand {
-    /// Send a message.
-    Send {
-        /// Its receivers.
-        to: Recipients,
-        /// The message.
-        message: VerifyMessage,
-    },
-    /// With `durability = "disk"`: write this and wait until it is durable. Otherwise nothing.
-    Persist(SavedRecord),
-    /// This verifier takes part from the group's beginning.
-    Founded,
-    /// This verifier had lost its memory and takes part again.
-    Recovered,
-    /// A view began at this verifier.
-    ViewBegan {
-        /// Its start.
-        record: TokenRecord,
-    },
-    /// Tokens of the batch after `version` differ, and the batch is rolled back to run sequentially.
-    Differed {
-        /// The last version that was agreed on.
-        version: Version,
-        /// Executors whose token is another than that of a majority of all executors; empty if there is no majority. A
-        /// concurrency bug may have hit the majority.
-        executors: Slots,
-    },
-    /// The batch after `version` ran sequentially and the tokens differ all the same: it is unknown which is wrong.
-    Undecided {
-        /// The last version that was agreed on.
-        version: Version,
-    },
-    /// The primary of a pair waits for its peer, or for the operator ([`VerifierEvent::GoAlone`]): its peer may have
-    /// gone on without it.
-    WaitsForPeer {
-        /// The last version that was agreed on.
-        version: Version,
-    },
-}
 
 /// One verifier. It owns no socket, clock or thread: an event and the time go in, commands come out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -152,18 +51,6 @@ pub struct Verifier {
     /// The incarnations that took part when the group began here.
     founding: BTreeMap<Slot, u64>,
     pair: PairState,
-}
-
-/// Where commands go, and the time.
-struct Out<'a> {
-    now_us: u64,
-    commands: &'a mut Vec<VerifierCommand>,
-}
-
-impl Out<'_> {
-    fn send(&mut self, to: Recipients, message: VerifyMessage) {
-        self.commands.push(VerifierCommand::Send { to, message });
-    }
 }
 
 impl Verifier {
@@ -264,7 +151,7 @@ impl Verifier {
     /// Drops what depends on the time, so that an exploration does not tell states apart by it.
     #[cfg(any(test, feature = "unprotected"))]
     pub fn forget_times(&mut self) {
-        self.recorder.times = tick::Times::default();
+        self.recorder.times = times::Times::default();
     }
 
     fn on_message(&mut self, from: Slot, message: VerifyMessage, out: &mut Out<'_>) {

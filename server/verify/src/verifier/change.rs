@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot, Slots};
 
+use super::Verifier;
+use super::events::{Out, Recipients};
 use super::recorder::{Recorder, VerifierPhase};
-use super::{Out, Recipients, Verifier};
 
 /// A verifier's VIEW-CHANGE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

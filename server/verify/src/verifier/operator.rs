@@ -20,8 +20,9 @@ use crate::message::{Lineup, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::version::Version;
 
+use super::Verifier;
+use super::events::{Out, Recipients, VerifierCommand};
 use super::recorder::Recorder;
-use super::{Out, Recipients, Verifier, VerifierCommand};
 
 /// The first view that this verifier leads in the next identity of the group.
 pub(super) fn next_identity(recorder: &Recorder) -> u64 {

@@ -21,10 +21,11 @@ use crate::message::{AskRound, Lineup, Reason, TokenRecord, VerifyMessage};
 use crate::slots::{Slot, Slots};
 use crate::version::{StateToken, Version};
 
+use super::Verifier;
+use super::events::{Out, Recipients, VerifierCommand};
 use super::operator::next_identity;
 use super::recorder::Recorder;
-use super::tick::has_passed;
-use super::{Out, Recipients, Verifier, VerifierCommand};
+use super::times::has_passed;
 
 /// What the verifier of a pair knows about its peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

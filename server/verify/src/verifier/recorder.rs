@@ -9,10 +9,10 @@ use crate::saved::SavedRecord;
 use crate::slots::{CrashVector, Slot, Slots};
 use crate::version::{StateToken, Version};
 
+use super::events::{Out, Recipients, VerifierCommand};
 use super::extra::ExtraState;
 use super::tally::{Count, Tallies};
-use super::tick::Times;
-use super::{Out, Recipients, VerifierCommand};
+use super::times::Times;
 
 /// The record of a verifier, its promise, and the tokens that lead further.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

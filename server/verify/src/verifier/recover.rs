@@ -32,8 +32,8 @@ use std::collections::BTreeMap;
 use crate::message::{AskRound, Here, TokenRecord, VerifyMessage};
 use crate::slots::{CrashVector, Slot};
 
+use super::events::{Out, Recipients, VerifierCommand};
 use super::recorder::{Recorder, VerifierPhase};
-use super::{Out, Recipients, VerifierCommand};
 
 /// The questions of a verifier without memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

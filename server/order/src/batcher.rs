@@ -601,6 +601,17 @@ mod tests {
         }
     }
 
+    /// Whoever takes a batch sums it. One that comes back to be handed over again may have been refused for its sum.
+    #[test]
+    fn a_batch_is_summed_when_it_is_handed_over_again() {
+        let mut own = waiting(2);
+        form(&mut own);
+        own.corrupt_first(9);
+        assert!(take(&mut own, 1).is_some_and(|batch| Batch::decode(&batch).is_err()), "a moment ago");
+        own.send_again();
+        assert_eq!(own.take_unsent(0, 1, Some(1)), Err(CorruptPart::OwnBatch));
+    }
+
     #[test]
     fn a_batch_that_is_not_the_one_delivered_gives_no_tags() {
         let mut own = in_flight();

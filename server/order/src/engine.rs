@@ -447,6 +447,9 @@ pub trait OrderEngine: Send {
     /// The connection to a peer is gone.
     fn peer_down(&mut self, peer: u8);
 
+    /// A round of the caller's loop has ended: until the next frame or pump nothing changes here.
+    fn rest(&mut self) {}
+
     /// Moves all outputs that do not wait for the disk into `out`.
     fn pump(&mut self, out: &mut EngineOut);
 

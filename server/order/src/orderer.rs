@@ -229,6 +229,7 @@ impl<E: OrderEngine> Orderer<E> {
             self.queue.propose(&mut self.engine, now_us, self.config.window);
         }
         self.engine.pump(&mut self.out);
+        self.engine.rest();
     }
 
     /// Whether the log waits for the disk. Write the sockets before answering with [`Orderer::persist`].

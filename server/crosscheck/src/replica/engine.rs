@@ -69,6 +69,7 @@ by_variant! {
         tick() -> ();
         peer_up(peer: u8) -> ();
         peer_down(peer: u8) -> ();
+        rest() -> ();
         pump(out: &mut EngineOut) -> ();
         persist(out: &mut EngineOut) -> ();
         delivered(index: u64) -> ();

@@ -339,6 +339,12 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
     }
 
+    fn rest(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.end_round();
+        }
+    }
+
     fn pump(&mut self, out: &mut EngineOut) {
         out.take_over(&mut self.out);
         if let Some(node) = &mut self.node {
@@ -356,6 +362,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
             node.persist();
         }
         self.pump(out);
+        self.rest();
     }
 
     fn leadership(&self) -> Leadership {

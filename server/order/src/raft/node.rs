@@ -1,6 +1,7 @@
 //! One member of a group: the engine, stepped by hand, and its log. Input that could make the engine panic is stopped
 //! here.
 
+mod guard;
 mod numbers;
 mod own;
 mod sending;
@@ -27,6 +28,7 @@ use crate::raft::lead::Lead;
 use crate::raft::members::{Change, Configuration, incarnation_of, slot_of};
 use crate::raft::storage::{GENESIS, Mirror};
 use crate::stamps::RefusedStamps;
+use numbers::Critical;
 use own::OwnBatches;
 
 /// A member's knowledge of the replica in another slot.
@@ -94,8 +96,10 @@ pub(crate) struct Node<L: LogStore> {
     pub own: OwnBatches,
     /// The group's future name, while an operator's decision is on its way into the log (`takeover`).
     pub renamed: Option<u64>,
-    /// The code of the engine's numbers as [`Node::guard`] left them. The numbers are in the engine's own structs.
+    /// The code of the engine's numbers as the last round left them. The numbers are in the engine's own structs.
     sealed: Code,
+    /// Within a round: what must be found as the last call of the engine has left it.
+    left: Option<Critical>,
 }
 
 impl<L: LogStore> Node<L> {
@@ -153,6 +157,7 @@ impl<L: LogStore> Node<L> {
             own: OwnBatches::default(),
             renamed: None,
             sealed: Code::new(),
+            left: None,
         };
         node.update_commit_messages();
         node.seal();
@@ -239,47 +244,6 @@ impl<L: LogStore> Node<L> {
         self.failed.is_none() && self.pending.is_some()
     }
 
-    /// Runs `f` unless this member stopped; afterwards it has stopped if the engine found its state impossible.
-    pub fn guard(&mut self, f: impl FnOnce(&mut Self)) {
-        self.guard_received(0, f);
-    }
-
-    /// As [`Node::guard`], where `f` gives the engine a message of the term `last_received`.
-    fn guard_received(&mut self, last_received: u64, f: impl FnOnce(&mut Self)) {
-        if self.failed.is_some() || self.removed {
-            return;
-        }
-        // The input of the rules is read first: a number that changes after that breaks the seal, or a rule.
-        let (before, queued) = (self.before(), self.out.outputs.len());
-        if self.config.seals_numbers && !self.is_sealed() {
-            return self.fail(FailStop::Corrupted(CorruptPart::EngineNumbers));
-        }
-        let outcome = catch_unwind(AssertUnwindSafe(|| f(self)));
-        if let Err(panic) = outcome {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_owned();
-            let poisoned = self.mirror().poisoned.get();
-            self.fail(poisoned.map_or(FailStop::Engine(text), |index| FailStop::LogCorrupt { index }));
-            return;
-        }
-        self.raw.mut_store().note_offer();
-        let timeout = self.election_timeout();
-        if self.raw.raft.randomized_election_timeout() != timeout {
-            self.raw.raft.set_randomized_election_timeout(timeout);
-        }
-        // In this order: a number that changes before it is sealed is compared with the rules, and one that changes
-        // later breaks the seal.
-        self.seal();
-        if self.config.seals_numbers
-            && self.failed.is_none()
-            && let Some(rule) = self.broken_rule(before, last_received)
-        {
-            // No consequence of it leaves.
-            self.out.outputs.truncate(queued);
-            self.fail(FailStop::Corrupted(CorruptPart::EngineRule(rule)));
-        }
-    }
-
     pub fn fail(&mut self, reason: FailStop) {
         if self.failed.is_none() {
             self.failed = Some(reason.clone());
@@ -307,6 +271,7 @@ impl<L: LogStore> Node<L> {
 
     /// Proceeds as far as possible without the disk.
     pub fn pump(&mut self) {
+        self.begin_round();
         self.move_on();
         if self.pending.is_none() && self.let_in() {
             self.move_on();
@@ -438,6 +403,10 @@ impl<L: LogStore> Node<L> {
         }
         if slot_of(received.message.to) == Some(self.config.slot) && received.message.to != self.id() {
             return Ok(()); // meant for another incarnation of ours
+        }
+        self.begin_round();
+        if self.failed.is_some() {
+            return Ok(());
         }
         self.finish_ready();
         if !self.is_term_plausible(from, received.message.term) {

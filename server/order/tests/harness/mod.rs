@@ -336,7 +336,12 @@ impl Cluster {
         text
     }
 
-    fn deliver_frames(&mut self) {
+    /// Whether the next millisecond brings frames to this replica.
+    pub fn has_frames_for(&self, slot: u8) -> bool {
+        self.wire.iter().any(|(key, (_, to, _))| key.0 <= self.now + 1 && *to == slot)
+    }
+
+    pub fn deliver_frames(&mut self) {
         while let Some(entry) = self.wire.first_entry() {
             if entry.key().0 > self.now {
                 break;

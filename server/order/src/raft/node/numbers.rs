@@ -1,7 +1,7 @@
 //! The engine's numbers: terms, positions, its view of its peers. They decide what is committed, no peer
 //! compares them with its own, and they are memory like any other. So they are treated like objects (docs/design.md,
 //! section 3): checked when the engine is entered, compared with the rules of Raft when it has done its work, and
-//! sealed.
+//! sealed (`guard.rs`).
 
 use ::raft::StateRole;
 use object::Code;
@@ -9,13 +9,17 @@ use object::Code;
 use super::Node;
 use crate::log::LogStore;
 
-/// The values that the rules of raft compare before and after.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Before {
+/// The numbers that decide what is final and who leads: those that the rules of raft compare before and after, and what
+/// a leader believes that the others have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Critical {
+    id: u64,
     term: u64,
     vote: u64,
     committed: u64,
+    persisted: u64,
     applied: u64,
+    matched: u64,
 }
 
 impl<L: LogStore> Node<L> {
@@ -81,15 +85,30 @@ impl<L: LogStore> Node<L> {
         self.sealed == code
     }
 
-    pub(super) fn before(&self) -> Before {
+    pub(super) fn critical(&self) -> Critical {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;
-        Before { term: raft.term, vote: raft.vote, committed: log.committed, applied: log.applied }
+        // The order of the members does not matter to a sum; no two of them change by one fault.
+        let matched = match raft.state {
+            StateRole::Leader => {
+                raft.prs().iter().fold(0u64, |sum, (_, progress)| sum.wrapping_add(progress.matched))
+            }
+            _ => 0,
+        };
+        Critical {
+            id: raft.id,
+            term: raft.term,
+            vote: raft.vote,
+            committed: log.committed,
+            persisted: log.persisted,
+            applied: log.applied,
+            matched,
+        }
     }
 
     /// Which rule of raft the engine has broken since `before`, if any; `received` is the term of the message
     /// that it was given.
-    pub(super) fn broken_rule(&self, before: Before, received: u64) -> Option<&'static str> {
+    pub(super) fn broken_rule(&self, before: Critical, received: u64) -> Option<&'static str> {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;
         let last = log.last_index();

@@ -172,8 +172,6 @@ pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
         std::mem::swap(&mut *ledger, &mut kept.ledger);
-        // The buffer for sums stays with the thread.
-        std::mem::swap(&mut ledger.gather, &mut kept.ledger.gather);
     });
     kept.forget_outside(position);
     close();
@@ -336,11 +334,21 @@ impl ScopeState {
     }
 
     fn remember(&self, header: &Header, opened: Opened) {
-        let entered = self.find(header).unwrap_or_else(|| {
-            let oldest = usize::from(self.oldest.get()) % REMEMBERED;
-            self.oldest.set(oldest as u8 + 1);
-            &self.entered[oldest]
-        });
+        self.set(self.find(header).unwrap_or_else(|| self.oldest()), header, opened);
+    }
+
+    /// The same of an object that is not among them.
+    fn remember_new(&self, header: &Header) {
+        self.set(self.oldest(), header, Opened::No);
+    }
+
+    fn oldest(&self) -> &Entered {
+        let oldest = usize::from(self.oldest.get()) % REMEMBERED;
+        self.oldest.set(oldest as u8 + 1);
+        &self.entered[oldest]
+    }
+
+    fn set(&self, entered: &Entered, header: &Header, opened: Opened) {
         entered.address.set(header.address());
         entered.id.set(header.id().to_bits());
         entered.opened.set(opened);
@@ -385,26 +393,12 @@ pub(crate) fn is_local() -> bool {
     SCOPE.with(|scope| scope.local.get())
 }
 
-/// A buffer to gather members in, from the last object that was summed; give it back with [`return_gather`].
-pub(crate) fn take_gather() -> Vec<u8> {
-    LEDGER.with(|ledger| std::mem::take(&mut ledger.borrow_mut().gather))
-}
-
-/// Keeps the buffer for the next object.
-pub(crate) fn return_gather(gather: Vec<u8>) {
-    LEDGER.with(|ledger| ledger.borrow_mut().gather = gather);
-}
-
 /// Enters an object: notes it, unless the request has entered it before. Where objects are checked, `fits` compares a
-/// sealed one with its checksum, with a buffer to gather its members in. Returns false if it does not fit.
+/// sealed one with its checksum. Returns false if it does not fit.
 ///
 /// A `sealed` object found at another place than before is entered again: either it moved, or a damaged id makes one
 /// look like another.
-pub(crate) fn enter(
-    header: &Header,
-    place: Option<StorePlace>,
-    fits: impl FnOnce(&mut Vec<u8>) -> bool,
-) -> bool {
+pub(crate) fn enter(header: &Header, place: Option<StorePlace>, fits: impl FnOnce() -> bool) -> bool {
     LEDGER.with(|ledger| {
         let ledger = &mut *ledger.borrow_mut();
         let noted = ledger.position(header.id());
@@ -416,7 +410,7 @@ pub(crate) fn enter(
                 return true;
             }
         }
-        if checks() && header.is_sealed() && !fits(&mut ledger.gather) {
+        if checks() && header.is_sealed() && !fits() {
             return false;
         }
         let mut entry = Entry {
@@ -434,10 +428,13 @@ pub(crate) fn enter(
                 let known = &mut ledger.entries[number];
                 (entry.found, entry.place) = (known.found, place.or(known.place));
                 *known = entry;
+                SCOPE.with(|scope| scope.remember(header, Opened::No));
             }
-            None => ledger.add(entry),
+            None => {
+                ledger.add(entry);
+                SCOPE.with(|scope| scope.remember_new(header));
+            }
         }
-        SCOPE.with(|scope| scope.remember(header, Opened::No));
         true
     })
 }
@@ -523,18 +520,20 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         return;
     }
     let header = object.header();
-    let (mut image, mut packed) = (take_gather(), Vec::new());
-    image.clear();
+    let (mut images, mut packed) =
+        (LEDGER.with(|ledger| std::mem::take(&mut ledger.borrow_mut().images)), Vec::new());
+    let start = images.len();
     if flags & IMAGES != 0 {
         locally(|| {
-            object.pack_body(&mut image);
+            object.pack_body(&mut images);
             packed = package::pack_inside(object);
         });
     }
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
+        let image = start..images.len();
+        ledger.images = images;
         if flags & IMAGES != 0 {
-            let image = ledger.keep(&image);
             let first = ledger.gone.len();
             for (id, sum, bytes) in packed {
                 let image = ledger.keep(&bytes);
@@ -550,7 +549,6 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         entry.opened = Opened::Whole;
         entry.sum = Pair::REMOVED;
     });
-    return_gather(image);
     SCOPE.with(ScopeState::forget);
 }
 

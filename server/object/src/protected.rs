@@ -126,7 +126,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         self.adopt();
         let words = hot.map(|hot| hot(&self.members));
         let is_sealed_later = request::open(self.members.header(), words, |images| {
-            request::locally(|| self.members.pack(&mut Packer::new(images)));
+            self.members.pack(&mut Packer::new(images));
         });
         if !is_sealed_later {
             self.members.header_mut().unseal();

@@ -22,6 +22,7 @@ use crate::header::Header;
 use crate::id::{ObjectId, RegionId};
 use crate::kept::Kept;
 use crate::ledger::{Entry, EntryState, Gone, Ledger, Opened, Undo, UndoImage};
+use crate::lent;
 use crate::package;
 use crate::parts::Located;
 use crate::place::StorePlace;
@@ -65,6 +66,8 @@ const IMAGES: u8 = 2;
 const ACTIVE: u8 = 4;
 /// Before-images are of whole objects.
 const WHOLE: u8 = 16;
+/// A walk over a region is under way, with all checks off.
+const WALK: u8 = 32;
 
 /// The state that every entry into an object reads: small, without a destructor, and therefore cheap to reach.
 struct ScopeState {
@@ -210,6 +213,7 @@ pub fn is_undone() -> bool {
 /// Closes the scope and discards its notes: the end of a request that was undone or abandoned.
 pub fn abandon() {
     LEDGER.with(|ledger| ledger.borrow_mut().clear());
+    lent::clear();
     close();
 }
 
@@ -223,6 +227,10 @@ pub fn changed() -> Vec<ObjectId> {
 /// Flips a bit, chosen by `seed`, of the before-images that the open request has kept; `false` when it has kept none.
 #[cfg(feature = "inject")]
 pub fn damage_images(seed: u64) -> bool {
+    // What an image refers to is half of the target, where there is such a value.
+    if seed % 2 == 1 && lent::flip(seed / 2) {
+        return true;
+    }
     LEDGER.with(|ledger| ledger.borrow_mut().damage_images(seed))
 }
 
@@ -371,6 +379,19 @@ pub(crate) fn checks() -> bool {
     SCOPE.with(|scope| scope.flags.get() & CHECK != 0)
 }
 
+/// Whether the pieces of a long value get sums. A request that seals nothing leaves them out; walks and whatever is
+/// outside of a request do not.
+pub(crate) fn sums_pieces() -> bool {
+    let flags = SCOPE.with(|scope| scope.flags.get());
+    flags & ACTIVE == 0 || flags & (SEAL | WALK) != 0
+}
+
+/// Runs `work`, which packs a before-image of the open request: it may refer to long values instead of copying them,
+/// unless the request is one whose images have to be whole.
+fn image<R>(flags: u8, work: impl FnOnce() -> R) -> R {
+    if flags & WHOLE == 0 { lent::lending(|| locally(work)) } else { locally(work) }
+}
+
 /// Whether objects that change are sealed.
 fn seals() -> bool {
     SCOPE.with(|scope| scope.flags.get() & SEAL != 0)
@@ -468,7 +489,8 @@ pub(crate) fn open(header: &Header, hot: Option<u64>, pack: impl FnOnce(&mut Vec
         // An object that the request has created and put nowhere yet vanishes with it: there is nothing to put back.
         let is_new = header.sum() == UNSEALED && header.id().position() == position;
         if before < wanted && flags & IMAGES != 0 && !is_new {
-            let before = hot.map_or_else(|| ledger.pack_image(pack), UndoImage::Hot);
+            let image = || ledger.pack_image(|images| image(flags, || pack(images)));
+            let before = hot.map_or_else(image, UndoImage::Hot);
             ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
         }
         may_change
@@ -524,10 +546,8 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         (LEDGER.with(|ledger| std::mem::take(&mut ledger.borrow_mut().images)), Vec::new());
     let start = images.len();
     if flags & IMAGES != 0 {
-        locally(|| {
-            object.pack_body(&mut images);
-            packed = package::pack_inside(object);
-        });
+        image(flags, || object.pack_body(&mut images));
+        packed = locally(|| package::pack_inside(object));
     }
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
@@ -565,7 +585,7 @@ struct ChecksOff {
 
 impl ChecksOff {
     fn new() -> Self {
-        ChecksOff { flags: SCOPE.with(|scope| scope.flags.replace(scope.flags.get() & ACTIVE)) }
+        ChecksOff { flags: SCOPE.with(|scope| scope.flags.replace(scope.flags.get() & ACTIVE | WALK)) }
     }
 }
 

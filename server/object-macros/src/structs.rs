@@ -185,6 +185,8 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
         #[allow(unused_imports)]
         use #object::hidden::Neither as _;
     };
+    let facts = facts(object, &stand_in, &types);
+    let sum = sum(object, &stand_in, (&cold, &cold_types), sum_hot.as_ref());
     let (walks, damage) =
         (walks(object, &stand_in, &names, &types), damage(object, &stand_in, &names, &types));
     quote! {
@@ -199,6 +201,7 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
                     #(shape.member(#labels, #written); <#object::hidden::Of<#types>>::shape(shape);)*
                 },
             );
+            #facts
             #[inline]
             fn header(&self) -> &#object::hidden::Header {
                 &self.__header
@@ -207,12 +210,7 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
             fn header_mut(&mut self) -> &mut #object::hidden::Header {
                 &mut self.__header
             }
-            #[inline]
-            fn sum(&self, summer: &mut #object::Summer) {
-                #stand_in
-                #(<#object::hidden::Of<#cold_types>>::sum(&self.#cold, summer);)*
-                #sum_hot
-            }
+            #sum
             #hot_words
             fn pack(&self, packer: &mut #object::hidden::Packer<'_>) {
                 #stand_in
@@ -242,6 +240,51 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
             }
             #walks
             #damage
+        }
+    }
+}
+
+/// What is known of the members when this is compiled.
+fn facts(object: &TokenStream, stand_in: &TokenStream, types: &[&syn::Type]) -> TokenStream {
+    quote! {
+        const HAS_CHILDREN: bool = {
+            #stand_in
+            false #(|| <#object::hidden::Of<#types>>::IS_CHILD)*
+        };
+        const IS_FLAT: bool = {
+            #stand_in
+            true #(&& <#object::hidden::Of<#types>>::IS_FLAT)*
+        };
+    }
+}
+
+/// Adds the members that are not hot to the checksum, and then the hot ones.
+fn sum(
+    object: &TokenStream,
+    stand_in: &TokenStream,
+    (cold, cold_types): (&[&syn::Ident], &[&syn::Type]),
+    sum_hot: Option<&TokenStream>,
+) -> TokenStream {
+    quote! {
+        #[inline]
+        #[allow(unused_assignments, unused_mut)]
+        fn sum(&self, summer: &mut #object::Summer) {
+            #stand_in
+            // Members that always add the same number of bytes are added with their neighbours in one call. Which
+            // these are is known when this is compiled, as are all places in the array.
+            let mut fixed = [0u8; 0 #(+ <#object::hidden::Of<#cold_types>>::FIXED)*];
+            let (mut from, mut at) = (0, 0);
+            #(if <#object::hidden::Of<#cold_types>>::FIXED > 0 {
+                let place = &mut fixed[at..at + <#object::hidden::Of<#cold_types>>::FIXED];
+                <#object::hidden::Of<#cold_types>>::put(&self.#cold, place);
+                at += <#object::hidden::Of<#cold_types>>::FIXED;
+            } else {
+                summer.bytes(&fixed[from..at]);
+                from = at;
+                <#object::hidden::Of<#cold_types>>::sum(&self.#cold, summer);
+            })*
+            summer.bytes(&fixed[from..at]);
+            #sum_hot
         }
     }
 }

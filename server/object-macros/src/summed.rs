@@ -27,9 +27,11 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
         #[allow(unused_imports)]
         use #object::hidden::Neither as _;
     };
+    let mut fixed = None;
     let (sum, pack, unpack, blank, is_intact) = match &item.data {
         Data::Struct(data) => {
             let shape = FieldParts::of(&data.fields, &object);
+            fixed = Some(fixed_bytes(&data.fields, &shape.pattern, &object, &stand_in));
             let FieldParts { pattern, sum, pack, unpack, blank, is_intact } = &shape;
             (
                 quote!(let Self #pattern = self; #sum),
@@ -70,8 +72,44 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
             fn blank() -> Self { #stand_in #blank }
             fn is_intact(&self) -> bool { #stand_in #is_intact }
             fn shape(shape: &mut #object::Shape) { #shape }
+            #fixed
         }
     })
+}
+
+/// The bytes of a struct that always adds the same number of them, because each of its fields does.
+fn fixed_bytes(
+    fields: &Fields,
+    pattern: &TokenStream,
+    object: &TokenStream,
+    stand_in: &TokenStream,
+) -> TokenStream {
+    let types: Vec<&syn::Type> = fields.iter().map(|field| &field.ty).collect();
+    let bound = bound(fields);
+    quote! {
+        const FIXED: usize = {
+            #stand_in
+            let is_fixed = true #(&& <#object::hidden::Of<#types>>::FIXED_VALUE > 0)*;
+            if is_fixed { 0 #(+ <#object::hidden::Of<#types>>::FIXED_VALUE)* } else { 0 }
+        };
+        #[inline(always)]
+        #[allow(unused_assignments, unused_mut)]
+        fn put(&self, place: &mut [u8]) {
+            #stand_in
+            let Self #pattern = self;
+            let mut at = 0;
+            #(
+                let bytes = <#object::hidden::Of<#types>>::FIXED_VALUE;
+                <#object::hidden::Of<#types>>::put_value(#bound, &mut place[at..at + bytes]);
+                at += bytes;
+            )*
+        }
+    }
+}
+
+/// Names for the fields in a pattern.
+fn bound(fields: &Fields) -> Vec<syn::Ident> {
+    (0..fields.len()).map(|index| format_ident!("__p{index}")).collect()
 }
 
 /// The bound of each field, at its type.
@@ -128,7 +166,7 @@ struct FieldParts {
 
 impl FieldParts {
     fn of(fields: &Fields, object: &TokenStream) -> Self {
-        let bound: Vec<syn::Ident> = (0..fields.len()).map(|index| format_ident!("__p{index}")).collect();
+        let bound = bound(fields);
         let types: Vec<&syn::Type> = fields.iter().map(|field| &field.ty).collect();
         let sum = quote!(#(<#object::hidden::Of<#types>>::sum_value(#bound, summer);)*);
         let pack = quote!(#(<#object::hidden::Of<#types>>::pack_value(#bound, out);)*);

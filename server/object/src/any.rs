@@ -4,6 +4,7 @@ use crate::header::Header;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut};
 use crate::shape::Shape;
+use std::ops::Range;
 use wire::Malformed;
 
 /// A critical type: its name, and the names of its tracked members in the order in which they are summed and packed.
@@ -56,8 +57,12 @@ pub trait AnyObject {
     fn header(&self) -> &Header;
     /// The same, to change it.
     fn header_mut(&mut self) -> &mut Header;
-    /// The checksum that its members have now; takes and returns a buffer to gather them in.
-    fn recompute(&self, gather: Vec<u8>) -> (u64, Vec<u8>);
+    /// The checksum that its members have now.
+    fn recompute(&self) -> u64;
+    /// Whether nothing protected is inside of it but stores, and nothing inside of the objects in these.
+    fn is_flat(&self) -> bool;
+    /// Its memory, without what it refers to: the stores that are members lie in here.
+    fn extent(&self) -> Range<usize>;
     /// Its hot members as one word of 64 bits.
     fn hot(&self) -> u64;
     /// Puts its hot members back.

@@ -8,62 +8,74 @@ use std::cell::Cell;
 const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// Slices up to this length are gathered before they are summed, because a call costs more than copying them;
-/// longer ones are summed where they are.
+/// longer ones are summed where they are, unless they fit.
 const GATHER_MAX: usize = crate::Pieces::PIECE;
+/// Bytes that are gathered before any of them is summed.
+const GATHERED: usize = 2 * GATHER_MAX;
 /// Gathered members are filled up with zeros to a multiple of this: only whole blocks are summed.
 const BLOCK: usize = size_of::<Block>();
+/// A buffer for gathered members, for what fills them up, and for the hot words.
+type Room = [u8; GATHERED + 2 * BLOCK];
 
 /// Sum of an object that was created or changed and not sealed yet. Neither zeroed nor erased memory has this value.
 pub(crate) const UNSEALED: u64 = 0x9AD1_6C83_2F74_E5B9;
+
+thread_local! {
+    /// The buffer of the last object that was summed. It is of fixed length, and so is kept as it is, and its bounds
+    /// are constants.
+    static ROOM: Cell<Option<Box<Room>>> = const { Cell::new(None) };
+}
 
 /// Gathers the members of one object and sums them.
 ///
 /// Small members are gathered so that an object of many tiny members costs one run of the checksum, not many.
 #[derive(Debug)]
 pub struct Summer {
-    gathered: Vec<u8>,
-    running: Option<Digest>,
+    room: Box<Room>,
+    /// How many bytes are gathered.
+    at: usize,
+    /// The sum of those before them, and their number: of long objects only, and not in a place that every sum moves.
+    running: Option<Box<(Digest, usize)>>,
     /// The hot words: summed last, in a block of their own.
     hot: Option<u64>,
 }
 
 impl Summer {
     /// A sum that begins with the object's class and id: a member that moved to another object is an error too.
+    #[inline]
     pub fn new(class: u32, id: ObjectId) -> Self {
-        Self::reusing(Vec::with_capacity(256), class, id)
-    }
-
-    /// Like [`Summer::new`], with the buffer of an earlier one.
-    pub(crate) fn reusing(mut gathered: Vec<u8>, class: u32, id: ObjectId) -> Self {
-        gathered.clear();
-        gathered.extend_from_slice(&class.to_le_bytes());
-        gathered.extend_from_slice(&id.to_bits().to_le_bytes());
-        Summer { gathered, running: None, hot: None }
+        let room = ROOM.take().unwrap_or_else(another_room);
+        let mut summer = Summer { room, at: 0, running: None, hot: None };
+        summer.bytes(&class.to_le_bytes());
+        summer.bytes(&id.to_bits().to_le_bytes());
+        summer
     }
 
     /// Adds bytes. A member of variable length adds its length first, see [`Summer::length`].
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        if bytes.len() <= GATHER_MAX {
-            self.gathered.extend_from_slice(bytes);
-        } else {
-            self.long(bytes);
+        match self.next(bytes.len()) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => self.long(bytes),
         }
     }
 
     /// Adds many values of `N` bytes in one call, with the result of [`Summer::bytes`] for one after the other.
     #[inline]
     pub fn rows<const N: usize>(&mut self, rows: impl ExactSizeIterator<Item = [u8; N]>) {
-        let start = self.gathered.len();
-        self.gathered.resize(start + rows.len() * N, 0);
-        let (slots, _) = self.gathered[start..].as_chunks_mut();
-        slots.iter_mut().zip(rows).for_each(|(slot, row)| *slot = row);
+        match self.next(rows.len() * N) {
+            Some(place) => {
+                let (slots, _) = place.as_chunks_mut();
+                slots.iter_mut().zip(rows).for_each(|(slot, row)| *slot = row);
+            }
+            None => rows.for_each(|row| self.bytes(&row)),
+        }
     }
 
     /// Adds the length or count of what follows, so that no byte can move from one member to the next unnoticed.
     #[inline]
     pub fn length(&mut self, length: usize) {
-        self.gathered.extend_from_slice(&(length as u64).to_le_bytes());
+        self.bytes(&(length as u64).to_le_bytes());
     }
 
     /// Adds the hot members of an object as words, once: they are summed behind everything else, see [`resummed`].
@@ -77,36 +89,60 @@ impl Summer {
     /// The checksum. Never [`crate::Pair::REMOVED`] and never the mark of an unsealed object.
     #[inline]
     pub fn finish(self) -> u64 {
-        self.finish_reusing().0
-    }
-
-    #[inline]
-    pub(crate) fn finish_reusing(self) -> (u64, Vec<u8>) {
-        let Summer { mut gathered, running, hot } = self;
-        let missing = gathered.len().next_multiple_of(BLOCK) - gathered.len();
-        gathered.extend_from_slice(&[0; BLOCK][..missing]);
+        let Summer { mut room, at, running, hot } = self;
+        let before = running.as_ref().map_or(0, |running| running.1);
+        let missing = (before + at).next_multiple_of(BLOCK) - (before + at);
+        room[at..at + BLOCK].fill(0);
+        let mut end = at + missing;
         if let Some(words) = hot {
-            gathered.extend_from_slice(&hot_block(words));
+            room[end..end + BLOCK].copy_from_slice(&hot_block(words));
+            end += BLOCK;
         }
         let raw = match running {
-            None => crc::of_blocks(gathered.as_chunks().0),
+            None => crc::of_blocks(room[..end].as_chunks().0),
             Some(mut running) => {
-                running.update(&gathered);
-                running.finalize()
+                running.0.update(&room[..end]);
+                running.0.finalize()
             }
         };
+        GATHERED_LAST.set(end);
+        ROOM.set(Some(room));
         // Two of 2^64 values are taken by marks. Moving them by one bit keeps every other guarantee of the code.
-        (if is_mark(raw) { raw ^ 1 } else { raw }, gathered)
+        if is_mark(raw) { raw ^ 1 } else { raw }
+    }
+
+    /// Room for the next bytes, if there is any.
+    #[inline]
+    fn next(&mut self, length: usize) -> Option<&mut [u8]> {
+        let place = self.room.get_mut(self.at..GATHERED)?.get_mut(..length)?;
+        self.at += length;
+        Some(place)
     }
 
     #[cold]
+    #[inline(never)]
     fn long(&mut self, bytes: &[u8]) {
-        LONG.with(|long| long.set(long.get() + self.gathered.len() + bytes.len()));
-        let running = self.running.get_or_insert_with(|| Digest::new(ALGORITHM));
-        running.update(&self.gathered);
-        self.gathered.clear();
-        running.update(bytes);
+        let running = self.running.get_or_insert_with(|| Box::new((Digest::new(ALGORITHM), 0)));
+        let (running, before) = &mut **running;
+        running.update(&self.room[..self.at]);
+        let mut summed = self.at;
+        self.at = 0;
+        if bytes.len() > GATHER_MAX {
+            running.update(bytes);
+            summed += bytes.len();
+        } else {
+            self.room[..bytes.len()].copy_from_slice(bytes);
+            self.at = bytes.len();
+        }
+        *before += summed;
+        LONG.set(LONG.get() + summed);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn another_room() -> Box<Room> {
+    Box::new([0; size_of::<Room>()])
 }
 
 fn is_mark(sum: u64) -> bool {
@@ -140,19 +176,21 @@ const OF_ZEROS: u64 = {
 };
 
 thread_local! {
-    /// Bytes that this thread has summed where they are, since [`forget_long`].
+    /// Bytes that this thread has summed before the last ones of their objects, since [`forget_long`].
     static LONG: Cell<usize> = const { Cell::new(0) };
+    /// Bytes of the last object that were gathered when it ended.
+    static GATHERED_LAST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts long slices from here on; see [`long_bytes`].
+/// Counts the bytes of one object from here on; see [`bytes_of_last`].
 pub(crate) fn forget_long() {
-    LONG.with(|long| long.set(0));
+    LONG.set(0);
 }
 
-/// Bytes that were summed and are in no buffer that [`Summer::finish_reusing`] returns. They are counted apart because
-/// objects on a request's path have none, and pay nothing for the count.
-pub(crate) fn long_bytes() -> usize {
-    LONG.with(Cell::get)
+/// The bytes of the object that this thread has summed last, and begun behind [`forget_long`]. Those of long objects
+/// are counted apart because objects on a request's path have none, and pay nothing for the count.
+pub(crate) fn bytes_of_last() -> usize {
+    LONG.get() + GATHERED_LAST.get()
 }
 
 /// Checksum of plain bytes, used for the pieces of a large value.

@@ -26,6 +26,12 @@ impl<T: Summed, const N: usize> Summed for [T; N] {
     fn blank() -> Self {
         std::array::from_fn(|_| T::blank())
     }
+    // A long array is not copied twice.
+    const FIXED: usize = if N * T::FIXED <= 64 { N * T::FIXED } else { 0 };
+    #[inline(always)]
+    fn put(&self, place: &mut [u8]) {
+        place.chunks_exact_mut(T::FIXED.max(1)).zip(self).for_each(|(place, value)| value.put(place));
+    }
     fn is_intact(&self) -> bool {
         self.iter().all(T::is_intact)
     }

@@ -50,7 +50,7 @@ impl<M: Members + Sync> Redundancy<M> for LocalCopy<M> {
         if request::locally(|| members.replace(&mut Reader::new(body))).is_err() {
             return false;
         }
-        let (sum, _) = recompute(&members, Vec::new());
+        let sum = recompute(&members);
         members.header_mut().seal(sum);
         // If another reader was faster, its repair is the same.
         let _ = self.repaired.set(Box::new(members));

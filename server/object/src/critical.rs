@@ -35,6 +35,10 @@ pub trait Critical: Sized + Send + 'static {
 pub trait Members: Sized + 'static {
     /// Name of the type and its tracked members.
     const CLASS: &'static Class;
+    /// Whether a member is critical or a store.
+    const HAS_CHILDREN: bool;
+    /// Whether no member is critical, and no object in a store that is a member has children.
+    const IS_FLAT: bool;
     /// Id and checksum.
     fn header(&self) -> &Header;
     /// The same, to change it.
@@ -69,10 +73,10 @@ pub trait Members: Sized + 'static {
 }
 
 /// The checksum that the members have now.
-pub(crate) fn recompute<M: Members>(members: &M, gather: Vec<u8>) -> (u64, Vec<u8>) {
-    let mut summer = Summer::reusing(gather, M::CLASS.tag, members.header().id());
+pub(crate) fn recompute<M: Members>(members: &M) -> u64 {
+    let mut summer = Summer::new(M::CLASS.tag, members.header().id());
     members.sum(&mut summer);
-    summer.finish_reusing()
+    summer.finish()
 }
 
 /// Id of a critical member, for its owner's checksum: the owner reads the name only, which is no entry.

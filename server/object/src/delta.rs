@@ -57,16 +57,31 @@ impl Touched {
 
     /// Makes it the delta of a request that has entered the objects of `entries`.
     pub(crate) fn fill(&mut self, entries: &[Entry]) {
-        for entry in entries {
-            match entry.region_id {
-                Some(region_id) => self.pairs.push(Pair { region_id, id: entry.id, sum: entry.sum }),
-                None => self.unclaimed += 1,
+        let claimed = entries.iter().filter_map(|entry| {
+            let region_id = entry.region_id?;
+            Some(Pair { region_id, id: entry.id, sum: entry.sum })
+        });
+        if entries.len() <= Self::INLINE {
+            let mut few = [Pair { region_id: 0, id: ObjectId::NONE, sum: Pair::REMOVED }; Self::INLINE];
+            let mut count = 0;
+            for pair in claimed {
+                // Mostly they are in order or nearly so.
+                let mut at = count;
+                while at > 0 && few[at - 1] > pair {
+                    few[at] = few[at - 1];
+                    at -= 1;
+                }
+                few[at] = pair;
+                count += 1;
+            }
+            self.pairs = SmallVec::from_buf_and_len(few, count);
+        } else {
+            self.pairs.extend(claimed);
+            if !self.pairs.is_sorted() {
+                self.pairs.sort_unstable();
             }
         }
-        // Mostly they are few, and in order or nearly so.
-        if !self.pairs.is_sorted() {
-            self.pairs.sort_unstable();
-        }
+        self.unclaimed = (entries.len() - self.pairs.len()) as u32;
     }
 
     /// The pairs, sorted.

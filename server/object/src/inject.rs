@@ -133,7 +133,7 @@ pub(crate) fn inject(root: &mut dyn AnyObject, id: ObjectId, injection: &Injecti
             package::with_object(root, id, &mut |object| {
                 hit = damage(object, injection, &lengths);
                 if matches!(injection, Injection::Reseal { .. }) {
-                    let (sum, _) = object.recompute(Vec::new());
+                    let sum = object.recompute();
                     object.header_mut().seal(sum);
                 }
             });

@@ -132,8 +132,6 @@ pub(crate) struct Ledger {
     pub(crate) left: Vec<(usize, Option<RegionId>)>,
     /// Stores inside of objects that were taken out of theirs.
     pub(crate) gone_stores: Vec<(usize, ObjectId)>,
-    /// Buffer in which members are gathered for summing.
-    pub(crate) gather: Vec<u8>,
     /// Open addressing, slots hold 1 + number of the entry; a fixed hash, so that no run differs from another.
     index: Vec<u32>,
 }
@@ -147,7 +145,6 @@ impl Ledger {
             gone: Vec::new(),
             left: Vec::new(),
             gone_stores: Vec::new(),
-            gather: Vec::new(),
             index: Vec::new(),
         }
     }

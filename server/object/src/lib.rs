@@ -59,6 +59,7 @@ mod inject;
 mod inside;
 mod kept;
 mod ledger;
+mod lent;
 mod member;
 mod of;
 mod pack;

@@ -61,6 +61,15 @@ pub trait Member: Sized + 'static {
     fn children_mut<'a>(&'a mut self, _visit: &mut dyn FnMut(ChildMut<'a>)) {}
     /// Shows the classes of the protected things that can be inside; a class shown before answers false.
     fn classes(_visit: &mut dyn FnMut(&'static Class) -> bool) {}
+    /// Whether it is a critical type or a store of them.
+    const IS_CHILD: bool = false;
+    /// Whether it is a value, or a store of objects that have nothing protected inside.
+    const IS_FLAT: bool = true;
+    /// As [`Summed::FIXED`].
+    const FIXED: usize = 0;
+    /// As [`Summed::put`].
+    #[inline(always)]
+    fn put(&self, _place: &mut [u8]) {}
     /// Damages the member in memory.
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: crate::inject::Damage) -> bool;
@@ -68,6 +77,11 @@ pub trait Member: Sized + 'static {
 
 impl<T: Summed> Member for T {
     type Packed = T;
+    const FIXED: usize = <T as Summed>::FIXED;
+    #[inline(always)]
+    fn put(&self, place: &mut [u8]) {
+        Summed::put(self, place);
+    }
     #[inline]
     fn sum(&self, summer: &mut Summer) {
         Summed::sum(self, summer);
@@ -101,6 +115,13 @@ macro_rules! critical_member {
         #[automatically_derived]
         impl $crate::hidden::Member for $name {
             type Packed = $crate::ObjectId;
+            const IS_CHILD: bool = true;
+            const IS_FLAT: bool = false;
+            const FIXED: usize = <$crate::ObjectId as $crate::Summed>::FIXED;
+            #[inline(always)]
+            fn put(&self, place: &mut [u8]) {
+                $crate::Summed::put(&$crate::hidden::child_id(self), place);
+            }
             #[inline]
             fn sum(&self, summer: &mut $crate::Summer) {
                 $crate::Summed::sum(&$crate::hidden::child_id(self), summer);

@@ -19,7 +19,14 @@ pub struct Of<T: ?Sized>(PhantomData<T>);
 #[allow(missing_docs, clippy::missing_errors_doc)]
 impl<T: Member> Of<T> {
     pub const IS_MEMBER: bool = true;
+    pub const IS_CHILD: bool = <T as Member>::IS_CHILD;
+    pub const IS_FLAT: bool = <T as Member>::IS_FLAT;
+    pub const FIXED: usize = <T as Member>::FIXED;
 
+    #[inline(always)]
+    pub fn put(member: &T, place: &mut [u8]) {
+        Member::put(member, place);
+    }
     #[inline(always)]
     pub fn sum(member: &T, summer: &mut Summer) {
         member.sum(summer);
@@ -66,7 +73,12 @@ impl<T: Member> Of<T> {
 #[allow(missing_docs, clippy::missing_errors_doc)]
 impl<T: Summed> Of<T> {
     pub const IS_SUMMED: bool = true;
+    pub const FIXED_VALUE: usize = <T as Summed>::FIXED;
 
+    #[inline(always)]
+    pub fn put_value(value: &T, place: &mut [u8]) {
+        Summed::put(value, place);
+    }
     #[inline(always)]
     pub fn sum_value(value: &T, summer: &mut Summer) {
         value.sum(summer);
@@ -107,7 +119,13 @@ pub trait Neither<T: ?Sized> {
     const IS_MEMBER: bool = false;
     const IS_SUMMED: bool = false;
     const IS_CRITICAL: bool = false;
+    const IS_CHILD: bool = false;
+    const IS_FLAT: bool = true;
+    const FIXED: usize = 0;
+    const FIXED_VALUE: usize = 0;
 
+    fn put(member: &T, place: &mut [u8]) {}
+    fn put_value(value: &T, place: &mut [u8]) {}
     fn sum(member: &T, summer: &mut Summer) {}
     fn pack(member: &T, packer: &mut Packer<'_>) {}
     fn unpack(reader: &mut Reader<'_>) -> Result<(), Malformed> {

@@ -191,7 +191,7 @@ pub(crate) fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(
     }
     object.replace_body(package.body)?;
     object.header_mut().rename(package.id);
-    walk::reseal(object, &mut Vec::new());
+    walk::reseal(object);
     Ok(())
 }
 

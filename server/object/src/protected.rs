@@ -11,6 +11,7 @@ use crate::pack::Packer;
 use crate::place::StorePlace;
 use crate::request;
 use std::fmt;
+use std::ops::Range;
 use wire::{Malformed, Reader};
 
 /// Holds the members of a critical object, `M`, which no code outside of this crate can reach without [`read`] or
@@ -85,9 +86,9 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         if exempt::is_exempt(M::CLASS) {
             return;
         }
-        let is_entered = request::enter(self.header(), place, |gather| self.fits(gather));
+        let is_entered = request::enter(self.header(), place, || self.fits());
         // The members of a copy that was repaired on the spot fit: that is how they were made.
-        let is_repaired = || self.repair() && request::enter(self.header(), place, |_| true);
+        let is_repaired = || self.repair() && request::enter(self.header(), place, || true);
         if !(is_entered || is_repaired()) {
             let object = self.header().id();
             request::fail(Corrupted { object, class: M::CLASS.name, how: How::Checksum });
@@ -125,7 +126,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         self.adopt();
         let words = hot.map(|hot| hot(&self.members));
         let is_sealed_later = request::open(self.members.header(), words, |images| {
-            request::locally(|| self.members.pack(&mut Packer::new(images)));
+            self.members.pack(&mut Packer::new(images));
         });
         if !is_sealed_later {
             self.members.header_mut().unseal();
@@ -134,10 +135,8 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
 
     /// Whether the members sum to the stored checksum.
     #[inline]
-    fn fits(&self, gather: &mut Vec<u8>) -> bool {
-        let (sum, buffer) = recompute(&self.members, std::mem::take(gather));
-        *gather = buffer;
-        sum == self.members.header().sum()
+    fn fits(&self) -> bool {
+        recompute(&self.members) == self.members.header().sum()
     }
 
     #[cold]
@@ -177,8 +176,15 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
     fn header_mut(&mut self) -> &mut Header {
         Protected::header_mut(self)
     }
-    fn recompute(&self, gather: Vec<u8>) -> (u64, Vec<u8>) {
-        recompute(self.redundancy.repaired().unwrap_or(&self.members), gather)
+    fn recompute(&self) -> u64 {
+        recompute(self.redundancy.repaired().unwrap_or(&self.members))
+    }
+    fn is_flat(&self) -> bool {
+        M::IS_FLAT
+    }
+    fn extent(&self) -> Range<usize> {
+        let start = std::ptr::from_ref(self).addr();
+        start..start + size_of::<Self>()
     }
     fn hot(&self) -> u64 {
         self.redundancy.repaired().unwrap_or(&self.members).hot()

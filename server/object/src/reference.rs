@@ -138,6 +138,11 @@ impl<T: 'static> Summed for Ref<T> {
     fn blank() -> Self {
         Ref::NONE
     }
+    const FIXED: usize = ObjectId::FIXED;
+    #[inline(always)]
+    fn put(&self, place: &mut [u8]) {
+        self.id().put(place);
+    }
     #[cfg(feature = "inject")]
     fn damage(&mut self, damage: crate::inject::Damage) -> bool {
         // The id only: a wrong hint is no error.

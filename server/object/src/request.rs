@@ -22,6 +22,7 @@ use crate::header::Header;
 use crate::id::{ObjectId, RegionId};
 use crate::kept::Kept;
 use crate::ledger::{Entry, EntryState, Gone, Ledger, Opened, Undo, UndoImage};
+use crate::lent;
 use crate::package;
 use crate::parts::Located;
 use crate::place::StorePlace;
@@ -65,6 +66,8 @@ const IMAGES: u8 = 2;
 const ACTIVE: u8 = 4;
 /// Before-images are of whole objects.
 const WHOLE: u8 = 16;
+/// A walk over a region is under way, with all checks off.
+const WALK: u8 = 32;
 
 /// The state that every entry into an object reads: small, without a destructor, and therefore cheap to reach.
 struct ScopeState {
@@ -172,8 +175,6 @@ pub fn finish_keeping(room: Kept) -> (Touched, Kept) {
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
         std::mem::swap(&mut *ledger, &mut kept.ledger);
-        // The buffer for sums stays with the thread.
-        std::mem::swap(&mut ledger.gather, &mut kept.ledger.gather);
     });
     kept.forget_outside(position);
     close();
@@ -212,6 +213,7 @@ pub fn is_undone() -> bool {
 /// Closes the scope and discards its notes: the end of a request that was undone or abandoned.
 pub fn abandon() {
     LEDGER.with(|ledger| ledger.borrow_mut().clear());
+    lent::clear();
     close();
 }
 
@@ -225,6 +227,10 @@ pub fn changed() -> Vec<ObjectId> {
 /// Flips a bit, chosen by `seed`, of the before-images that the open request has kept; `false` when it has kept none.
 #[cfg(feature = "inject")]
 pub fn damage_images(seed: u64) -> bool {
+    // What an image refers to is half of the target, where there is such a value.
+    if seed % 2 == 1 && lent::flip(seed / 2) {
+        return true;
+    }
     LEDGER.with(|ledger| ledger.borrow_mut().damage_images(seed))
 }
 
@@ -336,11 +342,21 @@ impl ScopeState {
     }
 
     fn remember(&self, header: &Header, opened: Opened) {
-        let entered = self.find(header).unwrap_or_else(|| {
-            let oldest = usize::from(self.oldest.get()) % REMEMBERED;
-            self.oldest.set(oldest as u8 + 1);
-            &self.entered[oldest]
-        });
+        self.set(self.find(header).unwrap_or_else(|| self.oldest()), header, opened);
+    }
+
+    /// The same of an object that is not among them.
+    fn remember_new(&self, header: &Header) {
+        self.set(self.oldest(), header, Opened::No);
+    }
+
+    fn oldest(&self) -> &Entered {
+        let oldest = usize::from(self.oldest.get()) % REMEMBERED;
+        self.oldest.set(oldest as u8 + 1);
+        &self.entered[oldest]
+    }
+
+    fn set(&self, entered: &Entered, header: &Header, opened: Opened) {
         entered.address.set(header.address());
         entered.id.set(header.id().to_bits());
         entered.opened.set(opened);
@@ -361,6 +377,19 @@ pub(crate) fn known_placed(header: &Header) -> bool {
 #[inline]
 pub(crate) fn checks() -> bool {
     SCOPE.with(|scope| scope.flags.get() & CHECK != 0)
+}
+
+/// Whether the pieces of a long value get sums. A request that seals nothing leaves them out; walks and whatever is
+/// outside of a request do not.
+pub(crate) fn sums_pieces() -> bool {
+    let flags = SCOPE.with(|scope| scope.flags.get());
+    flags & ACTIVE == 0 || flags & (SEAL | WALK) != 0
+}
+
+/// Runs `work`, which packs a before-image of the open request: it may refer to long values instead of copying them,
+/// unless the request is one whose images have to be whole.
+fn image<R>(flags: u8, work: impl FnOnce() -> R) -> R {
+    if flags & WHOLE == 0 { lent::lending(|| locally(work)) } else { locally(work) }
 }
 
 /// Whether objects that change are sealed.
@@ -385,26 +414,12 @@ pub(crate) fn is_local() -> bool {
     SCOPE.with(|scope| scope.local.get())
 }
 
-/// A buffer to gather members in, from the last object that was summed; give it back with [`return_gather`].
-pub(crate) fn take_gather() -> Vec<u8> {
-    LEDGER.with(|ledger| std::mem::take(&mut ledger.borrow_mut().gather))
-}
-
-/// Keeps the buffer for the next object.
-pub(crate) fn return_gather(gather: Vec<u8>) {
-    LEDGER.with(|ledger| ledger.borrow_mut().gather = gather);
-}
-
 /// Enters an object: notes it, unless the request has entered it before. Where objects are checked, `fits` compares a
-/// sealed one with its checksum, with a buffer to gather its members in. Returns false if it does not fit.
+/// sealed one with its checksum. Returns false if it does not fit.
 ///
 /// A `sealed` object found at another place than before is entered again: either it moved, or a damaged id makes one
 /// look like another.
-pub(crate) fn enter(
-    header: &Header,
-    place: Option<StorePlace>,
-    fits: impl FnOnce(&mut Vec<u8>) -> bool,
-) -> bool {
+pub(crate) fn enter(header: &Header, place: Option<StorePlace>, fits: impl FnOnce() -> bool) -> bool {
     LEDGER.with(|ledger| {
         let ledger = &mut *ledger.borrow_mut();
         let noted = ledger.position(header.id());
@@ -416,7 +431,7 @@ pub(crate) fn enter(
                 return true;
             }
         }
-        if checks() && header.is_sealed() && !fits(&mut ledger.gather) {
+        if checks() && header.is_sealed() && !fits() {
             return false;
         }
         let mut entry = Entry {
@@ -434,10 +449,13 @@ pub(crate) fn enter(
                 let known = &mut ledger.entries[number];
                 (entry.found, entry.place) = (known.found, place.or(known.place));
                 *known = entry;
+                SCOPE.with(|scope| scope.remember(header, Opened::No));
             }
-            None => ledger.add(entry),
+            None => {
+                ledger.add(entry);
+                SCOPE.with(|scope| scope.remember_new(header));
+            }
         }
-        SCOPE.with(|scope| scope.remember(header, Opened::No));
         true
     })
 }
@@ -471,7 +489,8 @@ pub(crate) fn open(header: &Header, hot: Option<u64>, pack: impl FnOnce(&mut Vec
         // An object that the request has created and put nowhere yet vanishes with it: there is nothing to put back.
         let is_new = header.sum() == UNSEALED && header.id().position() == position;
         if before < wanted && flags & IMAGES != 0 && !is_new {
-            let before = hot.map_or_else(|| ledger.pack_image(pack), UndoImage::Hot);
+            let image = || ledger.pack_image(|images| image(flags, || pack(images)));
+            let before = hot.map_or_else(image, UndoImage::Hot);
             ledger.undo.push(Undo::Changed { id: header.id(), place, before, sum: header.sum() });
         }
         may_change
@@ -523,18 +542,18 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         return;
     }
     let header = object.header();
-    let (mut image, mut packed) = (take_gather(), Vec::new());
-    image.clear();
+    let (mut images, mut packed) =
+        (LEDGER.with(|ledger| std::mem::take(&mut ledger.borrow_mut().images)), Vec::new());
+    let start = images.len();
     if flags & IMAGES != 0 {
-        locally(|| {
-            object.pack_body(&mut image);
-            packed = package::pack_inside(object);
-        });
+        image(flags, || object.pack_body(&mut images));
+        packed = locally(|| package::pack_inside(object));
     }
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
+        let image = start..images.len();
+        ledger.images = images;
         if flags & IMAGES != 0 {
-            let image = ledger.keep(&image);
             let first = ledger.gone.len();
             for (id, sum, bytes) in packed {
                 let image = ledger.keep(&bytes);
@@ -550,7 +569,6 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         entry.opened = Opened::Whole;
         entry.sum = Pair::REMOVED;
     });
-    return_gather(image);
     SCOPE.with(ScopeState::forget);
 }
 
@@ -567,7 +585,7 @@ struct ChecksOff {
 
 impl ChecksOff {
     fn new() -> Self {
-        ChecksOff { flags: SCOPE.with(|scope| scope.flags.replace(scope.flags.get() & ACTIVE)) }
+        ChecksOff { flags: SCOPE.with(|scope| scope.flags.replace(scope.flags.get() & ACTIVE | WALK)) }
     }
 }
 

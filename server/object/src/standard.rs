@@ -170,6 +170,11 @@ macro_rules! nonzero {
             fn blank() -> Self {
                 Self::MIN
             }
+            const FIXED: usize = <$integer>::FIXED;
+            #[inline(always)]
+            fn put(&self, place: &mut [u8]) {
+                self.get().put(place);
+            }
         }
     )* };
 }

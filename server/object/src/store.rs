@@ -270,6 +270,15 @@ impl<T: Critical> fmt::Debug for Store<T> {
 
 impl<T: Critical> Member for Store<T> {
     type Packed = Population;
+    const IS_CHILD: bool = true;
+    const IS_FLAT: bool = !T::Members::HAS_CHILDREN;
+    const FIXED: usize = 2 * size_of::<u64>();
+    #[inline(always)]
+    fn put(&self, place: &mut [u8]) {
+        let (count, fold) = place.split_at_mut(size_of::<u64>());
+        Summed::put(&self.population.count, count);
+        Summed::put(&self.population.fold, fold);
+    }
     fn sum(&self, summer: &mut Summer) {
         Summed::sum(&self.population.count, summer);
         Summed::sum(&self.population.fold, summer);

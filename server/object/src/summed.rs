@@ -81,6 +81,14 @@ pub trait Summed: Sized + Send + Sync + 'static {
     fn shape(shape: &mut Shape) {
         shape.text(std::any::type_name::<Self>());
     }
+    /// How many bytes every value adds to the checksum; 0 where that differs, and where none are added.
+    #[doc(hidden)]
+    const FIXED: usize = 0;
+    /// Where [`Summed::FIXED`] is not 0: writes the bytes that [`Summed::sum`] would add, exactly so many.
+    /// `#[critical]` adds such members that stand side by side in one call.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn put(&self, _place: &mut [u8]) {}
     /// Adds many values; a type whose memory layout equals the summed bytes does it in one call.
     #[doc(hidden)]
     fn sum_all(all: &[Self], summer: &mut Summer) {
@@ -172,6 +180,11 @@ macro_rules! integers {
             fn blank() -> Self {
                 0
             }
+            const FIXED: usize = size_of::<Self>();
+            #[inline(always)]
+            fn put(&self, place: &mut [u8]) {
+                place.copy_from_slice(&self.to_le_bytes());
+            }
         }
     )* };
 }
@@ -190,6 +203,11 @@ impl Summed for u8 {
     }
     fn blank() -> Self {
         0
+    }
+    const FIXED: usize = 1;
+    #[inline(always)]
+    fn put(&self, place: &mut [u8]) {
+        place[0] = *self;
     }
     #[inline]
     fn sum_all(all: &[Self], summer: &mut Summer) {
@@ -221,6 +239,11 @@ macro_rules! sizes {
             fn blank() -> Self {
                 0
             }
+            const FIXED: usize = size_of::<$wide>();
+            #[inline(always)]
+            fn put(&self, place: &mut [u8]) {
+                place.copy_from_slice(&(*self as $wide).to_le_bytes());
+            }
         }
     )* };
 }
@@ -239,6 +262,11 @@ impl Summed for bool {
     }
     fn blank() -> Self {
         false
+    }
+    const FIXED: usize = 1;
+    #[inline(always)]
+    fn put(&self, place: &mut [u8]) {
+        place[0] = u8::from(*self);
     }
 }
 
@@ -272,6 +300,11 @@ impl Summed for ObjectId {
     fn blank() -> Self {
         ObjectId::NONE
     }
+    const FIXED: usize = 8;
+    #[inline(always)]
+    fn put(&self, place: &mut [u8]) {
+        self.to_bits().put(place);
+    }
 }
 
 macro_rules! tuples {
@@ -296,6 +329,16 @@ macro_rules! tuples {
             fn shape(_shape: &mut Shape) {
                 _shape.text("tuple");
                 $($part::shape(_shape);)*
+            }
+            const FIXED: usize = if true $(&& $part::FIXED > 0)* { 0 $(+ $part::FIXED)* } else { 0 };
+            #[inline(always)]
+            #[allow(unused_assignments, unused_mut)]
+            fn put(&self, _place: &mut [u8]) {
+                let mut at = 0;
+                $(
+                    self.$index.put(&mut _place[at..at + $part::FIXED]);
+                    at += $part::FIXED;
+                )*
             }
         }
     )* };

@@ -16,29 +16,81 @@ use crate::request::{self, Taken};
 const DIGEST_SEED: u64 = 0x6372_6F73_7363_6B01;
 
 pub(crate) fn seal(root: &mut dyn AnyObject, region_id: RegionId) {
-    request::with_open_ledger(|ledger| seal_object(root, region_id, ledger));
+    request::with_open_ledger(|ledger| {
+        if root.is_flat() {
+            seal_flat(root, region_id, ledger);
+        } else {
+            seal_object(root, region_id, ledger);
+        }
+    });
+}
+
+/// Seals a region whose objects are its root and those in the root's stores: by the list of what was entered. Only
+/// where one of these has changed is it looked up in its store.
+fn seal_flat(root: &mut dyn AnyObject, region_id: RegionId, ledger: &mut Ledger) {
+    if let Some(number) = number_of(root, ledger) {
+        seal_one(root, region_id, &mut ledger.entries[number]);
+    }
+    let extent = root.extent();
+    for (_, region) in ledger.left.iter_mut().filter(|(store, _)| extent.contains(store)) {
+        *region = Some(region_id);
+    }
+    let mut has_changed = false;
+    for entry in &mut ledger.entries {
+        if entry.place.is_none_or(|place| !extent.contains(&place.store)) {
+            continue;
+        }
+        if entry.state.is_open() {
+            has_changed = true;
+        } else {
+            entry.region_id = Some(region_id);
+        }
+    }
+    if !has_changed {
+        return;
+    }
+    root.children_mut(&mut |_, child| {
+        let ChildMut::Store(store) = child else { return };
+        let here = store.place();
+        for entry in ledger.entries.iter_mut().filter(|entry| entry.state.is_open()) {
+            if let Some(place) = entry.place.filter(|place| place.store == here)
+                && let Some(object) = store.slot_mut(place.slot)
+                && object.header().id() == entry.id
+            {
+                seal_one(object, region_id, entry);
+            }
+        }
+    });
+}
+
+/// The number of the object's entry. One that no request has sealed gets an entry.
+fn number_of(object: &dyn AnyObject, ledger: &mut Ledger) -> Option<usize> {
+    let id = object.header().id();
+    ledger.position(id).or_else(|| {
+        let is_new = !object.header().is_sealed() && !exempt::is_exempt(object.class());
+        is_new.then(|| ledger.insert(id))
+    })
+}
+
+/// Seals the object of an entry, if it has changed, and claims it.
+fn seal_one(object: &mut dyn AnyObject, region_id: RegionId, entry: &mut Entry) {
+    match entry.state {
+        EntryState::Hot(words) => reseal_hot(object, words),
+        EntryState::Open => reseal(object),
+        EntryState::Read | EntryState::Removed => {}
+    }
+    (entry.state, entry.region_id, entry.sum) = (EntryState::Read, Some(region_id), object.header().sum());
 }
 
 fn seal_object(object: &mut dyn AnyObject, region_id: RegionId, ledger: &mut Ledger) {
-    let id = object.header().id();
-    let number = ledger.position(id).or_else(|| {
-        let is_new = !object.header().is_sealed() && !exempt::is_exempt(object.class());
-        is_new.then(|| ledger.insert(id))
-    });
+    let number = number_of(object, ledger);
     seal_noted(object, number, region_id, ledger);
 }
 
 /// Seals an object, which has the entry `number` if the request touched it, and what is inside of it.
 fn seal_noted(object: &mut dyn AnyObject, number: Option<usize>, region_id: RegionId, ledger: &mut Ledger) {
     if let Some(number) = number {
-        match ledger.entries[number].state {
-            EntryState::Hot(words) => reseal_hot(object, words, &mut ledger.gather),
-            EntryState::Open => reseal(object, &mut ledger.gather),
-            EntryState::Read | EntryState::Removed => {}
-        }
-        let entry = &mut ledger.entries[number];
-        (entry.state, entry.region_id, entry.sum) =
-            (EntryState::Read, Some(region_id), object.header().sum());
+        seal_one(object, region_id, &mut ledger.entries[number]);
     }
     object.children_mut(&mut |_, child| match child {
         ChildMut::Object(child) => seal_object(child, region_id, ledger),
@@ -71,20 +123,20 @@ fn seal_store(store: &mut dyn AnyStore, region_id: RegionId, ledger: &mut Ledger
 }
 
 pub(crate) fn seal_unsealed(root: &mut dyn AnyObject) {
-    let mut taken = Taken::new();
-    seal_unsealed_object(root, &mut taken.ledger.gather);
+    let _taken = Taken::new();
+    seal_unsealed_object(root);
 }
 
-fn seal_unsealed_object(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
+fn seal_unsealed_object(object: &mut dyn AnyObject) {
     if !object.header().is_sealed() {
-        reseal(object, gather);
+        reseal(object);
     }
     object.children_mut(&mut |_, child| match child {
-        ChildMut::Object(child) => seal_unsealed_object(child, gather),
+        ChildMut::Object(child) => seal_unsealed_object(child),
         ChildMut::Store(store) => {
             for slot in 0..store.slots() {
                 if let Some(object) = store.slot_mut(slot) {
-                    seal_unsealed_object(object, gather);
+                    seal_unsealed_object(object);
                 }
             }
         }
@@ -92,21 +144,20 @@ fn seal_unsealed_object(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
 }
 
 /// Sums the members again.
-pub(crate) fn reseal(object: &mut dyn AnyObject, gather: &mut Vec<u8>) {
-    let (sum, buffer) = object.recompute(std::mem::take(gather));
-    *gather = buffer;
+pub(crate) fn reseal(object: &mut dyn AnyObject) {
+    let sum = object.recompute();
     object.header_mut().seal(sum);
     object.sealed();
 }
 
 /// Continues the checksum of an object whose hot members were `words` when it was entered.
-fn reseal_hot(object: &mut dyn AnyObject, words: u64, gather: &mut Vec<u8>) {
+fn reseal_hot(object: &mut dyn AnyObject, words: u64) {
     match checksum::resummed(object.header().sum(), words, object.hot()) {
         Some(sum) => {
             object.header_mut().seal(sum);
             object.sealed();
         }
-        None => reseal(object, gather),
+        None => reseal(object),
     }
 }
 
@@ -118,7 +169,7 @@ pub(crate) fn note(root: &dyn AnyObject, region_id: RegionId) {
     let mut claims: Vec<(usize, u64)> = Vec::new();
     touched(root, &taken.ledger, &mut |object, number| {
         let open = taken.ledger.entries[number].state.is_open();
-        let sum = if open { object.recompute(Vec::new()).0 } else { object.header().sum() };
+        let sum = if open { object.recompute() } else { object.header().sum() };
         claims.push((number, sum));
     });
     for (number, sum) in claims {
@@ -156,7 +207,7 @@ pub(crate) fn blame(root: &dyn AnyObject) -> Vec<ObjectId> {
             EntryState::Read => sums_up(object),
             EntryState::Hot(words) => {
                 let continued = checksum::resummed(object.header().sum(), words, object.hot());
-                continued.is_none_or(|sum| object.recompute(Vec::new()).0 == sum)
+                continued.is_none_or(|sum| object.recompute() == sum)
             }
             EntryState::Open | EntryState::Removed => true,
         };
@@ -374,7 +425,7 @@ pub(crate) fn check(root: &dyn AnyObject, id: ObjectId) -> Health {
 }
 
 pub(crate) fn sums_up(object: &dyn AnyObject) -> bool {
-    object.recompute(Vec::new()).0 == object.header().sum()
+    object.recompute() == object.header().sum()
 }
 
 /// Shows every object of the region, and every store with its owner.
@@ -399,13 +450,11 @@ pub(crate) fn every<'a>(
 
 pub(crate) fn list(root: &dyn AnyObject) -> Vec<Listed> {
     let _taken = Taken::new();
-    let mut gather = Vec::new();
     let mut all = Vec::new();
     every(
         root,
         &mut |object| {
-            let (recomputed, buffer) = object.recompute(std::mem::take(&mut gather));
-            gather = buffer;
+            let recomputed = object.recompute();
             let header = object.header();
             all.push(Listed { id: header.id(), class: object.class().name, sum: header.sum(), recomputed });
         },
@@ -430,7 +479,7 @@ pub(crate) fn digest_of_intact(root: &dyn AnyObject) -> u128 {
         root,
         &mut |object| {
             let header = object.header();
-            let sum = if header.is_sealed() { header.sum() } else { object.recompute(Vec::new()).0 };
+            let sum = if header.is_sealed() { header.sum() } else { object.recompute() };
             all.push((header.id(), sum));
         },
         &mut |_, _| {},
@@ -450,7 +499,6 @@ fn fold(sums: impl Iterator<Item = (ObjectId, u64)>) -> u128 {
 
 pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(Large)) -> Vec<ScrubFinding> {
     let _taken = Taken::new();
-    let mut gather = Vec::new();
     let findings = std::cell::RefCell::new(Vec::new());
     let report = |finding| {
         let mut findings = findings.borrow_mut();
@@ -463,9 +511,8 @@ pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(La
         &mut |object| {
             let header = object.header();
             checksum::forget_long();
-            let (sum, gathered) = object.recompute(std::mem::take(&mut gather));
-            let bytes = checksum::long_bytes() + gathered.len();
-            gather = gathered;
+            let sum = object.recompute();
+            let bytes = checksum::bytes_of_last();
             if bytes > Large::FROM_BYTES {
                 large(Large { id: header.id(), class: object.class().short_name(), bytes });
             }

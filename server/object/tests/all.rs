@@ -9,6 +9,7 @@ mod distance;
 mod hot;
 mod kept;
 mod packing;
+mod pieces;
 mod region_copy;
 mod requests;
 mod standard;

@@ -10,10 +10,13 @@ use crate::store::fifo::QueuePlace;
 /// and the allocator's share.
 pub const ITEM_OVERHEAD: u64 = 160;
 
+const _: () = assert!(Pieces::HEAD > u8::MAX as usize, "every key is in front of the pieces");
+
 /// A stored item.
 #[critical]
 pub struct Item {
-    /// The key, and the value behind it: one stretch of memory for both.
+    /// The key, and the value behind it: one stretch of memory for both. Of a long value the key is in front of all
+    /// pieces ([`Pieces::HEAD`]), so a look at it checks none of them.
     content: Pieces,
     /// Changes with every store; what `cas` compares.
     unique: u64,

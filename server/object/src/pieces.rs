@@ -18,7 +18,7 @@ use wire::{Malformed, Reader};
 /// Of a longer value the first [`Pieces::HEAD`] bytes are summed with the owner, and the others are cut into pieces
 /// with a checksum each; the owner's checksum covers the length, the head and the pieces' checksums, and a piece is
 /// compared with its checksum whenever it is read or partly overwritten. So a key in front of a long value is compared
-/// without a look at the value. The piece sums lie behind the bytes, in the same allocation: 8 bytes for each piece, 0.2 %.
+/// without a look at the value. The piece sums lie behind the bytes, in the same allocation: 8 bytes for each piece.
 ///
 /// A request in which objects have no checksums sums no pieces either: it marks their sums as not made. Until it is
 /// overwritten, such a piece is part of its owner's checksum with all its bytes.
@@ -29,11 +29,11 @@ use wire::{Malformed, Reader};
 /// Reading happens in methods of the owner, which has been checked when they run; so the piece sums can be trusted.
 #[derive(Clone)]
 pub struct Pieces {
-    memory: Memory,
+    memory: PieceMemory,
 }
 
 /// The value, followed by one sum per piece if it is longer than a piece.
-enum Memory {
+enum PieceMemory {
     /// A short one.
     Owned(Box<[u8]>),
     /// A long one: its before-image may refer to it too, and then it is not changed any more.
@@ -44,16 +44,16 @@ const _: () = assert!(size_of::<Pieces>() == size_of::<Box<[u8]>>(), "long value
 
 const SUM: usize = size_of::<u64>();
 
-impl Memory {
+impl PieceMemory {
     fn new(bytes: Box<[u8]>) -> Self {
-        if bytes.len() > Pieces::PIECE { Memory::Shared(Arc::new(bytes)) } else { Memory::Owned(bytes) }
+        if bytes.len() > Pieces::PIECE { PieceMemory::Shared(Arc::new(bytes)) } else { PieceMemory::Owned(bytes) }
     }
 
     #[inline]
     fn bytes(&self) -> &[u8] {
         match self {
-            Memory::Owned(bytes) => bytes,
-            Memory::Shared(bytes) => bytes,
+            PieceMemory::Owned(bytes) => bytes,
+            PieceMemory::Shared(bytes) => bytes,
         }
     }
 
@@ -61,16 +61,16 @@ impl Memory {
     #[inline]
     fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match self {
-            Memory::Owned(bytes) => Some(bytes),
-            Memory::Shared(bytes) => Arc::get_mut(bytes).map(|bytes| &mut **bytes),
+            PieceMemory::Owned(bytes) => Some(bytes),
+            PieceMemory::Shared(bytes) => Arc::get_mut(bytes).map(|bytes| &mut **bytes),
         }
     }
 }
 
-impl Clone for Memory {
-    /// Memory of its own: a fault in one of two objects leaves the other one intact.
+impl Clone for PieceMemory {
+    /// PieceMemory of its own: a fault in one of two objects leaves the other one intact.
     fn clone(&self) -> Self {
-        Memory::new(self.bytes().into())
+        PieceMemory::new(self.bytes().into())
     }
 }
 
@@ -82,7 +82,7 @@ impl Pieces {
 
     /// An empty value.
     pub fn new() -> Self {
-        Pieces { memory: Memory::Owned(Box::default()) }
+        Pieces { memory: PieceMemory::Owned(Box::default()) }
     }
 
     /// The bytes of both, one behind the other.
@@ -100,7 +100,7 @@ impl Pieces {
         bytes.extend_from_slice(first);
         bytes.extend_from_slice(second);
         bytes.resize(length + sums, 0);
-        Pieces { memory: Memory::new(bytes.into_boxed_slice()) }
+        Pieces { memory: PieceMemory::new(bytes.into_boxed_slice()) }
     }
 
     /// Length in bytes.
@@ -172,7 +172,7 @@ impl Pieces {
     /// If there are not so many bytes.
     pub fn replace_after(&mut self, kept: usize, bytes: &[u8]) {
         let length = kept + bytes.len();
-        if let Memory::Owned(owned) = &mut self.memory
+        if let PieceMemory::Owned(owned) = &mut self.memory
             && owned.len() == length
         {
             // A short one is in no pieces.
@@ -215,8 +215,8 @@ impl Pieces {
     /// The bytes to change them, for this object alone.
     fn own(&mut self) -> &mut Box<[u8]> {
         match &mut self.memory {
-            Memory::Owned(bytes) => bytes,
-            Memory::Shared(bytes) => Arc::make_mut(bytes),
+            PieceMemory::Owned(bytes) => bytes,
+            PieceMemory::Shared(bytes) => Arc::make_mut(bytes),
         }
     }
 
@@ -341,7 +341,7 @@ impl Summed for Pieces {
         summer.rows((0..self.count()).map(|piece| sum_of(piece).to_le_bytes()));
     }
     fn pack(&self, out: &mut Vec<u8>) {
-        if let Memory::Shared(bytes) = &self.memory
+        if let PieceMemory::Shared(bytes) = &self.memory
             && let Some(number) = lent::lend(bytes)
         {
             LENT.pack(out);
@@ -355,7 +355,7 @@ impl Summed for Pieces {
         let length = u32::unpack(from)?;
         if length == LENT && request::is_local() {
             let bytes = lent::get(u32::unpack(from)?).ok_or(Malformed("a value that nothing has lent"))?;
-            return Ok(Pieces { memory: Memory::Shared(bytes) });
+            return Ok(Pieces { memory: PieceMemory::Shared(bytes) });
         }
         from.take(length as usize).map(Pieces::from)
     }

@@ -542,18 +542,16 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
         return;
     }
     let header = object.header();
-    let (mut images, mut packed) =
-        (LEDGER.with(|ledger| std::mem::take(&mut ledger.borrow_mut().images)), Vec::new());
-    let start = images.len();
+    // Not into the ledger at once: to pack it may unwind, and the images so far must still be there then.
+    let (mut body, mut packed) = (Vec::new(), Vec::new());
     if flags & IMAGES != 0 {
-        image(flags, || object.pack_body(&mut images));
+        image(flags, || object.pack_body(&mut body));
         packed = locally(|| package::pack_inside(object));
     }
     LEDGER.with(|ledger| {
         let mut ledger = ledger.borrow_mut();
-        let image = start..images.len();
-        ledger.images = images;
         if flags & IMAGES != 0 {
+            let image = ledger.keep(&body);
             let first = ledger.gone.len();
             for (id, sum, bytes) in packed {
                 let image = ledger.keep(&bytes);

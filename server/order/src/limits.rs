@@ -25,8 +25,8 @@ pub const OWN_EAGER: usize = 2;
 /// Batches that a replica keeps until their entries come back from the leader without the requests. The oldest goes
 /// first, and its entry then comes with them.
 pub const OWN_KEPT: usize = 2 * OWN_IN_FLIGHT;
-/// Bytes of these batches. They share the memory of the batches in flight.
-pub const OWN_KEPT_BYTES: usize = 16 << 20;
+/// Bytes of these batches: those that may be in flight. They share the memory of those.
+pub const OWN_KEPT_BYTES: usize = OWN_IN_FLIGHT * REQUEST_BYTES;
 /// Requests that wait to be put in a batch; beyond it `submit` refuses (back-pressure to the clients).
 pub const COLLECTED_REQUESTS: usize = 64 << 10;
 /// Bytes of requests that wait to be put in a batch.

@@ -134,7 +134,7 @@ pub const ASKS_PER_TICK: usize = 64;
 /// Open batches checked in one tick.
 pub const BATCHES_PER_TICK: usize = 1024;
 /// For so long after a RECOVER of a replica its next findings are gathered for one more: the faulty replica executes
-/// nothing while it waits for the objects of one, about a millisecond.
+/// nothing while it waits for the objects of one, about a millisecond. On an idle replica, until the next tick.
 pub const GATHER_US: u64 = 5_000;
 /// Findings that are not gathered any longer.
 pub const GATHER_OBJECTS: usize = 64;

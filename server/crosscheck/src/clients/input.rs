@@ -213,12 +213,12 @@ impl<P: Protocol> Input<P> {
         }
         let read = buffer.read_summed(most, |bytes| stream.read(bytes))?;
         let from = self.again.bytes.len();
-        self.again.bytes.extend_from_slice(buffer.bytes(&read));
-        self.received.bytes.extend_from_slice(buffer.bytes(&read));
+        self.again.bytes.extend_from_slice(buffer.bytes(&read, 0));
+        self.received.bytes.extend_from_slice(buffer.bytes(&read, 1));
         // What differs in one copy alone is found by comparing the two.
         self.is_damaged |= !read.are(self.again.bytes.get(from..).unwrap_or_default());
         buffer.clear(&read);
-        Ok(read.count)
+        Ok(read.count())
     }
 
     /// Takes the next step; with `twice`, only if both copies agree on it. `None` when they do not, in two decodings of
@@ -404,7 +404,7 @@ mod tests {
         use std::io::Write;
         use std::os::fd::OwnedFd;
         use std::os::unix::net::UnixStream;
-        for (bit, is_damaged) in [(4 * 8, true), (12 * 8, false)] {
+        for (bit, is_damaged) in [(4 * 8, true), (9 * 8, true), (12 * 8, false)] {
             let (mut client, served) = UnixStream::pair().unwrap();
             let mut stream =
                 ClientStream::from(super::super::socket::ClientSocket::from(OwnedFd::from(served)));

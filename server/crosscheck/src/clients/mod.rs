@@ -466,15 +466,15 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// Whether the data for all connections is possible. No client is read from while more requests are in flight than allowed. None is accepted while more
-    /// connections are counted than allowed.
+    /// Whether the data for all connections is possible. No client is read from while more requests are in flight than
+    /// allowed. None is accepted while more connections are counted than allowed.
     fn is_valid(&self) -> bool {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
         let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
         let held = || connections().map(|one| one.held().bytes()).sum::<usize>();
         let acceptor = self.acceptor.as_ref();
         let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.budget.held() == held();
-        self.read_buffer.is_valid()
+        self.read_buffer.is_valid(self.bounds.twice)
             && counts_right
             && self.budget.shares() == self.bounds.shares
             && self.excess.is_valid(self.counters.threads().len())

@@ -1,5 +1,5 @@
-//! What a replica does as time passes: heartbeats, the watchdog of the turns, checks of itself, and what is known of how
-//! the group stands.
+//! What a replica does as time passes: heartbeats, the watchdog of the turns, checks of itself, and what is known of
+//! the group.
 
 use std::sync::atomic::Ordering;
 

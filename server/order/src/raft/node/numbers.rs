@@ -13,6 +13,8 @@ use crate::log::LogStore;
 /// a leader believes that the others have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Critical {
+    role: StateRole,
+    leader: u64,
     id: u64,
     term: u64,
     vote: u64,
@@ -96,6 +98,8 @@ impl<L: LogStore> Node<L> {
             _ => 0,
         };
         Critical {
+            role: raft.state,
+            leader: raft.leader_id,
             id: raft.id,
             term: raft.term,
             vote: raft.vote,
@@ -115,11 +119,14 @@ impl<L: LogStore> Node<L> {
         // A replica that is asked to stand for election in a later term stands in the term after that.
         let reported = before.term.max(received);
         let follows = |now: u64| [before.term, before.term + 1, reported, reported + 1].contains(&now);
+        let elected =
+            matches!(before.role, StateRole::Leader | StateRole::Candidate) || raft.term > before.term;
         let votes = raft.vote == before.vote || raft.term > before.term || before.vote == ::raft::INVALID_ID;
         let rules = [
             (raft.id == self.mirror().identity.id, "a replica is who it was"),
             (follows(raft.term), "a term is what a message says, or one more"),
             (votes, "one vote in a term"),
+            (raft.state != StateRole::Leader || elected, "nobody leads without an election"),
             (
                 before.committed <= log.committed && log.committed <= last,
                 "what is final stays final, and is in the log",

@@ -1,7 +1,9 @@
 //! The house rules as functions from a workspace's files to breaches, so that each is shown to fail on a bad sample.
 
+pub mod circles;
 mod code;
 pub mod documents;
+mod imports;
 pub mod manifests;
 pub mod source;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Checks this workspace, and shows each rule failing on a bad sample and passing on the good one next to it.
 
+use super::circles::{self, MAX_CIRCLE, circles_but};
 use super::documents::{self, COLUMNS, FOREIGN, LARGEST_FILE};
 use super::source::{self, FORBIDDEN, MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_MEMBERS, UNSAFE};
 use super::{Breaches, Workspace, manifests};
@@ -7,10 +8,11 @@ use super::{Breaches, Workspace, manifests};
 type Rule = fn(&Workspace, &mut Breaches);
 
 #[rustfmt::skip] // a line for each module
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     manifests::members, manifests::dependencies, manifests::reasons,
     source::files, source::functions, source::unsafe_code, source::words, source::type_limits,
     documents::private_places, documents::citations, documents::names, documents::sizes,
+    circles::circles,
 ];
 
 #[test]
@@ -218,4 +220,80 @@ fn names_in_documents() {
     expect("`Gate`\n`Gate::gone`\n`Gate::gone()`\n`Gone::may_leave`\n`Gate::elsewhere_only`", &[2, 3, 4, 5]);
     expect("`Gate`\n`Verdict::Wronged`\n`vote::elsewhere_only`\n`gone_fn`\n`GoneType`", &[2, 3, 4, 5]);
     expect("`Gate`\n`vote/gate.rs`\n`server/gone`\n`gone.rs`\n`do_its`", &[2, 3, 4, 5]);
+}
+
+#[test]
+fn circles_of_imports() {
+    let expect = |large: &[(&str, usize)], files: &[(&str, &str)], told: &[&str]| {
+        let (mut tree, mut breaches) = (Workspace::default(), Vec::new());
+        files.iter().for_each(|(path, text)| tree.add(path, text.as_bytes().to_vec()));
+        circles_but(large, &tree, &mut breaches);
+        let found: Vec<&str> = breaches.iter().map(|(_, _, what)| what.as_str()).collect();
+        assert_eq!(found.len(), told.len(), "{found:?}");
+        assert!(found.iter().zip(told).all(|(found, told)| found.contains(told)), "{found:?}");
+    };
+    let last = MAX_CIRCLE;
+    // Files a0 to a6, each of which imports the next one, and the last one something.
+    let ring = |lasts: &str| {
+        let mut files: Vec<(String, String)> = (0..last)
+            .map(|at| {
+                (format!("server/x/src/a{at}.rs"), format!("use crate::a{}::T;\npub struct T;\n", at + 1))
+            })
+            .collect();
+        files.push((format!("server/x/src/a{last}.rs"), format!("{lasts}\npub struct T;\n")));
+        let mods: String = (0..=last).map(|at| format!("mod a{at};\npub use a{at}::T as T{at};\n")).collect();
+        files.push(("server/x/src/lib.rs".to_owned(), mods + "mod b;\npub use b::Face;\npub use a0::fun;\n"));
+        files.push((
+            "server/x/src/b/mod.rs".to_owned(),
+            "mod c;\npub use c::Face;\npub use super::a0::T;\n".to_owned(),
+        ));
+        files.push((
+            "server/x/src/b/c.rs".to_owned(),
+            "pub struct Face;\nuse super::super::a0::Own;\n".to_owned(),
+        ));
+        files
+    };
+    let expect_ring = |large: &[(&str, usize)], lasts: &str, told: &[&str]| {
+        let files = ring(lasts);
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        expect(large, &files, told);
+    };
+    let circle = "circle of 7 files";
+    for lasts in [
+        "use crate::a0::T as Other;",
+        "use super::a0::{T as A};",
+        "fn a() -> crate::a0::T { b() }",
+        "use crate::T0;",
+        "pub use crate::a0::T as Other;\nfn a(_: Other) {}",
+        "use crate::{a1::{self}, a0};\nfn a(_: a0::T) {}",
+        "use super::*;\nfn a(_: T0) {}",
+        "mod inner { use super::super::a0; impl a0::T {} }",
+        "use crate::b::T as U;",
+        "use crate::fun;",
+        "fn a() { use crate::a0::T; }",
+    ] {
+        expect_ring(&[], lasts, &[circle]);
+        expect_ring(&[("server/x", 7)], lasts, &[]);
+        expect_ring(&[("server/x", 6)], lasts, &[circle]);
+        expect_ring(&[("server/x", 8)], lasts, &["write 7"]);
+        expect_ring(&[("server/x", 7), ("server/x", 9)], lasts, &["write 7", "take the line out"]);
+        expect_ring(&[("server/x", 7), ("server/y", 9)], lasts, &["server/y"]);
+    }
+    for lasts in [
+        "",
+        "#[cfg(test)]\nmod tests { use crate::a0::T; }",
+        "pub use crate::a0::T as Other;",
+        "use a0::T as Other;",
+        "mod a0;",
+        "use other::a0::T as U;",
+        "// crate::a0::T\nuse crate::a1::T as U;",
+        "use crate::a1::T0;",
+        "use super::*;\nfn a(_: T1) {}",
+    ] {
+        expect_ring(&[], lasts, &[]);
+        expect_ring(&[("server/x", 7)], lasts, &["take the line out"]);
+    }
+    // Through the face of a module below; the message says what holds a file in.
+    expect_ring(&[], "use crate::b::Face;", &["circle of 8 files"]);
+    expect_ring(&[], "use crate::T0;", &["a6.rs: a6.rs:1 imports crate::T0 of a0.rs (1 such)"]);
 }

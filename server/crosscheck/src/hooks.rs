@@ -1,7 +1,8 @@
 //! The places where fault injection changes a replica's behaviour: one trait, whose methods change nothing by default.
 //!
 //! A build without the feature `inject` has [`NoHooks`] for [`Active`], and the compiler removes the calls. With the
-//! feature it is `faults::Injector`.
+//! feature it is `faults::Injector`, which imports what it injects faults into: jobs, the service, the copy of a state.
+//! So those files take the answer to a question as an argument, and do not name [`Active`].
 
 use std::path::Path;
 use std::time::Duration;

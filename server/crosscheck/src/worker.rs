@@ -20,12 +20,12 @@ use crate::boundary::{self, BoundaryDone, BoundaryWork};
 use crate::copying::{CurrentCopy, StateCopy};
 use crate::hooks::{self, Hooks, ThreadRole};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
-use crate::naming::{self, Named, Words, region_of};
+use crate::naming::{self, Named, region_of};
 use crate::ordered::Control;
 use crate::overwrite::{Overwritten, overwrite};
 use crate::packed_state::{PackWriter, PackedState};
 use crate::reply::{KeptReplies, Replies};
-use crate::service::Service;
+use crate::service::{Service, words_of};
 use crate::settings::Mode;
 use crate::state;
 use crate::stepped_workers::SteppedWorker;
@@ -322,7 +322,7 @@ impl<S: Service> Context<S> {
                     BoundaryWork::Read(reads) => BoundaryDone::Read(self.read(turn, locks, &reads, replies)),
                     work => {
                         let rolls_back = matches!(work, BoundaryWork::RollBack(_) | BoundaryWork::Install(_));
-                        let done = work.perform(turn, locks, &Words::of::<S>(), &self.copy);
+                        let done = work.perform(turn, locks, &words_of::<S>(), &self.copy);
                         if rolls_back {
                             self.unstable.have_left();
                         }
@@ -550,7 +550,7 @@ impl<S: Service> Context<S> {
                 None => awaited.recv().ok(),
             };
             if let Some(objects) = objects {
-                let overwritten = overwrite(turn, locks, &objects, &Words::of::<S>());
+                let overwritten = overwrite(turn, locks, &objects, &words_of::<S>());
                 self.name(turn, locks, &objects);
                 (self.report)(Report::Installed { turn: place, overwritten });
             }

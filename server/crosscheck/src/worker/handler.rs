@@ -190,7 +190,7 @@ impl<S: Service> Context<S> {
 
     /// What happens between a handler and the end of its turn.
     fn copy_seal(&self) -> CopySeal<'_, impl execute::SealHook + '_> {
-        CopySeal { hook: self.hooks.seal_hook(), copy: &self.copy, hooks: &self.hooks }
+        CopySeal { hook: self.hooks.seal_hook(), copy: &self.copy, names_changes: self.hooks.names_changes() }
     }
 
     /// What this mode protects objects with.

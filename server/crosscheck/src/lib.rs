@@ -15,6 +15,7 @@ mod clock;
 mod copying;
 mod counters;
 mod cx;
+mod decoding;
 mod evidence;
 mod explain;
 #[cfg(feature = "inject")]

@@ -5,7 +5,7 @@ use wire::ReplicaId;
 
 use super::environment::Environment;
 use super::order_stage::OrderStage;
-use crate::clock::{ClockFault, GroupClock};
+use crate::clock::{ClockFault, GroupClock, apart};
 use crate::hooks::Hooks;
 use crate::world::World;
 use crate::{evidence, limits};
@@ -142,10 +142,4 @@ impl Timekeeper {
         }
         false
     }
-}
-
-/// A difference between clocks, as text.
-pub(super) fn apart(ahead_us: i64) -> String {
-    let seconds = ahead_us.unsigned_abs() as f64 / 1e6;
-    format!("{seconds:.3} s {}", if ahead_us < 0 { "behind" } else { "ahead of" })
 }

@@ -62,12 +62,6 @@ impl<S: Service, W: World> Core<S, W> {
         ExecutedBatch { batch, origin, results }
     }
 
-    /// The replies to a batch leave without the word of other replicas.
-    pub(super) fn externalize(&mut self, executed: ExecutedBatch) {
-        let ExecutedBatch { batch, origin, results } = executed;
-        self.clients.externalize_unvoted::<S>(batch, origin, results, &mut self.env);
-    }
-
     /// If this replica leads and a timer is due, orders a request that only passes time.
     pub(super) fn order_due_timer(&mut self) {
         if let Some(execution) = &self.executor.running {

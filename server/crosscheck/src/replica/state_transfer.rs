@@ -486,7 +486,7 @@ impl StateTransfer {
     pub(super) fn awaited(&self) -> Option<(u64, u16)> {
         let receiver = self.receiver.as_ref();
         let receiver = receiver.filter(|receiver| receiver.wanted() > 0 && !receiver.is_agreed())?;
-        Some((receiver.wanted(), super::waits::bits(receiver.named())))
+        Some((receiver.wanted(), super::replica_sets::bits(receiver.named())))
     }
 
     /// With its log on disk, the leader orders a checkpoint from time to time, so that logs stay short. Then entries

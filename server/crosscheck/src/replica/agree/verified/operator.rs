@@ -10,6 +10,7 @@ use crate::admin::{AdminCommand, Decided};
 use crate::admin_server::Call;
 use crate::replica::environment::Environment;
 use crate::replica::group::Group;
+use crate::replica::replica_sets::bits;
 use crate::replica::waits::Wait;
 use crate::service::Service;
 use crate::world::World;
@@ -88,7 +89,7 @@ impl Verified {
 
     /// The verifier of this process has lost its memory, or never had one.
     fn waits_for_memory<W: World>(&self, env: &Environment<W>) -> Option<Wait> {
-        let connected = crate::replica::waits::bits(env.peers.connected());
+        let connected = bits(env.peers.connected());
         let all = (1u16 << env.settings.peers.len()) - 1;
         let missing = all & !connected & !(1 << env.settings.me);
         let begin = "if all of them have lost it for ever, `crosscheck group begin` begins an empty group";

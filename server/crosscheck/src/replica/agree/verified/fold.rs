@@ -1,14 +1,12 @@
 //! The end of a batch: its effects and outputs become a token, which the verifiers get.
 
-use std::collections::VecDeque;
-
 use execute::{KeptRequest, Speculation};
 use object::{Kept, RegionId};
 use schedule::EntryEnd;
 use verify::{ExecutorEvent, Version};
 use vote::{Failure, RequestResult};
 
-use super::{Speculator, UnstableBatch, Verified};
+use super::{Speculator, Verified, unstable};
 use crate::Corrupted;
 use crate::boundary::{self, OwnedRegions};
 use crate::hooks::{self, Hooks};
@@ -27,12 +25,6 @@ pub(super) fn begin<S: Service>(
 ) -> Result<Speculation, String> {
     let mut regions = OwnedRegions(service.locks_mut());
     boundary::speculation_of(regions.0.len() as RegionId, &mut regions, batch, proof)
-}
-
-/// The batch with this number. A replica that lags has thousands of them.
-pub(super) fn unstable(batches: &mut VecDeque<UnstableBatch>, number: u64) -> Option<&mut UnstableBatch> {
-    let at = batches.binary_search_by_key(&number, |one| one.number).ok()?;
-    batches.get_mut(at)
 }
 
 impl Verified {

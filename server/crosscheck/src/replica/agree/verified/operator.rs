@@ -5,7 +5,7 @@ use verify::limits::IDENTITY_VIEWS;
 use verify::{Layout, Lineup, TokenRecord, VerifierEvent, Version};
 use wire::ReplicaId;
 
-use super::{Speculator, Verified, layout};
+use super::{Speculator, Verified, layout, other_than};
 use crate::admin::{AdminCommand, Decided};
 use crate::admin_server::Call;
 use crate::replica::environment::Environment;
@@ -111,11 +111,6 @@ impl Verified {
 /// Whether, in a view like this, this one of two replicas releases replies without the other one.
 fn goes_on_alone(lineup: &Lineup, replica: u8) -> bool {
     lineup.primary == replica && !lineup.executors.contains(other_than(replica))
-}
-
-/// The other one of two replicas.
-pub(super) fn other_than(me: u8) -> u8 {
-    1 - me.min(1)
 }
 
 /// For an operator, when the primary of two replicas may not go on alone.

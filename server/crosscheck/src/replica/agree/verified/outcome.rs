@@ -7,9 +7,8 @@ use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, VerifierCommand, Verif
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
-use super::repair::Repairing;
-use super::undecided::are_two;
-use super::{RollingBack, Speculator, UnstableBatch};
+use super::repairing::Repairing;
+use super::{RollingBack, Speculator, UnstableBatch, are_two};
 use crate::boundary::BoundaryDone;
 use crate::hooks::Hooks;
 use crate::replica::pending::PendingReply;

@@ -7,7 +7,7 @@ use vote::Place;
 use super::environment::Environment;
 use super::execution::Execution;
 use crate::evidence;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::job::Work;
 use crate::service::Service;
 use crate::world::World;
@@ -26,11 +26,11 @@ pub(super) struct Decoded<R> {
 pub(super) fn decode_delivered<S: Service, W: World>(
     execution: &Execution<S>,
     delivered: &Delivered,
-    (place, at, request): (Place, usize, order::Request),
+    (place, at, mut request): (Place, usize, order::Request),
     env: &mut Environment<W>,
 ) -> Decoded<S::Request> {
     let mut request_checksum = request.checksum;
-    let mut request = env.hooks.on_request(place.batch, request);
+    env.hooks.at(FaultPoint::Request(place.batch, &mut request));
     let (mut work, mut footprint) = execution.decode(&request);
     if matches!(work, Work::Damaged)
         && let Some(again) = delivered.batch.requests().nth(at)
@@ -38,7 +38,7 @@ pub(super) fn decode_delivered<S: Service, W: World>(
         (request_checksum, request) = (again.checksum, again);
         (work, footprint) = execution.decode_again(&request, &delivered.batch);
     }
-    footprint = env.hooks.on_footprint(footprint, execution.locks());
+    env.hooks.at(FaultPoint::Footprint(&mut footprint, execution.locks()));
     if env.settings.mode.twice && execution.decode(&request).1 != footprint {
         // With wrong locks every run would ask for the right ones, and the request would run again at another position.
         // A third decoding decides: a fault hits one of three.

@@ -11,7 +11,7 @@ use super::refusals::Refusals;
 use crate::admin::EvidenceRecord;
 use crate::archive::Archive;
 use crate::clock::apart;
-use crate::hooks::{self, Hooks};
+use crate::hooks::{self, FaultPoint, Hooks};
 use crate::mailbox::Mailbox;
 use crate::naming::Names;
 use crate::peers::Peers;
@@ -137,7 +137,7 @@ impl<W: World> Environment<W> {
     pub(super) fn keep_evidence(&mut self, mut record: EvidenceRecord) {
         record.number = self.evidence.next_number();
         record.time_us = self.world.wall_us();
-        self.hooks.on_evidence(&mut record, self.settings.peers.len());
+        self.hooks.at(FaultPoint::Evidence(&mut record, self.settings.peers.len()));
         self.world.see(Observation::Evidence(&record));
         record.objects.iter_mut().for_each(|object| *object = self.names.put_into(object));
         self.evidence.keep(&record);

@@ -14,7 +14,7 @@ use crate::boundary::{BoundaryWork, InstallingState, RollingBack};
 use crate::checkpoint::CheckpointHead;
 use crate::copying::CurrentCopy;
 use crate::decoding::decode;
-use crate::hooks::{self, Hooks, ThreadRole};
+use crate::hooks::{self, FaultPoint, Hooks, ThreadRole};
 use crate::job::{Job, UnstableBatches, Work};
 use crate::limits;
 use crate::peers::probe::PeerProgress;
@@ -457,8 +457,8 @@ impl<S: Service> Execution<S> {
         let is_behind = is_wrong || others.map_or(self.in_flight() > 0, |others| others.executed > executed);
         let limit_us = limit_us + others.map_or(0, PeerProgress::patience_us);
         let workers = 0..if stable == ended { self.schedule.workers() } else { 0 };
-        let requests = workers.map(|worker| self.schedule.progress(worker).resolved).sum();
-        let requests = self.hooks.on_progress(requests);
+        let mut requests = workers.map(|worker| self.schedule.progress(worker).resolved).sum();
+        self.hooks.at(FaultPoint::Progress(&mut requests));
         let was_stopped = self.moved.was_stopped(now_us, limit_us);
         let stood_us = self.moved.looked(GroupProgress { executed, requests, is_behind }, now_us, limit_us);
         let hung =

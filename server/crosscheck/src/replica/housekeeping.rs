@@ -8,7 +8,7 @@ use super::execution::StallCheck;
 use super::group::{LogEnd, OwnProgress};
 use crate::Stop;
 use crate::admin::ReplicaPhase;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, Rule};
 use crate::self_check::{CHECKS, Check};
 use crate::service::Service;
 use crate::settings::Mode;
@@ -119,7 +119,7 @@ impl<S: Service, W: World> Replica<S, W> {
         let limit_us = self.core.env.settings.watchdog.as_micros() as u64;
         let others =
             (self.core.env.settings.peers.len() > 1).then(|| self.core.group.others_progress(now_us));
-        let others = others.filter(|_| self.core.env.hooks.asks_others());
+        let others = others.filter(|_| self.core.env.hooks.keeps(Rule::AsksOthers));
         if let Some(why) = self.core.executor.stall(StallCheck { others, verified, now_us, limit_us }) {
             self.core.env.stop_with(Ok(Stop::Replace(why)));
         }

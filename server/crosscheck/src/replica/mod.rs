@@ -50,7 +50,7 @@ use crate::admin::ReplicaPhase;
 use crate::clients;
 use crate::clock::GroupClock;
 use crate::counters::ClientCounters;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::{Identity, PeerEvent, Peers};
 use crate::service::Service;
@@ -272,7 +272,7 @@ impl<S: Service, W: World> Replica<S, W> {
             && self.agreement.may_deliver()
         {
             let Some(delivered) = self.core.order.orderer.poll_delivery() else { return };
-            if !self.core.env.hooks.skips(&delivered, self.core.env.tally.executed) {
+            if self.core.env.hooks.at(FaultPoint::Delivered(&delivered, self.core.env.tally.executed)) {
                 self.agreement.plan(delivered, &mut self.core);
             }
         }

@@ -16,7 +16,7 @@ use crate::ascending::Ascending;
 use crate::clients::thread::ThreadInput;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::counters::ClientCounters;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::mailbox::Mailbox;
 use crate::world::{Observation, World};
 
@@ -192,12 +192,12 @@ impl<W: World> OwnClients<W> {
     pub(super) fn release_to(
         &mut self,
         owed: PendingReply,
-        place: Place,
-        reply: Bytes,
+        mut place: Place,
+        mut reply: Bytes,
         digest: Option<u128>,
         env: &mut Environment<W>,
     ) {
-        let (place, reply) = env.hooks.on_release(place, reply);
+        env.hooks.at(FaultPoint::Release(&mut place, &mut reply));
         env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
         self.externalize(owed, reply, digest);
     }

@@ -10,7 +10,7 @@ use super::copies;
 use super::core::Core;
 use super::decoded::{Decoded, decode_delivered};
 use super::pending::{PendingReply, Recipient};
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::ordered::Control;
 use crate::service::Service;
@@ -27,7 +27,7 @@ impl<S: Service, W: World> Core<S, W> {
         };
         let Some(execution) = &mut self.executor.running else { return };
         let batch = execution.next_batch;
-        self.env.hooks.on_batch(batch);
+        self.env.hooks.at(FaultPoint::Batch(batch));
         self.group.on_delivered(delivered.index, batch);
         let newest = (delivered.index == self.order.orderer.engine_status().last_index)
             .then_some(delivered.batch.time_us);

@@ -13,7 +13,7 @@ use super::replica_sets::{are, bits, has, names};
 use super::state_transfer::StateTransfer;
 use crate::admin::AdminCommand;
 use crate::admin_server::Call;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, Rule};
 use crate::world::World;
 use crate::{admin, limits};
 
@@ -288,7 +288,7 @@ fn of_order<W: World>(
         engine_status: &order.orderer.engine_status(),
         log_ends: &group.log_ends(),
         state: transfer.awaited(),
-        advises_first: env.hooks.advises_first(),
+        advises_first: !env.hooks.keeps(Rule::AdvisesMost),
     };
     view.waits_for()
 }

@@ -9,7 +9,7 @@ use vote::{Failure, RequestResult};
 use super::{Speculator, Verified, unstable};
 use crate::Corrupted;
 use crate::boundary::{self, OwnedRegions};
-use crate::hooks::{self, Hooks};
+use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::service::Service;
 use crate::state::{self, StateProof};
 use crate::world::{Observation, World};
@@ -78,7 +78,9 @@ impl Verified {
             kept.push(KeptRequest { answer, ..one });
         }
         let order = if cfg!(feature = "inject") { order_of(&kept[started_len..]) } else { Vec::new() };
-        kept.iter_mut().for_each(|one| one.stamp = hooks.undo_stamp(one.stamp));
+        for one in &mut kept {
+            hooks.at(FaultPoint::UndoStamp(&mut one.stamp));
+        }
         let token = speculation.fold(kept, state::context(&batch.order, ended.schedule));
         let version = Version { number: ended.index, token };
         batch.version = Some(version);
@@ -120,7 +122,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 Some(Folding::Folded { version, before, .. }) => {
                     let view = self.stage.view;
                     self.on_executor_event(ExecutorEvent::Executed { view, version, parent: before.token });
-                    if !self.core.env.hooks.waits_for_verifiers() {
+                    if !self.core.env.hooks.keeps(Rule::WaitsForVerifiers) {
                         self.on_stable(version);
                     }
                 }

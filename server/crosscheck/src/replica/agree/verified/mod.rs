@@ -50,7 +50,7 @@ use taking::{RecordedVersions, TakenStates, TakingState};
 use unserved::Unserved;
 
 use crate::admin::VerificationStatus;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::job::InFlight;
 use crate::limits;
 use crate::ordered::Control;
@@ -451,7 +451,7 @@ impl Verified {
             } else if let Some((body, messages)) = self.outgoing.get_mut(usize::from(slot)) {
                 let from = body.len();
                 message.encode(body);
-                env.hooks.on_verify_message(message, &mut body[from..]);
+                env.hooks.at(FaultPoint::VerifyMessage(message, &mut body[from..]));
                 *messages += 1;
                 if *messages == verify::limits::MESSAGES_PER_BODY {
                     env.send(slot, FrameKind::Verify, body, false);

@@ -28,7 +28,7 @@ use verify::ExecutorEvent;
 use super::{Speculator, Verified};
 use crate::boundary::BoundaryWork;
 use crate::clients::{Reply, Submission};
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, Rule};
 use crate::reads::{ReadReply, ReadsDone, RunningReads};
 use crate::replica::execution::Execution;
 use crate::replica::order_stage::SortsReads;
@@ -107,8 +107,8 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
 
     /// The replies to reads of versions that are stable leave.
     pub(super) fn release(&mut self) {
-        let stable =
-            if self.0.core.env.hooks.reads_wait_until_stable() { self.0.stage.stable() } else { u64::MAX };
+        let waits = self.0.core.env.hooks.keeps(Rule::ReadsWaitUntilStable);
+        let stable = if waits { self.0.stage.stable() } else { u64::MAX };
         let Some(reads) = &mut self.0.stage.reads else { return };
         while let Some((batch, Submission { to, request, .. }, reply)) = reads.leave(stable) {
             let ReadReply { bytes, digest } = reply;

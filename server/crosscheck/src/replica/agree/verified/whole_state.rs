@@ -18,7 +18,7 @@ use verify::{ExecutorEvent, Reason, VerifierEvent};
 use super::taking::{TakingState, TakingStep};
 use super::{Speculator, Verified, takes_states};
 use crate::boundary::InstallingState;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::packed_state::PackedState;
 use crate::replica::agree::NotProven;
 use crate::service::Service;
@@ -209,7 +209,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         stage.stable_parts = speculation.parts();
         stage.speculation = Some(*speculation);
         stage.past.taken.batch = stable.number;
-        self.0.core.env.hooks.skip_turns();
+        self.0.core.env.hooks.at(FaultPoint::TurnsSkipped);
         self.0.core.calls.skip_positions();
         self.0.core.env.tally.executed = stable.number;
         self.0.core.env.tally.repairs += u64::from(is_wrong);
